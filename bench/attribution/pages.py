@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bench.attribution.engines import Seen
 
 from disagg_exporter.attribution.pages.page_windows import PageWindows
-from disagg_exporter.engine_pages.expressions import BETWEEN_TOKENS_BOUNDS_SECONDS
+from disagg_exporter.engine_pages.histograms import BETWEEN_TOKENS_BOUNDS_SECONDS
 from disagg_exporter.model import EnginePage, Histogram, Method, Role, ServingCounts
 
 _NS = 1_000_000_000

@@ -14,7 +14,7 @@ from helm.generator.alerts import Alert, alerts, marked_groups
 from helm.generator.values_table import Value, documented, table
 
 from disagg_cluster.nodefile.shape import node_file_schema
-from disagg_exporter.engine_pages.expressions import (
+from disagg_exporter.engine_pages.histograms import (
     BETWEEN_TOKENS_BOUNDS_SECONDS,
     FIRST_TOKEN_BOUNDS_SECONDS,
 )

@@ -50,9 +50,9 @@ def _metric(family: Family, samples: dict[Labels, float]) -> Metric:
 def _histogram(family: Family, histograms: dict[Labels, Histogram]) -> Metric:
     metric = HistogramMetricFamily(family.name, family.help, None, None, family.labels, family.unit)
     for labels, histogram in histograms.items():
-        bounds = (*map(floatToGoString, histogram.bounds_seconds), "+Inf")
+        bounds = (*map(floatToGoString, histogram.bounds), "+Inf")
         buckets = list(zip(bounds, histogram.counts, strict=True))
-        metric.add_metric([_utf8(label) for label in labels], buckets, histogram.sum_seconds)
+        metric.add_metric([_utf8(label) for label in labels], buckets, histogram.sum)
     return metric
 
 

@@ -28,9 +28,15 @@ from disagg_exporter.model import (
     Histogram,
     LimitConfidence,
     Method,
+    Part,
+    PartAccount,
     Phase,
     PrefillLimit,
+    PromptTokenAccount,
     Reason,
+    RequestAccount,
+    RequestAccounts,
+    RequestSource,
     Role,
     RouterCounts,
     RouterEngine,
@@ -60,6 +66,13 @@ GPU_0, GPU_1, GPU_2 = "GPU-aaaa0000", "GPU-bbbb1111", "MIG-cccc2222"
 PREFILL_SERVING = ServingCounts(
     {
         Total.FINISHED_REQUESTS: 1_200.0,
+        Total.ARRIVED_REQUESTS: 1_204.0,
+        Total.ENDED_STOP: 0.0,
+        Total.ENDED_LENGTH: 1_200.0,
+        Total.REJECTED_FOR_REQUESTS: 7.0,
+        Total.COMPUTED_PROMPT_TOKENS: 123_000.0,
+        Total.CACHED_PROMPT_TOKENS: 41_000.0,
+        Total.TRANSFERRED_PROMPT_TOKENS: 0.0,
         Total.QUEUE_SECONDS: 96.0,
         Total.QUEUE_REQUESTS: 1_200.0,
         Total.FIRST_TOKEN_SECONDS: 240.0,
@@ -83,6 +96,31 @@ DECODE_SERVING = ServingCounts(
     },
     Histogram((0.1, 1.0), (1_100.0, 1_198.0, 1_198.0), 54.0),
     Histogram((0.01, 0.1), (5_000.0, 9_000.0, 9_001.0), 120.0),
+)
+
+
+_SECONDS = Histogram((0.1, 1.0), (300.0, 1_190.0, 1_198.0), 350.0)
+_TOKENS = Histogram((100.0, 1_000.0), (200.0, 1_150.0, 1_198.0), 420_000.0)
+REQUESTS = RequestAccounts(
+    (
+        RequestAccount(
+            RequestSource.ENGINE,
+            *("llama", "serving"),
+            arrivals=1_204.0,
+            ends={"stop": 1_100.0, "length": 90.0, "error": 8.0},
+            rejections={"queued_requests": 7.0},
+            prompt_tokens=_TOKENS,
+            output_tokens=_TOKENS,
+        ),
+        RequestAccount(
+            RequestSource.POOLS,
+            *("llama", "serving"),
+            time_to_first_token=_SECONDS,
+            duration=_SECONDS,
+        ),
+    ),
+    (PartAccount(Part.PREFILL, "llama", "serving", _SECONDS),),
+    (PromptTokenAccount(Role.PREFILL, "cached", "llama", "serving", 41_000.0),),
 )
 
 
@@ -240,6 +278,7 @@ def golden_snapshot() -> Snapshot:
             BusyGpus(Role.DECODE, Phase.DECODE, "llama", "", "NVIDIA H100 80GB HBM3", 1.0),
         ),
         busy_window_seconds=1.0,
+        requests=REQUESTS,
         gpu_shares=(GpuShare("prefill-0", GPU_0, 0.4375),),
         capacities=(
             EngineCapacity(

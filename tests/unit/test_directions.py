@@ -24,7 +24,7 @@ FLOORS = {
     "disagg_exporter": (
         {"errors", "inside_engine", "model"},
         {"collectors", "engine_pages", "landing", "roles", "steps"},
-        {"attribution"},
+        {"attribution", "serving"},
         {"accounting", "capacity"},
         {"metrics"},
         {"http"},
@@ -81,7 +81,11 @@ CORE = [
     "disagg_exporter.steps.rows",
 ]
 # Its parser cannot be had without its HTTP server.
-READ_BY_PROMETHEUS_CLIENT = {"disagg_exporter.engine_pages", "disagg_exporter.attribution"}
+READ_BY_PROMETHEUS_CLIENT = {
+    "disagg_exporter.engine_pages",
+    "disagg_exporter.attribution",
+    "disagg_exporter.serving",
+}
 EDGES = {
     "pynvml",
     "requests",

@@ -69,6 +69,18 @@ class Attach(Section):
     tls: EngineTls = EngineTls()
 
 
+class Frontend(Section):
+    """A frontend or router that somebody else runs, which knows what users wait for."""
+
+    url: RootUrl = Field(description="an address such as http://127.0.0.1:8000")
+    namespace: AnyText = Field(
+        default="", description="the Kubernetes namespace of the engines behind it, text"
+    )
+
+
+MOST_FRONTENDS = 16
+
+
 class Bridges(Section):
     """What is written for other exporters."""
 
@@ -186,6 +198,9 @@ class NodeConfig(Section):
     )
     router: Router | None = None
     attach: Attach | None = None
+    frontends: Annotated[tuple[Frontend, ...], Field(strict=False, max_length=MOST_FRONTENDS)] = (
+        Field(default=(), description="a list of up to 16 frontends")
+    )
     bridges: Bridges = Bridges()
 
     @property

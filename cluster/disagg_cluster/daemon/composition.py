@@ -38,12 +38,13 @@ from disagg_cluster.supervisor.supervisor import Supervisor
 from disagg_cluster.telemetry.device_watch import DeviceWatch
 from disagg_cluster.telemetry.engine_registry import EngineRegistry
 from disagg_cluster.telemetry.launched_engines import LaunchedEngines
+from disagg_cluster.telemetry.pages.front_watch import FrontWatch
 from disagg_cluster.telemetry.steps.step_feed import StepFeed
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.collectors import CallbackErrors
 from disagg_exporter.devices.source import DeviceSource
-from disagg_exporter.model import CollectorStatus, DaemonCounts, Snapshot
+from disagg_exporter.model import CollectorStatus, DaemonCounts, FrontCounts, Snapshot
 
 _log = logging.getLogger("disagg_node")
 
@@ -118,6 +119,8 @@ class Composition:
         self.router = RouterHandle(config, config.router, self.folder) if config.router else None
         if self.router is not None:
             register(self.router.watch.collectors)
+        self.fronts = FrontWatch(config.frontends, config.intervals.pages_seconds)
+        register(self.fronts.collectors)
         self.rotation = Rotation(
             workers.logs,
             workers.log_was_cut,
@@ -157,6 +160,7 @@ class Composition:
             sourcing=self.succession.sourcing,
             inherit=self.succession.learned.inherit,
             save=self.succession.save,
+            fronts=self._front_counts,
             gpu_price=config.price,
         )
 
@@ -204,6 +208,8 @@ class Composition:
         }
         if self.router is not None:
             tasks["router"] = self.router.watch.run
+        if self._config.frontends:
+            tasks["frontends"] = self.fronts.run
         return tasks
 
     def _changed(
@@ -215,6 +221,11 @@ class Composition:
         else:
             self.engines.changed(name, old, new, pid, why)
         self.control.changed()
+
+    def _front_counts(self) -> tuple[FrontCounts, ...]:
+        """What our router and the frontends of others have counted of users' requests."""
+        router = () if self.router is None else (self.router.watch.counts(),)
+        return (*router, *self.fronts.counts())
 
     def _worked_ns(self, worker: str) -> int | None:
         """When a worker's engine is known to have worked; a router tells no work."""

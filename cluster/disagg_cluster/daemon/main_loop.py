@@ -28,9 +28,11 @@ from disagg_exporter.model import (
     CollectorStatus,
     Device,
     EngineStatus,
+    FrontCounts,
     GpuPrice,
     Snapshot,
 )
+from disagg_exporter.serving.requests import ModelRequests
 
 BackgroundTask = Callable[[], Coroutine[None, None, None]]
 """Begins something that runs for ever, again if need be."""
@@ -92,6 +94,7 @@ class MainLoop:
         inherit: Called once a second with all engines: what is known of their like is theirs.
         save: Saves the accounting, given the time and Unix time minus it; before it is shown,
             which it may only be if this returns True.
+        fronts: What routers and frontends have counted of users' requests.
         gpu_price: What a GPU costs.
     """
 
@@ -110,6 +113,7 @@ class MainLoop:
         sourcing: SourceSelection,
         inherit: Callable[[Sequence[EngineStatus], int], None],
         save: Callable[[int, float], bool],
+        fronts: Callable[[], Sequence[FrontCounts]] = tuple,
         gpu_price: GpuPrice | None = None,
     ) -> None:
         self._ledger = ledger
@@ -126,8 +130,11 @@ class MainLoop:
         self._gpu_price = gpu_price
         self._sourcing = sourcing
         self._inherit = inherit
-        self._accounting, self._capacity, self._shown, self._upkeep = (
-            CollectorHealth(name, _log) for name in ("accounting", "capacity", "snapshot", "upkeep")
+        self._fronts = fronts
+        self._requests = ModelRequests()
+        self._accounting, self._capacity, self._serving, self._shown, self._upkeep = (
+            CollectorHealth(name, _log)
+            for name in ("accounting", "capacity", "requests", "snapshot", "upkeep")
         )
         self._view: AccountingView | None = None
         self._is_outdated = True
@@ -176,6 +183,8 @@ class MainLoop:
                 engines = self._registry.statuses()
                 self._capacity_model.advance(engines, now_ns, readings)
                 self._inherit(engines, now_ns)
+            with self._serving.round():
+                self._requests.take(self._registry.statuses(), self._fronts(), now_ns)
         if number % UPKEEP_TICKS == 0:
             with self._upkeep.round():
                 self._do_upkeep()
@@ -199,7 +208,7 @@ class MainLoop:
     def _certain(self, now_ns: int) -> Snapshot:
         """What can be said without measurements: how workers and collectors stand."""
         certain = self._node_status(now_ns, self.wall_offset_seconds(now_ns))
-        own = (self._accounting, self._capacity, self._shown, self._upkeep)
+        own = (self._accounting, self._capacity, self._serving, self._shown, self._upkeep)
         collectors = (
             self._watch.look.status(now_ns),
             *certain.collectors,
@@ -234,6 +243,7 @@ class MainLoop:
             parents=parents,
             gpu_price=self._gpu_price,
             left_out_engines=self._registry.left_out,
+            requests=self._requests.accounts(),
         )
         if self._is_outdated:
             # Absent soon, not frozen.

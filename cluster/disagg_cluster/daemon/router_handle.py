@@ -17,11 +17,20 @@ from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.launch.router_command import router_command, router_engines, start_seconds
 from disagg_cluster.supervisor.health.readiness import ProbeTarget
 from disagg_cluster.supervisor.worker_spec import WorkerSpec
+from disagg_cluster.telemetry.pages.front_tally import FrontTally
 from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.engine_pages.exposition.lines import PageError
 from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
+from disagg_exporter.engine_pages.fronts import FrontPage, parse_front_page
 from disagg_exporter.engine_pages.router import count_on, parse_router_page
 from disagg_exporter.http.client.scrape import fetch
-from disagg_exporter.model import CollectorStatus, RouterEngine, RouterPage, RouterStatus
+from disagg_exporter.model import (
+    CollectorStatus,
+    FrontCounts,
+    RouterEngine,
+    RouterPage,
+    RouterStatus,
+)
 
 Fetch = Callable[[str, float], bytes]
 
@@ -71,12 +80,19 @@ class RouterHandle:
             router_engines(config, router),
             config.intervals.pages_seconds,
             lambda: self._pid,
+            model_name=_only_model(config),
         )
         self._pid: int | None = None
 
     def changed(self, pid: int | None) -> None:
         """Take the router's present process."""
         self._pid = pid
+
+
+def _only_model(config: NodeConfig) -> str:
+    """Whose requests a router has, which tells no models; empty where that is not known."""
+    names = {worker.model_name for worker in config.workers}
+    return names.pop() if len(names) == 1 else ""
 
 
 class RouterWatch:
@@ -87,6 +103,7 @@ class RouterWatch:
         engines: To whom it sends requests.
         interval_seconds: From one look to the next.
         process: The pid of the router's present process, None without one.
+        model_name: Whose requests it has; empty where unknown.
         fetch, wall: Seams.
     """
 
@@ -97,6 +114,7 @@ class RouterWatch:
         interval_seconds: float,
         process: Callable[[], int | None],
         *,
+        model_name: str = "",
         fetch: Fetch = fetch,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -106,6 +124,8 @@ class RouterWatch:
         self._fetch = fetch
         self._keys = SeriesKeys()
         self._status = RouterStatus(engines)
+        self._tally = FrontTally(ROUTER_NAME, model_name=model_name)
+        self._front_keys = SeriesKeys()
         self._health = CollectorHealth(
             "router",
             logging.getLogger(__name__),
@@ -120,6 +140,10 @@ class RouterWatch:
     def status(self) -> RouterStatus:
         """Return what the metrics page shows of the router."""
         return self._status
+
+    def counts(self) -> FrontCounts:
+        """Return what it has counted of users' requests since its page was first seen."""
+        return self._tally.counts()
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """Return how the last look went, collector `router`; nothing while it does not run."""
@@ -146,19 +170,27 @@ class RouterWatch:
         loop = asyncio.get_running_loop()
         with self._health.round():
             try:
-                page = await loop.run_in_executor(executor, self._read)
-                self._seen(pid, page)
+                page, front = await loop.run_in_executor(executor, self._read)
+                self._seen(pid, page, front)
             except Exception:
                 self._status = replace(self._status, page=None)
                 raise
 
-    def _read(self) -> RouterPage:
-        text = self._fetch(self._url, DEADLINE_SECONDS)
-        return parse_router_page(text, time.monotonic_ns(), self._keys)
+    def _read(self) -> tuple[RouterPage, FrontPage | None]:
+        text, now_ns = self._fetch(self._url, DEADLINE_SECONDS), time.monotonic_ns()
+        page = parse_router_page(text, now_ns, self._keys)
+        try:
+            return page, parse_front_page(text, now_ns, self._front_keys)
+        except PageError:
+            return page, None  # before its first request it has no durations
 
-    def _seen(self, pid: int, page: RouterPage) -> None:
+    def _seen(self, pid: int, page: RouterPage, front: FrontPage | None) -> None:
         # A page of another process is no past of this one: its counters began at 0.
         before = self._last[1] if self._last is not None and self._last[0] == pid else None
         counts = count_on(self._status.counts, before, page)
+        if self._last is not None and self._last[0] != pid:
+            self._tally.restart()
+        if front is not None:
+            self._tally.take(front)
         self._last = pid, page
         self._status = replace(self._status, counts=counts, page=page)

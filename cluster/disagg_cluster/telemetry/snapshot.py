@@ -23,6 +23,7 @@ from disagg_exporter.model import (
     EngineStatus,
     GpuPrice,
     GpuShare,
+    RequestAccounts,
     Snapshot,
     TokenAccount,
 )
@@ -144,6 +145,7 @@ def compose(
     look: DeviceLook,
     engines: Sequence[EngineStatus],
     parents: Parents,
+    requests: RequestAccounts,
     gpu_price: GpuPrice | None = None,
     left_out_engines: int | None = None,
 ) -> Snapshot:
@@ -170,6 +172,7 @@ def compose(
         gpu_shares=shares(engines, readings, parents),
         gpu_price=gpu_price,
         left_out_engines=left_out_engines,
+        requests=requests,
     )
 
 

@@ -6,10 +6,20 @@ from dataclasses import replace
 
 from disagg_exporter.engine_pages.exposition.lines import SamplesByName
 from disagg_exporter.engine_pages.series import Adapter, Field, Series
-from disagg_exporter.model import Total
+from disagg_exporter.model import ENDINGS, Total
 
 _BY_SOURCE = ("prompt_tokens_by_source_total",)
 _BY_REASON = ("num_requests_waiting_by_reason",)
+_ENDED = ("request_success_total",)
+_REJECTED = ("admission_rejections_total",)
+
+
+def _endings(**reasons: str) -> tuple[Series, ...]:
+    """How requests ended, by our word and the engine's; a reason may be absent until its first."""
+    return tuple(
+        Series(ENDINGS[ours], _ENDED, "finished_reason", tuple(theirs.split()), sparse=True)
+        for ours, theirs in reasons.items()
+    )
 
 
 def _vllm_kv_cache_tokens(found: SamplesByName) -> float | None:
@@ -55,7 +65,13 @@ VLLM = Adapter(
         # A histogram over steps: its count is what matters here, not how many tokens they had.
         Series(Field.STEPS_TOTAL, ("iteration_tokens_total_count",)),
         Series(Field.AWAKE, ("engine_sleep_state",), "sleep_state", ("awake",)),
-        Series(Total.FINISHED_REQUESTS, ("request_success_total",)),
+        Series(Total.FINISHED_REQUESTS, _ENDED),
+        *_endings(stop="stop", length="length", abort="abort", error="error"),
+        Series(Total.REJECTED_FOR_REQUESTS, _REJECTED, "reason", ("max_num_queued_reqs",)),
+        Series(Total.REJECTED_FOR_TOKENS, _REJECTED, "reason", ("max_num_queued_tokens",)),
+        Series(Total.COMPUTED_PROMPT_TOKENS, _BY_SOURCE, "source", ("local_compute",)),
+        Series(Total.CACHED_PROMPT_TOKENS, _BY_SOURCE, "source", ("local_cache_hit",)),
+        Series(Total.TRANSFERRED_PROMPT_TOKENS, _BY_SOURCE, "source", ("external_kv_transfer",)),
         Series(Total.PREEMPTIONS, ("num_preemptions_total",)),
         Series(Total.QUEUE_SECONDS, ("request_queue_time_seconds_sum",)),
         Series(Total.QUEUE_REQUESTS, ("request_queue_time_seconds_count",)),
@@ -73,6 +89,9 @@ VLLM = Adapter(
     ),
     time_to_first_token="time_to_first_token_seconds",
     inter_token_latency="inter_token_latency_seconds",
+    duration="e2e_request_latency_seconds",
+    prompt_tokens="request_prompt_tokens",
+    output_tokens="request_generation_tokens",
     kv_cache_tokens=_vllm_kv_cache_tokens,
     facts=("cache_config_info",),
 )
@@ -133,6 +152,8 @@ SGLANG = Adapter(
             sparse=True,
         ),
         Series(Total.FINISHED_REQUESTS, ("num_requests_total",)),
+        Series(Total.COMPUTED_PROMPT_TOKENS, _TOKENS, "mode", ("prefill_compute",), sparse=True),
+        Series(Total.CACHED_PROMPT_TOKENS, _TOKENS, "mode", ("prefill_cache",), sparse=True),
         Series(Total.PREEMPTIONS, ("num_retracted_requests_total",)),
         Series(Total.QUEUE_SECONDS, ("queue_time_seconds_sum",)),
         Series(Total.QUEUE_REQUESTS, ("queue_time_seconds_count",)),
@@ -150,6 +171,9 @@ SGLANG = Adapter(
     ),
     time_to_first_token="time_to_first_token_seconds",
     inter_token_latency="inter_token_latency_seconds",
+    duration="e2e_request_latency_seconds",
+    prompt_tokens="prompt_tokens_histogram",
+    output_tokens="generation_tokens_histogram",
     # Every pipeline stage reports the same requests; with --enable-metrics-for-all-schedulers
     # every tensor-parallel rank does. Data-parallel ranks have requests of their own.
     rank_labels=("pp_rank", "tp_rank", "moe_ep_rank"),
@@ -179,7 +203,8 @@ TRTLLM = Adapter(
         # prompt_tokens_total counts at a request's end, and on a generation server the transferred
         # ones too: better nothing.
         Series(Field.GENERATION_TOKENS_TOTAL, ("generation_tokens_total",)),
-        Series(Total.FINISHED_REQUESTS, ("request_success_total",)),
+        Series(Total.FINISHED_REQUESTS, _ENDED),
+        *_endings(stop="stop", length="length", abort="cancelled", error="error"),
         Series(Total.QUEUE_SECONDS, ("request_queue_time_seconds_sum",)),
         Series(Total.QUEUE_REQUESTS, ("request_queue_time_seconds_count",)),
         Series(Total.FIRST_TOKEN_SECONDS, ("request_prefill_time_seconds_sum",)),
@@ -191,6 +216,7 @@ TRTLLM = Adapter(
     ),
     # It has time per output token, which is a mean over a whole request and no gap between two.
     time_to_first_token="time_to_first_token_seconds",
+    duration="e2e_request_latency_seconds",
     kv_cache_tokens=_trtllm_kv_cache_tokens,
     facts=("kv_cache_max_blocks", "kv_cache_tokens_per_block"),
 )
@@ -228,6 +254,14 @@ def page_path(kind: str) -> str:
 def version_path(kind: str) -> str:
     """Return where an engine's server reports its version, in a JSON object under `version`."""
     return "/server_info" if kind == "sglang" else "/version"
+
+
+def is_asked_at_once(kind: str) -> bool:
+    """Say whether routers ask such a decode engine together with its prefill engine.
+
+    Then its times hold the user's whole wait. Others are asked once the prompt has been computed.
+    """
+    return kind == "sglang"
 
 
 KNOWN_VERSIONS = {

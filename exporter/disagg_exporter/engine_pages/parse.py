@@ -15,17 +15,10 @@ from disagg_exporter.engine_pages.exposition.lines import (
     scan,
 )
 from disagg_exporter.engine_pages.exposition.series_keys import SeriesKey, SeriesKeys
-from disagg_exporter.engine_pages.expressions import (
-    BETWEEN_TOKENS_BOUNDS_SECONDS,
-    FIRST_TOKEN_BOUNDS_SECONDS,
-    LARGEST,
-    HistogramReader,
-    IndexedKey,
-    Samples,
-    expression_of,
-)
+from disagg_exporter.engine_pages.expressions import LARGEST, IndexedKey, Samples
 from disagg_exporter.engine_pages.series import Adapter, Field
-from disagg_exporter.model import EnginePage, ServingCounts, Total
+from disagg_exporter.engine_pages.serving_reader import ServingReader
+from disagg_exporter.model import EnginePage
 
 
 class LayoutReader:
@@ -41,15 +34,7 @@ class LayoutReader:
     def __init__(self, layout: Sequence[SeriesKey]) -> None:
         adapter, found = _recognized(layout)
         self._adapter = adapter
-        self._expressions = tuple(
-            one for series in adapter.series if (one := expression_of(series, adapter, found))
-        )
-        self._first_token = HistogramReader(
-            adapter.time_to_first_token, found, FIRST_TOKEN_BOUNDS_SECONDS
-        )
-        self._between_tokens = HistogramReader(
-            adapter.inter_token_latency, found, BETWEEN_TOKENS_BOUNDS_SECONDS
-        )
+        self._reader = ServingReader(adapter, found)
         self._facts = {name: found[name] for name in adapter.facts if name in found}
         labels = [key.labels for placed in found.values() for _, key in placed]
         seen = {
@@ -73,14 +58,10 @@ class LayoutReader:
         return replace(self._last[1], t_ns=t_ns)
 
     def _derived(self, numbers: Sequence[float], t_ns: int) -> EnginePage:
-        values: dict[Field | Total, float] = {}
-        for expression in self._expressions:
-            if expression.gives not in values:
-                value = expression.of(numbers)
-                if value is not None:
-                    values[expression.gives] = value
-        totals = {key: value for key, value in values.items() if isinstance(key, Total)}
-        fields: dict[str, Any] = {key.value: values[key] for key in values.keys() - totals.keys()}
+        values = self._reader.values(numbers)
+        fields: dict[str, Any] = {
+            key.value: value for key, value in values.items() if isinstance(key, Field)
+        }
         awake = fields.pop(Field.AWAKE, None)
         return EnginePage(
             kind=self._adapter.kind,
@@ -88,9 +69,7 @@ class LayoutReader:
             model_name=self._model_name,
             kv_cache_tokens=self._kv_cache_tokens(numbers),
             asleep=None if awake is None else awake == 0,
-            serving=ServingCounts(
-                totals, self._first_token.of(numbers), self._between_tokens.of(numbers)
-            ),
+            serving=self._reader.counts(numbers, values),
             ranks=self._ranks,
             **fields,
         )

@@ -63,7 +63,8 @@ class Adapter:
         kind: Our word for the engine.
         prefixes: The spellings of its name space.
         series: What means what.
-        time_to_first_token, inter_token_latency: Bare names of the histograms.
+        time_to_first_token, inter_token_latency, duration, prompt_tokens, output_tokens: Bare names
+            of the histograms.
         rank_labels: Ranks that report the same step: only the lowest counts.
         breakdown_label: A label that is empty on a gauge's total and filled on its parts.
         required_label: Without it a sample is somebody else's.
@@ -76,6 +77,9 @@ class Adapter:
     series: tuple[Series, ...]
     time_to_first_token: str | None = None
     inter_token_latency: str | None = None
+    duration: str | None = None
+    prompt_tokens: str | None = None
+    output_tokens: str | None = None
     rank_labels: tuple[str, ...] = ()
     breakdown_label: str | None = None
     required_label: str | None = None
@@ -85,7 +89,10 @@ class Adapter:
     @cached_property
     def names(self) -> dict[str, str]:
         """Every wanted name as it may stand on a page, and its bare name."""
-        histograms = (self.time_to_first_token, self.inter_token_latency)
+        histograms = (
+            *(self.time_to_first_token, self.inter_token_latency, self.duration),
+            *(self.prompt_tokens, self.output_tokens),
+        )
         bare = [
             *(name for series in self.series for name in series.names),
             *(f"{name}_{part}" for name in histograms if name for part in ("bucket", "sum")),

@@ -8,7 +8,15 @@ from itertools import accumulate
 from disagg_exporter.engine_pages.exposition.lines import PageError
 from disagg_exporter.model import EnginePage, Histogram, ServingCounts, Total
 
-_COUNTS = tuple(total for total in Total if not total.seconds)
+# Requests in an engine leave it uncounted when they are lost, so what has arrived may seem to fall.
+_COUNTS = tuple(
+    total for total in Total if not total.seconds and total is not Total.ARRIVED_REQUESTS
+)
+
+_HISTOGRAMS = (
+    *("time_to_first_token", "inter_token_latency", "duration"),
+    *("prompt_tokens", "output_tokens"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,33 +140,44 @@ class CumulativeCounts:
 
     def __init__(self) -> None:
         self._before: EnginePage | None = None
+        # What has arrived in a process is known from gauges, too, which may lag: its most counts.
+        self._most_arrived = 0.0
         self.counts: ServingCounts | None = None
 
     def take(self, page: EnginePage) -> None:
         """Take the next page that could be read; what the first one counts is the past."""
-        before = self._before
+        before, now = self._before, page.serving
+        arrived = now.totals.get(Total.ARRIVED_REQUESTS, 0.0)
         other = before is not None and (before.kind, before.ranks) != (page.kind, page.ranks)
         if self.counts is None or other:
-            self.counts = _grown(self.counts or ServingCounts(), page.serving, page.serving)
+            self._most_arrived = arrived
+            self.counts = _grown(self.counts or ServingCounts(), now, now, arrived)
         elif before is None or was_restarted(before, page):
-            self.counts = _grown(self.counts, ServingCounts(), page.serving)
-        elif page.serving is not before.serving:  # it is, as long as the engine rests
-            self.counts = _grown(self.counts, before.serving, page.serving)
+            self._most_arrived = 0.0
+            self.counts = _grown(self.counts, ServingCounts(), now, 0.0)
+        elif now is not before.serving:  # it is, as long as the engine rests
+            self.counts = _grown(self.counts, before.serving, now, self._most_arrived)
         self._before = page
+        self._most_arrived = max(self._most_arrived, arrived)
 
     def restart(self) -> None:
         """Take the next page as that of another process, which began to count at 0."""
         self._before = None
 
 
-def _grown(counts: ServingCounts, old: ServingCounts, new: ServingCounts) -> ServingCounts:
+def _grown(
+    counts: ServingCounts, old: ServingCounts, new: ServingCounts, arrived_before: float
+) -> ServingCounts:
     totals, before = dict(counts.totals), old.totals
     for total, count in new.totals.items():
-        totals[total] = totals.get(total, 0.0) + max(count - before.get(total, 0.0), 0.0)
+        was = arrived_before if total is Total.ARRIVED_REQUESTS else before.get(total, 0.0)
+        totals[total] = totals.get(total, 0.0) + max(count - was, 0.0)
     return ServingCounts(
         totals,
-        _added(counts.time_to_first_token, old.time_to_first_token, new.time_to_first_token),
-        _added(counts.inter_token_latency, old.inter_token_latency, new.inter_token_latency),
+        *(
+            _added(getattr(counts, name), getattr(old, name), getattr(new, name))
+            for name in _HISTOGRAMS
+        ),
     )
 
 
@@ -167,13 +186,15 @@ def _added(
 ) -> Histogram | None:
     if new is None:
         return counts
-    nothing = Histogram(new.bounds_seconds, (0.0,) * len(new.counts), 0.0)
+    if counts is not None and old is not None and new.counts == old.counts:
+        return counts
+    nothing = Histogram(new.bounds, (0.0,) * len(new.counts), 0.0)
     counts, old = counts or nothing, old or nothing
     grown = [max(after - before, 0.0) for before, after in zip(old.counts, new.counts, strict=True)]
     # The observations since then, bucket by bucket, are what must stay ordered.
     ordered = accumulate(grown, max)
     return Histogram(
-        new.bounds_seconds,
+        new.bounds,
         tuple(count + more for count, more in zip(counts.counts, ordered, strict=True)),
-        counts.sum_seconds + max(new.sum_seconds - old.sum_seconds, 0.0),
+        counts.sum + max(new.sum - old.sum, 0.0),
     )

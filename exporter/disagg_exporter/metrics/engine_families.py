@@ -121,6 +121,10 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "Time from a request's arrival at an engine to its first token there. Of decode and "
            "mixed engines only: the one token that a prefill engine makes is not the user's.",
            is_histogram=True),
+    Family("disagg_engine_prefill_time_to_first_token_seconds", Data.ENGINES, ("engine", "role"),
+           "Time from a request's arrival at a prefill engine to the one token that it makes: "
+           "waiting and prompt, before any transfer. Not the user's first token.",
+           is_histogram=True),
     Family("disagg_engine_inter_token_latency_seconds", Data.ENGINES, ("engine", "role"),
            "Time between two tokens of a request. Of decode and mixed engines only.",
            is_histogram=True),
@@ -134,6 +138,16 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "Requests that went through such a stage."),
     Family("disagg_engine_finished_requests_total", Data.ENGINES, ("engine", "role"),
            "Requests an engine has finished, however they ended."),
+    Family("disagg_engine_ends_total", Data.ENGINES, ("engine", "role", "reason"),
+           "Requests an engine has finished, by how they ended. Each request of a prefill engine "
+           "ends there, too, mostly by length."),
+    Family("disagg_engine_arrivals_total", Data.ENGINES, ("engine", "role"),
+           "Requests an engine has taken in: those it finished and the most that were seen inside "
+           "beside them. A burst that came and went between two looks at its page is in it."),
+    Family("disagg_engine_rejections_total", Data.ENGINES, ("engine", "role", "reason"),
+           "Requests an engine refused at its door; they are in no other number of it."),
+    Family("disagg_engine_prompt_tokens_total", Data.ENGINES, ("engine", "role", "origin"),
+           "Tokens of prompts, by where their KV came from."),
     Family("disagg_engine_preemptions_total", Data.ENGINES, ("engine", "role"),
            "Requests that lost their place for want of KV cache and had to be computed again."),
     Family("disagg_engine_kv_transfers_total", Data.ENGINES, ("engine", "role"),

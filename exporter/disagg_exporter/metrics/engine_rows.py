@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from disagg_exporter.capacity.compute_rates import peak_of
 from disagg_exporter.engine_pages.adapters import is_known_version
+from disagg_exporter.engine_pages.histograms import FIRST_TOKEN_BOUNDS_SECONDS
 from disagg_exporter.metrics.device_rows import engine_namespaces, present_engines
 from disagg_exporter.metrics.family import MetricRows
 from disagg_exporter.model import (
+    ENDINGS,
+    PROMPT_TOKENS,
+    REJECTIONS,
     Device,
     EngineAccount,
     EngineCapacity,
@@ -173,17 +177,24 @@ _SERVES_USERS = (Role.DECODE, Role.MIXED)
 
 _COUNTERS = {
     "disagg_engine_finished_requests_total": Total.FINISHED_REQUESTS,
+    "disagg_engine_arrivals_total": Total.ARRIVED_REQUESTS,
     "disagg_engine_preemptions_total": Total.PREEMPTIONS,
     "disagg_engine_kv_transfers_total": Total.TRANSFERS,
     "disagg_engine_kv_transfer_seconds_total": Total.TRANSFER_SECONDS,
     "disagg_engine_kv_transfer_bytes_total": Total.TRANSFER_BYTES,
 }
-_FAILURES = {
+_FAILURES: dict[str, Total] = {
     "transfer": Total.FAILED_TRANSFERS,
     "notification": Total.FAILED_NOTIFICATIONS,
     "receive": Total.FAILED_RECEIVES,
     "bootstrap": Total.FAILED_BOOTSTRAPS,
     "expired": Total.EXPIRED_TRANSFERS,
+}
+_BY_LABEL: dict[str, Mapping[str, Total]] = {
+    "disagg_engine_kv_transfer_failures_total": _FAILURES,
+    "disagg_engine_ends_total": ENDINGS,
+    "disagg_engine_rejections_total": REJECTIONS,
+    "disagg_engine_prompt_tokens_total": PROMPT_TOKENS,
 }
 # From a request's first step to its first token an engine prefills; one that was given the KV
 # takes a decode step.
@@ -224,9 +235,9 @@ def _write_counts(rows: MetricRows, status: EngineStatus, serving: ServingCounts
     who = (status.engine, status.role)
     for name, total in _COUNTERS.items():
         rows.set(name, serving.totals.get(total), *who)
-    for reason, total in _FAILURES.items():
-        count = serving.totals.get(total)
-        rows.set("disagg_engine_kv_transfer_failures_total", count, *who, reason)
+    for name, by_label in _BY_LABEL.items():
+        for value, total in by_label.items():
+            rows.set(name, serving.totals.get(total), *who, value)
     for component, seconds, requests in (
         ("queue", Total.QUEUE_SECONDS, Total.QUEUE_REQUESTS),
         ("kv_transfer", Total.KV_STAGE_SECONDS, Total.KV_STAGE_REQUESTS),
@@ -236,7 +247,10 @@ def _write_counts(rows: MetricRows, status: EngineStatus, serving: ServingCounts
             name = "disagg_engine_ttft_component"
             rows.set(f"{name}_seconds_total", serving.totals.get(seconds), *who, component)
             rows.set(f"{name}_requests_total", serving.totals.get(requests), *who, component)
+    first, between = serving.time_to_first_token, serving.inter_token_latency
+    first = None if first is None else first.at(FIRST_TOKEN_BOUNDS_SECONDS)
+    if status.role is Role.PREFILL:
+        rows.set_histogram("disagg_engine_prefill_time_to_first_token_seconds", first, *who)
     if status.role in _SERVES_USERS:
-        first, between = serving.time_to_first_token, serving.inter_token_latency
         rows.set_histogram("disagg_engine_time_to_first_token_seconds", first, *who)
         rows.set_histogram("disagg_engine_inter_token_latency_seconds", between, *who)

@@ -31,6 +31,7 @@ class Data(StrEnum):
     ACCOUNTS = "Devices: seconds and joules"
     NODE = "Sums over the node"
     ENGINES = "Engines"
+    REQUESTS = "Requests, by model"
     ROUTER = "Router"
     WORKERS = "Workers"
     COLLECTORS = "Collectors"

@@ -91,11 +91,11 @@ class PageText:
         self, family: Family, labels: Labels, histogram: Histogram, parts: list[str]
     ) -> None:
         own = list(zip(family.labels, labels, strict=True))
-        bounds = (*map(_number, histogram.bounds_seconds), "+Inf")
+        bounds = (*map(_number, histogram.bounds), "+Inf")
         for bound, count in zip(bounds, histogram.counts, strict=True):
             beginning = self._beginning(f"{family.name}_bucket", [*own, ("le", bound)])
             parts.append(f"{beginning}{_number(count)}\n")
-        for suffix, value in (("count", histogram.counts[-1]), ("sum", histogram.sum_seconds)):
+        for suffix, value in (("count", histogram.counts[-1]), ("sum", histogram.sum)):
             beginning = self._beginning(f"{family.name}_{suffix}", own)
             parts.append(f"{beginning}{_number(value)}\n")
 

@@ -9,6 +9,7 @@ from disagg_exporter.metrics.device_rows import write_accounts, write_devices
 from disagg_exporter.metrics.engine_rows import write_capacity, write_engines, write_latency
 from disagg_exporter.metrics.family import MetricRows
 from disagg_exporter.metrics.node_rows import write_node, write_router
+from disagg_exporter.metrics.request_rows import write_requests
 from disagg_exporter.model import Snapshot
 
 _WRITERS: tuple[Callable[[MetricRows, Snapshot], None], ...] = (
@@ -18,6 +19,7 @@ _WRITERS: tuple[Callable[[MetricRows, Snapshot], None], ...] = (
     write_engines,
     write_capacity,
     write_latency,
+    write_requests,
     write_router,
 )
 

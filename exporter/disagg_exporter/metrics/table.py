@@ -10,8 +10,14 @@ from __future__ import annotations
 from disagg_exporter.metrics.engine_families import ENGINE_FAMILIES
 from disagg_exporter.metrics.family import Family
 from disagg_exporter.metrics.node_families import DAEMON_FAMILIES, NODE_FAMILIES
+from disagg_exporter.metrics.request_families import REQUEST_FAMILIES
 
-FAMILIES: tuple[Family, ...] = (*NODE_FAMILIES, *ENGINE_FAMILIES, *DAEMON_FAMILIES)
+FAMILIES: tuple[Family, ...] = (
+    *NODE_FAMILIES,
+    *ENGINE_FAMILIES,
+    *REQUEST_FAMILIES,
+    *DAEMON_FAMILIES,
+)
 
 LABELS: dict[str, str] = {
     "currency": "a currency by its three letters, such as USD",
@@ -28,7 +34,9 @@ LABELS: dict[str, str] = {
     "half or more), sync_boost or other (clocks that somebody set, and what drivers add); of KV "
     "transfers transfer, notification, receive, bootstrap or expired; of what the pages turned "
     "away displaced (for longest at it, as places were short), no_thread, timeout, too_large, "
-    "malformed or tls",
+    "malformed or tls; of requests that ended stop, length, abort, error, other, or success where "
+    "stop and length are not told apart; of those refused queued_requests or queued_tokens (an "
+    "engine's limit of either) or overload",
     "component": "stage of a request before its first token: queue, prefill, kv_transfer or "
     "first_decode",
     "clock": "what the length of a step means: engine_wait (of the engine core for the model), "
@@ -36,7 +44,11 @@ LABELS: dict[str, str] = {
     "unit": "part of the device: graphics (anything at all ran), sm (multiprocessors busy), tensor "
     "(their tensor cores, any format), dram (memory bandwidth, of its peak)",
     "state": "state of the requests, or of the worker",
-    "source": "where the role is known from; of a capacity limit: steps or page",
+    "source": "where the role is known from; of a capacity limit: steps or page; of requests, best "
+    "first: frontend, router, engine, or pools (put together from prefill and decode engines)",
+    "part": "part of a wait: prefill, first_decode (to the first token of a decode engine) or "
+    "decode (to its last)",
+    "origin": "where the KV of a prompt's tokens came from: computed, cached or transferred",
     "confidence": "how sure the role is; of a capacity limit: both_sides (smaller and larger loads "
     "than the limit were seen), one_side, or unreachable (no batch meets the target)",
     "engine_pod": "Kubernetes pod of the engine; empty elsewhere",

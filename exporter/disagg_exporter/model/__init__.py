@@ -31,12 +31,9 @@ from disagg_exporter.model.engines import (
     EngineCapacity,
     EnginePage,
     EngineStatus,
-    Histogram,
     ModelSize,
     PrefillLimit,
-    ServingCounts,
     TlsStatus,
-    Total,
 )
 from disagg_exporter.model.enums import (
     Bottleneck,
@@ -51,6 +48,21 @@ from disagg_exporter.model.enums import (
     Throttle,
     Unit,
     Use,
+)
+from disagg_exporter.model.serving import (
+    ENDINGS,
+    PROMPT_TOKENS,
+    REJECTIONS,
+    FrontCounts,
+    Histogram,
+    Part,
+    PartAccount,
+    PromptTokenAccount,
+    RequestAccount,
+    RequestAccounts,
+    RequestSource,
+    ServingCounts,
+    Total,
 )
 from disagg_exporter.model.snapshot import (
     CollectorStatus,
@@ -67,14 +79,15 @@ from disagg_exporter.model.steps import Assignment, Step, StepTotals, StreamKey,
 
 # fmt: off
 __all__ = [
-    "FORGOTTEN_MODEL", "GPU_SLICES", "MICROJOULES_PER_JOULE", "SLICE_NS_PER_GPU_SECOND",
-    "ActivityCell", "Assignment", "Bottleneck", "BusyGpus", "CapacitySource", "Cell",
-    "CollectorStatus", "DaemonCounts", "DecodeLimit", "Device", "DeviceAccount",
-    "DeviceFailure", "DeviceReading", "DeviceSweep", "DynamoWorker", "EngineAccount",
-    "EngineCapacity", "EnginePage", "EngineState", "EngineStatus", "GpuPrice", "GpuShare",
-    "Histogram", "LimitConfidence", "Method", "ModelSize", "Phase", "PrefillLimit", "Reason",
-    "Role", "RouterCounts", "RouterEngine", "RouterPage", "RouterStatus", "ServingCounts",
-    "Snapshot", "Split", "Step", "StepTotals", "StreamKey", "Throttle", "TlsStatus",
-    "TokenAccount", "Total", "Unit", "Use", "WorkWindow", "WorkerStatus",
+    "ENDINGS", "FORGOTTEN_MODEL", "GPU_SLICES", "MICROJOULES_PER_JOULE", "PROMPT_TOKENS",
+    "REJECTIONS", "SLICE_NS_PER_GPU_SECOND", "ActivityCell", "Assignment", "Bottleneck",
+    "BusyGpus", "CapacitySource", "Cell", "CollectorStatus", "DaemonCounts", "DecodeLimit",
+    "Device", "DeviceAccount", "DeviceFailure", "DeviceReading", "DeviceSweep", "DynamoWorker",
+    "EngineAccount", "EngineCapacity", "EnginePage", "EngineState", "EngineStatus", "FrontCounts",
+    "GpuPrice", "GpuShare", "Histogram", "LimitConfidence", "Method", "ModelSize", "Part",
+    "PartAccount", "Phase", "PrefillLimit", "PromptTokenAccount", "Reason", "RequestAccount",
+    "RequestAccounts", "RequestSource", "Role", "RouterCounts", "RouterEngine", "RouterPage",
+    "RouterStatus", "ServingCounts", "Snapshot", "Split", "Step", "StepTotals", "StreamKey",
+    "Throttle", "TlsStatus", "TokenAccount", "Total", "Unit", "Use", "WorkWindow", "WorkerStatus",
 ]
 # fmt: on

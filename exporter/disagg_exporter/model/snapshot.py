@@ -9,6 +9,7 @@ from disagg_exporter.model.accounts import BusyGpus, DeviceAccount, EngineAccoun
 from disagg_exporter.model.devices import Device, DeviceFailure, DeviceReading, GpuShare
 from disagg_exporter.model.engines import EngineCapacity, EngineStatus
 from disagg_exporter.model.enums import Phase
+from disagg_exporter.model.serving import RequestAccounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,7 @@ class Snapshot:
     removed_accounts: tuple[DeviceAccount, ...] = ()
     engine_accounts: tuple[EngineAccount, ...] = ()
     tokens: tuple[TokenAccount, ...] = ()
+    requests: RequestAccounts = field(default_factory=RequestAccounts)
     busy: tuple[BusyGpus, ...] = ()
     busy_window_seconds: float = 0.0
     engines: tuple[EngineStatus, ...] = ()

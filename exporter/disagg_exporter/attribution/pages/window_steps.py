@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_exporter.attribution.pages.window_cost import Columns, Steps, WindowCosts
-from disagg_exporter.engine_pages.expressions import BETWEEN_TOKENS_BOUNDS_SECONDS
+from disagg_exporter.engine_pages.histograms import BETWEEN_TOKENS_BOUNDS_SECONDS
 
 _BOUNDS = np.array(BETWEEN_TOKENS_BOUNDS_SECONDS)
 BUCKETS = len(_BOUNDS) + 1

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-# A rank has some hundred wanted lines of 100 bytes, so this is room for a hundred ranks; the
+# A rank has some 130 wanted lines of 100 bytes, so this is room for a hundred ranks; the
 # parser's time grows with the square of a line.
-MAX_WANTED_BYTES = 1024 * 1024
+MAX_WANTED_BYTES = 2 * 1024 * 1024
 MAX_LINE_BYTES = 4096
 
-MAX_WANTED_LINES = 10_000
+MAX_WANTED_LINES = 20_000
 MAX_LINES = 200_000
 
 

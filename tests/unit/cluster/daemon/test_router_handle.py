@@ -193,6 +193,28 @@ def test_a_new_process_has_counted_from_nothing_even_if_it_has_counted_more() ->
     assert watch.status().counts == RouterCounts(150.0, {(Phase.PREFILL, PREFILL.url): 0.0})
 
 
+def durations(requests: int) -> bytes:
+    """A page with so many answers that each took two seconds."""
+    name = 'vllm_router_pd_request_duration_seconds_%s{route="/v1/completions"%s} %d\n'
+    bounds = (("1", 0), ("2.5", requests), ("+Inf", requests))
+    buckets = (name % ("bucket", f',le="{bound}"', count) for bound, count in bounds)
+    return page(requests) + ("".join(buckets) + name % ("sum", "", 2 * requests)).encode()
+
+
+def test_what_a_router_clocks_of_requests_is_counted_through_its_restarts() -> None:
+    watch = watched((1, durations(10)), (1, page(11)), (1, durations(13)), (2, durations(20)))
+
+    counts = watch.counts()
+    assert (counts.source, counts.name, list(counts.by_model)) == ("router", "router", [""])
+    duration = counts.by_model[""].duration
+    assert duration is not None
+    assert (duration.total, duration.sum) == (3 + 20, 2 * 23)
+
+
+def test_a_router_before_its_first_request_clocks_nothing() -> None:
+    assert watched((1, page(0)), (1, page(0))).counts().by_model == {}
+
+
 def test_a_router_that_does_not_answer_shows_its_counters_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

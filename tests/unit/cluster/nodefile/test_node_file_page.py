@@ -16,6 +16,7 @@ from disagg_cluster.config import (
     Deadlines,
     EngineTls,
     FailureHook,
+    Frontend,
     GpuPriceConfig,
     HealthProbes,
     IntervalsConfig,
@@ -48,6 +49,7 @@ SECTIONS: dict[str, type[Section]] = {
     "`dcgm`": Dcgm,
     "`on_worker_failure`": FailureHook,
     "`gpu_price`": GpuPriceConfig,
+    "`frontends[]`": Frontend,
     "`bridges`": Bridges,
 }
 

@@ -130,5 +130,38 @@ def test_no_count_ever_goes_down(looks: list[tuple[int, float] | None]) -> None:
         assert new is not None
         assert all(b >= a for a, b in zip(old.counts, new.counts, strict=True))
         assert list(new.counts) == sorted(new.counts)
-        assert new.sum_seconds >= old.sum_seconds
+        assert new.sum >= old.sum
         before = after
+
+
+def arrived(*levels: tuple[float, float] | None) -> float:
+    """What is counted as arrived after pages of (finished, inside); None is a restart seen."""
+    pages = [
+        None
+        if level is None
+        else EnginePage(
+            "vllm",
+            0,
+            "m",
+            serving=ServingCounts(
+                {Total.FINISHED_REQUESTS: level[0], Total.ARRIVED_REQUESTS: sum(level)}
+            ),
+        )
+        for level in levels
+    ]
+    return counted(*pages).totals[Total.ARRIVED_REQUESTS]
+
+
+def test_requests_arrive_whether_they_have_ended_or_not() -> None:
+    assert arrived((100, 5), (103, 9)) == 7
+
+
+def test_a_gauge_that_lags_behind_does_not_make_requests_arrive_twice() -> None:
+    """Of an engine that tells its gauges late: finished and still inside, or neither."""
+    assert arrived((100, 5), (100, 3), (102, 3), (102, 3)) == 0
+    assert arrived((100, 5), (102, 5), (102, 3), (104, 3)) == 2
+
+
+def test_requests_lost_with_a_process_had_arrived() -> None:
+    assert arrived((100, 5), (101, 8), None, (0, 2)) == 4 + 2
+    assert arrived((100, 5), (101, 8), (1, 2)) == 4 + 3

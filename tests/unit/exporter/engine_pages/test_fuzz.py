@@ -51,7 +51,7 @@ def numbers(page: EnginePage) -> Iterator[float]:
     for histogram in (page.serving.time_to_first_token, page.serving.inter_token_latency):
         if histogram is not None:
             yield from histogram.counts
-            yield histogram.sum_seconds
+            yield histogram.sum
 
 
 def is_sane(histogram: Histogram | None) -> bool:
@@ -187,7 +187,7 @@ def test_labels_that_never_repeat_are_not_remembered_for_ever() -> None:
     heads = SeriesKeys()
 
     tracemalloc.start()
-    for look in range(4):
+    for look in range(8):
         page = b"".join(
             b'vllm:num_requests_running{engine="%d"} 1\n' % (4000 * look + n) for n in range(4000)
         )
@@ -195,12 +195,14 @@ def test_labels_that_never_repeat_are_not_remembered_for_ever() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert peak < 16_000_000
+    assert peak < 32_000_000
 
 
 def test_the_limits_leave_room_for_a_hundred_ranks() -> None:
     text = (DATA / "vllm-0.32.0" / "nixl_decode.prom").read_bytes()
-    page = b"".join(text.replace(b'engine="0"', b'engine="%d"' % rank) for rank in range(100))
+    lines = text.splitlines(keepends=True)
+    of_rank = b"".join(line for line in lines if b'engine="0"' in line)
+    page = b"".join(of_rank.replace(b'engine="0"', b'engine="%d"' % rank) for rank in range(100))
 
     assert parse_page(page, 0).serving.time_to_first_token is not None
-    assert (MAX_LINE_BYTES, MAX_WANTED_BYTES, MAX_WANTED_LINES) == (4096, 2**20, 10_000)
+    assert (MAX_LINE_BYTES, MAX_WANTED_BYTES, MAX_WANTED_LINES) == (4096, 2**21, 20_000)

@@ -6,26 +6,24 @@ from hypothesis import strategies as st
 
 from disagg_exporter.engine_pages.exposition.lines import PageError, Sample, SamplesByName
 from disagg_exporter.engine_pages.exposition.series_keys import SeriesKey
-from disagg_exporter.engine_pages.expressions import (
+from disagg_exporter.engine_pages.expressions import IndexedKey
+from disagg_exporter.engine_pages.histograms import (
     BETWEEN_TOKENS_BOUNDS_SECONDS,
     FIRST_TOKEN_BOUNDS_SECONDS,
     HistogramReader,
-    IndexedKey,
 )
 from disagg_exporter.model import Histogram
 
 OURS = (0.1, 1.0, 10.0)
 
 
-def histogram(
-    found: SamplesByName, name: str, bounds_seconds: tuple[float, ...]
-) -> Histogram | None:
+def histogram(found: SamplesByName, name: str, bounds: tuple[float, ...]) -> Histogram | None:
     """Read a histogram of a page of these samples."""
     samples = [(of, sample) for of, samples in found.items() for sample in samples]
     keys: dict[str, list[IndexedKey]] = {}
     for place, (of, sample) in enumerate(samples):
         keys.setdefault(of, []).append((place, SeriesKey(of, sample.labels, place)))
-    reading = HistogramReader(name, keys, bounds_seconds)
+    reading = HistogramReader(name, keys, bounds)
     return reading.of([sample.value for _, sample in samples])
 
 
@@ -104,7 +102,7 @@ def test_no_quantile_is_ever_told_too_low(seconds: list[float], bounds: list[flo
 
     assert told is not None
     assert told.counts[-1] == len(seconds)
-    for bound, count in zip(told.bounds_seconds, told.counts, strict=False):
+    for bound, count in zip(told.bounds, told.counts, strict=False):
         assert count <= sum(s <= bound for s in seconds)
         if bound in bounds:
             assert count == sum(s <= bound for s in seconds)

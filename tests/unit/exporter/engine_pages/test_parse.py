@@ -185,8 +185,8 @@ def test_a_kv_use_above_one_is_absent() -> None:
             "together",
         ),
         (
-            b"".join(b'vllm:num_requests_running{a="%d"} 1\n' % i for i in range(10_001)),
-            "more than 10000",
+            b"".join(b'vllm:num_requests_running{a="%d"} 1\n' % i for i in range(20_001)),
+            "more than 20000",
         ),
     ],
 )

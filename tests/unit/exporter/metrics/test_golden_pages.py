@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 
 from disagg_exporter.engine_pages.adapters import KNOWN_VERSIONS, is_known_version
-from disagg_exporter.engine_pages.expressions import (
+from disagg_exporter.engine_pages.histograms import (
     BETWEEN_TOKENS_BOUNDS_SECONDS,
+    DURATION_BOUNDS_SECONDS,
+    DURATION_READ_BOUNDS_SECONDS,
     FIRST_TOKEN_BOUNDS_SECONDS,
+    FIRST_TOKEN_READ_BOUNDS_SECONDS,
+    PART_BOUNDS_SECONDS,
 )
 from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.model import EnginePage, Histogram, Total
@@ -31,6 +35,16 @@ VLLM_DECODE = {
     Total.FIRST_TOKEN_REQUESTS: 121,
     Total.PREEMPTIONS: 0,
     Total.TRANSFERS: 121,
+    Total.ARRIVED_REQUESTS: 121,
+    Total.ENDED_LENGTH: 121,
+    Total.ENDED_OTHER: 0,
+    Total.REJECTED_FOR_REQUESTS: 0,
+    Total.COMPUTED_PROMPT_TOKENS: 0,
+    Total.CACHED_PROMPT_TOKENS: 5952,
+    Total.TRANSFERRED_PROMPT_TOKENS: 2662,
+    "duration": (121, 450.36),
+    "prompt_tokens": (121, 8614),
+    "output_tokens": (121, 1820),
 }
 
 PAGES: dict[str, dict[Any, object]] = {
@@ -53,7 +67,12 @@ PAGES: dict[str, dict[Any, object]] = {
         # Pulled KV is counted by the engine that pulls, KV that nobody fetched by this one.
         Total.TRANSFERS: 0,
         Total.EXPIRED_TRANSFERS: 5,
+        Total.COMPUTED_PROMPT_TOKENS: 2598,
+        Total.CACHED_PROMPT_TOKENS: 6016,
         "inter_token_latency": 0,
+        # Its one token is the end.
+        "time_to_first_token": 121,
+        "duration": (121, 93.4),
     },
     "vllm-0.32.0/nixl_decode.prom": VLLM_DECODE
     | {
@@ -86,6 +105,13 @@ PAGES: dict[str, dict[Any, object]] = {
         "kv_cache_tokens": 98304,
         "asleep": None,
         Total.FINISHED_REQUESTS: 8,
+        # Running, waiting and deferred ones, too.
+        Total.ARRIVED_REQUESTS: 8 + 2 + 3 + 5,
+        Total.COMPUTED_PROMPT_TOKENS: 40960,
+        Total.CACHED_PROMPT_TOKENS: 1024,
+        Total.TRANSFERRED_PROMPT_TOKENS: None,
+        Total.ENDED_STOP: None,
+        Total.REJECTED_FOR_REQUESTS: None,
         Total.QUEUE_SECONDS: 1,
         Total.FIRST_TOKEN_SECONDS: 2,
         Total.KV_STAGE_SECONDS: 0.5,
@@ -137,6 +163,13 @@ PAGES: dict[str, dict[Any, object]] = {
         Total.QUEUE_SECONDS: 0.5,
         Total.FIRST_TOKEN_SECONDS: 2,
         "time_to_first_token": 8,
+        Total.ARRIVED_REQUESTS: 8 + 7 + 2,
+        Total.ENDED_LENGTH: 8,
+        # Absent until the first.
+        Total.ENDED_ABORT: 0,
+        Total.COMPUTED_PROMPT_TOKENS: None,
+        "duration": (8, 12),
+        "prompt_tokens": None,
         # Its time per output token is a mean over a request, not the time between two tokens.
         "inter_token_latency": None,
     },
@@ -169,6 +202,7 @@ PAGES: dict[str, dict[Any, object]] = {
         "model_name": None,
         # Of its two endpoints the one that serves requests.
         Total.FINISHED_REQUESTS: 202,
+        Total.ARRIVED_REQUESTS: None,
     },
 }
 
@@ -179,6 +213,9 @@ def told(page: EnginePage, what: str) -> object:
     if what in ("time_to_first_token", "inter_token_latency"):
         histogram: Histogram | None = getattr(page.serving, what)
         return None if histogram is None else histogram.counts[-1]
+    if what in ("duration", "prompt_tokens", "output_tokens"):
+        histogram = getattr(page.serving, what)
+        return None if histogram is None else (histogram.total, round(histogram.sum, 2))
     return getattr(page, what)
 
 
@@ -221,7 +258,11 @@ VLLM_PAGE, TRTLLM_PAGE = "vllm-0.32.0/nixl_decode.prom", "trtllm-050f80d/generat
     ("file", "name", "ours"),
     [
         (VLLM_PAGE, "time_to_first_token_seconds", FIRST_TOKEN_BOUNDS_SECONDS),
+        (VLLM_PAGE, "time_to_first_token_seconds", FIRST_TOKEN_READ_BOUNDS_SECONDS),
+        (VLLM_PAGE, "time_to_first_token_seconds", PART_BOUNDS_SECONDS),
         (VLLM_PAGE, "inter_token_latency_seconds", BETWEEN_TOKENS_BOUNDS_SECONDS),
+        (VLLM_PAGE, "e2e_request_latency_seconds", DURATION_READ_BOUNDS_SECONDS),
+        (VLLM_PAGE, "e2e_request_latency_seconds", DURATION_BOUNDS_SECONDS),
         (TRTLLM_PAGE, "time_to_first_token_seconds", FIRST_TOKEN_BOUNDS_SECONDS),
     ],
 )

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from disagg_exporter.engine_pages.histograms import FIRST_TOKEN_BOUNDS_SECONDS
 from disagg_exporter.model import EnginePage, EngineStatus, Method, Role, Snapshot
 from support.client_metrics import render
 from support.snapshots import TAKEN_NS, golden_snapshot
@@ -46,13 +47,23 @@ def test_the_first_token_is_told_where_users_get_it(role: Role, shown: bool) -> 
 
 
 def test_a_histogram_has_its_buckets_sum_and_count() -> None:
-    assert rows(of_decode(), TTFT) == {
-        ("_bucket", "decode-0", "decode", "0.1"): 1100,
-        ("_bucket", "decode-0", "decode", "1.0"): 1198,
-        ("_bucket", "decode-0", "decode", "+Inf"): 1198,
-        ("_count", "decode-0", "decode"): 1198,
-        ("_sum", "decode-0", "decode"): 54,
-    }
+    shown = rows(of_decode(), TTFT)
+
+    buckets = {labels[-1]: count for labels, count in shown.items() if labels[0] == "_bucket"}
+    assert list(buckets) == [*map(str, FIRST_TOKEN_BOUNDS_SECONDS), "+Inf"]
+    assert {buckets[bound] for bound in ("0.01", "0.04")} == {0}
+    assert {buckets[bound] for bound in ("0.1", "0.25", "0.5")} == {1100}
+    assert {buckets[bound] for bound in ("1.0", "80.0", "+Inf")} == {1198}
+    assert shown["_count", "decode-0", "decode"] == 1198
+    assert shown["_sum", "decode-0", "decode"] == 54
+
+
+def test_a_prefill_engines_first_token_has_a_name_of_its_own() -> None:
+    """Sums over the other family, as rules of before make, must not count a request twice."""
+    name = "disagg_engine_prefill_time_to_first_token_seconds"
+
+    assert rows(of_decode(role=Role.PREFILL), name)["_count", "decode-0", "prefill"] == 1198
+    assert not rows(of_decode(role=Role.MIXED), name)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from disagg_exporter.attribution.pages.window_cost import WindowCosts
 from disagg_exporter.attribution.pages.window_steps import BUCKETS, Cutting, Sums, cutting
-from disagg_exporter.engine_pages.expressions import BETWEEN_TOKENS_BOUNDS_SECONDS
+from disagg_exporter.engine_pages.histograms import BETWEEN_TOKENS_BOUNDS_SECONDS
 
 COSTS = WindowCosts(step=0.022, request=1e-4, token=7e-5)
 

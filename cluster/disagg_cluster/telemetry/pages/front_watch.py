@@ -1,0 +1,95 @@
+"""Reads the metrics pages of frontends and routers that somebody else runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from disagg_cluster.config import Frontend
+from disagg_cluster.telemetry.pages.front_tally import FrontTally
+from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
+from disagg_exporter.engine_pages.fronts import FrontPage, parse_front_page
+from disagg_exporter.http.client.scrape import fetch
+from disagg_exporter.model import CollectorStatus, FrontCounts
+
+Fetch = Callable[[str, float], bytes]
+
+_log = logging.getLogger(__name__)
+
+
+class FrontWatch:
+    """The pages of the frontends that the node file names, and what they have counted.
+
+    Args:
+        frontends: Where they are.
+        interval_seconds: From one look at each to the next.
+        deadline_seconds: What one look may take.
+        fetch, clock_ns: Seams.
+    """
+
+    def __init__(
+        self,
+        frontends: tuple[Frontend, ...],
+        interval_seconds: float,
+        *,
+        deadline_seconds: float = 2.0,
+        fetch: Fetch = fetch,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._interval_seconds = interval_seconds
+        self._deadline_seconds = deadline_seconds
+        self._fetch = fetch
+        self._clock_ns = clock_ns
+        self._watched = tuple(_Watched(each) for each in frontends)
+
+    def counts(self) -> tuple[FrontCounts, ...]:
+        """Return what each has counted since its page was first seen."""
+        return tuple(each.tally.counts() for each in self._watched)
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """Return how the last look at each went, collector `frontend:<address>`."""
+        return tuple(each.health.status() for each in self._watched if each.health.tried)
+
+    async def run(self) -> None:
+        """Look at all until cancelled."""
+        executor = ThreadPoolExecutor(len(self._watched), thread_name_prefix="front-page")
+        try:
+            async with asyncio.TaskGroup() as group:
+                for each in self._watched:
+                    group.create_task(self._watch(each, executor))
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _watch(self, watched: _Watched, executor: ThreadPoolExecutor) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began_ns = self._clock_ns()
+            with watched.health.round():
+                watched.tally.take(await loop.run_in_executor(executor, self._read, watched))
+            spent_seconds = (self._clock_ns() - began_ns) / 1e9
+            await asyncio.sleep(max(self._interval_seconds - spent_seconds, 0.05))
+
+    def _read(self, watched: _Watched) -> FrontPage:
+        text = self._fetch(watched.url, self._deadline_seconds)
+        return parse_front_page(text, self._clock_ns(), watched.keys)
+
+
+class _Watched:
+    """One frontend: where its page is, and what is known of it."""
+
+    def __init__(self, frontend: Frontend) -> None:
+        address = frontend.url.partition("://")[2].rstrip("/")
+        self.url = frontend.url.rstrip("/") + "/metrics"
+        self.keys = SeriesKeys()
+        self.tally = FrontTally(address, frontend.namespace)
+        self.health = CollectorHealth(
+            f"frontend:{address}",
+            _log,
+            failing="metrics page: ",
+            recovered="metrics page is readable again",
+            silent_failures=1,
+        )

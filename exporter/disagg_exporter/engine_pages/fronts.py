@@ -1,0 +1,143 @@
+"""Metrics pages of what stands before the engines: what users' requests met, by model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from disagg_exporter.engine_pages.exposition.lines import PageError, SeriesFilter, scan
+from disagg_exporter.engine_pages.exposition.series_keys import SeriesKey, SeriesKeys
+from disagg_exporter.engine_pages.expressions import IndexedKey, Samples
+from disagg_exporter.engine_pages.series import Adapter, Series
+from disagg_exporter.engine_pages.serving_reader import ServingReader
+from disagg_exporter.model import EnginePage, RequestSource, Total
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """One kind of program before the engines: how it writes its page, and what to call it."""
+
+    source: RequestSource
+    adapter: Adapter
+
+
+# Version 1.6.1. Its times are from a request's arrival at the frontend, so they hold all of a
+# user's wait but the network's.
+DYNAMO_FRONTEND = Front(
+    RequestSource.FRONTEND,
+    Adapter(
+        kind="dynamo_frontend",
+        prefixes=("dynamo_frontend_",),
+        series=(
+            Series(Total.ARRIVED_REQUESTS, ("requests_started_total",)),
+            Series(Total.ENDED_SUCCESS, ("requests_total",), "status", ("success",), sparse=True),
+            Series(Total.ENDED_ERROR, ("requests_total",), "status", ("error",), sparse=True),
+            Series(Total.REJECTED_FOR_LOAD, ("router_admission_rejected_total",)),
+        ),
+        time_to_first_token="time_to_first_token_seconds",
+        duration="request_duration_seconds",
+        prompt_tokens="input_sequence_tokens",
+        output_tokens="output_sequence_tokens",
+    ),
+)
+
+# Version 0.1.17. It knows when an answer ends, not when it begins; and no models.
+VLLM_ROUTER = Front(
+    RequestSource.ROUTER,
+    Adapter(
+        kind="vllm_router",
+        prefixes=("vllm_router_pd_",),
+        series=(),
+        duration="request_duration_seconds",
+    ),
+)
+
+# Read from its reference of 2026. Only by gRPC and streaming does it see the first token.
+SMG = Front(
+    RequestSource.ROUTER,
+    Adapter(
+        kind="smg",
+        prefixes=("smg_router_",),
+        series=(
+            Series(Total.ARRIVED_REQUESTS, ("requests_total",)),
+            Series(Total.ENDED_ERROR, ("request_errors_total",)),
+        ),
+        time_to_first_token="ttft_seconds",
+        duration="request_duration_seconds",
+    ),
+)
+
+FRONTS = (DYNAMO_FRONTEND, VLLM_ROUTER, SMG)
+
+_MODEL = "model"
+_WANTED = SeriesFilter(name for front in FRONTS for name in front.adapter.names)
+MOST_MODELS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class FrontPage:
+    """What a page says of each model's requests, since its program started.
+
+    A program that tells no models has all under the empty name.
+    """
+
+    source: RequestSource
+    models: tuple[EnginePage, ...]
+
+
+class _FrontReader:
+    """What is read from the pages of one layout."""
+
+    def __init__(self, layout: Sequence[SeriesKey]) -> None:
+        front, by_model = _by_model(layout)
+        if len(by_model) > MOST_MODELS:
+            raise PageError(f"the page tells of more than {MOST_MODELS} models")
+        self.source, self._kind = front.source, front.adapter.kind
+        self._readers = {
+            model: ServingReader(front.adapter, found) for model, found in by_model.items()
+        }
+
+    def page(self, numbers: Sequence[float], t_ns: int) -> FrontPage:
+        """Return the page with these values."""
+        models = tuple(
+            EnginePage(
+                self._kind, t_ns, model, serving=reader.counts(numbers, reader.values(numbers))
+            )
+            for model, reader in self._readers.items()
+        )
+        return FrontPage(self.source, models)
+
+
+def _by_model(layout: Sequence[SeriesKey]) -> tuple[Front, dict[str, Samples]]:
+    for front in FRONTS:
+        names = front.adapter.names
+        by_model: dict[str, dict[str, list[IndexedKey]]] = {}
+        for index, key in enumerate(layout):
+            if key.name in names:
+                found = by_model.setdefault(key.labels.get(_MODEL, ""), {})
+                found.setdefault(names[key.name], []).append((index, key))
+        if by_model:
+            return front, dict(by_model)
+    kinds = ", ".join(front.adapter.kind for front in FRONTS)
+    raise PageError(f"no series of a known frontend or router on the page (known: {kinds})")
+
+
+def parse_front_page(text: bytes, t_ns: int, keys: SeriesKeys | None = None) -> FrontPage:
+    """Read the page of a frontend or router.
+
+    Args:
+        text: The page.
+        t_ns: When it was asked for.
+        keys: Series keys of its earlier pages.
+
+    Raises:
+        PageError: The page is no page of a known frontend or router, is cut off, holds garbage
+            among the lines we need, a sample twice, or a counter that is not a number from 0 up.
+    """
+    if text and not text.endswith(b"\n"):
+        raise PageError("the page is cut off: its last line has no end")
+    if not text.strip():
+        return FrontPage(RequestSource.ROUTER, ())  # as of vllm-router before its first request
+    keys = SeriesKeys() if keys is None else keys
+    layout, numbers = scan(text, _WANTED, keys, "frontend's")
+    return keys.derive(layout, _FrontReader).page(numbers, t_ns)

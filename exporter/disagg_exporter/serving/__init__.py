@@ -1,0 +1,1 @@
+"""What users' requests met, by model: from engines, from routers and frontends, from both pools."""

@@ -1,0 +1,39 @@
+"""What was counted between two looks at running counts."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from disagg_exporter.model import Histogram, ServingCounts
+
+
+def difference(old: ServingCounts, new: ServingCounts) -> ServingCounts:
+    """Return what was counted since; all of it where anything fell, as another began to count."""
+    if any(count > new.totals.get(total, 0.0) for total, count in old.totals.items()):
+        old = ServingCounts()
+    before = old.totals
+    return ServingCounts(
+        {total: count - before.get(total, 0.0) for total, count in new.totals.items()},
+        _grown(old.time_to_first_token, new.time_to_first_token),
+        _grown(old.inter_token_latency, new.inter_token_latency),
+        _grown(old.duration, new.duration),
+        _grown(old.prompt_tokens, new.prompt_tokens),
+        _grown(old.output_tokens, new.output_tokens),
+    )
+
+
+def _grown(old: Histogram | None, new: Histogram | None) -> Histogram | None:
+    if new is None or old is None:
+        return new
+    counts = (
+        max(after - before, 0.0) for before, after in zip(old.counts, new.counts, strict=True)
+    )
+    return Histogram(new.bounds, tuple(accumulate(counts, max)), max(new.sum - old.sum, 0.0))
+
+
+def added(one: Histogram | None, other: Histogram | None) -> Histogram | None:
+    """Return both together; their bounds are the same."""
+    if one is None or other is None:
+        return one or other
+    counts = zip(one.counts, other.counts, strict=True)
+    return Histogram(one.bounds, tuple(a + b for a, b in counts), one.sum + other.sum)

@@ -1,0 +1,62 @@
+"""Users' waits where prefill and decode engines are asked one after the other.
+
+Both pools are on this node here; where they are not, recording rules do the same over all nodes.
+"""
+
+from __future__ import annotations
+
+import math
+
+from disagg_exporter.model import Histogram
+from disagg_exporter.serving.convolution import convolved
+from disagg_exporter.serving.differences import added
+
+FADING_SECONDS = 10.0
+"""After so long the waits at prefill engines count for a third (1/e) of those of now: what a decode
+engine observes now has left its prefill engine some steps ago."""
+PATIENCE_SECONDS = 60.0
+"""How long what decode engines observe waits for the first that is known of prefill engines."""
+
+
+class PoolsWait:
+    """The histogram of whole waits: of each at a decode engine, with the wait for its prompt.
+
+    What prompts wait for is taken from the last seconds. A count that was made never changes.
+
+    Args:
+        bounds: Those of the whole.
+    """
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.whole: Histogram | None = None
+        self._bounds = bounds
+        self._prefill: Histogram | None = None
+        self._waiting: Histogram | None = None
+        self._waiting_since_ns = self._faded_ns = 0
+
+    def take(self, prefill: Histogram | None, decode: Histogram | None, now_ns: int) -> None:
+        """Take what both pools have observed since the call before."""
+        self._fade(prefill, now_ns)
+        if decode is not None and decode.total:
+            if self._waiting is None:
+                self._waiting_since_ns = now_ns
+            self._waiting = added(self._waiting, decode)
+        if self._waiting is None:
+            return
+        more = None
+        if self._prefill is not None:
+            more = convolved(self._prefill, self._waiting, self._bounds)
+            self.whole = added(self.whole, more)
+        if more is not None or now_ns - self._waiting_since_ns > PATIENCE_SECONDS * 1e9:
+            self._waiting = None
+
+    def _fade(self, prefill: Histogram | None, now_ns: int) -> None:
+        if prefill is None or not prefill.total:
+            return
+        passed_seconds, self._faded_ns = (now_ns - self._faded_ns) / 1e9, now_ns
+        if self._prefill is not None:
+            left = math.exp(-passed_seconds / FADING_SECONDS)
+            old = self._prefill
+            faded = Histogram(old.bounds, tuple(n * left for n in old.counts), old.sum * left)
+            prefill = added(faded, prefill)
+        self._prefill = prefill

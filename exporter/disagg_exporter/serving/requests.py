@@ -1,0 +1,230 @@
+"""Requests of each model on this node, counted on through engines that come, go and restart."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from disagg_exporter.engine_pages.adapters import is_asked_at_once
+from disagg_exporter.engine_pages.histograms import (
+    DURATION_BOUNDS_SECONDS,
+    FIRST_TOKEN_BOUNDS_SECONDS,
+)
+from disagg_exporter.model import (
+    ENDINGS,
+    PROMPT_TOKENS,
+    REJECTIONS,
+    EngineStatus,
+    FrontCounts,
+    Histogram,
+    Part,
+    PartAccount,
+    PromptTokenAccount,
+    RequestAccount,
+    RequestAccounts,
+    RequestSource,
+    Role,
+    ServingCounts,
+    Total,
+)
+from disagg_exporter.serving.differences import added, difference
+from disagg_exporter.serving.pools import PoolsWait
+
+KEPT_MODELS = 64
+"""Models beyond so many are forgotten when nothing here has served them for the longest."""
+
+_FAILED = ("abort", "error")
+_WHOLE = ("time_to_first_token", "duration")
+_LENGTHS = ("prompt_tokens", "output_tokens")
+
+
+class RequestOwner(NamedTuple):
+    """Whose requests are counted together."""
+
+    model_name: str
+    engine_namespace: str
+
+
+@dataclass(slots=True)
+class _Requests:
+    """What one source has told of the requests of one model."""
+
+    totals: dict[Total, float] = field(default_factory=dict)
+    histograms: dict[str, Histogram] = field(default_factory=dict)
+
+    def count(self, more: ServingCounts, totals: Iterable[Total]) -> None:
+        """Count on those of the totals that are told."""
+        for total in totals:
+            if total in more.totals:
+                self.totals[total] = self.totals.get(total, 0.0) + more.totals[total]
+
+    def observe(self, more: ServingCounts, names: Iterable[str]) -> None:
+        """Count on those of the histograms that are told."""
+        for name in names:
+            both = added(self.histograms.get(name), getattr(more, name))
+            if both is not None:
+                self.histograms[name] = both
+
+    def account(self, source: RequestSource, owner: RequestOwner) -> RequestAccount:
+        """Return it as shown."""
+        totals = self.totals
+        return RequestAccount(
+            source,
+            *owner,
+            arrivals=totals.get(Total.ARRIVED_REQUESTS),
+            ends={reason: totals[total] for reason, total in ENDINGS.items() if total in totals},
+            rejections={
+                reason: totals[total] for reason, total in REJECTIONS.items() if total in totals
+            },
+            time_to_first_token=self.histograms.get("time_to_first_token"),
+            duration=self.histograms.get("duration"),
+            prompt_tokens=self.histograms.get("prompt_tokens"),
+            output_tokens=self.histograms.get("output_tokens"),
+        )
+
+
+@dataclass(slots=True)
+class _Model:
+    """The requests of one model: by source, by part, and both pools together."""
+
+    requests: dict[RequestSource, _Requests] = field(default_factory=dict)
+    parts: dict[Part, Histogram] = field(default_factory=dict)
+    prompt_tokens: defaultdict[tuple[Role, str], float] = field(
+        default_factory=lambda: defaultdict(float)
+    )
+    first_token: PoolsWait = field(default_factory=lambda: PoolsWait(FIRST_TOKEN_BOUNDS_SECONDS))
+    duration: PoolsWait = field(default_factory=lambda: PoolsWait(DURATION_BOUNDS_SECONDS))
+    used_ns: int = 0
+
+    def of(self, source: RequestSource) -> _Requests:
+        """Return what a source has told."""
+        return self.requests.setdefault(source, _Requests())
+
+
+class ModelRequests:
+    """Counts on what engines, routers and frontends tell, by model. Begins anew with each daemon.
+
+    Each request of a user is counted once: it arrives where it enters, at a prefill or mixed
+    engine, and ends where its tokens are written, at a decode or mixed one, unless it failed
+    before. Engines of an unknown role are left out: what they see is known of none.
+    """
+
+    def __init__(self) -> None:
+        self._models: dict[RequestOwner, _Model] = {}
+        self._seen: dict[str, ServingCounts] = {}
+
+    def take(
+        self, engines: Iterable[EngineStatus], fronts: Iterable[FrontCounts], now_ns: int
+    ) -> None:
+        """Take what all have counted by now, and forget those that are not among them."""
+        seen: dict[str, ServingCounts] = {}
+        waits: dict[RequestOwner, dict[Part, Histogram]] = {}
+        for status in engines:
+            if status.serving is not None:
+                owner = RequestOwner(status.model_name, status.namespace)
+                more = self._more(f"engine {status.engine}", status.serving, seen)
+                if owner not in self._models and not status.model_name and not _counted(more):
+                    continue  # its name may not be known yet
+                model = self._model(owner, now_ns)
+                if more is not None:
+                    self._take_engine(status, model, more)
+                    _add_parts(waits.setdefault(owner, {}), status, more)
+        for front in fronts:
+            for model_name, counts in front.by_model.items():
+                more = self._more(f"{front.source} {front.name} {model_name}", counts, seen)
+                model = self._model(RequestOwner(model_name, front.namespace), now_ns)
+                if more is not None:
+                    told = model.of(front.source)
+                    told.count(more, Total)
+                    told.observe(more, (*_WHOLE, *_LENGTHS))
+        for owner, parts in waits.items():
+            self._join(self._models[owner], parts, now_ns)
+        self._seen = seen
+        self._forget_unused()
+
+    def accounts(self) -> RequestAccounts:
+        """Return everything as shown."""
+        requests, parts, prompts = [], [], []
+        for owner, model in self._models.items():
+            requests += [told.account(source, owner) for source, told in model.requests.items()]
+            whole = model.first_token.whole, model.duration.whole
+            if any(whole):
+                pools = RequestAccount(
+                    RequestSource.POOLS, *owner, time_to_first_token=whole[0], duration=whole[1]
+                )
+                requests.append(pools)
+            parts += [PartAccount(part, *owner, waits) for part, waits in model.parts.items()]
+            prompts += [
+                PromptTokenAccount(role, origin, *owner, tokens)
+                for (role, origin), tokens in model.prompt_tokens.items()
+            ]
+        return RequestAccounts(tuple(requests), tuple(parts), tuple(prompts))
+
+    def _model(self, owner: RequestOwner, now_ns: int) -> _Model:
+        model = self._models.setdefault(owner, _Model())
+        model.used_ns = now_ns
+        return model
+
+    def _more(
+        self, who: str, counts: ServingCounts, seen: dict[str, ServingCounts]
+    ) -> ServingCounts | None:
+        """What was counted since the last look; None if that is the very same."""
+        before, seen[who] = self._seen.get(who), counts
+        if before is counts:
+            return None
+        return difference(before or ServingCounts(), counts)
+
+    def _take_engine(self, status: EngineStatus, model: _Model, more: ServingCounts) -> None:
+        role = status.role
+        if role not in (Role.PREFILL, Role.DECODE, Role.MIXED):
+            return
+        told = model.of(RequestSource.ENGINE)
+        told.count(more, REJECTIONS.values())
+        if role is Role.PREFILL:
+            told.count(more, (ENDINGS[reason] for reason in _FAILED))
+        else:
+            told.count(more, ENDINGS.values())
+            told.observe(more, _LENGTHS)
+        if role is not Role.DECODE:
+            told.count(more, (Total.ARRIVED_REQUESTS,))
+        if role is Role.MIXED or (role is Role.DECODE and is_asked_at_once(status.kind)):
+            told.observe(more, _WHOLE)
+        for origin, total in PROMPT_TOKENS.items():
+            if total in more.totals:
+                model.prompt_tokens[role, origin] += more.totals[total]
+
+    def _join(self, model: _Model, parts: dict[Part, Histogram], now_ns: int) -> None:
+        for part, waits in parts.items():
+            model.parts[part] = added(model.parts.get(part), waits) or waits
+        prefill = parts.get(Part.PREFILL)
+        model.first_token.take(prefill, parts.get(Part.FIRST_DECODE), now_ns)
+        model.duration.take(prefill, parts.get(Part.DECODE), now_ns)
+
+    def _forget_unused(self) -> None:
+        surplus = len(self._models) - KEPT_MODELS
+        if surplus > 0:
+            newest = max(model.used_ns for model in self._models.values())
+            unused = [o for o, model in self._models.items() if model.used_ns < newest]
+            for owner in sorted(unused, key=lambda o: self._models[o].used_ns)[:surplus]:
+                del self._models[owner]
+
+
+def _counted(more: ServingCounts | None) -> bool:
+    return more is not None and any(more.totals.values())
+
+
+def _add_parts(parts: dict[Part, Histogram], status: EngineStatus, more: ServingCounts) -> None:
+    """Add what an engine clocked of waits that it does not see the whole of."""
+    if is_asked_at_once(status.kind):
+        return
+    clocked: dict[Part, Histogram | None] = {}
+    if status.role is Role.PREFILL:
+        clocked = {Part.PREFILL: more.time_to_first_token}
+    elif status.role is Role.DECODE:
+        clocked = {Part.FIRST_DECODE: more.time_to_first_token, Part.DECODE: more.duration}
+    for part, waits in clocked.items():
+        both = added(parts.get(part), waits)
+        if both is not None:
+            parts[part] = both

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from disagg_cluster.config import Frontend
+from disagg_cluster.telemetry.pages.front_watch import FrontWatch
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import CollectorStatus, RequestSource, Total
+
+Told = bytes | DisaggError
+
+
+def page(started: int, model: str = "m") -> bytes:
+    """A frontend that was asked so often, and has answered all of it."""
+    counts = (model.encode(), started, model.encode(), started)
+    return (
+        b'dynamo_frontend_requests_started_total{model="%s"} %d\n'
+        b'dynamo_frontend_requests_total{model="%s",status="success"} %d\n' % counts
+    )
+
+
+def watched(*looks: Told, namespace: str = "") -> FrontWatch:
+    """The watch of one frontend after these looks."""
+    told, over = list(looks), asyncio.Event()
+
+    def fetch(url: str, _deadline: float) -> bytes:
+        assert url == "http://10.0.0.7:8000/metrics"
+        if not told:
+            loop.call_soon_threadsafe(over.set)
+            return looks[-1] if isinstance(looks[-1], bytes) else b""
+        look = told.pop(0)
+        if isinstance(look, DisaggError):
+            raise look
+        return look
+
+    frontend = Frontend(url="http://10.0.0.7:8000", namespace=namespace)
+    watch = FrontWatch((frontend,), 0.001, fetch=fetch)
+
+    async def look_at_all() -> None:
+        nonlocal loop
+        loop = asyncio.get_running_loop()
+        running = asyncio.create_task(watch.run())
+        async with asyncio.timeout(20):
+            await over.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    loop: asyncio.AbstractEventLoop
+    asyncio.run(look_at_all())
+    return watch
+
+
+def arrived(watch: FrontWatch, model: str = "m") -> float:
+    [counts] = watch.counts()
+    return counts.by_model[model].totals[Total.ARRIVED_REQUESTS]
+
+
+def status(watch: FrontWatch) -> CollectorStatus:
+    [status] = watch.collectors()
+    return status
+
+
+def test_a_frontend_is_counted_from_the_first_look_on_and_through_its_restarts() -> None:
+    watch = watched(page(100), page(103), page(2))
+
+    [counts] = watch.counts()
+    assert (counts.source, counts.name) == (RequestSource.FRONTEND, "10.0.0.7:8000")
+    assert arrived(watch) == 3 + 2
+    assert status(watch).collector == "frontend:10.0.0.7:8000"
+    assert status(watch).success
+
+
+@pytest.mark.parametrize(
+    "look", [DisaggError("nobody answers"), b"<html>\n", b"vllm:num_requests_running 1\n"]
+)
+def test_a_look_that_failed_takes_nothing_away(look: Told) -> None:
+    watch = watched(page(100), look, page(104), look)
+
+    assert arrived(watch) == 4
+
+
+def test_what_is_counted_goes_by_the_namespace_that_the_node_file_says() -> None:
+    [counts] = watched(page(1), namespace="serving").counts()
+
+    assert counts.namespace == "serving"
+
+
+def test_nothing_is_looked_at_where_no_frontend_is_named() -> None:
+    watch = FrontWatch((), 1.0)
+
+    assert (watch.counts(), watch.collectors()) == ((), ())

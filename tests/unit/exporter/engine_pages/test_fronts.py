@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from disagg_exporter.engine_pages.exposition.lines import PageError
+from disagg_exporter.engine_pages.fronts import MOST_MODELS, parse_front_page
+from disagg_exporter.model import RequestSource, ServingCounts, Total
+
+DATA = Path(__file__).parents[3] / "data"
+
+
+def read(*lines: str) -> dict[str | None, ServingCounts]:
+    """What a page of these lines says, by model."""
+    page = parse_front_page(("\n".join(lines) + "\n").encode(), 7)
+    return {each.model_name: each.serving for each in page.models}
+
+
+def test_the_captured_page_of_dynamos_frontend_tells_what_users_met() -> None:
+    """Dynamo 1.6.1 with mock workers, after 202 requests of 4000 tokens to one model."""
+    page = parse_front_page((DATA / "frontend-dynamo-1.6.1" / "frontend.prom").read_bytes(), 7)
+
+    assert page.source is RequestSource.FRONTEND
+    [model] = page.models
+    assert (model.model_name, model.t_ns) == ("tiny", 7)
+    served = model.serving
+    assert served.totals == {
+        Total.ARRIVED_REQUESTS: 202,
+        Total.ENDED_SUCCESS: 202,
+        Total.ENDED_ERROR: 0,
+        Total.REJECTED_FOR_LOAD: 0,
+    }
+    assert served.time_to_first_token is not None
+    assert served.duration is not None
+    assert served.prompt_tokens is not None
+    assert served.output_tokens is not None
+    assert served.time_to_first_token.sum == pytest.approx(48.307, abs=0.001)
+    assert served.time_to_first_token.total == 202
+    assert served.duration.sum == pytest.approx(282.651, abs=0.001)
+    assert served.prompt_tokens.sum == 800_026
+    assert served.output_tokens.sum == 30_024
+
+
+def test_the_captured_page_of_vllm_router_tells_durations_of_no_model() -> None:
+    page = parse_front_page((DATA / "vllm-router-0.1.17" / "router.prom").read_bytes(), 7)
+
+    assert page.source is RequestSource.ROUTER
+    [model] = page.models
+    assert (model.model_name, dict(model.serving.totals)) == ("", {})
+    assert model.serving.duration is not None
+    assert (model.serving.duration.total, model.serving.time_to_first_token) == (121, None)
+    # Its bounds of 2.5 and 10 s are ours, too; at 20 s the next below, 15, is taken.
+    counts = dict(zip(model.serving.duration.bounds, model.serving.duration.counts, strict=False))
+    assert (counts[2.5], counts[10.0], counts[20.0]) == (71, 94, 112)
+
+
+def test_models_are_told_apart_and_endpoints_added_up() -> None:
+    models = read(
+        'smg_router_requests_total{model="a",endpoint="chat",streaming="true"} 3',
+        'smg_router_requests_total{model="a",endpoint="completions",streaming="true"} 4',
+        'smg_router_requests_total{model="b",endpoint="chat",streaming="true"} 5',
+        'smg_router_request_errors_total{model="b",endpoint="chat",error_type="timeout"} 1',
+        'smg_router_ttft_seconds_bucket{model="a",endpoint="chat",le="0.1"} 1',
+        'smg_router_ttft_seconds_bucket{model="a",endpoint="chat",le="+Inf"} 2',
+        'smg_router_ttft_seconds_sum{model="a",endpoint="chat"} 0.5',
+    )
+
+    assert models["a"].totals == {Total.ARRIVED_REQUESTS: 7}
+    assert models["b"].totals == {Total.ARRIVED_REQUESTS: 5, Total.ENDED_ERROR: 1}
+    assert models["a"].time_to_first_token is not None
+    assert models["a"].time_to_first_token.total == 2
+    assert models["b"].time_to_first_token is None
+
+
+def test_a_router_before_its_first_request_has_no_line_and_tells_nothing() -> None:
+    assert parse_front_page(b"", 7).models == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"vllm:num_requests_running 1\n", "no series of a known frontend"),
+        (b'dynamo_frontend_requests_started_total{model="a"} 1', "cut off"),
+        (b'dynamo_frontend_requests_started_total{model="a"} -1\n', "no count can be"),
+        (b'dynamo_frontend_requests_started_total{model="a} 1\n', "cannot be read"),
+        (
+            b"".join(
+                b'dynamo_frontend_requests_started_total{model="%d"} 1\n' % n
+                for n in range(MOST_MODELS + 1)
+            ),
+            "more than 64 models",
+        ),
+    ],
+)
+def test_what_is_no_page_of_theirs_is_an_error(text: bytes, why: str) -> None:
+    with pytest.raises(PageError, match=why):
+        parse_front_page(text, 7)

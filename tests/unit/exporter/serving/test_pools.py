@@ -1,0 +1,60 @@
+import pytest
+
+from disagg_exporter.model import Histogram
+from disagg_exporter.serving.pools import PATIENCE_SECONDS, PoolsWait
+
+BOUNDS = (0.25, 1.0)
+
+
+def waits(count: float, seconds: float = 0.5) -> Histogram:
+    """So many waits, all as long."""
+    counts = tuple(count * (seconds <= bound) for bound in BOUNDS)
+    return Histogram(BOUNDS, (*counts, count), count * seconds)
+
+
+def taken(*looks: tuple[float, Histogram | None, Histogram | None]) -> PoolsWait:
+    """What is known after these looks: (second, prefill, decode)."""
+    pools = PoolsWait(BOUNDS)
+    for seconds, prefill, decode in looks:
+        pools.take(prefill, decode, round(seconds * 1e9))
+    return pools
+
+
+def test_each_wait_at_a_decode_engine_is_one_of_the_whole() -> None:
+    whole = taken((1, waits(10), waits(3)), (2, None, waits(4)), (3, waits(5), None)).whole
+
+    assert whole is not None
+    assert whole.total == 7
+
+
+def test_a_count_that_was_made_never_changes() -> None:
+    pools = taken((1, waits(10, 0.1), waits(3, 0.1)))
+    before = pools.whole
+    pools.take(waits(1000, 2.0), waits(5, 0.1), 2_000_000_000)
+
+    assert before is not None
+    assert pools.whole is not None
+    pairs = zip(before.counts, pools.whole.counts, strict=True)
+    assert all(new >= old for old, new in pairs)
+    assert pools.whole.sum > before.sum
+
+
+@pytest.mark.parametrize(("seconds", "known"), [(PATIENCE_SECONDS, True), (61.1, False)])
+def test_decode_waits_for_the_first_that_is_known_of_prefill_a_minute(
+    seconds: float, known: bool
+) -> None:
+    """Those of an hour before it would be a jump of the counter that says nothing of now."""
+    looks = [(0.0, None, waits(4)), (seconds, None, waits(1)), (seconds + 0.5, waits(5), None)]
+    whole = taken(*looks).whole
+
+    assert (whole is not None) is known
+
+
+def test_prompts_of_long_ago_say_little_of_those_of_now() -> None:
+    slow_then_fast = taken((0, waits(100, 2.0), None), (60, waits(10, 0.1), waits(10, 0.1)))
+    just_slow = taken((0, waits(100, 2.0), None), (60, None, waits(10, 0.1)))
+
+    assert slow_then_fast.whole is not None
+    assert slow_then_fast.whole.counts[1] > 9
+    assert just_slow.whole is not None
+    assert just_slow.whole.counts[1] == 0

@@ -1,0 +1,76 @@
+"""Users' time to first token, put together from both pools, beside what simulated users saw."""
+
+from functools import cache
+
+import pytest
+
+from disagg_cluster.simulator.cluster.spec import ClusterSpec, disaggregated
+from disagg_cluster.simulator.load import Lengths, Mix
+from disagg_exporter.engine_pages.histograms import (
+    DURATION_BOUNDS_SECONDS,
+    FIRST_TOKEN_BOUNDS_SECONDS,
+    PART_BOUNDS_SECONDS,
+)
+from disagg_exporter.model import Part, RequestSource
+from disagg_exporter.serving.convolution import convolved
+from support.served import Served, late, serve, truly_late
+
+UNLIKE = Lengths(prompt_spread=0.5, output_spread=0.5)
+# Prefill and decode engines, requests a second, prompt and output tokens.
+LOADS = [
+    (1, 1, Mix(2, 2000, 100)),
+    (1, 1, Mix(5, 4000, 150)),
+    (1, 1, Mix(9, 4000, 60)),
+    (1, 1, Mix(8, 3000, 400)),
+    (2, 2, Mix(12, 4000, 200)),
+    (1, 1, Mix(3, 8000, 100)),
+    (1, 1, Mix(0.5, 30_000, 50)),
+    (1, 1, Mix(20, 500, 100)),
+]
+NAMES = [
+    *("light", "usual", "prefill beyond its capacity", "large decode batches", "two of each"),
+    *("long prompts", "few giants", "short prompts"),
+]
+
+
+@cache
+def served_by(prefill: int, decode: int, mix: Mix) -> Served:
+    """What is known after four minutes, beside the truth."""
+    return serve(ClusterSpec(disaggregated(prefill, decode)), mix, UNLIKE, seconds=240)
+
+
+@pytest.mark.parametrize(("prefill", "decode", "mix"), LOADS, ids=NAMES)
+def test_the_share_of_late_requests_is_within_five_points_of_what_users_saw(
+    prefill: int, decode: int, mix: Mix
+) -> None:
+    served = served_by(prefill, decode, mix)
+
+    pools = served.of(RequestSource.POOLS)
+    assert pools.time_to_first_token is not None
+    assert pools.duration is not None
+    first = pools.time_to_first_token.at(FIRST_TOKEN_BOUNDS_SECONDS)
+    for bound in FIRST_TOKEN_BOUNDS_SECONDS:
+        truth = truly_late(served.first_tokens, bound)
+        assert late(first, bound) == pytest.approx(truth, abs=0.05), bound
+    for bound in DURATION_BOUNDS_SECONDS:
+        truth = truly_late(served.durations, bound)
+        assert late(pools.duration, bound) == pytest.approx(truth, abs=0.05), bound
+    # Those of the last second are on no page yet.
+    assert first.total == pytest.approx(len(served.first_tokens), rel=0.03)
+    arrivals = served.of(RequestSource.ENGINE).arrivals
+    assert arrivals == pytest.approx(served.arrived, rel=0.03)
+
+
+@pytest.mark.parametrize(("prefill", "decode", "mix"), LOADS, ids=NAMES)
+def test_so_it_is_of_the_parts_on_the_page_that_rules_put_together(
+    prefill: int, decode: int, mix: Mix
+) -> None:
+    """By fewer bounds than engines have, so from a quarter of a second on."""
+    served = served_by(prefill, decode, mix)
+
+    parts = {each.part: each.seconds.at(PART_BOUNDS_SECONDS) for each in served.known.parts}
+    whole = convolved(parts[Part.PREFILL], parts[Part.FIRST_DECODE], PART_BOUNDS_SECONDS)
+    assert whole is not None
+    for bound in (0.25, 0.5, 1.0, 2.5, 10.0):
+        truth = truly_late(served.first_tokens, bound)
+        assert late(whole, bound) == pytest.approx(truth, abs=0.05), bound

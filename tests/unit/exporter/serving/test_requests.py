@@ -1,0 +1,160 @@
+import pytest
+
+from disagg_exporter.model import (
+    EngineStatus,
+    FrontCounts,
+    Histogram,
+    Part,
+    RequestAccount,
+    RequestSource,
+    Role,
+    ServingCounts,
+    Total,
+)
+from disagg_exporter.serving.requests import KEPT_MODELS, ModelRequests
+from support.served import engine_status
+
+SECOND_NS = 1_000_000_000
+
+
+def waits(count: float) -> Histogram:
+    """So many waits of half a second."""
+    return Histogram((0.25, 1.0), (0.0, count, count), count / 2)
+
+
+def serving(count: float, **more: float) -> ServingCounts:
+    """So many requests, of which each told everything."""
+    totals = {
+        Total.ARRIVED_REQUESTS: count,
+        Total.ENDED_STOP: count,
+        Total.ENDED_ERROR: count / 10,
+        Total.REJECTED_FOR_REQUESTS: count / 5,
+        Total.CACHED_PROMPT_TOKENS: count * 100,
+    }
+    each = waits(count)
+    return ServingCounts(totals | {Total(name): value for name, value in more.items()}, *[each] * 5)
+
+
+def counted(*looks: list[EngineStatus], fronts: tuple[FrontCounts, ...] = ()) -> ModelRequests:
+    """What is counted after a look a second."""
+    counts = ModelRequests()
+    for number, look in enumerate(looks):
+        counts.take(look, fronts, number * SECOND_NS)
+    return counts
+
+
+def told(counts: ModelRequests, source: RequestSource) -> RequestAccount:
+    return next(each for each in counts.accounts().requests if each.source is source)
+
+
+def test_a_request_is_counted_once_where_it_enters_and_where_it_ends() -> None:
+    pair = [
+        engine_status("p", Role.PREFILL, serving(100)),
+        engine_status("d", Role.DECODE, serving(90)),
+    ]
+
+    account = told(counted(pair), RequestSource.ENGINE)
+
+    assert account.arrivals == 100
+    assert account.ends == {"stop": 90, "error": 9 + 10}
+    assert account.rejections == {"queued_requests": 20 + 18}
+    assert account.prompt_tokens == waits(90)
+    assert account.output_tokens == waits(90)
+    # Neither engine sees how long a user waits.
+    assert account.time_to_first_token is None
+    assert account.duration is None
+
+
+def test_a_mixed_engine_sees_the_whole() -> None:
+    account = told(counted([engine_status("m", Role.MIXED, serving(7))]), RequestSource.ENGINE)
+
+    assert account.arrivals == 7
+    assert account.time_to_first_token == waits(7)
+    assert account.duration == waits(7)
+
+
+def test_a_decode_engine_that_is_asked_at_once_sees_the_whole_wait_and_no_arrival() -> None:
+    pair = [
+        engine_status("p", Role.PREFILL, serving(5), kind="sglang"),
+        engine_status("d", Role.DECODE, serving(4), kind="sglang"),
+    ]
+    counts = counted(pair)
+
+    account = told(counts, RequestSource.ENGINE)
+    assert (account.arrivals, account.time_to_first_token) == (5, waits(4))
+    assert counts.accounts().parts == ()
+    assert {each.source for each in counts.accounts().requests} == {RequestSource.ENGINE}
+
+
+def test_pools_are_put_together_from_both_parts() -> None:
+    pair = [
+        engine_status("p", Role.PREFILL, serving(5)),
+        engine_status("d", Role.DECODE, serving(4)),
+    ]
+    counts = counted(pair)
+
+    account = told(counts, RequestSource.POOLS)
+    assert account.time_to_first_token is not None
+    assert account.time_to_first_token.total == 4
+    assert account.time_to_first_token.sum == pytest.approx(4 * (0.5 + 0.5))
+    parts = {each.part: each.seconds.total for each in counts.accounts().parts}
+    assert parts == {Part.PREFILL: 5, Part.FIRST_DECODE: 4, Part.DECODE: 4}
+
+
+@pytest.mark.parametrize("role", [Role.PREFILL, Role.DECODE])
+def test_of_one_pool_alone_nobody_knows_the_whole(role: Role) -> None:
+    """The other is on other nodes; here is its part, for rules to put together."""
+    counts = counted([engine_status("e", role, serving(5))])
+
+    assert {each.source for each in counts.accounts().requests} == {RequestSource.ENGINE}
+    assert counts.accounts().parts
+
+
+def test_an_engine_that_leaves_takes_nothing_with_it_and_one_that_begins_anew_is_added() -> None:
+    first = engine_status("m", Role.MIXED, serving(10))
+    other = engine_status("n", Role.MIXED, serving(3))
+    again = engine_status("m", Role.MIXED, serving(2))
+
+    assert told(counted([first], [other]), RequestSource.ENGINE).arrivals == 13
+    assert told(counted([first], [first, other], [again]), RequestSource.ENGINE).arrivals == 15
+
+
+def test_an_engine_of_unknown_role_is_left_out() -> None:
+    """It may be half of a pair whose other half is counted."""
+    assert not counted([engine_status("e", Role.UNKNOWN, serving(10))]).accounts().requests
+
+
+def test_what_an_engine_does_not_tell_is_absent() -> None:
+    account = told(
+        counted([engine_status("m", Role.MIXED, ServingCounts({Total.FINISHED_REQUESTS: 3.0}))]),
+        RequestSource.ENGINE,
+    )
+
+    assert account == RequestAccount(RequestSource.ENGINE, "m", "")
+
+
+def test_an_engine_whose_model_is_not_known_yet_makes_no_empty_series() -> None:
+    nameless = engine_status("e", Role.MIXED, serving(0), model="")
+
+    assert not counted([nameless]).accounts().requests
+    assert counted([engine_status("e", Role.MIXED, serving(1), model="")]).accounts().requests
+
+
+def test_a_frontend_is_a_source_of_its_own_by_model() -> None:
+    front = FrontCounts(RequestSource.FRONTEND, "f", {"a": serving(3), "b": serving(4)})
+
+    accounts = counted([], fronts=(front,)).accounts().requests
+
+    assert {(each.model_name, each.arrivals) for each in accounts} == {("a", 3), ("b", 4)}
+    assert {each.source for each in accounts} == {RequestSource.FRONTEND}
+
+
+def test_models_that_nobody_serves_any_more_are_forgotten_once_they_are_many() -> None:
+    counts = ModelRequests()
+    for number in range(KEPT_MODELS + 3):
+        engine = engine_status("m", Role.MIXED, serving(number + 1), model=f"model-{number}")
+        counts.take([engine], (), number * SECOND_NS)
+
+    names = {each.model_name for each in counts.accounts().requests}
+    assert len(names) == KEPT_MODELS
+    assert {"model-0", "model-1", "model-2"}.isdisjoint(names)
