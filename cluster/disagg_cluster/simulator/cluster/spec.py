@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from disagg_cluster.simulator.cluster.network import LinkSpec, Policy
 from disagg_cluster.simulator.engine.batch import SchedulerLimits
 from disagg_cluster.simulator.engine.hardware import H100, LLAMA_8B, Gpu, Model
 from disagg_cluster.simulator.engine.roofline import CostModel, Noise, Roofline
+from disagg_cluster.simulator.prices.shipped import best_costs
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import Role
 
@@ -22,7 +23,7 @@ class EngineSpec:
     """One engine. Its tensor-parallel size is the number of its `gpus` (UUIDs).
 
     `kv_tokens`: room of its cache, None for what the memory holds. `costs`: what its steps take,
-    None for the roofline of its GPUs and model. `start_seconds` pass from a start of its process
+    None for `best_costs` of its GPUs and model. `start_seconds` pass from a start of its process
     until it is ready.
     """
 
@@ -44,12 +45,12 @@ class EngineSpec:
     costs: CostModel | None = None
 
     def roofline(self) -> Roofline:
-        """The costs of its GPUs and model."""
+        """The costs of its GPUs and model by data sheets."""
         return Roofline(self.gpu, self.model, len(self.gpus))
 
     def step_costs(self, clock_ratio: float = 1.0) -> CostModel:
         """What its steps take with its slowest GPU at this part of its clock."""
-        return self.costs or replace(self.roofline(), clock_ratio=clock_ratio)
+        return self.costs or best_costs(self.gpu, self.model, len(self.gpus), clock_ratio)
 
     def limits(self) -> SchedulerLimits:
         """What it can hold; raises `SpecError` if that is nothing."""

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from disagg_cluster.simulator.engine.links import (
+    NVLINK_3,
+    NVLINK_4,
+    NVLINK_5,
+    PCIE_4,
+    PCIE_5,
+    GpuLink,
+)
+
 _BF16_BYTES = 2
 
 
@@ -11,19 +20,21 @@ _BF16_BYTES = 2
 class Gpu:
     """What one GPU can do at most.
 
-    `flops` are dense BF16 operations a second, `peer_bytes_per_second` is what it can send to the
-    other GPUs of its node in one direction.
+    `flops` are dense BF16 operations a second, `link` leads to the other GPUs of its node.
+    `flash_attention` is the generation of kernels that vLLM runs on it: those of the second
+    compute a mixed batch in one kernel, made for prompts.
     """
 
     name: str
     flops: float
     bytes_per_second: float
     memory_bytes: int
-    peer_bytes_per_second: float
+    link: GpuLink
     max_watts: float
     idle_watts: float
     max_clock_hertz: float
     idle_clock_hertz: float
+    flash_attention: int = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +58,25 @@ class Model:
     experts_per_token: int = 1
 
     @property
+    def heads_per_kv_head(self) -> float:
+        """How many heads of attention read the same keys and values."""
+        kv_width = self.kv_bytes_per_token / (2 * self.layers * _BF16_BYTES)
+        return self.attention_width / kv_width
+
+    @property
     def weight_bytes(self) -> float:
         """All weights, as they lie in memory."""
         return self.dense_weight_bytes + self.expert_weight_bytes
 
     def weight_bytes_read(self, tokens: int) -> float:
         """Weights that a step over `tokens` tokens reads, experts chosen evenly at random."""
+        chosen = self.experts_chosen(tokens) / self.experts
+        return self.dense_weight_bytes + self.expert_weight_bytes * chosen
+
+    def experts_chosen(self, tokens: int) -> float:
+        """How many experts `tokens` tokens choose in the mean, evenly at random."""
         untouched = (1 - self.experts_per_token / self.experts) ** tokens
-        return self.dense_weight_bytes + self.expert_weight_bytes * (1 - untouched)
+        return self.experts * (1 - untouched)
 
 
 def _kv_bytes(layers: int, kv_heads: int, head_size: int) -> int:
@@ -62,19 +84,37 @@ def _kv_bytes(layers: int, kv_heads: int, head_size: int) -> int:
 
 
 H100 = Gpu(
-    "NVIDIA H100 80GB HBM3", 989.4e12, 3.35e12, 80 * 10**9, 450e9, 700.0, 70.0, 1.98e9, 345e6
+    "NVIDIA H100 80GB HBM3", 989.4e12, 3.35e12, 80 * 10**9, NVLINK_4, 700.0, 70.0, 1.98e9, 345e6
 )
 """SXM5. NVIDIA H100 data sheet and Hopper architecture paper (2023); idle power and clock are
 what such devices show at rest."""
 
-H200 = Gpu("NVIDIA H200", 989.4e12, 4.8e12, 141 * 10**9, 450e9, 700.0, 75.0, 1.98e9, 345e6)
+H200 = Gpu("NVIDIA H200", 989.4e12, 4.8e12, 141 * 10**9, NVLINK_4, 700.0, 75.0, 1.98e9, 345e6)
 """SXM5. NVIDIA H200 data sheet (2024)."""
 
-A100 = Gpu("NVIDIA A100-SXM4-80GB", 312e12, 2.039e12, 80 * 10**9, 300e9, 400.0, 60.0, 1.41e9, 210e6)
+B200 = Gpu("NVIDIA B200", 2250e12, 8e12, 180 * 10**9, NVLINK_5, 1000.0, 140.0, 1.965e9, 120e6)
+"""SXM6. NVIDIA DGX B200 data sheet (2024), a GPU's share."""
+
+A100 = Gpu(
+    "NVIDIA A100-SXM4-80GB",
+    *(312e12, 2.039e12, 80 * 10**9, NVLINK_3, 400.0, 60.0, 1.41e9, 210e6),
+    flash_attention=2,
+)
 """SXM4, 80 GB. NVIDIA A100 data sheet (2021)."""
 
-L40S = Gpu("NVIDIA L40S", 362e12, 0.864e12, 48 * 10**9, 32e9, 350.0, 35.0, 2.52e9, 210e6)
+L40S = Gpu(
+    "NVIDIA L40S",
+    *(362e12, 0.864e12, 48 * 10**9, PCIE_4, 350.0, 35.0, 2.52e9, 210e6),
+    flash_attention=2,
+)
 """PCIe Gen4 x16, no NVLink. NVIDIA L40S data sheet (2023)."""
+
+RTX_PRO_6000 = Gpu(
+    "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+    *(467.8e12, 1.792e12, 96 * 10**9, PCIE_5, 600.0, 30.0, 2.43e9, 180e6),
+    flash_attention=2,
+)
+"""PCIe Gen5 x16, no NVLink. Peaks as NVIDIA's aiconfigurator states them for 2.43 GHz."""
 
 LLAMA_8B = Model(
     "meta-llama/Llama-3.1-8B-Instruct",
@@ -97,6 +137,32 @@ LLAMA_70B = Model(
     kv_bytes_per_token=_kv_bytes(80, 8, 128),
 )
 """BF16. The model's config.json: 80 layers, hidden 8192, 8 KV heads of 128."""
+
+QWEN3_32B = Model(
+    "Qwen/Qwen3-32B",
+    active_parameters=32.8e9,
+    dense_weight_bytes=32.8e9 * _BF16_BYTES,
+    layers=64,
+    hidden=5120,
+    attention_width=8192,
+    kv_bytes_per_token=_kv_bytes(64, 8, 128),
+)
+"""BF16. The model's config.json: 64 layers, hidden 5120, 64 heads and 8 KV heads of 128."""
+
+QWEN3_30B_A3B = Model(
+    "Qwen/Qwen3-30B-A3B-Instruct-2507",
+    active_parameters=3.3e9,
+    dense_weight_bytes=1.5e9 * _BF16_BYTES,
+    layers=48,
+    hidden=2048,
+    attention_width=4096,
+    kv_bytes_per_token=_kv_bytes(48, 4, 128),
+    expert_weight_bytes=29.0e9 * _BF16_BYTES,
+    experts=128,
+    experts_per_token=8,
+)
+"""BF16. The model's config.json: 48 layers, hidden 2048, 32 heads and 4 KV heads of 128, in each
+layer 128 experts of 3 matrices of 2048 x 768, of which 8."""
 
 GPT_OSS_120B = Model(
     "openai/gpt-oss-120b",

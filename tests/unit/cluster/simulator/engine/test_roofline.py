@@ -11,6 +11,8 @@ from disagg_cluster.simulator.engine.hardware import (
     L40S,
     LLAMA_8B,
     LLAMA_70B,
+    QWEN3_32B,
+    RTX_PRO_6000,
 )
 from disagg_cluster.simulator.engine.roofline import BatchWork, Roofline, padded
 
@@ -23,25 +25,39 @@ def test_prefill_is_bound_by_arithmetic_and_decode_by_memory() -> None:
 
     prefill, decode = costs.price(PREFILL), costs.price(DECODE)
 
-    assert 0.65 > prefill.compute_ratio > 0.6 > 0.2 > prefill.memory_ratio
-    assert 0.85 > decode.memory_ratio > 0.75 > 0.1 > decode.compute_ratio
+    assert 0.75 > prefill.compute_ratio > 0.7 > 0.2 > prefill.memory_ratio
+    assert 0.75 > decode.memory_ratio > 0.7 > 0.1 > decode.compute_ratio
 
 
-def test_the_slower_side_sets_the_time() -> None:
+def test_the_slower_side_sets_the_time_far_from_the_corner() -> None:
     """Bare bounds: no launch, one GPU, so nothing but operations or bytes."""
     costs = Roofline(H100, LLAMA_8B, launch_seconds=0.0)
     pairs = PREFILL.context_pairs
     operations = 2 * 8.03e9 * 2048 + 4 * 32 * 4096 * pairs
     read_bytes = 2 * 8.03e9 + 131_072 * (16 * 1500 + 16)
 
-    assert costs.price(PREFILL).seconds == pytest.approx(operations / (989.4e12 * 0.65))
-    assert costs.price(DECODE).seconds == pytest.approx(read_bytes / (3.35e12 * 0.85))
+    computing, reading = operations / (989.4e12 * 0.75), read_bytes / (3.35e12 * 0.75)
+    assert computing < costs.price(PREFILL).seconds < 1.05 * computing
+    assert reading < costs.price(DECODE).seconds < 1.05 * reading
 
 
-def test_more_memory_bandwidth_helps_decode_and_not_prefill() -> None:
+def test_the_corner_is_round() -> None:
+    """Measured: 62-73 % of the best rate at 256 tokens, 87-90 % at 512, the knee at 636."""
+    costs = Roofline(H100, LLAMA_8B)
+
+    def rate(tokens: int) -> float:
+        return tokens / costs.price(BatchWork(tokens, tokens * tokens // 2, tokens)).seconds
+
+    best = max(rate(tokens) for tokens in range(64, 4096, 64))
+    assert 0.60 < rate(256) / best < 0.73
+    assert 0.82 < rate(512) / best < 0.92
+    assert 512 <= next(n for n in range(64, 4096, 64) if rate(n) >= 0.9 * best) <= 768
+
+
+def test_more_memory_bandwidth_helps_decode_and_hardly_prefill() -> None:
     h100, h200 = Roofline(H100, LLAMA_8B), Roofline(H200, LLAMA_8B)
 
-    assert h200.price(PREFILL).seconds == h100.price(PREFILL).seconds
+    assert h200.price(PREFILL).seconds > 0.98 * h100.price(PREFILL).seconds
     assert h200.price(DECODE).seconds < 0.75 * h100.price(DECODE).seconds
 
 
@@ -50,7 +66,22 @@ def test_a_throttled_gpu_computes_slower_and_reads_as_fast() -> None:
     hot = replace(costs, clock_ratio=0.5)
 
     assert hot.price(PREFILL).seconds > 1.8 * costs.price(PREFILL).seconds
-    assert hot.price(DECODE).seconds == costs.price(DECODE).seconds
+    assert hot.price(DECODE).seconds < 1.05 * costs.price(DECODE).seconds
+
+
+def test_a_mixed_step_is_dearer_under_flash_attention_2() -> None:
+    """Requests that write beside a prompt: a maximum of two lines is not dearer than its parts."""
+    both = BatchWork(1024, 1024 * 1025 // 2, 1024, writers=128, writers_kv_tokens=128 * 1500)
+
+    extra = {
+        gpu.flash_attention: Roofline(gpu, QWEN3_32B, launch_seconds=0.0).mixed_seconds(both)
+        for gpu in (H100, RTX_PRO_6000)
+    }
+    reading = 128 * 1500 * QWEN3_32B.kv_bytes_per_token / (1.792e12 * 0.75)
+    assert extra[3] == 0.0
+    assert extra[2] == pytest.approx((0.35 * 8 - 1) * reading)
+    alone = replace(both, context_tokens=0, context_pairs=0, context_kv_tokens=0)
+    assert Roofline(RTX_PRO_6000, QWEN3_32B).mixed_seconds(alone) == 0.0
 
 
 def test_four_gpus_are_faster_than_one_but_not_four_times() -> None:

@@ -1,0 +1,181 @@
+"""Price tables from NVIDIA's kernel tables: `python -m bench.simulator.aiconfigurator --help`.
+
+`aiconfigurator-core` (the extra `bench`; Apache-2.0) puts the time of a step together from kernels
+that it measured for a backend. A table keeps what it says of prompt-only and decode-only steps,
+divided into a part by tokens and attention; it measured no mixed batch, so there is none in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+from disagg_cluster.simulator.engine import hardware
+from disagg_cluster.simulator.engine.hardware import Gpu, Model
+from disagg_cluster.simulator.engine.roofline import BatchWork
+from disagg_cluster.simulator.prices.grid import Point
+from disagg_cluster.simulator.prices.table import render_table
+
+SYSTEMS = {
+    "a100_sxm": hardware.A100,
+    "b200_sxm": hardware.B200,
+    "h100_sxm": hardware.H100,
+    "h200_sxm": hardware.H200,
+    "l40s": hardware.L40S,
+}
+MODELS = {
+    "meta-llama/Meta-Llama-3.1-8B": hardware.LLAMA_8B,
+    "meta-llama/Meta-Llama-3.1-70B": hardware.LLAMA_70B,
+    "openai/gpt-oss-120b": hardware.GPT_OSS_120B,
+    "Qwen/Qwen3-32B": hardware.QWEN3_32B,
+}
+LICENCE = "Apache-2.0, Copyright (c) NVIDIA CORPORATION & AFFILIATES"
+
+_TOKENS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448)
+_TOKENS += (512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 4096, 6144, 8192)
+_CHUNKS = (1, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+_CONTEXTS = (0, 256, 1024, 4096, 16384, 65536)
+_REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+_READ = (1, 128, 512, 1024, 2048, 4096, 8192, 16384, 65536)
+_LEAST_MICROS = 1.0
+
+Ask = Callable[[BatchWork], float]
+"""Microseconds of a step with this work."""
+
+
+def native(model: str, system: str, gpus: int) -> Ask:
+    """Return NVIDIA's native model of vLLM's forward passes.
+
+    Raises:
+        ImportError: The wheel is not installed.
+        RuntimeError: Its tables lack something that this model needs on this system.
+    """
+    import aiconfigurator_core
+
+    config = {
+        "schema_version": 1,
+        "model_name": model,
+        "system_name": system,
+        "backend": "vllm",
+        "backend_version": "current",
+        "tp_size": gpus,
+        "pp_size": 1,
+        "attention_dp_size": 1,
+        "moe_tp_size": 1,
+        "moe_ep_size": gpus,
+    }
+    model_of_steps = aiconfigurator_core.RustForwardPassPerfModel.from_native(json.dumps(config))
+
+    def ask(work: BatchWork) -> float:
+        told = json.dumps([_forward_pass(work)])
+        return float(model_of_steps.estimate_forward_pass_time_ms(told)) * 1e3
+
+    return ask
+
+
+def convert(ask: Ask, gpu: Gpu, model: Model, gpus: int, source: str) -> str:
+    """Return the text of a table of what `ask` says."""
+    return render_table(
+        {
+            "gpu": gpu.name,
+            "model": model.name,
+            "gpus": str(gpus),
+            "all_reduce": "none" if gpus == 1 else "included",
+            "source": source,
+            "licence": LICENCE,
+        },
+        _parts(ask),
+    )
+
+
+def _parts(ask: Ask) -> dict[str, dict[Point, float]]:
+    """Divide steps into what their tokens cost, whosever they are, and the rest.
+
+    The first is the cheaper of a step of so many requests that read hardly anything and of a prompt
+    of as many tokens less its own attention; so every step adds up to what was said of it.
+    """
+    prompts = {tokens: _never_cheaper(ask, tokens) for tokens in {*_TOKENS, *_CHUNKS}}
+    whole = {(n, read): ask(_writers(n, read)) for n in _REQUESTS for read in _READ}
+    near, far = _CONTEXTS[-3:-1]
+    by_tokens: dict[int, float] = {}
+    for tokens, micros in prompts.items():
+        own = (micros[far] - micros[near]) / (far - near) * (tokens + 1) / 2
+        by_tokens[tokens] = min(micros[0] - own, whole.get((tokens, _READ[0]), micros[0]))
+    return {
+        "tokens": {(tokens,): micros for tokens, micros in by_tokens.items()},
+        "context": {
+            (chunk, kv_tokens): max(_LEAST_MICROS, prompts[chunk][kv_tokens] - by_tokens[chunk])
+            for chunk in _CHUNKS
+            for kv_tokens in _CONTEXTS
+        },
+        "decode": {
+            (n, read): max(_LEAST_MICROS, micros - by_tokens[n])
+            for (n, read), micros in whole.items()
+        },
+    }
+
+
+def _never_cheaper(ask: Ask, tokens: int) -> dict[int, float]:
+    """A prompt's steps by the context before it, of which more is never cheaper.
+
+    What the wheel says of short chunks falls by up to a twentieth before it rises.
+    """
+    said = {kv_tokens: ask(_prompt(tokens, kv_tokens)) for kv_tokens in _CONTEXTS}
+    return {here: min(said[kv] for kv in _CONTEXTS if kv >= here) for here in _CONTEXTS}
+
+
+def _prompt(tokens: int, before: int) -> BatchWork:
+    pairs = tokens * before + tokens * (tokens + 1) // 2
+    return BatchWork(tokens, pairs, before + tokens)
+
+
+def _writers(requests: int, read: int) -> BatchWork:
+    return BatchWork(writers=requests, writers_kv_tokens=requests * read)
+
+
+def _forward_pass(work: BatchWork) -> dict[str, Any]:
+    """A step as Dynamo's ForwardPassMetrics say it."""
+    scheduled = {
+        "num_prefill_requests": int(work.context_tokens > 0),
+        "sum_prefill_tokens": work.context_tokens,
+        "var_prefill_length": 0.0,
+        "sum_prefill_kv_tokens": work.context_kv_tokens - work.context_tokens,
+        "num_decode_requests": work.writers,
+        "sum_decode_kv_tokens": round(work.writers_kv_tokens),
+        "var_decode_kv_tokens": 0.0,
+    }
+    queued = dict.fromkeys((name for name in scheduled if "prefill_kv" not in name), 0)
+    return {
+        "version": 1,
+        "worker_id": "bench",
+        "dp_rank": 0,
+        "counter_id": 1,
+        "wall_time": 0.0,
+        "scheduled_requests": scheduled,
+        "queued_requests": queued,
+    }
+
+
+def main() -> int:
+    """Convert what the wheel says of one model on one system, and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m bench.simulator.aiconfigurator")
+    parser.add_argument("system", choices=SYSTEMS, help="the GPU, as the wheel names it")
+    parser.add_argument("model", choices=MODELS, help="the model, as the wheel names it")
+    parser.add_argument("gpus", type=int, help="the size of its tensor-parallel group")
+    options = parser.parse_args()
+    source = (
+        f"PyPI aiconfigurator-core {version('aiconfigurator-core')}, native model of vLLM, "
+        f"{options.model} on {options.system}: composed of measured kernels"
+    )
+    ask = native(options.model, options.system, options.gpus)
+    gpu, model = SYSTEMS[options.system], MODELS[options.model]
+    sys.stdout.write(convert(ask, gpu, model, options.gpus, source))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""Values on a rectangular grid, read between its points."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import product
+from math import prod
+
+Point = tuple[float, ...]
+
+
+class Grid:
+    """A function known at every crossing of some axes.
+
+    Between two points it is linear in each direction, which is exact for products such as requests
+    × cache. Below the first point of an axis it is what it is there. Beyond the last, which is an
+    extrapolation, it goes on as from half of the last to the last: times of kernels are stairs, and
+    from two neighbours nobody sees how they rise.
+
+    Args:
+        values: The value at each point; as many coordinates each, at least one.
+
+    Raises:
+        ValueError: A crossing has no value; says which.
+    """
+
+    def __init__(self, values: Mapping[Point, float]) -> None:
+        dimensions = len(next(iter(values)))
+        self.axes = tuple(
+            tuple(sorted({point[number] for point in values})) for number in range(dimensions)
+        )
+        missing = [point for point in product(*self.axes) if point not in values]
+        if missing:
+            raise ValueError(f"no value at {missing[0]}, and {len(missing) - 1} more points")
+        self._values = [values[point] for point in product(*self.axes)]
+        sizes = [len(axis) for axis in self.axes]
+        self._strides = [prod(sizes[number + 1 :]) for number in range(dimensions)]
+
+    def at(self, *point: float) -> float:
+        """The value there."""
+        corners = [(0, 1.0)]
+        for axis, stride, place in zip(self.axes, self._strides, point, strict=True):
+            low, high, part = _between(axis, place)
+            if part:
+                corners = [
+                    (start + side * stride, weight * share)
+                    for start, weight in corners
+                    for side, share in ((low, 1.0 - part), (high, part))
+                ]
+            else:
+                corners = [(start + low * stride, weight) for start, weight in corners]
+        values = self._values
+        return sum(values[index] * weight for index, weight in corners)
+
+
+def _between(axis: Sequence[float], place: float) -> tuple[int, int, float]:
+    """Two points of an axis, by number, and how far `place` lies from the first to the second."""
+    if place <= axis[0] or len(axis) == 1:
+        return 0, 0, 0.0
+    low, high = bisect_right(axis, place) - 1, len(axis) - 1
+    if low < high:
+        high = low + 1
+    elif place == axis[high]:
+        return high, high, 0.0
+    else:
+        low = min(max(bisect_right(axis, axis[high] / 2) - 1, 0), high - 1)
+    return low, high, (place - axis[low]) / (axis[high] - axis[low])

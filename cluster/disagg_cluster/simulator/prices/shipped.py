@@ -1,0 +1,63 @@
+"""The price tables that come with this package, by GPU, model and size of the group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+from disagg_cluster.simulator.engine.hardware import Gpu, Model
+from disagg_cluster.simulator.engine.roofline import CostModel, Roofline
+from disagg_cluster.simulator.prices.table import PriceTable, PriceTableError, parse_table
+from disagg_cluster.simulator.prices.table_costs import TableCosts
+
+_FOLDER = files(__package__) / "tables"
+
+
+class NoPriceTableError(PriceTableError):
+    """There is no table for these GPUs and this model; says which there are."""
+
+
+@cache
+def table_names() -> tuple[str, ...]:
+    """The names of all tables."""
+    names = (each.name for each in _FOLDER.iterdir())
+    return tuple(sorted(name.removesuffix(".csv") for name in names if name.endswith(".csv")))
+
+
+@cache
+def shipped_table(name: str) -> PriceTable:
+    """The table of this name.
+
+    Raises:
+        NoPriceTableError: There is none.
+    """
+    if name not in table_names():
+        raise NoPriceTableError(f"no price table {name!r}; there are {', '.join(table_names())}")
+    return parse_table((_FOLDER / f"{name}.csv").read_text(encoding="utf-8"))
+
+
+@cache
+def _tables() -> Mapping[tuple[str, str, int], PriceTable]:
+    tables = map(shipped_table, table_names())
+    return {(table.gpu, table.model, table.gpus): table for table in tables}
+
+
+def table_costs(gpu: Gpu, model: Model, gpus: int) -> TableCosts:
+    """What steps of this model on such a group of GPUs were measured to cost.
+
+    Raises:
+        NoPriceTableError: They were not.
+    """
+    table = _tables().get((gpu.name, model.name, gpus))
+    if table is None:
+        there = "; ".join(f"{model} on {n} x {gpu}" for gpu, model, n in sorted(_tables()))
+        raise NoPriceTableError(f"no price table for {model.name} on {gpus} x {gpu.name}: {there}")
+    return TableCosts(table, Roofline(gpu, model, gpus))
+
+
+def best_costs(gpu: Gpu, model: Model, gpus: int, clock_ratio: float = 1.0) -> CostModel:
+    """Measured costs where there are any, else those of the roofline."""
+    roofline = Roofline(gpu, model, gpus, clock_ratio=clock_ratio)
+    table = _tables().get((gpu.name, model.name, gpus))
+    return roofline if table is None else TableCosts(table, roofline)

@@ -1,0 +1,97 @@
+"""What steps cost by a measured table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from disagg_cluster.simulator.engine.roofline import BatchWork, Price, Roofline
+from disagg_cluster.simulator.prices.table import PriceTable
+from disagg_exporter.errors import DisaggError
+
+_MICRO = 1e-6
+ONE_TOKEN = BatchWork(writers=1, writers_kv_tokens=1)
+"""The least that a step can be."""
+
+
+class PriceMismatchError(DisaggError):
+    """A table for another group of GPUs; says which two."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableCosts:
+    """The cost of steps as a table says: the sum of the parts of a step.
+
+    Between points it is linear, below the first as dear as there, beyond the last extrapolated
+    (`Grid`), and no step is cheaper than the smallest. Several prompts in a step cost what one of
+    as many tokens does that attends to as much. Without mixed batches in the table they cost what
+    both halves do, and what the roofline adds on GPUs with FlashAttention-2.
+
+    `roofline` is of the same GPUs and model: it prices the all-reduce where the table leaves it
+    out, and says which part of the peaks is made use of and what a throttled clock costs.
+
+    Raises:
+        PriceMismatchError: Table and roofline are of groups of different sizes.
+    """
+
+    table: PriceTable
+    roofline: Roofline
+
+    def __post_init__(self) -> None:
+        if self.table.gpus != self.roofline.tensor_parallel:
+            raise PriceMismatchError(
+                f"a table of {self.table.gpus} GPUs does not price "
+                f"{self.roofline.tensor_parallel}: {self.table.source}"
+            )
+
+    def price(self, work: BatchWork) -> Price:
+        """The price of one step with this work; an empty one costs as much as one request."""
+        if not work.context_tokens and not work.writers:
+            work = ONE_TOKEN
+        tokens = work.context_tokens + work.writers
+        seconds = self.rank_seconds(work)
+        if "experts" in self.table.parts:
+            seconds += self.experts_seconds(tokens, self.roofline.model.experts_chosen(tokens))
+        if self.table.surcharge is None:
+            seconds += self.roofline.mixed_seconds(work)
+        if not self.table.all_reduce:
+            seconds += self.roofline.exchange_seconds(tokens)
+        compute_seconds, memory_seconds = self.roofline.least_seconds(work)
+        if self.roofline.clock_ratio < 1:
+            # What arithmetic takes at most of a step takes the longer.
+            slower = 1 / self.roofline.clock_ratio - 1
+            compute_share = min(1.0, compute_seconds / self.roofline.compute_efficiency / seconds)
+            seconds *= 1 + slower * compute_share
+        return Price(
+            seconds, min(1.0, compute_seconds / seconds), min(1.0, memory_seconds / seconds)
+        )
+
+    def rank_seconds(self, work: BatchWork) -> float:
+        """What a step takes without experts and without what the GPUs tell each other."""
+        parts = self.table.parts
+        micros = parts["tokens"].at(work.context_tokens + work.writers) + self._attention(work)
+        if "requests" in parts:
+            micros += parts["requests"].at(max(1, work.writers))
+        # Beyond its last points a table that dips there would lead below nothing.
+        return max(micros, parts["tokens"].at(0)) * _MICRO
+
+    def experts_seconds(self, tokens: float, active: float) -> float:
+        """What the experts of a step over so many tokens take, so many of them chosen."""
+        return self.table.parts["experts"].at(tokens, active) * _MICRO
+
+    def _attention(self, work: BatchWork) -> float:
+        parts = self.table.parts
+        chunk, writers = work.context_tokens, work.writers
+        micros = 0.0
+        kv_tokens = read = 0.0
+        if chunk:
+            own_pairs = chunk * (chunk + 1) / 2
+            kv_tokens = max(0.0, (work.context_pairs - own_pairs) / chunk)
+            # Many short prompts attend to less than one as long as all of them.
+            shorter = min(1.0, work.context_pairs / own_pairs)
+            micros += parts["context"].at(chunk, kv_tokens) * shorter
+        if writers:
+            read = work.writers_kv_tokens / writers
+            micros += parts["decode"].at(writers, read)
+        if chunk and writers and self.table.surcharge is not None:
+            micros += self.table.surcharge.at(chunk, kv_tokens, writers, read)
+        return micros
