@@ -1,0 +1,38 @@
+"""The simulator against runs of real engines, within the bars of docs/simulator.md."""
+
+from __future__ import annotations
+
+import pytest
+from bench.real.simulator import RUNS, RealRun, compare, read_run
+
+from disagg_cluster.simulator.engine.hardware import RTX_PRO_6000
+from disagg_cluster.simulator.engine.roofline import Roofline
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.file)
+def test_means_of_a_real_run_are_met(run: RealRun) -> None:
+    compared = compare(run)
+
+    assert abs(compared.ttft_error) <= run.ttft_bar_ratio
+    assert abs(compared.tpot_error) <= run.tpot_bar_ratio
+
+
+@pytest.mark.parametrize("run", [r for r in RUNS if r.ranks == 1], ids=lambda run: run.file)
+def test_data_sheets_alone_meet_them_within_a_tenth(run: RealRun) -> None:
+    compared = compare(run, Roofline(RTX_PRO_6000, run.model, run.tensor_parallel))
+
+    assert abs(compared.ttft_error) <= 0.1
+    assert abs(compared.tpot_error) <= 0.1
+
+
+def test_the_runs_are_as_they_were_published() -> None:
+    """Means of LLMServingSim's validation/summary.txt, in milliseconds."""
+    said = {"llama-3.1-8b": (7097.2, 32.5), "qwen3-32b": (36905.2, 80.3)}
+    said["qwen3-30b-a3b"] = (1086.0, 47.3)
+
+    for run in RUNS:
+        real = read_run(run)
+        assert len(real) == 300
+        ttft, tpot = said[run.file]
+        assert sum(r.ttft_seconds for r in real) / 0.3 == pytest.approx(ttft, abs=0.1)
+        assert sum(r.tpot_seconds for r in real) / 0.3 == pytest.approx(tpot, abs=0.05)
