@@ -33,6 +33,8 @@ class LoadShape(Shifting):
 
 METRICS_ADDRESS = "127.0.0.1:9847"
 MODEL = "demo-8b"
+PRICES = "rtx-pro-6000_llama-3.1-8b_1"
+"""Steps as measured of an 8B model on one GPU, whatever the number of the worker's."""
 PREFILL_WORKERS = 4
 DECODE_WORKERS = 2
 DECODE_GPUS = 2
@@ -119,5 +121,6 @@ def _worker(name: str, role: str, gpus: list[int], port: int) -> dict[str, Any]:
         "gpus": gpus,
         "model": MODEL,
         "port": port,
+        "args": ["--prices", PRICES],
         "deadlines": {"start_seconds": 20, "drain_seconds": 5, "stop_seconds": 5},
     }

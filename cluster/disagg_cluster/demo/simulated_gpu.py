@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from disagg_cluster.simulator.engine.hardware import H100, Gpu
+from disagg_cluster.simulator.engine.roofline import Price
+from disagg_cluster.simulator.gpus import watts
 from disagg_exporter.devices.simulated import (
     IDLE_WATTS,
     MEMORY_TOTAL_BYTES,
@@ -26,10 +29,21 @@ class GpuLoad(NamedTuple):
     dram_ratio: float
 
 
-# Chosen, not measured: prefill is bound by the tensor cores, decode by the memory's bandwidth.
-PREFILL = GpuLoad(600.0, sm_ratio=0.9, tensor_ratio=0.6, dram_ratio=0.3)
-DECODE = GpuLoad(400.0, sm_ratio=0.6, tensor_ratio=0.1, dram_ratio=0.75)
 REST = GpuLoad(IDLE_WATTS, sm_ratio=0.0, tensor_ratio=0.0, dram_ratio=0.0)
+
+_LEAST_SM_RATIO = 0.54
+_SM_RATIO_OF_COMPUTE = 0.6
+
+
+def load_of(gpu: Gpu, price: Price) -> GpuLoad:
+    """What a GPU draws during a step of this price; how busy its SMs are is chosen."""
+    return GpuLoad(
+        watts(gpu, price),
+        sm_ratio=min(1.0, _LEAST_SM_RATIO + _SM_RATIO_OF_COMPUTE * price.compute_ratio),
+        tensor_ratio=price.compute_ratio,
+        dram_ratio=price.memory_ratio,
+    )
+
 
 # vLLM takes its whole share of the memory when it starts, whatever the load.
 _MEMORY_USED_BYTES = MEMORY_TOTAL_BYTES * 9 // 10
@@ -69,16 +83,18 @@ class SimGpus:
         folder: Where the device files lie.
         indices: The engine's GPUs; none for an engine without GPUs, which writes nothing.
         now_ns: CLOCK_MONOTONIC of the start.
+        gpu: Whose power they draw; their memory and their rest are the simulated source's.
     """
 
-    def __init__(self, folder: Path, indices: Sequence[int], now_ns: int) -> None:
+    def __init__(self, folder: Path, indices: Sequence[int], now_ns: int, gpu: Gpu = H100) -> None:
+        self._gpu = gpu
         self._folder = folder
         self._indices = tuple(indices)
         self._meter = GpuMeter(charged_ns=now_ns)
 
-    def work(self, *, prefill: bool, now_ns: int) -> None:
-        """A step begins."""
-        self._meter.draw(PREFILL if prefill else DECODE, now_ns)
+    def work(self, price: Price, now_ns: int) -> None:
+        """A step of this price begins."""
+        self._meter.draw(load_of(self._gpu, price), now_ns)
 
     def rest(self, now_ns: int) -> None:
         """The step has ended."""

@@ -1,9 +1,9 @@
 """A stand-in for an inference engine: vLLM's endpoints and telemetry, but no model and no GPU.
 
 It is the simulator's engine in real time, a child process of the demo:
-`python -m disagg_cluster.demo.standin --help`. Its steps take real time at stated constant costs
-(`StandinCosts`); its step records go through the same sender and socket as those of the vLLM
-plugin, marked as simulated.
+`python -m disagg_cluster.demo.standin --help`. Its steps take real time, at stated constant costs
+(`StandinCosts`) or at those of a table of measured steps (`--prices`); its step records go through
+the same sender and socket as those of the vLLM plugin, marked as simulated.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from disagg_cluster.demo.simulated_gpu import SimGpus
 from disagg_cluster.demo.step_loop import StepLoop
 from disagg_cluster.simulator.engine.batch import SchedulerLimits
 from disagg_cluster.simulator.engine.engine import Engine
-from disagg_cluster.simulator.engine.roofline import BatchWork, Price
+from disagg_cluster.simulator.engine.hardware import H100, Gpu
+from disagg_cluster.simulator.engine.roofline import BatchWork, CostModel, Price
 from disagg_cluster.simulator.engine.scheduler import Scheduler
+from disagg_cluster.simulator.prices.shipped import named_costs, table_names
 from disagg_cluster.simulator.telemetry.page import Page, PageFacts
 from disagg_cluster.simulator.telemetry.page_counters import PageCounters
 from disagg_exporter.inside_engine.disagg_steps import wire
@@ -38,6 +40,9 @@ from disagg_exporter.inside_engine.disagg_steps.sender import Sender
 @dataclass(frozen=True, slots=True)
 class StandinCosts:
     """The constant prices of a stand-in engine, in seconds; a step's length is their plain sum.
+
+    Which part of the peaks of its GPUs a step makes use of is chosen, too: prompts that of the
+    tensor cores, writing that of the memory's bandwidth.
 
     The defaults have the shape of an 8B model on a large GPU (reading a prompt is priced by the
     token, writing is priced mostly by the step), not its exact figures. They hold for the engine
@@ -57,12 +62,14 @@ class StandinCosts:
 
     def price(self, work: BatchWork) -> Price:
         """How long a step with this work lasts."""
-        return Price(
+        seconds = (
             self.step_base_seconds
             + self.prefill_token_seconds * work.context_tokens
             + self.decode_request_seconds * work.writers
             + self.kv_thousand_tokens_seconds * work.writers_kv_tokens / 1000
         )
+        compute_ratio, memory_ratio = (0.6, 0.3) if work.context_tokens else (0.1, 0.75)
+        return Price(seconds, compute_ratio, memory_ratio)
 
     def transfer_seconds(self, prompt_tokens: int) -> float:
         """How long the KV of a prompt travels to this engine."""
@@ -88,8 +95,16 @@ class Options:
     gpus: tuple[int, ...] = ()
     sim_dir: Path | None = None
     costs: StandinCosts = field(default_factory=StandinCosts)
+    prices: str | None = None
     ssl_certfile: Path | None = None
     ssl_keyfile: Path | None = None
+
+    def step_costs(self) -> tuple[CostModel, Gpu]:
+        """What its steps cost on which GPU: by the table that is named, else constant."""
+        if self.prices is None:
+            return self.costs, H100
+        priced = named_costs(self.prices)
+        return priced, priced.roofline.gpu
 
     def tls(self) -> ssl.SSLContext | None:
         """The server's end of TLS; None where it is served in plain."""
@@ -103,12 +118,13 @@ class Options:
 async def serve(options: Options, steps_socket: str | None) -> None:
     """Serve until SIGTERM or SIGINT; raises `OSError` when the port cannot be had."""
     scheduler = Scheduler(LIMITS, prefix_caching=False)
-    engine = Engine(scheduler, options.costs, gap_seconds=0.0, longest_run=1)
+    step_costs, gpu = options.step_costs()
+    engine = Engine(scheduler, step_costs, gap_seconds=0.0, longest_run=1)
     facts = _page_facts(options)
     counters = PageCounters(facts.longest_tokens)
     gpus = None
     if options.sim_dir is not None and options.gpus:
-        gpus = SimGpus(options.sim_dir, options.gpus, time.monotonic_ns())
+        gpus = SimGpus(options.sim_dir, options.gpus, time.monotonic_ns(), gpu)
     sender = Sender(steps_socket, flags=wire.SIMULATED) if steps_socket else None
     steps = StepLoop(engine, counters, options.costs.transfer_seconds, sink=sender, gpus=gpus)
     routes = Routes(options.name, options.model, scheduler, Page(facts, counters), steps)
@@ -125,7 +141,8 @@ async def serve(options: Options, steps_socket: str | None) -> None:
     stop_asked = loop.create_task(stopping.wait())
     _say(
         f"stand-in engine {options.name}: role {options.role}, model {options.model}, port "
-        f"{options.port}, GPUs {list(options.gpus)} (simulated), costs {asdict(options.costs)}"
+        f"{options.port}, GPUs {list(options.gpus)} (simulated), "
+        f"prices {options.prices or 'constant'}, costs {asdict(options.costs)}"
     )
     await asyncio.wait((work, stop_asked), return_when=asyncio.FIRST_COMPLETED)
     server.close()
@@ -153,6 +170,9 @@ def parse_options(argv: Sequence[str]) -> Options:
     parser.add_argument("--sim-dir", type=Path, help="folder of the simulated GPUs' files")
     parser.add_argument(
         "--costs", default=StandinCosts(), type=_costs, help="JSON of costs to change"
+    )
+    parser.add_argument(
+        "--prices", choices=table_names(), help="table of measured steps in place of costs of steps"
     )
     parser.add_argument("--ssl-certfile", type=Path, help="PEM file of its certificate, for TLS")
     parser.add_argument("--ssl-keyfile", type=Path, help="PEM file of the certificate's key")

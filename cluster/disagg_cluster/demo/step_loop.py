@@ -92,7 +92,7 @@ class StepLoop:
                 await self._rest()
                 continue
             if self._gpus is not None:
-                self._gpus.work(prefill=bool(run.batch.context), now_ns=run.begun_ns)
+                self._gpus.work(run.price, run.begun_ns)
             self._working_until_ns = run.end_ns(1)
             self._awake.set()
             await asyncio.sleep((self._working_until_ns - time.monotonic_ns()) / 1e9)

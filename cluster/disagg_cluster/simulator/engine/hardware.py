@@ -179,3 +179,6 @@ GPT_OSS_120B = Model(
 """MXFP4 experts. OpenAI's gpt-oss model card (2508.10925): 116.8 B parameters, 5.13 B active,
 128 experts of which 4, a checkpoint of 60.8 GiB. Its sliding-window layers are priced as full
 ones."""
+
+GPUS = (A100, B200, H100, H200, L40S, RTX_PRO_6000)
+MODELS = (LLAMA_8B, LLAMA_70B, QWEN3_32B, QWEN3_30B_A3B, GPT_OSS_120B)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
-from disagg_cluster.simulator.engine.hardware import Gpu, Model
+from disagg_cluster.simulator.engine.hardware import GPUS, MODELS, Gpu, Model
 from disagg_cluster.simulator.engine.roofline import CostModel, Roofline
 from disagg_cluster.simulator.prices.table import PriceTable, PriceTableError, parse_table
 from disagg_cluster.simulator.prices.table_costs import TableCosts
@@ -54,6 +54,20 @@ def table_costs(gpu: Gpu, model: Model, gpus: int) -> TableCosts:
         there = "; ".join(f"{model} on {n} x {gpu}" for gpu, model, n in sorted(_tables()))
         raise NoPriceTableError(f"no price table for {model.name} on {gpus} x {gpu.name}: {there}")
     return TableCosts(table, Roofline(gpu, model, gpus))
+
+
+def named_costs(name: str) -> TableCosts:
+    """The same by the name of a table.
+
+    Raises:
+        NoPriceTableError: There is none, or none of its GPU and model is known here.
+    """
+    table = shipped_table(name)
+    gpu = next((each for each in GPUS if each.name == table.gpu), None)
+    model = next((each for each in MODELS if each.name == table.model), None)
+    if gpu is None or model is None:
+        raise NoPriceTableError(f"{name} is of {table.model} on {table.gpu}, one of them unknown")
+    return TableCosts(table, Roofline(gpu, model, table.gpus))
 
 
 def best_costs(gpu: Gpu, model: Model, gpus: int, clock_ratio: float = 1.0) -> CostModel:

@@ -12,9 +12,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from disagg_cluster.demo import routes
 from disagg_cluster.demo.http1 import HttpAnswer, HttpConnection, HttpRequest, take_request
-from disagg_cluster.demo.simulated_gpu import PREFILL, REST, GpuMeter, SimGpus
+from disagg_cluster.demo.simulated_gpu import REST, GpuMeter, SimGpus, load_of
 from disagg_cluster.demo.standin import StandinCosts, parse_options
 from disagg_cluster.simulator.engine.batch import Outcome, SchedulerState, Sequence
+from disagg_cluster.simulator.engine.hardware import H100
+from disagg_cluster.simulator.engine.roofline import BatchWork
 from disagg_cluster.simulator.telemetry.page import Page, PageFacts
 from disagg_cluster.simulator.telemetry.page_counters import PageCounters
 from disagg_exporter.devices.simulated import SimDevices
@@ -266,6 +268,10 @@ def test_a_client_that_goes_away_cancels_its_answer() -> None:
     assert cancelled.is_set()
 
 
+PROMPT = StandinCosts().price(BatchWork(context_tokens=100))
+PREFILL = load_of(H100, PROMPT)
+
+
 def test_a_meter_charges_each_stretch_at_its_own_power() -> None:
     meter = GpuMeter(charged_ns=10 * S)
 
@@ -273,7 +279,7 @@ def test_a_meter_charges_each_stretch_at_its_own_power() -> None:
     meter.draw(REST, 15 * S)
 
     assert meter.busy_ns == 3 * S
-    assert meter.energy_joules == 2 * REST.watts + 3 * PREFILL.watts
+    assert meter.energy_joules == pytest.approx(2 * REST.watts + 3 * PREFILL.watts)
     assert meter.tensor_ns == 3 * S * PREFILL.tensor_ratio
 
 
@@ -283,7 +289,7 @@ def test_the_device_source_sees_the_work_of_an_engines_gpus(tmp_path: Path) -> N
     gpus.write(10 * S)
     devices.sweep(10 * S)
 
-    gpus.work(prefill=True, now_ns=10 * S)
+    gpus.work(PROMPT, 10 * S)
     gpus.rest(10 * S + S // 4)
     gpus.write(10 * S + S // 2)
 
@@ -293,6 +299,18 @@ def test_the_device_source_sees_the_work_of_an_engines_gpus(tmp_path: Path) -> N
     assert [reading.dram_ratio for reading in readings] == [half, 0.0, half]
     gpus.leave()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_prompt_draws_more_than_writing_at_constant_costs_and_by_table() -> None:
+    """Joules of the same seconds differ by phase."""
+    table, gpu = parse_options([*NEEDED, "--prices", "rtx-pro-6000_llama-3.1-8b_1"]).step_costs()
+    prompt = BatchWork(2048, 2048 * 2049 // 2, 2048)
+    writing = BatchWork(writers=32, writers_kv_tokens=32_000)
+
+    assert gpu.name.startswith("NVIDIA RTX PRO 6000")
+    for costs, of in ((StandinCosts(), H100), (table, gpu)):
+        drawn = [load_of(of, costs.price(work)).watts for work in (prompt, writing)]
+        assert gpu.max_watts * 1.2 > drawn[0] > 1.3 * drawn[1] > 0.4 * of.max_watts
 
 
 def test_the_command_line_is_that_of_the_supervisor() -> None:
@@ -305,7 +323,9 @@ def test_the_command_line_is_that_of_the_supervisor() -> None:
     assert parse_options([*NEEDED, "--gpus", ""]).gpus == ()
 
 
-@pytest.mark.parametrize("wrong", ['--costs={"base": 1}', "--costs=x", "--gpus=a", "--role=router"])
+@pytest.mark.parametrize(
+    "wrong", ['--costs={"base": 1}', "--costs=x", "--gpus=a", "--role=router", "--prices=h9"]
+)
 def test_a_wrong_command_line_exits_with_2(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         parse_options([*NEEDED, wrong])

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_cluster.simulator.engine.hardware import (
-    GPT_OSS_120B,
     H100,
     L40S,
     LLAMA_8B,
@@ -26,6 +25,7 @@ from disagg_cluster.simulator.prices.grid import Grid
 from disagg_cluster.simulator.prices.shipped import (
     NoPriceTableError,
     best_costs,
+    named_costs,
     shipped_table,
     table_costs,
     table_names,
@@ -120,10 +120,7 @@ def test_no_step_is_cheaper_than_the_smallest_of_the_table() -> None:
 def test_every_shipped_table_prices_any_step(
     name: str, tokens: int, before: int, requests: int, read: int
 ) -> None:
-    table = shipped_table(name)
-    models = (LLAMA_8B, LLAMA_70B, QWEN3_32B, QWEN3_30B_A3B, GPT_OSS_120B)
-    model = next(m for m in models if m.name == table.model)
-    costs = TableCosts(table, Roofline(RTX_PRO_6000, model, table.gpus))
+    costs = named_costs(name)
     work = both(prompt(tokens, before) if tokens else BatchWork(), writing(requests, read))
 
     price = costs.price(work)
