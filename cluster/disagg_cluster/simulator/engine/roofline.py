@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from disagg_cluster.simulator.engine.hardware import Gpu, Model
+from disagg_cluster.simulator.engine.links import LinkError
 
 _ACTIVATION_BYTES = 2
 
@@ -77,6 +78,10 @@ class Roofline:
     bandwidth_efficiency: float = 0.75
     launch_seconds: float = 0.0004
     clock_ratio: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.tensor_parallel < 1:
+            raise LinkError(f"no group has {self.tensor_parallel} GPUs")
 
     def price(self, work: BatchWork) -> Price:
         """The price of one step with this work."""

@@ -81,8 +81,12 @@ def _rows(lines: list[tuple[int, str]], problems: list[str]) -> dict[str, dict[P
         problems.append(f"no column {', '.join(missing)}")
         return {}
     for number, line in lines[1:]:
-        row = dict(zip(named, next(csv.reader([line])), strict=False))
-        part = row.get("part", "")
+        cells = next(csv.reader([line]))
+        if len(cells) != len(named):
+            problems.append(f"line {number}: {len(cells)} cells under {len(named)} columns")
+            continue
+        row = dict(zip(named, cells, strict=True))
+        part = row["part"]
         if part not in PARTS:
             problems.append(f"line {number}: part is {part!r}, not one of {', '.join(PARTS)}")
             continue
@@ -95,7 +99,7 @@ def _rows(lines: list[tuple[int, str]], problems: list[str]) -> dict[str, dict[P
 
 
 def _number(line: int, name: str, row: Mapping[str, str], problems: list[str]) -> float:
-    cell = row.get(name) or ""
+    cell = row[name]
     try:
         value = float(cell)
     except ValueError:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from disagg_cluster.simulator.engine.hardware import H100
+from disagg_cluster.simulator.engine.hardware import B200, H100
 from disagg_cluster.simulator.engine.roofline import Price
 from disagg_cluster.simulator.fault_injector import Crash, Stuck, Throttled
 from disagg_cluster.simulator.gpus import GpuGroup, watts
@@ -47,6 +47,31 @@ def test_prefill_draws_more_than_decode_and_neither_more_than_the_limit() -> Non
 
     assert 0.9 * 700 > watts(H100, prefill) > watts(H100, decode) > 0.5 * 700
     assert watts(H100, Price(1, 1.0, 1.0)) == 700
+
+
+@pytest.mark.parametrize(
+    ("compute_ratio", "memory_ratio", "measured_ratio"),
+    [(0.66, 0.19, 0.97), (0.12, 0.71, 0.69), (0.01, 0.54, 0.48)],
+    ids=["products_of_prompts", "products_of_writing", "attention_of_writing"],
+)
+def test_power_is_about_what_was_measured(
+    compute_ratio: float, memory_ratio: float, measured_ratio: float
+) -> None:
+    """Medians of 18,992 kernels on a B200 (aiconfigurator, b200-vllm-0.24.0-power, Apache-2.0)."""
+    price = Price(1.0, compute_ratio, memory_ratio)
+
+    assert watts(B200, price) / B200.max_watts == pytest.approx(measured_ratio, abs=0.07)
+
+
+def test_the_same_seconds_take_more_joules_in_prefill_than_in_decode() -> None:
+    simulation = Simulation(pair(), LOAD, seed=2)
+    heard = listen(simulation, 60)
+
+    watts_busy = []
+    for gpu, engine in (("0000", "prefill-0"), ("0001", "decode-0")):
+        joules = (of(heard, gpu)[-1].energy_joules or 0) - H100.idle_watts * 60
+        watts_busy.append(joules / simulation.spent_seconds(engine))
+    assert watts_busy[0] > 1.3 * watts_busy[1]
 
 
 def test_prefill_shows_in_the_tensor_units_and_decode_in_the_memory() -> None:

@@ -14,6 +14,7 @@ from disagg_cluster.simulator.engine.hardware import (
     QWEN3_32B,
     RTX_PRO_6000,
 )
+from disagg_cluster.simulator.engine.links import LinkError
 from disagg_cluster.simulator.engine.roofline import BatchWork, Roofline, padded
 
 PREFILL = BatchWork(context_tokens=2048, context_pairs=2048 * 2049 // 2, context_kv_tokens=2048)
@@ -42,7 +43,7 @@ def test_the_slower_side_sets_the_time_far_from_the_corner() -> None:
 
 
 def test_the_corner_is_round() -> None:
-    """Measured: 62-73 % of the best rate at 256 tokens, 87-90 % at 512, the knee at 636."""
+    """By the table: 62 % of the best rate at 256 tokens, 90 % at 512, the knee at 656."""
     costs = Roofline(H100, LLAMA_8B)
 
     def rate(tokens: int) -> float:
@@ -94,6 +95,17 @@ def test_four_gpus_are_faster_than_one_but_not_four_times() -> None:
 
     assert 1.5 < speed_up < 4
     assert pcie < one.price(PREFILL).seconds / four.price(PREFILL).seconds
+
+
+def test_a_huge_group_is_priced_by_what_it_has_to_tell_and_none_is_refused() -> None:
+    """More GPUs than any link was measured with: the ring grows, nothing else helps any more."""
+    huge = Roofline(L40S, LLAMA_8B, 4096).price(DECODE).seconds
+
+    assert huge > Roofline(L40S, LLAMA_8B, 1024).price(DECODE).seconds
+    assert huge > 64 * Roofline(L40S, LLAMA_8B, 8).price(DECODE).seconds / 4
+    for none in (0, -8):
+        with pytest.raises(LinkError, match=f"no group has {none} GPUs"):
+            Roofline(H100, LLAMA_8B, none)
 
 
 def test_a_batch_runs_at_the_next_size_there_is_a_kernel_for() -> None:
