@@ -9,12 +9,14 @@ times.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from disagg_cluster.simulator.engine.batch import Outcome, SchedulerLimits, Sequence
+from bench.real.replay import ServedRequest, replay
+
+from disagg_cluster.simulator.engine.batch import Outcome, SchedulerLimits
 from disagg_cluster.simulator.engine.engine import Engine
 from disagg_cluster.simulator.engine.hardware import (
     LLAMA_8B,
@@ -32,7 +34,6 @@ from disagg_cluster.simulator.prices.shipped import table_costs
 DATA = Path(__file__).parents[2] / "tests/data/real-runs"
 # Of the engines' settings; the room of the cache is more than the runs ever use.
 LIMITS = SchedulerLimits(kv_blocks=25_000, running_requests=128, step_tokens=2048)
-_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,27 +56,6 @@ RUNS = (
     RealRun("32B TP2", "qwen3-32b", QWEN3_32B, 0.10, 0.10, 0.013, 0.008, tensor_parallel=2),
     RealRun("30B-A3B DP2 EP2", "qwen3-30b-a3b", QWEN3_30B_A3B, 0.10, 0.05, -0.136, -0.017, ranks=2),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ServedRequest:
-    """One request and when what became of it, in seconds."""
-
-    prompt_tokens: int
-    output_tokens: int
-    queued_s: float
-    first_token_s: float
-    last_token_s: float
-
-    @property
-    def ttft_seconds(self) -> float:
-        """From the queue to its first token."""
-        return self.first_token_s - self.queued_s
-
-    @property
-    def tpot_seconds(self) -> float:
-        """From one token to the next, in the mean."""
-        return (self.last_token_s - self.first_token_s) / (self.output_tokens - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,49 +158,22 @@ def _engine(
         outcome = None if planned is None else engine.settle(planned.end_ns(1))
         return [] if outcome is None else [outcome]
 
-    return _replay(real, scheduler.submit, step)
+    return replay(real, scheduler.submit, step)
 
 
 def _ranks(run: RealRun, real: list[ServedRequest]) -> list[ServedRequest]:
     ranks = [Scheduler(LIMITS, prefix_caching=False) for _ in range(run.ranks)]
     costs = ExpertParallelCosts(table_costs(RTX_PRO_6000, run.model, 1))
     group = LockstepRanks(ranks, costs)
-    return _replay(real, group.submit, group.step)
+    return replay(real, group.submit, group.step)
 
 
-def _replay(
-    real: list[ServedRequest],
-    submit: Callable[[Sequence], None],
-    step: Callable[[int], list[Outcome]],
-) -> list[ServedRequest]:
-    """Give an engine the requests when they were queued, and let it work until all are served."""
-    sequences = [
-        Sequence(number, each.prompt_tokens, each.output_tokens, round(each.queued_s * _NS))
-        for number, each in enumerate(real)
-    ]
-    to_come = iter(sequences)
-    following: Sequence | None = next(to_come)
-    now_ns, left = 0, len(sequences)
-    while left:
-        while following is not None and following.arrived_ns <= now_ns:
-            submit(following)
-            following = next(to_come, None)
-        outcomes = step(now_ns)
-        if outcomes:
-            now_ns = outcomes[0].ended_ns
-        elif following is not None:
-            now_ns = following.arrived_ns
-        left -= sum(len(outcome.finished) for outcome in outcomes)
-    return list(_served(sequences))
+def main() -> int:
+    """Print the comparison; 1 if a bar is missed."""
+    table, met = simulator_table()
+    sys.stdout.write(f"{table}\nbars: {'met' if met else 'MISSED'}\n")
+    return 0 if met else 1
 
 
-def _served(sequences: list[Sequence]) -> Iterator[ServedRequest]:
-    for each in sequences:
-        assert each.first_token_ns is not None
-        yield ServedRequest(
-            each.prompt_tokens,
-            each.written,
-            each.arrived_ns / _NS,
-            each.first_token_ns / _NS,
-            each.last_token_ns / _NS,
-        )
+if __name__ == "__main__":
+    sys.exit(main())
