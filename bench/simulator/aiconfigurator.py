@@ -18,7 +18,7 @@ from disagg_cluster.simulator.engine import hardware
 from disagg_cluster.simulator.engine.hardware import Gpu, Model
 from disagg_cluster.simulator.engine.roofline import BatchWork
 from disagg_cluster.simulator.prices.grid import Point
-from disagg_cluster.simulator.prices.table import render_table
+from disagg_cluster.simulator.prices.table_text import render_table
 
 SYSTEMS = {
     "a100_sxm": hardware.A100,
@@ -65,8 +65,8 @@ def native(model: str, system: str, gpus: int) -> Ask:
         "tp_size": gpus,
         "pp_size": 1,
         "attention_dp_size": 1,
-        "moe_tp_size": 1,
-        "moe_ep_size": gpus,
+        "moe_tp_size": gpus,
+        "moe_ep_size": 1,
     }
     model_of_steps = aiconfigurator_core.RustForwardPassPerfModel.from_native(json.dumps(config))
 

@@ -22,7 +22,7 @@ from disagg_cluster.simulator.engine.hardware import (
     Model,
 )
 from disagg_cluster.simulator.prices.grid import Point
-from disagg_cluster.simulator.prices.table import render_table
+from disagg_cluster.simulator.prices.table_text import render_table
 
 MODELS = {
     "meta-llama/Llama-3.1-8B": LLAMA_8B,
