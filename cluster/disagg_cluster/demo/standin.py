@@ -125,7 +125,9 @@ async def serve(options: Options, steps_socket: str | None) -> None:
     gpus = None
     if options.sim_dir is not None and options.gpus:
         gpus = SimGpus(options.sim_dir, options.gpus, time.monotonic_ns(), gpu)
-    sender = Sender(steps_socket, flags=wire.SIMULATED) if steps_socket else None
+    sender = None
+    if steps_socket:
+        sender = Sender(steps_socket, flags=wire.SIMULATED, in_flight=lambda: steps.in_flight)
     steps = StepLoop(engine, counters, options.costs.transfer_seconds, sink=sender, gpus=gpus)
     routes = Routes(options.name, options.model, scheduler, Page(facts, counters), steps)
     loop = asyncio.get_running_loop()

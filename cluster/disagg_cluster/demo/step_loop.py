@@ -80,6 +80,11 @@ class StepLoop:
             if not self._answers:
                 self._empty.set()
 
+    @property
+    def in_flight(self) -> int:
+        """How many requests have not been answered."""
+        return len(self._answers)
+
     async def emptied(self) -> None:
         """Return as soon as no request is left."""
         await self._empty.wait()

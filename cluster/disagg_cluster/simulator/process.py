@@ -63,7 +63,7 @@ class EngineProcess:
             StepNoise(spec.noise, rng),
             gap_seconds=spec.gap_seconds,
         )
-        self.telemetry = Telemetry(spec, pid, queue, reporting, rng)
+        self.telemetry = Telemetry(spec, pid, queue, reporting, rng, self.scheduler.state)
         self._queue = queue
         self._gpus = gpus
         self._single_steps = reporting.single_steps

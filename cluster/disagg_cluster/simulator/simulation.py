@@ -196,8 +196,13 @@ def feed(ledger: Ledger, event: Event, now_ns: int) -> None:
         case ControlMessage(kind=MessageKind.STEP, step=step) if step is not None:
             ledger.step(event.key, step, now_ns=now_ns)
         case ControlMessage(step=step) if step is not None:
-            overlapped = bool(event.flags & wire.OVERLAPPED)
-            ledger.heartbeat(event.key, step, overlapped=overlapped, now_ns=now_ns)
+            ledger.heartbeat(
+                event.key,
+                step,
+                overlapped=bool(event.flags & wire.OVERLAPPED),
+                in_flight=event.in_flight,
+                now_ns=now_ns,
+            )
         case Assignment():
             ledger.assign(event)
         case DeviceSweep():

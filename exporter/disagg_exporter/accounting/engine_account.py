@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from disagg_exporter.accounting.awaited_steps import AwaitedSteps, InFlight, any_active
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
 from disagg_exporter.accounting.engine_reports import AssignmentHistory, ReportedTotals
 from disagg_exporter.accounting.intervals.rules import SECOND_NS, Rules
@@ -23,6 +24,7 @@ from disagg_exporter.model import (
     Phase,
     Role,
     Split,
+    Step,
     StreamKey,
 )
 from disagg_exporter.model.checkpoints import EngineCheckpoint, TimelineCheckpoint
@@ -78,6 +80,7 @@ class EngineLedger:
     ended: list[tuple[int, EngineTimeline]] = field(default_factory=list)
     reported: ReportedTotals = field(default_factory=ReportedTotals)
     costs: RankCostModels = field(default_factory=RankCostModels)
+    awaited_steps: AwaitedSteps = field(default_factory=AwaitedSteps)
     gpu_slice_ns: Counter[tuple[Role, Phase]] = field(default_factory=Counter)
     tokens: Counter[tuple[Role, Phase]] = field(default_factory=Counter)
     lost_records: int = 0
@@ -160,6 +163,43 @@ class EngineLedger:
             timeline = WindowTimeline(self._start_ns(start_ns, devices), rules)
             self.timelines[0] = timeline
         return timeline
+
+    def awaits_step(
+        self,
+        key: StreamKey,
+        beat: Step,
+        in_flight: int | None,
+        devices: Sequence[DeviceLedger],
+        rules: Rules,
+    ) -> bool:
+        """Say at a heartbeat whether a step of its rank may be under way (A6).
+
+        `in_flight` are the requests that its process waits for, None where it does not say.
+        """
+        ranks = [each for each in self.timelines.values() if isinstance(each, StepTimeline)]
+        for each in ranks:
+            each.ingest()
+        own = self.timelines[key.engine_index]
+        # After a daemon's death the heartbeat is all that tells of its rank's last record.
+        last = [each.last_step or (beat if each is own else None) for each in ranks]
+        told = InFlight(
+            key.pid,
+            in_flight,
+            sum(step.running + step.waiting + step.deferred for step in last if step is not None),
+            max(each.last_record_ns for each in ranks),
+            resting=not any(each.work_pending for each in ranks),
+            alone=len(ranks) == 1,
+        )
+        self.awaited_steps.hear(beat.t_ns, told)
+        if own.work_pending:
+            return False
+        gpus = self.assignment.of_rank(key.engine_index)
+        held = [each for each in devices if each.device.gpu in gpus]
+
+        def read_active() -> bool | None:
+            return any_active(held, own.last_record_ns, beat.t_ns, rules)
+
+        return self.awaited_steps.awaits(key.engine_index, beat.t_ns, told, read_active, rules)
 
     def between(self, start_ns: int, end_ns: int) -> list[tuple[int, Pieces]]:
         """Return the finalized pieces of a stretch, timeline by timeline, each with its rank."""

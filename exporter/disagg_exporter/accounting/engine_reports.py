@@ -11,6 +11,7 @@ import numpy as np
 from disagg_exporter.accounting.timelines.records import Tokens
 from disagg_exporter.model import Assignment, Phase, Role, StepTotals, StreamKey, TokenAccount
 from disagg_exporter.model.checkpoints import AssignmentCheckpoint
+from disagg_exporter.steps.rows import Rows, totals_of
 
 MOST_STREAMS = 1024
 """Streams of one engine that are remembered until it ends: its plugin begins one per process."""
@@ -39,10 +40,6 @@ class ReportedTotals:
         """Say whether a stream is known, or there is room for it."""
         return key in self._streams or len(self._streams) < MOST_STREAMS
 
-    def has(self, key: StreamKey) -> bool:
-        """Say whether anything was received of a stream."""
-        return key in self._streams
-
     def add(self, key: StreamKey, totals: StepTotals) -> None:
         """Add the totals of one message; an older message than the last changes nothing."""
         stream = self._streams.get(key)
@@ -51,6 +48,12 @@ class ReportedTotals:
         elif totals.steps > stream.latest.steps:
             # None of them ever falls, so the first that differs decides which is the later.
             stream.latest = totals
+
+    def add_rows(self, key: StreamKey, rows: Rows) -> None:
+        """Add the totals of records that follow each other."""
+        if key not in self._streams:
+            self.add(key, totals_of(rows[0]))
+        self.add(key, totals_of(rows[-1]))
 
     def resume(self, reported: StepTotals, streams: Mapping[StreamKey, StepTotals]) -> None:
         """Continue with the sums of before, and with streams summed up to these totals."""

@@ -36,7 +36,7 @@ from disagg_exporter.model import (
     WorkWindow,
 )
 from disagg_exporter.model.checkpoints import LedgerCheckpoint
-from disagg_exporter.steps.rows import Rows, totals_of
+from disagg_exporter.steps.rows import Rows
 
 
 class Ledger:
@@ -88,7 +88,8 @@ class Ledger:
         """Assign as gone, since we came, an engine of the daemon before."""
         since_ns = self.awaited_engines.drop(engine)
         if since_ns is not None and not self._engines[engine].is_gone:
-            self._assign_gone(self._engines[engine].assignment, since_ns)
+            last = self._engines[engine].assignment
+            self.assign(replace(last, state=EngineState.GONE, since_ns=since_ns))
 
     @property
     def has_engines(self) -> bool:
@@ -114,7 +115,7 @@ class Ledger:
                 return
             gone_ns = self.awaited_engines.arrive(engine.assignment, assignment)
             if gone_ns is not None:
-                self._assign_gone(engine.assignment, gone_ns)
+                self.assign(replace(engine.assignment, state=EngineState.GONE, since_ns=gone_ns))
         engine.history.add(assignment)
         left = set(engine.assignment.devices) - set(assignment.devices)
         moved = left or assignment.model_name != engine.assignment.model_name
@@ -159,14 +160,21 @@ class Ledger:
         *,
         overlapped: bool,
         held_totals: bool = False,
+        in_flight: int | None = None,
         now_ns: int,
     ) -> None:
-        """Ingest a hello or heartbeat of an engine's stream."""
+        """Ingest a hello or heartbeat; `in_flight` are the requests its process waits for."""
         timeline = self._step_timeline(key)
         if timeline is not None:
-            self._engines[key.engine].reported.add(key, message.totals)
+            engine = self._engines[key.engine]
+            engine.reported.add(key, message.totals)
+            beat, devices = (
+                message._replace(t_ns=min(message.t_ns, now_ns)),
+                self._devices_of(engine),
+            )
+            timeline.awaited = engine.awaits_step(key, beat, in_flight, devices, self._rules)
             timeline.heartbeat(
-                key, message, overlapped=overlapped, held_totals=held_totals, now_ns=now_ns
+                key, beat, overlapped=overlapped, held_totals=held_totals, now_ns=now_ns
             )
 
     def step(self, key: StreamKey, step: Step, *, now_ns: int) -> None:
@@ -180,10 +188,7 @@ class Ledger:
         """Ingest step records of a stream, in the order in which they came."""
         timeline = self._step_timeline(key)
         if timeline is not None and len(rows):
-            reported = self._engines[key.engine].reported
-            if not reported.has(key):
-                reported.add(key, totals_of(rows[0]))
-            reported.add(key, totals_of(rows[-1]))
+            self._engines[key.engine].reported.add_rows(key, rows)
             timeline.add(key, rows, now_ns=now_ns)
 
     def window(self, engine: str, window: WorkWindow) -> None:
@@ -213,10 +218,9 @@ class Ledger:
     def advance(self, now_ns: int) -> None:
         """Commit everything that can no longer change."""
         for engine in self._engines.values():
-            if not engine.is_gone:
-                for timeline in engine.timelines.values():
-                    timeline.advance(now_ns)
-                collect(engine, self._devices, self._tokens)
+            for timeline in engine.timelines.values():  # one that is gone has none
+                timeline.advance(now_ns)
+            collect(engine, self._devices, self._tokens)
         for device in self._devices.values():
             commit(device, self._engines, self._tokens, now_ns, self._rules)
         drop_read(self._devices.values(), self._engines)
@@ -273,9 +277,8 @@ class Ledger:
         What it used stays in the sums over all models of each device. While it is served anywhere
         nothing is forgotten: a node's sum that lost some devices' part would fall, not end.
         """
-        if any(e.assignment.model_name == model_name for e in self._engines.values()):
-            return
-        if any(device.serves(model_name) for device in self._devices.values()):
+        served = (e.assignment.model_name == model_name for e in self._engines.values())
+        if any(served) or any(device.serves(model_name) for device in self._devices.values()):
             return
         for device in self._devices.values():
             device.forget_model(model_name)
@@ -294,9 +297,6 @@ class Ledger:
         if not engine.reported.has_room(key):
             return None
         return engine.step_timeline(key.engine_index, self._devices_of(engine), self._rules)
-
-    def _assign_gone(self, assignment: Assignment, since_ns: int) -> None:
-        self.assign(replace(assignment, state=EngineState.GONE, since_ns=since_ns))
 
     def _end_timelines(self, engine: EngineLedger, t_ns: int) -> None:
         for timeline in engine.timelines.values():

@@ -58,6 +58,8 @@ class ControlMessage(NamedTuple):
     `step` is the step taken. In a hello and a heartbeat it holds no work: only the state, the
     totals and the sequence number that the stream's last step reached. It is None when the
     stream hung up, which is not its engine's death: the plugin may be back within a second.
+    `in_flight` are the requests that the process has handed to its engine and not got back, as its
+    hello or heartbeat tells; None where it does not.
     """
 
     kind: MessageKind
@@ -65,6 +67,7 @@ class ControlMessage(NamedTuple):
     flags: int
     step: Step | None
     t_ns: int
+    in_flight: int | None = None
 
 
 class StepRecords(NamedTuple):
@@ -100,8 +103,11 @@ class RecordRun(NamedTuple):
         """Return the event that they are, of a stream."""
         if self.rows is not None:
             return StepRecords(key, self.flags, self.rows)
-        t_ns = 0 if self.step is None else self.step.t_ns
-        return ControlMessage(self.kind, key, self.flags, self.step, t_ns)
+        step, in_flight = self.step, None
+        if step is not None and self.flags & wire.IN_FLIGHT:
+            step, in_flight = step._replace(context_requests=0), step.context_requests
+        t_ns = 0 if step is None else step.t_ns
+        return ControlMessage(self.kind, key, self.flags, step, t_ns, in_flight)
 
 
 def record_runs(packets: Sequence[bytes]) -> tuple[list[RecordRun], int]:

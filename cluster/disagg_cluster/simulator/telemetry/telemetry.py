@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 
 from disagg_cluster.simulator.cluster.event_queue import EventQueue
@@ -62,6 +63,7 @@ class Telemetry:
     """One process's plugin, with its socket, and its page. It says hello when it is made.
 
     `report_ns` pass from the end of a step until the API server knows and the plugin sends it.
+    `state` is its scheduler's at any time: of the requests it has, the API server knows at once.
     """
 
     def __init__(
@@ -71,8 +73,10 @@ class Telemetry:
         queue: EventQueue,
         reporting: Reporting,
         rng: random.Random,
+        state: Callable[[], SchedulerState],
     ) -> None:
         self.link = LossyLink(queue, rng)
+        self._state = state
         self.counters = PageCounters(spec.longest_tokens)
         self._spec = spec
         self._queue = queue
@@ -103,7 +107,9 @@ class Telemetry:
 
     def beat(self) -> ControlMessage | None:
         """Send a heartbeat."""
-        return self.link.send(self._emitter.heartbeat(self._queue.now_ns))
+        now = self._state()
+        in_flight = now.running + now.waiting + now.deferred
+        return self.link.send(self._emitter.heartbeat(self._queue.now_ns, in_flight))
 
     def fetched(self, transfer: Transfer) -> None:
         """Count a KV transfer to this engine."""

@@ -87,9 +87,10 @@ class TelemetryEmitter:
         """The first message of a connection."""
         return self._without_step(MessageKind.HELLO, t_ns)
 
-    def heartbeat(self, t_ns: int) -> ControlMessage:
-        """The sign that the process lives."""
-        return self._without_step(MessageKind.HEARTBEAT, t_ns)
+    def heartbeat(self, t_ns: int, in_flight: int) -> ControlMessage:
+        """The sign that the process lives, and how many requests it has not answered."""
+        message = self._without_step(MessageKind.HEARTBEAT, t_ns)
+        return message._replace(flags=self._flags | wire.IN_FLIGHT, in_flight=in_flight)
 
     def drop(self) -> None:
         """Count a record that was made and could not be sent."""

@@ -154,7 +154,11 @@ def ingest_steps(
         capacity_model.steps(event.key, event.rows, overlapped=overlapped)
     elif event.step is not None:
         capacity_model.heartbeat(event.key, event.step)
-        held = bool(event.flags & wire.HELD_TOTALS)
         ledger.heartbeat(
-            event.key, event.step, overlapped=overlapped, held_totals=held, now_ns=now_ns
+            event.key,
+            event.step,
+            overlapped=overlapped,
+            held_totals=bool(event.flags & wire.HELD_TOTALS),
+            in_flight=event.in_flight,
+            now_ns=now_ns,
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +45,9 @@ from disagg_exporter.model import (
     Use,
 )
 from disagg_exporter.model.checkpoints import DeviceCheckpoint
+
+# What a resting device may report: a display, a health check.
+_ACTIVE_RATIO = 0.05
 
 
 class Credit(NamedTuple):
@@ -153,6 +157,16 @@ class DeviceLedger:
     def activity(self, after_ns: int, until_ns: int) -> tuple[ActivitySample, ...]:
         """Return the samples that end in (after_ns, until_ns], in order."""
         return tuple(s for s in self._samples if after_ns < s.end_ns <= until_ns)
+
+    def active_since(self, after_ns: int) -> bool | None:
+        """Say whether it has been active in a sample that ends later; None without such samples.
+
+        So, too, where several engines hold it: whose activity it is no sample says.
+        """
+        if len(self.engines()) != 1 or not self._samples or self._samples[-1].end_ns <= after_ns:
+            return None
+        later = takewhile(lambda sample: sample.end_ns > after_ns, reversed(self._samples))
+        return any(sample.busy_ratio >= _ACTIVE_RATIO for sample in later)
 
     def defer(self, engine: str, overflows: Iterable[Overflow]) -> None:
         """Carry over step time that found no room, to the engine's next idle time here."""

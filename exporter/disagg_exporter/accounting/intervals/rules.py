@@ -18,6 +18,9 @@ class Rules:
     `block_ns`: unattributed activity is committed per whole block (A5).
     `longest_step_ns`: an engine that promises work for longer than this is treated as silent, so
     that a hung engine with a living heartbeat cannot hold memory and watermark for ever.
+    `unclaimed_ns`: how long activity that no record explains may keep time from being committed, so
+    that a stranger's cannot for ever.
+    `withdrawn_ns`: how long a step may, whose requests were taken back, where no activity is read.
     `activity_fresh_ns`: how old the last activity sample may be for a device to count as watched.
     """
 
@@ -27,4 +30,6 @@ class Rules:
     carry_over_limit_ns: int = 60 * SECOND_NS
     block_ns: int = 5 * SECOND_NS
     longest_step_ns: int = 600 * SECOND_NS
+    unclaimed_ns: int = 300 * SECOND_NS
+    withdrawn_ns: int = 60 * SECOND_NS
     activity_fresh_ns: int = 15 * SECOND_NS

@@ -46,7 +46,8 @@ class StepTimeline:
     """Messages of one engine (one data-parallel rank of it) → finalized pieces.
 
     Records are queued as they come, because many are ingested as fast as one: attributes are as
-    of the last `ingest`. All other calls ingest first.
+    of the last `ingest`. All other calls ingest first. `awaited`, which is set before a heartbeat,
+    says that a step may be under way which no record tells of yet.
     """
 
     def __init__(self, since_ns: int, rules: Rules, split: StepSplit | None = None) -> None:
@@ -58,7 +59,7 @@ class StepTimeline:
         self.lost_records = self.late_records = 0
         self.last_step: Step | None = None
         self.last_record_ns = since_ns
-        self.work_pending = False
+        self.work_pending = self.awaited = False
         self._rules = rules
         self._split = split or StepSplit()
         self._overlapped = self._held_totals = False
@@ -100,7 +101,7 @@ class StepTimeline:
         # record was lost, the state of the heartbeat is the latest.
         if is_new or knows_more:
             self.work_pending = message.running > 0 or message.waiting > 0
-        if not self.work_pending:
+        if not (self.work_pending or self.awaited):
             self._committing_ns = max(self._committing_ns, t_ns)
         if knows_more:
             marks = np.zeros(1, MARK)
@@ -143,9 +144,11 @@ class StepTimeline:
         self._pending.cut(t_ns)
         # One past the death, so that a record stamped at that very instant is inside.
         end_ns = max(t_ns, self.mark_ns) + 1
-        silent = t_ns - self._last_message_ns > self._rules.seam_ns
+        silent = t_ns - self._last_message_ns > self._rules.seam_ns or self.awaited
         if silent:
-            self._finalize(self._last_message_ns + 1)
+            # What a step took whose record will never come is not known.
+            known_ns = self._committing_ns if self.awaited else self._last_message_ns
+            self._finalize(known_ns + 1)
         self._finalize(end_ns, silent=silent)
         self.work_pending = False
 
@@ -263,6 +266,7 @@ class StepTimeline:
         latest_ns = int(newest_ns[-1])
         self._last_message_ns = max(self._last_message_ns, latest_ns)
         self._committing_ns = max(self._committing_ns, latest_ns)
+        self.awaited = False
         self.recent.add(t_ns, lengths_ns, marks["prefill_share"], marks["dummy_share"])
 
     def _finalize(self, target_ns: int, *, silent: bool = False) -> None:

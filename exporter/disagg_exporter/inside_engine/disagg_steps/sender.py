@@ -71,6 +71,7 @@ class Sender:
         flags: int = 0,
         *,
         read: Callable[..., StepReport | None] = lambda report: report,
+        in_flight: Callable[[], int | None] = lambda: None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         getpid: Callable[[], int] = os.getpid,
         beat_seconds: float = BEAT_SECONDS,
@@ -79,6 +80,7 @@ class Sender:
         self._engine_index = engine_index
         self._flags = flags
         self._read = read
+        self._in_flight = in_flight
         self._clock_ns = clock_ns
         self._getpid = getpid
         self._beat_ns = round(beat_seconds * 1e9)
@@ -154,7 +156,8 @@ class Sender:
             connected = self._link.is_open
             if not connected:
                 self._link.open()
-                self._link.send(self._stream.standing(wire.HELLO, now_ns))
+                if self._link.is_open:
+                    self._link.send(self._standing(wire.HELLO, now_ns))
             self._tell(now_ns, heartbeat=connected)
 
     def _begin(self) -> None:
@@ -213,6 +216,13 @@ class Sender:
                 packet.append(record)
         steps = len(packet)
         if heartbeat:
-            packet.append(stream.standing(wire.HEARTBEAT, now_ns))
+            packet.append(self._standing(wire.HEARTBEAT, now_ns))
         if packet and not self._link.send(b"".join(packet)):
             stream.drops += steps
+
+    def _standing(self, kind: int, now_ns: int) -> bytes:
+        try:
+            in_flight = self._in_flight()
+            return self._stream.standing(kind, now_ns, in_flight)
+        except Exception:  # noqa: BLE001 # what an engine of another version says, or does not
+            return self._stream.standing(kind, now_ns)

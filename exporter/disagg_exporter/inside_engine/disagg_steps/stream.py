@@ -23,7 +23,8 @@ class Stream:
     A record gets the next sequence number, whether it can be sent or not, and is in the totals;
     `drops` counts those that could not be made or not be sent. Hello and heartbeat repeat the
     number, the state (running, waiting, deferred, KV) and the totals of the last record, with no
-    work of their own, so that a listener sees what it missed even when nothing follows.
+    work of their own, so that a listener sees what it missed even when nothing follows. They also
+    say what no record can yet: how many requests the engine has and has not answered.
 
     Args:
         pid, engine_index, incarnation: Whose stream it is.
@@ -74,16 +75,18 @@ class Stream:
         self._sequence += 1
         return record
 
-    def standing(self, kind: int, t_ns: int) -> bytes:
-        """Return a hello or a heartbeat."""
+    def standing(self, kind: int, t_ns: int, in_flight: int | None = None) -> bytes:
+        """Return a hello or a heartbeat; `in_flight` are requests not got back, None if unknown."""
         last = self._last
+        flags = self._flags if in_flight is None else self._flags | wire.IN_FLIGHT
         state = Facts(
+            context_requests=in_flight or 0,
             running=last.running,
             waiting=last.waiting,
             deferred=last.deferred,
             kv_usage_ratio=last.kv_usage_ratio,
         )
-        return self._packed(kind, self._flags, self._sequence, t_ns, state, self._totals)
+        return self._packed(kind, flags, self._sequence, t_ns, state, self._totals)
 
     def _held_ns(self, t_ns: int, facts: Facts, counted: bool) -> int:
         """Return how long a step of an overlapped engine held its devices.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+from math import inf
 from operator import attrgetter
 from time import monotonic_ns
 from typing import Any
@@ -18,6 +19,7 @@ from vllm.v1.metrics.loggers import StatLoggerBase
 
 from . import wire
 from .counting import Facts
+from .front_end import find_in_flight
 from .sender import Sender, StepReport
 
 KEEP_LOG_ENVIRONMENT = "DISAGG_KEEP_ITERATION_LOG"
@@ -53,11 +55,18 @@ class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be insta
     def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
         self._sender: Sender | None = None
         self._reported: Facts | None = None
+        self._most_tokens = most_tokens_of(vllm_config)
         path = os.environ.get(wire.SOCKET_ENVIRONMENT)
         if not path:
             return
         try:
-            sender = Sender(path, engine_index, flags_of(vllm_config), read=self._read)
+            sender = Sender(
+                path,
+                engine_index,
+                flags_of(vllm_config),
+                read=self._read,
+                in_flight=find_in_flight(),
+            )
             sender.start()
             if os.environ.get(KEEP_LOG_ENVIRONMENT) != "1":
                 hide_iteration_lines()
@@ -96,6 +105,8 @@ class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be insta
         """Return one step, or the engine's new state; None for a state that is no news."""
         details = getattr(scheduler_stats, "iteration_details", None)
         facts = facts_of(scheduler_stats, iteration_stats, details)
+        if facts.generation_tokens > self._most_tokens * facts.generation_requests:
+            facts = with_recompute(facts, self._most_tokens)
         # An engine that waits for KV reports the same nothing thousands of times a second.
         if details is None and self._reported is not None and not is_news(facts, self._reported):
             return None
@@ -117,6 +128,31 @@ def flags_of(vllm_config: Any) -> int:
     if not getattr(observability, "enable_logging_iteration_details", False):
         flags |= wire.NO_DETAILS
     return flags
+
+
+def most_tokens_of(vllm_config: Any) -> float:
+    """Return how many tokens a request can generate in one step; inf if that is not known.
+
+    It is one, and those that are speculated, or denoised together, to be verified.
+    """
+    try:
+        return 1.0 + max(int(vllm_config.num_speculative_tokens), 0)
+    except Exception:  # noqa: BLE001 # an engine must start whatever another version has there
+        return inf
+
+
+def with_recompute(facts: Facts, most_tokens: float) -> Facts:
+    """Return a step's facts with what it computed anew as prompt work, which it is.
+
+    vLLM counts a request that was preempted among those that generate, with all tokens it computes
+    anew. What is beyond `most_tokens` for each request can be nothing else.
+    """
+    surplus = facts.generation_tokens - int(most_tokens * facts.generation_requests)
+    return facts._replace(
+        context_requests=facts.context_requests + 1,
+        context_tokens=facts.context_tokens + surplus,
+        generation_tokens=facts.generation_tokens - surplus,
+    )
 
 
 def facts_of(scheduler_stats: Any, iteration_stats: Any, details: Any) -> Facts:

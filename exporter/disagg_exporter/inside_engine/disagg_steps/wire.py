@@ -21,7 +21,10 @@ HELLO, STEP, HEARTBEAT = 1, 2, 3
 # DUMMY: a data-parallel filler step. NO_DETAILS: the engine runs without iteration details, so
 # steps carry no counts and no time. SIMULATED: the engine is a stand-in, and says so. HELD_TOTALS:
 # the engine is overlapped, and the `ns_*` totals are of the time that its steps held their devices.
-OVERLAPPED, DUMMY, NO_DETAILS, SIMULATED, HELD_TOTALS = 1, 2, 4, 8, 16
+# IN_FLIGHT: of a hello or heartbeat; its `context_requests` are the requests that this process has
+# handed to its engine and not got back, now and not as of the last step. Who does not know the flag
+# reads a heartbeat without it, whose counts it ignores.
+OVERLAPPED, DUMMY, NO_DETAILS, SIMULATED, HELD_TOTALS, IN_FLIGHT = 1, 2, 4, 8, 16, 32
 
 # The kinds of steps that running totals are kept for, in the order of the total_* arrays.
 CONTEXT, GENERATION, MIXED, DUMMY_STEP = range(4)

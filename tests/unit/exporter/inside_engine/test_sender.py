@@ -545,3 +545,30 @@ def test_a_sender_that_may_start_no_thread_can_be_closed(
     with pytest.raises(RuntimeError):
         sender.start()
     sender.close()
+
+
+def test_a_heartbeat_says_how_many_requests_are_in_flight(
+    daemon: BareDaemon, make: Callable[..., Sender]
+) -> None:
+    sender = make(in_flight=iter([7, 0]).__next__)
+    sender.beat()
+    daemon.accept()
+    sender.step(PREFILL_STEP, t_ns=1)
+    sender.beat()
+
+    hello, step, beat = daemon.hear_all()
+    assert (hello.flags, hello.context_requests) == (wire.IN_FLIGHT, 7)
+    assert (step.flags, step.context_requests) == (0, 1)
+    assert (beat.flags, beat.context_requests) == (wire.IN_FLIGHT, 0)
+
+
+@pytest.mark.parametrize("count", [lambda: None, lambda: -1, lambda: 1 / 0, lambda: "many"])
+def test_a_number_in_flight_that_cannot_be_had_is_not_told(
+    count: Callable[[], int | None], daemon: BareDaemon, make: Callable[..., Sender]
+) -> None:
+    sender = make(in_flight=count)
+    sender.beat()
+    sender.beat()
+
+    daemon.accept()
+    assert [(r.flags, r.context_requests) for r in daemon.hear_all()] == [(0, 0), (0, 0)]

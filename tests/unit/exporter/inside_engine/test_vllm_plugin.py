@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -24,9 +24,14 @@ LINE = "%sIteration(%d): %d context requests, %d context tokens"
 
 
 def vllm_config(
-    *, details: bool = True, async_scheduling: bool = False, stages: int = 1
+    *,
+    details: bool = True,
+    async_scheduling: bool = False,
+    stages: int = 1,
+    speculative_tokens: int = 0,
 ) -> SimpleNamespace:
     return SimpleNamespace(
+        num_speculative_tokens=speculative_tokens,
         scheduler_config=SimpleNamespace(async_scheduling=async_scheduling),
         parallel_config=SimpleNamespace(pipeline_parallel_size=stages),
         observability_config=SimpleNamespace(enable_logging_iteration_details=details),
@@ -95,7 +100,7 @@ def steps_of(daemon: BareDaemon) -> list[wire.Record]:
 
 
 def test_a_step_is_told_with_all_its_counts(daemon: BareDaemon, start: Callable[..., Any]) -> None:
-    logger, _hello = start(vllm_config(), 2)
+    logger, _hello = start(vllm_config(speculative_tokens=1), 2)
     details = iteration_details((1, 512), (7, 8), elapsed_ms=22.5, encoder_inputs=3)
     stats = scheduler_stats(details, running=8, waiting=4, deferred=2, kv=0.25)
 
@@ -133,6 +138,74 @@ def test_the_hello_says_how_far_the_steps_can_be_trusted(
     _logger, hello = start(config)
 
     assert (hello.kind, hello.flags) == (wire.HELLO, flags)
+
+
+@pytest.mark.parametrize(
+    ("generation", "speculative_tokens", "told"),
+    [
+        pytest.param((8, 8), 0, (0, 0, 8), id="each a token"),
+        pytest.param((8, 519), 0, (1, 511, 8), id="512 tokens anew of one among eight"),
+        pytest.param((1, 300), 0, (1, 299, 1), id="alone"),
+        pytest.param((8, 32), 3, (0, 0, 32), id="speculation to be verified"),
+        pytest.param((8, 540), 3, (1, 508, 32), id="more than can be verified"),
+    ],
+)
+def test_what_a_preempted_request_computes_anew_is_prompt_work(
+    generation: tuple[int, int],
+    speculative_tokens: int,
+    told: tuple[int, int, int],
+    daemon: BareDaemon,
+    start: Callable[..., Any],
+) -> None:
+    """A4: vLLM counts it among the generation tokens."""
+    logger, _hello = start(vllm_config(speculative_tokens=speculative_tokens))
+
+    logger.record(scheduler_stats(iteration_details((0, 0), generation, elapsed_ms=1)), None)
+
+    (step,) = steps_of(daemon)
+    assert (step.context_requests, step.context_tokens, step.generation_tokens) == told
+    assert (step.prefill_tokens, step.decode_tokens) == told[1:]
+    assert step.generation_requests == generation[0]
+
+
+def test_it_is_told_beside_a_prompt_too(daemon: BareDaemon, start: Callable[..., Any]) -> None:
+    logger, _hello = start(vllm_config())
+
+    logger.record(scheduler_stats(iteration_details((1, 100), (4, 60), elapsed_ms=1)), None)
+
+    (step,) = steps_of(daemon)
+    assert (step.context_requests, step.context_tokens, step.generation_tokens) == (2, 156, 4)
+    assert step.steps_mixed == 1
+
+
+@pytest.mark.parametrize("tokens", [None, "two", object()])
+def test_where_speculation_is_not_known_all_is_generated(
+    tokens: Any, daemon: BareDaemon, start: Callable[..., Any]
+) -> None:
+    config = vllm_config()
+    config.num_speculative_tokens = tokens
+    logger, _hello = start(config)
+
+    logger.record(scheduler_stats(iteration_details((0, 0), (8, 519), elapsed_ms=1)), None)
+
+    (step,) = steps_of(daemon)
+    assert (step.context_tokens, step.decode_tokens) == (0, 519)
+
+
+def test_an_engine_that_is_being_made_is_asked_for_its_requests_in_flight(
+    daemon: BareDaemon, start: Callable[..., Any]
+) -> None:
+    class Engine:
+        def __init__(self) -> None:
+            self.output_processor = OutputProcessor()
+            self.hello = start(vllm_config())[1]
+
+    class OutputProcessor:
+        request_states: ClassVar[dict[str, object]] = {"a": object(), "b": object()}
+
+    engine = Engine()
+
+    assert (engine.hello.flags, engine.hello.context_requests) == (wire.IN_FLIGHT, 2)
 
 
 def test_a_dummy_step_is_marked(daemon: BareDaemon, start: Callable[..., Any]) -> None:

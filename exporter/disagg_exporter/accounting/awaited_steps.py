@@ -1,0 +1,99 @@
+"""Steps that have begun and that no record tells of yet (accounting A6).
+
+A record is made when its step ends, so an engine that took a long prompt looks at rest until then.
+Its heartbeats may say that somebody waits for it; else its devices may show that they work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from disagg_exporter.accounting.devices.device_account import DeviceLedger
+from disagg_exporter.accounting.intervals.rules import SECOND_NS, Rules
+from disagg_exporter.accounting.intervals.unattributed import TRAIL_NS
+
+# Processes beat once a second, each for itself.
+_FRESH_NS = 3 * SECOND_NS
+
+
+class InFlight(NamedTuple):
+    """What a heartbeat tells of the requests in flight, and what the engine's records told.
+
+    `requests` are those that the process `pid` has handed to the engine and not got back, None
+    where it does not say; `recorded` are those that the last records left, and `recorded_ns` is
+    when the last of them was made. `resting`: they left no rank anything to do. `alone`: the
+    engine has no other rank.
+    """
+
+    pid: int
+    requests: int | None
+    recorded: int
+    recorded_ns: int
+    resting: bool = True
+    alone: bool = True
+
+
+def any_active(
+    devices: Iterable[DeviceLedger], recorded_ns: int, t_ns: int, rules: Rules
+) -> bool | None:
+    """Say whether an engine's devices have lately been active after its last record.
+
+    None where that is not known, or may be another engine's doing.
+    """
+    # What its last step may still show is no sign of another.
+    after_ns = max(recorded_ns + TRAIL_NS, t_ns - rules.packing_delay_ns)
+    known = {device.active_since(after_ns) for device in devices} - {None}
+    return any(known) if known else None
+
+
+class AwaitedSteps:
+    """Whether an engine at rest may be at work on a step, judged at each of its heartbeats."""
+
+    def __init__(self) -> None:
+        self._requests: dict[int, tuple[int, int]] = {}
+        self._promised_ns: int | None = None
+        self._active_since_ns: dict[int, int] = {}
+
+    def hear(self, t_ns: int, told: InFlight) -> None:
+        """Take what a heartbeat of `t_ns` tells; what is older than the last record is known."""
+        if told.requests is None or t_ns <= told.recorded_ns:
+            return
+        since_ns = max(told.recorded_ns, t_ns - _FRESH_NS)
+        self._requests = {pid: one for pid, one in self._requests.items() if one[0] > since_ns}
+        self._requests[told.pid] = t_ns, told.requests
+        in_flight = sum(requests for _, requests in self._requests.values())
+        # Of several ranks nobody says which has a request: while one works, it is that one's.
+        if in_flight > told.recorded and (told.resting or told.alone):
+            self._promised_ns = t_ns
+
+    def awaits(
+        self,
+        rank: int,
+        t_ns: int,
+        told: InFlight,
+        read_active: Callable[[], bool | None],
+        rules: Rules,
+    ) -> bool:
+        """Say whether a step of a rank may be under way that began before `t_ns`.
+
+        `read_active` says whether its devices have been active since its last record; None where
+        that is not known, or may be another engine's doing.
+        """
+        promised_ns = self._promised_ns
+        if promised_ns is not None and promised_ns <= told.recorded_ns:
+            promised_ns = None
+        if promised_ns is not None and promised_ns >= t_ns:
+            return told.alone or read_active() is not False
+        if promised_ns is not None:
+            # Who waited has gone; the step goes on.
+            active = read_active()
+            patience_ns = rules.withdrawn_ns if active is None else rules.unclaimed_ns
+            return active is not False and t_ns - promised_ns <= patience_ns
+        if told.requests is not None:
+            return False
+        if not read_active():
+            self._active_since_ns.pop(rank, None)
+            return False
+        since_ns = self._active_since_ns.setdefault(rank, t_ns)
+        return t_ns - since_ns <= rules.unclaimed_ns

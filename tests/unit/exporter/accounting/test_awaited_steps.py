@@ -1,0 +1,377 @@
+"""Steps that begin from rest: their time waits for their record, however long (accounting A6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from disagg_exporter.model import EngineState, Phase, Reason, Role, Use
+from support.accounting import NodeAccounting, StepReporter, ns
+
+
+class Clock:
+    """Plays seconds: device readings, the heartbeats of engines, and a commit.
+
+    `in_flight` are the requests that each engine's process waits for; an engine without an entry
+    is an older plugin's, which does not say. `active` are the stretches in which devices were.
+    """
+
+    def __init__(self, accounting: NodeAccounting, *reporters: StepReporter) -> None:
+        self.accounting = accounting
+        self.reporters = reporters
+        self.in_flight: dict[str, int] = {}
+        self.active: list[tuple[float, float]] = []
+        self.read: tuple[str, ...] = ()
+        self.now = 0
+
+    def until(self, end: int) -> None:
+        """Play every second up to `end`, this one included."""
+        while self.now < end:
+            self.now += 1
+            for gpu in self.read:
+                for tick in range(self.now * 10 - 9, self.now * 10 + 1):
+                    on = any(start < tick / 10 <= end for start, end in self.active)
+                    self.accounting.tell(tick / 10, gpu, busy_ratio=float(on))
+            self.beat()
+            self.accounting.advance(self.now)
+
+    def beat(self) -> None:
+        for reporter in self.reporters:
+            self.accounting.ledger.heartbeat(
+                reporter.key,
+                reporter.beat(self.now),
+                overlapped=False,
+                in_flight=self.in_flight.get(reporter.key.engine),
+                now_ns=ns(self.now),
+            )
+
+
+def played(*, told: bool, read: bool) -> tuple[NodeAccounting, StepReporter, Clock]:
+    """A ready prefill engine that rests."""
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine(role=Role.PREFILL, pids=(1,))
+    clock = Clock(accounting, reporter)
+    if told:
+        clock.in_flight["e"] = 0
+    if read:
+        clock.read = ("g0",)
+    return accounting, reporter, clock
+
+
+def prompts(
+    accounting: NodeAccounting, reporter: StepReporter, clock: Clock, lengths: Iterable[int]
+) -> None:
+    """Prompts one after another, 10 s of rest before each."""
+    for length in lengths:
+        clock.until(clock.now + 10)
+        if clock.in_flight:
+            clock.in_flight["e"] = 1
+        clock.active.append((clock.now, clock.now + length))
+        clock.until(clock.now + length)
+        accounting.step(reporter, reporter.prefill(clock.now + 0.05, length))
+        if clock.in_flight:
+            clock.in_flight["e"] = 0
+
+
+@pytest.mark.parametrize(("told", "read"), [(True, False), (True, True), (False, True)])
+def test_six_prompts_of_twenty_seconds_from_rest_are_booked_as_long_as_they_took(
+    told: bool, read: bool
+) -> None:
+    """T1: 120 s of 180 are prefill, at their own place; nothing is cut, late, or booked twice."""
+    accounting, reporter, clock = played(told=told, read=read)
+
+    prompts(accounting, reporter, clock, [20] * 6)
+    clock.until(clock.now + 30)
+
+    seconds = accounting.seconds()
+    assert seconds["prefill"] == 120
+    assert seconds.get("unattributed", 0) <= 6  # the trail of a second behind each step
+    assert accounting.cut(clock.now) == accounting.owed(clock.now) == 0
+    assert accounting.unbalanced() == []
+
+
+@pytest.mark.parametrize(("told", "read"), [(True, False), (True, True), (False, True)])
+def test_each_minute_has_the_prefill_of_that_minute(told: bool, read: bool) -> None:
+    """The ratio of any window follows the engine: what a step takes lies where it was taken."""
+    accounting, reporter, clock = played(told=told, read=read)
+    committed: list[tuple[float, float]] = []
+
+    for _ in range(12):
+        prompts(accounting, reporter, clock, [20])
+        committed.append((accounting.watermark(), accounting.seconds().get("prefill", 0.0)))
+
+    for watermark, prefill in committed:
+        true = sum(min(max(watermark - start, 0.0), end - start) for start, end in clock.active)
+        assert prefill == pytest.approx(true, abs=0.1)
+
+
+def test_a_step_of_eighty_seconds_waits_though_its_device_is_quiet() -> None:
+    """A first request with prompt logprobs compiles for so long, on the CPU."""
+    accounting, reporter, clock = played(told=True, read=True)
+    clock.until(30)
+    clock.in_flight["e"] = 1
+    clock.until(110)
+
+    assert accounting.watermark() <= 30
+    accounting.step(reporter, reporter.prefill(110, 79.5))
+    clock.in_flight["e"] = 0
+    clock.until(140)
+    assert accounting.seconds()["prefill"] == 79.5
+    assert accounting.cut(140) == 0
+
+
+def test_an_engine_that_says_nobody_waits_leaves_the_activity_to_a_stranger() -> None:
+    accounting, _reporter, clock = played(told=True, read=True)
+    clock.active.append((10, 100))
+
+    clock.until(80)
+
+    assert accounting.watermark() == 70
+    assert accounting.reasons(Use.UNATTRIBUTED)[Reason.STRANGER] == pytest.approx(60, abs=1.1)
+
+
+def test_a_stranger_holds_an_older_plugins_engine_for_five_minutes_and_no_longer() -> None:
+    """What no step claims is unattributed once, in its own place, and held up no more."""
+    accounting, _reporter, clock = played(told=False, read=True)
+    clock.active.append((10, 1000))
+
+    clock.until(300)
+    held = accounting.watermark()
+    clock.until(900)
+
+    assert held == 0
+    assert accounting.watermark() >= 890
+    seconds = accounting.seconds()
+    assert seconds["unattributed"] == pytest.approx(880, abs=3)
+    assert accounting.reasons(Use.UNATTRIBUTED).keys() == {Reason.STRANGER}
+
+
+def test_activity_that_ends_without_a_record_is_unattributed_where_it_was() -> None:
+    accounting, _reporter, clock = played(told=False, read=True)
+    clock.active.append((20, 50))
+
+    clock.until(49)
+    held = accounting.watermark()
+    clock.until(80)
+
+    assert held <= 20
+    assert accounting.watermark() == 70
+    assert accounting.reasons(Use.UNATTRIBUTED)[Reason.STRANGER] == pytest.approx(30, abs=1.1)
+    assert accounting.seconds()["idle"] == pytest.approx(40, abs=1.1)
+
+
+def test_a_step_goes_on_when_its_client_has_gone() -> None:
+    """The client gives up after 8 s; the engine ends its step of 30 s and says so then."""
+    for read in (False, True):
+        accounting, reporter, clock = played(told=True, read=read)
+        clock.until(20)
+        clock.in_flight["e"] = 1
+        clock.active.append((20, 50))
+        clock.until(28)
+        clock.in_flight["e"] = 0
+        clock.until(50)
+        accounting.step(reporter, reporter.prefill(50.05, 30))
+        clock.until(70)
+
+        assert accounting.seconds()["prefill"] == 30
+        assert accounting.cut(70) == accounting.owed(70) == 0
+
+
+def test_a_promise_that_is_taken_back_without_a_step_is_not_waited_for_long() -> None:
+    """At once where the device is quiet, else for a minute."""
+    for read, at_most in ((True, 10), (False, 70)):
+        accounting, _reporter, clock = played(told=True, read=read)
+        clock.until(20)
+        clock.in_flight["e"] = 1
+        clock.until(25)
+        clock.in_flight["e"] = 0
+        clock.until(25 + at_most)
+        assert accounting.watermark() >= 25 + at_most - 11
+
+        assert accounting.seconds()["idle"] == accounting.watermark()
+
+
+def test_an_engine_that_dies_inside_a_long_step_leaves_its_time_unknown() -> None:
+    """Nothing says for how long the step ran: not idle, and not a stranger's."""
+    accounting, _reporter, clock = played(told=True, read=False)
+    clock.until(20)
+    clock.in_flight["e"] = 1
+    clock.until(35)
+    accounting.engine(role=Role.PREFILL, state=EngineState.GONE, since=35.5)
+    clock.reporters = ()
+    clock.until(60)
+
+    assert accounting.seconds()["idle"] == pytest.approx(20, abs=0.1)
+    assert accounting.reasons(Use.UNOBSERVED)[Reason.NO_RECORD] == pytest.approx(15.5, abs=0.1)
+
+
+def test_where_devices_are_read_such_a_step_is_unattributed_once() -> None:
+    accounting, _reporter, clock = played(told=True, read=True)
+    clock.active.append((20, 35.5))
+    clock.until(20)
+    clock.in_flight["e"] = 1
+    clock.until(35)
+    accounting.engine(role=Role.PREFILL, state=EngineState.GONE, since=35.5)
+    clock.reporters = ()
+    clock.until(60)
+
+    reasons = accounting.reasons(Use.UNATTRIBUTED)
+    assert reasons[Reason.NO_RECORD] == pytest.approx(15.5, abs=1.1)
+    assert reasons.get(Reason.STRANGER, 0) == 0
+    assert accounting.unbalanced() == []
+
+
+def test_a_daemon_that_restarts_inside_a_long_step_loses_nothing_of_it() -> None:
+    before, reporter, clock = played(told=True, read=False)
+    clock.until(20)
+    clock.in_flight["e"] = 1
+    clock.until(30)
+
+    accounting = clock.accounting = before.successor(written=30, back=33)
+    clock.now = 33
+    clock.until(50)
+    assert accounting.watermark() <= 20
+    accounting.step(reporter, reporter.prefill(50.05, 30))
+    clock.in_flight["e"] = 0
+    accounting.engine(role=Role.PREFILL, pids=(1,))
+    clock.until(80)
+
+    assert accounting.seconds()["prefill"] == 30
+    assert accounting.seconds().get("unobserved", 0) == 0
+    assert accounting.cut(80) == accounting.owed(80) == 0
+
+
+def test_a_neighbour_on_the_device_waits_and_gets_its_own() -> None:
+    """Its watermark is its engines' least; steps of one may be known long before the other's."""
+    accounting, a, b = NodeAccounting(), StepReporter("a", pid=1), StepReporter("b", pid=2)
+    accounting.engine("a", Role.PREFILL)
+    accounting.engine("b", Role.DECODE)
+    clock = Clock(accounting, a, b)
+    clock.in_flight |= {"a": 0, "b": 0}
+    clock.until(20)
+    clock.in_flight["a"] = 1
+    for t in range(21, 41):
+        clock.until(t)
+        accounting.step(b, b.decode(t, 0.5))
+    accounting.step(a, a.prefill(40, 20))
+    clock.in_flight["a"] = 0
+    clock.until(60)
+
+    assert accounting.engine_seconds(60, "a")[Phase.PREFILL] == 15
+    assert accounting.engine_seconds(60, "b")[Phase.DECODE] == 5
+    assert accounting.cut(60, "a") == accounting.cut(60, "b") == 0
+
+
+def test_a_neighbours_activity_is_no_sign_of_a_step() -> None:
+    """With an older plugin nobody says whose it is: an engine at rest holds nobody up."""
+    accounting, a, b = NodeAccounting(), StepReporter("a", pid=1), StepReporter("b", pid=2)
+    accounting.engine("a", Role.PREFILL)
+    accounting.engine("b", Role.DECODE)
+    clock = Clock(accounting, a, b)
+    clock.read, clock.active = ("g0",), [(0, 100)]
+    for t in range(1, 61):
+        clock.until(t)
+        accounting.step(b, b.decode(t, 1))
+
+    assert accounting.watermark() == 50
+
+
+def test_requests_that_wait_for_kv_are_no_step() -> None:
+    """The last record tells of them: what is in flight beyond it is what counts."""
+    accounting, reporter, clock = played(told=True, read=False)
+    clock.until(5)
+    accounting.step(reporter, reporter.step(5, 0, deferred=3))
+    clock.in_flight["e"] = 3
+    clock.until(60)
+    assert accounting.watermark() == 54
+
+    clock.in_flight["e"] = 4
+    clock.until(80)
+    assert accounting.watermark() == 54
+
+
+def test_processes_of_one_engine_wait_for_their_own_requests() -> None:
+    """Of several API servers one has the request, another may get the record."""
+    accounting = NodeAccounting()
+    accounting.engine(role=Role.PREFILL)
+    one, two = StepReporter(pid=1), StepReporter(pid=2)
+
+    def beats(first: int, last: int, waiting: dict[int, int]) -> None:
+        for t in range(first, last + 1):
+            for reporter in (one, two):
+                accounting.ledger.heartbeat(
+                    reporter.key,
+                    reporter.beat(t),
+                    overlapped=False,
+                    in_flight=waiting[reporter.key.pid],
+                    now_ns=ns(t),
+                )
+            accounting.advance(t)
+
+    beats(1, 20, {1: 0, 2: 0})
+    beats(21, 40, {1: 0, 2: 1})
+    held = accounting.watermark()
+    accounting.step(one, one.prefill(40.5, 20))
+    beats(41, 60, {1: 0, 2: 0})
+
+    assert held == 15  # the first beat after the request came was the other's
+    assert accounting.watermark() == 54
+    assert accounting.seconds()["prefill"] == 20
+
+
+def test_of_several_ranks_one_that_works_holds_up_no_other() -> None:
+    """Nobody says which rank has a request; while one works, it is that one's."""
+    accounting = NodeAccounting(gpus=2)
+    accounting.engine(role=Role.PREFILL, ranks=2)
+    ranks = [StepReporter(index=index) for index in (0, 1)]
+    for t in range(1, 61):
+        accounting.step(ranks[0], ranks[0].prefill(t, 0.9, running=2))
+        for reporter in ranks:
+            accounting.ledger.heartbeat(
+                reporter.key, reporter.beat(t), overlapped=False, in_flight=5, now_ns=ns(t)
+            )
+        accounting.advance(t)
+
+    assert accounting.watermark("g0") == accounting.watermark("g1") == 54
+
+
+def test_of_several_ranks_at_rest_all_wait_for_the_record_of_one() -> None:
+    accounting = NodeAccounting(gpus=2)
+    accounting.engine(role=Role.PREFILL, ranks=2)
+    ranks = [StepReporter(index=index) for index in (0, 1)]
+
+    def beats(first: int, last: int, in_flight: int) -> None:
+        for t in range(first, last + 1):
+            for reporter in ranks:
+                accounting.ledger.heartbeat(
+                    reporter.key,
+                    reporter.beat(t),
+                    overlapped=False,
+                    in_flight=in_flight,
+                    now_ns=ns(t),
+                )
+            accounting.advance(t)
+
+    beats(1, 20, 0)
+    beats(21, 40, 1)
+    accounting.step(ranks[1], ranks[1].prefill(40.5, 20))
+    beats(41, 60, 0)
+
+    assert [accounting.seconds(gpu).get("prefill", 0) for gpu in ("g0", "g1")] == [0, 20]
+    assert accounting.watermark("g0") == accounting.watermark("g1") == 54
+
+
+def test_a_promise_that_nothing_follows_is_given_up_after_ten_minutes() -> None:
+    """A hung engine with a living front end: as one that hangs in the middle of its work."""
+    accounting, _reporter, clock = played(told=True, read=False)
+    clock.until(20)
+    clock.in_flight["e"] = 1
+
+    clock.until(600)
+    held = accounting.watermark()
+    clock.until(640)
+
+    assert held == 14
+    assert accounting.watermark() == 634
+    assert accounting.seconds()["unobserved"] == pytest.approx(620, abs=1)

@@ -1,0 +1,90 @@
+"""Requests in flight, found where vLLM keeps them: among the callers that make its stat loggers."""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from disagg_exporter.inside_engine.disagg_steps.front_end import find_in_flight
+
+Count = Callable[[], int | None]
+
+
+class OutputProcessor:
+    """As vLLM's: an entry for each request that its engine has."""
+
+    def __init__(self, states: object) -> None:
+        self.request_states = states
+
+
+class Engine:
+    """Makes its loggers while it is made, several calls below, as vLLM's `AsyncLLM` does."""
+
+    def __init__(self, output_processor: object) -> None:
+        self.output_processor = output_processor
+        self.in_flight = Loggers().in_flight
+
+
+class Loggers:
+    """Between an engine and a logger; has no requests."""
+
+    def __init__(self) -> None:
+        self.in_flight = self._make()
+
+    def _make(self) -> Count:
+        return find_in_flight()
+
+
+def test_it_counts_the_requests_of_the_engine_that_is_being_made() -> None:
+    states: dict[str, object] = {}
+    engine = Engine(OutputProcessor(states))
+
+    before = engine.in_flight()
+    states |= {"a": SimpleNamespace(), "b": SimpleNamespace(streaming_input=False)}
+
+    assert (before, engine.in_flight()) == (0, 2)
+
+
+def test_a_session_that_waits_for_its_users_next_words_is_no_request() -> None:
+    rests = SimpleNamespace(streaming_input=True, input_chunk_queue=None)
+    works = SimpleNamespace(streaming_input=True, input_chunk_queue=deque())
+
+    assert Engine(OutputProcessor({"a": rests, "b": works})).in_flight() == 1
+
+
+class Hostile:
+    """An object among the callers that raises when anything is asked of it."""
+
+    def __init__(self) -> None:
+        self.in_flight: Count = find_in_flight()
+
+    def __getattribute__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+
+@pytest.mark.parametrize("processor", [None, object(), OutputProcessor(None), OutputProcessor([])])
+def test_an_engine_of_another_kind_is_not_counted(processor: object) -> None:
+    assert Engine(processor).in_flight() is None
+
+
+def test_whatever_is_among_the_callers_it_does_not_raise() -> None:
+    with pytest.raises(RuntimeError, match="in_flight"):
+        Hostile().in_flight  # noqa: B018 # its own doing: it was made
+
+
+def test_no_engine_among_the_callers_is_nothing_known() -> None:
+    assert find_in_flight()() is None
+
+
+def test_it_keeps_no_engine_alive() -> None:
+    engine = Engine(OutputProcessor({"a": SimpleNamespace()}))
+    in_flight = engine.in_flight
+
+    del engine
+    gc.collect()
+
+    assert in_flight() is None
