@@ -151,7 +151,8 @@ def test_every_message_fits_the_wire_and_comes_out_as_it_went_in(heard: Heard) -
         assert again.step.kv_usage_ratio == pytest.approx(usage, rel=1e-6)
         same = again.step._replace(kv_usage_ratio=usage)
         assert again._replace(step=same) == message
-        assert message.flags == wire.SIMULATED
+        assert message.flags & ~wire.IN_FLIGHT == wire.SIMULATED
+        assert (message.in_flight is not None) == bool(message.flags & wire.IN_FLIGHT)
 
 
 @pytest.mark.parametrize("name", ["nixl_prefill", "nixl_decode"])
@@ -234,6 +235,8 @@ def _record(message: ControlMessage) -> wire.Record:
     }
     step, key = message.step, message.key
     assert step is not None
+    if message.in_flight is not None:
+        step = step._replace(context_requests=message.in_flight)
     head = (wire.VERSION, kinds[message.kind], message.flags, key.pid, key.engine_index, 0)
     totals = step.totals
     return wire.Record(
