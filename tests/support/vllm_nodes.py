@@ -21,6 +21,8 @@ SLOW_MODEL = ("--hidden", "128", "--layers", "64")
 # a chunk of 128 tokens. Those of the slow one are mostly Python between 64 layers, and the same
 # step of it takes 24 ms or 46, depending on what else the machine's owner runs.
 WIDE_MODEL = ("--hidden", "1024", "--layers", "8")
+# A prompt of 2000 tokens takes it some 20 s, in one step. 1.8 GB, and twice that a worker.
+LONG_MODEL = ("--hidden", "2048", "--layers", "12")
 
 # One block size and a fixed number of blocks: without them the engine measures memory for half
 # a minute and takes twice as much of it.
@@ -51,10 +53,20 @@ def truth_file(run_dir: Path, worker: str) -> Path:
 
 
 def aggregated_node(
-    *, python: Path, model: Path, run_dir: Path, metrics_port: int, port: int
+    *,
+    python: Path,
+    model: Path,
+    run_dir: Path,
+    metrics_port: int,
+    port: int,
+    args: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """One engine that does both phases: what the pairs' texts are compared with."""
+    """One engine that does both phases: what the pairs' texts are compared with.
+
+    `args` come after the usual ones, which they may override.
+    """
     worker = _worker("mixed-0", "mixed", python=python, model=model, run_dir=run_dir, port=port)
+    worker["args"] += args
     return _node(run_dir, metrics_port, [worker])
 
 

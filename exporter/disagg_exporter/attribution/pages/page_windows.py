@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import pairwise
+from typing import NamedTuple
 
+from disagg_exporter.attribution.pages.first_prompts import HELD_METHODS, FirstPrompts, rests
 from disagg_exporter.attribution.pages.prefill_shares import Counts, PhaseShares
 from disagg_exporter.engine_pages.exposition.lines import PageError
 from disagg_exporter.engine_pages.window import EngineWindow, window
@@ -25,6 +28,13 @@ ActiveSeconds = Callable[[int, int], float]
 """How long the engine's devices were active in (start_ns, end_ns], averaged over them."""
 
 
+class _Look(NamedTuple):
+    """A page, and the CPU time of its engine's processes so far where that was asked for."""
+
+    page: EnginePage
+    cpu_seconds: float | None
+
+
 class PageWindows:
     """What one engine did between one scrape of its page and the next.
 
@@ -35,45 +45,65 @@ class PageWindows:
     def __init__(self, active_seconds: ActiveSeconds) -> None:
         self.shares = PhaseShares()
         self._active_seconds = active_seconds
-        self._before: EnginePage | None = None
-        self._cpu_seconds: float | None = None
+        self._first_prompts = FirstPrompts()
+        self._before: _Look | None = None
+        self._latest: _Look | None = None
 
     def ingest(
         self, page: EnginePage, role: Role, method: Method, cpu_seconds: float | None = None
     ) -> WorkWindow | None:
         """Return what happened since the page before; None for the first, or for the same again.
 
-        `cpu_seconds` is the CPU time of the engine's processes so far, for `Method.PAGE_CPU`.
+        `cpu_seconds` is the CPU time of the engine's processes so far, for `Method.PAGE_CPU`. None,
+        too, while an engine that looks at rest may be computing a prompt: the next window then
+        begins where that rest began.
         """
-        before, cpu_before = self._before, self._cpu_seconds
-        if before is not None and page.t_ns <= before.t_ns:
+        before, latest, look = self._before, self._latest, _Look(page, cpu_seconds)
+        if latest is not None and page.t_ns <= latest.page.t_ns:
             return None
-        self._before, self._cpu_seconds = page, cpu_seconds
-        if before is None:
+        self._latest = look
+        if before is None or latest is None:
+            self._before = look
             return None
         try:
-            did = window(before, page)
+            did, lately = window(before.page, page), window(latest.page, page)
         except PageError:
+            self._before = look
             return None
-        busy_seconds = self._busy_seconds(did, method, cpu_before, cpu_seconds)
+        busy_seconds = self._busy_seconds(did, method, before, look)
+        resting = method in HELD_METHODS and rests(before.page, page, did)
+        if resting and busy_seconds is not None:
+            active_seconds = self._busy_seconds(lately, method, latest, look) or 0.0
+            if self._first_prompts.may_come(did.seconds, active_seconds / lately.seconds, method):
+                return None
+            busy_seconds = 0.0
+        self._before = look
         if busy_seconds is None:
             return None
-        return self._window(did, page, role, method, _counts(before, page, did), busy_seconds)
+        counts = _counts(before.page, page, did)
+        held = before is not latest
+        if held and not resting:
+            # It was begun no earlier than its first token took, and a look before that.
+            waited_seconds = _first_token_seconds(before.page, page, did)
+            if waited_seconds is not None:
+                busy_seconds = min(busy_seconds, waited_seconds + lately.seconds)
+        told = self._window(did, page, role, method, counts, busy_seconds)
+        return replace(told, busy_ns=round(busy_seconds * _SECOND_NS)) if held or resting else told
 
     def forget(self) -> None:
         """Take the next page as the first: there was none for a while, or another process came."""
-        self._before = self._cpu_seconds = None
+        self._before = self._latest = None
 
     def _busy_seconds(
-        self, did: EngineWindow, method: Method, before: float | None, after: float | None
+        self, did: EngineWindow, method: Method, before: _Look, after: _Look
     ) -> float | None:
         match method:
             case Method.ENGINE_TIMERS:
                 return _timed(did)
             case Method.PAGE_CPU:
-                if before is None or after is None:
+                if before.cpu_seconds is None or after.cpu_seconds is None:
                     return None
-                return min(max(after - before, 0.0), did.seconds)
+                return min(max(after.cpu_seconds - before.cpu_seconds, 0.0), did.seconds)
             case _:
                 return self._active_seconds(did.start_ns, did.end_ns)
 
@@ -134,6 +164,16 @@ def _counts(before: EnginePage, after: EnginePage, did: EngineWindow) -> Counts:
         steps = decoded / max(((before.running or 0.0) + (after.running or 0.0)) / 2, 1.0)
     gaps = _buckets(old.inter_token_latency, after.serving.inter_token_latency)
     return Counts(round(computed), round(decoded), steps, own, gaps)
+
+
+def _first_token_seconds(before: EnginePage, after: EnginePage, did: EngineWindow) -> float | None:
+    """Sum up how long first tokens took that came between two pages; None if there were none."""
+    old = ServingCounts() if did.reset else before.serving
+    first, was = after.serving.time_to_first_token, old.time_to_first_token
+    grown = sum(_buckets(was, first))
+    if first is None or not grown:
+        return None
+    return max(first.sum_seconds - (was.sum_seconds if was is not None else 0.0), 0.0)
 
 
 def _buckets(before: Histogram | None, after: Histogram | None) -> tuple[float, ...]:
