@@ -81,6 +81,7 @@ class Entry:
     marker: bool = field(compare=False, default=False)
     lost: int = field(compare=False, default=0)
     begun: bool = field(compare=False, default=False)
+    began_ns: int = field(compare=False, default=0)
     divided: bool = field(compare=False, default=False)
 
     @property
@@ -207,6 +208,8 @@ class PlainTimeline:
             self._append(cursor_ns, place.start_ns, None, self._gap)
             cursor_ns = min(place.end_ns, target_ns)
             self._append(place.start_ns, cursor_ns, entry.work, Reason.NONE)
+            if not entry.begun:
+                entry.began_ns = place.start_ns
             if place.end_ns > target_ns:
                 self._begin(entry, place.end_ns - target_ns + place.overflow_ns)
                 break
@@ -288,7 +291,7 @@ class PlainTimeline:
             self._gap = entry.gap_after
             self._settled_t_ns, self._settled_pending = entry.t_ns, entry.pending_work
         if overflow_ns:
-            self.overflows.append(Overflow(entry.work, overflow_ns))
+            self.overflows.append(Overflow(entry.work, overflow_ns, entry.began_ns))
 
     def _append(self, start_ns: int, end_ns: int, work: WorkShares | None, reason: Reason) -> None:
         if end_ns <= start_ns:

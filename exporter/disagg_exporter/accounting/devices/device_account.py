@@ -23,6 +23,7 @@ from disagg_exporter.accounting.devices.carry_over import CarryOver
 from disagg_exporter.accounting.devices.energy import CommittedTime, EnergyLedger
 from disagg_exporter.accounting.devices.meters import Meters
 from disagg_exporter.accounting.devices.removed_devices import fold
+from disagg_exporter.accounting.devices.unclaimed import UnclaimedActivity
 from disagg_exporter.accounting.intervals.intervals import Intervals, cut, shared
 from disagg_exporter.accounting.intervals.rules import SECOND_NS, Rules
 from disagg_exporter.accounting.intervals.timeline import REASONS, Overflow, Pieces
@@ -74,6 +75,7 @@ class DeviceLedger:
         self.energy = EnergyLedger()
         self._rules = rules
         self._samples: deque[ActivitySample] = deque()
+        self._unclaimed = UnclaimedActivity(rules.longest_step_ns)
         self._read_ns: int | None = None
         self._absences = Absences()
         # When the daemon before us took its last sample: what it watched is not unknown because
@@ -169,9 +171,16 @@ class DeviceLedger:
         return any(sample.busy_ratio >= _ACTIVE_RATIO for sample in later)
 
     def defer(self, engine: str, overflows: Iterable[Overflow]) -> None:
-        """Carry over step time that found no room, to the engine's next idle time here."""
+        """Carry over step time that found no room, to the engine's next idle time here.
+
+        What was committed as nobody's activity has been counted.
+        """
         for overflow in overflows:
-            self.carry_over.defer(engine, self.engines().get(engine), overflow)
+            until_ns, length_ns = overflow.until_ns, overflow.length_ns
+            counted_ns = self._unclaimed.claim(until_ns - length_ns, until_ns)
+            self.carry_over.cut_ns[engine] += sum(overflow.work.divide(counted_ns)[:2])
+            left = overflow._replace(length_ns=length_ns - counted_ns)
+            self.carry_over.defer(engine, self.engines().get(engine), left)
 
     def engines(self) -> Mapping[str, Assignment]:
         """Return the device's engines after all changes known now."""
@@ -259,14 +268,17 @@ class DeviceLedger:
             parts[reason][Cell(role, Use.PREFILL, Reason.NONE, *owner)] += prefill_ns
             parts[reason][Cell(role, Use.DECODE, Reason.NONE, *owner)] += decode_ns
         watched = self._watched(int(intervals.edges_ns[-1]))
-        owner = model_of(engines)
+        owner, nobodys_ns = model_of(engines), 0
         for reason, length_ns in unheld.items():
             active_ns = min(active[reason], length_ns)
             # Without its engine nobody uses a pseudo-device, which has no readings itself.
             observed = watched or (self.device.is_pseudo and reason is Reason.NO_ENGINE)
             for use, why, part_ns in uses_of(reason, active_ns, length_ns - active_ns, observed):
                 self._add(Cell(role, use, why, *owner), part_ns)
+                nobodys_ns += part_ns if use is Use.UNATTRIBUTED else 0
                 parts[reason][Cell(role, use, Reason.NONE, *owner)] += part_ns
+        edges_ns = intervals.edges_ns
+        self._unclaimed.add(int(edges_ns[0]), int(edges_ns[-1]), nobodys_ns)
         owners = {name: owner_of(assignment) for name, assignment in engines.items()}
         self.energy.commit(CommittedTime(intervals, role, owners, parts))
 

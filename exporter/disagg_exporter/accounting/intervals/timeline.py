@@ -56,10 +56,14 @@ class WorkShares:
 
 
 class Overflow(NamedTuple):
-    """Step time that found no room above the mark: carried over on every device of the engine."""
+    """Step time that found no room above the mark: carried over on every device of the engine.
+
+    It was before `until_ns`, where its span begins.
+    """
 
     work: WorkShares
     length_ns: int
+    until_ns: int
 
 
 class Timeline:

@@ -101,10 +101,21 @@ def gaps_after(marks: Marks, gap: int) -> Ints:
     return gaps
 
 
-def overflows(marks: Marks, overflows_ns: Sequence[int]) -> list[Overflow]:
-    """Return the step time of entries that found no room."""
+def begin(marks: Marks, place: int, start_ns: int) -> None:
+    """Note that an entry is finalized in part, whose span begins at `start_ns`."""
+    if not marks["begun"][place]:
+        marks["began_ns"][place] = start_ns
+    marks["begun"][place] = True
+
+
+def overflows(marks: Marks, placed: Placed) -> list[Overflow]:
+    """Return the step time of the first entries, as many as there are marks, that found no room."""
+    starts_ns = np.where(marks["begun"], marks["began_ns"], placed.start_ns[: len(marks)])
     return [
-        Overflow(WorkShares(float(mark["prefill_share"]), float(mark["dummy_share"])), overflow_ns)
-        for mark, overflow_ns in zip(marks, overflows_ns, strict=True)
-        if overflow_ns
+        Overflow(
+            WorkShares(float(marks["prefill_share"][place]), float(marks["dummy_share"][place])),
+            int(placed.overflow_ns[place]),
+            int(starts_ns[place]),
+        )
+        for place in np.flatnonzero(placed.overflow_ns[: len(marks)]).tolist()
     ]

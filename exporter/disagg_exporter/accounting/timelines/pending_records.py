@@ -62,7 +62,7 @@ class PendingRecords:
         marks["prefill_share"], marks["dummy_share"] = prefill_share, dummy_share
         marks["prefill_tokens"], marks["decode_tokens"] = prefill_tokens, decode_tokens
         marks["gap"], marks["pending"] = CODES[before.gap], before.work_left
-        marks["lost"], marks["begun"] = lost, True
+        marks["lost"], marks["begun"], marks["began_ns"] = lost, True, before.mark_ns
         self._rows.add(rows)
         self._marks.add(marks)
 

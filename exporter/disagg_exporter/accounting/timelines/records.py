@@ -32,6 +32,7 @@ MARK = np.dtype(
         ("undivided", np.bool_),
         ("marker", np.bool_),
         ("begun", np.bool_),
+        ("began_ns", np.int64),
         ("lost", np.int64),
         ("no_daemon", np.bool_),
     ]
@@ -42,7 +43,8 @@ MARK = np.dtype(
 `undivided`: its time is yet to be divided between the phases, its shares are provisional.
 `marker`: no record, but a heartbeat that reports a newer one than was received; it has no length.
 `lost`: how many missing records it stands for. Such an entry is made anew at each pass, so that
-the missing may still arrive, until it is `begun`: partly finalized, its length is what remains.
+the missing may still arrive, until it is `begun`: partly finalized, from `began_ns` on, its length
+is what remains.
 `no_daemon`: they are missing because no daemon was there to receive them, not because of a loss.
 """
 

@@ -288,7 +288,7 @@ class StepTimeline:
             finalized -= 1
             left_ns = placed.end_ns[finalized] - target_ns + placed.overflow_ns[finalized]
             spans.rows["elapsed_ns"][finalized] = left_ns
-            spans.marks["begun"][finalized] = True
+            finalization.begin(spans.marks, finalized, int(placed.start_ns[finalized]))
         gaps = finalization.gaps_after(spans.marks[:count], self._gap)
         self._gap = int(gaps[finalized])
         if silent:
@@ -297,10 +297,10 @@ class StepTimeline:
         within_ns = self.mark_ns, target_ns
         pieces = finalization.laid_out(spans.marks[:count], starts_ns, ends_ns, within_ns, gaps)
         self.timeline.extend(pieces)
-        self._drop(spans, finalized, placed.overflow_ns[:finalized].tolist())
+        self._drop(spans, finalized, placed)
         self.mark_ns = target_ns
 
-    def _drop(self, spans: Spans, count: int, overflows_ns: list[int]) -> None:
+    def _drop(self, spans: Spans, count: int, placed: finalization.Placed) -> None:
         """Drop finalized records, having counted their tokens, losses and overflows."""
         marks = spans.marks[:count]
         self.lost_records += lost_records(marks)
@@ -310,5 +310,5 @@ class StepTimeline:
         columns = t_ns, marks["prefill_tokens"], marks["decode_tokens"]
         # Copies: the memory of what is finalized is used again.
         self.tokens.append(Tokens._make(column.copy() for column in columns))
-        self.overflows += finalization.overflows(marks, overflows_ns)
+        self.overflows += finalization.overflows(marks, placed)
         self._pending.drop(spans, count)
