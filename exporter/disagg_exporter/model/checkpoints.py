@@ -25,7 +25,10 @@ class PieceCheckpoint(NamedTuple):
 
 
 class PendingWork(NamedTuple):
-    """The step time of all records that have no place in time yet, as one."""
+    """The step time of all records that have no place in time yet, as one.
+
+    `began_ns` is where its first span begins if part of that has a place; 0 if none has.
+    """
 
     length_ns: int
     prefill_share: float
@@ -33,6 +36,7 @@ class PendingWork(NamedTuple):
     prefill_tokens: int
     decode_tokens: int
     lost_records: int
+    began_ns: int = 0
 
 
 class StreamCheckpoint(NamedTuple):
@@ -114,7 +118,8 @@ class DeviceCheckpoint(NamedTuple):
     """One device: its committed cells, who uses it, and what it has still to explain.
 
     `engines` are its users at the watermark, `changes` what has changed since. `absences` are the
-    stretches (start, end) above the watermark in which no daemon ran.
+    stretches (start, end) above the watermark in which no daemon ran. `unclaimed` are stretches
+    (start, end, active nanoseconds) that were committed with activity of nobody's.
     """
 
     device: Device
@@ -132,6 +137,7 @@ class DeviceCheckpoint(NamedTuple):
     activity_ns: tuple[tuple[ActivityCell, int], ...] = ()
     throttled_ns: tuple[tuple[Throttle, int], ...] = ()
     energy: EnergyCheckpoint | None = None
+    unclaimed: tuple[tuple[int, int, int], ...] = ()
 
 
 class RemovedCheckpoint(NamedTuple):

@@ -103,6 +103,7 @@ class DeviceLedger:
             activity_ns=tuple(self.meters.activity.items()),
             throttled_ns=tuple(self.meters.throttled.items()),
             energy=self.energy.checkpoint(),
+            unclaimed=self._unclaimed.checkpoint(),
         )
 
     @classmethod
@@ -121,6 +122,7 @@ class DeviceLedger:
         ledger.carry_over.resume(before.carry_overs, before.cut_ns)
         ledger.meters.resume(before.activity_ns, before.throttled_ns)
         ledger.energy.resume(before.energy)
+        ledger._unclaimed = UnclaimedActivity(rules.longest_step_ns, before.unclaimed)
         return ledger
 
     def assign(self, assignment: Assignment) -> None:

@@ -7,15 +7,20 @@ it again in a later rest (accounting A2).
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 
 class UnclaimedActivity:
     """Unattributed activity of one device, as far back as a step may reach."""
 
-    def __init__(self, reach_ns: int) -> None:
+    def __init__(self, reach_ns: int, stretches: Iterable[tuple[int, int, int]] = ()) -> None:
         self._reach_ns = reach_ns
         # Start, end, and how much of what was active in between no step has claimed since.
-        self._stretches: deque[tuple[int, int, int]] = deque()
+        self._stretches = deque(stretches)
+
+    def checkpoint(self) -> tuple[tuple[int, int, int], ...]:
+        """Return what is left to be claimed."""
+        return tuple(stretch for stretch in self._stretches if stretch[2])
 
     def add(self, start_ns: int, end_ns: int, active_ns: int) -> None:
         """Note what was committed of a stretch; stretches come in the order of time."""

@@ -55,14 +55,14 @@ class PendingRecords:
         self._finalized = before.last_record_ns, before.work_left
         if before.pending is None:
             return
-        length_ns, prefill_share, dummy_share, prefill_tokens, decode_tokens, lost = before.pending
+        length_ns, prefill_share, dummy_share, *tokens, lost, began_ns = before.pending
         rows, marks = np.zeros(1, ROW), np.zeros(1, MARK)
         rows["t_ns"], rows["elapsed_ns"] = before.last_record_ns, length_ns
         rows["sequence"] = before.streams[0].sequence
         marks["prefill_share"], marks["dummy_share"] = prefill_share, dummy_share
-        marks["prefill_tokens"], marks["decode_tokens"] = prefill_tokens, decode_tokens
+        marks["prefill_tokens"], marks["decode_tokens"] = tokens
         marks["gap"], marks["pending"] = CODES[before.gap], before.work_left
-        marks["lost"], marks["begun"], marks["began_ns"] = lost, True, before.mark_ns
+        marks["lost"], marks["begun"], marks["began_ns"] = lost, True, began_ns or before.mark_ns
         self._rows.add(rows)
         self._marks.add(marks)
 

@@ -82,6 +82,7 @@ class Spans(NamedTuple):
             int(marks["prefill_tokens"].sum()),
             int(marks["decode_tokens"].sum()),
             lost_records(marks),
+            int(marks["began_ns"].max(initial=0)),
         )
 
 
