@@ -21,9 +21,9 @@ from disagg_exporter.accounting.devices.assignments import (
 )
 from disagg_exporter.accounting.devices.carry_over import CarryOver
 from disagg_exporter.accounting.devices.energy import CommittedTime, EnergyLedger
+from disagg_exporter.accounting.devices.late_steps import LateSteps
 from disagg_exporter.accounting.devices.meters import Meters
 from disagg_exporter.accounting.devices.removed_devices import fold
-from disagg_exporter.accounting.devices.unclaimed import UnclaimedActivity
 from disagg_exporter.accounting.intervals.intervals import Intervals, cut, shared
 from disagg_exporter.accounting.intervals.rules import SECOND_NS, Rules
 from disagg_exporter.accounting.intervals.timeline import REASONS, Overflow, Pieces
@@ -75,7 +75,7 @@ class DeviceLedger:
         self.energy = EnergyLedger()
         self._rules = rules
         self._samples: deque[ActivitySample] = deque()
-        self._unclaimed = UnclaimedActivity(rules.longest_step_ns)
+        self._late_steps = LateSteps(rules.longest_step_ns)
         self._read_ns: int | None = None
         self._absences = Absences()
         # When the daemon before us took its last sample: what it watched is not unknown because
@@ -103,7 +103,7 @@ class DeviceLedger:
             activity_ns=tuple(self.meters.activity.items()),
             throttled_ns=tuple(self.meters.throttled.items()),
             energy=self.energy.checkpoint(),
-            unclaimed=self._unclaimed.checkpoint(),
+            unclaimed=self._late_steps.checkpoint(),
         )
 
     @classmethod
@@ -122,7 +122,7 @@ class DeviceLedger:
         ledger.carry_over.resume(before.carry_overs, before.cut_ns)
         ledger.meters.resume(before.activity_ns, before.throttled_ns)
         ledger.energy.resume(before.energy)
-        ledger._unclaimed = UnclaimedActivity(rules.longest_step_ns, before.unclaimed)
+        ledger._late_steps = LateSteps(rules.longest_step_ns, before.unclaimed)
         return ledger
 
     def assign(self, assignment: Assignment) -> None:
@@ -179,7 +179,7 @@ class DeviceLedger:
         """
         for overflow in overflows:
             until_ns, length_ns = overflow.until_ns, overflow.length_ns
-            counted_ns = self._unclaimed.claim(until_ns - length_ns, until_ns)
+            counted_ns = self._late_steps.add(until_ns - length_ns, until_ns, self.watermark_ns)
             self.carry_over.cut_ns[engine] += sum(overflow.work.divide(counted_ns)[:2])
             left = overflow._replace(length_ns=length_ns - counted_ns)
             self.carry_over.defer(engine, self.engines().get(engine), left)
@@ -279,14 +279,14 @@ class DeviceLedger:
                 self._add(Cell(role, use, why, *owner), part_ns)
                 nobodys_ns += part_ns if use is Use.UNATTRIBUTED else 0
                 parts[reason][Cell(role, use, Reason.NONE, *owner)] += part_ns
-        edges_ns = intervals.edges_ns
-        self._unclaimed.add(int(edges_ns[0]), int(edges_ns[-1]), nobodys_ns)
+        self._late_steps.commit(intervals.edges_ns, nobodys_ns)
         owners = {name: owner_of(assignment) for name, assignment in engines.items()}
         self.energy.commit(CommittedTime(intervals, role, owners, parts))
 
     def _unheld(self, intervals: Intervals) -> tuple[Counter[Reason], Counter[Reason]]:
         """Return the time nobody held, and how much of it the driver saw activity in."""
-        active = unexplained(intervals, self._samples, self._busy_until_ns)
+        theirs = self._late_steps.unexplained(self._samples)
+        active = unexplained(intervals, theirs, self._busy_until_ns)
         busy, lengths_ns = intervals.busy, intervals.lengths_ns
         if busy.any():
             last = int(np.flatnonzero(busy)[-1])

@@ -101,11 +101,13 @@ def gaps_after(marks: Marks, gap: int) -> Ints:
     return gaps
 
 
-def begin(marks: Marks, place: int, start_ns: int) -> None:
-    """Note that an entry is finalized in part, whose span begins at `start_ns`."""
-    if not marks["begun"][place]:
-        marks["began_ns"][place] = start_ns
-    marks["begun"][place] = True
+def begin(spans: Spans, place: int, placed: Placed, target_ns: int) -> None:
+    """Leave what lies beyond the target of an entry's span, and what found no room, for later."""
+    left_ns = placed.end_ns[place] - target_ns + placed.overflow_ns[place]
+    spans.rows["elapsed_ns"][place] = left_ns
+    if not spans.marks["begun"][place]:
+        spans.marks["began_ns"][place] = placed.start_ns[place]
+    spans.marks["begun"][place] = True
 
 
 def overflows(marks: Marks, placed: Placed) -> list[Overflow]:

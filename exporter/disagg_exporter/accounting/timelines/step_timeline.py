@@ -46,8 +46,7 @@ class StepTimeline:
     """Messages of one engine (one data-parallel rank of it) → finalized pieces.
 
     Records are queued as they come, because many are ingested as fast as one: attributes are as
-    of the last `ingest`. All other calls ingest first. `awaited`, which is set before a heartbeat,
-    says that a step may be under way which no record tells of yet.
+    of the last `ingest`. All other calls ingest first. `awaited` is set before a heartbeat (A6).
     """
 
     def __init__(self, since_ns: int, rules: Rules, split: StepSplit | None = None) -> None:
@@ -144,10 +143,9 @@ class StepTimeline:
         self._pending.cut(t_ns)
         # One past the death, so that a record stamped at that very instant is inside.
         end_ns = max(t_ns, self.mark_ns) + 1
-        silent = t_ns - self._last_message_ns > self._rules.seam_ns or self.awaited
-        if silent:
-            # What a step took whose record will never come is not known.
-            known_ns = self._committing_ns if self.awaited else self._last_message_ns
+        # How long a step ran whose record will never come is not known.
+        known_ns = self._committing_ns if self.awaited else self._last_message_ns
+        if silent := self.awaited or t_ns - known_ns > self._rules.seam_ns:
             self._finalize(known_ns + 1)
         self._finalize(end_ns, silent=silent)
         self.work_pending = False
@@ -286,9 +284,7 @@ class StepTimeline:
         if count and placed.end_ns[count - 1] > target_ns:
             # It straddles the mark: what is left of it is laid out later.
             finalized -= 1
-            left_ns = placed.end_ns[finalized] - target_ns + placed.overflow_ns[finalized]
-            spans.rows["elapsed_ns"][finalized] = left_ns
-            finalization.begin(spans.marks, finalized, int(placed.start_ns[finalized]))
+            finalization.begin(spans, finalized, placed, target_ns)
         gaps = finalization.gaps_after(spans.marks[:count], self._gap)
         self._gap = int(gaps[finalized])
         if silent:

@@ -124,7 +124,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(EVENTS, st.tuples(st.booleans(), st.booleans()))
 @example(
     [("rest", 15), ("step", 0, 20, False), ("rest", 10), ("step", 0, 20, False)], (False, True)
@@ -155,7 +155,7 @@ def test_what_is_counted_as_used_was_used(
     assert counted <= story.true_seconds(story.accounting.watermark()) + 0.2
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(1, 60), st.integers(7, 30), st.booleans()), min_size=1, max_size=6

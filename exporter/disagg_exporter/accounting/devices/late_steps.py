@@ -1,0 +1,58 @@
+"""Steps that were reported too late for their place, and the activity that was theirs there.
+
+Their time is settled in a later rest (accounting A2). Where their place is committed, activity
+there was taken for nobody's. That cannot be taken back, so they do not get it again; elsewhere it is
+theirs. So no second is counted twice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from disagg_exporter.accounting.intervals.row_queue import Ints
+from disagg_exporter.accounting.intervals.unattributed import ActivitySample
+
+
+class LateSteps:
+    """Places of a device's late steps, and its unattributed activity as far back as they reach."""
+
+    def __init__(self, reach_ns: int, unclaimed: Iterable[tuple[int, int, int]] = ()) -> None:
+        self._reach_ns = reach_ns
+        # Start, end, and how much of what was active in between no step has claimed since.
+        self._unclaimed = deque(unclaimed)
+        self._open: list[tuple[int, int]] = []
+
+    def checkpoint(self) -> tuple[tuple[int, int, int], ...]:
+        """Return the activity that is left to be claimed."""
+        return tuple(stretch for stretch in self._unclaimed if stretch[2])
+
+    def add(self, start_ns: int, end_ns: int, watermark_ns: int) -> int:
+        """Add a late step's place; return how much of it was committed as nobody's activity."""
+        if end_ns > max(start_ns, watermark_ns):
+            self._open.append((max(start_ns, watermark_ns), end_ns))
+        claimed_ns = 0
+        for place, (start, end, active_ns) in enumerate(self._unclaimed):
+            part_ns = min(active_ns, max(min(end, end_ns) - max(start, start_ns), 0))
+            self._unclaimed[place] = start, end, active_ns - part_ns
+            claimed_ns += part_ns
+        return claimed_ns
+
+    def unexplained(self, samples: Sequence[ActivitySample]) -> Sequence[ActivitySample]:
+        """Return the samples that touch no late step's place."""
+        if not self._open:
+            return samples
+        return [
+            sample
+            for sample in samples
+            if all(sample.end_ns <= start or end <= sample.start_ns for start, end in self._open)
+        ]
+
+    def commit(self, edges_ns: Sequence[int] | Ints, active_ns: int) -> None:
+        """Note what was committed between two edges as nobody's; they come in the order of time."""
+        start_ns, end_ns = int(edges_ns[0]), int(edges_ns[-1])
+        if active_ns > 0:
+            self._unclaimed.append((start_ns, end_ns, active_ns))
+        while self._unclaimed and self._unclaimed[0][1] <= end_ns - self._reach_ns:
+            self._unclaimed.popleft()
+        self._open = [place for place in self._open if place[1] > end_ns]

@@ -1,0 +1,54 @@
+"""Activity at the place of a step that came too late: claimed once, or never taken for nobody's."""
+
+from __future__ import annotations
+
+from disagg_exporter.accounting.devices.late_steps import LateSteps
+from disagg_exporter.accounting.intervals.unattributed import ActivitySample
+
+
+def test_what_was_committed_as_nobodys_is_claimed_once() -> None:
+    late = LateSteps(1000)
+    late.commit((0, 50), 30)
+    late.commit((50, 100), 50)
+
+    assert late.add(40, 80, watermark_ns=100) == 10 + 30
+    assert late.add(0, 100, watermark_ns=100) == 20 + 20
+    assert late.add(0, 100, watermark_ns=100) == 0
+
+
+def test_no_more_is_claimed_than_there_was_and_lies_in_the_steps_place() -> None:
+    late = LateSteps(1000)
+    late.commit((0, 100), 5)
+
+    assert late.add(200, 300, watermark_ns=100) == 0
+    assert late.add(0, 90, watermark_ns=100) == 5
+
+
+def test_activity_is_forgotten_beyond_the_reach_of_a_step() -> None:
+    late = LateSteps(100)
+    late.commit((0, 50), 50)
+    late.commit((50, 150), 0)
+
+    assert late.add(0, 50, watermark_ns=150) == 0
+
+
+def test_in_a_place_that_is_not_committed_activity_is_the_steps_own() -> None:
+    late = LateSteps(1000)
+    samples = [ActivitySample(t, t + 10, 1.0) for t in range(0, 60, 10)]
+
+    assert late.add(0, 30, watermark_ns=10) == 0
+    assert late.unexplained(samples) == [samples[0], *samples[3:]]
+    late.commit((10, 30), 0)
+    assert late.unexplained(samples) == samples
+
+
+def test_a_successor_goes_on_with_what_is_left() -> None:
+    late = LateSteps(1000)
+    late.commit((0, 50), 30)
+    late.commit((50, 100), 10)
+    late.add(50, 100, watermark_ns=100)
+
+    after = LateSteps(1000, late.checkpoint())
+
+    assert late.checkpoint() == ((0, 50, 30),)
+    assert after.add(0, 100, watermark_ns=100) == 30
