@@ -1,8 +1,8 @@
 """Steps that were reported too late for their place, and the activity that was theirs there.
 
 Their time is settled in a later rest (accounting A2). Where their place is committed, activity
-there was taken for nobody's. That cannot be taken back, so they do not get it again; elsewhere it is
-theirs. So no second is counted twice.
+there was taken for nobody's. That cannot be taken back, so they do not get it again. Elsewhere it
+is theirs. So no second is counted twice.
 """
 
 from __future__ import annotations
