@@ -285,8 +285,7 @@ class DeviceLedger:
 
     def _unheld(self, intervals: Intervals) -> tuple[Counter[Reason], Counter[Reason]]:
         """Return the time nobody held, and how much of it the driver saw activity in."""
-        theirs = self._late_steps.unexplained(self._samples)
-        active = unexplained(intervals, theirs, self._busy_until_ns)
+        active = unexplained(intervals, self._late_steps.others(self._samples), self._busy_until_ns)
         busy, lengths_ns = intervals.busy, intervals.lengths_ns
         if busy.any():
             last = int(np.flatnonzero(busy)[-1])

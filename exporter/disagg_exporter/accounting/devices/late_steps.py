@@ -38,7 +38,7 @@ class LateSteps:
             claimed_ns += part_ns
         return claimed_ns
 
-    def unexplained(self, samples: Sequence[ActivitySample]) -> Sequence[ActivitySample]:
+    def others(self, samples: Sequence[ActivitySample]) -> Sequence[ActivitySample]:
         """Return the samples that touch no late step's place."""
         if not self._open:
             return samples

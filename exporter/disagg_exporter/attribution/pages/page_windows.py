@@ -173,7 +173,7 @@ def _first_token_seconds(before: EnginePage, after: EnginePage, did: EngineWindo
     grown = sum(_buckets(was, first))
     if first is None or not grown:
         return None
-    return max(first.sum_seconds - (was.sum_seconds if was is not None else 0.0), 0.0)
+    return max(first.sum - (was.sum if was is not None else 0.0), 0.0)
 
 
 def _buckets(before: Histogram | None, after: Histogram | None) -> tuple[float, ...]:

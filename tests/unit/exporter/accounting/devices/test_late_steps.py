@@ -37,9 +37,9 @@ def test_in_a_place_that_is_not_committed_activity_is_the_steps_own() -> None:
     samples = [ActivitySample(t, t + 10, 1.0) for t in range(0, 60, 10)]
 
     assert late.add(0, 30, watermark_ns=10) == 0
-    assert late.unexplained(samples) == [samples[0], *samples[3:]]
+    assert late.others(samples) == [samples[0], *samples[3:]]
     late.commit((10, 30), 0)
-    assert late.unexplained(samples) == samples
+    assert late.others(samples) == samples
 
 
 def test_a_successor_goes_on_with_what_is_left() -> None:
