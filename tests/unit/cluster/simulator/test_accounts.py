@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -224,3 +225,22 @@ def test_a_shifting_load_moves_the_share_of_the_phases() -> None:
         shares.append(prefill / (prefill + decode))
 
     assert shares[0] > 2 * shares[1]
+
+
+def test_joules_are_divided_by_what_each_phase_draws() -> None:
+    """Prefill draws 689 W and decode 380 to 450 W here, so time alone would bill it too little."""
+    load = Shifting(Mix(6, 1500, 120), Mix(3, 300, 150), period_seconds=60)
+    lengths = Lengths(prompt_spread=0.6, output_spread=0.6)
+    simulation = Simulation(alone(step_tokens=2048), load, lengths=lengths, seed=3)
+    ledger, _ = account(simulation, 120)
+
+    (device,) = ledger.device_accounts()
+    assert device.watts[Use.PREFILL] == pytest.approx(689, rel=0.1)
+    assert device.watts[Use.DECODE] == pytest.approx(415, rel=0.1)
+    seconds, joules = Counter[Use](), Counter[Use]()
+    for cell, used in device.cells.items():
+        seconds[cell.use] += used
+    for cell, microjoules in (device.microjoules or {}).items():
+        joules[cell.use] += microjoules / 1e6
+    prefill, decode = (joules[use] / seconds[use] for use in (Use.PREFILL, Use.DECODE))
+    assert prefill > 1.25 * decode
