@@ -108,8 +108,9 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-docs: $(READY) ## Write the generated pages of docs/
+docs: $(READY) ## Write the generated page of docs/, and the rules that are computed
 	$(BIN)/python -m disagg_exporter.metrics.reference > docs/metrics.md
+	$(BIN)/python -m scripts.request_rules > alerts/rules/disagg-recording-requests.yaml
 
 # The theme's notice about its own future stands in docs/decisions/0002-dependencies.md.
 SITE = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs

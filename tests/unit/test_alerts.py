@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from scripts.request_rules import request_rules
 
 from disagg_exporter.metrics.family import MetricType
 from disagg_exporter.metrics.table import FAMILIES
@@ -133,6 +134,13 @@ def test_a_runbook_uses_only_names_that_are_exported_or_recorded(page: str) -> N
 @pytest.mark.parametrize("name", [rule.get("alert", rule.get("record")) for rule in RULES])
 def test_every_rule_is_touched_by_a_test(name: str) -> None:
     assert re.search(rf"(?<![\w:]){re.escape(name)}(?![\w:])", TESTS)
+
+
+def test_the_rules_of_users_waits_are_those_of_the_histograms_bounds() -> None:
+    """Otherwise: python -m scripts.request_rules > alerts/rules/disagg-recording-requests.yaml."""
+    written = ALERTS / "rules" / "disagg-recording-requests.yaml"
+
+    assert written.read_text(encoding="utf-8") == request_rules()
 
 
 def test_the_alertmanager_example_names_alerts_that_there_are() -> None:

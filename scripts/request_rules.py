@@ -1,0 +1,123 @@
+"""Recording rules that put users' waits together from pools on several nodes.
+
+`python -m scripts.request_rules > alerts/rules/disagg-recording-requests.yaml`
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from disagg_exporter.engine_pages.histograms import (
+    FIRST_TOKEN_BOUNDS_SECONDS,
+    PART_BOUNDS_SECONDS,
+)
+from disagg_exporter.serving.convolution import coefficients
+
+WHOLE_BOUNDS_SECONDS = tuple(b for b in PART_BOUNDS_SECONDS if b in FIRST_TOKEN_BOUNDS_SECONDS)[2:]
+"""Bounds of the whole: those that every source has, from a tenth of a second on."""
+
+_BY = "(cluster, model_name, engine_namespace, le)"
+_PARTS = "cluster_model_namespace_part:disagg_request_part_bucket:rate5m"
+_SHARE = "cluster_model_namespace:disagg_prefill_wait:share5m"
+_POOLS = "cluster_model_namespace:disagg_pools_time_to_first_token_bucket:rate5m"
+_WHOLE = "cluster_model_namespace:disagg_request_time_to_first_token_bucket:rate5m"
+_P95 = "cluster_model_namespace:disagg_request_time_to_first_token_p95:rate5m"
+_TOLD = "disagg_request_time_to_first_token_seconds_bucket"
+
+_HEAD = f"""\
+# Recording rules of users' waits. Written by `python -m scripts.request_rules` from the bounds of
+# the exporter's histograms; change that, not this file.
+#
+# A node knows its own engines. Where prefill and decode engines are asked one after the other and
+# stand on several nodes, none sees a user's whole wait: each shows its part, and here they are put
+# together over all nodes, as a node does itself that has both pools. The share of whole waits below
+# a bound is the sum, over the buckets of prefill, of the share of prompts in it times the mean
+# share of decode engines' waits below the rest; that is linear in the buckets, by the numbers below
+# (exporter/disagg_exporter/serving/convolution.py).
+groups:
+  - name: disagg-requests
+    rules:
+      # What engines clock of their part, over all nodes.
+      - record: {_PARTS}
+        expr: |
+          sum by (cluster, model_name, engine_namespace, part, le) (
+            rate(disagg_request_part_seconds_bucket[5m])
+          )
+
+      # Of all prompts of 5m the share whose wait at a prefill engine was in the bucket below `le`.
+"""
+
+_TAIL = f"""
+      # What users wait for their first token, by the best source that a model has: its frontends,
+      # its routers, or else the engines that see the whole and the pools above together.
+      - record: {_WHOLE}
+        expr: |
+          sum by {_BY} (rate({_TOLD}{{source="frontend",le=~"%s"}}[5m]))
+          or
+          sum by {_BY} (rate({_TOLD}{{source="router",le=~"%s"}}[5m]))
+          or
+          sum by {_BY} (
+            label_replace(
+              sum by {_BY} (rate({_TOLD}{{source="engine",le=~"%s"}}[5m])),
+              "source", "engine", "", ""
+            )
+            or
+            label_replace({_POOLS}, "source", "pools", "", "")
+          )
+      - record: {_P95}
+        expr: histogram_quantile(0.95, {_WHOLE})
+"""
+
+
+def request_rules() -> str:
+    """Return the whole file."""
+    bounds = "|".join((*map(str, WHOLE_BOUNDS_SECONDS), "[+]Inf"))
+    return "".join((_HEAD, *_shares(), *_wholes(), _TAIL % (bounds, bounds, bounds)))
+
+
+def _shares() -> Iterator[str]:
+    below = ""
+    for bound in PART_BOUNDS_SECONDS:
+        prefill = f'{_PARTS}{{part="prefill",le="%s"}}'
+        count = prefill % bound
+        if below:
+            count = f"({count} - ignoring (le) {prefill % below})"
+        below = str(bound)
+        yield _rule(_SHARE, bound, "part", f"{count}\n  / ignoring (le) ({prefill % '+Inf'} > 0)")
+
+
+def _wholes() -> Iterator[str]:
+    yield "\n      # First tokens a second of pools, by how long users had waited for them.\n"
+    decode = f'{_PARTS}{{part="first_decode",le="%s"}}'
+    matrices = coefficients(PART_BOUNDS_SECONDS, PART_BOUNDS_SECONDS, WHOLE_BOUNDS_SECONDS)
+    for whole, matrix in zip(WHOLE_BOUNDS_SECONDS, matrices, strict=True):
+        terms = []
+        for bucket, weights in zip(PART_BOUNDS_SECONDS, matrix, strict=True):
+            parts = [
+                f"{weight:.6g} * {decode % bound}"
+                for bound, weight in zip(PART_BOUNDS_SECONDS, weights, strict=True)
+                if weight > 1e-9
+            ]
+            if parts:
+                inner = "\n      + ignoring (le) ".join(parts)
+                share = f'{_SHARE}{{le="{bucket}"}}'
+                terms.append(f"{share}\n    * ignoring (le, part) (\n      {inner}\n    )")
+        yield _rule(_POOLS, whole, "", "\n  + ignoring (le, part) ".join(terms))
+    every = (
+        f'{decode % "+Inf"}\n  and ignoring (le, part) {_SHARE}{{le="{PART_BOUNDS_SECONDS[0]}"}}'
+    )
+    yield _rule(_POOLS, "+Inf", "part", every)
+
+
+def _rule(record: str, bound: float | str, dropped: str, expr: str) -> str:
+    """One rule of the value at one bound; a label that is not its own is dropped."""
+    if dropped:
+        expr = f"sum without ({dropped}, le) (\n  " + expr.replace("\n", "\n  ") + "\n)"
+    lines = "".join(f"          {line}\n" for line in expr.splitlines())
+    labels = f'        labels: {{le: "{bound}"}}\n'
+    return f"      - record: {record}\n        expr: |\n{lines}{labels}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(request_rules())
