@@ -12,7 +12,7 @@ from disagg_cluster.simulator.engine.batch import Sequence, StepBatch
 from disagg_cluster.simulator.engine.engine import Engine
 from disagg_cluster.simulator.engine.hardware import GPT_OSS_120B, H100, L40S, LLAMA_8B, LLAMA_70B
 from disagg_cluster.simulator.engine.roofline import BatchWork as Load
-from disagg_cluster.simulator.engine.roofline import Noise, Roofline, StepNoise
+from disagg_cluster.simulator.engine.roofline import CostModel, Noise, StepNoise
 from disagg_cluster.simulator.engine.scheduler import Scheduler
 from disagg_cluster.simulator.load import Arrivals, Lengths, Mix, Shifting
 from disagg_cluster.simulator.telemetry.telemetry_emitter import TelemetryEmitter
@@ -49,9 +49,10 @@ ENGINES = (
 class Seen:
     """One step: its record, and what no record says.
 
-    `share` is the true share of prefill (0 or 1 for a pure step), `full` are the features as they
-    are, `fpm` is the record that would be made of a ForwardPassMetrics message, `reading` of
-    `running` requests have not written a token yet. `first_tokens` were written, and as many next
+    `share` is the true share of prefill (0 or 1 for a pure step), `interference_seconds` how much
+    longer it takes than its parts apart (below 0: shorter), `full` are the features as they are,
+    `fpm` is the record that would be made of a ForwardPassMetrics message, `reading` of `running`
+    requests have not written a token yet. `first_tokens` were written, and as many next
     ones as `gaps_ns` counts, by the time since the one before.
     """
 
@@ -59,6 +60,7 @@ class Seen:
     fpm: Step
     seconds: float
     share: float
+    interference_seconds: float
     full: StepWork
     reading: int
     running: int
@@ -74,7 +76,7 @@ class Seen:
 def run(spec: EngineSpec, traffic: Traffic, steps: int, seed: int) -> Iterator[Seen]:
     """Let an engine take so many steps under such a load."""
     rng = random.Random(f"{seed} {spec.name} {traffic.prompt_tokens}")
-    costs = spec.roofline()
+    costs = spec.step_costs()
     scheduler = Scheduler(spec.limits())
     engine = Engine(scheduler, costs, StepNoise(spec.noise, rng), longest_run=1)
     emitter = TelemetryEmitter(spec.name, pid=1, incarnation=1)
@@ -99,6 +101,7 @@ def run(spec: EngineSpec, traffic: Traffic, steps: int, seed: int) -> Iterator[S
             now_ns = arrival_ns
             continue
         prefill, decode = parts(planned.batch)
+        truth = true_parts(costs, prefill, decode)
         running = len(scheduler.running)
         reading = sum(not sequence.written for sequence in scheduler.running)
         fpm = _fpm(planned.batch, prefill, decode)
@@ -112,7 +115,8 @@ def run(spec: EngineSpec, traffic: Traffic, steps: int, seed: int) -> Iterator[S
             step=step,
             fpm=fpm,
             seconds=outcome.elapsed_ns / 1e9,
-            share=true_share(costs, prefill, decode),
+            share=truth.share,
+            interference_seconds=truth.interference_seconds,
             full=StepWork(
                 prefill.context_tokens,
                 prefill.context_pairs,
@@ -140,12 +144,19 @@ def parts(batch: StepBatch) -> tuple[Load, Load]:
     return prefill, decode
 
 
-def true_share(costs: Roofline, prefill: Load, decode: Load) -> float:
-    """The share of prefill by the definition in docs/decisions/0005-mixed-steps.md."""
+class TrueParts(NamedTuple):
+    """What a step is made of, by the prices: prefill's share, and what the mixture costs."""
+
+    share: float
+    interference_seconds: float = 0.0
+
+
+def true_parts(costs: CostModel, prefill: Load, decode: Load) -> TrueParts:
+    """Divide a step by the definitions in docs/decisions/0005-mixed-steps.md."""
     if not prefill.context_tokens:
-        return 0.0
+        return TrueParts(0.0)
     if not decode.writers:
-        return 1.0
+        return TrueParts(1.0)
     both = Load(
         prefill.context_tokens,
         prefill.context_pairs,
@@ -158,10 +169,10 @@ def true_share(costs: Roofline, prefill: Load, decode: Load) -> float:
     )
     adds_first = first - nothing + whole - second
     adds_second = second - nothing + whole - first
-    return adds_first / (adds_first + adds_second)
+    return TrueParts(adds_first / (adds_first + adds_second), whole - first - second + nothing)
 
 
-def _load(costs: Roofline, traffic: Traffic) -> Shifting:
+def _load(costs: CostModel, traffic: Traffic) -> Shifting:
     """Requests that keep the engine busy, now less and now more."""
     prompt_tokens, output_tokens, _ = traffic
     prompt = round(prompt_tokens)

@@ -15,7 +15,7 @@ from disagg_exporter.attribution.pages.prefill_shares import LearnedShares
 from disagg_exporter.capacity.curves.curve import LearnedLimits
 from disagg_exporter.errors import DisaggError
 
-VERSION: Final = 1
+VERSION: Final = 2
 ENGINE_BYTES: Final = 256 * 1024
 """What is kept of one engine; beyond it, older and rarer steps are left out, the fits never."""
 MOST_ENGINES: Final = 128
@@ -94,7 +94,7 @@ class StoredEntry(NamedTuple):
 
 
 class _LearnedDocument(BaseModel, strict=True, extra="forbid"):
-    version: Literal[1]
+    version: Literal[2]
     engines: tuple[LearnedEntry, ...]
 
 
@@ -141,7 +141,7 @@ def decode(text: bytes, now_seconds: float) -> Mapping[LearnedIdentity, StoredEn
         problem = first_problem(error)
         if problem.startswith("version: "):
             raise LearnedError(
-                f"its version is not {VERSION}: a newer disagg-node wrote it"
+                f"its version is not {VERSION}: another disagg-node wrote it"
             ) from None
         raise LearnedError(f"it is torn or none of ours: {problem}") from None
     if len(file.engines) > MOST_ENGINES:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from disagg_exporter.accounting.awaited_steps import AwaitedSteps, InFlight, any_active
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
@@ -20,14 +21,27 @@ from disagg_exporter.model import (
     Assignment,
     EngineAccount,
     EngineState,
+    Interference,
     Method,
     Phase,
+    ReferenceStep,
     Role,
     Split,
     Step,
     StreamKey,
 )
 from disagg_exporter.model.checkpoints import EngineCheckpoint, TimelineCheckpoint
+
+
+class CostKnowledge(NamedTuple):
+    """How an engine's time is divided between phases, and how well: see `EngineAccount`."""
+
+    split: Split = Split.NONE
+    residual_ratio: float | None = None
+    fitted_steps: int = 0
+    share_error_ratio: float | None = None
+    interference: Interference | None = None
+    reference_steps: tuple[ReferenceStep, ...] = ()
 
 
 class RankCostModels:
@@ -56,14 +70,28 @@ class RankCostModels:
         """The number of steps that all ranks' costs were learned from."""
         return sum(split.state.steps for split in self._splits.values())
 
-    def state(self, ranks: Collection[int]) -> tuple[Split, float | None, int]:
-        """Return how these ranks' mixed steps are divided, the worst residual, the steps seen."""
+    def known(self, ranks: Collection[int]) -> CostKnowledge:
+        """Return how these ranks' mixed steps are divided, and how well the worst is known."""
         states = [self._splits[rank].state for rank in ranks if rank in self._splits]
         if not states:
-            return Split.NONE, None, 0
+            return CostKnowledge()
         residuals = [s.residual_ratio for s in states if s.residual_ratio is not None]
-        split = Split.MODEL if all(s.trusted for s in states) else Split.TOKENS
-        return split, max(residuals, default=None), sum(s.steps for s in states)
+        errors = [s.share_error_ratio for s in states if s.share_error_ratio is not None]
+        return CostKnowledge(
+            Split.MODEL if all(s.trusted for s in states) else Split.TOKENS,
+            max(residuals, default=None),
+            sum(s.steps for s in states),
+            max(errors, default=None),
+            self._interference([s.interference_error_ratio for s in states]),
+            max(states, key=lambda s: s.steps).reference_steps,
+        )
+
+    def _interference(self, errors: Iterable[float | None]) -> Interference | None:
+        known = [error for error in errors if error is not None]
+        splits = self._splits.values()
+        loss_seconds = sum(split.loss_seconds for split in splits)
+        gain_seconds = sum(split.gain_seconds for split in splits)
+        return Interference(loss_seconds, gain_seconds, max(known)) if known else None
 
 
 @dataclass(slots=True)
@@ -221,7 +249,7 @@ class EngineLedger:
         """Return the sums as shown; `cut_ns` is what was cut on devices that are there."""
         assignment = self.assignment
         live = {rank: each for rank, each in self.timelines.items() if each.is_live(now_ns)}
-        split, residual_ratio, fitted_steps = self._split_state(live)
+        known = self._cost_knowledge(live)
         last = [each.last_step for each in live.values() if each.last_step is not None]
         deferred_ns = sum(each.carry_over.deferred_ns(assignment.engine) for each in devices)
         return EngineAccount(
@@ -244,9 +272,12 @@ class EngineLedger:
             waiting=sum(step.waiting for step in last) if last else None,
             deferred=sum(step.deferred for step in last) if last else None,
             kv_usage_ratio=max((step.kv_usage_ratio for step in last), default=None),
-            split=split,
-            residual_ratio=residual_ratio,
-            fitted_steps=fitted_steps,
+            split=known.split,
+            residual_ratio=known.residual_ratio,
+            fitted_steps=known.fitted_steps,
+            share_error_ratio=known.share_error_ratio,
+            interference=known.interference,
+            reference_steps=known.reference_steps,
         )
 
     def _start_ns(self, desired_ns: int, devices: Sequence[DeviceLedger]) -> int:
@@ -255,10 +286,9 @@ class EngineLedger:
         ended = [timeline.mark_ns for _, timeline in self.ended]
         return max([desired_ns, self.assignment.since_ns, *marks, *ended])
 
-    def _split_state(self, live: Mapping[int, EngineTimeline]) -> tuple[Split, float | None, int]:
-        """Return how time is divided between phases, the residual, and what was learned from."""
+    def _cost_knowledge(self, live: Mapping[int, EngineTimeline]) -> CostKnowledge:
         for timeline in live.values():
             if isinstance(timeline, WindowTimeline) and timeline.last_window is not None:
                 window = timeline.last_window
-                return window.split, window.residual_ratio, window.fitted
-        return self.costs.state(list(live))
+                return CostKnowledge(window.split, window.residual_ratio, window.fitted)
+        return self.costs.known(list(live))

@@ -15,6 +15,8 @@ from disagg_exporter.model.accounts import (
     Cell,
     DeviceAccount,
     EngineAccount,
+    Interference,
+    ReferenceStep,
     TokenAccount,
 )
 from disagg_exporter.model.devices import (
@@ -80,14 +82,15 @@ from disagg_exporter.model.steps import Assignment, Step, StepTotals, StreamKey,
 # fmt: off
 __all__ = [
     "ENDINGS", "FORGOTTEN_MODEL", "GPU_SLICES", "MICROJOULES_PER_JOULE", "PROMPT_TOKENS",
-    "REJECTIONS", "SLICE_NS_PER_GPU_SECOND", "ActivityCell", "Assignment", "Bottleneck",
-    "BusyGpus", "CapacitySource", "Cell", "CollectorStatus", "DaemonCounts", "DecodeLimit",
-    "Device", "DeviceAccount", "DeviceFailure", "DeviceReading", "DeviceSweep", "DynamoWorker",
+    "REJECTIONS", "SLICE_NS_PER_GPU_SECOND", "ActivityCell", "Assignment", "Bottleneck", "BusyGpus",
+    "CapacitySource", "Cell", "CollectorStatus", "DaemonCounts", "DecodeLimit", "Device",
+    "DeviceAccount", "DeviceFailure", "DeviceReading", "DeviceSweep", "DynamoWorker",
     "EngineAccount", "EngineCapacity", "EnginePage", "EngineState", "EngineStatus", "FrontCounts",
-    "GpuPrice", "GpuShare", "Histogram", "LimitConfidence", "Method", "ModelSize", "Part",
-    "PartAccount", "Phase", "PrefillLimit", "PromptTokenAccount", "Reason", "RequestAccount",
-    "RequestAccounts", "RequestSource", "Role", "RouterCounts", "RouterEngine", "RouterPage",
-    "RouterStatus", "ServingCounts", "Snapshot", "Split", "Step", "StepTotals", "StreamKey",
-    "Throttle", "TlsStatus", "TokenAccount", "Total", "Unit", "Use", "WorkWindow", "WorkerStatus",
+    "GpuPrice", "GpuShare", "Histogram", "Interference", "LimitConfidence", "Method", "ModelSize",
+    "Part", "PartAccount", "Phase", "PrefillLimit", "PromptTokenAccount", "Reason", "ReferenceStep",
+    "RequestAccount", "RequestAccounts", "RequestSource", "Role", "RouterCounts", "RouterEngine",
+    "RouterPage", "RouterStatus", "ServingCounts", "Snapshot", "Split", "Step", "StepTotals",
+    "StreamKey", "Throttle", "TlsStatus", "TokenAccount", "Total", "Unit", "Use", "WorkWindow",
+    "WorkerStatus",
 ]
 # fmt: on

@@ -68,14 +68,38 @@ class DeviceAccount:
         return {cell: ns / SLICE_NS_PER_GPU_SECOND for cell, ns in self.slice_ns.items()}
 
 
+class ReferenceStep(NamedTuple):
+    """What a step of a known size costs: the tokens and requests of `point`, contexts as lately.
+
+    The truth lies within `error_seconds` of `seconds` nine times in ten.
+    """
+
+    point: str
+    seconds: float
+    error_seconds: float
+
+
+class Interference(NamedTuple):
+    """By how many seconds mixed steps took longer, or shorter, than their parts apart.
+
+    `loss_seconds` and `gain_seconds` are of one device and never fall. Their difference, over the
+    engine's step time, is within `error_ratio` of the truth nine times in ten.
+    """
+
+    loss_seconds: float
+    gain_seconds: float
+    error_ratio: float
+
+
 @dataclass(frozen=True, slots=True)
 class EngineAccount:
     """What one engine has used (all its devices summed), and how well that is known.
 
     `reported` is what it says of its own steps, before any of it is placed in time: step time there
     is that of one device. `residual_ratio` is how far a step's length is from what the cost model
-    foresaw, `fitted_steps` how many it has learned from. `watermark_ns` is None while no source
-    reports it: then nothing is to be committed.
+    foresaw, `fitted_steps` how many it has learned from, `share_error_ratio` how far prefill's
+    share of the engine's step time may be off. `interference` is None until it is known.
+    `watermark_ns` is None while no source reports it: then nothing is to be committed.
     """
 
     engine: str
@@ -98,6 +122,9 @@ class EngineAccount:
     split: Split = Split.NONE
     residual_ratio: float | None = None
     fitted_steps: int = 0
+    share_error_ratio: float | None = None
+    interference: Interference | None = None
+    reference_steps: tuple[ReferenceStep, ...] = ()
 
 
 class TokenAccount(NamedTuple):

@@ -7,22 +7,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from disagg_exporter.attribution.cost_model.doubt import Doubt, doubt
 from disagg_exporter.attribution.cost_model.fit import Form, Lines, best
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.attribution.cost_model.samples import SampleBins, SpeedFactor, StepWork
+from disagg_exporter.model import ReferenceStep
 
 ENOUGH_MIXED_STEPS = 100
 ENOUGH_PURE_STEPS = 30
 RESIDUAL_LIMIT_RATIO = 0.25
+SHARE_ERROR_LIMIT_RATIO = 0.05
+INTERFERENCE_ERROR_LIMIT_RATIO = 0.03
 MEMORY_STEPS = 300_000
 
 LEAST_SECONDS = 1e-9
 PREFILL, DECODE, MIXED = range(3)
+# Beyond its limit a doubt is small beside what it is of: a quarter.
+_CLEARLY = 0.25
 _RESIDUAL_MEMORY_STEPS = 200
 _PACE_AFTER_STEPS = 300
 _STRAY_RATIOS = 3.0
@@ -46,13 +52,26 @@ class CostState:
 
     `residual_ratio` is the mean error of a step's predicted length over that length, of mixed
     steps where there were enough, else of all; None before anything was predicted.
-    `coefficients` are seconds per term of the line of computing, then of that of reading.
+    `share_error_ratio` is how far prefill's share of the engine's step time may be off,
+    `interference_error_ratio` how far the time that mixtures cost or save, over step time; None
+    while that is not known well enough to be told. `coefficients` are seconds per term of the line
+    of computing, then of that of reading; `reference_steps` are what some steps cost now.
     """
 
     trusted: bool = False
     residual_ratio: float | None = None
     steps: int = 0
     coefficients: tuple[float, ...] = ()
+    share_error_ratio: float | None = None
+    interference_error_ratio: float | None = None
+    reference_steps: tuple[ReferenceStep, ...] = ()
+
+
+class MixedParts(NamedTuple):
+    """A mixed step: prefill's share, and by what part it is longer than its parts apart."""
+
+    prefill_share: float
+    interference_ratio: float
 
 
 class StepCost:
@@ -69,6 +88,7 @@ class StepCost:
 
     __slots__ = (
         "_cells",
+        "_doubt",
         "_fit_waits",
         "_fits",
         "_forms",
@@ -82,11 +102,11 @@ class StepCost:
     )
 
     def __init__(self, *, kv_in_tokens: bool = True) -> None:
-        more = product((False, True), repeat=2)
-        self._forms = [Form(kv_in_tokens, requests, experts) for requests, experts in more]
+        self._forms = [Form(kv_in_tokens, *more) for more in product((False, True), repeat=3)]
         self._cells = SampleBins(MEMORY_STEPS)
         self._pace = SpeedFactor()
         self._lines: Lines | None = None
+        self._doubt = Doubt()
         self._fits, self._next_fit = 0, _FIRST_FIT_STEPS
         self._fit_waits, self._unfitted_seconds = False, _UNREAD_FIT_SECONDS
         self._reach_tokens = 0.0
@@ -119,11 +139,13 @@ class StepCost:
         cost._cells.restore(saved.now, saved.cells)
         cost._pace.restore(saved.pace)
         if saved.lines is not None:
-            requests, experts, computing, reading = saved.lines
-            cost._lines = Lines(Form(saved.kv_in_tokens, requests, experts), computing, reading)
+            *more, computing, reading = saved.lines
+            cost._lines = Lines(Form(saved.kv_in_tokens, *more), computing, reading)
         cost._fits, cost._next_fit = saved.fits, saved.next_fit
         cost._reach_tokens = saved.reach_tokens
         cost._steps, cost._residuals = list(saved.steps), list(saved.residuals)
+        if cost._lines is not None and saved.cells:
+            cost._doubt = doubt(cost._cells.means(), cost._lines, cost._reach_tokens)
         return cost
 
     def passes_over(self, kind: int) -> bool:
@@ -174,8 +196,8 @@ class StepCost:
         """Return the seconds that a step with this work would take now; None if not known yet."""
         return None if self._lines is None else self._lines.price(work) * self._pace.ratio
 
-    def prefill_share(self, work: StepWork) -> float | None:
-        """Return the share of a mixed step's time that is prefill; None if it is not known."""
+    def parts(self, work: StepWork) -> MixedParts | None:
+        """Return what a mixed step's time is made of; None if it is not known."""
         lines = self._lines
         if lines is None or work.prefill_tokens + work.decode_requests > self._reach_tokens:
             return None
@@ -188,14 +210,32 @@ class StepCost:
         second = decode - empty + both - prefill
         if first + second <= 0:
             return None
-        return min(max(first / (first + second), 0.0), 1.0)
+        share = min(max(first / (first + second), 0.0), 1.0)
+        return MixedParts(share, (both - prefill - decode + empty) / both)
+
+    def prefill_share(self, work: StepWork) -> float | None:
+        """Return the share of a mixed step's time that is prefill; None if it is not known."""
+        parts = self.parts(work)
+        return parts and parts.prefill_share
 
     @property
     def trusted(self) -> bool:
-        """Whether mixed steps may be divided by it: enough steps seen, and foreseen well enough."""
+        """Whether mixed steps may be divided by it.
+
+        Enough steps were seen and are foreseen well enough, and they leave little doubt how prefill
+        and decode share the engine's time.
+        """
         prefill, decode, mixed = self._steps
         enough = mixed >= ENOUGH_MIXED_STEPS or min(prefill, decode) >= ENOUGH_PURE_STEPS
-        return enough and self._residual() <= RESIDUAL_LIMIT_RATIO
+        sure = self._doubt.error.prefill <= SHARE_ERROR_LIMIT_RATIO
+        return enough and sure and self._residual() <= RESIDUAL_LIMIT_RATIO
+
+    @property
+    def knows_interference(self) -> bool:
+        """Whether what mixtures cost or save is known: trusted, and with little doubt."""
+        said, error = self._doubt.said.interference, self._doubt.error.interference
+        most = max(INTERFERENCE_ERROR_LIMIT_RATIO, _CLEARLY * abs(said))
+        return self.trusted and self._steps[MIXED] >= ENOUGH_MIXED_STEPS and error <= most
 
     @property
     def state(self) -> CostState:
@@ -203,7 +243,19 @@ class StepCost:
         lines, steps = self._lines, sum(self._steps)
         if lines is None:
             return CostState(steps=steps)
-        return CostState(self.trusted, self._residual(), steps, lines.computing + lines.reading)
+        error, pace = self._doubt.error, self._pace.ratio
+        return CostState(
+            self.trusted,
+            self._residual(),
+            steps,
+            lines.computing + lines.reading,
+            error.prefill,
+            error.interference if self.knows_interference else None,
+            tuple(
+                ReferenceStep(point, pace * seconds, pace * error_seconds)
+                for point, seconds, error_seconds in self._doubt.steps
+            ),
+        )
 
     def _thins(self, number: int) -> bool:
         return number > _PURE_STEPS and self._steps[MIXED] * _MIXES_ONE_IN < number
@@ -249,3 +301,4 @@ class StepCost:
         self._fit_waits, self._unfitted_seconds = False, 0.0
         tokens = max(work.prefill_tokens + work.decode_requests for _, work, _ in cells)
         self._reach_tokens = _REACH * tokens
+        self._doubt = doubt(cells, self._lines, self._reach_tokens)

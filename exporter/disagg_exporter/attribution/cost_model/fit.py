@@ -10,19 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import exp
-from operator import mul, sub
+from operator import mul
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from disagg_exporter.attribution.cost_model.nnls import solve
 from disagg_exporter.attribution.cost_model.samples import StepWork
 
 # A coefficient stays 0 until it explains more than noise would, and the weights of experts until
 # there is no doubt: they are three coefficients that bend where a dense model has noise only.
-_PRICE_OF_A_TERM = 25.0
-_PRICE_OF_EXPERTS = 100.0
+_PRICE_OF_A_TERM = 10.0
+_PRICE_OF_EXPERTS = 40.0
 # A step with one token reads the experts of one; with many, all. Over how many tokens that
 # happens depends on the model, so it is a mixture of short, middle and long.
-_EXPERTS_TOKENS = (4.0, 16.0, 64.0)
+_EXPERTS_TOKENS = (8.0, 64.0, 512.0)
 _ROUNDS = 10
 _LEAST_CELLS = 6
 _LEAST_GAIN = 1e-6
@@ -32,7 +35,9 @@ _BEGINNINGS = (1.0, 0.25, 0.5, 0.625, 0.75, 0.875)
 SampleBin = tuple[float, StepWork, float]
 """Steps alike: their weight, mean work and mean seconds."""
 
-_Columns = list[list[float]]
+Numbers = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Columns = tuple[Numbers, Numbers]
 
 
 class Form(NamedTuple):
@@ -41,19 +46,25 @@ class Form(NamedTuple):
     `kv_in_tokens`: decode's cache is counted in tokens, like prefill's, so that one price does
     for both. `requests`: a request that decodes costs more than a prompt's token (it is sampled
     for, and may compute several). `experts`: reading grows with the tokens of a step until all
-    experts are read.
+    experts are read. `beside`: requests that decode beside a prompt, and the cache that they read,
+    have prices of their own on top, since kernels for mixed batches may be worse at decoding.
     """
 
     kv_in_tokens: bool = True
     requests: bool = False
     experts: bool = False
+    beside: bool = False
 
     def computing(self, work: StepWork) -> tuple[float, ...]:
         """Terms of arithmetic: each token, and each token that it attends to."""
         prefill, attended, decode, decode_kv = work
         tokens = prefill + decode
-        attention = (attended + decode_kv,) if self.kv_in_tokens else (attended, decode_kv)
-        return (1.0, tokens, *attention, decode) if self.requests else (1.0, tokens, *attention)
+        terms: tuple[float, ...] = (1.0, tokens, attended, decode_kv)
+        if self.kv_in_tokens:
+            terms = (1.0, tokens, attended + decode_kv)
+        if self.requests:
+            terms += (decode,)
+        return terms + self._mixed(work) if self.beside else terms
 
     def reading(self, work: StepWork) -> tuple[float, ...]:
         """Terms of memory: weights, what each token moves, the cache that is read and written."""
@@ -68,7 +79,12 @@ class Form(NamedTuple):
             terms += (decode,)
         if self.experts:
             terms += tuple([1 - exp(-tokens / some) for some in _EXPERTS_TOKENS])
-        return terms
+        return terms + self._mixed(work) if self.beside else terms
+
+    @staticmethod
+    def _mixed(work: StepWork) -> tuple[float, float]:
+        """Terms that only a mixed step has."""
+        return (work.decode_requests, work.decode_kv) if work.prefill_tokens else (0.0, 0.0)
 
 
 class Lines(NamedTuple):
@@ -94,13 +110,43 @@ class Lines(NamedTuple):
 class Table:
     """What the lines of one form are fitted to, as columns."""
 
-    def __init__(self, cells: Sequence[SampleBin], form: Form) -> None:
+    def __init__(self, form: Form, weights: Numbers, seconds: Numbers, columns: Columns) -> None:
         self.form = form
+        self.weights = weights
+        self.seconds = seconds
+        self.computing, self.reading = columns
+
+    @classmethod
+    def of(cls, cells: Sequence[SampleBin], form: Form) -> Table:
+        """Return the table of a form."""
+        seconds = np.array([seconds for _, _, seconds in cells])
         # Errors count relative to the length of a step.
-        self.weights = [weight / seconds**2 for weight, _, seconds in cells]
-        self.seconds = [seconds for _, _, seconds in cells]
-        self.computing = _columns(form.computing(work) for _, work, _ in cells)
-        self.reading = _columns(form.reading(work) for _, work, _ in cells)
+        weights = np.array([weight for weight, _, _ in cells]) / seconds**2
+        computing = np.array([form.computing(work) for _, work, _ in cells])
+        reading = np.array([form.reading(work) for _, work, _ in cells])
+        return cls(form, weights, seconds, (computing, reading))
+
+    def narrowed(self, form: Form) -> Table:
+        """Return the table of a form that has no terms but this one's."""
+        requests = (self.form.requests, form.requests, 1)
+        experts = (self.form.experts, form.experts, len(_EXPERTS_TOKENS))
+        beside = (self.form.beside, form.beside, 2)
+        columns = (
+            _kept(self.computing, (requests, beside)),
+            _kept(self.reading, (requests, experts, beside)),
+        )
+        return Table(form, self.weights, self.seconds, columns)
+
+    def reads(self, lines: Lines) -> Flags:
+        """Return in which cells reading is the longer line, or as long."""
+        reads: Flags = self.reading @ lines.reading >= self.computing @ lines.computing
+        return reads
+
+    def errors(self, lines: Lines) -> Numbers:
+        """Return each cell's weighted square of the error of its seconds."""
+        found = np.maximum(self.computing @ lines.computing, self.reading @ lines.reading)
+        errors: Numbers = self.weights * (found - self.seconds) ** 2
+        return errors
 
 
 def best(
@@ -112,20 +158,21 @@ def best(
 ) -> Lines:
     """Return the lines that fit best.
 
-    What is known is gone on with, and held at each `turn` against another beginning and another
-    form; while nothing is known, against all. `noise_ratio` is the standard deviation of a step's
-    length: a better fit must be worth its terms.
+    What is known is gone on with, and held against all other forms and, at each `turn`, against
+    another beginning; while nothing is known, against all. `noise_ratio` is the standard deviation
+    of a step's length: a better fit must be worth its terms.
     """
-    tries: list[tuple[Table, list[float]]] = []
-    if known is None:
-        for form in forms:
-            table = Table(cells, form)
+    widest = Table.of(cells, Form(forms[0].kv_in_tokens, *[True] * 3))
+    tries: list[tuple[Table, Flags]] = []
+    for form in forms:
+        table = widest.narrowed(form)
+        if known is None:
             tries += [(table, _few_tokens_read(table, part)) for part in _BEGINNINGS]
-    else:
-        own, other = Table(cells, known.form), Table(cells, forms[turn % len(forms)])
-        reads = _reads(_values(own.computing, known.computing), _values(own.reading, known.reading))
-        part = _BEGINNINGS[turn % len(_BEGINNINGS)]
-        tries = [(own, reads), (other, reads), (own, _few_tokens_read(own, part))]
+        else:
+            tries.append((table, widest.narrowed(known.form).reads(known)))
+            if form == known.form:
+                part = _BEGINNINGS[turn % len(_BEGINNINGS)]
+                tries.append((table, _few_tokens_read(table, part)))
     found: list[tuple[float, Lines]] = []
     for table, reads in tries:
         lines, squares = _improve(table, reads)
@@ -135,67 +182,48 @@ def best(
     return min(found, key=lambda scored: scored[0])[1]
 
 
-def _few_tokens_read(table: Table, part: float) -> list[float]:
+def _kept(columns: Numbers, terms: Iterable[tuple[bool, bool, int]]) -> Numbers:
+    """Return columns without some terms, the last ones, given as (is there, stays, columns)."""
+    stays: list[bool] = []
+    for there, kept, width in terms:
+        stays += [kept] * width * there
+    first = columns.shape[1] - len(stays)
+    return columns[:, [*range(first), *(first + n for n, kept in enumerate(stays) if kept)]]
+
+
+def _few_tokens_read(table: Table, part: float) -> Flags:
     """Take the part of the cells with the fewest tokens for those where reading is the longer."""
-    tokens = table.computing[1]
-    border = sorted(tokens)[min(int(part * len(tokens)), len(tokens) - 1)]
-    return [float(part == 1 or some < border) for some in tokens]
+    tokens = table.computing[:, 1]
+    if part == 1:
+        return np.ones(len(tokens), np.bool_)
+    few: Flags = tokens < np.sort(tokens)[min(int(part * len(tokens)), len(tokens) - 1)]
+    return few
 
 
-def _reads(computing: list[float], reading: list[float]) -> list[float]:
-    return [float(r >= c) for c, r in zip(computing, reading, strict=True)]
-
-
-def _improve(table: Table, reads: list[float]) -> tuple[Lines, float]:
+def _improve(table: Table, reads: Flags) -> tuple[Lines, float]:
     """Fit each line to the steps where it is the longer one, until that changes nothing."""
-    lines = _fit(table, reads, Lines(table.form, (0.0,) * len(table.computing), ()))
+    lines = _fit(table, reads, Lines(table.form, (0.0,) * table.computing.shape[1], ()))
     best_lines, least = lines, float("inf")
     for _ in range(_ROUNDS):
-        computing = _values(table.computing, lines.computing)
-        reading = _values(table.reading, lines.reading)
-        errors = map(_square, map(sub, map(max, computing, reading), table.seconds))
-        squares = sum(map(mul, table.weights, errors))
+        computing, reading = table.computing @ lines.computing, table.reading @ lines.reading
+        squares = float(table.weights @ (np.maximum(computing, reading) - table.seconds) ** 2)
         if squares >= least * (1 - _LEAST_GAIN):
             break
         best_lines, least = lines, squares
-        lines = _fit(table, _reads(computing, reading), lines)
+        lines = _fit(table, reading >= computing, lines)
     return best_lines, least
 
 
-def _fit(table: Table, reads: list[float], before: Lines) -> Lines:
+def _fit(table: Table, reads: Flags, before: Lines) -> Lines:
     """Fit each line to its steps; one with too few of them stays as it was."""
     computing, reading = before.computing, before.reading
-    if len(reads) - sum(reads) >= _LEAST_CELLS:
-        weights = [weight * (1 - read) for weight, read in zip(table.weights, reads, strict=True)]
-        computing = _least_squares(table.computing, table.seconds, weights)
-    if sum(reads) >= _LEAST_CELLS or not reading:
-        weights = list(map(mul, table.weights, reads))
-        reading = _least_squares(table.reading, table.seconds, weights)
+    if np.count_nonzero(~reads) >= _LEAST_CELLS:
+        computing = _least_squares(table.computing, table.seconds, table.weights * ~reads)
+    if np.count_nonzero(reads) >= _LEAST_CELLS or not reading:
+        reading = _least_squares(table.reading, table.seconds, table.weights * reads)
     return Lines(table.form, computing, reading)
 
 
-def _least_squares(
-    columns: _Columns, seconds: list[float], weights: list[float]
-) -> tuple[float, ...]:
-    weighted = [list(map(mul, weights, column)) for column in columns]
-    gram = [[0.0] * len(columns) for _ in columns]
-    for i, left in enumerate(weighted):
-        for j, right in enumerate(columns[: i + 1]):
-            gram[i][j] = gram[j][i] = sum(map(mul, left, right))
-    return solve(gram, [sum(map(mul, column, seconds)) for column in weighted])
-
-
-def _columns(rows: Iterable[tuple[float, ...]]) -> _Columns:
-    return [list(column) for column in zip(*rows, strict=True)]
-
-
-def _values(columns: _Columns, coefficients: tuple[float, ...]) -> list[float]:
-    values = [0.0] * len(columns[0])
-    for column, coefficient in zip(columns, coefficients, strict=True):
-        if coefficient:
-            values = [value + coefficient * x for value, x in zip(values, column, strict=True)]
-    return values
-
-
-def _square(number: float) -> float:
-    return number * number
+def _least_squares(columns: Numbers, seconds: Numbers, weights: Numbers) -> tuple[float, ...]:
+    weighted = columns.T * weights
+    return tuple(solve(weighted @ columns, weighted @ seconds).tolist())

@@ -22,8 +22,9 @@ LearnedCell = tuple[int, int, int, float, float, float, float, float, float]
 """Steps alike: their key (bins of tokens, of decode cache, of attention), then their weight and
 the weighted sums of the four terms of their work and of their seconds."""
 
-LearnedLines = tuple[bool, bool, tuple[float, ...], tuple[float, ...]]
-"""A fit: whether requests and experts have terms, then seconds a term of computing and reading."""
+LearnedLines = tuple[bool, bool, bool, tuple[float, ...], tuple[float, ...]]
+"""A fit: whether requests, experts and decode beside a prompt have terms, then seconds a term of
+computing and reading."""
 
 MOST_CELLS = 1200
 _MOST_WEIGHT = 1e15
@@ -67,8 +68,8 @@ class LearnedCost:
         check_range("residuals", self.residuals, 0, 1)
         check_range("now", (self.now,), 1e-9, _MOST_WEIGHT)
         if self.lines is not None:
-            requests, experts, computing, reading = self.lines
-            terms = 3 + (not self.kv_in_tokens) + requests
+            requests, experts, beside, computing, reading = self.lines
+            terms = 3 + (not self.kv_in_tokens) + requests + 2 * beside
             lengths = terms, terms + 3 * experts
             if (len(computing), len(reading)) != lengths:
                 raise ValueError(f"lines have other terms than {lengths}")

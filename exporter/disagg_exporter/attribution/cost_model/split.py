@@ -33,11 +33,22 @@ class StepSplit:
     `divide` is for the accounting: each record once, in the order in which records were made.
     `preview` is for the fast gauges: each record as it arrives, by what is known then. Both take
     records that follow each other and return the shares of prefill, 1 for what is not mixed.
+    `loss_seconds` and `gain_seconds` are by how much mixed steps took longer, or shorter, than
+    their parts apart, since that has been known.
     """
 
-    __slots__ = ("_cost", "_divided", "_kv_in_tokens", "_preempted", "_previewed")
+    __slots__ = (
+        "_cost",
+        "_divided",
+        "_kv_in_tokens",
+        "_preempted",
+        "_previewed",
+        "gain_seconds",
+        "loss_seconds",
+    )
 
     def __init__(self) -> None:
+        self.loss_seconds = self.gain_seconds = 0.0
         self._kv_in_tokens = False
         self._cost = StepCost(kv_in_tokens=False)
         self._divided = Proxies()
@@ -103,7 +114,7 @@ class StepSplit:
             work = StepWork._make(works[number].tolist())
             if kind == wire.MIXED:
                 self._cost.refresh()
-                shares[number] = self._share(rows[number], work)
+                shares[number] = self._share(rows[number], work, float(seconds[number]))
             if teaching:
                 self._cost.learn(work, float(seconds[number]))
         self._cost.learn_pure(works[pure[first:]], seconds[pure[first:]])
@@ -132,13 +143,17 @@ class StepSplit:
             self._kv_in_tokens = in_tokens
             self._cost = StepCost(kv_in_tokens=in_tokens)
 
-    def _share(self, row: np.void, work: StepWork) -> float:
+    def _share(self, row: np.void, work: StepWork, seconds: float = 0.0) -> float:
+        """Return prefill's share, and count what the mixture cost or saved in so many seconds."""
         if not row["context_tokens"]:
             return 1.0
-        share = self._cost.prefill_share(work) if self._cost.trusted else None
-        if share is None:
+        parts = self._cost.parts(work) if self._cost.trusted else None
+        if parts is None:
             return token_share(int(row["context_tokens"]), int(row["generation_tokens"]))
-        return share
+        if seconds and self._cost.knows_interference:
+            self.loss_seconds += max(parts.interference_ratio, 0.0) * seconds
+            self.gain_seconds += max(-parts.interference_ratio, 0.0) * seconds
+        return parts.prefill_share
 
     def _teach(self, rows: Rows, kinds: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which steps are worth learning from."""

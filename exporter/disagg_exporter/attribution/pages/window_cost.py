@@ -165,7 +165,5 @@ def _least_squares(
         columns.append(plain + (reads * (1 - np.exp(-tokens / some))).sum(axis=1))
     # By the relative error: a quiet stretch says as much of the costs as a full one.
     features = np.stack(columns) / busy_seconds
-    step, request, token, *more = solve(
-        (features @ features.T).tolist(), features.sum(axis=1).tolist()
-    )
+    step, request, token, *more = solve(features @ features.T, features.sum(axis=1)).tolist()
     return WindowCosts(step, request, token, tuple(more))

@@ -33,7 +33,7 @@ def test_what_one_daemon_wrote_the_next_goes_on_with(tmp_path: Path) -> None:
     assert (tmp_path / "learned.json").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b'{"version":2,"engines":[]}', b"\xff" * 100])
+@pytest.mark.parametrize("text", [b"", b"{", b'{"version":1,"engines":[]}', b"\xff" * 100])
 def test_a_file_that_is_not_trusted_is_put_aside_and_said(
     tmp_path: Path, text: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:

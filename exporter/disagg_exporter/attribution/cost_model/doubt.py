@@ -1,0 +1,209 @@
+"""How far what a cost model says of mixed steps may be from the truth.
+
+A share is a ratio of differences of prices, and many prices may explain the same steps: where all
+steps fill the same budget of tokens, nothing tells a prompt's token from a next one. So each figure
+is pushed up and down as far as the fit lets it: among all prices that explain the steps nearly as
+well as the best ones do, those are sought that make the figure largest and smallest (a profile
+likelihood, Venzon and Moolgavkar, Applied Statistics 37, 1988; found by tilting the least squares).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from disagg_exporter.attribution.cost_model.fit import Form, Lines, Numbers, SampleBin, Table
+from disagg_exporter.attribution.cost_model.nnls import solve
+from disagg_exporter.attribution.cost_model.samples import StepWork
+from disagg_exporter.model import ReferenceStep
+
+# How much more all squares may be, in mean squared errors of a cell: four times what would hold
+# nine truths in ten if cells strayed by chance alone, for they stray together where a form is not
+# quite the engine's.
+_MORE_SQUARES = 4 * 2.7
+# No form is quite an engine's: of mixed steps' time so much is in doubt however many there are.
+_FORM_RATIO = 0.02
+_ROUNDS = 5
+_NEAR_ENOUGH = 0.1
+_LEAST_CELLS = 6
+_TINY = 1e-60
+_RIDGE = _LEAST_RATIO = 1e-9
+# Tokens of a prompt, and requests that decode, of the steps that are told as examples.
+_POINTS = (
+    (0, 0),
+    *((tokens, 0) for tokens in (256, 1024, 4096)),
+    *((0, requests) for requests in (1, 16, 64, 256)),
+    *((tokens, requests) for tokens in (256, 1024) for requests in (16, 64)),
+)
+
+
+class Figures(NamedTuple):
+    """Of mixed steps, over all of an engine's step time.
+
+    `prefill`: prefill's part in them. `interference`: by how much they were longer than their parts
+    apart (below 0: shorter).
+    """
+
+    prefill: float
+    interference: float
+
+
+class _MixedWork:
+    """The mixed cells: their prices as wholes, as prompts alone, and as decode alone."""
+
+    def __init__(self, cells: Sequence[SampleBin], form: Form) -> None:
+        mixed = [c for c in cells if c[1].prefill_tokens and c[1].decode_requests]
+        everything = sum(weight * seconds for weight, _, seconds in cells)
+        self.parts = np.array([weight * seconds for weight, _, seconds in mixed]) / everything
+        alone = StepWork()
+        works = (
+            [alone for _ in mixed],
+            [StepWork(*work[:2]) for _, work, _ in mixed],
+            [StepWork(0.0, 0.0, *work[2:]) for _, work, _ in mixed],
+            [work for _, work, _ in mixed],
+        )
+        self.computing = np.array([[form.computing(w) for w in some] for some in works])
+        self.reading = np.array([[form.reading(w) for w in some] for some in works])
+
+    def figures(self, lines: Lines) -> Figures:
+        """Return what these lines say."""
+        empty, prefill, decode, both = self._prices(lines)
+        both = np.maximum(both, np.maximum(prefill, decode)) + _TINY
+        added = np.maximum(both - empty, _LEAST_RATIO * both)
+        shares = np.clip(0.5 + (prefill - decode) / (2 * added), 0, 1)
+        lost = (both - prefill - decode + empty) / both
+        return Figures(float(self.parts @ shares), float(self.parts @ lost))
+
+    def slopes(self, lines: Lines) -> tuple[Numbers, Numbers]:
+        """Return by how much either figure grows with each coefficient."""
+        empty, prefill, decode, both = self._prices(lines)
+        reads = self.reading @ lines.reading >= self.computing @ lines.computing
+        terms = np.concatenate(
+            (self.computing * ~reads[..., None], self.reading * reads[..., None]), axis=-1
+        )
+        whole = np.where((prefill > both)[:, None], terms[1], terms[3])
+        whole = np.where((decode > np.maximum(prefill, both))[:, None], terms[2], whole)
+        both = np.maximum(both, np.maximum(prefill, decode)) + _TINY
+        added = np.maximum(both - empty, _LEAST_RATIO * both)
+        shares = (terms[1] - terms[2]) / (2 * added)[:, None]
+        shares -= ((prefill - decode) / (2 * added**2))[:, None] * (whole - terms[0])
+        lost = (whole - terms[1] - terms[2] + terms[0]) / both[:, None]
+        lost -= ((both - prefill - decode + empty) / both**2)[:, None] * whole
+        return self.parts @ shares, self.parts @ lost
+
+    def _prices(self, lines: Lines) -> Numbers:
+        prices: Numbers = np.maximum(self.computing @ lines.computing, self.reading @ lines.reading)
+        return prices
+
+
+class Doubt(NamedTuple):
+    """What is known of an engine's steps.
+
+    `said` is of mixed steps, the truth is within its `error` nine times in ten. `steps` are
+    examples of what a step costs.
+    """
+
+    said: Figures = Figures(0.0, 0.0)
+    error: Figures = Figures(0.0, 0.0)
+    steps: tuple[ReferenceStep, ...] = ()
+
+
+def doubt(cells: Sequence[SampleBin], lines: Lines, reach_tokens: float) -> Doubt:
+    """Return what lines say and how sure they are; steps of more tokens are not told."""
+    table, mixed = Table.of(cells, lines.form), _MixedWork(cells, lines.form)
+    pushed = _Pushed(table, lines)
+    steps = tuple(
+        ReferenceStep(point, lines.price(work), pushed.error(work))
+        for point, work in _points(cells)
+        if work.prefill_tokens + work.decode_requests <= reach_tokens
+    )
+    if not len(mixed.parts):
+        return Doubt(steps=steps)
+    said = mixed.figures(lines)
+    errors = [_FORM_RATIO * float(mixed.parts.sum())] * len(said)
+    for number, slope in enumerate(mixed.slopes(lines)):
+        others = [mixed.figures(other)[number] for other in pushed.both_ways(slope)]
+        errors[number] += max(abs(other - said[number]) for other in others)
+    return Doubt(said, Figures(*errors), steps)
+
+
+def _points(cells: Sequence[SampleBin]) -> Iterator[tuple[str, StepWork]]:
+    """Yield reference steps; a token attends to as much, and a request reads as much, as lately."""
+    sums = np.sum([weight * np.array(work) for weight, work, _ in cells], axis=0)
+    prefill, attended, decode, decode_kv = sums.tolist()
+    for tokens, requests in _POINTS:
+        if (prefill or not tokens) and (decode or not requests):
+            names = [f"prefill_{tokens}"] * bool(tokens) + [f"decode_{requests}"] * bool(requests)
+            context = tokens * attended / prefill if tokens else 0.0
+            read = requests * decode_kv / decode if requests else 0.0
+            work = StepWork(float(tokens), context, float(requests), read)
+            yield "_".join(names) or "empty", work
+
+
+class _Pushed:
+    """The least squares of two lines whose steps are told apart, and ways to tilt them."""
+
+    def __init__(self, table: Table, lines: Lines) -> None:
+        reads = table.reads(lines)
+        self._lines = lines
+        self._width = table.computing.shape[1]
+        columns = np.concatenate(
+            (table.computing * ~reads[:, None], table.reading * reads[:, None]), axis=1
+        )
+        weighted = columns.T * table.weights
+        self._gram, self._moments = weighted @ columns, weighted @ table.seconds
+        self._kept = np.array([*lines.computing, *lines.reading])
+        few = [np.count_nonzero(side) < _LEAST_CELLS for side in (~reads, reads)]
+        self._fixed = np.repeat(few, (self._width, table.reading.shape[1]))
+        self._best = solve(self._gram, self._moments)
+        squares = float(table.errors(lines).sum())
+        freedom = max(len(reads) - int(np.count_nonzero(self._best)), 1)
+        self._more = _MORE_SQUARES * squares / freedom
+
+    def error(self, work: StepWork) -> float:
+        """Return how far the price of a step may be off, in seconds."""
+        form, lines = self._lines.form, self._lines
+        terms = np.zeros(len(self._kept))
+        computing, reading = np.array(form.computing(work)), np.array(form.reading(work))
+        if reading @ lines.reading >= computing @ lines.computing:
+            terms[self._width :] = reading
+        else:
+            terms[: self._width] = computing
+        seconds = float(terms @ self._kept)
+        free = np.flatnonzero((self._kept > 0) & ~self._fixed)
+        scale = np.sqrt(self._gram.diagonal()[free])
+        gram = self._gram[np.ix_(free, free)] / np.outer(scale, scale) + _RIDGE * np.eye(len(free))
+        told = terms[free] / scale
+        squares = self._more * float(np.dot(told, np.linalg.solve(gram, told)))
+        return min(float(np.sqrt(max(squares, 0.0))), seconds) + _FORM_RATIO * seconds
+
+    def both_ways(self, slope: Numbers) -> list[Lines]:
+        """Return the lines that explain the steps nearly as well, pushed along a slope."""
+        slope = np.where(self._fixed, 0.0, slope)
+        if not slope.any() or not self._more:
+            return [self._lines]
+        return [self._push(slope), self._push(-slope)]
+
+    def _push(self, slope: Numbers) -> Lines:
+        best, least = self._best, self._squares(self._best)
+        scale = np.sqrt(np.maximum(self._gram.diagonal(), _TINY))
+        tilt = np.sqrt(self._more) / max(float(np.linalg.norm(slope / scale)), _TINY)
+        found = best
+        for _ in range(_ROUNDS):
+            found = solve(self._gram, self._moments + tilt * slope)
+            more = self._squares(found) - least
+            if more <= 0:
+                tilt *= 10
+                continue
+            ratio = self._more / more
+            if abs(ratio - 1) < _NEAR_ENOUGH:
+                break
+            tilt *= float(np.clip(np.sqrt(ratio), 0.1, 10))
+        found = np.where(self._fixed, self._kept, found)
+        computing, reading = np.split(found, [self._width])
+        return Lines(self._lines.form, tuple(computing.tolist()), tuple(reading.tolist()))
+
+    def _squares(self, x: Numbers) -> float:
+        return float(np.dot(x, self._gram @ x - 2 * self._moments))
