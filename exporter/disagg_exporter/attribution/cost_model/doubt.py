@@ -172,7 +172,8 @@ class _Pushed:
         else:
             terms[: self._width] = computing
         seconds = float(terms @ self._kept)
-        free = np.flatnonzero((self._kept > 0) & ~self._fixed)
+        seen = self._gram.diagonal() > _TINY
+        free = np.flatnonzero((self._kept > 0) & seen & ~self._fixed)
         scale = np.sqrt(self._gram.diagonal()[free])
         gram = self._gram[np.ix_(free, free)] / np.outer(scale, scale) + _RIDGE * np.eye(len(free))
         told = terms[free] / scale

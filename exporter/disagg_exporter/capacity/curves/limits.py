@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from disagg_exporter.capacity.curves.curve import Point
+from disagg_exporter.capacity.curves.rates import rate_curve
 from disagg_exporter.model import DecodeLimit, LimitConfidence, PrefillLimit
 
 KNEE_SHARE = 0.9
@@ -25,8 +26,9 @@ def find_knee(points: Sequence[Point], gap_seconds: float = 0.0) -> PrefillLimit
     """Return the knee of an engine's prefill steps; None while it is not known.
 
     The knee is where the rate (tokens of a step over its time) first reaches nine tenths of the
-    best one. Tokens per second there are nine tenths of what all steps beyond it reach together:
-    long contexts make every token dearer, and the prompts that come decide how long they are.
+    best one that was seen, on a curve through all sizes. Tokens per second there are nine tenths of
+    what all steps beyond it reach together: long contexts make every token dearer, and the prompts
+    that come decide how long they are.
 
     Where rates stop to rise cannot be concluded from small steps. So a plateau counts as seen only
     when its steps differ by a factor of two, or when its largest are cut off by the engine's own
@@ -38,28 +40,27 @@ def find_knee(points: Sequence[Point], gap_seconds: float = 0.0) -> PrefillLimit
         gap_seconds: Host time from one step to the next, which a step costs beside its own.
     """
     known = [point for point in points if point.samples >= _FEW]
-    rates = [point.size / (point.seconds + gap_seconds) for point in known]
     if not known:
         return None
-    least_rate = KNEE_SHARE * max(map(_surely, known, rates))
-    first = next(i for i, rate in enumerate(rates) if rate >= least_rate)
-    beyond, below = known[first:], known[:first]
+    curve = rate_curve(known, gap_seconds)
+    best_rate = curve.best
+    knee_tokens = curve.first_size(KNEE_SHARE * best_rate)
+    beyond = [point for point in known if point.size >= knee_tokens]
+    below = known[: len(known) - len(beyond)]
     top_size = beyond[-1].size
     full = sum(point.full for point in beyond if point.size >= _NEAR_TOP * top_size)
     if sum(point.samples for point in beyond) < ENOUGH_STEPS or (
         top_size < _WIDE * beyond[0].size and full < ENOUGH_FULL
     ):
         return None
-    steps = sorted((rate, point.samples) for point, rate in zip(beyond, rates[first:], strict=True))
-    if _middle(steps) < _STEADY * least_rate / KNEE_SHARE:
+    rates = [(point.size / (point.seconds + gap_seconds), point.samples) for point in beyond]
+    if _middle(sorted(rates)) < _STEADY * best_rate:
         return None
     tokens = sum(point.samples * point.size for point in beyond)
     seconds = sum(point.samples * (point.seconds + gap_seconds) for point in beyond)
     rate = KNEE_SHARE * tokens / seconds
     if sum(point.samples for point in below) < ENOUGH_BELOW:
         return PrefillLimit(rate, LimitConfidence.ONE)
-    part = (least_rate - rates[first - 1]) / (rates[first] - rates[first - 1])
-    knee_tokens = below[-1].size * (beyond[0].size / below[-1].size) ** part
     return PrefillLimit(rate, LimitConfidence.BOTH, knee_tokens)
 
 
@@ -71,11 +72,6 @@ def _middle(rates: Sequence[tuple[float, int]]) -> float:
         if left <= 0:
             return rate
     return rates[-1][0]
-
-
-def _surely(point: Point, rate: float) -> float:
-    """Return what a size's rate is at the least: of many sizes, luck alone makes one the best."""
-    return rate * (1 - min(_SURE * point.scatter / math.sqrt(point.samples), 1.0))
 
 
 ENOUGH_SAMPLES = 10
@@ -91,10 +87,11 @@ def find_batch(points: Sequence[Point], target_seconds: float) -> DecodeLimit | 
     """Return the batch that just meets the target; None while too few steps were seen.
 
     Step times are made to grow with the batch first. Where they cross the target, the batch is
-    read off. Where even the largest batch seen is quicker, a line goes on from there, its slope
-    that of the larger batches plus twice its error; steeper than from zero is no slope of a step,
-    which has a share that does not depend on the batch. So ignorance makes the batch too small,
-    and the engine look too full, never the other way. Where even the smallest is slower, a line
+    read off. Where even the largest batch seen is quicker, a line goes on from there: its slope is
+    that of the batches within a factor of four plus twice its error, or that of the last factor of
+    two plus its error, whichever is steeper; steeper than from zero is no slope of a step, which
+    has a share that does not depend on the batch. So ignorance makes the batch too small, and the
+    engine look too full, hardly ever the other way. Where even the smallest is slower, a line
     leads back from it.
 
     Args:
@@ -108,8 +105,7 @@ def find_batch(points: Sequence[Point], target_seconds: float) -> DecodeLimit | 
     slow = [point for point in curve if point.seconds > target_seconds]
     if not slow:
         last = quick[-1]
-        slope, error = _line([point for point in points if point.size * _NEAR >= last.size])
-        slope = min(slope + _SURE * error, last.seconds / last.size)
+        slope = min(_steepest(points, last.size), last.seconds / last.size)
         more = (target_seconds - last.seconds) / max(slope, _FLAT)
         return DecodeLimit(min(last.size + more, FARTHEST * last.size), LimitConfidence.ONE)
     if not quick:
@@ -126,6 +122,17 @@ def find_batch(points: Sequence[Point], target_seconds: float) -> DecodeLimit | 
     batch = low.size + part * (high.size - low.size)
     both = samples >= ENOUGH_EACH_SIDE
     return DecodeLimit(batch, LimitConfidence.BOTH if both else LimitConfidence.ONE)
+
+
+def _steepest(points: Sequence[Point], size: float) -> float:
+    """Return the steepest that step times may well grow with the batch, at the largest one seen.
+
+    Curves that were measured bend upwards: the last batches say more than those before them.
+    """
+    wide, error = _line([point for point in points if point.size * _NEAR >= size])
+    last, error_last = _line([point for point in points if point.size * _WIDE >= size])
+    steepest = wide + _SURE * error
+    return max(steepest, last + error_last) if math.isfinite(error_last) else steepest
 
 
 def growing(points: Sequence[Point]) -> list[Point]:

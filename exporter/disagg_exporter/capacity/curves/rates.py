@@ -1,0 +1,102 @@
+"""The rate of prefill by the size of a step, smoothed as far as the engine's own steps bear it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_exporter.capacity.curves.curve import Point
+
+Numbers = NDArray[np.float64]
+
+_ENOUGH_POINTS = 5
+_GRID = 96
+# Widths of what is averaged over, as logarithms of the size.
+_WIDTHS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.18)
+_DEGREE = 2
+_SURE = 2.0
+# Of a median against a mean, the variance; and what no curve follows: sizes that kernels like.
+_MEDIAN_VARIANCE = 1.57
+_JAGGED_RATIO = 0.02
+_LEAST_FREEDOM = 0.05
+_RIDGE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class RateCurve:
+    """Tokens a second by the tokens of a step, within what was seen; `errors` are relative."""
+
+    sizes: Numbers
+    rates: Numbers
+    errors: Numbers
+
+    @property
+    def best(self) -> float:
+        """The best rate: where it is surest to be high, as it is there."""
+        return float(self.rates[(self.rates * (1 - _SURE * self.errors)).argmax()])
+
+    def first_size(self, rate: float) -> float:
+        """Return the smallest size that reaches a rate, which the curve does."""
+        at = int((self.rates >= rate).argmax())
+        if not at:
+            return float(self.sizes[0])
+        low, high = np.log(self.rates[at - 1 : at + 1])
+        part = (np.log(rate) - low) / (high - low)
+        return float(self.sizes[at - 1] * (self.sizes[at] / self.sizes[at - 1]) ** part)
+
+    def at(self, size: float) -> float:
+        """Return the rate of a size within the curve."""
+        return float(np.exp(np.interp(np.log(size), np.log(self.sizes), np.log(self.rates))))
+
+
+def rate_curve(points: Sequence[Point], gap_seconds: float = 0.0) -> RateCurve:
+    """Return the rates of an engine's steps by their size.
+
+    Local quadratic regression of the logarithms (Cleveland and Devlin, J. American Statistical
+    Association 83, 1988); how wide is chosen by leaving each size out in turn. No formula is
+    assumed: measured corners are rounder than a roofline's, each in its own way, and rates fall
+    again where attention makes large steps dear. Of fewer than five sizes the rates stand as they
+    are.
+
+    Args:
+        points: Steps by their prefill tokens, smallest first; at least one.
+        gap_seconds: Host time from one step to the next, which a step costs beside its own.
+    """
+    sizes = np.array([point.size for point in points])
+    rates = sizes / (np.array([point.seconds for point in points]) + gap_seconds)
+    samples = np.array([point.samples for point in points])
+    # A handful of samples may agree by chance: none is surer than sizes usually are.
+    scatters = np.array([point.scatter for point in points])
+    usual = np.median(scatters)
+    noise = np.where(scatters > 2 * usual, scatters, usual)
+    variances = _MEDIAN_VARIANCE * noise**2 / samples + _JAGGED_RATIO**2
+    if len(points) < _ENOUGH_POINTS:
+        return RateCurve(sizes, rates, np.sqrt(variances))
+    x, y, weights = np.log(sizes), np.log(rates), 1 / variances
+    width, least = _WIDTHS[0], np.inf
+    for each in _WIDTHS:
+        rows = _rows(x, weights, x, each)
+        left_out = (y - rows @ y) / np.maximum(1 - rows.diagonal(), _LEAST_FREEDOM)
+        squares = float(weights @ left_out**2)
+        if squares < least:
+            width, least = each, squares
+    grid = np.linspace(x[0], x[-1], _GRID)
+    rows = _rows(x, weights, grid, width)
+    return RateCurve(np.exp(grid), np.exp(rows @ y), np.sqrt(rows**2 @ variances))
+
+
+def _rows(x: Numbers, weights: Numbers, at: Numbers, width: float) -> Numbers:
+    """Return what each observation counts for at each place."""
+    away = (x[None, :] - at[:, None]) / width
+    near = weights * np.exp(-0.5 * away**2)
+    powers = away[..., None] ** np.arange(_DEGREE + 1)
+    gram = np.einsum("ij,ija,ijb->iab", near, powers, powers)
+    gram += _RIDGE * gram[:, :1, :1] * np.eye(_DEGREE + 1)
+    here = np.zeros((len(at), _DEGREE + 1, 1))
+    here[:, 0] = 1.0
+    solved = np.linalg.solve(gram, here)[..., 0]
+    rows: Numbers = np.einsum("ia,ija,ij->ij", solved, powers, near)
+    return rows
