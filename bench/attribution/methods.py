@@ -63,7 +63,7 @@ class Features:
         share = None
         if not work.decode_requests or not work.prefill_tokens:
             share = float(bool(work.prefill_tokens))
-        elif self.cost.trusted:
+        elif self.cost.divides:
             share = self.cost.prefill_share(work)
         self.cost.learn(work, seen.seconds)
         return _by_tokens(seen) if share is None else share

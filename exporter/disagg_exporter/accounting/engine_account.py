@@ -14,6 +14,7 @@ from disagg_exporter.accounting.intervals.rules import SECOND_NS, Rules
 from disagg_exporter.accounting.intervals.timeline import Pieces
 from disagg_exporter.accounting.timelines.step_timeline import StepTimeline
 from disagg_exporter.accounting.timelines.window_timeline import EngineTimeline, WindowTimeline
+from disagg_exporter.attribution.cost_model.cost import CostState
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.attribution.cost_model.split import StepSplit
 from disagg_exporter.model import (
@@ -78,7 +79,7 @@ class RankCostModels:
         residuals = [s.residual_ratio for s in states if s.residual_ratio is not None]
         errors = [s.share_error_ratio for s in states if s.share_error_ratio is not None]
         return CostKnowledge(
-            Split.MODEL if all(s.trusted for s in states) else Split.TOKENS,
+            _split(states),
             max(residuals, default=None),
             sum(s.steps for s in states),
             max(errors, default=None),
@@ -92,6 +93,12 @@ class RankCostModels:
         loss_seconds = sum(split.loss_seconds for split in splits)
         gain_seconds = sum(split.gain_seconds for split in splits)
         return Interference(loss_seconds, gain_seconds, max(known)) if known else None
+
+
+def _split(states: Collection[CostState]) -> Split:
+    if all(state.trusted for state in states):
+        return Split.MODEL
+    return Split.UNSURE if all(state.divides for state in states) else Split.TOKENS
 
 
 @dataclass(slots=True)

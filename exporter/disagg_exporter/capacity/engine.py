@@ -6,7 +6,14 @@ from collections import deque
 from statistics import median
 
 from disagg_exporter.capacity.curves.curve import MOST_RATES, Curve, LearnedLimits
-from disagg_exporter.capacity.curves.limits import KNEE_SHARE, find_batch, find_knee
+from disagg_exporter.capacity.curves.limits import (
+    KNEE_SHARE,
+    batch_curve,
+    enough,
+    find_batch,
+    find_knee,
+)
+from disagg_exporter.capacity.curves.rates import rate_curve
 from disagg_exporter.capacity.curves.utilization import (
     CONCLUDE_EVERY_NS,
     SECOND_NS,
@@ -18,8 +25,17 @@ from disagg_exporter.capacity.curves.utilization import (
 )
 from disagg_exporter.capacity.stream import StreamLoad
 from disagg_exporter.capacity.work import RecordStretch, StreamInbox
-from disagg_exporter.model import DecodeLimit, EnginePage, LimitConfidence, PrefillLimit, StreamKey
+from disagg_exporter.model import (
+    CurveSample,
+    DecodeLimit,
+    EnginePage,
+    LimitConfidence,
+    PrefillLimit,
+    StreamKey,
+)
 
+SMOOTH_EVERY_NS = 60 * SECOND_NS
+"""A knee that is known is read anew so often: smoothing takes milliseconds."""
 SILENT_NS = 30 * 1_000_000_000
 """A stream that is silent for so long has ended."""
 STUCK_NS = 60 * 1_000_000_000
@@ -37,7 +53,9 @@ class StepCapacity:
         self.prefill: PrefillLimit | None = None
         self.decode: DecodeLimit | None = None
         self._itl_seconds = itl_seconds
-        self._conclude_ns = 0
+        self.prefill_curve: tuple[CurveSample, ...] = ()
+        self.decode_curve: tuple[CurveSample, ...] = ()
+        self._conclude_ns = self._smooth_ns = 0
         self._gap_seconds = 0.0
         self._prefill_curve = Curve()
         self._decode_curve = Curve()
@@ -87,10 +105,19 @@ class StepCapacity:
         self._gap_seconds = saved.gap_seconds
         self._conclude(now_ns)
 
+    def _knows_knee(self) -> bool:
+        return self.prefill is not None and self.prefill.knee_tokens is not None
+
     def _conclude(self, now_ns: int) -> None:
-        self.prefill = find_knee(self._prefill_curve.points(now_ns), self._gap_seconds)
-        target_seconds = self._itl_seconds - self._gap_seconds
-        self.decode = find_batch(self._decode_curve.points(now_ns), target_seconds)
+        if not self._knows_knee() or now_ns >= self._smooth_ns:
+            self._smooth_ns = now_ns + SMOOTH_EVERY_NS
+            points = enough(self._prefill_curve.points(now_ns))
+            curve = rate_curve(points, self._gap_seconds) if points else None
+            self.prefill_curve = curve.samples() if curve else ()
+            self.prefill = find_knee(points, self._gap_seconds, curve)
+        batches = self._decode_curve.points(now_ns)
+        self.decode = find_batch(batches, self._itl_seconds - self._gap_seconds)
+        self.decode_curve = batch_curve(batches, self._gap_seconds)
 
 
 SATURATED_NS = 10 * SECOND_NS

@@ -180,4 +180,6 @@ def _capacity(status: EngineStatus, known: _KnownCapacity) -> EngineCapacity:
         bottleneck=known.bound,
         flops_per_second=flops,
         bytes_per_second=read,
+        prefill_curve=known.steps.prefill_curve,
+        decode_curve=known.steps.decode_curve,
     )

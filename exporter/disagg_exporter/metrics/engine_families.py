@@ -56,13 +56,32 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
     Family("disagg_attribution_info", Data.ENGINES, ("engine", "method", "split"),
            "How an engine's GPU-seconds were found: steps, fpm, engine_timers, page, page_cpu, "
            "follower, role or none; and how steps that prefill and decode at once are divided now: "
-           "by a cost model learned from the engine's steps, by tokens until that has earned "
-           "trust, or none."),
+           "by a cost model learned from the engine's steps; by the same, unsure, while prefill's "
+           "share of its time may be more than 5 points off; by tokens until the model foresees "
+           "steps; or none."),
+    Family("disagg_attribution_share_error_ratio", Data.ENGINES, ("engine",),
+           "How far prefill's share of the engine's step time may be off where its cost model "
+           "divides mixed steps: the truth is that near nine times in ten. 0 for one that does not "
+           "mix."),
     Family("disagg_attribution_residual_ratio", Data.ENGINES, ("engine",),
            "Mean error of the cost model's prediction of a step's length over that length: of "
            "mixed steps where there are enough, else of all."),
     Family("disagg_attribution_fitted_steps", Data.ENGINES, ("engine",),
            "Steps the cost model has learned from; the latest hundred thousands count most."),
+    Family("disagg_engine_step_cost_seconds", Data.ENGINES, ("engine", "point"),
+           "What a step costs now, as learned: of a prompt of so many tokens, beside so many "
+           "requests that decode, contexts as they are lately. Of a step that has nothing to do: "
+           "empty. Absent beyond twice the tokens of any step that was seen."),
+    Family("disagg_engine_step_cost_error_seconds", Data.ENGINES, ("engine", "point"),
+           "How far that may be off: the truth is that near nine times in ten."),
+    Family("disagg_engine_interference_seconds_total", Data.ENGINES, ("engine", "effect"),
+           "Seconds by which mixed steps took longer (loss), or shorter (gain), than their prefill "
+           "and decode would have taken in steps of their own, the engine's constant share counted "
+           "once. Loss less gain is what separating the phases would give back. Absent while it is "
+           "not known."),
+    Family("disagg_engine_interference_error_ratio", Data.ENGINES, ("engine",),
+           "How far loss less gain may be off, over the engine's step time: the truth is that near "
+           "nine times in ten."),
     Family("disagg_span_cut_seconds_total", Data.ENGINES, ("engine",),
            "Seconds of steps that fitted nowhere, even late, and are in no other counter."),
     Family("disagg_late_records_total", Data.ENGINES, ("engine",),
@@ -94,6 +113,13 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
     Family("disagg_engine_decode_target_batch", Data.ENGINES, ("engine",),
            "Requests decoding at once with which a token takes as long as the inter-token target "
            "allows."),
+    Family("disagg_engine_prefill_curve_tokens_per_second", Data.ENGINES,
+           ("engine", "step_tokens"),
+           "Prefill tokens a second in steps of so many, within what was seen: the curve that the "
+           "knee is read off."),
+    Family("disagg_engine_decode_curve_seconds", Data.ENGINES, ("engine", "batch"),
+           "Time from one token to the next with so many requests decoding, within what was seen: "
+           "the curve that the target batch is read off."),
     Family("disagg_engine_bound_info", Data.ENGINES, ("engine", "bound"),
            "What keeps an engine from doing more: compute, bandwidth (of its memory), kv (room in "
            "its cache), host (time between its steps), none (it has room) or unknown."),

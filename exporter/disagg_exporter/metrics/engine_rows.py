@@ -66,7 +66,16 @@ def _write_account(rows: MetricRows, account: EngineAccount, status: EngineStatu
     engine = account.engine
     rows.set("disagg_attribution_info", 1, engine, account.method, account.split)
     rows.set("disagg_attribution_residual_ratio", account.residual_ratio, engine)
+    rows.set("disagg_attribution_share_error_ratio", account.share_error_ratio, engine)
     rows.set("disagg_attribution_fitted_steps", account.fitted_steps, engine)
+    for step in account.reference_steps:
+        rows.set("disagg_engine_step_cost_seconds", step.seconds, engine, step.point)
+        rows.set("disagg_engine_step_cost_error_seconds", step.error_seconds, engine, step.point)
+    if account.interference is not None:
+        name, (loss, gain, error_ratio) = "disagg_engine_interference", account.interference
+        rows.set(f"{name}_seconds_total", loss, engine, "loss")
+        rows.set(f"{name}_seconds_total", gain, engine, "gain")
+        rows.set(f"{name}_error_ratio", error_ratio, engine)
     rows.set("disagg_span_cut_seconds_total", account.cut_seconds, engine)
     rows.set("disagg_late_records_total", account.late_records, engine)
     rows.set("disagg_lost_records_total", account.lost_records, engine)
@@ -161,6 +170,10 @@ def _write_efficiency(
 def _write_limits(rows: MetricRows, capacity: EngineCapacity) -> None:
     engine, prefill, decode = capacity.engine, capacity.prefill, capacity.decode
     rows.set("disagg_engine_bound_info", 1, engine, capacity.bottleneck)
+    for tokens, rate in capacity.prefill_curve:
+        rows.set("disagg_engine_prefill_curve_tokens_per_second", rate, engine, str(tokens))
+    for batch, seconds in capacity.decode_curve:
+        rows.set("disagg_engine_decode_curve_seconds", seconds, engine, str(batch))
     if prefill is not None:
         rows.set("disagg_engine_prefill_knee_tokens", prefill.knee_tokens, engine)
         rate = prefill.tokens_per_second

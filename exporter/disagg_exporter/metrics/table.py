@@ -57,7 +57,12 @@ LABELS: dict[str, str] = {
     "kind": "which inference server the engine is, such as vllm; of steps: what they computed; "
     "of memory errors: corrected or uncorrected",
     "version": "version of the engine, or of disagg-node",
-    "split": "how steps that prefill and decode at once are divided: model, tokens or none",
+    "split": "how steps that prefill and decode at once are divided: model, unsure (by the model, "
+    "but with doubt), tokens or none",
+    "point": "work of a step: tokens of a prompt, requests that decode, or both; or empty",
+    "effect": "what a mixture of prefill and decode does to its step: loss or gain of time",
+    "step_tokens": "prefill tokens of a step",
+    "batch": "requests that decode in a step",
     "method": "how the engine's GPU-seconds were found; of a device's energy power or time",
     "verified": "how the engine is known to be the one that is meant; empty if not asked by TLS",
     "fault": "what is wrong with its TLS; empty if nothing is",

@@ -28,6 +28,7 @@ from disagg_exporter.model.devices import (
     GpuShare,
 )
 from disagg_exporter.model.engines import (
+    CurveSample,
     DecodeLimit,
     DynamoWorker,
     EngineCapacity,
@@ -83,8 +84,8 @@ from disagg_exporter.model.steps import Assignment, Step, StepTotals, StreamKey,
 __all__ = [
     "ENDINGS", "FORGOTTEN_MODEL", "GPU_SLICES", "MICROJOULES_PER_JOULE", "PROMPT_TOKENS",
     "REJECTIONS", "SLICE_NS_PER_GPU_SECOND", "ActivityCell", "Assignment", "Bottleneck", "BusyGpus",
-    "CapacitySource", "Cell", "CollectorStatus", "DaemonCounts", "DecodeLimit", "Device",
-    "DeviceAccount", "DeviceFailure", "DeviceReading", "DeviceSweep", "DynamoWorker",
+    "CapacitySource", "Cell", "CollectorStatus", "CurveSample", "DaemonCounts", "DecodeLimit",
+    "Device", "DeviceAccount", "DeviceFailure", "DeviceReading", "DeviceSweep", "DynamoWorker",
     "EngineAccount", "EngineCapacity", "EnginePage", "EngineState", "EngineStatus", "FrontCounts",
     "GpuPrice", "GpuShare", "Histogram", "Interference", "LimitConfidence", "Method", "ModelSize",
     "Part", "PartAccount", "Phase", "PrefillLimit", "PromptTokenAccount", "Reason", "ReferenceStep",

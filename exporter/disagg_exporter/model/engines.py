@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from disagg_exporter.model.enums import (
     Bottleneck,
@@ -38,6 +39,13 @@ class DecodeLimit:
     confidence: LimitConfidence
 
 
+class CurveSample(NamedTuple):
+    """One place on a learned curve: a size (tokens or requests of a step), and its value."""
+
+    size: int
+    value: float
+
+
 @dataclass(frozen=True, slots=True)
 class ModelSize:
     """How many parameters a model has in its layers and in its output, and what they weigh."""
@@ -55,6 +63,8 @@ class EngineCapacity:
     `used_ratio` is 1 where the engine is full; it may be more. None until the limits that its
     role needs are learned, and while it is not ready. `flops_per_second` and `bytes_per_second`
     are what it computes and reads on all its GPUs, None where the size of its model is not known.
+    `prefill_curve` is tokens a second by the tokens of a step, `decode_curve` seconds by requests:
+    what the limits were read off.
     """
 
     engine: str
@@ -65,6 +75,8 @@ class EngineCapacity:
     bottleneck: Bottleneck = Bottleneck.UNKNOWN
     flops_per_second: float | None = None
     bytes_per_second: float | None = None
+    prefill_curve: tuple[CurveSample, ...] = ()
+    decode_curve: tuple[CurveSample, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,7 @@ class Split(LabelEnum):
     """How steps that prefill and decode at once are divided (accounting A4)."""
 
     MODEL = "model"
+    UNSURE = "unsure"
     TOKENS = "tokens"
     NONE = "none"
 

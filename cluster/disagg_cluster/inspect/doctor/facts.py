@@ -122,6 +122,9 @@ def _by_step(engine: EngineView) -> Accuracy:
         return Accuracy(
             True, f"by every single step{lost}; mixed ones by a cost model{_error(engine)}"
         )
+    if engine.split == "unsure":
+        text = f"by every single step{lost}; mixed ones by a cost model that is unsure of the share"
+        return Accuracy(True, text, "wait: it learns from steps of other sizes", gain=1)
     if engine.split == "tokens":
         text = f"by every single step{lost}; mixed ones by tokens until a cost model is trusted"
         return Accuracy(True, text, "wait: it learns from mixed steps", gain=1)

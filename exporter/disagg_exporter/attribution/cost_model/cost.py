@@ -50,6 +50,7 @@ _PURE_STEPS, _ONE_IN, _MIXES_ONE_IN = 2000, 8, 100
 class CostState:
     """How well an engine's steps are known.
 
+    Mixed steps are divided by it if it `divides`; their shares are near the truth if `trusted`.
     `residual_ratio` is the mean error of a step's predicted length over that length, of mixed
     steps where there were enough, else of all; None before anything was predicted.
     `share_error_ratio` is how far prefill's share of the engine's step time may be off,
@@ -59,6 +60,7 @@ class CostState:
     """
 
     trusted: bool = False
+    divides: bool = False
     residual_ratio: float | None = None
     steps: int = 0
     coefficients: tuple[float, ...] = ()
@@ -219,16 +221,16 @@ class StepCost:
         return parts and parts.prefill_share
 
     @property
-    def trusted(self) -> bool:
-        """Whether mixed steps may be divided by it.
-
-        Enough steps were seen and are foreseen well enough, and they leave little doubt how prefill
-        and decode share the engine's time.
-        """
+    def divides(self) -> bool:
+        """Whether mixed steps may be divided by it: enough steps seen, and foreseen well enough."""
         prefill, decode, mixed = self._steps
         enough = mixed >= ENOUGH_MIXED_STEPS or min(prefill, decode) >= ENOUGH_PURE_STEPS
-        sure = self._doubt.error.prefill <= SHARE_ERROR_LIMIT_RATIO
-        return enough and sure and self._residual() <= RESIDUAL_LIMIT_RATIO
+        return enough and self._residual() <= RESIDUAL_LIMIT_RATIO
+
+    @property
+    def trusted(self) -> bool:
+        """Whether, moreover, little doubt is left how prefill and decode share the time."""
+        return self.divides and self._doubt.error.prefill <= SHARE_ERROR_LIMIT_RATIO
 
     @property
     def knows_interference(self) -> bool:
@@ -246,6 +248,7 @@ class StepCost:
         error, pace = self._doubt.error, self._pace.ratio
         return CostState(
             self.trusted,
+            self.divides,
             self._residual(),
             steps,
             lines.computing + lines.reading,

@@ -147,7 +147,7 @@ class StepSplit:
         """Return prefill's share, and count what the mixture cost or saved in so many seconds."""
         if not row["context_tokens"]:
             return 1.0
-        parts = self._cost.parts(work) if self._cost.trusted else None
+        parts = self._cost.parts(work) if self._cost.divides else None
         if parts is None:
             return token_share(int(row["context_tokens"]), int(row["generation_tokens"]))
         if seconds and self._cost.knows_interference:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from disagg_exporter.capacity.curves.curve import Point
-from disagg_exporter.capacity.curves.rates import rate_curve
-from disagg_exporter.model import DecodeLimit, LimitConfidence, PrefillLimit
+from disagg_exporter.capacity.curves.rates import RateCurve, rate_curve
+from disagg_exporter.model import CurveSample, DecodeLimit, LimitConfidence, PrefillLimit
 
 KNEE_SHARE = 0.9
 """The part of the plateau's tokens per second that the knee has."""
@@ -22,7 +24,14 @@ _NEAR_TOP = 0.8
 _STEADY = 0.6
 
 
-def find_knee(points: Sequence[Point], gap_seconds: float = 0.0) -> PrefillLimit | None:
+def enough(points: Sequence[Point]) -> list[Point]:
+    """Return the sizes of which enough steps were seen to say anything of them."""
+    return [point for point in points if point.samples >= _FEW]
+
+
+def find_knee(
+    points: Sequence[Point], gap_seconds: float = 0.0, curve: RateCurve | None = None
+) -> PrefillLimit | None:
     """Return the knee of an engine's prefill steps; None while it is not known.
 
     The knee is where the rate (tokens of a step over its time) first reaches nine tenths of the
@@ -38,11 +47,12 @@ def find_knee(points: Sequence[Point], gap_seconds: float = 0.0) -> PrefillLimit
     Args:
         points: Steps by their prefill tokens, smallest first.
         gap_seconds: Host time from one step to the next, which a step costs beside its own.
+        curve: Their `rate_curve`, where it is there already.
     """
-    known = [point for point in points if point.samples >= _FEW]
+    known = enough(points)
     if not known:
         return None
-    curve = rate_curve(known, gap_seconds)
+    curve = curve or rate_curve(known, gap_seconds)
     best_rate = curve.best
     knee_tokens = curve.first_size(KNEE_SHARE * best_rate)
     beyond = [point for point in known if point.size >= knee_tokens]
@@ -76,6 +86,7 @@ def _middle(rates: Sequence[tuple[float, int]]) -> float:
 
 ENOUGH_SAMPLES = 10
 ENOUGH_EACH_SIDE = 5
+_SAMPLE_BATCHES = (1, 4, 16, 32, 64, 128, 256, 512)
 FARTHEST = 16.0
 """A batch of more than so many times the largest one seen is never concluded."""
 _NEAR = 4.0
@@ -151,6 +162,17 @@ def growing(points: Sequence[Point]) -> list[Point]:
             pooled = earlier + pooled
         pools.append((seconds, samples, pooled))
     return [point._replace(seconds=seconds) for seconds, _, pool in pools for point in pool]
+
+
+def batch_curve(points: Sequence[Point], gap_seconds: float = 0.0) -> tuple[CurveSample, ...]:
+    """Return the time from token to token at batches that are the same for every engine."""
+    curve = growing(enough(points))
+    if not curve:
+        return ()
+    sizes = [point.size for point in curve]
+    seconds = [point.seconds + gap_seconds for point in curve]
+    within = [batch for batch in _SAMPLE_BATCHES if sizes[0] <= batch <= sizes[-1]]
+    return tuple(CurveSample(n, float(np.interp(n, sizes, seconds))) for n in within)
 
 
 def _line(points: Sequence[Point]) -> tuple[float, float]:

@@ -9,14 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_exporter.capacity.curves.curve import Point
+from disagg_exporter.model import CurveSample
 
 Numbers = NDArray[np.float64]
 
 _ENOUGH_POINTS = 5
 _GRID = 96
+_SAMPLE_TOKENS = tuple(128 * 2**n for n in range(8))
 # Widths of what is averaged over, as logarithms of the size.
 _WIDTHS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.18)
 _DEGREE = 2
+_REACH = 0.7
 _SURE = 2.0
 # Of a median against a mean, the variance; and what no curve follows: sizes that kernels like.
 _MEDIAN_VARIANCE = 1.57
@@ -50,6 +53,11 @@ class RateCurve:
     def at(self, size: float) -> float:
         """Return the rate of a size within the curve."""
         return float(np.exp(np.interp(np.log(size), np.log(self.sizes), np.log(self.rates))))
+
+    def samples(self) -> tuple[CurveSample, ...]:
+        """Return its rates at sizes that are the same for every engine."""
+        within = [n for n in _SAMPLE_TOKENS if self.sizes[0] <= n <= self.sizes[-1]]
+        return tuple(CurveSample(n, self.at(n)) for n in within)
 
 
 def rate_curve(points: Sequence[Point], gap_seconds: float = 0.0) -> RateCurve:
@@ -90,7 +98,10 @@ def rate_curve(points: Sequence[Point], gap_seconds: float = 0.0) -> RateCurve:
 
 def _rows(x: Numbers, weights: Numbers, at: Numbers, width: float) -> Numbers:
     """Return what each observation counts for at each place."""
-    away = (x[None, :] - at[:, None]) / width
+    away = x[None, :] - at[:, None]
+    # Where sizes are few, so wide that as many count as the curve needs.
+    reach = np.sort(np.abs(away), axis=1)[:, _DEGREE]
+    away /= np.maximum(width, _REACH * reach)[:, None]
     near = weights * np.exp(-0.5 * away**2)
     powers = away[..., None] ** np.arange(_DEGREE + 1)
     gram = np.einsum("ij,ija,ijb->iab", near, powers, powers)
