@@ -57,11 +57,26 @@ def _leftovers(run: str, proc: Path) -> Iterator[Leftover]:
             continue
         # Gone meanwhile, or another user's: then it is none of ours. A zombie has no environment.
         with suppress(OSError):
-            environment = _fields(entry / "environ")
+            environment = _environment(entry)
             if f"{MARK}={run}" in environment:
                 test = next((e for e in environment if e.startswith(f"{_TEST}=")), "")
                 argv = _fields(entry / "cmdline")
                 yield Leftover(int(entry.name), test.partition("=")[2], argv)
+
+
+def _environment(process: Path) -> tuple[str, ...]:
+    """Return the environment of a process, waiting for one that is between two programs.
+
+    `Popen` returns as soon as its files are closed; its environment is set a little later, and
+    reads as empty until then. A program that was given none has one of length 0 at an address;
+    neither a kernel thread nor a zombie has a program.
+    """
+    while not (environment := _fields(process / "environ"))[0]:
+        (process / "exe").readlink()
+        address = (process / "stat").read_text().rpartition(")")[2].split()[48]
+        if address != "0":
+            return _fields(process / "environ")
+    return environment
 
 
 def _fields(path: Path) -> tuple[str, ...]:
