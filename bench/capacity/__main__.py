@@ -1,8 +1,8 @@
 """How far the learned capacity of an engine is from the truth: `make bench-capacity`.
 
-Simulated prefill and decode engines (the roofline of `disagg_cluster.simulator`: a maximum of
-computing and reading, batches padded, tensor-parallel exchange; 10 % noise a step) under loads
-from nearly nothing to more than they can serve. What `disagg_exporter.capacity` learns from three
+Simulated prefill and decode engines (priced by the tables of `disagg_cluster.simulator`, made of
+kernels that were measured; 10 % noise a step) under loads from nearly nothing to more than they
+can serve. What `disagg_exporter.capacity` learns from three
 minutes of their records is held against the simulator's own prices without noise. The truth of a
 load is what the simulator was asked for, or what it did, over the true limit.
 """

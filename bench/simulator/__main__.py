@@ -21,6 +21,7 @@ from disagg_cluster.simulator.cluster.spec import BRIEF, ClusterSpec, Reporting,
 from disagg_cluster.simulator.load import Lengths, Mix, Shifting
 from disagg_cluster.simulator.simulation import Simulation, add_devices, drive
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.steps.messages import ControlMessage
 
 BAR_SECONDS = 60.0
 DAY_HOURS = 24.0
@@ -74,7 +75,7 @@ def measure(
         wall_seconds=round(time.perf_counter() - wall, 2),
         cpu_seconds=round(time.process_time() - cpu, 2),
         requests=counts["RequestEnded"],
-        records=counts["Message"],
+        records=counts[ControlMessage.__name__],
         events=counts.total(),
         actions=simulated.actions,
     )
