@@ -31,8 +31,10 @@ from disagg_cluster.simulator.engine.hardware import H100, Gpu
 from disagg_cluster.simulator.engine.roofline import BatchWork, CostModel, Price
 from disagg_cluster.simulator.engine.scheduler import Scheduler
 from disagg_cluster.simulator.prices.shipped import named_costs, table_names
+from disagg_cluster.simulator.prices.table_costs import TableCosts
 from disagg_cluster.simulator.telemetry.page import Page, PageFacts
 from disagg_cluster.simulator.telemetry.page_counters import PageCounters
+from disagg_exporter.errors import DisaggError
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.inside_engine.disagg_steps.sender import Sender
 
@@ -95,7 +97,7 @@ class Options:
     gpus: tuple[int, ...] = ()
     sim_dir: Path | None = None
     costs: StandinCosts = field(default_factory=StandinCosts)
-    prices: str | None = None
+    prices: TableCosts | None = None
     ssl_certfile: Path | None = None
     ssl_keyfile: Path | None = None
 
@@ -103,8 +105,7 @@ class Options:
         """What its steps cost on which GPU: by the table that is named, else constant."""
         if self.prices is None:
             return self.costs, H100
-        priced = named_costs(self.prices)
-        return priced, priced.roofline.gpu
+        return self.prices, self.prices.roofline.gpu
 
     def tls(self) -> ssl.SSLContext | None:
         """The server's end of TLS; None where it is served in plain."""
@@ -144,7 +145,8 @@ async def serve(options: Options, steps_socket: str | None) -> None:
     _say(
         f"stand-in engine {options.name}: role {options.role}, model {options.model}, port "
         f"{options.port}, GPUs {list(options.gpus)} (simulated), "
-        f"prices {options.prices or 'constant'}, costs {asdict(options.costs)}"
+        f"steps {options.prices.table.source if options.prices else 'at constant costs'}, "
+        f"costs {asdict(options.costs)}"
     )
     await asyncio.wait((work, stop_asked), return_when=asyncio.FIRST_COMPLETED)
     server.close()
@@ -174,7 +176,10 @@ def parse_options(argv: Sequence[str]) -> Options:
         "--costs", default=StandinCosts(), type=_costs, help="JSON of costs to change"
     )
     parser.add_argument(
-        "--prices", choices=table_names(), help="table of measured steps in place of costs of steps"
+        "--prices",
+        type=_prices,
+        help="measured steps in place of costs: a CSV file (docs/simulator.md), or one of "
+        + ", ".join(table_names()),
     )
     parser.add_argument("--ssl-certfile", type=Path, help="PEM file of its certificate, for TLS")
     parser.add_argument("--ssl-keyfile", type=Path, help="PEM file of the certificate's key")
@@ -213,6 +218,13 @@ def _costs(text: str) -> StandinCosts:
     try:
         return StandinCosts(**json.loads(text))
     except TypeError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _prices(text: str) -> TableCosts:
+    try:
+        return named_costs(text)
+    except (DisaggError, OSError) as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 

@@ -1,10 +1,11 @@
-"""The price tables that come with this package, by GPU, model and size of the group."""
+"""Price tables by name: those that come with this package, and others from files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 from disagg_cluster.simulator.engine.hardware import GPUS, MODELS, Gpu, Model
 from disagg_cluster.simulator.engine.roofline import CostModel, Roofline
@@ -57,17 +58,35 @@ def table_costs(gpu: Gpu, model: Model, gpus: int) -> TableCosts:
 
 
 def named_costs(name: str) -> TableCosts:
-    """The same by the name of a table.
+    """What steps cost by the table of this name, or in the file at this path if it ends in .csv.
 
     Raises:
         NoPriceTableError: There is none, or none of its GPU and model is known here.
+        PriceTableError: The file holds something else.
+        OSError: It cannot be read.
     """
-    table = shipped_table(name)
+    table = read_table(Path(name)) if name.endswith(".csv") else shipped_table(name)
     gpu = next((each for each in GPUS if each.name == table.gpu), None)
     model = next((each for each in MODELS if each.name == table.model), None)
     if gpu is None or model is None:
-        raise NoPriceTableError(f"{name} is of {table.model} on {table.gpu}, one of them unknown")
+        raise NoPriceTableError(
+            f"{name} is of {table.model} on {table.gpu}; known are "
+            f"{', '.join(each.name for each in (*MODELS, *GPUS))}"
+        )
     return TableCosts(table, Roofline(gpu, model, table.gpus))
+
+
+def read_table(path: Path) -> PriceTable:
+    """Read a table from a file.
+
+    Raises:
+        PriceTableError: It holds something else; says all that is wrong.
+        OSError: It cannot be read.
+    """
+    try:
+        return parse_table(path.read_text(encoding="utf-8"))
+    except (PriceTableError, UnicodeDecodeError) as error:
+        raise PriceTableError(f"{path}: {error}") from error
 
 
 def best_costs(gpu: Gpu, model: Model, gpus: int, clock_ratio: float = 1.0) -> CostModel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -311,6 +312,26 @@ def test_a_prompt_draws_more_than_writing_at_constant_costs_and_by_table() -> No
     for costs, of in ((StandinCosts(), H100), (table, gpu)):
         drawn = [load_of(of, costs.price(work)).watts for work in (prompt, writing)]
         assert gpu.max_watts * 1.2 > drawn[0] > 1.3 * drawn[1] > 0.4 * of.max_watts
+
+
+def test_a_table_may_be_a_file_and_what_is_wrong_with_it_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, broken = tmp_path / "own.csv", tmp_path / "broken.csv"
+    shipped = resources.files("disagg_cluster.simulator.prices") / "tables"
+    text = (shipped / "h100_llama-3.1-8b_1.csv").read_text(encoding="utf-8")
+    own.write_text(text)
+    broken.write_text(text + "tokens,7,,,,,-1\n")
+    assert parse_options([*NEEDED, "--prices", str(own)]).step_costs()[1] == H100
+
+    for wrong, said in (
+        (str(broken), "microseconds is -1, not a number above 0"),
+        (str(tmp_path / "none.csv"), "No such file"),
+        ("h100", "no price table 'h100'; there are a100"),
+    ):
+        with pytest.raises(SystemExit):
+            parse_options([*NEEDED, "--prices", wrong])
+        assert said in capsys.readouterr().err
 
 
 def test_the_command_line_is_that_of_the_supervisor() -> None:

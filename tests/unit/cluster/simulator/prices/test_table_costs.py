@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import resources
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from disagg_cluster.simulator import prices
 from disagg_cluster.simulator.engine.hardware import (
     H100,
     L40S,
@@ -30,6 +33,7 @@ from disagg_cluster.simulator.prices.shipped import (
     table_costs,
     table_names,
 )
+from disagg_cluster.simulator.prices.table import PriceTableError
 from disagg_cluster.simulator.prices.table_costs import PriceMismatchError, TableCosts
 
 MICRO = 1e-6
@@ -170,6 +174,18 @@ def test_a_group_that_was_not_measured_is_refused_by_name() -> None:
         shipped_table("h100_llama-9")
     with pytest.raises(PriceMismatchError, match="a table of 1 GPUs does not price 2"):
         TableCosts(COSTS.table, Roofline(RTX_PRO_6000, LLAMA_8B, 2))
+
+
+def test_a_table_of_a_gpu_or_a_model_that_is_unknown_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "table.csv"
+    text = (resources.files(prices) / "tables/h100_llama-3.1-8b_1.csv").read_text(encoding="utf-8")
+    file.write_text(text.replace("NVIDIA H100 80GB HBM3", "NVIDIA H999"))
+
+    with pytest.raises(NoPriceTableError, match=r"on NVIDIA H999; known are meta-llama"):
+        named_costs(str(file))
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(PriceTableError, match=r"table.csv: .*can't decode"):
+        named_costs(str(file))
 
 
 def test_ranks_that_share_experts_wait_for_the_slowest_and_talk() -> None:
