@@ -98,6 +98,7 @@ def _engines(samples: _Samples) -> Iterator[EngineView]:
             gpus=tuple(row.get("gpu", "") for row in rows),
             method=how.get(name, {}).get("method", "none"),
             split=how.get(name, {}).get("split", "none"),
+            share_confidence=how.get(name, {}).get("confidence", ""),
             residual_ratio=residual.get(name),
             fitted_steps=fitted.get(name),
             lost_records=lost.get(name, 0.0),

@@ -27,6 +27,7 @@ class EngineView:
     gpus: tuple[str, ...] = ()
     method: str = "none"
     split: str = "none"
+    share_confidence: str = ""
     residual_ratio: float | None = None
     fitted_steps: float | None = None
     lost_records: float = 0.0

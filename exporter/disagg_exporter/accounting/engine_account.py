@@ -257,6 +257,7 @@ class EngineLedger:
         assignment = self.assignment
         live = {rank: each for rank, each in self.timelines.items() if each.is_live(now_ns)}
         known = self._cost_knowledge(live)
+        windows = [each.last_window for each in live.values() if isinstance(each, WindowTimeline)]
         last = [each.last_step for each in live.values() if each.last_step is not None]
         deferred_ns = sum(each.carry_over.deferred_ns(assignment.engine) for each in devices)
         return EngineAccount(
@@ -285,6 +286,7 @@ class EngineLedger:
             share_error_ratio=known.share_error_ratio,
             interference=known.interference,
             reference_steps=known.reference_steps,
+            cut_prompts=any(window is not None and window.cut_prompts for window in windows),
         )
 
     def _start_ns(self, desired_ns: int, devices: Sequence[DeviceLedger]) -> int:

@@ -53,12 +53,12 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "sends none."),
     Family("disagg_engine_kv_cache_usage_ratio", Data.ENGINES, ("engine", "role"),
            "Share of the engine's KV cache in use; known from where disagg_engine_requests is."),
-    Family("disagg_attribution_info", Data.ENGINES, ("engine", "method", "split"),
+    Family("disagg_attribution_info", Data.ENGINES, ("engine", "method", "split", "confidence"),
            "How an engine's GPU-seconds were found: steps, fpm, engine_timers, page, page_cpu, "
            "follower, role or none; and how steps that prefill and decode at once are divided now: "
            "by a cost model learned from the engine's steps; by the same, unsure, while prefill's "
            "share of its time may be more than 5 points off; by tokens until the model foresees "
-           "steps; or none."),
+           "steps; or none; and how sure the phases' shares are."),
     Family("disagg_attribution_share_error_ratio", Data.ENGINES, ("engine",),
            "How far prefill's share of the engine's step time may be off where its cost model "
            "divides mixed steps: the truth is that near nine times in ten. 0 for one that does not "

@@ -64,7 +64,8 @@ def write_engines(rows: MetricRows, snapshot: Snapshot) -> None:
 
 def _write_account(rows: MetricRows, account: EngineAccount, status: EngineStatus | None) -> None:
     engine = account.engine
-    rows.set("disagg_attribution_info", 1, engine, account.method, account.split)
+    how = (account.method, account.split, account.confidence)
+    rows.set("disagg_attribution_info", 1, engine, *how)
     rows.set("disagg_attribution_residual_ratio", account.residual_ratio, engine)
     rows.set("disagg_attribution_share_error_ratio", account.share_error_ratio, engine)
     rows.set("disagg_attribution_fitted_steps", account.fitted_steps, engine)

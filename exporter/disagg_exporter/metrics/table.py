@@ -49,8 +49,9 @@ LABELS: dict[str, str] = {
     "part": "part of a wait: prefill, first_decode (to the first token of a decode engine) or "
     "decode (to its last)",
     "origin": "where the KV of a prompt's tokens came from: computed, cached or transferred",
-    "confidence": "how sure the role is; of a capacity limit: both_sides (smaller and larger loads "
-    "than the limit were seen), one_side, or unreachable (no batch meets the target)",
+    "confidence": "how sure the role is; of an attribution, how sure the phases' shares are: high, "
+    "medium, low or none; of a capacity limit: both_sides (smaller and larger loads than the limit "
+    "were seen), one_side, or unreachable (no batch meets the target)",
     "engine_pod": "Kubernetes pod of the engine; empty elsewhere",
     "engine_namespace": "Kubernetes namespace of the engine; empty elsewhere",
     "model_name": "name the engine serves its model under",

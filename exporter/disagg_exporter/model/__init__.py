@@ -47,6 +47,7 @@ from disagg_exporter.model.enums import (
     Phase,
     Reason,
     Role,
+    ShareConfidence,
     Split,
     Throttle,
     Unit,
@@ -90,8 +91,8 @@ __all__ = [
     "GpuPrice", "GpuShare", "Histogram", "Interference", "LimitConfidence", "Method", "ModelSize",
     "Part", "PartAccount", "Phase", "PrefillLimit", "PromptTokenAccount", "Reason", "ReferenceStep",
     "RequestAccount", "RequestAccounts", "RequestSource", "Role", "RouterCounts", "RouterEngine",
-    "RouterPage", "RouterStatus", "ServingCounts", "Snapshot", "Split", "Step", "StepTotals",
-    "StreamKey", "Throttle", "TlsStatus", "TokenAccount", "Total", "Unit", "Use", "WorkWindow",
-    "WorkerStatus",
+    "RouterPage", "RouterStatus", "ServingCounts", "ShareConfidence", "Snapshot", "Split", "Step",
+    "StepTotals", "StreamKey", "Throttle", "TlsStatus", "TokenAccount", "Total", "Unit", "Use",
+    "WorkWindow", "WorkerStatus",
 ]
 # fmt: on

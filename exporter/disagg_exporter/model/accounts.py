@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from disagg_exporter.model.devices import GPU_SLICES, Device
-from disagg_exporter.model.enums import Method, Phase, Reason, Role, Split, Throttle, Unit, Use
+from disagg_exporter.model.enums import (
+    Method,
+    Phase,
+    Reason,
+    Role,
+    ShareConfidence,
+    Split,
+    Throttle,
+    Unit,
+    Use,
+)
 from disagg_exporter.model.steps import StepTotals
 
 FORGOTTEN_MODEL = "\0"
@@ -98,8 +108,9 @@ class EngineAccount:
     `reported` is what it says of its own steps, before any of it is placed in time: step time there
     is that of one device. `residual_ratio` is how far a step's length is from what the cost model
     foresaw, `fitted_steps` how many it has learned from, `share_error_ratio` how far prefill's
-    share of the engine's step time may be off. `interference` is None until it is known.
-    `watermark_ns` is None while no source reports it: then nothing is to be committed.
+    share of the engine's step time may be off, `cut_prompts` that it is known by sums which hold
+    prompts in pieces. `interference` is None until it is known. `watermark_ns` is None while no
+    source reports it: then nothing is to be committed.
     """
 
     engine: str
@@ -125,6 +136,22 @@ class EngineAccount:
     share_error_ratio: float | None = None
     interference: Interference | None = None
     reference_steps: tuple[ReferenceStep, ...] = ()
+    cut_prompts: bool = False
+
+    @property
+    def confidence(self) -> ShareConfidence:
+        """How sure the phases' shares of its GPU-seconds are."""
+        divides = self.reported.mixed_steps > 0
+        match self.method:
+            case Method.NONE:
+                return ShareConfidence.NONE
+            case Method.STEPS | Method.FPM if self.split is Split.MODEL or not divides:
+                return ShareConfidence.HIGH
+            case Method.STEPS | Method.FPM | Method.ENGINE_TIMERS:
+                return ShareConfidence.MEDIUM
+            case Method.PAGE if self.split is Split.MODEL and not self.cut_prompts:
+                return ShareConfidence.MEDIUM
+        return ShareConfidence.LOW
 
 
 class TokenAccount(NamedTuple):

@@ -111,6 +111,21 @@ class Split(LabelEnum):
     NONE = "none"
 
 
+class ShareConfidence(LabelEnum):
+    """How sure it is which phase had how much of an engine's GPU-seconds.
+
+    `high`: single steps, those that do both phases divided by a model that has earned trust.
+    `medium`: single steps while that is not so; sums, divided by a model that has earned trust or
+    by the engine's own timers. `low`: sums that are divided by tokens or a role, that hold prompts
+    in pieces, or that are the CPU time of processes. `none`: nothing is found.
+    """
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+    NONE = "none"
+
+
 class LimitConfidence(StrEnum):
     """How well a limit is known: steps were seen on both sides of it, or on one alone.
 

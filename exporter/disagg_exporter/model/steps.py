@@ -48,6 +48,11 @@ class StepTotals(NamedTuple):
     decode_tokens: int = 0
     drops: int = 0
 
+    @property
+    def mixed_steps(self) -> int:
+        """Steps that did both phases at once."""
+        return self.steps[2]
+
 
 class Step(NamedTuple):
     """One engine step, as reported by its engine after the step.
@@ -102,7 +107,8 @@ class WorkWindow:
     active. Of that, `prefill_share` was prefill and the rest decode. The tokens are those computed
     in the stretch. `running`, `waiting` and `deferred` are its requests at the end of it; None
     where unknown. `split`, `residual_ratio` and `fitted` say how the share was found, how far
-    its model is from what was seen, and from how many stretches it has learned.
+    its model is from what was seen, and from how many stretches it has learned; `cut_prompts` that
+    prompts were computed in pieces, which sums show badly.
     """
 
     start_ns: int
@@ -119,6 +125,7 @@ class WorkWindow:
     split: Split = Split.NONE
     residual_ratio: float | None = None
     fitted: int = 0
+    cut_prompts: bool = False
 
     @property
     def pending(self) -> bool:

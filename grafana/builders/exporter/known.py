@@ -34,9 +34,10 @@ def known_by() -> Row:
             "what a step's length means, and the mean error of the cost model's prediction of a "
             "step. Good: `steps` or `fpm`, `model`, an error below 10 %. `page`, `page_cpu`, "
             "`follower` and `role` are estimates from outside; `none`: busy for nobody. Above "
-            "25 % divisions are by token count.",
+            "25 % divisions are by token count. How sure the phases' shares are is `high`, "
+            "`medium` or `low`.",
             [
-                Ask(f"{by}, method, split) (disagg_attribution_info{{{N}}})"),
+                Ask(f"{by}, method, split, confidence) (disagg_attribution_info{{{N}}})"),
                 Ask(f"{by}) (disagg_attribution_residual_ratio{{{N}}})"),
                 Ask(f"{by}) (disagg_attribution_fitted_steps{{{N}}})"),
                 Ask(f"{by}, clock) (disagg_engine_step_clock_info{{{N}}})"),
@@ -49,6 +50,7 @@ def known_by() -> Row:
                 Column("version", "Version", width=100),
                 Column("method", "Method", width=120, texts=coloured_words(METHODS)),
                 Column("split", "Mixed steps by", width=120),
+                Column("confidence", "Shares", width=90),
                 Column("clock", "A step's length", width=150),
                 Column("B", "Residual", unit="percentunit", decimals=1, width=90),
                 Column("C", "Learned from steps", unit="short", decimals=1, width=150),

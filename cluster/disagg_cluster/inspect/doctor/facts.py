@@ -88,9 +88,14 @@ def accuracy(engine: EngineView) -> Accuracy:
             return Accuracy(False, text)
         case "page":
             text = f"inexact: device activity, divided by the tokens of its page{_error(engine)}"
+            if engine.share_confidence == "low":
+                text += "; confidence low: by tokens alone, or its prompts are cut into pieces"
             return _inexact(engine, text, gain=4)
         case "page_cpu":
-            text = f"inexact: CPU time, divided by the tokens of its page{_error(engine)}"
+            text = (
+                f"inexact: CPU time, divided by the tokens of its page{_error(engine)}; "
+                "confidence low: 5 to 20 points too much prefill were measured"
+            )
             return _inexact(engine, text, gain=4)
         case "follower":
             text = "inexact: a follower, its devices' activity, by its leader's shares or its role"

@@ -138,6 +138,7 @@ class PageWindows:
             split=Split.NONE if timed else self.shares.split,
             residual_ratio=None if timed else self.shares.residual_ratio,
             fitted=0 if timed else self.shares.stretches,
+            cut_prompts=not timed and self.shares.cuts_prompts,
         )
 
 

@@ -217,6 +217,11 @@ class PhaseShares:
         """How the engine's busy time is divided now."""
         return Split.MODEL if self.trusted else Split.TOKENS
 
+    @property
+    def cuts_prompts(self) -> bool:
+        """Whether its prompts are longer than a step takes at once."""
+        return self._cutting.tokens_per_second > 0
+
     def _fit_anew(self) -> None:
         rows = np.stack(self._rows)
         sums = Sums.of(rows)
