@@ -71,10 +71,14 @@ class LearningNode:
     def __init__(self, stored: dict[LearnedIdentity, StoredEntry] | None = None) -> None:
         self.command = "digest"
         self.arguments: tuple[str, ...] = ("serve", "m")
+        self.start_ticks = 1
         ledger = Ledger()
         self.learners = Learners(ledger, CapacityModel(0.05), SourceSelection(ledger))
         identities = EngineIdentities(
-            lambda: DEVICES, {"mixed-0": lambda: self.command}, lambda pid: self.arguments
+            lambda: DEVICES,
+            {"mixed-0": lambda: self.command},
+            lambda _pid: self.arguments,
+            lambda _pid: self.start_ticks,
         )
         self.models = LearnedModels(self.learners, identities.of, logging.getLogger("test"))
         self.models.begin(stored or {})

@@ -36,6 +36,7 @@ class EngineIdentities:
         devices: All devices of the node, the pseudo-devices of found engines included.
         launched: The digest of the command that each of our own workers runs by.
         command_line: The arguments of a process; empty if it cannot be seen.
+        start_ticks: When a process started, without which a pid may be another's by now.
     """
 
     def __init__(
@@ -43,11 +44,13 @@ class EngineIdentities:
         devices: Callable[[], Iterable[Device]],
         launched: Mapping[str, Callable[[], str]],
         command_line: Callable[[int], Sequence[str]],
+        start_ticks: Callable[[int], int | None],
     ) -> None:
         self._devices = devices
         self._launched = launched
         self._command_line = command_line
-        self._digests: dict[str, tuple[int, str]] = {}
+        self._start_ticks = start_ticks
+        self._digests: dict[str, tuple[tuple[int, int | None], str]] = {}
 
     def of(self, status: EngineStatus) -> LearnedIdentity | None:
         """Return what an engine is; None while its model, devices or process are not known."""
@@ -72,11 +75,12 @@ class EngineIdentities:
     def _build_of(self, status: EngineStatus, launched: Callable[[], str] | None) -> str:
         if status.pid is None:
             return status.version
-        pid, digest = self._digests.get(status.engine, (None, ""))
-        if pid != status.pid:
+        process = status.pid, self._start_ticks(status.pid)
+        asked, digest = self._digests.get(status.engine, (None, ""))
+        if asked != process:
             # A process is asked once: some change their title while they run.
             digest = launched() if launched else digest_of(self._command_line(status.pid))
-            self._digests[status.engine] = status.pid, digest
+            self._digests[status.engine] = process, digest
         return f"{status.version} {digest}" if launched is None else digest
 
 

@@ -224,7 +224,7 @@ class Succession:
         self._continuity = Continuity(ledger, file, log, names)
         self.sourcing = SourceSelection(ledger)
         learners = Learners(ledger, capacity_model, self.sourcing)
-        identities = EngineIdentities(devices, digests, procfs.command_line)
+        identities = EngineIdentities(devices, digests, procfs.command_line, procfs.start_ticks)
         models = LearnedModels(learners, identities.of, log)
         self.learned = LearnedFile(folder.learned, models, log, at=at)
 

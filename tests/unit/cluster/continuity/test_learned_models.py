@@ -104,6 +104,18 @@ def test_an_engine_that_becomes_another_while_the_daemon_runs_begins_anew_and_ma
     assert node.see(STATUS).learned() == LEARNED
 
 
+@pytest.mark.parametrize("status", [STATUS, FOUND], ids=["launched", "found"])
+def test_a_pid_that_has_become_another_process_is_asked_again(status: EngineStatus) -> None:
+    node = LearningNode(left_by(status)).see(status)
+    node.command, node.arguments = "another", ("serve", "m", "--tensor-parallel-size", "2")
+
+    same = node.see(status).learned(status)
+    node.start_ticks += 1
+
+    assert same == LEARNED
+    assert not node.see(status).learned(status)
+
+
 def test_the_hours_without_a_daemon_count() -> None:
     node = LearningNode(left_by()).see(STATUS, now=NOW + 3600)
 
