@@ -120,9 +120,10 @@ class LaunchedEngines:
             self._steps.drain(name)
             engine.status = replace(engine.status, state=EngineState.GONE)
             self._registry.assign(engine, now_ns)
-        if feed is not None and engine.status.pid != pid:
-            feed.begin()
         if pid is not None and engine.status.pid != pid:
+            if feed is not None:
+                # Not at the end of the one before: what is on the page is still a stand-in's.
+                feed.begin()
             self._identify(engine)
             # One that was adopted may serve, and reports its steps as soon as its plugin finds us.
             engine.ready_ns = now_ns

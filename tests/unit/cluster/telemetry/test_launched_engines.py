@@ -13,6 +13,8 @@ from disagg_cluster.telemetry.launched_engines import LaunchedEngines
 from disagg_cluster.telemetry.steps.step_feed import StepFeed
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
+from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.inside_engine.disagg_steps.sender import Sender
 from disagg_exporter.model import Method
 from disagg_exporter.steps.plugin_silence import GRACE_SECONDS
 from support.node_files import node, worker
@@ -98,3 +100,34 @@ def test_a_new_process_is_not_judged_by_the_silence_of_the_one_before(
             ]
 
     asyncio.run(story())
+
+
+def test_that_an_engine_is_a_stand_in_is_said_until_its_next_process_begins(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has made of the counters is no measurement while it waits to be started again."""
+    monkeypatch.setattr(
+        "disagg_cluster.telemetry.steps.step_feed.in_session_of", lambda _leader, _pid: True
+    )
+    ledger = Ledger()
+    registry = EngineRegistry(ledger, 1.0)
+    engines = LaunchedEngines(node(worker("w")).workers, lambda _name: WorkerIdentity(), registry)
+    feed = StepFeed("w", folder / "s", ledger, CapacityModel(1.0), lambda: engines.pid("w"), {})
+    said: list[bool] = []
+
+    async def story() -> None:
+        with engines.receiving({"w": feed}, asyncio.get_running_loop()):
+            engines.changed("w", WorkerState.STOPPED, STARTING, 7, "")
+            sender = Sender(str(folder / "s"), flags=wire.SIMULATED)
+            sender.beat()
+            feed.drain()
+            sender.close()
+            said.append(engines.simulated)
+            engines.changed("w", STARTING, WorkerState.BACKOFF, None, "")
+            said.append(engines.simulated)
+            engines.changed("w", WorkerState.BACKOFF, STARTING, 8, "")
+            said.append(engines.simulated)
+
+    asyncio.run(story())
+
+    assert said == [True, True, False]
