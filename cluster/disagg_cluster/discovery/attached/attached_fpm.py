@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from disagg_cluster.discovery.observations.types import FoundEngine
+from disagg_cluster.discovery.observations.types import FoundEngine, Leader
 from disagg_cluster.telemetry.steps.fpm_addresses import of_dynamo, of_sglang
 from disagg_cluster.telemetry.steps.step_source import EngineFeeds, StepSource
 from disagg_exporter.accounting import Ledger
@@ -55,6 +55,7 @@ class AttachedFpm(EngineFeeds["FpmFeed"]):
         self._steps = steps
         self._page = page
         self._clock_ns = clock_ns
+        self._leaders: dict[str, Leader] = {}
         self._failed: dict[str, CollectorHealth] = {}
         self._following = CollectorHealth("task:fpm", _log)
         self._warned = False
@@ -71,10 +72,13 @@ class AttachedFpm(EngineFeeds["FpmFeed"]):
             self.close()
 
     def follow(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Listen to engines that have come since the last round."""
+        """Listen to engines that have come, or been started anew, since the last round."""
         for engine in self._engines():
             if engine.name in self.feeds:
-                continue
+                # One that is listed, or a pod's, stays there between two of its processes.
+                if engine.leader in (None, self._leaders[engine.name]):
+                    continue
+                super().forget(engine.name)
             try:
                 self._listen(engine, loop)
             except Exception as error:  # noqa: BLE001 - what anybody can start must not end us
@@ -86,6 +90,7 @@ class AttachedFpm(EngineFeeds["FpmFeed"]):
     def forget(self, name: str) -> None:
         """Close the feed of an engine that is there no longer."""
         self._failed.pop(name, None)
+        self._leaders.pop(name, None)
         super().forget(name)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
@@ -99,7 +104,7 @@ class AttachedFpm(EngineFeeds["FpmFeed"]):
         addresses = addresses_of(engine)
         if engine.leader is not None and addresses and self._can_listen(engine.name):
             feed = self._feed(engine.name, engine.leader.pid, addresses)
-            self.feeds[engine.name] = feed
+            self.feeds[engine.name], self._leaders[engine.name] = feed, engine.leader
             feed.open(loop)
 
     def _fail(self, name: str, error: Exception) -> None:

@@ -152,6 +152,44 @@ def test_a_found_worker_that_publishes_is_heard_and_then_forgotten() -> None:
     assert told.collectors() == ()
 
 
+def test_a_process_that_takes_the_place_of_another_is_heard_from_its_first_message() -> None:
+    """Its numbers begin anew: they would be taken for repetitions of the other's."""
+    ledger, now = books(), [found()]
+    with Publisher() as publisher:
+        env = {PORT: publisher.address.rpartition(":")[2]}
+        now[0] = found(env)
+        told = AttachedFpm(ledger, CapacityModel(0.05), lambda: tuple(now), Steps(), lambda _: None)
+
+        async def story() -> None:
+            following = asyncio.create_task(told.run())
+            try:
+                async with asyncio.timeout(30):
+                    await asyncio.to_thread(publisher.wait_for_subscriber)
+                    for number in range(3):
+                        publisher.send(STEP, number)
+                    while decode_steps(ledger) < 2:
+                        await asyncio.sleep(0.01)
+                    feed = told.feeds["e"]
+                    now[0] = found(env, leader=None)  # between the two it is only listed
+                    told.follow(asyncio.get_running_loop())
+                    assert told.feeds["e"] is feed
+                    now[0] = found(env, leader=Leader(ME + 1, 0))
+                    while told.feeds["e"] is feed:
+                        await asyncio.sleep(0.01)
+                    await asyncio.to_thread(publisher.wait_for_subscriber)
+                    for number in range(3):
+                        publisher.send(STEP, number)
+                    while decode_steps(ledger) < 4:
+                        await asyncio.sleep(0.01)
+            finally:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+
+        asyncio.run(story())
+
+    assert decode_steps(ledger) == 4
+
+
 def test_steps_told_by_the_plugin_are_not_booked_twice() -> None:
     ledger = books()
     with Publisher() as publisher:
