@@ -214,7 +214,7 @@ def _tls_ports(container: Mapping[str, object]) -> Iterator[int]:
 
 
 def _scraped_by_tls(annotations: object) -> tuple[int, ...]:
-    """The port that a Prometheus is value to scrape by HTTPS."""
+    """The port at which annotations have a Prometheus scrape by HTTPS."""
     texts = _mapping(annotations)
     port = _text(texts, _SCRAPED_AT)
     known = port.isascii() and port.isdecimal() and len(port) <= 5
