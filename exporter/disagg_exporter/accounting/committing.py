@@ -68,7 +68,7 @@ def commit(
             slice_ns = credit.length_ns * device.device.slices
             engine = engines[credit.engine]
             engine.gpu_slice_ns[credit.role, credit.phase] += slice_ns
-            if engine.reports_tokens:
+            if engine.reports_tokens(credit.phase):
                 owner = owner_of(engine.assignment)
                 node.count_time(credit.role, credit.phase, owner, slice_ns)
 

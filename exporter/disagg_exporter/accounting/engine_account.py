@@ -122,10 +122,9 @@ class EngineLedger:
     late_records: int = 0
     cut_ns: int = 0
 
-    @property
-    def reports_tokens(self) -> bool:
-        """Whether it has reported any token of its work."""
-        return any(self.tokens.values())
+    def reports_tokens(self, phase: Phase) -> bool:
+        """Return whether it has reported any token of a phase."""
+        return any(count for (_, each), count in self.tokens.items() if each is phase)
 
     def checkpoint(self, read_ns: Collection[int]) -> EngineCheckpoint:
         """Return what it has used; `read_ns`: up to where its devices have read its timelines."""

@@ -40,9 +40,11 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
     Family("disagg_engine_gpu_seconds_total", Data.ENGINES, ("engine", "role", "phase"),
            "GPU-seconds an engine used: an engine on four devices uses four a second."),
     Family("disagg_engine_phase_tokens_total", Data.ENGINES, ("engine", "role", "phase"),
-           "Tokens an engine computed; cached and transferred tokens are not in it."),
+           "Tokens an engine computed; cached and transferred tokens are not in it. Absent, not 0, "
+           "for a phase whose tokens its source does not report."),
     Family("disagg_engine_steps_total", Data.ENGINES, ("engine", "role", "kind"),
-           "Steps the engine says it took: context, generation, mixed or dummy."),
+           "Steps the engine says it took: context, generation, mixed or dummy; absent for one "
+           "that reports no single steps."),
     Family("disagg_engine_step_seconds_total", Data.ENGINES, ("engine", "role", "kind"),
            "Seconds the engine says its steps took, on each of its devices. Of an engine with "
            "async scheduling it is the time that they held them; "

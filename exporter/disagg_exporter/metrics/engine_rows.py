@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from disagg_exporter.capacity.compute_rates import peak_of
 from disagg_exporter.engine_pages.adapters import is_known_version
@@ -80,12 +80,13 @@ def _write_account(rows: MetricRows, account: EngineAccount, status: EngineStatu
     rows.set("disagg_span_cut_seconds_total", account.cut_seconds, engine)
     rows.set("disagg_late_records_total", account.late_records, engine)
     rows.set("disagg_lost_records_total", account.lost_records, engine)
-    for kind, steps, elapsed_ns in zip(
-        STEP_KINDS, account.reported.steps, account.reported.elapsed_ns, strict=True
-    ):
-        rows.set("disagg_engine_steps_total", steps, engine, account.role, kind)
-        seconds = elapsed_ns / 1e9
-        rows.set("disagg_engine_step_seconds_total", seconds, engine, account.role, kind)
+    if account.method.by_step or any(account.reported.steps):
+        for kind, steps, elapsed_ns in zip(
+            STEP_KINDS, account.reported.steps, account.reported.elapsed_ns, strict=True
+        ):
+            rows.set("disagg_engine_steps_total", steps, engine, account.role, kind)
+            seconds = elapsed_ns / 1e9
+            rows.set("disagg_engine_step_seconds_total", seconds, engine, account.role, kind)
     # While an engine drains or starts its account has the role `none`; the rows of the role it
     # is for must stand at 0 before its first step.
     roles = dict.fromkeys((account.role, status.role if status else account.role))
@@ -94,10 +95,26 @@ def _write_account(rows: MetricRows, account: EngineAccount, status: EngineStatu
     for role, phase in dict.fromkeys((*keys, *account.gpu_seconds)):
         seconds = account.gpu_seconds.get((role, phase), 0.0)
         rows.set("disagg_engine_gpu_seconds_total", seconds, engine, role, phase)
+    known = _phases_with_tokens(account, status)
     for role, phase in dict.fromkeys((*keys, *account.phase_tokens)):
         tokens = account.phase_tokens.get((role, phase), 0)
-        rows.set("disagg_engine_phase_tokens_total", tokens, engine, role, phase)
-        rows.add("disagg_node_phase_tokens_total", 0, role, phase, *where)
+        if tokens or phase in known:
+            rows.set("disagg_engine_phase_tokens_total", tokens, engine, role, phase)
+            rows.add("disagg_node_phase_tokens_total", 0, role, phase, *where)
+
+
+def _phases_with_tokens(account: EngineAccount, status: EngineStatus | None) -> Collection[Phase]:
+    """The phases whose tokens its source reports; of others 0 would be no count but ignorance."""
+    if account.method.by_step:
+        return tuple(Phase)
+    page = status.page if status is not None and account.method.by_page else None
+    if page is None:
+        return ()
+    totals = {
+        Phase.PREFILL: page.computed_tokens_total,
+        Phase.DECODE: page.generation_tokens_total,
+    }
+    return tuple(phase for phase, total in totals.items() if total is not None)
 
 
 def _write_load(

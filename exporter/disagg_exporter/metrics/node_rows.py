@@ -63,6 +63,8 @@ def write_node(rows: MetricRows, snapshot: Snapshot) -> None:
         rows.divide(name, SLICE_NS_PER_GPU_SECOND)
     rows.divide(_ENERGY, MICROJOULES_PER_JOULE)
     for tokens in snapshot.tokens:
+        if not tokens.tokens:
+            continue  # nobody may have reported any
         key = (tokens.role, tokens.phase, tokens.model_name, tokens.engine_namespace)
         rows.add("disagg_node_phase_tokens_total", tokens.tokens, *key)
         rows.add(_TOKEN_TIME, tokens.slice_ns, *key)

@@ -101,6 +101,11 @@ class Method(LabelEnum):
         """Whether the engine reports every single step, rather than sums over a stretch of time."""
         return self in (Method.STEPS, Method.FPM)
 
+    @property
+    def by_page(self) -> bool:
+        """Whether the engine's metrics page says how much it did in a stretch of time."""
+        return self in (Method.ENGINE_TIMERS, Method.PAGE, Method.PAGE_CPU)
+
 
 class Split(LabelEnum):
     """How steps that prefill and decode at once are divided (accounting A4)."""

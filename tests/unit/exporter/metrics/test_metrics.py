@@ -21,11 +21,14 @@ from disagg_exporter.model import (
     DeviceAccount,
     DeviceFailure,
     EngineAccount,
+    EnginePage,
     EngineState,
     Method,
+    Phase,
     Reason,
     Role,
     Snapshot,
+    TokenAccount,
     Unit,
     Use,
 )
@@ -328,6 +331,57 @@ def test_a_draining_engines_rows_of_its_role_stay() -> None:
     assert rows == {"decode-0/decode/prefill": 0.0, "decode-0/decode/decode": 0.0}
 
 
+TRTLLM_PAGE = EnginePage("trtllm", 0, generation_tokens_total=0.0)
+SGLANG_PAGE = EnginePage(
+    "sglang", 0, generation_tokens_total=0.0, computed_tokens_total=0.0, decode_seconds_total=0.0
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "page", "phases"),
+    [
+        (Method.STEPS, None, {"prefill", "decode"}),
+        (Method.FPM, None, {"prefill", "decode"}),
+        (Method.ENGINE_TIMERS, SGLANG_PAGE, {"prefill", "decode"}),
+        # It counts prompts at their ends only, and those whose KV came from elsewhere, too.
+        (Method.PAGE, TRTLLM_PAGE, {"decode"}),
+        (Method.PAGE, None, set()),
+        (Method.FOLLOWER, None, set()),
+        (Method.ROLE, TRTLLM_PAGE, set()),
+        (Method.NONE, None, set()),
+    ],
+)
+def test_tokens_stand_at_0_only_where_their_source_reports_them(
+    method: Method, page: EnginePage | None, phases: set[str]
+) -> None:
+    golden = golden_snapshot()
+    account = EngineAccount("decode-0", Role.MIXED, "llama", "", 0, method, {}, {})
+    [status] = [engine for engine in golden.engines if engine.engine == "decode-0"]
+    snapshot = dataclasses.replace(
+        golden,
+        engine_accounts=(account,),
+        engines=(dataclasses.replace(status, page=page, role=Role.MIXED),),
+        tokens=(TokenAccount(Role.MIXED, Phase.PREFILL, "llama", "", 0),),
+    )
+
+    of_engine = samples(snapshot, "disagg_engine_phase_tokens_total")
+    of_node = samples(snapshot, "disagg_node_phase_tokens_total")
+    assert of_engine == {f"decode-0/mixed/{phase}": 0.0 for phase in phases}
+    assert of_node == {f"mixed/{phase}/llama/": 0.0 for phase in phases}
+    assert bool(samples(snapshot, "disagg_engine_steps_total")) is method.by_step
+
+
+def test_tokens_that_were_counted_stay_when_their_source_is_gone() -> None:
+    golden = golden_snapshot()
+    counted = {(Role.MIXED, Phase.DECODE): 9}
+    account = EngineAccount("decode-0", Role.MIXED, "llama", "", 0, Method.NONE, {}, counted)
+
+    rows = samples(
+        dataclasses.replace(golden, engine_accounts=(account,)), "disagg_engine_phase_tokens_total"
+    )
+    assert rows == {"decode-0/mixed/decode": 9.0}
+
+
 def test_a_state_nobody_announced_is_still_shown() -> None:
     unannounced = dataclasses.replace(golden_snapshot(), worker_states=("ready",))
 
@@ -492,7 +546,7 @@ def test_node_tokens_outlive_the_engines_that_computed_them() -> None:
     assert with_engines == {
         "prefill/prefill/llama/": 123_456.0,
         "prefill/decode/llama/": 42.0,
-        "decode/prefill/llama/": 0.0,
+        # Known by its role alone, the decode engine reports no tokens of prefill: not 0.
         "decode/decode/llama/": 9_500.0,
     }
     assert without == {row: value for row, value in with_engines.items() if value}
