@@ -22,14 +22,15 @@ class InFlight(NamedTuple):
 
     `requests` are those that the process `pid` has handed to the engine and not got back, None
     where it does not say; `recorded` are those that the last records left, and `recorded_ns` is
-    when the last of them was made. `resting`: they left no rank anything to do. `alone`: the
-    engine has no other rank.
+    when the last of them was made, `own_recorded_ns` when the last of this rank was. `resting`:
+    they left no rank anything to do. `alone`: the engine has no other rank.
     """
 
     pid: int
     requests: int | None
     recorded: int
     recorded_ns: int
+    own_recorded_ns: int
     resting: bool = True
     alone: bool = True
 
@@ -90,10 +91,11 @@ class AwaitedSteps:
             active = read_active()
             patience_ns = rules.withdrawn_ns if active is None else rules.unclaimed_ns
             return active is not False and t_ns - promised_ns <= patience_ns
-        if told.requests is not None:
+        if told.requests is not None and (told.alone or told.resting):
             return False
+        since_ns = self._active_since_ns.pop(rank, t_ns)
         if not read_active():
-            self._active_since_ns.pop(rank, None)
             return False
-        since_ns = self._active_since_ns.setdefault(rank, t_ns)
+        since_ns = since_ns if since_ns > told.own_recorded_ns else t_ns
+        self._active_since_ns[rank] = since_ns
         return t_ns - since_ns <= rules.unclaimed_ns

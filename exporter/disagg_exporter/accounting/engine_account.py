@@ -221,6 +221,7 @@ class EngineLedger:
             in_flight,
             sum(step.running + step.waiting + step.deferred for step in last if step is not None),
             max(each.last_record_ns for each in ranks),
+            own.last_record_ns,
             resting=not any(each.work_pending for each in ranks),
             alone=len(ranks) == 1,
         )

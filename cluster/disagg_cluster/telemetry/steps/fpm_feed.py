@@ -177,7 +177,10 @@ class FpmFeed:
         step = stream.take(sequence, message, t_ns, self._kv_cache_tokens())
         if step is not None and self._attributed():
             now_ns = self._clock_ns()
-            self._ledger.step(stream.key, step, now_ns=now_ns)
+            if stream.is_heartbeat:
+                self._ledger.heartbeat(stream.key, step, overlapped=False, now_ns=now_ns)
+            else:
+                self._ledger.step(stream.key, step, now_ns=now_ns)
             if message.idle:
                 self._capacity_model.heartbeat(stream.key, step)
             else:

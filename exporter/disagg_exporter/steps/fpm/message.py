@@ -128,7 +128,8 @@ class FpmStream:
 
     A message carries no totals, so they are kept here: what a gap has swallowed is in none of
     them, only counted as lost. A sign of life becomes a step that took no time and left nothing
-    running, which is what it says.
+    running, which is what it says. One that follows another has no number of its own, and is a
+    heartbeat (`is_heartbeat`): it proves no rest, since publishers send it beside long steps, too.
 
     Args:
         engine: Our name of the engine.
@@ -143,6 +144,7 @@ class FpmStream:
         self._number: int | None = None
         self._sequence = 0
         self._worker: str | int | None = None
+        self._resting = self.is_heartbeat = False
 
     def take(
         self, number: int, message: FpmMessage, t_ns: int, kv_cache_tokens: float | None = None
@@ -169,12 +171,15 @@ class FpmStream:
         elif last is not None:
             self._begin_anew()
         self._number, self._worker = number, message.worker_id
-        self._sequence += 1
+        queued = message.queued_requests
+        resting = message.idle and not (queued.num_prefill_requests or queued.num_decode_requests)
+        self.is_heartbeat, self._resting = resting and self._resting, resting
+        self._sequence += not self.is_heartbeat
         return self._step(message, t_ns, kv_cache_tokens)
 
     def _begin_anew(self) -> None:
         self.key = self.key._replace(incarnation=self.key.incarnation + 1)
-        self._totals, self._sequence = StepTotals(), 0
+        self._totals, self._sequence, self._resting = StepTotals(), 0, False
 
     def _step(self, message: FpmMessage, t_ns: int, kv_cache_tokens: float | None) -> Step:
         done, queued = message.scheduled_requests, message.queued_requests

@@ -336,6 +336,47 @@ def test_of_several_ranks_one_that_works_holds_up_no_other() -> None:
     assert accounting.watermark("g0") == accounting.watermark("g1") == 54
 
 
+def test_beside_a_rank_that_works_a_devices_activity_shows_the_step_of_another() -> None:
+    accounting = NodeAccounting(gpus=2)
+    accounting.engine(role=Role.PREFILL, ranks=2)
+    ranks = [StepReporter(index=index) for index in (0, 1)]
+    for t in range(1, 61):
+        for tick in range(t * 10 - 9, t * 10 + 1):
+            accounting.tell(tick / 10, "g0", busy_ratio=1.0)
+            accounting.tell(tick / 10, "g1", busy_ratio=float(20 < tick / 10 <= 40))
+        accounting.step(ranks[0], ranks[0].prefill(t, 1.0, running=2))
+        for reporter in ranks:
+            accounting.ledger.heartbeat(
+                reporter.key, reporter.beat(t), overlapped=False, in_flight=5, now_ns=ns(t)
+            )
+        if t == 40:
+            accounting.step(ranks[1], ranks[1].prefill(t, 20))
+        accounting.advance(t)
+
+    assert accounting.seconds("g1")["prefill"] == 20
+    assert accounting.cut(60) == accounting.owed(60) == 0
+    assert accounting.watermark("g0") == accounting.watermark("g1") == 50
+
+
+def test_an_engine_that_comes_back_is_not_held_by_what_was_active_before() -> None:
+    """An older plugin's: its stranger held it up once, and its next process starts anew."""
+    accounting, _reporter, clock = played(told=False, read=True)
+    clock.active = [(10, 500), (520, 540)]
+    clock.until(400)
+    accounting.engine(role=Role.PREFILL, state=EngineState.GONE, since=400)
+    clock.reporters = ()
+    clock.until(510)
+    again = StepReporter(pid=2)
+    accounting.engine(role=Role.PREFILL, pids=(2,), since=510)
+    clock.reporters = (again,)
+    clock.until(540)
+    accounting.step(again, again.prefill(540, 20))
+    clock.until(570)
+
+    assert accounting.seconds()["prefill"] == 20
+    assert accounting.cut(570) == 0
+
+
 def test_of_several_ranks_at_rest_all_wait_for_the_record_of_one() -> None:
     accounting = NodeAccounting(gpus=2)
     accounting.engine(role=Role.PREFILL, ranks=2)

@@ -172,6 +172,40 @@ def test_no_order_of_frames_counts_one_twice(numbers: list[int]) -> None:
         assert heard.lost == max(numbers) - numbers[0] + 1 - len(steps)
 
 
+def account(
+    books: NodeAccounting, heard: FpmStream, number: int, told: FpmMessage, second: int
+) -> None:
+    """Give a message to the accounting, as the daemon does."""
+    step = heard.take(number, told, second * 1000 * MS)
+    assert step is not None
+    if heard.is_heartbeat:
+        books.ledger.heartbeat(heard.key, step, overlapped=False, now_ns=step.t_ns)
+    else:
+        books.ledger.step(heard.key, step, now_ns=step.t_ns)
+
+
+def test_a_long_step_is_whole_though_its_publisher_says_meanwhile_that_nothing_runs() -> None:
+    """Dynamo's sends a sign of life each second in which it has no step to publish."""
+    books, heard = NodeAccounting(), stream()
+    books.engine("e")
+    books.use(Method.FPM, 0.0)
+    long_step = FpmMessage(
+        wall_time=20.0,
+        scheduled_requests=Scheduled(num_prefill_requests=1, sum_prefill_tokens=9000),
+    )
+
+    for second in range(1, 71):
+        for tick in range(second * 10 - 9, second * 10 + 1):
+            active = any(start < tick <= start + 200 for start in (150, 380))
+            books.tell(tick / 10, busy_ratio=float(active))
+        account(books, heard, second, long_step if second in (35, 58) else IDLE, second)
+        books.advance(second)
+
+    assert books.seconds()["prefill"] == 40
+    assert books.cut(70) == books.owed(70) == 0
+    assert books.reasons(Use.UNATTRIBUTED).get(Reason.STRANGER, 0) == 0
+
+
 def test_the_books_hold_what_was_told_and_count_what_was_lost() -> None:
     """Busy for 10 ms of every 20; two of five hundred frames never came, one came twice."""
     books, heard = NodeAccounting(), stream()
@@ -183,9 +217,7 @@ def test_the_books_hold_what_was_told_and_count_what_was_lost() -> None:
         if step is not None:
             books.ledger.step(heard.key, step, now_ns=step.t_ns)
     for second in range(11, 40):
-        step = heard.take(490 + second, IDLE, second * 1000 * MS)
-        assert step is not None
-        books.ledger.step(heard.key, step, now_ns=step.t_ns)
+        account(books, heard, 490 + second, IDLE, second)
         books.advance(second)
 
     assert books.engine_seconds(40) == {Phase.PREFILL: 0, Phase.DECODE: 498 * 0.01}
@@ -220,3 +252,33 @@ def test_a_recording_of_real_workers_adds_up(file: str, totals: StepTotals) -> N
     assert steps[-1] is not None
     assert steps[-1].totals == totals
     assert (heard.lost, heard.repeated) == (0, 0)
+
+
+def test_signs_of_life_after_the_first_are_heartbeats_without_a_number() -> None:
+    """A publisher sends them beside a long step, too: they prove no rest."""
+    stream = FpmStream("e", 1, 0)
+    idle = FpmMessage()
+    step = FpmMessage(
+        wall_time=9.0,
+        scheduled_requests=Scheduled(num_prefill_requests=1, sum_prefill_tokens=500),
+    )
+    waiting = FpmMessage(queued_requests=Queued(num_prefill_requests=1))
+
+    told = []
+    for number, message in enumerate((idle, idle, step, idle, idle, waiting, waiting, idle, idle)):
+        taken = stream.take(number, message, t_ns=number)
+        assert taken is not None
+        told.append((taken.sequence, stream.is_heartbeat))
+
+    assert told == [
+        (1, False),
+        (1, True),
+        (2, False),
+        (3, False),
+        (3, True),
+        (4, False),
+        (5, False),
+        (6, False),
+        (6, True),
+    ]
+    assert stream.lost == 0
