@@ -8,6 +8,7 @@ import os
 import shlex
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -131,6 +132,14 @@ def test_it_is_measured_by_its_page_and_exactly_once_it_tells_its_steps(
         finally:
             stopping.set()
             loading.join(180)
+        # At rest nothing is its work, though its processes use some CPU: what it did is accounted
+        # within seconds, as a page's windows are final.
+        time.sleep(8)
+        worked = node.page().sum("disagg_engine_gpu_seconds_total", engine=engine)
+        time.sleep(15)
+        rested = node.page().sum("disagg_engine_gpu_seconds_total", engine=engine) - worked
+        say(f"attached by hand: {worked:.1f} s by its page, {rested:.3f} s more in 15 s of rest")
+        assert rested == 0
         [(facts, _)] = [
             row for row in page.samples["disagg_engine_info"] if row[0]["engine"] == engine
         ]
