@@ -134,9 +134,21 @@ class NodeAccounting:
         """Deliver a record, at its own time unless told otherwise."""
         self.ledger.step(reporter.key, step, now_ns=step.t_ns if now is None else ns(now))
 
-    def beat(self, reporter: StepReporter, t: float, overlapped: bool = False) -> None:
-        """Deliver a heartbeat."""
-        self.ledger.heartbeat(reporter.key, reporter.beat(t), overlapped=overlapped, now_ns=ns(t))
+    def beat(
+        self,
+        reporter: StepReporter,
+        t: float,
+        overlapped: bool = False,
+        in_flight: int | None = None,
+    ) -> None:
+        """Deliver a heartbeat; of a plugin that tells of them, with its requests in flight."""
+        self.ledger.heartbeat(
+            reporter.key,
+            reporter.beat(t),
+            overlapped=overlapped,
+            in_flight=in_flight,
+            now_ns=ns(t),
+        )
 
     def use(self, method: Method, t: float, name: str = "e") -> None:
         """Book an engine by another source from `t` on."""

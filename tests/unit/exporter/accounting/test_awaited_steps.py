@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from disagg_exporter.model import EngineState, Phase, Reason, Role, Use
-from support.accounting import NodeAccounting, StepReporter, ns
+from support.accounting import NodeAccounting, StepReporter
 
 
 class Clock:
@@ -38,13 +38,8 @@ class Clock:
 
     def beat(self) -> None:
         for reporter in self.reporters:
-            self.accounting.ledger.heartbeat(
-                reporter.key,
-                reporter.beat(self.now),
-                overlapped=False,
-                in_flight=self.in_flight.get(reporter.key.engine),
-                now_ns=ns(self.now),
-            )
+            in_flight = self.in_flight.get(reporter.key.engine)
+            self.accounting.beat(reporter, self.now, in_flight=in_flight)
 
 
 def played(*, told: bool, read: bool) -> tuple[NodeAccounting, StepReporter, Clock]:
@@ -300,13 +295,7 @@ def test_processes_of_one_engine_wait_for_their_own_requests() -> None:
     def beats(first: int, last: int, waiting: dict[int, int]) -> None:
         for t in range(first, last + 1):
             for reporter in (one, two):
-                accounting.ledger.heartbeat(
-                    reporter.key,
-                    reporter.beat(t),
-                    overlapped=False,
-                    in_flight=waiting[reporter.key.pid],
-                    now_ns=ns(t),
-                )
+                accounting.beat(reporter, t, in_flight=waiting[reporter.key.pid])
             accounting.advance(t)
 
     beats(1, 20, {1: 0, 2: 0})
@@ -328,9 +317,7 @@ def test_of_several_ranks_one_that_works_holds_up_no_other() -> None:
     for t in range(1, 61):
         accounting.step(ranks[0], ranks[0].prefill(t, 0.9, running=2))
         for reporter in ranks:
-            accounting.ledger.heartbeat(
-                reporter.key, reporter.beat(t), overlapped=False, in_flight=5, now_ns=ns(t)
-            )
+            accounting.beat(reporter, t, in_flight=5)
         accounting.advance(t)
 
     assert accounting.watermark("g0") == accounting.watermark("g1") == 54
@@ -346,9 +333,7 @@ def test_beside_a_rank_that_works_a_devices_activity_shows_the_step_of_another()
             accounting.tell(tick / 10, "g1", busy_ratio=float(20 < tick / 10 <= 40))
         accounting.step(ranks[0], ranks[0].prefill(t, 1.0, running=2))
         for reporter in ranks:
-            accounting.ledger.heartbeat(
-                reporter.key, reporter.beat(t), overlapped=False, in_flight=5, now_ns=ns(t)
-            )
+            accounting.beat(reporter, t, in_flight=5)
         if t == 40:
             accounting.step(ranks[1], ranks[1].prefill(t, 20))
         accounting.advance(t)
@@ -385,13 +370,7 @@ def test_of_several_ranks_at_rest_all_wait_for_the_record_of_one() -> None:
     def beats(first: int, last: int, in_flight: int) -> None:
         for t in range(first, last + 1):
             for reporter in ranks:
-                accounting.ledger.heartbeat(
-                    reporter.key,
-                    reporter.beat(t),
-                    overlapped=False,
-                    in_flight=in_flight,
-                    now_ns=ns(t),
-                )
+                accounting.beat(reporter, t, in_flight=in_flight)
             accounting.advance(t)
 
     beats(1, 20, 0)

@@ -22,7 +22,7 @@ EVENTS = st.lists(
             st.integers(0, 5),
             st.integers(0, 2),
         ),
-        st.tuples(st.just("beat"), st.sampled_from("abc")),
+        st.tuples(st.just("beat"), st.sampled_from("abc"), st.one_of(st.none(), st.integers(0, 4))),
         st.tuples(st.just("lose"), st.sampled_from("abc"), st.floats(0, 5)),
         st.tuples(
             st.just("state"),
@@ -80,8 +80,8 @@ def _play(events: list[tuple[Any, ...]], check: Any) -> NodeAccounting:
                     running=running,
                 )
                 accounting.step(tellers[name], step, now)
-            case ("beat", name):
-                accounting.beat(tellers[name], now)
+            case ("beat", name, in_flight):
+                accounting.beat(tellers[name], now, in_flight=in_flight)
             case ("lose", name, elapsed):
                 tellers[name].decode(now, elapsed)
             case ("state", name, state, role, ago):

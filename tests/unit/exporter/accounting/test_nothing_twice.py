@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from disagg_exporter.model import EngineState, Method, Reason, Role, Use
-from support.accounting import NodeAccounting, StepReporter, ns
+from support.accounting import NodeAccounting, StepReporter
 
 # A driver's sample is a tenth of a second, and says nothing of the second after a step (A5).
 SAMPLE = 0.1
@@ -51,13 +51,8 @@ class Story:
             self.accounting.tell(tick / 10, busy_ratio=float(on))
         for number, reporter in enumerate(self.reporters):
             if number not in self.gone:
-                self.accounting.ledger.heartbeat(
-                    reporter.key,
-                    reporter.beat(self.now),
-                    overlapped=False,
-                    in_flight=self.in_flight[number] if self.tells[number] else None,
-                    now_ns=ns(self.now),
-                )
+                in_flight = self.in_flight[number] if self.tells[number] else None
+                self.accounting.beat(reporter, self.now, in_flight=in_flight)
         self.accounting.advance(self.now)
         self.check()
 
@@ -191,13 +186,7 @@ def test_a_follower_beside_a_long_step_gets_its_devices_activity_and_nobody_that
             for gpu in ("g0", "g1"):
                 accounting.tell(tick / 10, gpu, busy_ratio=float(20 < tick / 10 <= 45))
         accounting.window(t - 1, t, name="follower", method=Method.FOLLOWER)
-        accounting.ledger.heartbeat(
-            leader.key,
-            leader.beat(t),
-            overlapped=False,
-            in_flight=int(20 < t < 45),
-            now_ns=ns(t),
-        )
+        accounting.beat(leader, t, in_flight=int(20 < t < 45))
         accounting.advance(t)
         if t == 45:
             accounting.step(leader, leader.prefill(45, 25))
