@@ -6,8 +6,11 @@ kernel is asked, on the beat and once for all, who has sent something.
 
 from __future__ import annotations
 
+import fcntl
 import select
 import socket
+import struct
+import termios
 from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable
 from weakref import WeakValueDictionary
@@ -16,13 +19,20 @@ ReadTurn = Callable[[], bool]
 """Reads one turn's worth of a connection; says whether more is waiting."""
 
 RestSeconds = Callable[[], float]
-"""How long to rest now, from one poll to the next."""
+"""How long to rest now, from one beat to the next."""
+
+# A sender's queue holds some 300 KiB of full packets where the kernel is as it comes (208 KiB in
+# `wmem_max`), and what is beyond is lost. Whoever has sent much of that is read before the beat;
+# to ask for it wakes us, too, but costs microseconds a connection.
+LOOK_SECONDS = 0.25
+MUCH_BYTES = 96 * 1024
 
 
 class BatchedPoller:
     """The connections of one loop: each is read within `rest_seconds()` of what it sends.
 
-    One that has more than a turn's worth is read on, turn by turn, with all else in between.
+    One that has more than a turn's worth is read on, turn by turn, with all else in between. One
+    that has sent `MUCH_BYTES` is not left to rest for longer than `LOOK_SECONDS`.
     """
 
     def __init__(self, loop: AbstractEventLoop, rest_seconds: RestSeconds) -> None:
@@ -32,6 +42,7 @@ class BatchedPoller:
         self._soon: set[ReadTurn] = set()
         self._selector: select.epoll | None = None
         self._next: TimerHandle | None = None
+        self._beat_seconds = 0.0
 
     def add(self, link: socket.socket, read: ReadTurn) -> None:
         """Read a connection, now and at each poll, until it is removed.
@@ -64,20 +75,25 @@ class BatchedPoller:
                 self._next.cancel()
 
     def next_seconds(self) -> float:
-        """When the next poll is, by the loop's clock."""
-        rest_seconds = self._rest_seconds()
-        return (self._loop.time() // rest_seconds + 1) * rest_seconds
+        """When the next beat is, by the loop's clock."""
+        return self._next_multiple(self._rest_seconds())
+
+    def _next_multiple(self, seconds: float) -> float:
+        return (self._loop.time() // seconds + 1) * seconds
 
     def _rest(self) -> None:
-        self._next = self._loop.call_at(self.next_seconds(), self._poll)
+        self._beat_seconds = self.next_seconds()
+        look_seconds = min(self._beat_seconds, self._next_multiple(LOOK_SECONDS))
+        self._next = self._loop.call_at(look_seconds, self._poll)
 
     def _poll(self) -> None:
         if self._selector is None:
             return
+        is_beat = self._loop.time() >= self._beat_seconds
         self._rest()
         for number, _events in self._selector.poll(0):
             read = self._readers.get(number)
-            if read is not None:
+            if read is not None and (is_beat or _queued_bytes(number) >= MUCH_BYTES):
                 self._take_turn(number, read)
 
     def _take_turn(self, number: int, read: ReadTurn) -> None:
@@ -91,6 +107,12 @@ class BatchedPoller:
         # The number may be another connection's by now.
         if self._readers.get(number) is read and read():
             self._take_turn(number, read)
+
+
+def _queued_bytes(number: int) -> int:
+    """Return how much a connection has sent that was not read, in all its packets together."""
+    (count,) = struct.unpack("i", fcntl.ioctl(number, termios.FIONREAD, bytes(4)))
+    return int(count)
 
 
 _POLLERS: WeakValueDictionary[tuple[AbstractEventLoop, RestSeconds], BatchedPoller] = (

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from disagg_exporter.steps.batched_poller import BatchedPoller, shared_poller
+from disagg_exporter.steps.batched_poller import MUCH_BYTES, BatchedPoller, shared_poller
 from disagg_exporter.steps.listener import rest_a_little
 
 
@@ -78,6 +78,30 @@ def test_who_has_sent_something_is_heard_at_the_next_beat_and_nobody_else_is_ask
         return ear.heard, idle.turns
 
     assert asyncio.run(scenario()) == (b"xy", 1)
+
+
+def test_whose_queue_would_overflow_is_heard_before_the_beat_and_nobody_else_is() -> None:
+    async def scenario() -> tuple[bytes, bytes]:
+        poller = BatchedPoller(asyncio.get_running_loop(), lambda: 10**9)
+        packets = socket.AF_UNIX, socket.SOCK_SEQPACKET
+        (ours, theirs), (quiet, other) = socket.socketpair(*packets), socket.socketpair(*packets)
+        ear, rests = Ear(ours), Ear(quiet)
+        with ours, theirs, quiet, other:
+            ours.setblocking(False)
+            quiet.setblocking(False)
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MUCH_BYTES)
+            poller.add(ours, ear)
+            poller.add(quiet, rests)
+            await until(lambda: ear.turns and rests.turns)
+            other.send(b"z")
+            for _ in range(16):
+                theirs.send(bytes(MUCH_BYTES // 16))
+            await until(lambda: len(ear.heard) == 16)
+            poller.remove(ours)
+            poller.remove(quiet)
+        return ear.heard, rests.heard
+
+    assert asyncio.run(scenario()) == (bytes(16), b"")
 
 
 def test_a_removed_connection_is_heard_no_more() -> None:
