@@ -36,6 +36,7 @@ class PageText:
             for openmetrics in (False, True)
         ]
         self._beginnings: dict[str, dict[Labels, str]] = {}
+        self._histograms: dict[tuple[str, Labels, tuple[float, ...]], tuple[str, ...]] = {}
 
     def write(self, rows: MetricRows, *, openmetrics: bool) -> bytes:
         """Return the page as OpenMetrics 1.0.0, or else as Prometheus text 0.0.4."""
@@ -90,20 +91,34 @@ class PageText:
     def _write_histogram(
         self, family: Family, labels: Labels, histogram: Histogram, parts: list[str]
     ) -> None:
-        own = list(zip(family.labels, labels, strict=True))
-        bounds = (*map(_number, histogram.bounds), "+Inf")
-        for bound, count in zip(bounds, histogram.counts, strict=True):
-            beginning = self._beginning(f"{family.name}_bucket", [*own, ("le", bound)])
-            parts.append(f"{beginning}{_number(count)}\n")
-        for suffix, value in (("count", histogram.counts[-1]), ("sum", histogram.sum)):
-            beginning = self._beginning(f"{family.name}_{suffix}", own)
+        key = (family.name, labels, histogram.bounds)
+        beginnings = self._histograms.get(key)
+        if beginnings is None:
+            if len(self._histograms) >= _HISTOGRAMS:
+                self._histograms.clear()
+            beginnings = self._histograms[key] = self._histogram_beginnings(*key, family.labels)
+        values = (*histogram.counts, histogram.counts[-1], histogram.sum)
+        for beginning, value in zip(beginnings, values, strict=True):
             parts.append(f"{beginning}{_number(value)}\n")
+
+    def _histogram_beginnings(
+        self, name: str, labels: Labels, bounds: tuple[float, ...], names: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        own = list(zip(names, labels, strict=True))
+        buckets = (
+            self._beginning(f"{name}_bucket", [*own, ("le", bound)])
+            for bound in (*map(_number, bounds), "+Inf")
+        )
+        ends = (self._beginning(f"{name}_{suffix}", own) for suffix in ("count", "sum"))
+        return (*buckets, *ends)
 
 
 def _escaped(value: str) -> str:
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
+# Histograms whose lines are kept: some four an engine and a model.
+_HISTOGRAMS = 1024
 # How many spellings of one page (format, compression) are kept; clients know about four.
 _SPELLINGS = 16
 # For so long after a rendering, that one is served.

@@ -46,7 +46,8 @@ class LayoutCache:
     def __init__(self, starts: Sequence[bytes], gaps: Sequence[bytes]) -> None:
         self._starts, self._gaps = starts, list(gaps)
         # Made for gaps that change: most of a page stays as it is as long as its engine rests.
-        self._shapes: dict[int, bytes] = {}
+        # Hashes of 64 bits, as the shapes of all engines' pages would be megabytes.
+        self._shapes: dict[int, int] = {}
 
     def tails(self, text: bytes) -> list[bytes] | None:
         """What follows the remembered starts of the wanted lines; None if anything has moved."""
@@ -73,8 +74,8 @@ class LayoutCache:
             return True
         shape = self._shapes.get(number)
         if shape is None:
-            shape = self._shapes[number] = without_numbers(self._gaps[number])
-        if without_numbers(gap) != shape:
+            shape = self._shapes[number] = hash(without_numbers(self._gaps[number]))
+        if hash(without_numbers(gap)) != shape:
             return False
         self._gaps[number] = gap
         return True

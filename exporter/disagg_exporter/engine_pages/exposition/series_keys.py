@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple, TypeVar, cast
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,6 +17,9 @@ from disagg_exporter.engine_pages.exposition.layout_cache import (
 
 # What the client's parser throws at malformed lines, and float() at endless digits.
 MALFORMED = (ValueError, IndexError, OverflowError)
+
+
+_Identity = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class SeriesKey(NamedTuple):
@@ -39,7 +44,7 @@ class SeriesKeys:
 
     def __init__(self) -> None:
         self._parsed: dict[bytes, SeriesKey] = {}
-        self._numbers: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
+        self._numbers: dict[_Identity, int] = {}
         self._cache: LayoutCache | None = None
         self._last: Layout = ()
         self._read: tuple[list[bytes], list[float]] = [], []
@@ -49,8 +54,7 @@ class SeriesKeys:
         """Return the name and the labels; raises what the client's parser does."""
         known = self._parsed.get(key)
         if known is None:
-            name, labels = _parsed(key)
-            identity = (name, frozenset(labels.items()))
+            name, labels, identity = _parsed(key)
             number = self._numbers.setdefault(identity, len(self._numbers))
             known = self._parsed[key] = SeriesKey(name, labels, number)
         return known
@@ -108,7 +112,9 @@ def number(tail: bytes) -> float:
         return float(number)
 
 
-def _parsed(key: bytes) -> tuple[str, dict[str, str]]:
+@lru_cache(maxsize=4096)  # engines of one kind and model have the same keys: they share them
+def _parsed(key: bytes) -> tuple[str, Mapping[str, str], _Identity]:
+    """The name, the labels, and both in an order of their own."""
     text = key.decode("utf-8")
     samples = [
         sample
@@ -117,4 +123,6 @@ def _parsed(key: bytes) -> tuple[str, dict[str, str]]:
     ]
     if len(samples) != 1:
         raise ValueError("not one sample")
-    return samples[0].name, dict(samples[0].labels)
+    labels = {sys.intern(name): sys.intern(value) for name, value in samples[0].labels.items()}
+    name = sys.intern(samples[0].name)
+    return name, labels, (name, tuple(sorted(labels.items())))
