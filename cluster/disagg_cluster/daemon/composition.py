@@ -44,6 +44,7 @@ from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.collectors import CallbackErrors
 from disagg_exporter.devices.source import DeviceSource
+from disagg_exporter.metrics.daemon_process import DaemonProcess
 from disagg_exporter.model import CollectorStatus, DaemonCounts, FrontCounts, Snapshot
 
 _log = logging.getLogger("disagg_node")
@@ -74,6 +75,7 @@ class Composition:
         self._source = source
         self._collectors: list[Collectors] = [beside]
         register = self._collectors.append
+        self._process = DaemonProcess()
         self.folder = RunFolder(run_folder)
         self.specs = specs_of(config, layout, self.folder, os.environ)
         self.ledger = Ledger()
@@ -256,4 +258,5 @@ class Composition:
                 self.folder_watch.restored,
                 self.hook.counts(),
             ),
+            process=self._process.usage(),
         )

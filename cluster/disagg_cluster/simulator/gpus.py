@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from disagg_cluster.simulator.engine.hardware import Gpu
 from disagg_cluster.simulator.engine.roofline import Price
+from disagg_exporter.devices.simulated import celsius
 from disagg_exporter.model import Device, DeviceReading, Throttle
 
 _NS = 1_000_000_000
@@ -111,6 +112,7 @@ class GpuGroup:
             return []
         busy_ratio = min(1.0, (done.busy_ns - seen.busy_ns) / passed_ns)
         idle_watts = self._gpu.idle_watts
+        drawn_watts = idle_watts + (done.joules - seen.joules) * _NS / passed_ns
         return [
             DeviceReading(
                 gpu=uuid,
@@ -118,7 +120,7 @@ class GpuGroup:
                 busy_ratio=busy_ratio,
                 memory_used_bytes=self.memory_used_bytes,
                 memory_total_bytes=self._gpu.memory_bytes,
-                power_watts=idle_watts + (done.joules - seen.joules) * _NS / passed_ns,
+                power_watts=drawn_watts,
                 energy_joules=idle_watts * (now_ns - self._start_ns) / _NS + done.joules,
                 sm_clock_hertz=self._clock_hertz(clock_ratio, busy=busy_ratio > 0),
                 pids=self.pids,
@@ -127,6 +129,8 @@ class GpuGroup:
                 tensor_ratio=min(1.0, (done.tensor_ns - seen.tensor_ns) / passed_ns),
                 dram_ratio=min(1.0, (done.dram_ns - seen.dram_ns) / passed_ns),
                 throttles=(Throttle.THERMAL,) if clock_ratio < 1 else (),
+                temperature_celsius=celsius(drawn_watts),
+                power_limit_watts=self._gpu.max_watts,
             )
             for uuid, clock_ratio in self._clock_ratios.items()
         ]

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from disagg_exporter.model import Direction, LinkKind
+
 
 class PartRatios(NamedTuple):
     """How active the parts of a device were between two samples (0 to 1); None where not reported.
@@ -28,6 +30,26 @@ class PartRatios(NamedTuple):
 
 
 NOT_REPORTED = PartRatios()
+_BYTES_PER_MEBIBYTE = 2.0**20
+
+
+class GpmReading(NamedTuple):
+    """What the counters say of the time between two samples.
+
+    `bytes_per_second` are means over that time, in the order of `LINKS`; None where not reported.
+    """
+
+    ratios: PartRatios = NOT_REPORTED
+    bytes_per_second: tuple[float | None, ...] = ()
+
+
+NOTHING = GpmReading()
+LINKS = (
+    (LinkKind.PCIE, Direction.SENT),
+    (LinkKind.PCIE, Direction.RECEIVED),
+    (LinkKind.NVLINK, Direction.SENT),
+    (LinkKind.NVLINK, Direction.RECEIVED),
+)
 
 
 class GpmMeter:
@@ -52,37 +74,51 @@ class GpmMeter:
             nvml.NVML_GPM_METRIC_SM_UTIL,
             nvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL,
             nvml.NVML_GPM_METRIC_DRAM_BW_UTIL,
+            nvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC,
+            nvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC,
+            nvml.NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC,
+            nvml.NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC,
         )
         self._question.numMetrics = len(metrics)
         for place, metric in enumerate(metrics):
             self._question.metrics[place].metricId = metric
         self._answers = tuple(_answer(self._question, place) for place in range(len(metrics)))
 
-    def read(self) -> PartRatios:
-        """The mean ratios since the call before; none at the first call and after a failed one."""
+    def read(self) -> GpmReading:
+        """Return the means since the call before; none at the first and after a failed one."""
         had_older, self._has_older = self._has_older, False
         try:
             self._take(self._newer)
             self._older, self._newer = self._newer, self._older
             self._has_older = True
             if not had_older:
-                return NOT_REPORTED
+                return NOTHING
             # The newest sample has just become the older one of the next call.
             self._question.sample1, self._question.sample2 = self._newer, self._older
             self._nvml.nvmlGpmMetricsGet(self._question)
         except self._nvml.NVMLError:
-            return NOT_REPORTED
-        return PartRatios(*(self._ratio(*answer) for answer in self._answers))
+            return NOTHING
+        parts = len(NOT_REPORTED)
+        ratios = PartRatios(*(self._ratio(*answer) for answer in self._answers[:parts]))
+        links = (self._value(*answer) for answer in self._answers[parts:])
+        mebibytes = (None if value is None else max(value, 0.0) for value in links)
+        return GpmReading(
+            ratios, tuple(None if n is None else n * _BYTES_PER_MEBIBYTE for n in mebibytes)
+        )
 
     def close(self) -> None:
         """Give the buffers back; the meter is not read again."""
         _free(self._nvml, self._older, self._newer)
 
     def _ratio(self, returned: Any, percent: Any) -> float | None:
-        value: float = percent.value
+        value = self._value(returned, percent)
+        return None if value is None else min(max(value / 100, 0.0), 1.0)
+
+    def _value(self, returned: Any, told: Any) -> float | None:
+        value: float = told.value
         if returned.value != self._nvml.NVML_SUCCESS or not math.isfinite(value):
             return None
-        return min(max(value / 100, 0.0), 1.0)
+        return value
 
 
 def _answer(question: Any, place: int) -> tuple[Any, Any]:

@@ -98,6 +98,14 @@ HOLD_NS = 1_000_000_000
 IDLE_WATTS = 70.0
 """Power of a simulated device at rest."""
 
+_COOLANT_CELSIUS, _CELSIUS_PER_WATT = 27.0, 0.06
+
+
+def celsius(watts: float) -> float:
+    """How warm a simulated GPU is that draws so much: chosen, 31 at rest and 69 at 700 W."""
+    return _COOLANT_CELSIUS + _CELSIUS_PER_WATT * watts
+
+
 AT_REST = PartRatios(0.0, 0.0, 0.0, 0.0)
 """Activity of a device without a process."""
 
@@ -222,4 +230,5 @@ class SimDevices:
             **track.ratios._asdict(),
             # Nothing ever holds its clocks back.
             throttles=(),
+            temperature_celsius=celsius(used.power_watts if used else IDLE_WATTS),
         )

@@ -213,4 +213,4 @@ def _filled(reading: DeviceReading, more: DeviceReading | None) -> DeviceReading
     if more is None:
         return reading
     missing = {name: getattr(more, name) for name in _FILLED if getattr(reading, name) is None}
-    return replace(reading, **missing)
+    return replace(reading, traffic=reading.traffic or more.traffic, **missing)

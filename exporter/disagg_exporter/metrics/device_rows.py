@@ -67,6 +67,12 @@ def write_devices(rows: MetricRows, snapshot: Snapshot) -> None:
         rows.set("disagg_gpu_memory_total_bytes", total_bytes, gpu)
         rows.set("disagg_gpu_power_watts", reading.power_watts, gpu)
         rows.set("disagg_gpu_sm_clock_hertz", reading.sm_clock_hertz, gpu)
+        rows.set("disagg_gpu_power_limit_watts", reading.power_limit_watts, gpu)
+        celsius = "disagg_gpu_temperature_celsius"
+        rows.set(celsius, reading.temperature_celsius, gpu, "gpu")
+        rows.set(celsius, reading.memory_temperature_celsius, gpu, "memory")
+        for link, direction, count in reading.traffic:
+            rows.set("disagg_gpu_link_bytes_total", count, gpu, link, direction)
         busy = reading.graphics_ratio if reading.busy_ratio is None else reading.busy_ratio
         rows.set("disagg_gpu_utilization_ratio", busy, gpu)
         _write_xids(rows, reading)

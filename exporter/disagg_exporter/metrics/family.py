@@ -21,7 +21,9 @@ class MetricType(StrEnum):
 
 
 _TYPES = {"total": MetricType.COUNTER, "info": MetricType.INFO}
-_UNITS = frozenset({"seconds", "bytes", "ratio", "watts", "hertz", "joules", "tokens", "gpus"})
+_UNITS = frozenset(
+    {"seconds", "bytes", "ratio", "watts", "hertz", "joules", "celsius", "tokens", "gpus"}
+)
 
 
 class Data(StrEnum):
@@ -36,12 +38,13 @@ class Data(StrEnum):
     WORKERS = "Workers"
     COLLECTORS = "Collectors"
     HTTP = "Its own pages"
+    PROCESS = "Its own process"
     BUILD = "Build"
 
     @property
     def lasting(self) -> bool:
         """Still shown when the snapshot is stale, so that a failure can be seen at all."""
-        return self in (Data.WORKERS, Data.COLLECTORS, Data.HTTP, Data.BUILD)
+        return self in (Data.WORKERS, Data.COLLECTORS, Data.HTTP, Data.PROCESS, Data.BUILD)
 
 
 @dataclass(frozen=True, slots=True)

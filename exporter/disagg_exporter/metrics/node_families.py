@@ -20,6 +20,15 @@ NODE_FAMILIES: tuple[Family, ...] = (
     Family("disagg_gpu_power_watts", Data.DEVICES, ("gpu",), "Power drawn at the latest reading."),
     Family("disagg_gpu_sm_clock_hertz", Data.DEVICES, ("gpu",),
            "Clock of the streaming multiprocessors at the latest reading."),
+    Family("disagg_gpu_power_limit_watts", Data.DEVICES, ("gpu",),
+           "Power that the driver holds the device to. Absent on MIG instances."),
+    Family("disagg_gpu_temperature_celsius", Data.DEVICES, ("gpu", "sensor"),
+           "Temperature of a sensor, gpu or memory, at the latest reading, at most a second old; a "
+           "MIG instance's is that of its GPU. Absent where there is no such sensor."),
+    Family("disagg_gpu_link_bytes_total", Data.DEVICES, ("gpu", "link", "direction"),
+           "Bytes that a device sent and received over PCIe and NVLink, headers included, added up "
+           "from the mean rates that it reports (performance counters of Hopper and later, or "
+           "dcgm-exporter) since this daemon watches it. Absent elsewhere and on MIG instances."),
     Family("disagg_gpu_utilization_ratio", Data.DEVICES, ("gpu",),
            "The share of the time before the latest reading in which at least one kernel ran: "
            "since the reading before by the device's performance counters, else the driver's own "
@@ -144,6 +153,13 @@ DAEMON_FAMILIES: tuple[Family, ...] = (
     Family("disagg_run_folder_restores_total", Data.WORKERS, (),
            "How often the run folder, or its lock, journal or a folder in it, was found removed or "
            "replaced and was made anew."),
+    Family("process_cpu_seconds_total", Data.PROCESS, (),
+           "CPU time that this daemon has used; engines and their plugin are not in it."),
+    Family("process_virtual_memory_bytes", Data.PROCESS, (), "Its virtual memory."),
+    Family("process_resident_memory_bytes", Data.PROCESS, (), "Its resident memory."),
+    Family("process_start_time_seconds", Data.PROCESS, (), "Unix time at which it began."),
+    Family("process_open_fds", Data.PROCESS, (), "File descriptors it has open."),
+    Family("process_max_fds", Data.PROCESS, (), "File descriptors it may have open."),
     Family("disagg_build_info", Data.BUILD, ("version",), "Which disagg-node this is."),
     Family("disagg_simulated_info", Data.BUILD, (),
            "There only when devices or engines are simulated: nothing on the page is then a "

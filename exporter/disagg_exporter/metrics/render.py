@@ -66,6 +66,8 @@ def _write_lasting(rows: MetricRows, snapshot: Snapshot) -> None:
     rows.set("disagg_run_folder_restores_total", restores)
     for outcome, count in snapshot.daemon_counts.hook_events.items():
         rows.set("disagg_failure_hook_events_total", count, outcome)
+    for name, value in snapshot.process.items():
+        rows.set(name, value)
     for kind, count in snapshot.unexpected_failures.items():
         rows.set("disagg_collector_unexpected_failures_total", count, kind)
     for status in snapshot.collectors:

@@ -68,6 +68,9 @@ LABELS: dict[str, str] = {
     "verified": "how the engine is known to be the one that is meant; empty if not asked by TLS",
     "fault": "what is wrong with its TLS; empty if nothing is",
     "leader": "rendezvous address of an engine on several nodes, by its options; empty if unknown",
+    "sensor": "what a temperature is of: gpu or memory",
+    "link": "what a device is connected by: pcie or nvlink",
+    "direction": "which way bytes go, seen from the device: sent or received",
     "xid": "NVIDIA's number of an error; other beyond 32 different ones",
     "bound": "what keeps an engine from doing more: compute, bandwidth, kv, host, none, unknown",
     "worker": "name of the child process in the node file; of a router's engine elsewhere its "

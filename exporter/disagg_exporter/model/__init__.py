@@ -26,6 +26,7 @@ from disagg_exporter.model.devices import (
     DeviceReading,
     DeviceSweep,
     GpuShare,
+    LinkTraffic,
 )
 from disagg_exporter.model.engines import (
     CurveSample,
@@ -41,8 +42,10 @@ from disagg_exporter.model.engines import (
 from disagg_exporter.model.enums import (
     Bottleneck,
     CapacitySource,
+    Direction,
     EngineState,
     LimitConfidence,
+    LinkKind,
     Method,
     Phase,
     Reason,
@@ -84,15 +87,16 @@ from disagg_exporter.model.steps import Assignment, Step, StepTotals, StreamKey,
 # fmt: off
 __all__ = [
     "ENDINGS", "FORGOTTEN_MODEL", "GPU_SLICES", "MICROJOULES_PER_JOULE", "PROMPT_TOKENS",
-    "REJECTIONS", "SLICE_NS_PER_GPU_SECOND", "ActivityCell", "Assignment", "Bottleneck", "BusyGpus",
-    "CapacitySource", "Cell", "CollectorStatus", "CurveSample", "DaemonCounts", "DecodeLimit",
-    "Device", "DeviceAccount", "DeviceFailure", "DeviceReading", "DeviceSweep", "DynamoWorker",
-    "EngineAccount", "EngineCapacity", "EnginePage", "EngineState", "EngineStatus", "FrontCounts",
-    "GpuPrice", "GpuShare", "Histogram", "Interference", "LimitConfidence", "Method", "ModelSize",
-    "Part", "PartAccount", "Phase", "PrefillLimit", "PromptTokenAccount", "Reason", "ReferenceStep",
-    "RequestAccount", "RequestAccounts", "RequestSource", "Role", "RouterCounts", "RouterEngine",
-    "RouterPage", "RouterStatus", "ServingCounts", "ShareConfidence", "Snapshot", "Split", "Step",
-    "StepTotals", "StreamKey", "Throttle", "TlsStatus", "TokenAccount", "Total", "Unit", "Use",
-    "WorkWindow", "WorkerStatus",
+    "REJECTIONS", "SLICE_NS_PER_GPU_SECOND", "ActivityCell", "Assignment", "Bottleneck",
+    "BusyGpus", "CapacitySource", "Cell", "CollectorStatus", "CurveSample", "DaemonCounts",
+    "DecodeLimit", "Device", "DeviceAccount", "DeviceFailure", "DeviceReading", "DeviceSweep",
+    "Direction", "DynamoWorker", "EngineAccount", "EngineCapacity", "EnginePage", "EngineState",
+    "EngineStatus", "FrontCounts", "GpuPrice", "GpuShare", "Histogram", "Interference",
+    "LimitConfidence", "LinkKind", "LinkTraffic", "Method", "ModelSize", "Part", "PartAccount",
+    "Phase", "PrefillLimit", "PromptTokenAccount", "Reason", "ReferenceStep", "RequestAccount",
+    "RequestAccounts", "RequestSource", "Role", "RouterCounts", "RouterEngine", "RouterPage",
+    "RouterStatus", "ServingCounts", "ShareConfidence", "Snapshot", "Split", "Step", "StepTotals",
+    "StreamKey", "Throttle", "TlsStatus", "TokenAccount", "Total", "Unit", "Use", "WorkWindow",
+    "WorkerStatus",
 ]
 # fmt: on

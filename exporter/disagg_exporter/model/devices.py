@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from disagg_exporter.model.enums import Throttle
+from disagg_exporter.model.enums import Direction, LinkKind, Throttle
 
 GPU_SLICES = 7
 """Compute slices that a whole GPU counts as (accounting A1)."""
@@ -41,6 +42,14 @@ class Device:
         return self.gpu_name == other.gpu_name and self.weight == other.weight
 
 
+class LinkTraffic(NamedTuple):
+    """Bytes that went over a device's links of one kind in one direction, since it is watched."""
+
+    link: LinkKind
+    direction: Direction
+    bytes: float
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
     """Readings of one device at one instant; None where it reports none.
@@ -50,7 +59,8 @@ class DeviceReading:
     its driver; None, too, where activity is reported so late that it may be over by now.
     `throttles` is empty where nothing holds the clocks back. ECC errors are those of the device's
     whole life. `xid_errors` are (number, errors) since it is watched, `process_ratios` (pid, share
-    of SM time) of the processes that were sampled in the last second or so.
+    of SM time) of the processes that were sampled in the last second or so. `traffic` is over its
+    links since it is watched; empty where none is reported.
     """
 
     gpu: str
@@ -71,6 +81,10 @@ class DeviceReading:
     ecc_uncorrected_errors: int | None = None
     xid_errors: tuple[tuple[int, int], ...] | None = None
     process_ratios: tuple[tuple[int, float], ...] | None = None
+    temperature_celsius: float | None = None
+    memory_temperature_celsius: float | None = None
+    power_limit_watts: float | None = None
+    traffic: tuple[LinkTraffic, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,20 @@ class Throttle(LabelEnum):
     OTHER = "other"
 
 
+class LinkKind(LabelEnum):
+    """What a device is connected by."""
+
+    PCIE = "pcie"
+    NVLINK = "nvlink"
+
+
+class Direction(LabelEnum):
+    """Which way bytes go, seen from the device."""
+
+    SENT = "sent"
+    RECEIVED = "received"
+
+
 class EngineState(LabelEnum):
     """Where an engine stands in its life, as its supervisor or discovery sees it."""
 

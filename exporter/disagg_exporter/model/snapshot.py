@@ -120,6 +120,7 @@ class Snapshot:
     `failures` are the devices that could not be read; they have no reading.
     `removed_accounts` are sums over devices that are no more; only the node's sums count them.
     `unexpected_failures` are sums by kind of collector, those that are no more included.
+    `process` is what the daemon's own process uses, by family.
     """
 
     taken_ns: int
@@ -147,3 +148,4 @@ class Snapshot:
     daemon_counts: DaemonCounts = field(default_factory=DaemonCounts)
     left_out_engines: int | None = None
     unexpected_failures: Mapping[str, int] = field(default_factory=dict)
+    process: Mapping[str, float] = field(default_factory=dict)

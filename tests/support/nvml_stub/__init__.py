@@ -15,7 +15,16 @@ from typing import Any, Self
 
 import disagg_exporter
 from disagg_exporter.devices.source import DevicesUnavailable
-from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSweep, Throttle
+from disagg_exporter.model import (
+    Device,
+    DeviceFailure,
+    DeviceReading,
+    DeviceSweep,
+    Direction,
+    LinkKind,
+    LinkTraffic,
+    Throttle,
+)
 from support.nvml_stub.state import State
 
 _HERE = Path(__file__).parent
@@ -124,6 +133,10 @@ def _reading(told: dict[str, Any]) -> DeviceReading:
     lists = {
         **pairs,
         "pids": tuple(told["pids"]),
+        "traffic": tuple(
+            LinkTraffic(LinkKind(link), Direction(direction), count)
+            for link, direction, count in told["traffic"]
+        ),
         "throttles": None if throttles is None else tuple(map(Throttle, throttles)),
     }
     return DeviceReading(**{**told, **lists})

@@ -56,6 +56,9 @@ class Gpu(Structure):
         *_words("gpm_supported", "gpm_milliseconds"),
         ("gpm_busy_milliseconds", c_uint32 * 4),
         *_words("events_error", "sample_count"),
+        *_words("temperature_error", "field_error", "celsius", "memory_celsius"),
+        *_words("limit_milliwatts", "limit_error"),
+        ("link_mebibytes", c_uint64 * 4),
         ("samples", Sample * 8),
     )
 
@@ -76,6 +79,11 @@ class Gpu(Structure):
         counters = self if slot is None else self.instances[slot]
         for part, passed in enumerate(busy):
             counters.gpm_busy_milliseconds[part] += passed
+
+    def move(self, *mebibytes: int) -> None:
+        """Let bytes pass: PCIe sent, received, NVLink sent, received."""
+        for link, count in enumerate(mebibytes):
+            self.link_mebibytes[link] += count
 
 
 class Xid(Structure):
@@ -113,6 +121,8 @@ def set_defaults(state: State) -> None:
         state.gpus[number] = Gpu(
             minor=number,
             power_milliwatts=70_000,
+            limit_milliwatts=700_000,
+            celsius=31,
             sm_clock_megahertz=345,
             memory_total_bytes=80 * 1024**3,
             throttle_error=NOT_SUPPORTED,

@@ -44,6 +44,9 @@ typedef struct {
     /* Running counters: the time that has passed and, in it, busy graphics, SM, tensor, DRAM. */
     uint32_t gpm_supported, gpm_milliseconds, gpm_busy_milliseconds[4];
     uint32_t events_error, sample_count;
+    uint32_t temperature_error, field_error, celsius, memory_celsius, limit_milliwatts, limit_error;
+    /* PCIe sent and received, NVLink sent and received, in all. */
+    uint64_t link_mebibytes[4];
     process_sample_t samples[MAX_PROCESSES];
 } gpu_t;
 
@@ -218,6 +221,37 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(handle_t handle, uint64_t *reasons
     UNLESS(throttle_error);
     *reasons = gpu->throttle_reasons;
     return instance ? NOT_SUPPORTED : OK;
+}
+
+int nvmlDeviceGetTemperature(handle_t handle, unsigned sensor, uint32_t *celsius) {
+    FIND;
+    UNLESS(temperature_error);
+    if (sensor) return INVALID;
+    *celsius = gpu->celsius;
+    return instance ? NOT_SUPPORTED : OK;
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(handle_t handle, uint32_t *milliwatts) {
+    FIND;
+    UNLESS(limit_error);
+    *milliwatts = gpu->limit_milliwatts;
+    return instance ? NOT_SUPPORTED : OK;
+}
+
+int nvmlDeviceGetFieldValues(handle_t handle, int count, void *told) {
+    struct {
+        uint32_t id, scope;
+        int64_t microseconds, latency;
+        uint32_t type, error;
+        uint64_t value;
+    } *fields = told;
+    FIND;
+    UNLESS(field_error);
+    for (int i = 0; i < count; i++) {
+        fields[i].error = fields[i].id == 82 ? OK : NOT_SUPPORTED;
+        fields[i].value = gpu->memory_celsius;
+    }
+    return OK;
 }
 
 int nvmlDeviceGetTotalEccErrors(handle_t handle, unsigned kind, unsigned counter, uint64_t *told) {
@@ -395,6 +429,7 @@ int nvmlDeviceGetCurrentClocksEventReasons(handle_t handle, uint64_t *reasons) {
 
 typedef struct {
     uint32_t taken, milliseconds, busy_milliseconds[4], metric_error;
+    uint64_t link_mebibytes[4];
 } sample_t;
 
 int nvmlGpmQueryDeviceSupport(handle_t handle, uint32_t told[2]) {
@@ -420,7 +455,8 @@ int nvmlGpmSampleFree(sample_t *sample) {
 static int take(gpu_t *gpu, const uint32_t *busy, sample_t *sample) {
     UNLESS(gpm_error);
     if (!gpu->gpm_supported) return NOT_SUPPORTED;
-    *sample = (sample_t){1, gpu->gpm_milliseconds, {0}, gpu->gpm_metric_error};
+    *sample = (sample_t){1, gpu->gpm_milliseconds, {0}, gpu->gpm_metric_error, {0}};
+    memcpy(sample->link_mebibytes, gpu->link_mebibytes, sizeof sample->link_mebibytes);
     memcpy(sample->busy_milliseconds, busy, sizeof sample->busy_milliseconds);
     return OK;
 }
@@ -452,7 +488,7 @@ int nvmlGpmMetricsGet(void *told) {
             char *names[3];
         } metrics[];
     } *question = told;
-    const uint32_t ids[] = {1, 2, 5, 10};
+    const uint32_t ids[] = {1, 2, 5, 10}, links[] = {20, 21, 61, 60};
     if (!references) return UNINITIALIZED;
     if (question->version != 1 || !question->older->taken || !question->newer->taken)
         return INVALID;
@@ -466,6 +502,13 @@ int nvmlGpmMetricsGet(void *told) {
             question->metrics[i].value = 100.0 *
                 ((double)question->newer->busy_milliseconds[part] -
                  question->older->busy_milliseconds[part]) / passed;
+        }
+        for (unsigned link = 0; link < 4; link++) {
+            if (question->metrics[i].id != links[link]) continue;
+            question->metrics[i].error = question->newer->metric_error;
+            question->metrics[i].value = 1000.0 *
+                ((double)question->newer->link_mebibytes[link] -
+                 question->older->link_mebibytes[link]) / passed;
         }
     }
     return OK;

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.devices.dcgm.page import DcgmDevice, parse_dcgm
+from disagg_exporter.devices.links import LinkBytes
 from disagg_exporter.devices.nvml.health import count_xid
 from disagg_exporter.devices.source import DevicesUnavailable
 from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
@@ -83,6 +84,7 @@ class DcgmDevices:
         self._between_ns = round(between_seconds * 1e9)
         self._heads = SeriesKeys()
         self._xid: dict[str, int] = {}
+        self._links: dict[str, LinkBytes] = {}
         self._xids: dict[str, Counter[int]] = {}
         # Said when its values become absent, not before.
         self._health = CollectorHealth(
@@ -182,4 +184,10 @@ class DcgmDevices:
             tensor_ratio=values.get("tensor_ratio"),
             dram_ratio=values.get("dram_ratio"),
             xid_errors=page.xids.get(entry.device.gpu),
+            temperature_celsius=values.get("temperature_celsius"),
+            memory_temperature_celsius=values.get("memory_temperature_celsius"),
+            power_limit_watts=values.get("power_limit_watts"),
+            traffic=self._links.setdefault(entry.device.gpu, LinkBytes()).add(
+                entry.link_rates.items(), now_ns
+            ),
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from disagg_exporter.engine_pages.exposition.lines import SeriesFilter, find
 from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
-from disagg_exporter.model import GPU_SLICES, Device
+from disagg_exporter.model import GPU_SLICES, Device, Direction, LinkKind
 
 _MIB = 1024 * 1024
 # DCGM's word for "nothing known" as a number of either kind; older exporters print it.
@@ -33,11 +33,21 @@ MEMORY_FREE, MEMORY_USED = "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_USED"
 MEMORY_RESERVED = "DCGM_FI_DEV_FB_RESERVED"
 POWER, CLOCK = "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_SM_CLOCK"
 XID = "DCGM_FI_DEV_XID_ERRORS"
+TEMPERATURE, MEMORY_TEMPERATURE = "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_MEMORY_TEMP"
+POWER_LIMIT = "DCGM_FI_DEV_POWER_MGMT_LIMIT"
+LINKS = {
+    "DCGM_FI_PROF_PCIE_TX_BYTES": (LinkKind.PCIE, Direction.SENT),
+    "DCGM_FI_PROF_PCIE_RX_BYTES": (LinkKind.PCIE, Direction.RECEIVED),
+    "DCGM_FI_PROF_NVLINK_TX_BYTES": (LinkKind.NVLINK, Direction.SENT),
+    "DCGM_FI_PROF_NVLINK_RX_BYTES": (LinkKind.NVLINK, Direction.RECEIVED),
+}
+"""Means over its last interval, in bytes per second, whatever its list of counters calls them."""
 
 _WANTED = SeriesFilter(
     (
         *PROFILING,
         *(ENERGY, UTILIZATION, MEMORY_FREE, MEMORY_USED, MEMORY_RESERVED, POWER, CLOCK, XID),
+        *(TEMPERATURE, MEMORY_TEMPERATURE, POWER_LIMIT, *LINKS),
     )
 )
 _BUSY_PERCENT = 50.0
@@ -48,12 +58,13 @@ class DcgmDevice:
     """One GPU or MIG instance, and its values in our units; what is not reported is not there.
 
     Of a MIG instance the page has the GPU's UUID and the instance's number: its key is both. `xid`
-    is the number of the latest error, 0 where there was none.
+    is the number of the latest error, 0 where there was none; `link_rates` are bytes per second.
     """
 
     device: Device
     values: Mapping[str, float] = field(default_factory=dict)
     xid: int | None = None
+    link_rates: Mapping[tuple[LinkKind, Direction], float] = field(default_factory=dict)
 
 
 def parse_dcgm(text: bytes, heads: SeriesKeys) -> tuple[DcgmDevice, ...]:
@@ -98,7 +109,16 @@ def _device(
         ),
         _values(reported, mig=bool(instance)),
         int(reported[XID]) if XID in reported else None,
+        # Each MIG instance is given those of the whole GPU.
+        {} if instance else {LINKS[name]: reported[name] for name in LINKS if name in reported},
     )
+
+
+_OF_WHOLE_GPUS = (
+    (POWER, "power_watts", 1.0),
+    (ENERGY, "energy_joules", 1e-3),
+    (POWER_LIMIT, "power_limit_watts", 1.0),
+)
 
 
 def _values(reported: Mapping[str, float], *, mig: bool) -> dict[str, float]:
@@ -116,8 +136,10 @@ def _values(reported: Mapping[str, float], *, mig: bool) -> dict[str, float]:
     for name, value, factor in (
         (MEMORY_USED, "memory_used_bytes", _MIB),
         (CLOCK, "sm_clock_hertz", 1e6),
+        (TEMPERATURE, "temperature_celsius", 1.0),
+        (MEMORY_TEMPERATURE, "memory_temperature_celsius", 1.0),
         # Each MIG instance is given those of the whole GPU.
-        *(() if mig else ((POWER, "power_watts", 1.0), (ENERGY, "energy_joules", 1e-3))),
+        *(() if mig else _OF_WHOLE_GPUS),
     ):
         if name in reported:
             values[value] = reported[name] * factor

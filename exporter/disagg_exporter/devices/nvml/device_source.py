@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from disagg_exporter.devices.gpm import NOT_REPORTED, GpmMeter, PartRatios, open_meter
-from disagg_exporter.devices.nvml.health import XidWatch, ecc_errors, open_xid_watch, throttles_of
+from disagg_exporter.devices.gpm import (
+    LINKS,
+    NOTHING,
+    GpmMeter,
+    GpmReading,
+    PartRatios,
+    open_meter,
+)
+from disagg_exporter.devices.nvml.health import (
+    XidWatch,
+    ecc_errors,
+    open_xid_watch,
+    temperatures,
+    throttles_of,
+)
 from disagg_exporter.devices.nvml.inventory import OpenDevice, Opened, ask, open_all
 from disagg_exporter.devices.source import DevicesUnavailable
-from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSweep
+from disagg_exporter.model import (
+    Device,
+    DeviceFailure,
+    DeviceReading,
+    DeviceSweep,
+    Direction,
+    LinkKind,
+)
 
 SLOW_EVERY_NS = 1_000_000_000
 """How often processes, ECC errors and clocks are asked for: the list of processes costs ten times
@@ -152,7 +172,8 @@ class NvmlDevices:
         nvml, handle = self._nvml, opened.handle
         memory = None if opened.memory is None else self._core(opened.memory, handle)
         meter = self._meters.get(opened.device.gpu)
-        parts = NOT_REPORTED if meter is None else meter.read()
+        counted = NOTHING if meter is None else meter.read()
+        parts = counted.ratios
         utilization = power = energy = None
         # Asked of an instance, these are refused, or answered for the whole GPU and so counted
         # once per instance.
@@ -180,6 +201,11 @@ class NvmlDevices:
             ecc_uncorrected_errors=opened.ecc[1],
             xid_errors=self._xids_of(opened.device.gpu),
             process_ratios=opened.process_ratios,
+            temperature_celsius=opened.temperatures[0],
+            memory_temperature_celsius=opened.temperatures[1],
+            power_limit_watts=opened.power_limit_watts,
+            # An instance would be told those of its whole GPU.
+            traffic=() if opened.mig else opened.links.add(_links(counted), now_ns),
         )
 
     def _xids_of(self, gpu: str) -> tuple[tuple[int, int], ...] | None:
@@ -210,6 +236,16 @@ class NvmlDevices:
         if not opened.mig:
             opened.ecc = ecc_errors(self._nvml, opened.handle)
             opened.process_ratios = opened.meter.read(self._nvml, opened.handle)
+            limit = ask(self._nvml, self._nvml.nvmlDeviceGetEnforcedPowerLimit, opened.handle)
+            opened.power_limit_watts = None if _known(limit) is None else limit / 1e3
+        # An instance is as warm as its GPU.
+        opened.temperatures = temperatures(self._nvml, opened.gpu_handle)
+
+
+def _links(
+    counted: GpmReading,
+) -> Iterable[tuple[tuple[LinkKind, Direction], float | None]]:
+    return zip(LINKS, counted.bytes_per_second, strict=False)
 
 
 def _busy(parts: PartRatios, utilization_percent: int | None) -> float | None:

@@ -50,6 +50,19 @@ def ecc_errors(nvml: Any, handle: Any) -> tuple[int | None, int | None]:
     )
 
 
+def temperatures(nvml: Any, handle: Any) -> tuple[float | None, float | None]:
+    """Degrees Celsius of the GPU and of its memory; None where not reported."""
+    of_gpu = ask(nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
+    fields = ask(nvml, nvml.nvmlDeviceGetFieldValues, handle, [nvml.NVML_FI_DEV_MEMORY_TEMP])
+    of_memory = None
+    if fields is not None and fields[0].nvmlReturn == nvml.NVML_SUCCESS:
+        of_memory = fields[0].value.uiVal or None  # boards without the sensor say 0
+    return (
+        None if of_gpu is None else float(of_gpu),
+        None if of_memory is None else float(of_memory),
+    )
+
+
 _NO_INSTANCE = 0xFFFFFFFF
 _MOST_AT_ONCE = 256
 MOST_NUMBERS = 32

@@ -12,6 +12,7 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
+from disagg_exporter.devices.links import LinkBytes
 from disagg_exporter.model import GPU_SLICES, Device, DeviceFailure
 
 _MOST_PERCENT = 100
@@ -52,8 +53,9 @@ class OpenDevice:
     `gpu_handle` is that of the whole GPU, `gpu_instance` the MIG instance's number on it; it is
     None, too, of a compute instance that shares its GPU instance, because nothing is counted apart
     for it. `memory`, `processes` and `throttles` are the newest calls that this driver has for
-    them, or None. `pids`, `ecc`, `sm_clock_hertz` and `process_ratios` were read at `slow_ns`; they
-    are asked for less often than the rest.
+    them, or None. `pids`, `ecc`, `sm_clock_hertz`, `process_ratios`, `temperatures` (of the GPU and
+    of its memory) and `power_limit_watts` were read at `slow_ns`; they are asked for less often
+    than the rest.
     """
 
     device: Device
@@ -70,6 +72,9 @@ class OpenDevice:
     slow_ns: int | None = None
     meter: ProcessMeter = field(default_factory=ProcessMeter)
     process_ratios: tuple[tuple[int, float], ...] | None = None
+    temperatures: tuple[float | None, float | None] = (None, None)
+    power_limit_watts: float | None = None
+    links: LinkBytes = field(default_factory=LinkBytes)
 
     @property
     def countable(self) -> bool:

@@ -256,3 +256,97 @@ def test_memory_errors_are_told_by_kind_and_absent_without_ecc(stub: StubDriver)
 
     assert (with_ecc.ecc_corrected_errors, with_ecc.ecc_uncorrected_errors) == (12, 1)
     assert (without.ecc_corrected_errors, without.ecc_uncorrected_errors) == (None, None)
+
+
+def traffic(reading: DeviceReading) -> dict[tuple[str, str], float]:
+    return {(each.link, each.direction): each.bytes for each in reading.traffic}
+
+
+def test_bytes_over_links_are_added_up_from_the_first_sweep_on(counting: StubDriver) -> None:
+    """The counters give means over the time between two samples, in mebibytes per second."""
+    counting.child.open()
+    gpu = counting.state.gpus[0]
+
+    gpu.move(999, 999, 999, 999)
+    first = counting.child.sweep(0).readings[0]
+    gpu.count(1000)
+    gpu.move(1, 2, 30, 40)
+    counting.child.sweep(1_000_000_000)
+    gpu.count(1000)
+    gpu.move(1, 2, 30, 40)
+    last = counting.child.sweep(2_000_000_000).readings[0]
+
+    assert traffic(first) == {}
+    assert traffic(last) == {
+        ("pcie", "sent"): 2 * 2**20,
+        ("pcie", "received"): 4 * 2**20,
+        ("nvlink", "sent"): 60 * 2**20,
+        ("nvlink", "received"): 80 * 2**20,
+    }
+
+
+@pytest.mark.parametrize("without", ["gpm_supported", "gpm_metric_error", "mig"])
+def test_where_no_counters_report_it_nothing_is_said_of_links(
+    counting: StubDriver, without: str
+) -> None:
+    gpu = counting.state.gpus[0]
+    if without == "mig":
+        gpu.mig = 1
+        gpu.instances[0].slices, gpu.instances[0].gpu_instance = 3, 1
+    else:
+        setattr(gpu, without, 0 if without == "gpm_supported" else NOT_SUPPORTED)
+    counting.child.open()
+
+    counting.child.sweep(0)
+    gpu.count(1000)
+    gpu.move(5, 5, 5, 5)
+
+    assert traffic(counting.child.sweep(1_000_000_000).readings[0]) == {}
+
+
+def test_temperatures_and_the_power_limit_are_asked_for_once_a_second(
+    counting: StubDriver,
+) -> None:
+    counting.child.open()
+    gpu = counting.state.gpus[0]
+    gpu.celsius, gpu.memory_celsius, gpu.limit_milliwatts = 61, 72, 650_000
+
+    first = counting.child.sweep(0).readings[0]
+    gpu.celsius = 62
+    soon = counting.child.sweep(900_000_000).readings[0]
+    later = counting.child.sweep(1_000_000_000).readings[0]
+
+    assert (first.temperature_celsius, first.memory_temperature_celsius) == (61.0, 72.0)
+    assert first.power_limit_watts == 650.0
+    assert (soon.temperature_celsius, later.temperature_celsius) == (61.0, 62.0)
+
+
+@pytest.mark.parametrize("error", [NOT_SUPPORTED, NO_PERMISSION, UNKNOWN])
+def test_sensors_that_are_not_there_are_absent(counting: StubDriver, error: int) -> None:
+    gpu = counting.state.gpus[0]
+    gpu.temperature_error = gpu.field_error = gpu.limit_error = error
+    counting.child.open()
+
+    reading = read(counting)
+
+    assert reading.temperature_celsius is None
+    assert reading.memory_temperature_celsius is None
+    assert reading.power_limit_watts is None
+
+
+def test_a_board_without_a_sensor_in_its_memory_says_0_degrees(counting: StubDriver) -> None:
+    counting.state.gpus[0].memory_celsius = 0
+    counting.child.open()
+
+    assert read(counting).memory_temperature_celsius is None
+
+
+def test_an_instance_is_as_warm_as_its_gpu(counting: StubDriver) -> None:
+    gpu = counting.state.gpus[0]
+    gpu.mig, gpu.celsius, gpu.limit_milliwatts = 1, 55, 400_000
+    gpu.instances[0].slices, gpu.instances[0].gpu_instance = 3, 1
+    counting.child.open()
+
+    reading = read(counting)
+
+    assert (reading.temperature_celsius, reading.power_limit_watts) == (55.0, None)

@@ -14,6 +14,7 @@ from disagg_exporter.devices.simulated import (
     SimState,
     SimStateError,
     SimTrack,
+    celsius,
     follow,
     parse_state,
     state_path,
@@ -88,6 +89,7 @@ def test_a_device_that_nobody_uses_rests(two: SimDevices) -> None:
         tensor_ratio=0.0,
         dram_ratio=0.0,
         throttles=(),
+        temperature_celsius=celsius(IDLE_WATTS),
     )
 
 
@@ -114,6 +116,7 @@ def test_a_reading_is_what_the_engine_wrote_between_two_versions(
         tensor_ratio=0.4,
         dram_ratio=0.2,
         throttles=(),
+        temperature_celsius=celsius(650.5),
     )
     assert second.readings[0].busy_ratio == 0.0
 

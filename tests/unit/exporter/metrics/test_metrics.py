@@ -12,7 +12,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from disagg_exporter.metrics.family import Family, MetricType
+from disagg_exporter.metrics.family import Data, Family, MetricType
 from disagg_exporter.metrics.table import FAMILIES, LABELS
 from disagg_exporter.model import (
     ActivityCell,
@@ -71,8 +71,12 @@ def page(snapshot: Snapshot | None, now_ns: int) -> str:
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_each_family_keeps_the_naming_rules(family: Family) -> None:
-    """Prefix, no colon, counters end in _total and nothing else does, unit last, real help."""
-    assert re.fullmatch(r"disagg(_[a-z]+)+", family.name)
+    """Prefix, no colon, counters end in _total and nothing else does, unit last, real help.
+
+    What the daemon's own process uses goes by the names of all client libraries.
+    """
+    prefix = "process" if family.data is Data.PROCESS else "disagg"
+    assert re.fullmatch(rf"{prefix}(_[a-z]+)+", family.name)
     assert family.name.endswith("_total") == (family.kind is MetricType.COUNTER)
     assert family.name.endswith("_info") == (family.kind is MetricType.INFO)
     assert not re.search(r"_(count|sum|bucket|created|gauge|counter|percent|ms)$", family.name)
@@ -80,6 +84,7 @@ def test_each_family_keeps_the_naming_rules(family: Family) -> None:
     stem = family.name.removesuffix("_total")
     assert not family.unit or stem.endswith("_" + family.unit)
     base_units = {"seconds", "bytes", "watts", "hertz", "ratio", "tokens", "gpus", "joules"}
+    base_units.add("celsius")
     assert family.unit in base_units | {""}
     assert family.unit or not any(stem.endswith("_" + unit) for unit in base_units)
 

@@ -12,7 +12,14 @@ from disagg_exporter.devices.source import DevicesUnavailable, SupplementedDevic
 from disagg_exporter.engine_pages.exposition.lines import PageError
 from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
 from disagg_exporter.http.client.fetch import EngineUnreachable
-from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSweep
+from disagg_exporter.model import (
+    Device,
+    DeviceFailure,
+    DeviceReading,
+    DeviceSweep,
+    Direction,
+    LinkKind,
+)
 
 DATA = Path(__file__).parents[4] / "data" / "dcgm-exporter"
 WHOLE, MIG = (DATA / "two-gpus.prom").read_bytes(), (DATA / "mig.prom").read_bytes()
@@ -90,6 +97,8 @@ def test_a_reading_is_in_base_units() -> None:
         tensor_ratio=0.5,
         dram_ratio=0.25,
         xid_errors=(),
+        temperature_celsius=61.0,
+        memory_temperature_celsius=52.0,
     )
 
 
@@ -350,3 +359,27 @@ def test_instances_are_the_same_by_address_and_number() -> None:
     (reading,) = SupplementedDevices(main, Exporter(MIG).open()).sweep(5).readings
 
     assert (reading.gpu, reading.dram_ratio) == ("MIG-1234", 0.0625)
+
+
+def test_rates_over_links_are_added_up_while_they_hold() -> None:
+    """Bytes per second, whatever the exporter's list of counters calls them."""
+    lines = "".join(
+        f'DCGM_FI_PROF_{link}_BYTES{{gpu="0",UUID="{GPU_0}",device="nvidia0"}} {rate}\n'
+        for link, rate in (("PCIE_TX", 1000), ("NVLINK_RX", 5000))
+    )
+    [entry] = parse_dcgm(lines.encode(), SeriesKeys())
+
+    assert entry.link_rates == {
+        (LinkKind.PCIE, Direction.SENT): 1000,
+        (LinkKind.NVLINK, Direction.RECEIVED): 5000,
+    }
+
+
+def test_an_instance_is_not_given_the_links_of_its_gpu() -> None:
+    line = (
+        f'DCGM_FI_PROF_PCIE_TX_BYTES{{gpu="0",UUID="{GPU_0}",GPU_I_ID="1",'
+        'GPU_I_PROFILE="3g.40gb",device="nvidia0"} 1000\n'
+    )
+    [entry] = parse_dcgm(line.encode(), SeriesKeys())
+
+    assert entry.link_rates == {}

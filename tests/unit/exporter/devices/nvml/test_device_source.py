@@ -75,6 +75,8 @@ def test_a_reading_is_in_base_units(stub: StubDriver) -> None:
         energy_joules=9_876_543.21,
         sm_clock_hertz=1.98e9,
         pids=(1234, 4321),
+        temperature_celsius=31.0,
+        power_limit_watts=700.0,
     )
 
 
@@ -86,6 +88,7 @@ def test_what_a_device_declines_to_tell_is_absent_and_the_rest_is_read(
     gpu.utilization_percent = 50
     gpu.utilization_error = gpu.power_error = gpu.energy_error = error
     gpu.clock_error = gpu.processes_error = error
+    gpu.temperature_error = gpu.limit_error = error
     gpu.memory_used_bytes = GIB
 
     stub.child.open()
