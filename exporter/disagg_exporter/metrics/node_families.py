@@ -85,6 +85,10 @@ NODE_FAMILIES: tuple[Family, ...] = (
            "The sum of this node's device seconds of which nothing is known, by reason."),
     Family("disagg_node_activity_seconds_total", Data.NODE, ("role", "unit", *_NODE),
            "The sum of this node's device activity by part of the device."),
+    Family("disagg_node_activity_gpu_seconds_total", Data.NODE, ("role", "unit", *_NODE),
+           "GPU-seconds of the devices that report the activity of a unit, prefill, decode, idle "
+           "and unattributed, and of no other: divide disagg_node_activity_seconds_total by it, "
+           "and devices that report no activity bend nothing."),
     Family("disagg_node_energy_joules_total", Data.NODE, ("role", "phase", *_NODE),
            "The sum of this node's device energy by what the time went to; of the devices that "
            "report it."),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
 from disagg_exporter.metrics.device_rows import (
@@ -26,6 +27,7 @@ from disagg_exporter.model import (
     RouterPage,
     RouterStatus,
     Snapshot,
+    Unit,
     Use,
 )
 
@@ -33,6 +35,7 @@ _PHASES = "disagg_node_phase_seconds_total"
 _IDLE = "disagg_node_idle_seconds_total"
 _UNOBSERVED = "disagg_node_unobserved_seconds_total"
 _ACTIVITY = "disagg_node_activity_seconds_total"
+_OBSERVED = "disagg_node_activity_gpu_seconds_total"
 _ENERGY = "disagg_node_energy_joules_total"
 _TOKEN_TIME = "disagg_node_token_gpu_seconds_total"
 
@@ -55,11 +58,12 @@ def write_node(rows: MetricRows, snapshot: Snapshot) -> None:
         units = dict.fromkeys(part.unit for part in active if part.model_name != FORGOTTEN_MODEL)
         _add_by_role(rows, _PHASES, account, standing, SHOWN_USES, account.slice_ns)
         _add_by_role(rows, _ACTIVITY, account, standing, units, active)
+        _add_by_role(rows, _OBSERVED, account, standing, units, _observed(account, units))
         if account.microjoules is not None:
             _add_by_role(rows, _ENERGY, account, standing, tuple(Use), account.microjoules)
         _add_idle(rows, account)
         _add_unobserved(rows, account)
-    for name in (_PHASES, _IDLE, _UNOBSERVED, _ACTIVITY):
+    for name in (_PHASES, _IDLE, _UNOBSERVED, _ACTIVITY, _OBSERVED):
         rows.divide(name, SLICE_NS_PER_GPU_SECOND)
     rows.divide(_ENERGY, MICROJOULES_PER_JOULE)
     for tokens in snapshot.tokens:
@@ -77,6 +81,17 @@ def write_node(rows: MetricRows, snapshot: Snapshot) -> None:
     if snapshot.gpu_price is not None:
         price = snapshot.gpu_price
         rows.set("disagg_node_gpu_hour_price", price.per_hour, price.currency)
+
+
+def _observed(account: DeviceAccount, units: Iterable[Unit]) -> Mapping[ActivityCell, int]:
+    """The observed time of a device, for each unit whose activity it reports."""
+    observed: Counter[ActivityCell] = Counter()
+    for cell, slice_ns in account.slice_ns.items():
+        if cell.use in SHOWN_USES:
+            for unit in units:
+                whose = (cell.model_name, cell.engine_namespace)
+                observed[ActivityCell(cell.role, unit, *whose)] += slice_ns
+    return observed
 
 
 def _add_by_role(

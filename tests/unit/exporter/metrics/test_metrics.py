@@ -574,3 +574,15 @@ def test_a_name_that_cannot_be_encoded_does_not_cost_the_page() -> None:
     text = page(dataclasses.replace(golden, engines=(odd,)), TAKEN_NS)
 
     assert 'model_name="/models/?t\u00e9\\n\\"x\\""' in text
+
+
+def test_activity_has_the_time_of_the_devices_that_report_it_beside_it() -> None:
+    """Half of the node reports nothing of its units: its seconds are in no quotient of activity."""
+    observed = samples(golden_snapshot(), "disagg_node_activity_gpu_seconds_total")
+
+    h100 = "llama/NVIDIA H100 80GB HBM3/"
+    # 60.25 + 1.5 of work, 10 + 1.25 idle, 1 unattributed of GPU 0; 80 of decode of GPU 1 are not.
+    assert observed[f"prefill/sm/{h100}"] == 74.0
+    assert observed[f"decode/sm/{h100}"] == 0.0
+    activity = samples(golden_snapshot(), "disagg_node_activity_seconds_total")
+    assert set(observed) == set(activity)
