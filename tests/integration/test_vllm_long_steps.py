@@ -8,13 +8,13 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from support.children import free_port
-from support.running_node import RunningNode, running_node
+from support.running_node import RunningNode, running_node, wait_for
 from support.vllm_nodes import LONG_MODEL, MODEL_NAME, aggregated_node, truth_file
 from support.vllm_pair import TruthStep, read_truth
 from support.vllm_session import Say, make_model
@@ -45,8 +45,10 @@ def engine(
         yield node
 
 
-def ask(node: RunningNode, prompt: list[int], max_tokens: int) -> int:
-    """Complete a prompt of tokens; return how many were written."""
+def ask(
+    node: RunningNode, prompt: list[int], max_tokens: int, patience: float = REQUEST_SECONDS
+) -> int:
+    """Complete a prompt of tokens; return how many were written. `TimeoutError`: it gave up."""
     body = {
         "model": MODEL_NAME,
         "prompt": prompt,
@@ -59,7 +61,7 @@ def ask(node: RunningNode, prompt: list[int], max_tokens: int) -> int:
         json.dumps(body).encode(),
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=REQUEST_SECONDS) as answer:
+    with urllib.request.urlopen(request, timeout=patience) as answer:
         return int(json.load(answer)["usage"]["completion_tokens"])
 
 
@@ -68,17 +70,23 @@ def stamped(run_dir: Path) -> list[TruthStep]:
     return read_truth(truth_file(run_dir, ENGINE))
 
 
+def long_prompts(steps: list[TruthStep]) -> int:
+    """How many prompts were computed, each in a step of its own."""
+    return sum(step.context_tokens > 1000 for step in steps)
+
+
 def test_prompts_of_twenty_seconds_from_rest_are_booked_as_long_as_the_worker_held_them(
     vllm_python: Path, folder: Path, say: Say
 ) -> None:
-    """T1: each at its own time, none twice, and the ratio of the phases is the worker's.
+    """Each at its own time, none twice, and the ratio of the phases is the worker's.
 
     Every prompt is one step, and before it the engine rested for longer than a heartbeat takes.
     """
     model = make_model(vllm_python, folder / "model", LONG_MODEL)
     dice = random.Random(20261123)
-    longest = ("--max-model-len", "2048", "--num-gpu-blocks-override", "160")
-    with engine(vllm_python, model, folder, (*longest, "--max-num-batched-tokens", "2048")) as node:
+    whole = ("--max-model-len", "2048", "--max-num-batched-tokens", "2048")
+    blocks = ("--num-gpu-blocks-override", "160")
+    with engine(vllm_python, model, folder, (*whole, *blocks)) as node:
         ask(node, [5, 6, 7], 4)
         before, known = node.wait_settled(), len(stamped(folder))
         booked_between = []
@@ -93,6 +101,10 @@ def test_prompts_of_twenty_seconds_from_rest_are_booked_as_long_as_the_worker_he
                 booked_between.append((sums - start, so_far))
             else:
                 time.sleep(8)
+        # The client gives up, and the engine ends its step all the same.
+        with suppress(TimeoutError):
+            ask(node, [dice.choice(TOKENS) for _ in range(1950)], 8, patience=4)
+        wait_for(lambda: long_prompts(stamped(folder)[known:]) == 7, "the step to end", 90)
         after = node.wait_settled()
     steps = stamped(folder)[known:]
 
@@ -108,6 +120,7 @@ def test_prompts_of_twenty_seconds_from_rest_are_booked_as_long_as_the_worker_he
         for phase in true
     }
     longest_seconds = max(step.held_ns for step in steps) / 1e9
+    assert long_prompts(steps) == 7
     say(
         f"{len(steps)} steps, the longest {longest_seconds:.1f} s; "
         + ", ".join(f"{p}: booked {booked[p]:.2f} s, stamped {true[p]:.2f} s" for p in true)
@@ -126,7 +139,7 @@ def test_prompts_of_twenty_seconds_from_rest_are_booked_as_long_as_the_worker_he
 def test_what_a_tiny_cache_computes_anew_is_prefill(
     vllm_python: Path, slow_model: Path, folder: Path, say: Say
 ) -> None:
-    """T7: what was scheduled beyond each prompt once and each next token once was computed anew."""
+    """What was scheduled beyond each prompt once and each next token once was computed anew."""
     dice = random.Random(20261123)
     prompts = [[dice.choice(TOKENS) for _ in range(dice.randrange(40, 120))] for _ in range(8)]
     # 24 blocks of 32 tokens for eight requests of 300 each.

@@ -1,4 +1,4 @@
-"""Steps that have begun and that no record tells of yet (accounting A6).
+"""Steps that have begun and that no record reports yet (accounting A6).
 
 A record is made when its step ends, so an engine that took a long prompt looks at rest until then.
 Its heartbeats may say that somebody waits for it; else its devices may show that they work.
@@ -18,7 +18,7 @@ _FRESH_NS = 3 * SECOND_NS
 
 
 class InFlight(NamedTuple):
-    """What a heartbeat tells of the requests in flight, and what the engine's records told.
+    """What a heartbeat reports of requests in flight, and its engine's records of requests left.
 
     `requests` are those that the process `pid` has handed to the engine and not got back, None
     where it does not say; `recorded` are those that the last records left, and `recorded_ns` is
@@ -56,23 +56,23 @@ class AwaitedSteps:
         self._promised_ns: int | None = None
         self._active_since_ns: dict[int, int] = {}
 
-    def hear(self, t_ns: int, told: InFlight) -> None:
-        """Take what a heartbeat of `t_ns` tells; what is older than the last record is known."""
-        if told.requests is None or t_ns <= told.recorded_ns:
+    def ingest(self, t_ns: int, report: InFlight) -> None:
+        """Ingest a heartbeat of `t_ns`; one that is older than the last record says nothing new."""
+        if report.requests is None or t_ns <= report.recorded_ns:
             return
-        since_ns = max(told.recorded_ns, t_ns - _FRESH_NS)
+        since_ns = max(report.recorded_ns, t_ns - _FRESH_NS)
         self._requests = {pid: one for pid, one in self._requests.items() if one[0] > since_ns}
-        self._requests[told.pid] = t_ns, told.requests
+        self._requests[report.pid] = t_ns, report.requests
         in_flight = sum(requests for _, requests in self._requests.values())
         # Of several ranks nobody says which has a request: while one works, it is that one's.
-        if in_flight > told.recorded and (told.resting or told.alone):
+        if in_flight > report.recorded and (report.resting or report.alone):
             self._promised_ns = t_ns
 
     def awaits(
         self,
         rank: int,
         t_ns: int,
-        told: InFlight,
+        report: InFlight,
         read_active: Callable[[], bool | None],
         rules: Rules,
     ) -> bool:
@@ -82,20 +82,20 @@ class AwaitedSteps:
         that is not known, or may be another engine's doing.
         """
         promised_ns = self._promised_ns
-        if promised_ns is not None and promised_ns <= told.recorded_ns:
+        if promised_ns is not None and promised_ns <= report.recorded_ns:
             promised_ns = None
         if promised_ns is not None and promised_ns >= t_ns:
-            return told.alone or read_active() is not False
+            return report.alone or read_active() is not False
         if promised_ns is not None:
             # Who waited has gone; the step goes on.
             active = read_active()
             patience_ns = rules.withdrawn_ns if active is None else rules.unclaimed_ns
             return active is not False and t_ns - promised_ns <= patience_ns
-        if told.requests is not None and (told.alone or told.resting):
+        if report.requests is not None and (report.alone or report.resting):
             return False
         since_ns = self._active_since_ns.pop(rank, t_ns)
         if not read_active():
             return False
-        since_ns = since_ns if since_ns > told.own_recorded_ns else t_ns
+        since_ns = since_ns if since_ns > report.own_recorded_ns else t_ns
         self._active_since_ns[rank] = since_ns
         return t_ns - since_ns <= rules.unclaimed_ns

@@ -214,9 +214,9 @@ class EngineLedger:
         for each in ranks:
             each.ingest()
         own = self.timelines[key.engine_index]
-        # After a daemon's death the heartbeat is all that tells of its rank's last record.
+        # After a daemon's death only the heartbeat reports its rank's last record.
         last = [each.last_step or (beat if each is own else None) for each in ranks]
-        told = InFlight(
+        report = InFlight(
             key.pid,
             in_flight,
             sum(step.running + step.waiting + step.deferred for step in last if step is not None),
@@ -225,7 +225,7 @@ class EngineLedger:
             resting=not any(each.work_pending for each in ranks),
             alone=len(ranks) == 1,
         )
-        self.awaited_steps.hear(beat.t_ns, told)
+        self.awaited_steps.ingest(beat.t_ns, report)
         if own.work_pending:
             return False
         gpus = self.assignment.of_rank(key.engine_index)
@@ -234,7 +234,7 @@ class EngineLedger:
         def read_active() -> bool | None:
             return any_active(held, own.last_record_ns, beat.t_ns, rules)
 
-        return self.awaited_steps.awaits(key.engine_index, beat.t_ns, told, read_active, rules)
+        return self.awaited_steps.awaits(key.engine_index, beat.t_ns, report, read_active, rules)
 
     def between(self, start_ns: int, end_ns: int) -> list[tuple[int, Pieces]]:
         """Return the finalized pieces of a stretch, timeline by timeline, each with its rank."""

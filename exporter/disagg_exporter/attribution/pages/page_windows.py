@@ -87,8 +87,8 @@ class PageWindows:
             waited_seconds = _first_token_seconds(before.page, page, did)
             if waited_seconds is not None:
                 busy_seconds = min(busy_seconds, waited_seconds + lately.seconds)
-        told = self._window(did, page, role, method, counts, busy_seconds)
-        return replace(told, busy_ns=round(busy_seconds * _SECOND_NS)) if held or resting else told
+        made = self._window(did, page, role, method, counts, busy_seconds)
+        return replace(made, busy_ns=round(busy_seconds * _SECOND_NS)) if held or resting else made
 
     def forget(self) -> None:
         """Take the next page as the first: there was none for a while, or another process came."""

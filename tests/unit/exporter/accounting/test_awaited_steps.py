@@ -73,7 +73,7 @@ def prompts(
 def test_six_prompts_of_twenty_seconds_from_rest_are_booked_as_long_as_they_took(
     told: bool, read: bool
 ) -> None:
-    """T1: 120 s of 180 are prefill, at their own place; nothing is cut, late, or booked twice."""
+    """120 s of 180 are prefill, at their own place; nothing is cut, late, or booked twice."""
     accounting, reporter, clock = played(told=told, read=read)
 
     prompts(accounting, reporter, clock, [20] * 6)

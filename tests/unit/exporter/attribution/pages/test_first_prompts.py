@@ -59,7 +59,7 @@ def looked_at(pages: Iterable[EnginePage], active: Iterable[Stretch]) -> NodeAcc
 
 
 def test_a_strangers_activity_beside_a_resting_engine_is_not_its_work() -> None:
-    """T2: another process is active for 42 of 60 s, and no request runs."""
+    """Another process is active for 42 of 60 s, and no request runs."""
     accounting = looked_at((page(t) for t in range(1, 91)), [(10, 31), (35, 56)])
 
     assert accounting.seconds().get("prefill", 0) == 0
