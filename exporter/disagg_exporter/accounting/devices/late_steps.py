@@ -13,6 +13,9 @@ from collections.abc import Iterable, Sequence
 from disagg_exporter.accounting.intervals.row_queue import Ints
 from disagg_exporter.accounting.intervals.unattributed import ActivitySample
 
+# They are written down each second. The earliest are joined: few steps reach back so far.
+_MOST_STRETCHES = 32
+
 
 class LateSteps:
     """Places of a device's late steps, and its unattributed activity as far back as they reach."""
@@ -55,4 +58,9 @@ class LateSteps:
             self._unclaimed.append((start_ns, end_ns, active_ns))
         while self._unclaimed and self._unclaimed[0][1] <= end_ns - self._reach_ns:
             self._unclaimed.popleft()
+        if len(self._unclaimed) > _MOST_STRETCHES:
+            (first_ns, _, active_ns), (_, last_ns, more_ns) = (
+                self._unclaimed.popleft() for _ in range(2)
+            )
+            self._unclaimed.appendleft((first_ns, last_ns, active_ns + more_ns))
         self._open = [place for place in self._open if place[1] > end_ns]

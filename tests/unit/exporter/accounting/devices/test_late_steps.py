@@ -42,6 +42,15 @@ def test_in_a_place_that_is_not_committed_activity_is_the_steps_own() -> None:
     assert late.others(samples) == samples
 
 
+def test_its_stretches_are_few_however_long_a_stranger_stays() -> None:
+    late = LateSteps(10_000)
+    for start in range(0, 5000, 10):
+        late.commit((start, start + 10), 4)
+
+    assert len(late.checkpoint()) <= 32
+    assert late.add(0, 5000, watermark_ns=5000) == 500 * 4
+
+
 def test_a_successor_goes_on_with_what_is_left() -> None:
     late = LateSteps(1000)
     late.commit((0, 50), 30)
