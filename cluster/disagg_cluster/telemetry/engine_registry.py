@@ -205,8 +205,10 @@ class EngineRegistry:
         )
         if now == before or (before is None and state is EngineState.GONE):
             return
-        record.assignment = replace(now, since_ns=now_ns)
-        self._ledger.assign(record.assignment)
+        reported = replace(now, since_ns=now_ns)
+        self._ledger.assign(reported)
+        # Only now: a report that fails is made again.
+        record.assignment = reported
 
     def _serves(self, record: EngineRecord, now_ns: int) -> bool:
         """Whether it takes requests; one that was adopted may before it has answered a probe."""

@@ -15,7 +15,7 @@ from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.inside_engine.disagg_steps.sender import Sender
-from disagg_exporter.model import Method
+from disagg_exporter.model import Assignment, EngineState, Method
 from disagg_exporter.steps.plugin_silence import GRACE_SECONDS
 from support.node_files import node, worker
 
@@ -131,3 +131,25 @@ def test_that_an_engine_is_a_stand_in_is_said_until_its_next_process_begins(
     asyncio.run(story())
 
     assert said == [True, True, False]
+
+
+def test_a_death_whose_report_fails_is_reported_when_the_change_is_told_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledger, states = Ledger(), list[EngineState]()
+    registry = EngineRegistry(ledger, 1.0)
+    engines = LaunchedEngines(node(worker("w")).workers, lambda _name: WorkerIdentity(), registry)
+    engines.changed("w", WorkerState.STOPPED, READY, 7, "")
+    trips = iter([MemoryError()])
+
+    def assign(assignment: Assignment) -> None:
+        if (error := next(trips, None)) is not None:
+            raise error
+        states.append(assignment.state)
+
+    monkeypatch.setattr(ledger, "assign", assign)
+    with pytest.raises(MemoryError):
+        engines.changed("w", READY, WorkerState.BACKOFF, None, "")
+    engines.changed("w", READY, WorkerState.BACKOFF, None, "")
+
+    assert states == [EngineState.GONE]
