@@ -53,7 +53,8 @@ class Pages:
             window = self._stretches.ingest(self._page(self._next_ns), Role.MIXED, Method.PAGE)
             if window is not None:
                 yield Stretch(self._busy_seconds, window.prefill_share, self._true_seconds)
-            self._busy_seconds = self._true_seconds = 0.0
+                # What looked like a rest is in the next window, if it was none.
+                self._busy_seconds = self._true_seconds = 0.0
             self._next_ns += _NS
         self._work(end_ns - done_ns, seen.share)
         self._count(seen)

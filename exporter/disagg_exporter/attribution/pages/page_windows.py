@@ -168,13 +168,14 @@ def _counts(before: EnginePage, after: EnginePage, did: EngineWindow) -> Counts:
 
 
 def _first_token_seconds(before: EnginePage, after: EnginePage, did: EngineWindow) -> float | None:
-    """Sum up how long first tokens took that came between two pages; None if there were none."""
+    """Sum up how long first tokens took that came between two pages; None if none is known."""
     old = ServingCounts() if did.reset else before.serving
     first, was = after.serving.time_to_first_token, old.time_to_first_token
     grown = sum(_buckets(was, first))
     if first is None or not grown:
         return None
-    return max(first.sum - (was.sum if was is not None else 0.0), 0.0)
+    seconds = first.sum - (was.sum if was is not None else 0.0)
+    return seconds if seconds > 0 else None
 
 
 def _buckets(before: Histogram | None, after: Histogram | None) -> tuple[float, ...]:
