@@ -8,7 +8,14 @@ from typing import NamedTuple
 from disagg_cluster.simulator.engine.hardware import Gpu
 from disagg_cluster.simulator.engine.roofline import Price
 from disagg_exporter.devices.simulated import celsius
-from disagg_exporter.model import Device, DeviceReading, Throttle
+from disagg_exporter.model import (
+    Device,
+    DeviceReading,
+    Direction,
+    LinkKind,
+    LinkTraffic,
+    Throttle,
+)
 
 _NS = 1_000_000_000
 
@@ -79,6 +86,7 @@ class GpuGroup:
         self._done = self._seen = _Done()
         self._seen_ns = now_ns
         self._clock_ratios = dict.fromkeys(uuids, 1.0)
+        self._moved_bytes = dict.fromkeys(Direction, 0)
 
     @property
     def busy_ns(self) -> int:
@@ -93,6 +101,10 @@ class GpuGroup:
     def throttle(self, uuid: str, clock_ratio: float) -> None:
         """Let one GPU run at this part of its clock; 1 ends it."""
         self._clock_ratios[uuid] = clock_ratio
+
+    def move(self, direction: Direction, size_bytes: int) -> None:
+        """Send or receive KV, each GPU its part; it goes to the network by PCIe."""
+        self._moved_bytes[direction] += size_bytes
 
     def work(self, busy_ns: int, price: Price) -> None:
         """Charge steps that have ended."""
@@ -112,6 +124,11 @@ class GpuGroup:
             return []
         busy_ratio = min(1.0, (done.busy_ns - seen.busy_ns) / passed_ns)
         idle_watts = self._gpu.idle_watts
+        gpus = len(self._clock_ratios)
+        traffic = tuple(
+            LinkTraffic(LinkKind.PCIE, direction, size_bytes / gpus)
+            for direction, size_bytes in self._moved_bytes.items()
+        )
         drawn_watts = idle_watts + (done.joules - seen.joules) * _NS / passed_ns
         return [
             DeviceReading(
@@ -131,6 +148,7 @@ class GpuGroup:
                 throttles=(Throttle.THERMAL,) if clock_ratio < 1 else (),
                 temperature_celsius=celsius(drawn_watts),
                 power_limit_watts=self._gpu.max_watts,
+                traffic=traffic,
             )
             for uuid, clock_ratio in self._clock_ratios.items()
         ]

@@ -13,7 +13,7 @@ from disagg_cluster.simulator.cluster.spec import ClusterSpec
 from disagg_cluster.simulator.engine.batch import Request, Sequence
 from disagg_cluster.simulator.process import EngineProcess
 from disagg_cluster.simulator.server import Server
-from disagg_exporter.model import Role
+from disagg_exporter.model import Direction, Role
 
 
 @dataclass(slots=True, eq=False)
@@ -151,6 +151,8 @@ class RequestFlow:
             self._leave_to_expire(progress)
             writer.go_without(number)
         else:
+            self.servers[reader.name].gpus.move(Direction.SENT, transfer.bytes)
+            self.servers[writer.name].gpus.move(Direction.RECEIVED, transfer.bytes)
             reader.let_go(number)
             writer.receive(number)
 

@@ -2,16 +2,12 @@
 
 A user whose request goes to a prefill engine and then to a decode engine waits for both. Neither
 knows of the other, so what is known of the whole is the convolution of the two histograms: right
-where the parts are independent and spread evenly within their buckets.
-
-It is linear in each of the two, by coefficients that depend on the bounds alone. The same ones
-stand in the recording rules that join pools over nodes.
+where the parts are independent and spread evenly, over as much of their buckets as their means say.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,40 +17,39 @@ from disagg_exporter.model import Histogram
 Bounds = tuple[float, ...]
 Array = NDArray[np.float64]
 
+_MOST_TILT = 0.45
+"""How far from the middle of their buckets (as a share of them) observations are taken to be."""
 
-@lru_cache(maxsize=16)
+
+def _below(ends: Bounds, first: tuple[Array, Array], second: tuple[Array, Array]) -> Array:
+    """Return P(X + Y <= end) [end, i, j] for X, Y evenly spread over (low, high) of `i` and `j`.
+
+    The sum of two uniform variables is the difference of four squared ramps over twice the area.
+    """
+    (low_x, high_x), (low_y, high_y) = first, second
+    width_x, width_y = (high_x - low_x)[:, None], (high_y - low_y)[None, :]
+    z = np.array(ends)[:, None, None] - low_x[None, :, None] - low_y[None, None, :]
+
+    def ramp(shift: Array | float) -> Array:
+        squared: Array = np.maximum(z - shift, 0.0) ** 2
+        return squared
+
+    area = ramp(0.0) - ramp(width_x) - ramp(width_y) + ramp(width_x + width_y)
+    share: Array = area / (2 * width_x * width_y)
+    return share
+
+
+@lru_cache(maxsize=8)
 def coefficients(first: Bounds, second: Bounds, whole: Bounds) -> Array:
     """Return the weights [t, i, j] by which P(X + Y <= t) is a sum of P(X in i) x P(Y <= j).
 
     `t` runs over the bounds of the whole, `i` over the buckets of the first, `j` over the bounds of
-    the second. P(X + Y <= t) is the sum over i of P(X in i) times the mean of P(Y <= t - x) over x
-    in i; P(Y <= y) is taken to be linear between bounds, so that mean is linear in its values
-    there. What is above the last bound of either part is above every bound of the whole.
+    the second; observations are spread evenly over their buckets. What is above the last bound of
+    either part is above every bound of the whole.
     """
-    edges = (0.0, *second)
-    return np.array(
-        [
-            [_weights(end, low, high, edges) for low, high in pairwise((0.0, *first))]
-            for end in whole
-        ]
-    )
-
-
-def _weights(end: float, low: float, high: float, edges: Bounds) -> list[float]:
-    """How much P(Y <= each bound) weighs in its mean over y from `end - high` to `end - low`."""
-    weights = [0.0] * len(edges)
-    start, stop = max(end - high, 0.0), max(end - low, 0.0)
-    for place, (left, right) in enumerate(pairwise(edges)):
-        begin, until = max(start, left), min(stop, right)
-        if begin < until:
-            length = until - begin
-            upper = length * ((begin + until) / 2 - left) / (right - left)
-            weights[place] += length - upper
-            weights[place + 1] += upper
-    # Beyond the last bound nothing more is known to have come.
-    weights[-1] += max(stop - max(start, edges[-1]), 0.0)
-    # P(Y <= 0) is 0.
-    return [weight / (high - low) for weight in weights[1:]]
+    below = _below(whole, _spread(first, 0.0), _spread(second, 0.0))
+    # P(Y in j) is P(Y <= j) less P(Y <= j - 1).
+    return np.asarray(below - np.pad(below[:, :, 1:], ((0, 0), (0, 0), (0, 1))))
 
 
 def convolved(first: Histogram, second: Histogram, whole: Bounds) -> Histogram | None:
@@ -64,12 +59,41 @@ def convolved(first: Histogram, second: Histogram, whole: Bounds) -> Histogram |
     """
     if first.total <= 0:
         return None
-    inside = np.diff(first.counts[:-1], prepend=0.0) / first.total
-    weights = coefficients(first.bounds, second.bounds, whole)
-    counts = inside @ (weights @ np.array(second.counts[:-1])).T
+    below = _below(whole, _spread_of(first), _spread_of(second))
+    counts = np.einsum("tij,i,j->t", below, _inside(first) / first.total, _inside(second))
     most = second.total
     return Histogram(
         whole,
-        (*np.minimum(np.maximum.accumulate(counts), most).tolist(), most),
+        (*np.clip(np.maximum.accumulate(counts), 0.0, most).tolist(), most),
         second.sum + most * first.sum / first.total,
     )
+
+
+def _inside(histogram: Histogram) -> Array:
+    """The observations in each bucket, those above the last bound left out."""
+    return np.diff(histogram.counts[:-1], prepend=0.0)
+
+
+def _spread_of(histogram: Histogram) -> tuple[Array, Array]:
+    """Where in its buckets the observations of a histogram are, by its mean."""
+    inside = _inside(histogram)
+    edges = np.array((0.0, *histogram.bounds))
+    widths = np.diff(edges)
+    weight = float(inside @ widths)
+    if weight <= 0 or inside.sum() < histogram.total:
+        return _spread(histogram.bounds, 0.0)
+    even = float(inside @ (edges[:-1] + edges[1:])) / 2
+    return _spread(histogram.bounds, (histogram.sum - even) / weight)
+
+
+def _spread(bounds: Bounds, tilt: float) -> tuple[Array, Array]:
+    """Lower and upper ends of where observations are evenly spread, in each bucket.
+
+    With a tilt of -0.25 their mean is a quarter of the bucket below its middle: they are in its
+    lower half.
+    """
+    edges = np.array((0.0, *bounds))
+    low, high = edges[:-1], edges[1:]
+    tilt = min(max(tilt, -_MOST_TILT), _MOST_TILT)
+    free = 2 * abs(tilt) * (high - low)
+    return (low + free, high) if tilt > 0 else (low, high - free)

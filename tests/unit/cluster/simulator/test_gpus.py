@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from disagg_cluster.simulator.engine.hardware import B200, H100
+from disagg_cluster.simulator.engine.hardware import B200, H100, LLAMA_8B
 from disagg_cluster.simulator.engine.roofline import Price
 from disagg_cluster.simulator.fault_injector import Crash, Stuck, Throttled
 from disagg_cluster.simulator.gpus import GpuGroup, watts
 from disagg_cluster.simulator.load import Constant, Mix
 from disagg_cluster.simulator.simulation import Simulation
-from disagg_exporter.model import DeviceReading, Throttle
+from disagg_exporter.model import DeviceReading, Direction, Throttle
 from support.simulations import Heard, Until, alone, listen, pair
 
 SECOND = 10**9
@@ -152,3 +152,28 @@ def test_an_engine_stuck_in_a_step_looks_busy() -> None:
 
     stuck = [r for r in of(heard, "0001") if 11 * SECOND < r.t_ns < 15 * SECOND]
     assert {r.busy_ratio for r in stuck} == {1.0}
+
+
+def test_kv_leaves_the_prefill_engines_gpus_and_comes_to_the_decode_engines() -> None:
+    heard = listen(Simulation(pair(gpus_each=2), LOAD), 30)
+
+    prefill, decode = (
+        {each.direction: each.bytes for each in of(heard, gpu)[-1].traffic}
+        for gpu in ("0000", "0002")
+    )
+    tokens = sum(ended.request.prompt_tokens for ended in heard.requests)
+    size_bytes = tokens * LLAMA_8B.kv_bytes_per_token
+    assert prefill[Direction.SENT] == pytest.approx(size_bytes / 2, rel=0.02)
+    assert decode[Direction.RECEIVED] == prefill[Direction.SENT]
+    assert prefill[Direction.RECEIVED] == decode[Direction.SENT] == 0
+
+
+def test_a_gpu_is_the_warmer_the_more_it_draws() -> None:
+    group = GpuGroup(H100, ["a"], 0)
+    (rest,) = group.read(SECOND, 0, HARD)
+    (work,) = group.read(2 * SECOND, SECOND, HARD)
+
+    assert rest.temperature_celsius is not None
+    assert work.temperature_celsius is not None
+    assert 25 < rest.temperature_celsius < 40 < work.temperature_celsius < 75
+    assert work.power_limit_watts == H100.max_watts
