@@ -105,7 +105,8 @@ def _write_account(rows: MetricRows, account: EngineAccount, status: EngineStatu
 
 def _phases_with_tokens(account: EngineAccount, status: EngineStatus | None) -> Collection[Phase]:
     """The phases whose tokens its source reports; of others 0 would be no count but ignorance."""
-    if account.method.by_step:
+    # One that has died has no source any more; what it has reported stays.
+    if account.method.by_step or any(account.reported.steps):
         return tuple(Phase)
     page = status.page if status is not None and account.method.by_page else None
     if page is None:

@@ -28,6 +28,7 @@ from disagg_exporter.model import (
     Reason,
     Role,
     Snapshot,
+    StepTotals,
     TokenAccount,
     Unit,
     Use,
@@ -385,6 +386,22 @@ def test_tokens_that_were_counted_stay_when_their_source_is_gone() -> None:
         dataclasses.replace(golden, engine_accounts=(account,)), "disagg_engine_phase_tokens_total"
     )
     assert rows == {"decode-0/mixed/decode": 9.0}
+
+
+def test_the_zeros_of_an_engine_that_has_reported_steps_stay_when_it_is_gone() -> None:
+    """A counter that ends and begins again has begun at whatever it shows then."""
+    golden = golden_snapshot()
+    counted, steps = {(Role.DECODE, Phase.DECODE): 9}, StepTotals(steps=(0, 3, 0, 0))
+    account = EngineAccount(
+        "decode-0", Role.DECODE, "llama", "", 0, Method.NONE, {}, counted, steps
+    )
+    snapshot = dataclasses.replace(golden, engine_accounts=(account,), tokens=())
+
+    of_engine = samples(snapshot, "disagg_engine_phase_tokens_total")
+    of_node = samples(snapshot, "disagg_node_phase_tokens_total")
+
+    assert of_engine == {"decode-0/decode/decode": 9.0, "decode-0/decode/prefill": 0.0}
+    assert of_node == {"decode/decode/llama/": 0.0, "decode/prefill/llama/": 0.0}
 
 
 def test_a_state_nobody_announced_is_still_shown() -> None:
