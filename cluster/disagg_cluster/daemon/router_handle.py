@@ -27,6 +27,7 @@ from disagg_exporter.http.client.scrape import fetch
 from disagg_exporter.model import (
     CollectorStatus,
     FrontCounts,
+    RequestSource,
     RouterEngine,
     RouterPage,
     RouterStatus,
@@ -176,21 +177,21 @@ class RouterWatch:
                 self._status = replace(self._status, page=None)
                 raise
 
-    def _read(self) -> tuple[RouterPage, FrontPage | None]:
+    def _read(self) -> tuple[RouterPage, FrontPage]:
         text, now_ns = self._fetch(self._url, DEADLINE_SECONDS), time.monotonic_ns()
         page = parse_router_page(text, now_ns, self._keys)
         try:
             return page, parse_front_page(text, now_ns, self._front_keys)
         except PageError:
-            return page, None  # before its first request it has no durations
+            # Before its first request, and for some seconds after, it shows no durations.
+            return page, FrontPage(RequestSource.ROUTER, ())
 
-    def _seen(self, pid: int, page: RouterPage, front: FrontPage | None) -> None:
+    def _seen(self, pid: int, page: RouterPage, front: FrontPage) -> None:
         # A page of another process is no past of this one: its counters began at 0.
         before = self._last[1] if self._last is not None and self._last[0] == pid else None
         counts = count_on(self._status.counts, before, page)
         if self._last is not None and self._last[0] != pid:
             self._tally.restart()
-        if front is not None:
-            self._tally.take(front)
+        self._tally.take(front)
         self._last = pid, page
         self._status = replace(self._status, counts=counts, page=page)

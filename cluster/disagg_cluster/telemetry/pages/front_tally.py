@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from disagg_exporter.engine_pages.fronts import FrontPage
 from disagg_exporter.engine_pages.window import CumulativeCounts
-from disagg_exporter.model import FrontCounts, RequestSource
+from disagg_exporter.model import FrontCounts, RequestSource, ServingCounts
 
 
 class FrontTally:
     """Counts on, by model, from page to page; what the first one counts is the past.
+
+    A model that comes with a later page is counted from its first request: programs tell nothing
+    of it before.
 
     Args:
         name: What it goes by.
@@ -22,13 +27,20 @@ class FrontTally:
         self._model_name = model_name
         self._source = RequestSource.FRONTEND
         self._models: dict[str, CumulativeCounts] = {}
+        self._is_first = True
 
     def take(self, page: FrontPage) -> None:
         """Take its next page."""
         self._source = page.source
         for model in page.models:
             name = model.model_name or self._model_name
-            self._models.setdefault(name, CumulativeCounts()).take(model)
+            counts = self._models.get(name)
+            if counts is None:
+                counts = self._models[name] = CumulativeCounts()
+                if not self._is_first:
+                    counts.take(replace(model, serving=ServingCounts()))
+            counts.take(model)
+        self._is_first = False
 
     def restart(self) -> None:
         """Take the next page as that of another process, which began to count at 0."""

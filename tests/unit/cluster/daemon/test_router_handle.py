@@ -211,6 +211,15 @@ def test_what_a_router_clocks_of_requests_is_counted_through_its_restarts() -> N
     assert (duration.total, duration.sum) == (3 + 20, 2 * 23)
 
 
+def test_durations_that_come_after_other_pages_are_counted_from_the_first() -> None:
+    """A real router shows none for seconds after its first requests."""
+    watch = watched((1, page(0)), (1, page(30)), (1, durations(32)), (1, durations(40)))
+
+    duration = watch.counts().by_model[""].duration
+    assert duration is not None
+    assert duration.total == 40
+
+
 def test_a_router_before_its_first_request_clocks_nothing() -> None:
     assert watched((1, page(0)), (1, page(0))).counts().by_model == {}
 

@@ -72,6 +72,12 @@ def test_a_frontend_is_counted_from_the_first_look_on_and_through_its_restarts()
     assert status(watch).success
 
 
+def test_a_model_that_comes_later_is_counted_from_its_first_request() -> None:
+    watch = watched(page(100), page(100) + page(3, "new"), page(101) + page(5, "new"))
+
+    assert (arrived(watch), arrived(watch, "new")) == (1, 5)
+
+
 @pytest.mark.parametrize(
     "look", [DisaggError("nobody answers"), b"<html>\n", b"vllm:num_requests_running 1\n"]
 )
