@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_exporter.attribution.cost_model.doubt import Doubt, doubt
-from disagg_exporter.attribution.cost_model.fit import Form, Lines, best
+from disagg_exporter.attribution.cost_model.fit import Form, Lines, Table, best
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.attribution.cost_model.samples import SampleBins, SpeedFactor, StepWork
 from disagg_exporter.model import ReferenceStep
@@ -36,7 +36,7 @@ _LEAST_STRAY_RATIO = 0.03
 _LEAST_NOISE_RATIO = 0.01
 # Of a normal distribution, the standard deviation over the mean deviation.
 _SPREAD = 1.25
-_FIRST_FIT_STEPS, _MOST_BETWEEN_FITS = 32, 4096
+_FIRST_FIT_STEPS, _MOST_BETWEEN_FITS = 32, 8192
 # While no mixed step asks, a fit that is due waits until so much step time has passed.
 _UNREAD_FIT_SECONDS = 60.0
 # Lines go on straight beyond the steps that they were learned from, but not for ever.
@@ -147,7 +147,9 @@ class StepCost:
         cost._reach_tokens = saved.reach_tokens
         cost._steps, cost._residuals = list(saved.steps), list(saved.residuals)
         if cost._lines is not None and saved.cells:
-            cost._doubt = doubt(cost._cells.means(), cost._lines, cost._reach_tokens)
+            cells = cost._cells.means()
+            table = Table.of(cells, cost._lines.form)
+            cost._doubt = doubt(table, cells, cost._lines, cost._reach_tokens)
         return cost
 
     def passes_over(self, kind: int) -> bool:
@@ -299,9 +301,11 @@ class StepCost:
     def _fit_anew(self) -> None:
         cells = self._cells.means()
         noise_ratio = max(_SPREAD * self._residual(), _LEAST_NOISE_RATIO)
-        self._lines = best(cells, self._forms, self._lines, noise_ratio, self._fits)
+        widest = Table.of(cells, self._forms[-1])
+        self._lines = best(widest, self._forms, self._lines, noise_ratio, self._fits)
         self._fits += 1
         self._fit_waits, self._unfitted_seconds = False, 0.0
         tokens = max(work.prefill_tokens + work.decode_requests for _, work, _ in cells)
         self._reach_tokens = _REACH * tokens
-        self._doubt = doubt(cells, self._lines, self._reach_tokens)
+        table = widest.narrowed(self._lines.form)
+        self._doubt = doubt(table, cells, self._lines, self._reach_tokens)

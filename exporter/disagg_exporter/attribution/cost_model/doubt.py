@@ -26,6 +26,7 @@ _MORE_SQUARES = 4 * 2.7
 # No form is quite an engine's: of mixed steps' time so much is in doubt however many there are.
 _FORM_RATIO = 0.02
 _ROUNDS = 5
+_MOST_MIXED = 200
 _NEAR_ENOUGH = 0.1
 _LEAST_CELLS = 6
 _TINY = 1e-60
@@ -51,18 +52,22 @@ class Figures(NamedTuple):
 
 
 class _MixedWork:
-    """The mixed cells: their prices as wholes, as prompts alone, and as decode alone."""
+    """The heaviest mixed cells: prices as wholes, as prompts alone, and as decode alone."""
 
     def __init__(self, cells: Sequence[SampleBin], form: Form) -> None:
-        mixed = [c for c in cells if c[1].prefill_tokens and c[1].decode_requests]
-        everything = sum(weight * seconds for weight, _, seconds in cells)
-        self.parts = np.array([weight * seconds for weight, _, seconds in mixed]) / everything
+        every = [(weight * seconds, work) for weight, work, seconds in cells]
+        mixed = [cell for cell in every if cell[1].prefill_tokens and cell[1].decode_requests]
+        mixed_seconds = sum(seconds for seconds, _ in mixed)
+        mixed = sorted(mixed, reverse=True)[:_MOST_MIXED]
+        parts = np.array([seconds for seconds, _ in mixed])
+        share = mixed_seconds / sum(seconds for seconds, _ in every)
+        self.parts = parts * (share / max(float(parts.sum()), _TINY))
         alone = StepWork()
         works = (
             [alone for _ in mixed],
-            [StepWork(*work[:2]) for _, work, _ in mixed],
-            [StepWork(0.0, 0.0, *work[2:]) for _, work, _ in mixed],
-            [work for _, work, _ in mixed],
+            [StepWork(*work[:2]) for _, work in mixed],
+            [StepWork(0.0, 0.0, *work[2:]) for _, work in mixed],
+            [work for _, work in mixed],
         )
         self.computing = np.array([[form.computing(w) for w in some] for some in works])
         self.reading = np.array([[form.reading(w) for w in some] for some in works])
@@ -110,9 +115,12 @@ class Doubt(NamedTuple):
     steps: tuple[ReferenceStep, ...] = ()
 
 
-def doubt(cells: Sequence[SampleBin], lines: Lines, reach_tokens: float) -> Doubt:
-    """Return what lines say and how sure they are; steps of more tokens are not told."""
-    table, mixed = Table.of(cells, lines.form), _MixedWork(cells, lines.form)
+def doubt(table: Table, cells: Sequence[SampleBin], lines: Lines, reach_tokens: float) -> Doubt:
+    """Return what lines say and how sure they are; steps of more tokens are not told.
+
+    `table` is what lines of their form are fitted to, made of `cells`.
+    """
+    mixed = _MixedWork(cells, lines.form)
     pushed = _Pushed(table, lines)
     steps = tuple(
         ReferenceStep(point, lines.price(work), pushed.error(work))

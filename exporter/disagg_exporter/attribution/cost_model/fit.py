@@ -30,6 +30,7 @@ _ROUNDS = 10
 _LEAST_CELLS = 6
 _LEAST_GAIN = 1e-6
 # Beginnings: the part of the cells, by tokens, that only read.
+_ALL_FORMS_TURNS = 32
 _BEGINNINGS = (1.0, 0.25, 0.5, 0.625, 0.75, 0.875)
 
 SampleBin = tuple[float, StepWork, float]
@@ -150,19 +151,20 @@ class Table:
 
 
 def best(
-    cells: Sequence[SampleBin],
+    widest: Table,
     forms: Sequence[Form],
     known: Lines | None,
     noise_ratio: float,
     turn: int,
 ) -> Lines:
-    """Return the lines that fit best.
+    """Return the lines that fit best, of forms that have no terms but those of the `widest`.
 
-    What is known is gone on with, and held against all other forms and, at each `turn`, against
-    another beginning; while nothing is known, against all. `noise_ratio` is the standard deviation
-    of a step's length: a better fit must be worth its terms.
+    What is known is gone on with, and held at each `turn` against other forms (in the beginning
+    against all) and another beginning; while nothing is known, against all. `noise_ratio` is the
+    standard deviation of a step's length: a better fit must be worth its terms.
     """
-    widest = Table.of(cells, Form(forms[0].kv_in_tokens, *[True] * 3))
+    if known is not None and turn >= _ALL_FORMS_TURNS:
+        forms = (known.form, forms[turn % len(forms)])
     tries: list[tuple[Table, Flags]] = []
     for form in forms:
         table = widest.narrowed(form)

@@ -32,7 +32,7 @@ _MOST_STEPS = 2**60
 _MOST_BIN = 10_000
 _LEAST_CELL_SECONDS = 1e-10
 # A fit is due after a quarter of the steps at most, or after so many that each stand for eight.
-_MOST_TO_NEXT_FIT = 8 * 4096 + 32
+_MOST_TO_NEXT_FIT = 8 * 8192 + 32
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from disagg_exporter.attribution.cost_model.fit import Form, Lines, SampleBin, best
+from disagg_exporter.attribution.cost_model.fit import Form, Lines, SampleBin, Table, best
 from disagg_exporter.attribution.cost_model.samples import StepWork
 
 FORMS = [Form(requests=r, experts=e) for r in (False, True) for e in (False, True)]
@@ -24,9 +24,9 @@ def _cells(truth: Lines) -> list[SampleBin]:
 
 
 def _learned(truth: Lines) -> Lines:
-    known = None
+    known, table = None, Table.of(_cells(truth), FORMS[-1])
     for turn in range(24):
-        known = best(_cells(truth), FORMS, known, noise_ratio=0.1, turn=turn)
+        known = best(table, FORMS, known, noise_ratio=0.1, turn=turn)
     assert known is not None
     return known
 
