@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 from bench.attribution.engines import NOISE
 from bench.real.measured import SHAPES, MeasuredSteps
+from bench.real.wheel import WheelSteps
 
 from disagg_cluster.simulator.cluster.spec import EngineSpec
 from disagg_cluster.simulator.engine.roofline import CostModel
 from disagg_exporter.model import Role
 
+MEASURED, WHEEL = "measured mixed batches", "the wheel's tables"
 WHEEL_MODELS = (
     ("meta-llama/Meta-Llama-3.1-8B", 1),
     ("meta-llama/Meta-Llama-3.1-70B", 4),
@@ -20,24 +25,59 @@ _KV_TOKENS = 400_000
 _REQUESTS = 128
 
 
-def priced(name: str, costs: CostModel, step_tokens: int = 2048) -> EngineSpec:
-    """An aggregated engine whose steps stray from these prices."""
-    return EngineSpec(
-        name,
-        Role.MIXED,
-        (name,),
-        noise=NOISE,
-        costs=costs,
-        kv_tokens=_KV_TOKENS,
-        running_requests=_REQUESTS,
-        step_tokens=step_tokens,
-    )
+@dataclass(frozen=True, slots=True)
+class PricedLoad:
+    """An engine by name, and its users' mean prompt and answer; plain values, for other processes.
+
+    `model` and `gpu` are the wheel's names; without a `gpu` the model is one of `SHAPES`.
+    """
+
+    source: str
+    model: str
+    traffic: tuple[float, float]
+    gpu: str = ""
+    gpus: int = 1
+    step_tokens: int = 2048
+    seed: int = 11
+
+    @property
+    def name(self) -> str:
+        """The name to show."""
+        on = f" on {self.gpus} {self.gpu}" if self.gpu else ""
+        prompt, answer = self.traffic
+        return f"{self.model.split('/')[-1]}{on}, {prompt:.0f} : {answer:.0f}, {self.step_tokens}"
+
+    def costs(self) -> CostModel:
+        """Return the prices; raise where tables lack something."""
+        if self.gpu:
+            return WheelSteps(self.model, self.gpu, self.gpus)
+        return MeasuredSteps(next(shape for shape in SHAPES if shape.name == self.model))
+
+    def spec(self) -> EngineSpec:
+        """Return the engine; its steps stray from the prices, and drift."""
+        return EngineSpec(
+            self.name,
+            Role.MIXED,
+            (self.name,),
+            noise=NOISE,
+            costs=self.costs(),
+            kv_tokens=_KV_TOKENS,
+            running_requests=_REQUESTS,
+            step_tokens=self.step_tokens,
+        )
 
 
-def measured() -> list[EngineSpec]:
-    """The engines whose mixed batches were measured."""
-    return [
-        priced(f"{shape.name}, {tokens}", MeasuredSteps(shape), tokens)
-        for shape in SHAPES
-        for tokens in (512, 2048)
-    ]
+def measured_loads() -> Iterator[PricedLoad]:
+    """Yield loads of the engines whose mixed batches were measured."""
+    for shape in SHAPES:
+        for step_tokens in (512, 2048):
+            for traffic in ((200, 200), (800, 200), (3000, 300), (1500, 60)):
+                yield PricedLoad(MEASURED, shape.name, traffic, step_tokens=step_tokens)
+
+
+def wheel_loads() -> Iterator[PricedLoad]:
+    """Yield loads of the engines that the wheel's tables price; some tables lack some models."""
+    for model, gpus in WHEEL_MODELS:
+        for gpu in WHEEL_GPUS:
+            for traffic in ((300, 200), (2000, 200)):
+                yield PricedLoad(WHEEL, model, traffic, gpu, gpus)

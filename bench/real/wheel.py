@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from disagg_cluster.simulator.engine.roofline import BatchWork, Price
@@ -30,6 +31,20 @@ def native(model: str, system: str, gpus: int, backend: str = "vllm") -> Any:
         "moe_ep_size": gpus,
     }
     return aiconfigurator_core.RustForwardPassPerfModel.from_native(json.dumps(config))
+
+
+def regression() -> Any:
+    """Return NVIDIA's regression, which knows nothing before it has been tuned."""
+    import aiconfigurator_core
+
+    return aiconfigurator_core.RustForwardPassPerfModel.from_regression(json.dumps({}))
+
+
+def silicon_sample() -> Path:
+    """Return the wheel's table of deployments that were measured from end to end."""
+    import aiconfigurator_core
+
+    return Path(aiconfigurator_core.__file__).parent / "systems/silicon_sample.csv"
 
 
 def forward_pass(work: BatchWork, prompts: int = 1, seconds: float = 0.0) -> dict[str, Any]:

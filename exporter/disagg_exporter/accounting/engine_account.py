@@ -14,7 +14,7 @@ from disagg_exporter.accounting.intervals.rules import SECOND_NS, Rules
 from disagg_exporter.accounting.intervals.timeline import Pieces
 from disagg_exporter.accounting.timelines.step_timeline import StepTimeline
 from disagg_exporter.accounting.timelines.window_timeline import EngineTimeline, WindowTimeline
-from disagg_exporter.attribution.cost_model.cost import CostState
+from disagg_exporter.attribution.cost_model.doubt import CostState
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.attribution.cost_model.split import StepSplit
 from disagg_exporter.model import (

@@ -5,30 +5,24 @@ docs/decisions/0005-mixed-steps.md has the definition and the reasons.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_exporter.attribution.cost_model.doubt import Doubt, doubt
+from disagg_exporter.attribution.cost_model.doubt import CostState, Doubt, MixedParts, doubt
 from disagg_exporter.attribution.cost_model.fit import Form, Lines, Table, best
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.attribution.cost_model.samples import SampleBins, SpeedFactor, StepWork
-from disagg_exporter.model import ReferenceStep
 
 ENOUGH_MIXED_STEPS = 100
 ENOUGH_PURE_STEPS = 30
 RESIDUAL_LIMIT_RATIO = 0.25
-SHARE_ERROR_LIMIT_RATIO = 0.05
-INTERFERENCE_ERROR_LIMIT_RATIO = 0.03
 MEMORY_STEPS = 300_000
 
 LEAST_SECONDS = 1e-9
 PREFILL, DECODE, MIXED = range(3)
-# Beyond its limit a doubt is small beside what it is of: a quarter.
-_CLEARLY = 0.25
 _RESIDUAL_MEMORY_STEPS = 200
 _PACE_AFTER_STEPS = 300
 _STRAY_RATIOS = 3.0
@@ -44,36 +38,6 @@ _REACH = 2.0
 # An engine that hardly ever mixes has hardly anything to divide: beyond so many pure steps of a
 # kind, one in so many is learned from, for all. It mixes if one step in a hundred is mixed.
 _PURE_STEPS, _ONE_IN, _MIXES_ONE_IN = 2000, 8, 100
-
-
-@dataclass(frozen=True, slots=True)
-class CostState:
-    """How well an engine's steps are known.
-
-    Mixed steps are divided by it if it `divides`; their shares are near the truth if `trusted`.
-    `residual_ratio` is the mean error of a step's predicted length over that length, of mixed
-    steps where there were enough, else of all; None before anything was predicted.
-    `share_error_ratio` is how far prefill's share of the engine's step time may be off,
-    `interference_error_ratio` how far the time that mixtures cost or save, over step time; None
-    while that is not known well enough to be told. `coefficients` are seconds per term of the line
-    of computing, then of that of reading; `reference_steps` are what some steps cost now.
-    """
-
-    trusted: bool = False
-    divides: bool = False
-    residual_ratio: float | None = None
-    steps: int = 0
-    coefficients: tuple[float, ...] = ()
-    share_error_ratio: float | None = None
-    interference_error_ratio: float | None = None
-    reference_steps: tuple[ReferenceStep, ...] = ()
-
-
-class MixedParts(NamedTuple):
-    """A mixed step: prefill's share, and by what part it is longer than its parts apart."""
-
-    prefill_share: float
-    interference_ratio: float
 
 
 class StepCost:
@@ -232,14 +196,13 @@ class StepCost:
     @property
     def trusted(self) -> bool:
         """Whether, moreover, little doubt is left how prefill and decode share the time."""
-        return self.divides and self._doubt.error.prefill <= SHARE_ERROR_LIMIT_RATIO
+        return self.divides and self._doubt.knows_share(self._pace.ratio)
 
     @property
     def knows_interference(self) -> bool:
         """Whether what mixtures cost or save is known: trusted, and with little doubt."""
-        said, error = self._doubt.said.interference, self._doubt.error.interference
-        most = max(INTERFERENCE_ERROR_LIMIT_RATIO, _CLEARLY * abs(said))
-        return self.trusted and self._steps[MIXED] >= ENOUGH_MIXED_STEPS and error <= most
+        known = self._steps[MIXED] >= ENOUGH_MIXED_STEPS and self.trusted
+        return known and self._doubt.knows_interference(self._pace.ratio)
 
     @property
     def state(self) -> CostState:
@@ -247,7 +210,8 @@ class StepCost:
         lines, steps = self._lines, sum(self._steps)
         if lines is None:
             return CostState(steps=steps)
-        error, pace = self._doubt.error, self._pace.ratio
+        pace = self._pace.ratio
+        error = self._doubt.error_at(pace)
         return CostState(
             self.trusted,
             self.divides,
@@ -256,10 +220,7 @@ class StepCost:
             lines.computing + lines.reading,
             error.prefill,
             error.interference if self.knows_interference else None,
-            tuple(
-                ReferenceStep(point, pace * seconds, pace * error_seconds)
-                for point, seconds, error_seconds in self._doubt.steps
-            ),
+            self._doubt.steps_at(pace),
         )
 
     def _thins(self, number: int) -> bool:

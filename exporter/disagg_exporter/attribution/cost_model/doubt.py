@@ -10,6 +10,7 @@ likelihood, Venzon and Moolgavkar, Applied Statistics 37, 1988; found by tilting
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,12 @@ from disagg_exporter.attribution.cost_model.nnls import solve
 from disagg_exporter.attribution.cost_model.samples import StepWork
 from disagg_exporter.model import ReferenceStep
 
+SHARE_ERROR_LIMIT_RATIO = 0.05
+INTERFERENCE_ERROR_LIMIT_RATIO = 0.03
+# Beyond its limit a doubt is small beside what it is of: a quarter.
+_CLEARLY = 0.25
+# Clocks and neighbours move an engine's pace so far.
+_USUAL_PACE = 0.1
 # How much more all squares may be, in mean squared errors of a cell: four times what would hold
 # nine truths in ten if cells strayed by chance alone, for they stray together where a form is not
 # quite the engine's.
@@ -49,6 +56,36 @@ class Figures(NamedTuple):
 
     prefill: float
     interference: float
+
+
+@dataclass(frozen=True, slots=True)
+class CostState:
+    """How well an engine's steps are known.
+
+    Mixed steps are divided by it if it `divides`; their shares are near the truth if `trusted`.
+    `residual_ratio` is the mean error of a step's predicted length over that length, of mixed
+    steps where there were enough, else of all; None before anything was predicted.
+    `share_error_ratio` is how far prefill's share of the engine's step time may be off,
+    `interference_error_ratio` how far the time that mixtures cost or save, over step time; None
+    while that is not known well enough to be told. `coefficients` are seconds per term of the line
+    of computing, then of that of reading; `reference_steps` are what some steps cost now.
+    """
+
+    trusted: bool = False
+    divides: bool = False
+    residual_ratio: float | None = None
+    steps: int = 0
+    coefficients: tuple[float, ...] = ()
+    share_error_ratio: float | None = None
+    interference_error_ratio: float | None = None
+    reference_steps: tuple[ReferenceStep, ...] = ()
+
+
+class MixedParts(NamedTuple):
+    """A mixed step: prefill's share, and by what part it is longer than its parts apart."""
+
+    prefill_share: float
+    interference_ratio: float
 
 
 class _MixedWork:
@@ -106,13 +143,36 @@ class _MixedWork:
 class Doubt(NamedTuple):
     """What is known of an engine's steps.
 
-    `said` is of mixed steps, the truth is within its `error` nine times in ten. `steps` are
-    examples of what a step costs.
+    `said` is of mixed steps, which are `mixed_ratio` of the engine's step time; the truth is within
+    its `error` nine times in ten. `steps` are examples of what a step costs.
     """
 
     said: Figures = Figures(0.0, 0.0)
     error: Figures = Figures(0.0, 0.0)
+    mixed_ratio: float = 0.0
     steps: tuple[ReferenceStep, ...] = ()
+
+    def error_at(self, pace: float) -> Figures:
+        """Return the error while all steps take so many times what was learned.
+
+        A pace far from 1 may be the mixture's: a load that comes to mix looks like an engine that
+        has become slow, until what mixing costs is learned.
+        """
+        away = max(abs(pace - 1) - _USUAL_PACE, 0.0) * self.mixed_ratio
+        return Figures(self.error.prefill + away / 2, self.error.interference + away)
+
+    def knows_share(self, pace: float) -> bool:
+        """Whether there is little doubt how prefill and decode share the time."""
+        return self.error_at(pace).prefill <= SHARE_ERROR_LIMIT_RATIO
+
+    def knows_interference(self, pace: float) -> bool:
+        """Whether there is little doubt what mixtures cost or save, or little beside that."""
+        most = max(INTERFERENCE_ERROR_LIMIT_RATIO, _CLEARLY * abs(self.said.interference))
+        return self.error_at(pace).interference <= most
+
+    def steps_at(self, pace: float) -> tuple[ReferenceStep, ...]:
+        """Return what reference steps cost at a pace."""
+        return tuple(ReferenceStep(point, s * pace, e * pace) for point, s, e in self.steps)
 
 
 def doubt(table: Table, cells: Sequence[SampleBin], lines: Lines, reach_tokens: float) -> Doubt:
@@ -134,7 +194,7 @@ def doubt(table: Table, cells: Sequence[SampleBin], lines: Lines, reach_tokens: 
     for number, slope in enumerate(mixed.slopes(lines)):
         others = [mixed.figures(other)[number] for other in pushed.both_ways(slope)]
         errors[number] += max(abs(other - said[number]) for other in others)
-    return Doubt(said, Figures(*errors), steps)
+    return Doubt(said, Figures(*errors), float(mixed.parts.sum()), steps)
 
 
 def _points(cells: Sequence[SampleBin]) -> Iterator[tuple[str, StepWork]]:

@@ -9,9 +9,9 @@ from disagg_exporter.attribution.cost_model.cost import (
     DECODE,
     LEAST_SECONDS,
     PREFILL,
-    CostState,
     StepCost,
 )
+from disagg_exporter.attribution.cost_model.doubt import CostState
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.attribution.cost_model.samples import Proxies, StepWork
 from disagg_exporter.inside_engine.disagg_steps import wire

@@ -1,0 +1,138 @@
+"""How near the truth we are on real GPUs: `make bench-real`.
+
+Prices, steps and deployments that others measured (bench/real/*.py say which and whose), NVIDIA's
+own models beside ours. Mixed steps whose attention was measured as one batch are LLMServingSim's;
+those priced by the wheel `aiconfigurator-core` are put together from kernels. Without the wheel
+(`pip install 'disagg-node[bench]'`) its rows are left out. No constant here is anybody's engine:
+each load is learned from its own steps alone.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import platform
+import sys
+import time
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+
+from bench.real import limits, shares, steps
+from bench.real.engines import MEASURED, WHEEL, PricedLoad, measured_loads, wheel_loads
+from bench.real.shares import LoadScore
+from bench.real.wheel import silicon_sample
+
+REPORT = Path("bench/out/real.json")
+_PROCESSES = 2
+
+
+def main() -> int:
+    """Measure, print, write the report."""
+    with_wheel = importlib.util.find_spec("aiconfigurator_core") is not None
+    foresight = {"our cost model": steps.ours(), **(steps.peers() if with_wheel else {})}
+    _say("step time, 1,500 prefill steps of a B200, each foreseen from those before it")
+    for name, found in foresight.items():
+        _say(f"{name:36} error {found.error_ratio:6.1%}  sum {found.sum_ratio:.3f} of the real one")
+    loads = [*measured_loads(), *(wheel_loads() if with_wheel else ())]
+    with ProcessPoolExecutor(_PROCESSES) as processes:
+        told = list(processes.map(_measure, loads))
+    scores = [score for some in told for score in some]
+    lacking = [load.name for load, some in zip(loads, told, strict=True) if not some]
+    for source in (MEASURED, WHEEL):
+        _show_shares(source, [score for score in scores if score.source == source])
+    _say(f"\nnot in the tables: {'; '.join(lacking) or 'nothing'}")
+    _show_doubt(scores)
+    knees = list(limits.knees(with_wheel=with_wheel))
+    _show_knees(knees)
+    batches = {}
+    for seen in (0.25, 0.5, 1.0) if with_wheel else ():
+        batches[seen] = found = limits.batches(silicon_sample(), seen)
+        above = sum(ratio > 1.1 for ratio in found) / len(found)
+        _say(f"target batch, seen to {seen:.0%} of it: {_spread(found)}, above 1.1: {above:.1%}")
+    report = {
+        "date": time.strftime("%Y-%m-%d"),
+        "python": platform.python_version(),
+        "steps": {name: found._asdict() for name, found in foresight.items()},
+        "shares": [asdict(score) for score in scores],
+        "knees": [asdict(score) for score in knees],
+        "batches": batches,
+    }
+    REPORT.parent.mkdir(parents=True, exist_ok=True)
+    REPORT.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def _measure(load: PricedLoad) -> list[LoadScore]:
+    try:
+        load.costs()
+    except Exception:  # noqa: BLE001 # whatever the wheel's tables lack, that engine is not there
+        return []
+    return shares.measure(load)
+
+
+def _show_shares(source: str, scores: list[LoadScore]) -> None:
+    if not scores:
+        return
+    _say(f"\n{source}: prefill's share, of all step time, in points; interference likewise")
+    for way in shares.WAYS:
+        some = [score for score in scores if score.way == way]
+        errors = [abs(score.error) for score in some]
+        tokens = [abs(score.tokens_error) for score in some]
+        known = [s for s in some if s.interference_error is not None]
+        lost = [abs(score.interference_error or 0.0) for score in known]
+        wrong = sum(
+            abs(s.interference) > 3 and s.interference * (s.interference_error or 0.0) < 0
+            and abs(s.interference_error or 0.0) > abs(s.interference)
+            for s in known
+        )  # fmt: skip
+        _say(
+            f"{way:15} {_worst(errors)}; by tokens {_worst(tokens)}; interference {_worst(lost)} "
+            f"({len(known)} of {len(some)} told, sign wrong {wrong})"
+        )
+    for score in sorted(scores, key=lambda score: -abs(score.error))[:5]:
+        _say(f"  {score.engine} ({score.way}): {score.error:+.2f} ± {score.half_width:.2f}")
+
+
+def _show_doubt(scores: list[LoadScore]) -> None:
+    held = sum(abs(score.error) <= score.half_width for score in scores) / len(scores)
+    widths = [score.half_width for score in scores]
+    trusted = [score for score in scores if score.trusted]
+    _say(
+        f"\nthe share lies where it is said to: {held:.1%} of {len(scores)}; half width "
+        f"{_worst(widths)}; trusted {len(trusted)}, of these "
+        f"{_worst(s.half_width for s in trusted)}, error {_worst(abs(s.error) for s in trusted)}"
+    )
+
+
+def _show_knees(knees: list[limits.KneeScore]) -> None:
+    ratios = [score.learned / score.tokens for score in knees if score.learned is not None]
+    near = sum(abs(ratio - 1) <= 0.15 for ratio in ratios)
+    _say(
+        f"\nknee, learned over true: {_spread(ratios)}; within 15 %: {near} of {len(ratios)}; "
+        f"not told: {len(knees) - len(ratios)}"
+    )
+    for score in knees:
+        learned = "-" if score.learned is None else f"{score.learned:.0f}"
+        _say(f"  {score.curve:44} {learned:>6} of {score.tokens:.0f} tokens")
+
+
+def _worst(values: Iterable[float]) -> str:
+    found = list(values)
+    return f"{median(found):.2f} (worst {max(found):.2f})" if found else "-"
+
+
+def _spread(ratios: list[float]) -> str:
+    ranked = sorted(ratios)
+    low, high = ranked[len(ranked) // 10], ranked[-1 - len(ranked) // 10]
+    return f"median {median(ranked):.2f}, p10 to p90 {low:.2f} to {high:.2f} ({len(ranked)})"
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""Knees and target batches read off curves of real GPUs, against those of the curves themselves."""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from bench.real.engines import WHEEL_GPUS, WHEEL_MODELS
+from bench.real.measured import SHAPES, MeasuredSteps
+from bench.real.wheel import WheelSteps
+
+from disagg_cluster.simulator.engine.roofline import BatchWork, CostModel
+from disagg_exporter.capacity.curves.curve import Curve
+from disagg_exporter.capacity.curves.limits import KNEE_SHARE, find_batch, find_knee
+
+NOISE_RATIO = 0.12
+_STEPS = 3000
+_LEAST_TOKENS, _MOST_TOKENS, _MEASURED_TOKENS = 16, 8192, 2048
+_FINE = 1.05
+
+
+@dataclass(frozen=True, slots=True)
+class KneeScore:
+    """The tokens of a step at the knee: true, and as learned from noisy steps; None for none."""
+
+    curve: str
+    tokens: float
+    learned: float | None
+
+
+def knees(*, with_wheel: bool) -> Iterator[KneeScore]:
+    """Yield what is read off each curve, from steps of all sizes up to the engine's limit."""
+    curves: list[tuple[str, CostModel, int]] = [
+        (f"{shape.name} on RTX PRO 6000", MeasuredSteps(shape), _MEASURED_TOKENS)
+        for shape in SHAPES
+    ]
+    for model, gpus in WHEEL_MODELS if with_wheel else ():
+        for gpu in WHEEL_GPUS:
+            try:
+                costs = WheelSteps(model, gpu, gpus)
+            except Exception:  # noqa: BLE001 # whatever its tables lack, that curve is not there
+                continue
+            curves.append((f"{model.split('/')[-1]} on {gpus} {gpu}", costs, _MOST_TOKENS))
+    for name, costs, most in curves:
+        yield _knee(name, costs, most)
+
+
+def _knee(name: str, costs: CostModel, most: int) -> KneeScore:
+    sizes, size = [], float(_LEAST_TOKENS)
+    while size < most:
+        sizes.append(round(size))
+        size *= _FINE
+    rates = {n: n / _seconds(costs, n) for n in [*sizes, most]}
+    true = next(n for n, rate in rates.items() if rate >= KNEE_SHARE * max(rates.values()))
+    dice, curve = random.Random(name), Curve()
+    for _ in range(_STEPS):
+        tokens = round(_LEAST_TOKENS * (most / _LEAST_TOKENS) ** dice.random())
+        seconds = _seconds(costs, tokens) * max(dice.gauss(1, NOISE_RATIO), 0.1)
+        curve.add(tokens, seconds, 1, full=tokens >= most)
+    limit = find_knee(curve.points(1))
+    return KneeScore(name, true, limit and limit.knee_tokens)
+
+
+def _seconds(costs: CostModel, tokens: int) -> float:
+    return costs.price(BatchWork(tokens, tokens * (tokens + 1) // 2, tokens)).seconds
+
+
+def batches(table: Path, seen_ratio: float) -> list[float]:
+    """Return learned over true target batch: of each row of TPOT by batch that is a target.
+
+    Aggregated deployments of at least four batches; seen is what is between the smallest batch and
+    that part of the true one, which must hold two measured batches or more.
+    """
+    found = []
+    for curve in _curves(table):
+        sizes = np.array(sorted(curve))
+        seconds = np.maximum.accumulate([median(curve[size]) for size in sizes])
+        for number in range(2, len(sizes)):
+            seen = sizes[sizes <= sizes[number] * seen_ratio]
+            if len(seen) < 2 or seconds[number] <= seconds[len(seen) - 1]:
+                continue
+            dice, points = random.Random(str(sizes)), Curve()
+            for low, high in pairwise([*seen, seen[-1]]):
+                for size in np.geomspace(low, high, 8, endpoint=high == low):
+                    true = float(np.interp(size, sizes, seconds))
+                    for _ in range(16):
+                        points.add(float(size), true * max(dice.gauss(1, 0.05), 0.1), 1)
+            limit = find_batch(points.points(1), float(seconds[number]))
+            if limit is not None and limit.requests is not None:
+                found.append(limit.requests / float(sizes[number]))
+    return found
+
+
+_SAME = (
+    *("backend", "backend_version", "model_path", "system", "precision", "isl", "osl"),
+    *("gemm_quant_mode", "moe_quant_mode", "tp_size", "pp_size", "attention_dp_size"),
+    *("moe_tp_size", "moe_ep_size"),
+)
+
+
+def _curves(table: Path) -> Iterator[dict[float, list[float]]]:
+    curves: dict[tuple[str, ...], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    with table.open(encoding="utf-8") as rows:
+        for row in csv.DictReader(rows):
+            if row["mode"] == "agg":
+                curve = curves[tuple(row[name] for name in _SAME)]
+                curve[float(row["batch_size"])].append(float(row["silicon_tpot_ms"]) / 1e3)
+    yield from (curve for curve in curves.values() if len(curve) >= 4)
