@@ -91,6 +91,43 @@ def test_a_hundred_requests_cross_the_router_without_a_failure(
     assert routed_pair.page().sum("disagg_router_prefill_errors_total") == 0
 
 
+def test_both_pools_together_and_the_router_say_alike_what_users_met(
+    routed_pair: RunningNode, say: Say
+) -> None:
+    """The router sees its own waits, too; the engines' parts can make up no more than the whole."""
+
+    def mean_seconds(name: str, source: str) -> float:
+        page = routed_pair.page()
+        total, count = (page.sum(f"{name}_{part}", source=source) for part in ("sum", "count"))
+        return total / count
+
+    first, duration = (
+        "disagg_request_time_to_first_token_seconds",
+        "disagg_request_duration_seconds",
+    )
+
+    def counts() -> list[float]:
+        page = routed_pair.page()
+        told = ((first, "pools"), (duration, "pools"), (duration, "router"))
+        return [page.sum(f"{name}_count", source=source) for name, source in told]
+
+    try:
+        wait_for(lambda: min(counts()) >= REQUESTS, "all requests on the page, by all sources", 20)
+    finally:
+        say(f"requests on the page by pools, pools and router: {counts()}")
+
+    users = mean_seconds(duration, "router")
+    engines = mean_seconds(duration, "pools")
+    say(f"mean duration: {users:.3f} s by the router, {engines:.3f} s by both pools")
+    assert mean_seconds(first, "pools") < engines
+    assert 0.3 * users < engines <= 1.1 * users
+    page = routed_pair.page()
+    assert page.sum("disagg_request_arrivals_total", source="engine") >= REQUESTS
+    assert page.sum("disagg_request_ends_total", source="engine") >= REQUESTS
+    assert page.sum("disagg_request_ends_total", source="engine", reason="error") == 0
+    assert page.sum("disagg_node_prompt_tokens_total", role="decode", origin="transferred") > 0
+
+
 def test_a_killed_router_is_started_again_and_reported(routed_pair: RunningNode) -> None:
     started = routed_pair.page().sum("disagg_worker_start_timestamp_seconds", worker="router")
     engines = routed_pair.page().sum("disagg_worker_restarts_total", worker="decode-0")
