@@ -104,7 +104,8 @@ def test_the_driver_is_swept_on_while_dcgm_exporter_takes_its_time() -> None:
             assert exporter.asked.wait(PATIENCE_SECONDS)
             before = nvml.swept
             assert delivered.so_many_more(20)
-            assert nvml.swept >= before + 20
+            # The first of them may have been swept before we looked, and delivered after.
+            assert nvml.swept >= before + 19
             assert not exporter.goes_on.is_set(), "it has not answered yet"
 
             exporter.goes_on.set()
