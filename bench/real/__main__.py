@@ -48,7 +48,7 @@ def main() -> int:
     knees = list(limits.knees(with_wheel=with_wheel))
     _show_knees(knees)
     batches = {}
-    for seen in (0.25, 0.5, 1.0) if with_wheel else ():
+    for seen in (0.25, 0.5, 2.0) if with_wheel else ():
         batches[seen] = found = limits.batches(silicon_sample(), seen)
         above = sum(ratio > 1.1 for ratio in found) / len(found)
         _say(f"target batch, seen to {seen:.0%} of it: {_spread(found)}, above 1.1: {above:.1%}")

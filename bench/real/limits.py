@@ -84,7 +84,9 @@ def batches(table: Path, seen_ratio: float) -> list[float]:
         seconds = np.maximum.accumulate([median(curve[size]) for size in sizes])
         for number in range(2, len(sizes)):
             seen = sizes[sizes <= sizes[number] * seen_ratio]
-            if len(seen) < 2 or seconds[number] <= seconds[len(seen) - 1]:
+            beyond = seen_ratio > 1
+            known = seconds[len(seen) - 1] > seconds[number] if beyond else len(seen) > 1
+            if not known or (not beyond and seconds[number] <= seconds[len(seen) - 1]):
                 continue
             dice, points = random.Random(str(sizes)), Curve()
             for low, high in pairwise([*seen, seen[-1]]):
