@@ -3,7 +3,9 @@
 Prices, steps and deployments that others measured (bench/real/*.py say which and whose), NVIDIA's
 own models beside ours. Mixed steps whose attention was measured as one batch are LLMServingSim's;
 those priced by the wheel `aiconfigurator-core` are put together from kernels. Without the wheel
-(`pip install 'disagg-node[bench]'`) its rows are left out. No constant here is anybody's engine:
+(`pip install 'disagg-node[bench]'`) its rows are left out. Below them: the simulator against real
+runs, beside LLMServingSim's own errors; energy by phase on measured watts; input's share of the
+cost of captured engines, beside OpenCost's formula. No constant here is anybody's engine:
 each load is learned from its own steps alone.
 """
 
@@ -21,8 +23,11 @@ from pathlib import Path
 from statistics import median
 
 from bench.real import limits, shares, steps
+from bench.real.energy import energy_table
 from bench.real.engines import MEASURED, WHEEL, PricedLoad, measured_loads, wheel_loads
+from bench.real.price import price_table
 from bench.real.shares import LoadScore
+from bench.real.simulator import simulator_table
 from bench.real.wheel import silicon_sample
 
 REPORT = Path("bench/out/real.json")
@@ -52,6 +57,9 @@ def main() -> int:
         batches[seen] = found = limits.batches(silicon_sample(), seen)
         above = sum(ratio > 1.1 for ratio in found) / len(found)
         _say(f"target batch, seen to {seen:.0%} of it: {_spread(found)}, above 1.1: {above:.1%}")
+    tables = (simulator_table(), energy_table(), price_table())
+    for table, met in tables:
+        _say(f"\n{table}\nbars: {'met' if met else 'MISSED'}")
     report = {
         "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),
@@ -59,6 +67,7 @@ def main() -> int:
         "shares": [asdict(score) for score in scores],
         "knees": [asdict(score) for score in knees],
         "batches": batches,
+        "tables": [table for table, _ in tables],
     }
     REPORT.parent.mkdir(parents=True, exist_ok=True)
     REPORT.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
