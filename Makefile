@@ -134,4 +134,4 @@ bench-%: $(READY)
 	PYTHONPATH=tests $(BIN)/python -m bench.$*
 
 clean: ## Remove environments and caches
-	rm -rf $(VENV) $(VLLM_VENV) $(ROUTER_VENV) $(DYNAMO_VENV) .venv-bench .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out build
+	rm -rf $(VENV) $(VLLM_VENV) $(ROUTER_VENV) $(DYNAMO_VENV) .venv-bench .venv-bench-forecast .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out build

@@ -39,7 +39,8 @@ FLOORS = {
         {"nodefile"},
         {"prometheus"},
         {"deploy", "inspect"},
-        {"daemon"},
+        # Beside the daemon, which may thus not import it: a node forecasts nothing.
+        {"daemon", "planner"},
         {"cli"},
     ),
 }
@@ -68,6 +69,12 @@ CORE = [
     "disagg_cluster.nodefile.draft",
     "disagg_cluster.nodefile.ports",
     "disagg_cluster.nodefile.web.checks",
+    "disagg_cluster.planner.forecast.forecaster",
+    "disagg_cluster.planner.forecast.trend",
+    "disagg_cluster.planner.history.load_history",
+    "disagg_cluster.planner.history.prometheus_history",
+    "disagg_cluster.planner.history.request_log",
+    "disagg_cluster.planner.history.trace_csv",
     "disagg_cluster.supervisor.journal.journal_text",
     "disagg_cluster.telemetry.pages.label_values",
     "disagg_cluster.telemetry.snapshot",

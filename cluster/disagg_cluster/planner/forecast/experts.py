@@ -1,0 +1,153 @@
+"""Simple forecasts that a stack is made of: levels, damped trends, seasons.
+
+An expert says, at any origin of the past, what it would have said of each horizon, from what was
+known then. So all of them can be held against what came.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_cluster.planner.forecast.running_means import RunningMeans
+from disagg_cluster.planner.history.load_series import Floats
+
+Indices = NDArray[np.int64]
+
+DAY_SECONDS = 86_400
+WEEK_SECONDS = 7 * DAY_SECONDS
+_TREND_WINDOWS = (4, 16, 64)
+# A season must have been seen once, and then long enough to be judged by what it foretold.
+_LEAST_PERIODS = 1.5
+_MOST_PERIODS = 7
+_MOST_FACTOR = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Season:
+    """A period after which load may repeat.
+
+    `level_steps` is the window in which the present level is taken, to be compared with the level
+    a period ago.
+    """
+
+    name: str
+    period_steps: int
+    level_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertPoints:
+    """What experts say: `points[horizon, origin, expert]`, and the season each rests on, if any."""
+
+    points: Floats
+    names: tuple[str, ...]
+    seasons: tuple[str, ...]
+
+    def without(self, season: str) -> ExpertPoints:
+        """The same, less the experts of a season."""
+        kept = [i for i, each in enumerate(self.seasons) if each != season]
+        return ExpertPoints(
+            self.points[..., kept],
+            tuple(self.names[i] for i in kept),
+            tuple(self.seasons[i] for i in kept),
+        )
+
+
+def possible_seasons(length: int, step_seconds: float) -> tuple[Season, ...]:
+    """Day and week, where a history of `length` steps is long enough to have shown them."""
+    found = []
+    for name, seconds, levels in (("day", DAY_SECONDS, 24), ("week", WEEK_SECONDS, 28)):
+        period = round(seconds / step_seconds)
+        if period >= 4 and length >= _LEAST_PERIODS * period:
+            found.append(Season(name, period, max(1, period // levels)))
+    return tuple(found)
+
+
+def expert_points(
+    values: Floats,
+    origins: Indices,
+    horizons: Indices,
+    seasons: tuple[Season, ...] = (),
+) -> ExpertPoints:
+    """What all experts say at `origins` (the last known step of each) of `horizons` steps ahead."""
+    means = RunningMeans(values)
+    length = len(values)
+    ahead = horizons[:, None].astype(np.float64)
+    columns: list[tuple[str, str, Floats]] = []
+    width = 1
+    while width <= max(1, length // 4):
+        level = np.broadcast_to(means.trailing(width)[origins], (len(horizons), len(origins)))
+        columns.append((f"mean {width}", "", level))
+        width *= 2
+    for width in _TREND_WINDOWS:
+        if width * 6 <= length:
+            columns.append((f"trend {width}", "", _trend(means, width, origins, ahead)))
+    for season in seasons:
+        columns += [
+            (name, season.name, points)
+            for name, points in _seasonal(values, means, season, origins, horizons)
+        ]
+    names, kinds, points = zip(*columns, strict=True)
+    return ExpertPoints(np.stack(points, axis=-1), names, kinds)
+
+
+def _trend(means: RunningMeans, width: int, origins: Indices, ahead: Floats) -> Floats:
+    """The slope between two neighbouring windows goes on and fades: Gardner and McKenzie (1985)."""
+    level = means.trailing(width)
+    slope = (level[origins] - level[np.maximum(origins - width, 0)]) / width
+    damping = 0.5 ** (1 / (2 * width))
+    to_now = (width - 1) / 2
+    points: Floats = level[origins] + slope * (
+        to_now + damping * (1 - damping**ahead) / (1 - damping)
+    )
+    return points
+
+
+def _seasonal(
+    values: Floats, means: RunningMeans, season: Season, origins: Indices, horizons: Indices
+) -> list[tuple[str, Floats]]:
+    """The same phase in past periods: as it was, shifted to the present level, scaled to it."""
+    period = season.period_steps
+    smoothing = max(1, period // 48) | 1
+    smooth = means.centred(smoothing)
+    level = means.trailing(season.level_steps)
+    now = np.broadcast_to(level[origins], (len(horizons), len(origins)))
+    # The latest period whose same phase, with what it is smoothed over, lies before the origin.
+    latest = -(-(horizons + smoothing // 2) // period)
+    sums, exact, levels, counts = (np.zeros(now.shape) for _ in range(4))
+    last_phase, last_level = now.copy(), now.copy()
+    for back in range(min(_MOST_PERIODS, len(values) // period)):
+        steps = ((latest + back) * period)[:, None]
+        same = origins + horizons[:, None] - steps
+        then = origins - steps
+        phase = smooth[np.maximum(same, 0)]
+        there = (then >= 0) & np.isfinite(phase)
+        phase = np.where(there, phase, 0.0)
+        unsmoothed = values[np.maximum(same, 0)]
+        exact += np.where(there, np.where(np.isfinite(unsmoothed), unsmoothed, phase), 0.0)
+        level_then = np.where(there, level[np.maximum(then, 0)], 0.0)
+        sums += phase
+        levels += level_then
+        counts += there
+        if back == 0:
+            last_phase = np.where(there, phase, now)
+            last_level = np.where(there, level_then, now)
+    seen = np.maximum(counts, 1)
+    profile = np.where(counts > 0, sums / seen, now)
+    # A load that begins on the minute is as sharp as that.
+    sharp = np.where(counts > 0, exact / seen, now)
+    profile_level = np.where(counts > 0, levels / seen, now)
+    # A profile's level near zero would scale the present to anything.
+    floor = 0.05 * float(np.nanmean(values))
+    factor = profile / np.maximum(profile_level, max(floor, np.finfo(float).tiny))
+    return [
+        (f"{season.name}'s profile", profile),
+        (f"{season.name}'s profile, sharp", sharp),
+        (f"{season.name}'s profile, shifted", now + profile - profile_level),
+        (f"{season.name}'s profile, scaled", now * np.clip(factor, 0.0, _MOST_FACTOR)),
+        (f"last {season.name}", last_phase),
+        (f"last {season.name}, shifted", now + last_phase - last_level),
+    ]

@@ -1,0 +1,78 @@
+"""From a load's past to its future, with bands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from disagg_cluster.planner.forecast.load_forecast import (
+    LEAST_HISTORY_PER_HORIZON,
+    LEAST_OBSERVATIONS,
+    QUANTILES,
+    LoadForecast,
+    UndecidedForecast,
+)
+from disagg_cluster.planner.forecast.projection import Projection, project
+from disagg_cluster.planner.history.load_series import Floats, LoadSeries
+
+_POWERS = (0.5, 1.0)
+_SHARPNESS = 20.0
+# Four weeks of minutes.
+_MOST_STEPS = 40_320
+
+
+def forecast(
+    series: LoadSeries, horizon_steps: int, quantiles: Sequence[float] = QUANTILES
+) -> LoadForecast | UndecidedForecast:
+    """Quantiles of the load in each of the next `horizon_steps` steps.
+
+    Made in two scales, each with bands from its own past errors, and averaged: the scale whose
+    past quantiles had the smaller pinball loss weighs by far the most. Of a long history the last
+    40,320 steps are looked at.
+    """
+    observations = series.known
+    if observations < LEAST_OBSERVATIONS:
+        return UndecidedForecast(
+            f"{observations} steps of history; a forecast needs {LEAST_OBSERVATIONS}"
+        )
+    values = _from_first_known(_from_first_known(series.values)[-_MOST_STEPS:])
+    if len(values) < LEAST_HISTORY_PER_HORIZON * horizon_steps:
+        return UndecidedForecast(
+            f"{len(values)} steps of history for {horizon_steps} ahead; a forecast needs "
+            f"{LEAST_HISTORY_PER_HORIZON} times the horizon"
+        )
+    asked = np.asarray(quantiles, dtype=np.float64)
+    order = np.argsort(asked)
+    parts = [
+        project(values, series.step_seconds, horizon_steps, asked[order], power)
+        for power in _POWERS
+    ]
+    shares = _shares(parts)
+    merged = np.empty_like(parts[0].values)
+    merged[order] = np.sort(sum(s * part.values for s, part in zip(shares, parts, strict=True)), 0)
+    best = parts[int(np.argmax(shares.mean(axis=(1, 2))))]
+    return LoadForecast(
+        series.end_seconds,
+        series.step_seconds,
+        tuple(quantiles),
+        merged,
+        observations,
+        best.seasons,
+        tuple(sorted(best.experts, key=lambda each: -each[1])),
+    )
+
+
+def _shares(parts: Sequence[Projection]) -> Floats:
+    """`[part, quantile, step]`, with the sum 1 over the parts."""
+    losses = np.stack([part.losses for part in parts])
+    # Without any loss all are alike.
+    relative = np.maximum(losses, 1e-12 * losses.max() + 1e-100)
+    shares: Floats = (relative / relative.min(axis=0)) ** -_SHARPNESS
+    shares /= shares.sum(axis=0)
+    return shares
+
+
+def _from_first_known(values: Floats) -> Floats:
+    known = np.isfinite(values)
+    return values[int(np.argmax(known)) :] if known.any() else values[:0]

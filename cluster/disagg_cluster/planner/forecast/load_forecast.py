@@ -1,0 +1,61 @@
+"""What is said of the load to come, or why nothing is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from disagg_cluster.planner.history.load_series import Floats
+
+QUANTILES = (0.05, 0.5, 0.9, 0.95)
+LEAST_OBSERVATIONS = 20
+"""Fewer known steps are no history."""
+LEAST_HISTORY_PER_HORIZON = 2
+"""A horizon is judged by past errors only if the history is as many times as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class UndecidedForecast:
+    """No forecast, and why."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadForecast:
+    """Quantiles of the load of each coming step.
+
+    `values[quantile, step]` are rates a second, not negative, and no quantile lies below a lower
+    one. The first step begins at `start_seconds`. `seasons` are those that past errors gave reason
+    to use; `experts` are the weights in the median an hour ahead (or at the end, if that is
+    sooner), the largest first.
+    """
+
+    start_seconds: float
+    step_seconds: float
+    quantiles: tuple[float, ...]
+    values: Floats
+    observations: int
+    seasons: tuple[str, ...]
+    experts: tuple[tuple[str, float], ...]
+
+    @property
+    def horizon_seconds(self) -> float:
+        """How far it reaches."""
+        return self.step_seconds * int(self.values.shape[1])
+
+    def path(self, quantile: float) -> Floats:
+        """The load that each step stays below with this probability; `KeyError` if not asked."""
+        try:
+            found: Floats = self.values[self.quantiles.index(quantile)]
+        except ValueError:
+            raise KeyError(f"{quantile} is none of {self.quantiles}") from None
+        return found
+
+    def at(self, seconds_ahead: float, quantile: float) -> float:
+        """The load in the step that lies so far ahead."""
+        step = int(np.ceil(seconds_ahead / self.step_seconds)) - 1
+        if not 0 <= step < self.values.shape[1]:
+            raise KeyError(f"{seconds_ahead} s ahead lies outside {self.horizon_seconds} s")
+        return float(self.path(quantile)[step])

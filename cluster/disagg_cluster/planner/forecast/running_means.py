@@ -1,0 +1,39 @@
+"""Means over windows of a series with gaps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from disagg_cluster.planner.history.load_series import Floats
+
+
+class RunningMeans:
+    """Means over windows of any width, each in one pass; gaps are left out of them.
+
+    Args:
+        values: Evenly spaced, NaN in gaps; at least one is known, and the first is.
+    """
+
+    def __init__(self, values: Floats) -> None:
+        known = np.isfinite(values)
+        self._sums = np.concatenate([[0.0], np.cumsum(np.where(known, values, 0.0))])
+        self._counts = np.concatenate([[0], np.cumsum(known)])
+        self._last_known = values[np.maximum.accumulate(np.where(known, np.arange(len(values)), 0))]
+
+    def trailing(self, width: int) -> Floats:
+        """The mean of the last `width` values at each; in a gap as wide, the last known value."""
+        ends = np.arange(1, len(self._sums))
+        sums, counts = self._between(np.maximum(0, ends - width), ends)
+        return np.where(counts > 0, sums / np.maximum(counts, 1), self._last_known)
+
+    def centred(self, width: int) -> Floats:
+        """The mean of `width` values around each; NaN where none of them is known."""
+        at = np.arange(len(self._sums) - 1)
+        half = width // 2
+        sums, counts = self._between(np.maximum(0, at - half), np.minimum(len(at), at + half + 1))
+        return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+    def _between(
+        self, start: np.typing.NDArray[np.int64], end: np.typing.NDArray[np.int64]
+    ) -> tuple[Floats, Floats]:
+        return self._sums[end] - self._sums[start], self._counts[end] - self._counts[start]

@@ -1,0 +1,141 @@
+"""Which phase the load asks for, where that is going, and what drives it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from disagg_cluster.planner.forecast.robust_slope import LEAST_POINTS, RobustSlope, robust_slope
+from disagg_cluster.planner.history.load_series import Floats, LoadSeries
+
+HOUR_SECONDS = 3600.0
+WINDOW_SECONDS = 6 * HOUR_SECONDS
+HEAVY_SHARE = 0.6
+"""A phase with so much of the work is what the load is heavy in."""
+SHIFT_PER_WINDOW = 0.1
+"""The share that must move over the window, at least, to be called shifting."""
+_BINS = 24
+
+
+class TrendVerdict(StrEnum):
+    """What the work of late consists of."""
+
+    PREFILL_HEAVY = "prefill-heavy"
+    DECODE_HEAVY = "decode-heavy"
+    BALANCED = "balanced"
+    SHIFTING = "shifting"
+
+
+@dataclass(frozen=True, slots=True)
+class TrendDriver:
+    """One thing that load is made of: its present size and its relative change an hour."""
+
+    name: str
+    level: float
+    change_per_hour: RobustSlope
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTrend:
+    """The verdict, by the share of prefill in the work and its change an hour; and what drives it.
+
+    `drivers` are sorted by how fast they change, those whose direction is known first.
+    """
+
+    verdict: TrendVerdict
+    prefill_share: float
+    share_change_per_hour: RobustSlope
+    drivers: tuple[TrendDriver, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UndecidedTrend:
+    """No verdict, and why."""
+
+    why: str
+
+
+def phase_trend(
+    prefill: LoadSeries,
+    decode: LoadSeries,
+    drivers: dict[str, tuple[LoadSeries, LoadSeries | None]],
+    window_seconds: float = WINDOW_SECONDS,
+) -> PhaseTrend | UndecidedTrend:
+    """The trend over the last window of two works in the same unit.
+
+    Take GPU-seconds where they are known: a prompt's token costs far less than an output's.
+
+    Args:
+        prefill: Work of prefill.
+        decode: Work of decode.
+        drivers: By name a load and what it is divided by, if anything: a prompt's length is prompt
+            tokens over requests.
+        window_seconds: How far back.
+    """
+    end = max(prefill.end_seconds, decode.end_seconds)
+    times = (np.arange(_BINS) + 0.5) * window_seconds / _BINS / HOUR_SECONDS
+
+    def binned(series: LoadSeries) -> Floats:
+        return _binned(series, end - window_seconds, window_seconds)
+
+    of_prefill, of_decode = binned(prefill), binned(decode)
+    total = of_prefill + of_decode
+    share = _quotient(of_prefill, total)
+    change = robust_slope(times, share)
+    if change is None:
+        known = int(np.isfinite(share).sum())
+        return UndecidedTrend(
+            f"work of both phases is known in {known} of the last {_BINS} windows of "
+            f"{window_seconds / _BINS / 60:g} minutes; a trend needs {LEAST_POINTS}"
+        )
+    found = []
+    for name, (load, per) in drivers.items():
+        below = np.ones(_BINS) if per is None else binned(per)
+        size = _quotient(binned(load), below)
+        driver = _driver(name, times, size)
+        if driver is not None:
+            found.append(driver)
+    found.sort(key=lambda each: (not each.change_per_hour.sure, -abs(each.change_per_hour.middle)))
+    level = float(np.nanmedian(share[-_BINS // 4 :]))
+    if not np.isfinite(level):
+        level = float(np.nanmedian(share))
+    hours = window_seconds / HOUR_SECONDS
+    return PhaseTrend(_verdict(level, change, hours), level, change, tuple(found))
+
+
+def _verdict(share: float, change: RobustSlope, hours: float) -> TrendVerdict:
+    if change.sure and abs(change.middle) * hours >= SHIFT_PER_WINDOW:
+        return TrendVerdict.SHIFTING
+    if share >= HEAVY_SHARE:
+        return TrendVerdict.PREFILL_HEAVY
+    if share <= 1 - HEAVY_SHARE:
+        return TrendVerdict.DECODE_HEAVY
+    return TrendVerdict.BALANCED
+
+
+def _driver(name: str, times: Floats, size: Floats) -> TrendDriver | None:
+    """Relative changes, so that requests and lengths compare; None where nothing is known."""
+    middle = float(np.nanmedian(size)) if np.isfinite(size).any() else 0.0
+    if not middle > 0:
+        return None
+    change = robust_slope(times, size / middle)
+    return None if change is None else TrendDriver(name, middle, change)
+
+
+def _binned(series: LoadSeries, start_seconds: float, window_seconds: float) -> Floats:
+    """Means over equal parts of a window; NaN in those of which nothing is known."""
+    at = series.start_seconds + series.step_seconds * (np.arange(len(series.values)) + 0.5)
+    bins = np.floor((at - start_seconds) / window_seconds * _BINS).astype(np.int64)
+    inside = (bins >= 0) & (bins < _BINS) & np.isfinite(series.values)
+    counts = np.bincount(bins[inside], minlength=_BINS)
+    sums = np.bincount(bins[inside], weights=series.values[inside], minlength=_BINS)
+    return _quotient(sums.astype(np.float64), counts.astype(np.float64))
+
+
+def _quotient(above: Floats, below: Floats) -> Floats:
+    """NaN where there is nothing to divide by."""
+    found = np.full(len(above), np.nan)
+    np.divide(above, below, out=found, where=below > 0)
+    return found

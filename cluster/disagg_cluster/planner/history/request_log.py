@@ -1,0 +1,90 @@
+"""Load from a log of requests: JSON lines as Mooncake publishes them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from disagg_cluster.planner.history.history_file import HistoryFileError, Problems
+from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
+from disagg_cluster.planner.history.load_series import LoadSeries
+
+_FIELDS = ("timestamp", "input_length", "output_length")
+_MOST_STEPS = 1_000_000
+
+
+def read_request_log(path: Path, step_seconds: float = 60.0) -> LoadHistory:
+    """Read a log, a JSON object a line: `timestamp` in ms, `input_length`, `output_length`.
+
+    All tokens of a request count in the step in which it came. A log tells of every request, so a
+    step without any is a step without load, not a gap. Prompts count whole: what a prefix cache
+    would have spared is not known (`hash_ids` are ignored).
+
+    Raises:
+        HistoryFileError: What is wrong with it, all of it at once.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            return read_log_lines(file, str(path), step_seconds)
+    except (OSError, UnicodeDecodeError) as error:
+        raise HistoryFileError(f"{path}: {error}") from error
+
+
+def read_log_lines(lines: Iterable[str], name: str, step_seconds: float) -> LoadHistory:
+    """Read the lines of such a log, which errors call `name`."""
+    problems = Problems(name)
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            row = _request(line, number, problems)
+            if row is not None:
+                rows.append(row)
+    problems.raise_any()
+    if not rows:
+        raise HistoryFileError(f"{name}: no requests")
+    requests = np.array(rows, dtype=np.float64)
+    steps = np.floor(requests[:, 0] / 1000.0 / step_seconds)
+    first = float(steps.min())
+    steps -= first
+    length = int(steps.max()) + 1
+    if length > _MOST_STEPS:
+        raise HistoryFileError(
+            f"{name}: from its first request to its last are {length} steps of {step_seconds:g} s, "
+            f"at most {_MOST_STEPS} are read; are the timestamps milliseconds?"
+        )
+    at = steps.astype(np.int64)
+
+    def a_second(amounts: np.typing.NDArray[np.float64] | None) -> LoadSeries:
+        sums = np.bincount(at, weights=amounts, minlength=length)
+        return LoadSeries(first * step_seconds, step_seconds, sums / step_seconds)
+
+    return LoadHistory(
+        LoadKey(), a_second(requests[:, 1]), a_second(requests[:, 2]), a_second(None)
+    )
+
+
+def _request(line: str, number: int, problems: Problems) -> tuple[float, float, float] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        row = None
+    if not isinstance(row, dict):
+        problems.add(number, f"expected a JSON object, found {line[:40].strip()!r}")
+        return None
+    bad = [field for field in _FIELDS if not _is_amount(row.get(field))]
+    if bad:
+        told = ", ".join(f"{field} is {row.get(field)!r}" for field in bad)
+        problems.add(number, f"{told}; expected numbers, 0 or more")
+        return None
+    when, prompt, output = (float(row[field]) for field in _FIELDS)
+    return when, prompt, output
+
+
+def _is_amount(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) and value >= 0

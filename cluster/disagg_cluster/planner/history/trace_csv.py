@@ -1,0 +1,80 @@
+"""Load from a CSV file: `t_s, requests_per_s, prompt_tokens_per_s, output_tokens_per_s`."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from disagg_cluster.planner.history.history_file import HistoryFileError, Problems
+from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
+from disagg_cluster.planner.history.load_series import load_series
+
+_TIME = "t_s"
+_PROMPT, _OUTPUT, _REQUESTS = "prompt_tokens_per_s", "output_tokens_per_s", "requests_per_s"
+_NEEDED = (_TIME, _PROMPT, _OUTPUT)
+
+
+def read_trace(path: Path) -> LoadHistory:
+    """Read a file with one row a step; further columns are ignored, empty cells are gaps.
+
+    Rows may come in any order. The step is the usual distance between two times.
+
+    Raises:
+        HistoryFileError: What is wrong with it, all of it at once.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return read_rows(file, str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise HistoryFileError(f"{path}: {error}") from error
+
+
+def read_rows(lines: Iterable[str], name: str) -> LoadHistory:
+    """Read the lines of such a file, which errors call `name`."""
+    problems = Problems(name)
+    reader = csv.DictReader(lines, restkey="")
+    there = reader.fieldnames or []
+    missing = [column for column in _NEEDED if column not in there]
+    if missing:
+        problems.add(1, f"no column {', '.join(missing)}; expected {', '.join(_NEEDED)}")
+        problems.raise_any()
+    columns = [*_NEEDED, *([_REQUESTS] if _REQUESTS in there else [])]
+    rows = np.array(list(_numbers(reader, columns, problems)), dtype=np.float64)
+    problems.raise_any()
+    if not len(rows):
+        raise HistoryFileError(f"{name}: no rows")
+    times = rows[:, 0]
+    step_seconds = _step(times, name)
+    series = [load_series(times, rows[:, i], step_seconds) for i in range(1, len(columns))]
+    return LoadHistory(LoadKey(), *series)
+
+
+def _numbers(
+    reader: csv.DictReader[str], columns: list[str], problems: Problems
+) -> Iterator[list[float]]:
+    for row in reader:
+        numbers = []
+        for column in columns:
+            text = (row[column] or "").strip()
+            try:
+                value = float(text) if text else float("nan")
+            except ValueError:
+                problems.add(reader.line_num, f"{column} is {text!r}, expected a number")
+                continue
+            if column == _TIME and not np.isfinite(value):
+                problems.add(reader.line_num, f"{column} is {text!r}, expected seconds")
+            elif value < 0 and column != _TIME:
+                problems.add(reader.line_num, f"{column} is {text}, expected 0 or more")
+            numbers.append(value)
+        if len(numbers) == len(columns):
+            yield numbers
+
+
+def _step(times: np.typing.NDArray[np.float64], name: str) -> float:
+    apart = np.diff(np.unique(times))
+    if not len(apart):
+        raise HistoryFileError(f"{name}: one time only; a load over time needs two")
+    return float(np.median(apart))

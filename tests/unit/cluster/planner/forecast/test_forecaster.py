@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disagg_cluster.planner.forecast.forecaster import forecast
+from disagg_cluster.planner.forecast.load_forecast import (
+    LEAST_OBSERVATIONS,
+    QUANTILES,
+    LoadForecast,
+    UndecidedForecast,
+)
+from disagg_cluster.planner.history.load_series import Floats, LoadSeries, load_series
+
+_DAY = 144
+_VALUES = st.one_of(st.just(float("nan")), st.just(0.0), st.floats(0.0, 1e9))
+
+
+def made(
+    values: Floats | list[float], horizon_steps: int, step_seconds: float = 600
+) -> LoadForecast:
+    found = forecast(
+        LoadSeries(0.0, step_seconds, np.asarray(values, dtype=np.float64)), horizon_steps
+    )
+    assert isinstance(found, LoadForecast)
+    return found
+
+
+def daily(days: int, noise: float = 0.05, seed: int = 0) -> Floats:
+    rng = np.random.default_rng(seed)
+    t = np.arange(days * _DAY) / _DAY
+    shape: Floats = 100 * np.exp(np.sin(2 * np.pi * t)) * np.exp(rng.normal(0, noise, len(t)))
+    return shape
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(_VALUES, min_size=40, max_size=120), st.integers(1, 20))
+def test_quantiles_are_finite_ordered_and_not_negative(values: list[float], horizon: int) -> None:
+    """Whatever comes: bursts, zeros, gaps."""
+    series = LoadSeries(0.0, 60.0, np.array(values))
+    found = forecast(series, horizon)
+
+    if isinstance(found, UndecidedForecast):
+        assert found.why
+    else:
+        assert np.isfinite(found.values).all()
+        assert (found.values >= 0).all()
+        assert (np.diff(found.values, axis=0) >= -1e-6 * found.values.max()).all()
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1000), st.sampled_from([2.0**-20, 2.0**10, 2.0**40]))
+def test_another_unit_gives_the_same_forecast_in_it(seed: int, unit: float) -> None:
+    values = np.random.default_rng(seed).gamma(2.0, 50.0, 200)
+
+    np.testing.assert_allclose(
+        made(values * unit, 12).values, made(values, 12).values * unit, rtol=1e-4
+    )
+
+
+def test_a_daily_load_is_forecast_by_its_day() -> None:
+    past = daily(8)
+    found = made(past[: 7 * _DAY], _DAY)
+
+    error = np.abs(found.path(0.5) - past[7 * _DAY :]).mean()
+    flat = np.abs(past[7 * _DAY - 1] - past[7 * _DAY :]).mean()
+    assert "day" in found.seasons
+    assert error < 0.25 * flat
+
+
+def test_quiet_weekends_are_known_after_two_weeks() -> None:
+    """On a Friday evening the day before says nothing of Saturday."""
+    t = np.arange(26 * _DAY)
+    busy = np.where(t // _DAY % 7 >= 5, 0.2, 1.0)
+    past = daily(26) * busy
+    friday_ends = 26 * _DAY - 7 * _DAY
+    assert busy[friday_ends - 1] == 1.0
+    assert busy[friday_ends] == 0.2
+    found = made(past[:friday_ends], _DAY)
+
+    saturday = past[friday_ends : friday_ends + _DAY]
+    assert "week" in found.seasons
+    assert np.abs(found.path(0.5) - saturday).mean() < 0.3 * saturday.mean()
+
+
+@pytest.mark.parametrize("wanders", [False, True])
+def test_no_season_is_found_where_there_is_none(wanders: bool) -> None:
+    """Neither in noise nor in a random walk, but for one in ten by chance."""
+    found = 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        steps = rng.normal(0, 0.03, 7 * _DAY)
+        past = 100 * np.exp(np.cumsum(steps)) if wanders else rng.gamma(4.0, 25.0, 7 * _DAY)
+        found += bool(made(past, 36).seasons)
+
+    assert found <= 1
+
+
+def test_bands_hold_about_what_they_say() -> None:
+    """Of 40 forecasts of a load that nothing changes."""
+    past = daily(10, noise=0.15)
+    inside = []
+    for origin in np.linspace(5 * _DAY, 10 * _DAY - 12, 40).astype(int):
+        found = made(past[:origin], 12)
+        came = past[origin : origin + 12]
+        inside.append(((came >= found.path(0.05)) & (came <= found.path(0.95))).mean())
+
+    assert 0.82 <= np.mean(inside) <= 0.97
+
+
+def test_a_step_change_is_followed_at_once() -> None:
+    rng = np.random.default_rng(1)
+    level = np.where(np.arange(400) < 385, 100.0, 300.0)
+    found = made(level * np.exp(rng.normal(0, 0.05, 400)), 3)
+
+    assert found.at(600, 0.95) > 270
+    assert found.at(600, 0.5) > 200
+
+
+def test_a_load_that_never_changes_goes_on() -> None:
+    np.testing.assert_allclose(made([7.0] * 60, 10).values, 7.0, rtol=1e-3)
+
+
+def test_no_load_at_all_goes_on_as_none() -> None:
+    np.testing.assert_allclose(made([0.0] * 60, 10).values, 0.0, atol=1e-6)
+
+
+def test_bands_are_wider_after_a_short_history() -> None:
+    """As few errors say little of their spread."""
+    past = np.random.default_rng(3).gamma(16.0, 10.0, 2000)
+    spans = []
+    for length in (40, 2000):
+        widths = [
+            float(np.ptp(made(past[end - length : end], 10).values[[0, -1], -1]))
+            for end in range(1000, 2001, 100)
+            if end >= length
+        ]
+        spans.append(np.mean(widths))
+
+    assert spans[0] > 1.05 * spans[1]
+
+
+def test_a_gap_is_not_taken_for_a_load_of_zero() -> None:
+    past = np.random.default_rng(4).normal(100.0, 3.0, 500)
+    past[200:260] = np.nan
+    past[490:] = np.nan
+
+    assert made(past, 6).path(0.05).min() > 85
+
+
+def test_bursts_do_not_move_the_middle() -> None:
+    rng = np.random.default_rng(5)
+    past = rng.normal(100.0, 3.0, 600)
+    past[rng.integers(0, 595, 12)] *= 20
+    past[-5:] = 100.0
+
+    assert made(past, 6).path(0.5).max() < 150
+
+
+def test_a_short_history_is_undecided_and_says_what_it_needs() -> None:
+    few = LoadSeries(0.0, 60.0, np.ones(LEAST_OBSERVATIONS - 1))
+    short = LoadSeries(0.0, 60.0, np.ones(100))
+    gaps = LoadSeries(0.0, 60.0, np.full(500, np.nan))
+
+    assert forecast(few, 1) == UndecidedForecast("19 steps of history; a forecast needs 20")
+    assert forecast(gaps, 1) == UndecidedForecast("0 steps of history; a forecast needs 20")
+    assert forecast(short, 51) == UndecidedForecast(
+        "100 steps of history for 51 ahead; a forecast needs 2 times the horizon"
+    )
+    assert forecast(load_series([], [], 60.0), 1) == UndecidedForecast(
+        "0 steps of history; a forecast needs 20"
+    )
+
+
+def test_a_forecast_begins_where_its_history_ends() -> None:
+    series = LoadSeries(6000.0, 60.0, np.arange(100.0))
+    found = forecast(series, 5, (0.9, 0.5))
+
+    assert isinstance(found, LoadForecast)
+    assert found.start_seconds == 12_000.0
+    assert found.horizon_seconds == 300.0
+    assert found.at(300, 0.9) == found.path(0.9)[4]
+    assert found.at(300, 0.9) >= found.at(300, 0.5)
+    with pytest.raises(KeyError, match=r"0.95 is none of \(0.9, 0.5\)"):
+        found.path(0.95)
+    with pytest.raises(KeyError, match="301 s ahead"):
+        found.at(301, 0.9)
+
+
+def test_the_experts_of_the_median_are_told_the_weightiest_first() -> None:
+    found = made(daily(8), _DAY)
+    weights = [weight for _, weight in found.experts]
+
+    assert weights == sorted(weights, reverse=True)
+    assert sum(weights) == pytest.approx(1.0)
+
+
+def test_a_year_of_minutes_is_read_in_a_moment() -> None:
+    """Its last weeks are looked at; what is told are all of its observations."""
+    year = np.tile(daily(1), 3650)[:525_600]
+    found = made(year, 1440, step_seconds=60.0)
+
+    assert found.observations == 525_600
+    assert found.values.shape == (len(QUANTILES), 1440)

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from disagg_cluster.planner.forecast.robust_slope import robust_slope
+from disagg_cluster.planner.forecast.trend import (
+    PhaseTrend,
+    TrendVerdict,
+    UndecidedTrend,
+    phase_trend,
+)
+from disagg_cluster.planner.history.load_series import Floats, LoadSeries
+
+_STEPS = 360
+
+
+def a_minute(values: Floats | float) -> LoadSeries:
+    return LoadSeries(0.0, 60.0, np.broadcast_to(np.asarray(values, dtype=np.float64), (_STEPS,)))
+
+
+def noisy(level: Floats | float, seed: int = 0) -> LoadSeries:
+    noise = np.random.default_rng(seed).normal(0, 0.1, _STEPS)
+    return a_minute(np.asarray(level) * np.exp(noise))
+
+
+@pytest.mark.parametrize(
+    ("prefill", "verdict"),
+    [
+        (7.0, TrendVerdict.PREFILL_HEAVY),
+        (5.0, TrendVerdict.BALANCED),
+        (3.0, TrendVerdict.DECODE_HEAVY),
+    ],
+)
+def test_a_steady_load_is_heavy_in_what_it_mostly_is(prefill: float, verdict: TrendVerdict) -> None:
+    found = phase_trend(noisy(prefill), noisy(10.0 - prefill, 1), {})
+
+    assert isinstance(found, PhaseTrend)
+    assert found.verdict is verdict
+    assert found.prefill_share == pytest.approx(prefill / 10.0, abs=0.03)
+
+
+def test_a_shift_is_told_with_its_speed_and_what_drives_it() -> None:
+    """Prompts grow 20 % an hour of their size in the middle; nothing else does."""
+    hours = (np.arange(_STEPS) + 0.5) / 60 - 3
+    requests = noisy(2.0)
+    prompt = a_minute(requests.values * 1000 * (1 + 0.2 * hours))
+    found = phase_trend(
+        noisy(5 * (1 + 0.2 * hours), 1),
+        noisy(5.0, 2),
+        {
+            "requests": (requests, None),
+            "prompt length": (prompt, requests),
+            "output length": (a_minute(requests.values * 200), requests),
+        },
+    )
+
+    assert isinstance(found, PhaseTrend)
+    assert found.verdict is TrendVerdict.SHIFTING
+    assert found.share_change_per_hour.low > 0
+    assert found.drivers[0].name == "prompt length"
+    assert found.drivers[0].level == pytest.approx(1000, rel=0.05)
+    assert found.drivers[0].change_per_hour.middle == pytest.approx(0.2, abs=0.02)
+    assert not next(d for d in found.drivers if d.name == "requests").change_per_hour.sure
+
+
+def test_a_trend_of_nothing_is_undecided() -> None:
+    idle = a_minute(0.0)
+    found = phase_trend(idle, idle, {})
+
+    assert isinstance(found, UndecidedTrend)
+    assert "known in 0 of the last 24 windows of 15 minutes" in found.why
+
+
+def test_one_burst_does_not_make_a_slope() -> None:
+    values = np.ones(24)
+    values[20] = 1000.0
+    found = robust_slope(np.arange(24.0), values)
+
+    assert found is not None
+    assert found.middle == 0.0
+    assert not found.sure
+
+
+def test_a_slope_is_found_in_noise_with_its_interval() -> None:
+    held = 0
+    for seed in range(200):
+        noise = np.random.default_rng(seed).standard_t(3, 24)
+        found = robust_slope(np.arange(24.0), 0.1 * np.arange(24.0) + noise)
+        assert found is not None
+        held += found.low <= 0.1 <= found.high
+
+    assert 170 <= held <= 194

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from disagg_cluster.planner.history.history_file import HistoryFileError
+from disagg_cluster.planner.history.request_log import read_log_lines, read_request_log
+from disagg_cluster.planner.history.trace_csv import read_rows, read_trace
+
+_HEAD = "t_s,requests_per_s,prompt_tokens_per_s,output_tokens_per_s,prefill_share"
+_NAN = float("nan")
+
+
+def test_a_trace_is_read_whatever_the_order_of_its_rows() -> None:
+    rows = [_HEAD, "20,3,30,300,0.1", "0,1,10,100,0.1", "10,2,20,,", "40,5,50,500,"]
+    found = read_rows(rows, "trace.csv")
+
+    assert found.prompt_tokens.step_seconds == 10.0
+    np.testing.assert_array_equal(found.prompt_tokens.values, [10, 20, 30, _NAN, 50])
+    np.testing.assert_array_equal(found.output_tokens.values, [100, _NAN, 300, _NAN, 500])
+    assert found.requests is not None
+    np.testing.assert_array_equal(found.requests.values, [1, 2, 3, _NAN, 5])
+
+
+def test_a_trace_need_not_tell_of_requests() -> None:
+    rows = ["t_s,prompt_tokens_per_s,output_tokens_per_s", "0,1,2", "60,1,2"]
+
+    assert read_rows(rows, "trace.csv").requests is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([], r"trace.csv:1: no column t_s, prompt_tokens_per_s, output_tokens_per_s; expected"),
+        (["t_s,output_tokens_per_s"], r"trace.csv:1: no column prompt_tokens_per_s; expected"),
+        ([_HEAD], r"trace.csv: no rows"),
+        ([_HEAD, "0,1,1,1,1"], r"trace.csv: one time only"),
+        (
+            [_HEAD, "0,1,x,1,1", ",1,1,-1,1"],
+            r"trace.csv:2: prompt_tokens_per_s is 'x', expected a number\n"
+            r"trace.csv:3: t_s is '', expected seconds\n"
+            r"trace.csv:3: output_tokens_per_s is -1, expected 0 or more",
+        ),
+        ([_HEAD, *["a,1,1,1,1"] * 13], r"(?s)trace.csv:11: .*and 3 more$"),
+    ],
+)
+def test_all_that_is_wrong_with_a_trace_is_told_with_its_lines(rows: list[str], said: str) -> None:
+    with pytest.raises(HistoryFileError, match=said) as caught:
+        read_rows(rows, "trace.csv")
+
+    assert caught.value.exit_code == 2
+
+
+def test_a_file_that_is_not_there_is_an_error_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(HistoryFileError, match="No such file"):
+        read_trace(tmp_path / "none.csv")
+    with pytest.raises(HistoryFileError, match="No such file"):
+        read_request_log(tmp_path / "none.jsonl")
+
+
+def request(milliseconds: float, prompt: int = 600, output: int = 60) -> str:
+    row = {"timestamp": milliseconds, "input_length": prompt, "output_length": output}
+    return json.dumps({**row, "hash_ids": [1, 2]})
+
+
+def test_a_step_in_which_nobody_asked_is_a_step_without_load(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text("\n".join([request(130_000), request(60_000), request(61_000), ""]))
+    found = read_request_log(log)
+
+    assert found.prompt_tokens.start_seconds == 60.0
+    np.testing.assert_array_equal(found.prompt_tokens.values, [20.0, 10.0])
+    np.testing.assert_array_equal(found.output_tokens.values, [2.0, 1.0])
+    assert found.requests is not None
+    np.testing.assert_array_equal(found.requests.values, [2 / 60, 1 / 60])
+
+    log.write_text("\n".join([request(0), request(185_000)]))
+    np.testing.assert_array_equal(read_request_log(log).output_tokens.values, [1.0, 0.0, 0.0, 1.0])
+
+
+def test_all_that_is_wrong_with_a_log_is_told_with_its_lines() -> None:
+    lines = [request(0), "{", "[1]", '{"timestamp": 1, "input_length": true}', request(1, -5)]
+    with pytest.raises(HistoryFileError) as caught:
+        read_log_lines(lines, "log", 60.0)
+
+    assert str(caught.value).splitlines() == [
+        "log:2: expected a JSON object, found '{'",
+        "log:3: expected a JSON object, found '[1]'",
+        "log:4: input_length is True, output_length is None; expected numbers, 0 or more",
+        "log:5: input_length is -5; expected numbers, 0 or more",
+    ]
+
+
+def test_a_log_of_absurd_length_is_refused() -> None:
+    with pytest.raises(HistoryFileError, match="are the timestamps milliseconds"):
+        read_log_lines([request(0), request(1e15)], "log", 60.0)
+    with pytest.raises(HistoryFileError, match="log: no requests"):
+        read_log_lines(["\n"], "log", 60.0)
