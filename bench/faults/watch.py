@@ -25,7 +25,17 @@ OF_ONE_DAEMON = (
     "disagg_collector_unexpected_failures_total",
 )
 # What is counted from an engine's page begins with the first page that a daemon has read.
-FROM_PAGES = ("disagg_engine_finished_", "disagg_engine_ttft_", "disagg_engine_kv_")
+FROM_PAGES = (
+    "disagg_engine_arrivals_",
+    "disagg_engine_ends_",
+    "disagg_engine_finished_",
+    "disagg_engine_kv_",
+    "disagg_engine_prompt_tokens_",
+    "disagg_engine_rejections_",
+    "disagg_engine_ttft_",
+    "disagg_node_prompt_tokens_",
+    "disagg_request_",
+)
 
 
 class Watch:

@@ -22,6 +22,7 @@ from support.running_node import DISAGG_NODE, wait_for
 
 pytestmark = pytest.mark.prometheus
 
+NO_MIXING = "the engines of the demo do not mix phases"
 NO_ROUTER = "the demo's load plays the router itself"
 NO_DRIVER = "simulated devices do not tell it"
 NO_CONNECTOR = "stand-in engines count no KV transfer"
@@ -55,6 +56,10 @@ WITHOUT_SERIES = {
     "disagg_router_prefill_errors_total": NO_ROUTER,
     "disagg_router_requests_total": NO_ROUTER,
     "disagg_router_worker_health": NO_ROUTER,
+    "cluster:disagg_interference_ratio:rate5m": NO_MIXING,
+    "cluster_model:disagg_interference_ratio:rate5m": NO_MIXING,
+    "cluster_model:disagg_interference_seconds:rate5m": NO_MIXING,
+    "cluster_model:disagg_interference_step_seconds:rate5m": NO_MIXING,
     "node_role_model_gpu:disagg_occupancy_off_median:rate5m": "it takes four nodes",
 }
 """What rules ask or record that the demo does not have."""

@@ -56,7 +56,7 @@ def test_gpu_seconds_are_those_the_worker_stamped(
     booked = gpu_seconds(after, engine) - gpu_seconds(before, engine)
     stamped = true_seconds(example_pair, engine) - stamped_before
     say(f"{engine}: booked {booked:.3f} s, stamped {stamped:.3f} s, {booked / stamped - 1:+.2%}")
-    assert stamped > 1
+    assert stamped > 0.5
     assert booked == pytest.approx(stamped, rel=0.05)
 
 

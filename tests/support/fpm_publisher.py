@@ -27,6 +27,8 @@ class Publisher:
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.XPUB)
         self._socket.setsockopt(zmq.LINGER, 0)
+        # A second subscriber is told of, too, while the first has not left yet.
+        self._socket.setsockopt(zmq.XPUB_VERBOSE, 1)
         if address.startswith("ipc:"):
             self._socket.bind(address)
             self.address = address

@@ -32,6 +32,7 @@ from disagg_exporter.model import (
     EnginePage,
     EngineState,
     EngineStatus,
+    RequestAccounts,
     Role,
     Snapshot,
 )
@@ -136,6 +137,7 @@ class _Node:
             look=self._look,
             engines=engines,
             parents=lambda _pid: (),
+            requests=RequestAccounts(),
         )
 
     def _statuses(self) -> tuple[EngineStatus, ...]:
