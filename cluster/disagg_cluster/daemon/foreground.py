@@ -17,6 +17,7 @@ from disagg_cluster.daemon.daemon import Daemon
 from disagg_cluster.daemon.status_line import line
 from disagg_cluster.host.daemon_output import LogRateLimit
 from disagg_cluster.host.libc import share_one_heap, subreaping
+from disagg_cluster.host.linear_algebra import hold_buffer
 from disagg_cluster.host.service_manager import LifeSigns, ServiceManager
 from disagg_exporter.http.listen import ListenAddress
 from disagg_exporter.model import Snapshot
@@ -70,6 +71,7 @@ async def run(
         hangup_ends: The end of its terminal is its end: SIGHUP is taken for a SIGINT.
     """
     share_one_heap()
+    hold_buffer()
     manager = ServiceManager(os.environ, logging.getLogger(__name__))
     signs = LifeSigns(manager, lambda: daemon.is_well, lambda: _status(daemon.snapshot))
     if manager.watchdog_seconds is not None:

@@ -123,8 +123,10 @@ class EngineLedger:
     cut_ns: int = 0
 
     def reports_tokens(self, phase: Phase) -> bool:
-        """Return whether it has reported any token of a phase."""
-        return any(count for (_, each), count in self.tokens.items() if each is phase)
+        """Return whether tokens of a phase are reported by it, or by its leader."""
+        return self.method is Method.FOLLOWER or any(
+            count for (_, each), count in self.tokens.items() if each is phase
+        )
 
     def checkpoint(self, read_ns: Collection[int]) -> EngineCheckpoint:
         """Return what it has used; `read_ns`: up to where its devices have read its timelines."""

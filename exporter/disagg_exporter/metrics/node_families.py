@@ -99,8 +99,9 @@ NODE_FAMILIES: tuple[Family, ...] = (
     Family("disagg_node_token_gpu_seconds_total", Data.NODE,
            ("role", "phase", "model_name", "engine_namespace"),
            "GPU-seconds in a phase of the engines whose tokens are in "
-           "disagg_node_phase_tokens_total, and of no other: divide one by the other, and engines "
-           "that report no tokens bend nothing."),
+           "disagg_node_phase_tokens_total, and of their followers, whose leaders report them: "
+           "divide one by the other, and engines that report no tokens bend nothing. 0 on a node "
+           "where none does."),
     Family("disagg_node_role_gpus", Data.NODE, ("role", "gpu_name"),
            "Devices that have this role now, in whole GPUs (a MIG slice counts as its share)."),
     Family("disagg_node_busy_gpus", Data.NODE, ("role", "phase", *_NODE),

@@ -67,11 +67,10 @@ def write_node(rows: MetricRows, snapshot: Snapshot) -> None:
         rows.divide(name, SLICE_NS_PER_GPU_SECOND)
     rows.divide(_ENERGY, MICROJOULES_PER_JOULE)
     for tokens in snapshot.tokens:
-        if not tokens.tokens:
-            continue  # nobody may have reported any
         key = (tokens.role, tokens.phase, tokens.model_name, tokens.engine_namespace)
-        rows.add("disagg_node_phase_tokens_total", tokens.tokens, *key)
         rows.add(_TOKEN_TIME, tokens.slice_ns, *key)
+        if tokens.tokens:  # else nobody may have reported any
+            rows.add("disagg_node_phase_tokens_total", tokens.tokens, *key)
     rows.divide(_TOKEN_TIME, SLICE_NS_PER_GPU_SECOND)
     for busy in snapshot.busy:
         rest = (busy.model_name, busy.gpu_name, busy.engine_namespace)

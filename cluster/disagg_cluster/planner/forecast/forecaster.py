@@ -29,23 +29,28 @@ def forecast(
 
     Made in two scales, each with bands from its own past errors, and averaged: the scale whose
     past quantiles had the smaller pinball loss weighs by far the most. Of a long history the last
-    40,320 steps are looked at.
+    40,320 steps are looked at. Steps at its end that are not known are foreseen, too: what comes
+    after them is as far from the last known step as it is.
     """
-    observations = series.known
+    recent = _from_first_known(series.values)[-_MOST_STEPS:]
+    observations = int(np.isfinite(recent).sum())
     if observations < LEAST_OBSERVATIONS:
         return UndecidedForecast(
             f"{observations} steps of history; a forecast needs {LEAST_OBSERVATIONS}"
         )
-    values = _from_first_known(_from_first_known(series.values)[-_MOST_STEPS:])
-    if len(values) < LEAST_HISTORY_PER_HORIZON * horizon_steps:
+    values = _from_first_known(recent)
+    gap_steps = int(np.argmax(np.isfinite(values[::-1])))
+    values = values[: len(values) - gap_steps]
+    if len(values) < LEAST_HISTORY_PER_HORIZON * (horizon_steps + gap_steps):
+        unknown = f" after {gap_steps} that are not known" if gap_steps else ""
         return UndecidedForecast(
-            f"{len(values)} steps of history for {horizon_steps} ahead; a forecast needs "
+            f"{len(values)} steps of history for {horizon_steps} ahead{unknown}; a forecast needs "
             f"{LEAST_HISTORY_PER_HORIZON} times the horizon"
         )
     asked = np.asarray(quantiles, dtype=np.float64)
     order = np.argsort(asked)
     parts = [
-        project(values, series.step_seconds, horizon_steps, asked[order], power)
+        project(values, series.step_seconds, gap_steps + horizon_steps, asked[order], power)
         for power in _POWERS
     ]
     shares = _shares(parts)
@@ -56,7 +61,7 @@ def forecast(
         series.end_seconds,
         series.step_seconds,
         tuple(quantiles),
-        merged,
+        merged[:, gap_steps:],
         observations,
         best.seasons,
         tuple(sorted(best.experts, key=lambda each: -each[1])),

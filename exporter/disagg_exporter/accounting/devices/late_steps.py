@@ -7,6 +7,7 @@ is theirs. So no second is counted twice.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
 
@@ -24,7 +25,15 @@ class LateSteps:
         self._reach_ns = reach_ns
         # Start, end, and how much of what was active in between no step has claimed since.
         self._unclaimed = deque(unclaimed)
-        self._open: list[tuple[int, int]] = []
+        # Places above the watermark, ascending and apart: an engine that claims more time than
+        # passes adds to one of them, and a look costs the same.
+        self._starts_ns: list[int] = []
+        self._ends_ns: list[int] = []
+
+    @property
+    def places(self) -> int:
+        """How many places above the watermark are looked at for each sample."""
+        return len(self._starts_ns)
 
     def checkpoint(self) -> tuple[tuple[int, int, int], ...]:
         """Return the activity that is left to be claimed."""
@@ -33,7 +42,7 @@ class LateSteps:
     def add(self, start_ns: int, end_ns: int, watermark_ns: int) -> int:
         """Add a late step's place; return how much of it was committed as nobody's activity."""
         if end_ns > max(start_ns, watermark_ns):
-            self._open.append((max(start_ns, watermark_ns), end_ns))
+            self._open(max(start_ns, watermark_ns), end_ns)
         claimed_ns = 0
         for place, (start, end, active_ns) in enumerate(self._unclaimed):
             part_ns = min(active_ns, max(min(end, end_ns) - max(start, start_ns), 0))
@@ -41,15 +50,24 @@ class LateSteps:
             claimed_ns += part_ns
         return claimed_ns
 
+    def _open(self, start_ns: int, end_ns: int) -> None:
+        first = bisect_left(self._ends_ns, start_ns)
+        last = bisect_right(self._starts_ns, end_ns)
+        if first < last:
+            start_ns = min(start_ns, self._starts_ns[first])
+            end_ns = max(end_ns, self._ends_ns[last - 1])
+        self._starts_ns[first:last] = [start_ns]
+        self._ends_ns[first:last] = [end_ns]
+
     def others(self, samples: Sequence[ActivitySample]) -> Sequence[ActivitySample]:
         """Return the samples that touch no late step's place."""
-        if not self._open:
+        if not self._starts_ns:
             return samples
-        return [
-            sample
-            for sample in samples
-            if all(sample.end_ns <= start or end <= sample.start_ns for start, end in self._open)
-        ]
+        return [sample for sample in samples if not self._touches(sample)]
+
+    def _touches(self, sample: ActivitySample) -> bool:
+        place = bisect_right(self._ends_ns, sample.start_ns)
+        return place < len(self._starts_ns) and self._starts_ns[place] < sample.end_ns
 
     def commit(self, edges_ns: Sequence[int] | Ints, active_ns: int) -> None:
         """Note what was committed between two edges as nobody's; they come in the order of time."""
@@ -63,4 +81,5 @@ class LateSteps:
                 self._unclaimed.popleft() for _ in range(2)
             )
             self._unclaimed.appendleft((first_ns, last_ns, active_ns + more_ns))
-        self._open = [place for place in self._open if place[1] > end_ns]
+        passed = bisect_right(self._ends_ns, end_ns)
+        del self._starts_ns[:passed], self._ends_ns[:passed]

@@ -94,6 +94,7 @@ def _check_cell(cell: LearnedCell) -> None:
     check_range("cells: weight", (weight,), 1e-100, _MOST_WEIGHT)
     prefill, attended, decode, decode_kv, seconds = (each / weight for each in cell[4:])
     check_range("cells: tokens", (prefill + decode,), 1e-12, MOST_COUNT)
-    check_range("cells: work", (prefill, decode), 0, MOST_COUNT)
+    # Tokens are whole numbers, and steps without any are in cells of their own.
+    check_range("cells: work", filter(None, (prefill, decode)), 1e-6, MOST_COUNT)
     check_range("cells: context", (attended, decode_kv), 0, MOST_COUNT**2)
     check_range("cells: seconds", (seconds,), _LEAST_CELL_SECONDS, MOST_SECONDS)

@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from disagg_cluster.continuity.learned_text import (
@@ -61,7 +61,10 @@ def sampled(classes: int, samples: int) -> LearnedLimits:
 @given(
     st.lists(
         st.tuples(
-            st.floats(0.0, 1e5), st.floats(0.0, 1e9), st.integers(1, 500), st.floats(1e-5, 10.0)
+            st.just(0.0) | st.floats(1.0, 1e5),
+            st.floats(0.0, 1e9),
+            st.integers(1, 500),
+            st.floats(1e-5, 10.0),
         ),
         max_size=80,
     )
@@ -173,6 +176,7 @@ PATHS = paths(json.loads(GOOD))
 
 
 @settings(max_examples=60, deadline=None)
+@example(("engines", 0, "learned", "costs", 0, 1, "cells", 5, 4), 1e-320)
 @given(st.sampled_from(PATHS), VALUES)
 def test_whatever_stands_in_a_file_it_is_refused_or_good_for_a_model(
     path: tuple[Any, ...], value: Any

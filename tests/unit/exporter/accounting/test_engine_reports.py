@@ -11,6 +11,7 @@ from disagg_exporter.model import (
     SLICE_NS_PER_GPU_SECOND,
     Assignment,
     EngineState,
+    Method,
     Role,
     TokenAccount,
 )
@@ -70,3 +71,16 @@ def test_the_time_beside_a_nodes_tokens_is_of_engines_that_report_them() -> None
     account = _token_account(accounting)
     assert account.tokens == 2900
     assert account.slice_ns == pytest.approx(14.5 * SLICE_NS_PER_GPU_SECOND, rel=0.05)
+
+
+def test_the_time_of_a_follower_counts_for_its_leaders_tokens() -> None:
+    accounting = NodeAccounting()
+    accounting.engine(role=Role.DECODE)
+    accounting.use(Method.FOLLOWER, 0)
+    for t in range(1, 30):
+        accounting.window(t - 1, t, 0.0, busy=1.0, method=Method.FOLLOWER)
+    accounting.advance(60)
+
+    accounts = accounting.ledger.token_accounts()
+    assert sum(each.tokens for each in accounts) == 0
+    assert sum(each.slice_ns for each in accounts) > 20 * SLICE_NS_PER_GPU_SECOND

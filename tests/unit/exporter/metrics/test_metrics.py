@@ -374,6 +374,8 @@ def test_tokens_stand_at_0_only_where_their_source_reports_them(
     of_node = samples(snapshot, "disagg_node_phase_tokens_total")
     assert of_engine == {f"decode-0/mixed/{phase}": 0.0 for phase in phases}
     assert of_node == {f"mixed/{phase}/llama/": 0.0 for phase in phases}
+    # A rule takes a node without this series for one of an older version.
+    assert samples(snapshot, "disagg_node_token_gpu_seconds_total") == {"mixed/prefill/llama/": 0.0}
     assert bool(samples(snapshot, "disagg_engine_steps_total")) is method.by_step
 
 

@@ -198,9 +198,38 @@ def test_the_experts_of_the_median_are_told_the_weightiest_first() -> None:
 
 
 def test_a_year_of_minutes_is_read_in_a_moment() -> None:
-    """Its last weeks are looked at; what is told are all of its observations."""
+    """Its last weeks are looked at, and told as its observations."""
     year = np.tile(daily(1), 3650)[:525_600]
     found = made(year, 1440, step_seconds=60.0)
 
-    assert found.observations == 525_600
+    assert found.observations == 40_320
     assert found.values.shape == (len(QUANTILES), 1440)
+
+
+@pytest.mark.parametrize("gap_steps", [1, 18, 72])
+def test_steps_at_the_end_that_are_not_known_are_no_steps_of_the_present(gap_steps: int) -> None:
+    """The bands are those of a horizon that much longer, and the season goes on meanwhile."""
+    values = daily(14)
+    values[-gap_steps:] = np.nan
+    with_gap = made(values, 24)
+    far = made(values[:-gap_steps], 24 + gap_steps)
+
+    np.testing.assert_array_equal(with_gap.values, far.values[:, gap_steps:])
+    assert with_gap.observations == 14 * _DAY - gap_steps
+
+
+def test_a_gap_that_is_too_long_leaves_it_undecided_and_says_so() -> None:
+    values = np.full(200, 5.0)
+    values[100:] = np.nan
+    found = forecast(LoadSeries(0.0, 60.0, values), 10)
+
+    assert isinstance(found, UndecidedForecast)
+    assert "100 that are not known" in found.why
+
+
+def test_what_was_known_only_before_the_steps_that_are_looked_at_is_no_history() -> None:
+    values = np.full(50_000, np.nan)
+    values[:30] = 7.0
+    values[-1] = 7.0
+
+    assert isinstance(forecast(LoadSeries(0.0, 60.0, values), 4), UndecidedForecast)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from disagg_exporter.accounting.devices.late_steps import LateSteps
 from disagg_exporter.accounting.intervals.unattributed import ActivitySample
 
@@ -61,3 +64,33 @@ def test_a_successor_goes_on_with_what_is_left() -> None:
 
     assert late.checkpoint() == ((0, 50, 30),)
     assert after.add(0, 100, watermark_ns=100) == 30
+
+
+PLACES = st.tuples(st.integers(0, 200), st.integers(0, 30)).map(lambda p: (p[0], p[0] + p[1]))
+
+
+@given(st.lists(PLACES, max_size=20), st.integers(0, 120))
+def test_a_sample_is_anothers_where_it_touches_no_place(
+    places: list[tuple[int, int]], committed: int
+) -> None:
+    late = LateSteps(1000)
+    for start, end in places:
+        late.add(start, end, watermark_ns=0)
+    late.commit((0, committed), 0)
+    samples = [ActivitySample(t, t + 3, 1.0) for t in range(committed, 260, 3)]
+    left = [(start, end) for start, end in places if max(start, committed) < end]
+
+    assert late.others(samples) == [
+        sample
+        for sample in samples
+        if all(sample.end_ns <= start or end <= sample.start_ns for start, end in left)
+    ]
+
+
+def test_an_engine_that_claims_more_time_than_passes_has_one_place() -> None:
+    """Else each look at the activity would cost more than the one before."""
+    late = LateSteps(10**12)
+    for end in range(6, 100_000, 5):
+        late.add(end - 6, end, watermark_ns=0)
+
+    assert late.places == 1

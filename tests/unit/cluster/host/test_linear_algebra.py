@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+_SOLVES = """
+import resource
+import numpy as np
+from disagg_cluster.host.linear_algebra import hold_buffer
+{before}
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + 64 * 1024
+resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+print(np.linalg.solve(np.eye(3), np.ones(3))[0])
+"""
+
+
+def _solve_without_memory(before: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-c", _SOLVES.format(before=before)]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
+def test_a_process_without_memory_still_solves_small_systems() -> None:
+    """Without the buffer OpenBLAS ends the process."""
+    held = _solve_without_memory("hold_buffer()")
+
+    assert (held.returncode, held.stdout) == (0, "1.0\n"), held.stderr
