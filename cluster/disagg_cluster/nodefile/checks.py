@@ -33,7 +33,7 @@ def check(draft: Draft, devices: Sequence[Device] | None, host: Host) -> tuple[F
         host: The machine the file is for.
     """
     findings = [*_node(draft), *_hook(draft, host), *_names(draft), *_listed(draft)]
-    findings += [*_folders(draft, host), *check_tls(draft, host)]
+    findings += [*_frontends(draft), *_folders(draft, host), *check_tls(draft, host)]
     findings += [*_gpus(draft, devices), *_restarts(draft)]
     findings += [*check_ports(draft), *check_peers(draft), *check_router(draft, host)]
     for position, worker in draft.workers:
@@ -125,6 +125,16 @@ def _listed(draft: Draft) -> Iterator[Finding]:
             message = f"{engine.url} is {worker.name} (workers[{position}])"
             hint = "leave it out: workers are measured anyhow"
             yield Finding(("attach", "endpoints", number, "url"), message, hint)
+
+
+def _frontends(draft: Draft) -> Iterator[Finding]:
+    """Frontends that are named twice: their requests would be counted twice."""
+    first: dict[str, int] = {}
+    for number, frontend in enumerate(draft.config.frontends):
+        path = ("frontends", number, "url")
+        url = frontend.url.rstrip("/")
+        if draft.sure(*path) and (other := first.setdefault(url, number)) != number:
+            yield Finding(path, f"{frontend.url} is already frontends[{other}]", "name each once")
 
 
 def _gpus(draft: Draft, devices: Sequence[Device] | None) -> Iterator[Finding]:
