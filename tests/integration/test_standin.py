@@ -102,14 +102,17 @@ def test_its_gpus_are_read_by_the_simulated_source(prefill: StandInProcess) -> N
 
 
 def test_an_idle_engine_costs_almost_no_cpu_and_little_memory() -> None:
-    """From its hello to its first heartbeat is a second."""
+    """From heartbeat to heartbeat is a second; the least of three is free of its start's rest."""
     with standin("prefill") as engine:
-        assert engine.record().kind == wire.HELLO
-        before = cpu_seconds(engine.process.pid)
+        while engine.record().kind != wire.HEARTBEAT:
+            pass
+        costs = []
+        for _ in range(3):
+            before = cpu_seconds(engine.process.pid)
+            assert engine.record().kind == wire.HEARTBEAT
+            costs.append(cpu_seconds(engine.process.pid) - before)
 
-        assert engine.record().kind == wire.HEARTBEAT
-
-        assert cpu_seconds(engine.process.pid) - before <= 0.05
+        assert min(costs) <= 0.03
         assert resident_bytes(engine.process.pid) < 40 << 20
 
 
