@@ -17,7 +17,8 @@ from disagg_exporter.serving.convolution import coefficients
 WHOLE_BOUNDS_SECONDS = tuple(b for b in PART_BOUNDS_SECONDS if b in FIRST_TOKEN_BOUNDS_SECONDS)[2:]
 """Bounds of the whole: those that every source has, from a tenth of a second on."""
 
-_BY = "(cluster, model_name, engine_namespace, le)"
+_OWNER = "cluster, model_name, engine_namespace"
+_BY = f"({_OWNER}, le)"
 _PARTS = "cluster_model_namespace_part:disagg_request_part_bucket:rate5m"
 _SHARE = "cluster_model_namespace:disagg_prefill_wait:share5m"
 _POOLS = "cluster_model_namespace:disagg_pools_time_to_first_token_bucket:rate5m"
@@ -49,31 +50,37 @@ groups:
 """
 
 _TAIL = f"""
-      # What users wait for their first token, by the best source that a model has: its frontends,
-      # its routers, or else the engines that see the whole and the pools above together.
+      # What users wait for their first token, by the best source of a model that counts any now:
+      # its frontends, its routers, or else the engines that see the whole and the pools above
+      # together. One that counts none is silent, or not on these users' way.
       - record: {_WHOLE}
         expr: |
-          sum by {_BY} (rate({_TOLD}{{source="frontend",le=~"%s"}}[5m]))
+          sum by {_BY} (rate({_TOLD}{{source="frontend",le=~"%(le)s"}}[5m]))
+          and on ({_OWNER})
+          sum by ({_OWNER}) (rate({_TOLD}{{source="frontend",le="+Inf"}}[5m])) > 0
           or
-          sum by {_BY} (rate({_TOLD}{{source="router",le=~"%s"}}[5m]))
+          sum by {_BY} (rate({_TOLD}{{source="router",le=~"%(le)s"}}[5m]))
+          and on ({_OWNER})
+          sum by ({_OWNER}) (rate({_TOLD}{{source="router",le="+Inf"}}[5m])) > 0
           or
           sum by {_BY} (
             label_replace(
-              sum by {_BY} (rate({_TOLD}{{source="engine",le=~"%s"}}[5m])),
+              sum by {_BY} (rate({_TOLD}{{source="engine",le=~"%(le)s"}}[5m])),
               "source", "engine", "", ""
             )
             or
             label_replace({_POOLS}, "source", "pools", "", "")
           )
+      # Of no requests there is none.
       - record: {_P95}
-        expr: histogram_quantile(0.95, {_WHOLE})
+        expr: histogram_quantile(0.95, {_WHOLE}) >= 0
 """
 
 
 def request_rules() -> str:
     """Return the whole file."""
     bounds = "|".join((*map(str, WHOLE_BOUNDS_SECONDS), "[+]Inf"))
-    return "".join((_HEAD, *_shares(), *_wholes(), _TAIL % (bounds, bounds, bounds)))
+    return "".join((_HEAD, *_shares(), *_wholes(), _TAIL % {"le": bounds}))
 
 
 def _shares() -> Iterator[str]:
