@@ -31,7 +31,14 @@ def forecast(
     past quantiles had the smaller pinball loss weighs by far the most. Of a long history the last
     40,320 steps are looked at. Steps at its end that are not known are foreseen, too: what comes
     after them is as far from the last known step as it is.
+
+    Raises:
+        ValueError: No step is asked for, or a quantile that is not between 0 and 1.
     """
+    if horizon_steps < 1:
+        raise ValueError(f"a horizon of {horizon_steps} steps: it is 1 at least")
+    if not quantiles or not all(0 < each < 1 for each in quantiles):
+        raise ValueError(f"quantiles {tuple(quantiles)}: each lies between 0 and 1, ends excluded")
     recent = _from_first_known(series.values)[-_MOST_STEPS:]
     observations = int(np.isfinite(recent).sum())
     if observations < LEAST_OBSERVATIONS:

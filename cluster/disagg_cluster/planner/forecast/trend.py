@@ -98,9 +98,8 @@ def phase_trend(
         if driver is not None:
             found.append(driver)
     found.sort(key=lambda each: (not each.change_per_hour.sure, -abs(each.change_per_hour.middle)))
-    level = float(np.nanmedian(share[-_BINS // 4 :]))
-    if not np.isfinite(level):
-        level = float(np.nanmedian(share))
+    lately = share[-_BINS // 4 :]
+    level = float(np.nanmedian(lately if np.isfinite(lately).any() else share))
     hours = window_seconds / HOUR_SECONDS
     return PhaseTrend(_verdict(level, change, hours), level, change, tuple(found))
 

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from disagg_exporter.errors import DisaggError
+
 Floats = NDArray[np.float64]
+MOST_STEPS = 5_000_000
+"""The longest series that is made: nine years of minutes, 57 days of seconds."""
+
+
+class LoadSpanError(DisaggError):
+    """Times between which lie too many steps, or none; the text says how many."""
+
+    exit_code = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,24 +49,40 @@ def load_series(
 ) -> LoadSeries:
     """Put samples into steps, in whatever order they come.
 
-    A step takes the mean of its samples. What is no load (NaN, infinite, negative) is left out, and
-    a step without samples is a gap. Steps lie on multiples of `step_seconds`, so that the series of
-    one clock lie beside each other.
+    A step takes the mean of its samples. What is no load (NaN, infinite, negative) leaves a gap, as
+    a step without samples does, at the ends too. Steps lie on multiples of `step_seconds`, so that
+    the series of one clock lie beside each other.
+
+    Raises:
+        LoadSpanError: From the first time to the last are more than `MOST_STEPS` steps.
     """
-    if not step_seconds > 0:
+    if not 0 < step_seconds < np.inf:
         raise ValueError(f"a step of {step_seconds} s")
     times = np.asarray(times_seconds, dtype=np.float64)
     loads = np.asarray(values, dtype=np.float64)
-    sound = np.isfinite(times) & np.isfinite(loads) & (loads >= 0)
+    timed = np.isfinite(times)
+    times, loads = times[timed], loads[timed]
+    sound = np.isfinite(loads) & (loads >= 0)
     if not sound.any():
         return LoadSeries(0.0, step_seconds, np.empty(0))
     # What a scraper calls 59.9999 s is the step at 60 s.
-    steps = np.floor(times[sound] / step_seconds + 1e-6).astype(np.int64)
-    first = int(steps.min())
-    steps -= first
-    length = int(steps.max()) + 1
+    with np.errstate(over="ignore"):
+        places = np.floor(times / step_seconds + 1e-6)
+    first = float(places.min())
+    length = checked_span(float(places.max()) - first + 1.0, step_seconds)
+    steps = (places[sound] - first).astype(np.int64)
     counts = np.bincount(steps, minlength=length)
     sums = np.bincount(steps, weights=loads[sound], minlength=length)
     means = np.full(length, np.nan)
     np.divide(sums, counts, out=means, where=counts > 0)
     return LoadSeries(first * step_seconds, step_seconds, means)
+
+
+def checked_span(steps: float, step_seconds: float) -> int:
+    """A number of steps that a series may have; raises `LoadSpanError` if it may not."""
+    if not steps <= MOST_STEPS:
+        raise LoadSpanError(
+            f"from the first time to the last are {steps:.3g} steps of {step_seconds:g} s, at most "
+            f"{MOST_STEPS} are read: is one time far from the others, or in another unit?"
+        )
+    return int(steps)

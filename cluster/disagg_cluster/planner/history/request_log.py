@@ -11,10 +11,16 @@ import numpy as np
 
 from disagg_cluster.planner.history.history_file import HistoryFileError, Problems
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
-from disagg_cluster.planner.history.load_series import LoadSeries
+from disagg_cluster.planner.history.load_series import (
+    LoadSeries,
+    LoadSpanError,
+    checked_span,
+)
 
+# Beyond it nothing is a time or a length, and whole numbers are no floats.
+_MOST = 1e18
+_MOST_SHOWN = 40
 _FIELDS = ("timestamp", "input_length", "output_length")
-_MOST_STEPS = 1_000_000
 
 
 def read_request_log(path: Path, step_seconds: float = 60.0) -> LoadHistory:
@@ -28,7 +34,7 @@ def read_request_log(path: Path, step_seconds: float = 60.0) -> LoadHistory:
         HistoryFileError: What is wrong with it, all of it at once.
     """
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             return read_log_lines(file, str(path), step_seconds)
     except (OSError, UnicodeDecodeError) as error:
         raise HistoryFileError(f"{path}: {error}") from error
@@ -50,12 +56,10 @@ def read_log_lines(lines: Iterable[str], name: str, step_seconds: float) -> Load
     steps = np.floor(requests[:, 0] / 1000.0 / step_seconds)
     first = float(steps.min())
     steps -= first
-    length = int(steps.max()) + 1
-    if length > _MOST_STEPS:
-        raise HistoryFileError(
-            f"{name}: from its first request to its last are {length} steps of {step_seconds:g} s, "
-            f"at most {_MOST_STEPS} are read; are the timestamps milliseconds?"
-        )
+    try:
+        length = checked_span(float(steps.max()) + 1.0, step_seconds)
+    except LoadSpanError as error:
+        raise HistoryFileError(f"{name}: {error} Timestamps are milliseconds.") from None
     at = steps.astype(np.int64)
 
     def a_second(amounts: np.typing.NDArray[np.float64] | None) -> LoadSeries:
@@ -70,21 +74,29 @@ def read_log_lines(lines: Iterable[str], name: str, step_seconds: float) -> Load
 def _request(line: str, number: int, problems: Problems) -> tuple[float, float, float] | None:
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):  # of brackets without end
         row = None
     if not isinstance(row, dict):
         problems.add(number, f"expected a JSON object, found {line[:40].strip()!r}")
         return None
     bad = [field for field in _FIELDS if not _is_amount(row.get(field))]
     if bad:
-        told = ", ".join(f"{field} is {row.get(field)!r}" for field in bad)
+        told = ", ".join(f"{field} is {_shown(row.get(field))}" for field in bad)
         problems.add(number, f"{told}; expected numbers, 0 or more")
         return None
     when, prompt, output = (float(row[field]) for field in _FIELDS)
     return when, prompt, output
 
 
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # of a number of thousands of digits
+        text = f"a {type(value).__name__} too long to show"
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+
+
 def _is_amount(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return math.isfinite(value) and value >= 0
+    return 0 <= value <= _MOST and math.isfinite(value)

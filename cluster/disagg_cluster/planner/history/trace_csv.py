@@ -10,7 +10,7 @@ import numpy as np
 
 from disagg_cluster.planner.history.history_file import HistoryFileError, Problems
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
-from disagg_cluster.planner.history.load_series import load_series
+from disagg_cluster.planner.history.load_series import LoadSpanError, load_series
 
 _TIME = "t_s"
 _PROMPT, _OUTPUT, _REQUESTS = "prompt_tokens_per_s", "output_tokens_per_s", "requests_per_s"
@@ -26,7 +26,7 @@ def read_trace(path: Path) -> LoadHistory:
         HistoryFileError: What is wrong with it, all of it at once.
     """
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             return read_rows(file, str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise HistoryFileError(f"{path}: {error}") from error
@@ -34,8 +34,14 @@ def read_trace(path: Path) -> LoadHistory:
 
 def read_rows(lines: Iterable[str], name: str) -> LoadHistory:
     """Read the lines of such a file, which errors call `name`."""
+    try:
+        return _read_rows(csv.DictReader(lines, restkey=""), name)
+    except csv.Error as error:
+        raise HistoryFileError(f"{name}: this is no CSV: {error}") from error
+
+
+def _read_rows(reader: csv.DictReader[str], name: str) -> LoadHistory:
     problems = Problems(name)
-    reader = csv.DictReader(lines, restkey="")
     there = reader.fieldnames or []
     missing = [column for column in _NEEDED if column not in there]
     if missing:
@@ -48,7 +54,10 @@ def read_rows(lines: Iterable[str], name: str) -> LoadHistory:
         raise HistoryFileError(f"{name}: no rows")
     times = rows[:, 0]
     step_seconds = _step(times, name)
-    series = [load_series(times, rows[:, i], step_seconds) for i in range(1, len(columns))]
+    try:
+        series = [load_series(times, rows[:, i], step_seconds) for i in range(1, len(columns))]
+    except LoadSpanError as error:
+        raise HistoryFileError(f"{name}: {error}") from None
     return LoadHistory(LoadKey(), *series)
 
 
@@ -77,4 +86,4 @@ def _step(times: np.typing.NDArray[np.float64], name: str) -> float:
     apart = np.diff(np.unique(times))
     if not len(apart):
         raise HistoryFileError(f"{name}: one time only; a load over time needs two")
-    return float(np.median(apart))
+    return float(np.percentile(apart, 50, method="lower"))

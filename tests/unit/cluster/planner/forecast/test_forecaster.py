@@ -233,3 +233,21 @@ def test_what_was_known_only_before_the_steps_that_are_looked_at_is_no_history()
     values[-1] = 7.0
 
     assert isinstance(forecast(LoadSeries(0.0, 60.0, values), 4), UndecidedForecast)
+
+
+@pytest.mark.parametrize(
+    ("horizon_steps", "quantiles", "said"),
+    [
+        (0, QUANTILES, "a horizon of 0 steps"),
+        (-3, QUANTILES, "a horizon of -3 steps"),
+        (1, (), "quantiles"),
+        (1, (0.0, 0.5), "each lies between 0 and 1"),
+        (1, (0.5, 1.0), "each lies between 0 and 1"),
+        (1, (float("nan"),), "each lies between 0 and 1"),
+    ],
+)
+def test_what_cannot_be_foreseen_is_refused(
+    horizon_steps: int, quantiles: tuple[float, ...], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        forecast(LoadSeries(0.0, 60.0, np.ones(100)), horizon_steps, quantiles)

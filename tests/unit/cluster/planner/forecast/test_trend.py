@@ -91,3 +91,12 @@ def test_a_slope_is_found_in_noise_with_its_interval() -> None:
         held += found.low <= 0.1 <= found.high
 
     assert 170 <= held <= 194
+
+
+def test_work_that_is_unknown_of_late_is_judged_by_what_was_known() -> None:
+    """No warning of numpy's either: warnings are errors here."""
+    known = np.where(np.arange(_STEPS) < 240, 7.0, np.nan)
+    found = phase_trend(noisy(known), noisy(3.0, 1), {})
+
+    assert isinstance(found, PhaseTrend)
+    assert found.verdict is TrendVerdict.PREFILL_HEAVY

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,8 @@ def test_a_trace_need_not_tell_of_requests() -> None:
         (["t_s,output_tokens_per_s"], r"trace.csv:1: no column prompt_tokens_per_s; expected"),
         ([_HEAD], r"trace.csv: no rows"),
         ([_HEAD, "0,1,1,1,1"], r"trace.csv: one time only"),
+        ([_HEAD, "0,1,1,1,1", "60,1,1,1,1", "9e12,1,1,1,1"], r"trace.csv: .* is one time far"),
+        ([_HEAD, '0,1,1,"' + "x" * 200_000], r"trace.csv: this is no CSV: field larger than"),
         (
             [_HEAD, "0,1,x,1,1", ",1,1,-1,1"],
             r"trace.csv:2: prompt_tokens_per_s is 'x', expected a number\n"
@@ -94,8 +97,40 @@ def test_all_that_is_wrong_with_a_log_is_told_with_its_lines() -> None:
     ]
 
 
+def log_line(timestamp: str) -> str:
+    return f'{{"timestamp": {timestamp}, "input_length": 1, "output_length": 1}}'
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("[" * 100_000, "log:1: expected a JSON object"),
+        (log_line("9" * 400), "log:1: timestamp is 9"),
+        (log_line("9" * 9000), "log:1: "),
+        (log_line("1e400"), "timestamp is inf"),
+        (log_line("NaN"), "timestamp is nan"),
+        (log_line(f'"{"x" * 999}"'), "x…; expected"),
+    ],
+)
+def test_no_line_of_a_log_is_too_odd_to_be_told(line: str, said: str) -> None:
+    with pytest.raises(HistoryFileError, match=re.escape(said)) as caught:
+        read_log_lines([line], "log", 60.0)
+
+    assert len(str(caught.value)) < 200
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    """As spreadsheets write it."""
+    trace, log = tmp_path / "trace.csv", tmp_path / "log.jsonl"
+    trace.write_text("\n".join([_HEAD, "0,1,10,100,1", "60,1,10,100,1"]), encoding="utf-8-sig")
+    log.write_text(request(0), encoding="utf-8-sig")
+
+    assert read_trace(trace).prompt_tokens.known == 2
+    assert read_request_log(log).prompt_tokens.known == 1
+
+
 def test_a_log_of_absurd_length_is_refused() -> None:
-    with pytest.raises(HistoryFileError, match="are the timestamps milliseconds"):
+    with pytest.raises(HistoryFileError, match="Timestamps are milliseconds"):
         read_log_lines([request(0), request(1e15)], "log", 60.0)
     with pytest.raises(HistoryFileError, match="log: no requests"):
         read_log_lines(["\n"], "log", 60.0)

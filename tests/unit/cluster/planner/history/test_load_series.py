@@ -5,7 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_cluster.planner.history.load_series import load_series
+from disagg_cluster.planner.history.load_series import (
+    MOST_STEPS,
+    LoadSpanError,
+    load_series,
+)
 
 _SAMPLES = st.lists(st.tuples(st.integers(-5000, 5000), st.floats(0, 1e6)), max_size=50)
 _NAN = float("nan")
@@ -40,9 +44,27 @@ def test_nothing_known_is_an_empty_series() -> None:
     assert len(load_series([0.0], [_NAN], 60.0).values) == 0
 
 
-def test_a_step_must_last() -> None:
-    with pytest.raises(ValueError, match="a step of 0 s"):
-        load_series([0.0], [1.0], 0)
+def test_series_of_one_clock_lie_beside_each_other_whatever_is_unknown_of_them() -> None:
+    times = [0.0, 60.0, 120.0]
+    one, other = (load_series(times, loads, 60.0) for loads in ([1, 2, _NAN], [_NAN, -1, 3]))
+
+    assert one.start_seconds == other.start_seconds == 0.0
+    np.testing.assert_array_equal(one.values, [1.0, 2.0, _NAN])
+    np.testing.assert_array_equal(other.values, [_NAN, _NAN, 3.0])
+
+
+@pytest.mark.parametrize("step_seconds", [0.0, -1.0, float("inf"), _NAN])
+def test_a_step_must_last(step_seconds: float) -> None:
+    with pytest.raises(ValueError, match="a step of"):
+        load_series([0.0], [1.0], step_seconds)
+
+
+@pytest.mark.parametrize(
+    ("stray", "step_seconds"), [(1.7e12, 60.0), (1e300, 60.0), (1.7e308, 1e-300), (-1e300, 60.0)]
+)
+def test_one_stray_time_is_an_error_and_takes_no_memory(stray: float, step_seconds: float) -> None:
+    with pytest.raises(LoadSpanError, match=f"at most {MOST_STEPS} are read: is one time far"):
+        load_series([1.0, stray], [1.0, 1.0], step_seconds)
 
 
 def test_a_time_a_hair_before_its_step_belongs_to_it() -> None:
