@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from disagg_exporter.engine_pages.exposition.lines import PageError
@@ -126,12 +126,11 @@ def _counts(page: EnginePage) -> tuple[float | None, ...]:
 
 
 def serving_counts(serving: ServingCounts) -> tuple[float | None, ...]:
-    """The counts among an engine's totals, each always at the same place."""
-    first, between = serving.time_to_first_token, serving.inter_token_latency
+    """What only counts up, each always at the same place; None where it is not told."""
+    histograms = (getattr(serving, name) for name in _HISTOGRAMS)
     return (
         *map(serving.totals.get, _COUNTS),
-        None if first is None else first.counts[-1],
-        None if between is None else between.counts[-1],
+        *(None if told is None else told.total for told in histograms),
     )
 
 
@@ -157,12 +156,24 @@ class CumulativeCounts:
             self.counts = _grown(self.counts, ServingCounts(), now, 0.0)
         elif now is not before.serving:  # it is, as long as the engine rests
             self.counts = _grown(self.counts, before.serving, now, self._most_arrived)
+            page = replace(page, serving=_with_absent(now, before.serving))
         self._before = page
         self._most_arrived = max(self._most_arrived, arrived)
 
     def restart(self) -> None:
         """Take the next page as that of another process, which began to count at 0."""
         self._before = None
+
+
+def _with_absent(now: ServingCounts, before: ServingCounts) -> ServingCounts:
+    """What a page tells, and what the page before told of what is absent from it.
+
+    A series that goes away and comes back has not counted all of it meanwhile.
+    """
+    if not before.totals.keys() <= now.totals.keys():
+        now = replace(now, totals={**before.totals, **now.totals})
+    absent = {name: getattr(before, name) for name in _HISTOGRAMS if getattr(now, name) is None}
+    return replace(now, **absent) if any(absent.values()) else now
 
 
 def _grown(

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -93,6 +94,35 @@ def test_a_series_that_goes_away_keeps_what_it_counted() -> None:
 
     assert counts.totals[Total.FINISHED_REQUESTS] == 2
     assert counts.time_to_first_token == Histogram((1.0,), (2, 2), 1)
+
+
+def test_a_series_that_goes_away_and_comes_back_is_counted_on() -> None:
+    gone = replace(page(3), serving=ServingCounts())
+
+    counts = counted(page(1), page(3), gone, gone, page(8))
+
+    assert counts.totals[Total.FINISHED_REQUESTS] == 7
+    assert counts.time_to_first_token == Histogram((1.0,), (7, 7), 3.5)
+
+
+def test_a_series_that_comes_back_lower_is_of_another_process() -> None:
+    gone = replace(page(3), serving=ServingCounts())
+
+    assert counted(page(1), page(3), gone, page(2)).totals[Total.FINISHED_REQUESTS] == 4
+
+
+@pytest.mark.parametrize("name", ["duration", "inter_token_latency", "output_tokens"])
+def test_any_histogram_tells_a_restart(name: str) -> None:
+    """A router counts nothing but how long requests took."""
+
+    def told(count: float) -> EnginePage:
+        histogram = Histogram((1.0,), (count, count), count)
+        serving = replace(ServingCounts(), **{name: histogram})
+        return EnginePage("vllm_router", 0, "", serving=serving)
+
+    counts = counted(told(100), told(110), told(4), told(5))
+
+    assert getattr(counts, name) == Histogram((1.0,), (15, 15), 15)
 
 
 def test_a_workers_page_that_becomes_its_engines_counts_nothing_twice() -> None:
