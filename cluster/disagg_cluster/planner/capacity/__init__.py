@@ -1,0 +1,1 @@
+"""What engines can take at the targets, and how many of them a load needs."""

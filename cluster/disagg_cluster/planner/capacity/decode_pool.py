@@ -1,0 +1,98 @@
+"""What decode engines can take: a level of requests, and the time of a step that has as many.
+
+Little (1961): an engine on which N requests decode in the mean ends N / (output · ITL(N)) a second.
+Around that mean N fluctuates. Of requests that come at random and stay as long as their output
+takes, the variance of N is that of arrivals for a part g of it and of chance for the rest (G/G/inf;
+g = 1 where all stay alike long, 1/2 for exponential stays), and more where more requests make each
+other stay longer: over 1 - e, e the elasticity of a step's time by its batch. A router that keeps
+k engines level divides the pool's fluctuation by k.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from disagg_cluster.planner.capacity.bisection import largest
+from disagg_cluster.planner.capacity.engine_costs import EngineCosts, UnseenStepError
+from disagg_cluster.planner.capacity.pool_capacity import (
+    Bound,
+    PoolCapacity,
+    UndecidedCapacity,
+    check_pool,
+)
+from disagg_cluster.planner.capacity.request_mix import RequestMix
+from disagg_cluster.planner.capacity.targets import Targets
+
+_SLOPE_STEP = 1.05
+_MOST_ELASTICITY = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class DecodePool:
+    """Decode engines of one kind under requests of a mix's lengths."""
+
+    costs: EngineCosts
+    mix: RequestMix
+    targets: Targets
+
+    def itl_seconds(self, batch: float) -> float:
+        """What a step takes with so many requests, each with the context they have in the mean."""
+        return self.costs.step_seconds(0.0, 0.0, batch, batch * self.mix.context_tokens)
+
+    def spread(self, batch: float, engines: int) -> float:
+        """The standard deviation of the requests on an engine around this mean."""
+        steady = 1 / (1 + self.mix.output_dispersion)
+        arrivals = self.mix.arrival_dispersion * steady + 1 - steady
+        rise = self.itl_seconds(batch * _SLOPE_STEP) / self.itl_seconds(batch)
+        elasticity = min(max(math.log(rise) / math.log(_SLOPE_STEP), 0.0), _MOST_ELASTICITY)
+        return math.sqrt(batch * arrivals / (1 - elasticity) / engines)
+
+    def room(self, batch: float, engines: int) -> Bound | None:
+        """Say what has no place for the requests that come at times; None where all has."""
+        shape = self.costs.shape
+        high = batch + self.targets.deviations * self.spread(batch, engines)
+        if high > shape.max_num_seqs:
+            return "max_num_seqs"
+        if shape.kv_tokens is not None and high * self.mix.context_tokens > shape.kv_tokens:
+            return "kv"
+        return None
+
+    def broken(self, batch: float, engines: int) -> Bound | None:
+        """Say what gives out at this mean batch of each engine; None where the targets hold."""
+        try:
+            high = batch + self.targets.deviations * self.spread(batch, engines)
+            late = self.itl_seconds(high) > self.targets.itl_seconds
+            return self.room(batch, engines) or ("itl" if late else None)
+        except UnseenStepError:
+            return "unseen"
+
+    def capacity(self, engines: int) -> PoolCapacity:
+        """The largest load at which nothing gives out."""
+        most = float(self.costs.shape.max_num_seqs)
+        batch = largest(lambda level: self.broken(level, engines) is None, most)
+        bound = self.broken(batch * 1.01, engines) or "itl"
+        if not batch:
+            return PoolCapacity(0.0, bound, 0.0, 0.0)
+        return PoolCapacity(engines * self._rate(batch), bound, batch / most, batch)
+
+    def _rate(self, batch: float) -> float:
+        """Requests that an engine ends in a second with this batch."""
+        return batch / (self.mix.output_tokens * self.itl_seconds(batch))
+
+
+def decode_capacity(
+    costs: EngineCosts, mix: RequestMix, targets: Targets, engines: int
+) -> PoolCapacity | UndecidedCapacity:
+    """The largest load that so many decode engines take within the ITL target, batch and cache.
+
+    Raises:
+        ValueError: No engine.
+    """
+    check_pool(engines)
+    pool = DecodePool(costs, mix, targets)
+    try:
+        pool.itl_seconds(1.0)
+    except UnseenStepError as error:
+        return UndecidedCapacity(str(error))
+    return pool.capacity(engines)

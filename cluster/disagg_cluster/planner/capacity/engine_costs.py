@@ -1,0 +1,75 @@
+"""What the steps of one engine take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from disagg_cluster.planner.capacity.engine_shape import EngineShape
+from disagg_exporter.errors import DisaggError
+
+
+class UnseenStepError(DisaggError):
+    """A step too far beyond those that were seen for anyone to say what it takes."""
+
+
+class EngineCosts(Protocol):
+    """What one step of an engine takes, from its beginning to that of the next one."""
+
+    @property
+    def shape(self) -> EngineShape:
+        """The engine it is of."""
+
+    @property
+    def relative_error(self) -> float:
+        """One standard deviation of how far off it is, over what it says, as far as known."""
+
+    def step_seconds(
+        self,
+        prompt_tokens: float,
+        attended_tokens: float,
+        decodes: float,
+        decode_context_tokens: float,
+    ) -> float:
+        """Say what a step takes; any argument may be 0, and all of them.
+
+        Args:
+            prompt_tokens: Prompt tokens that it computes.
+            attended_tokens: Earlier tokens to which each of these attends, in the mean: for a
+                prompt computed from its start half of its length, and all that was cached.
+            decodes: Requests that decode in it, one token each.
+            decode_context_tokens: KV tokens that those requests hold together.
+
+        Raises:
+            UnseenStepError: Nobody knows.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledCosts:
+    """An engine whose steps take so many times as long; everything else is as with `costs`."""
+
+    costs: EngineCosts
+    factor: float
+
+    @property
+    def shape(self) -> EngineShape:
+        """The engine it is of."""
+        return self.costs.shape
+
+    @property
+    def relative_error(self) -> float:
+        """As with `costs`."""
+        return self.costs.relative_error
+
+    def step_seconds(
+        self,
+        prompt_tokens: float,
+        attended_tokens: float,
+        decodes: float,
+        decode_context_tokens: float,
+    ) -> float:
+        """What a step takes, times the factor."""
+        return self.factor * self.costs.step_seconds(
+            prompt_tokens, attended_tokens, decodes, decode_context_tokens
+        )

@@ -1,0 +1,23 @@
+"""Bad input, told at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+
+def not_in_range(
+    values: Mapping[str, float], low: float = 0.0, *, above: bool = False
+) -> list[str]:
+    """Say which values are no finite numbers from `low` up (`above`: and not `low` itself)."""
+    return [
+        f"{name} is {value}, not a number {'above' if above else 'from'} {low:g}"
+        for name, value in values.items()
+        if not math.isfinite(value) or value < low or (above and value == low)
+    ]
+
+
+def refuse(problems: Sequence[str]) -> None:
+    """Raise `ValueError` with all problems, if there are any."""
+    if problems:
+        raise ValueError("; ".join(problems))

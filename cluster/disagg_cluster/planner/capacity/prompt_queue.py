@@ -1,0 +1,84 @@
+"""How long prompts wait before engines that compute them in steps.
+
+A queue with k servers and first come, first served. The wait is that of Sakasegawa's formula (1977,
+with the Allen-Cunneen factor for arrivals and services that are not exponential), its tail
+exponential as in heavy traffic (Kingman 1962): P(wait > t) = P(wait > 0) exp(-t / w), where
+P(wait > 0) = rho^(sqrt(2 (k + 1)) - 1) and w = (c_a² + c_s²) / 2 · S / (k (1 - rho)).
+A request leaves with the step that computes the last token of its prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from disagg_cluster.planner.capacity.prompt_lengths import length_points
+from disagg_cluster.planner.capacity.request_mix import RequestMix
+from disagg_cluster.planner.history.load_series import Floats
+
+_SIZES = 32
+
+StepSeconds = Callable[[float, float], float]
+"""What a step takes, by the prompt tokens it computes and the earlier ones each attends to."""
+
+
+@dataclass(frozen=True, eq=False)
+class PromptQueue:
+    """Prompts of a mix before engines of equal speed.
+
+    Args:
+        mix: The requests; how many there are is asked later.
+        step_tokens: Prompt tokens of one step at most.
+        step_seconds: What steps take.
+    """
+
+    mix: RequestMix
+    step_tokens: float
+    step_seconds: StepSeconds
+    service_seconds: float = field(init=False)
+    _alone_seconds: Floats = field(init=False)
+    _sizes: Floats = field(init=False)
+    _sized_seconds: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        mix, most = self.mix, self.step_tokens
+        set_once = object.__setattr__
+        full_seconds = self.step_seconds(most, mix.attended_tokens)
+        set_once(self, "service_seconds", mix.prompt_tokens * full_seconds / most)
+        lengths = length_points(mix.prompt_tokens, mix.prompt_dispersion)
+        sizes = np.unique(np.geomspace(1.0, max(float(lengths[-1]), most, 2.0), _SIZES))
+        set_once(self, "_sizes", sizes)
+        sized = np.array([self._alone(float(size)) for size in sizes])
+        set_once(self, "_sized_seconds", np.maximum.accumulate(sized))
+        set_once(self, "_alone_seconds", np.interp(lengths, sizes, self._sized_seconds))
+
+    def utilization(self, requests_per_second: float, engines: int) -> float:
+        """The load over what engines that never lack prompts compute; 1 and more never ends."""
+        return requests_per_second * self.service_seconds / engines
+
+    def late_share(self, requests_per_second: float, engines: int, within_seconds: float) -> float:
+        """The share of requests whose prompt is computed later than that after they arrived."""
+        used = self.utilization(requests_per_second, engines)
+        if used >= 1:
+            return 1.0
+        left_seconds = within_seconds - self._alone_seconds
+        mix = self.mix
+        variation = (mix.arrival_dispersion + mix.prompt_dispersion) / 2
+        waiting = used ** (np.sqrt(2 * (engines + 1)) - 1)
+        mean_seconds = max(variation * self.service_seconds / (engines * (1 - used)), 1e-9)
+        late = np.where(
+            left_seconds < 0, 1.0, waiting * np.exp(-np.maximum(left_seconds, 0.0) / mean_seconds)
+        )
+        return float(late.mean())
+
+    def _alone(self, tokens: float) -> float:
+        """What one prompt takes that has the engine to itself: full steps, and one for the rest."""
+        cached, most = self.mix.cached_tokens, self.step_tokens
+        seconds, computed = 0.0, 0.0
+        while tokens > computed:
+            chunk = min(most, tokens - computed)
+            seconds += self.step_seconds(chunk, cached + computed + chunk / 2)
+            computed += chunk
+        return seconds

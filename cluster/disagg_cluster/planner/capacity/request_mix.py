@@ -1,0 +1,73 @@
+"""What the requests of a model are like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from disagg_cluster.planner.capacity.problems import not_in_range, refuse
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMix:
+    """A load of requests, with means of their lengths.
+
+    Args:
+        requests_per_second: How many arrive.
+        prompt_tokens: To compute, after what a cache had.
+        output_tokens: To write.
+        cached_tokens: Of the prompt, not computed but held and attended to.
+        arrival_dispersion: Variance over mean of the arrivals in a second (c_a²): 1 is Poisson.
+        prompt_dispersion: Squared coefficient of variation of `prompt_tokens`; 0 is all alike.
+        output_dispersion: The same of `output_tokens`.
+
+    Raises:
+        ValueError: One is negative or no number, a prompt or output is less than one token; says
+            all of it.
+    """
+
+    requests_per_second: float
+    prompt_tokens: float
+    output_tokens: float
+    cached_tokens: float = 0.0
+    arrival_dispersion: float = 1.0
+    prompt_dispersion: float = 1.0
+    output_dispersion: float = 1.0
+
+    def __post_init__(self) -> None:
+        refuse(
+            [
+                *not_in_range(
+                    {
+                        "requests_per_second": self.requests_per_second,
+                        "cached_tokens": self.cached_tokens,
+                        "arrival_dispersion": self.arrival_dispersion,
+                        "prompt_dispersion": self.prompt_dispersion,
+                        "output_dispersion": self.output_dispersion,
+                    }
+                ),
+                *not_in_range(
+                    {"prompt_tokens": self.prompt_tokens, "output_tokens": self.output_tokens}, 1.0
+                ),
+            ]
+        )
+
+    @property
+    def attended_tokens(self) -> float:
+        """Earlier tokens that a computed prompt token attends to, in the mean over such tokens.
+
+        Long prompts have more of the tokens: the mean of n² over n, halved, is (1 + c²) n / 2.
+        """
+        return self.cached_tokens + self.prompt_tokens * (1 + self.prompt_dispersion) / 2
+
+    @property
+    def context_tokens(self) -> float:
+        """KV tokens that a decoding request holds, in the mean over such requests and over time.
+
+        Long outputs are there longer: half of them is (1 + c²) times half of the mean output.
+        """
+        written = self.output_tokens * (1 + self.output_dispersion) / 2
+        return self.prompt_tokens + self.cached_tokens + written
+
+    def with_load(self, requests_per_second: float) -> RequestMix:
+        """As many requests as this, each as they are."""
+        return replace(self, requests_per_second=requests_per_second)

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disagg_cluster.planner.capacity.decode_pool import decode_capacity
+from disagg_cluster.planner.capacity.engine_costs import EngineCosts, ScaledCosts
+from disagg_cluster.planner.capacity.mixed_pool import mixed_capacity
+from disagg_cluster.planner.capacity.pool_capacity import PoolCapacity
+from disagg_cluster.planner.capacity.prefill_pool import prefill_capacity
+from disagg_cluster.planner.capacity.priced_costs import priced_costs
+from disagg_cluster.planner.capacity.request_mix import RequestMix
+from disagg_cluster.planner.capacity.targets import Targets
+from disagg_cluster.simulator.engine.hardware import H100, LLAMA_8B
+
+COSTS = priced_costs(H100, LLAMA_8B, 1)
+TARGETS = Targets(ttft_seconds=0.5, itl_seconds=0.03)
+CHAT = RequestMix(1.0, prompt_tokens=1155, output_tokens=211)
+
+POOLS = {"prefill": prefill_capacity, "decode": decode_capacity, "mixed": mixed_capacity}
+
+mixes = st.builds(
+    RequestMix,
+    requests_per_second=st.just(1.0),
+    prompt_tokens=st.floats(1, 20_000),
+    output_tokens=st.floats(1, 4_000),
+    cached_tokens=st.floats(0, 10_000),
+    arrival_dispersion=st.floats(0, 20),
+    prompt_dispersion=st.floats(0, 4),
+    output_dispersion=st.floats(0, 4),
+)
+targets = st.builds(
+    Targets,
+    ttft_seconds=st.floats(0.01, 10),
+    itl_seconds=st.floats(0.002, 1),
+    attainment=st.floats(0.5, 0.999),
+)
+roles = st.sampled_from(sorted(POOLS))
+
+
+def requests_per_second(
+    role: str, mix: RequestMix, wanted: Targets, engines: int, costs: EngineCosts = COSTS
+) -> float:
+    found = POOLS[role](costs, mix, wanted, engines)
+    assert isinstance(found, PoolCapacity)
+    return found.requests_per_second
+
+
+@given(roles, mixes, targets, st.integers(1, 64))
+@settings(max_examples=60, deadline=None)
+def test_a_capacity_is_a_load_from_nothing_to_less_than_all_that_can_be_computed(
+    role: str, mix: RequestMix, wanted: Targets, engines: int
+) -> None:
+    found = POOLS[role](COSTS, mix, wanted, engines)
+
+    assert isinstance(found, PoolCapacity)
+    assert found.requests_per_second >= 0
+    assert 0 <= found.utilization <= 1
+    assert 0 <= found.batch <= COSTS.shape.max_num_seqs
+
+
+@given(roles, mixes, targets, st.integers(1, 32))
+@settings(max_examples=60, deadline=None)
+def test_an_engine_of_a_larger_pool_takes_no_less(
+    role: str, mix: RequestMix, wanted: Targets, engines: int
+) -> None:
+    few = requests_per_second(role, mix, wanted, engines)
+    many = requests_per_second(role, mix, wanted, 2 * engines)
+
+    assert many >= 2 * few * 0.99
+
+
+@given(roles, mixes, targets, st.integers(1, 8), st.floats(1.1, 5))
+@settings(max_examples=60, deadline=None)
+def test_burstier_arrivals_are_never_easier(
+    role: str, mix: RequestMix, wanted: Targets, engines: int, factor: float
+) -> None:
+    bursty = replace(mix, arrival_dispersion=mix.arrival_dispersion * factor)
+
+    assert requests_per_second(role, bursty, wanted, engines) <= 1.01 * requests_per_second(
+        role, mix, wanted, engines
+    )
+
+
+@given(roles, mixes, targets, st.integers(1, 8), st.floats(0.2, 0.9))
+@settings(max_examples=60, deadline=None)
+def test_tighter_targets_allow_no_more(
+    role: str, mix: RequestMix, wanted: Targets, engines: int, factor: float
+) -> None:
+    loose = requests_per_second(role, mix, wanted, engines)
+    if role != "prefill":  # where decode steps are a part of TTFT
+        quicker = replace(wanted, itl_seconds=wanted.itl_seconds * factor)
+        assert requests_per_second(role, mix, quicker, engines) <= 1.01 * loose
+    sooner = replace(wanted, ttft_seconds=wanted.ttft_seconds * factor)
+    assert requests_per_second(role, mix, sooner, engines) <= 1.01 * loose
+
+
+@given(roles, mixes, targets, st.integers(1, 8), st.floats(1.1, 4))
+@settings(max_examples=60, deadline=None)
+def test_a_slower_engine_takes_no_more(
+    role: str, mix: RequestMix, wanted: Targets, engines: int, factor: float
+) -> None:
+    slower = ScaledCosts(COSTS, factor)
+
+    assert requests_per_second(role, mix, wanted, engines, slower) <= 1.01 * requests_per_second(
+        role, mix, wanted, engines
+    )
+
+
+@pytest.mark.parametrize("role", sorted(POOLS))
+def test_twice_as_long_requests_are_at_most_half_as_many(role: str) -> None:
+    long = replace(CHAT, prompt_tokens=2310, output_tokens=422)
+
+    twice = requests_per_second(role, long, TARGETS, 4)
+
+    assert 0 < twice < 0.55 * requests_per_second(role, CHAT, TARGETS, 4)
+
+
+def test_a_prefill_pool_can_be_used_the_more_the_larger_it_is() -> None:
+    found = [prefill_capacity(COSTS, CHAT, TARGETS, engines) for engines in (1, 2, 4, 8)]
+
+    used = [each.utilization for each in found if isinstance(each, PoolCapacity)]
+    assert used == sorted(used)
+    assert used[0] < 0.9 < used[-1] < 1
+
+
+def test_a_slow_transfer_takes_from_the_time_to_wait() -> None:
+    soon, late = (
+        prefill_capacity(COSTS, CHAT, TARGETS, 1, transfer_seconds=seconds)
+        for seconds in (0.0, 0.3)
+    )
+
+    assert isinstance(soon, PoolCapacity)
+    assert isinstance(late, PoolCapacity)
+    assert late.requests_per_second < 0.9 * soon.requests_per_second
+
+
+@pytest.mark.parametrize(
+    ("role", "wanted", "bound"),
+    [
+        ("prefill", Targets(0.02, 0.01), "ttft"),
+        ("decode", Targets(1.0, 0.002), "itl"),
+        ("mixed", Targets(1.0, 0.002), "itl"),
+        ("mixed", Targets(0.005, 1.0), "ttft"),
+    ],
+)
+def test_a_target_that_one_request_alone_misses_holds_at_no_load(
+    role: str, wanted: Targets, bound: str
+) -> None:
+    found = POOLS[role](COSTS, CHAT, wanted, 4)
+
+    assert isinstance(found, PoolCapacity)
+    assert (found.requests_per_second, found.bound) == (0.0, bound)
+
+
+def test_what_gives_out_first_is_named() -> None:
+    small = replace(COSTS, shape=replace(COSTS.shape, max_num_seqs=16))
+    tight = replace(COSTS, shape=replace(COSTS.shape, kv_tokens=20_000.0))
+
+    bounds = [
+        found.bound
+        for costs in (COSTS, small, tight)
+        if isinstance(found := decode_capacity(costs, CHAT, Targets(1.0, 0.012), 2), PoolCapacity)
+    ]
+
+    assert bounds == ["itl", "max_num_seqs", "kv"]
+
+
+def test_all_that_is_wrong_with_a_question_is_told_at_once() -> None:
+    with pytest.raises(ValueError, match=r"transfer_seconds is -1.*engines is 0"):
+        prefill_capacity(COSTS, CHAT, TARGETS, 0, transfer_seconds=-1.0)
+    with pytest.raises(ValueError, match=r"requests_per_second is nan.*output_tokens is 0"):
+        RequestMix(float("nan"), 100, 0)
+    with pytest.raises(ValueError, match=r"ttft_seconds is 0.*attainment is 1.0"):
+        Targets(0, 1, 1.0)
