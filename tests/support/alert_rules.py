@@ -16,7 +16,7 @@ RULE_FILES = sorted((ALERTS / "rules").glob("*.yaml"))
 TEST_FILES = sorted((ALERTS / "tests").glob("*_test.yaml"))
 RULES_ONLY = ALERTS / "rules-only"
 
-_WINDOW = re.compile(r"\[(\w+)\]")
+_WINDOW = re.compile(r"\[([\w:]+)\]")
 _LENGTH = re.compile(r"(\d+)(ms|s|m|h|d)")
 _MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _METRIC = re.compile(r"\b(?:[a-z_]+:disagg_[a-z0-9_]+:[a-z0-9_]+|disagg_[a-z0-9_]+)\b")
@@ -84,6 +84,11 @@ def divided(length: str, divisor: float) -> str:
 
 
 def _hasten_rule(rule: dict[str, Any], divisor: float) -> dict[str, Any]:
-    expr = _WINDOW.sub(lambda found: f"[{divided(found.group(1), divisor)}]", rule["expr"])
+    expr = _WINDOW.sub(lambda found: _divided_window(found.group(1), divisor), rule["expr"])
     lasting = {"for": divided(rule["for"], divisor)} if "for" in rule else {}
     return {**rule, "expr": expr, **lasting}
+
+
+def _divided_window(window: str, divisor: float) -> str:
+    """Divide a window, or a subquery's window and step."""
+    return "[" + ":".join(divided(length, divisor) for length in window.split(":")) + "]"
