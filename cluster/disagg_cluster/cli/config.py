@@ -17,6 +17,7 @@ from disagg_cluster.config.masking import masked_arguments
 from disagg_cluster.config.problems import ConfigError
 from disagg_cluster.config.router import ROUTER_NAME
 from disagg_cluster.daemon.metrics_service import scheme_of
+from disagg_cluster.host.columns import columns
 from disagg_cluster.host.files.package_data import engine_side_folder
 from disagg_cluster.launch.command import build
 from disagg_cluster.launch.router_command import router_command, router_engines
@@ -108,16 +109,11 @@ def _as_text(config: NodeConfig, entries: Sequence[_Entry]) -> str:
     if config.router is not None:
         port, engine = str(config.router.port), config.router.engine
         rows.append((ROUTER_NAME, "-", engine, "-", port, "-", "-"))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    table = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
     argvs = [(entry.worker.name, entry.argv) for entry in entries]
     if config.router is not None:
         argvs.append((ROUTER_NAME, router_command(config, config.router).argv))
     commands = [f"{name}:\n  {shlex.join(masked_arguments(argv))}" for name, argv in argvs]
-    return "\n\n".join([head, "\n".join(table), *commands] if commands else [head, "no workers"])
+    return "\n\n".join([head, columns(rows), *commands] if commands else [head, "no workers"])
 
 
 def _attached_to(attach: Attach) -> Iterator[str]:

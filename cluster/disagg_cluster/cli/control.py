@@ -31,6 +31,7 @@ from disagg_cluster.control.messages import (
     ResumeWorkers,
     WorkerView,
 )
+from disagg_cluster.host.columns import columns
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.nodefile import load
 from disagg_cluster.supervisor.ownership.run_folders import possible_run_dirs
@@ -209,9 +210,7 @@ def status_text(daemon: DaemonView, workers: Sequence[WorkerView]) -> str:
         ("WORKER", "ROLE", "STATE", "SINCE", "RESTARTS", "PID", "GPUS", "PORT", "REASON")
     ]
     rows += [_row(worker) for worker in workers]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-    lines = ["  ".join([*map(str.ljust, row, widths), row[-1]]).rstrip() for row in rows]
-    return "\n".join([head, *lines])
+    return f"{head}\n{columns(rows)}"
 
 
 def duration_text(seconds: float) -> str:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from disagg_cluster.host.columns import columns
 from disagg_cluster.inspect.views import DeviceView, EngineView, NodePage
 
 _TITLES = (
@@ -80,12 +81,7 @@ def moved(before: NodePage, after: NodePage) -> bool:
 
 def as_text(rows: Iterable[PhaseRow]) -> str:
     """The table for people."""
-    lines = [_TITLES, *map(_cells, rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
+    return columns([_TITLES, *map(_cells, rows)])
 
 
 def as_json(rows: Iterable[PhaseRow], *, indent: int | None = 2) -> str:

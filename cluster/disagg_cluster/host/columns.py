@@ -1,0 +1,25 @@
+"""Rows of text as a table that a terminal shows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+
+def columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
+    """Rows below each other, each column as wide as it needs; those numbered `right` end alike.
+
+    The last cell of a row that is shorter than the first may be as long as it likes.
+    """
+    whole = [row for row in rows if len(row) == len(rows[0])]
+    widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
+    return "\n".join(_line(row, widths, right) for row in rows)
+
+
+def _line(row: Sequence[str], widths: Sequence[int], right: Collection[int]) -> str:
+    cells = [
+        cell.rjust(width) if place in right else cell.ljust(width)
+        for place, (cell, width) in enumerate(zip(row, widths, strict=False))
+    ]
+    if len(row) < len(widths):
+        cells[-1] = row[-1]
+    return "  ".join(cells).rstrip()
