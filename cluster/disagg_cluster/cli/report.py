@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import click
 
 from disagg_cluster.cli.daemon_page import http_config_option
+from disagg_cluster.cli.prometheus_access import DEFAULT_URL, access_of, header_option
 from disagg_cluster.inspect.report.figures import GpuHourPrice, report_of
 from disagg_cluster.inspect.report.history import Reader
 from disagg_cluster.inspect.report.html import html
 from disagg_cluster.inspect.report.markdown import markdown
 from disagg_cluster.inspect.report.past import parse_since, period_until
-from disagg_cluster.prometheus import http_config_file
 from disagg_cluster.prometheus.prometheus_api import NoAnswerError
 from disagg_exporter.errors import DisaggError
 
@@ -31,7 +31,7 @@ class ReportError(DisaggError):
 @click.option(
     "--prometheus",
     "url",
-    default="http://127.0.0.1:9090",
+    default=DEFAULT_URL,
     show_default=True,
     metavar="URL",
     help="A Prometheus with our rules, or what speaks like one.",
@@ -39,9 +39,7 @@ class ReportError(DisaggError):
 @click.option("--cluster", help="Only this cluster.  [default: all of them, added up]")
 @click.option("--gpu-hour-price", type=click.FloatRange(min=0), help="What a GPU costs an hour.")
 @click.option("--currency", default="USD", show_default=True, help="What that price is in.")
-@click.option(
-    "--header", "headers", multiple=True, metavar="NAME:VALUE", help="Sent to Prometheus."
-)
+@header_option
 @http_config_option
 @click.option(
     "-o",
@@ -72,21 +70,10 @@ def report(
         raise click.UsageError("the report is a .html or a .md file")
     if output is not None and not output.parent.is_dir():
         raise click.UsageError(f"{output.parent} is no folder")
-    if not url.startswith(("http://", "https://")):
-        raise click.UsageError(f"{url!r} is no address: give one such as http://127.0.0.1:9090")
-    if "@" in urlsplit(url).netloc:
-        raise click.UsageError("--prometheus: name and password belong in the --http-config file")
     period = period_until(time.time(), parse_since(since))
-    sent = dict(map(_header, headers))
-    tls = None
-    if http_config is not None:
-        key = http_config_file.load(http_config)
-        if key.tls.server_name:
-            raise click.UsageError("--prometheus gives the name to expect here, not `server_name:`")
-        if key.authorization:
-            sent["Authorization"] = key.authorization
-        tls = key.context() if url.startswith("https:") else None
-    reader = Reader(url, cluster, sent, lambda line: click.echo(line, err=True), tls)
+    access = access_of(url, headers, http_config)
+    say = partial(click.echo, err=True)
+    reader = Reader(access.url, cluster, access.headers, say, access.tls)
     try:
         history = reader.read(period)
     except NoAnswerError as error:
@@ -103,11 +90,3 @@ def report(
     except OSError as error:
         raise ReportError(f"cannot write {output}: {error.strerror}") from error
     click.echo(output)
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, colon, value = text.partition(":")
-    if not colon or not name.strip() or not text.isprintable():
-        # It may be a secret.
-        raise click.UsageError("--header: what was given is no header: give NAME:VALUE")
-    return name.strip(), value.strip()

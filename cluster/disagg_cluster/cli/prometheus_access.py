@@ -1,0 +1,62 @@
+"""How commands reach a Prometheus: where it is, who asks, and by which TLS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import click
+
+from disagg_cluster.prometheus import http_config_file
+
+if TYPE_CHECKING:
+    import ssl
+
+DEFAULT_URL = "http://127.0.0.1:9090"
+
+header_option = click.option(
+    "--header", "headers", multiple=True, metavar="NAME:VALUE", help="Sent to Prometheus."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusAccess:
+    """The root of a Prometheus, what is sent along, and how TLS is spoken with it."""
+
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    tls: ssl.SSLContext | None
+
+
+def access_of(url: str, headers: Sequence[str], http_config: Path | None) -> PrometheusAccess:
+    """Put together what `--prometheus`, `--header` and `--http-config` say.
+
+    Raises:
+        UsageError: The address or a header is none.
+        ConfigError: The HTTP config file cannot be used.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise click.UsageError(f"{url!r} is no address: give one such as {DEFAULT_URL}")
+    if "@" in urlsplit(url).netloc:
+        raise click.UsageError("--prometheus: name and password belong in the --http-config file")
+    sent = dict(map(_header, headers))
+    tls = None
+    if http_config is not None:
+        key = http_config_file.load(http_config)
+        if key.tls.server_name:
+            raise click.UsageError("--prometheus gives the name to expect here, not `server_name:`")
+        if key.authorization:
+            sent["Authorization"] = key.authorization
+        tls = key.context() if url.startswith("https:") else None
+    return PrometheusAccess(url, sent, tls)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip() or not text.isprintable():
+        # It may be a secret.
+        raise click.UsageError("--header: what was given is no header: give NAME:VALUE")
+    return name.strip(), value.strip()
