@@ -77,6 +77,11 @@ CORE = [
     "disagg_cluster.planner.history.prometheus_history",
     "disagg_cluster.planner.history.request_log",
     "disagg_cluster.planner.history.trace_csv",
+    "disagg_cluster.planner.outlook.back_test",
+    "disagg_cluster.planner.outlook.figure",
+    "disagg_cluster.planner.outlook.model_outlook",
+    "disagg_cluster.planner.outlook.values",
+    "disagg_cluster.planner.outlook.wording",
     "disagg_cluster.supervisor.journal.journal_text",
     "disagg_cluster.telemetry.pages.label_values",
     "disagg_cluster.telemetry.snapshot",
@@ -102,6 +107,7 @@ EDGES = {
     "grpc",
     "vllm",
     "torch",
+    "matplotlib",
     "click",
     "http.client",
     "http.server",
@@ -117,6 +123,8 @@ ONLY_USERS = {
         "demo/real_vllm/pair.py",
         "supervisor/process/child_process.py",
     },
+    # The extra `plot`: nothing else may need it.
+    "matplotlib": {"planner/outlook/figure.py"},
     "torch": {"demo/real_vllm/tiny_model.py"},
     "vllm": {"inside_engine"},
     # The extra `fpm`: nothing else may need it.

@@ -152,6 +152,8 @@ _ROWS = {
         ("roles", _ROLES, "Look at how the roles of engines are found."),
         ("rules", _RULES, "Recording rules and alerts for Prometheus."),
         ("report", "report:report", "Report how a cluster's GPU time was used."),
+        ("forecast", "planning.forecast:forecast", "Forecast the load of prefill and decode."),
+        ("backtest", "planning.backtest:backtest", "Say how good such forecasts would have been."),
         ("completion", completion, "Print the completion script of a shell."),
     )
 }

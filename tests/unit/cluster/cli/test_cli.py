@@ -58,6 +58,8 @@ Commands:
   roles       Look at how the roles of engines are found.
   rules       Recording rules and alerts for Prometheus.
   report      Report how a cluster's GPU time was used.
+  forecast    Forecast the load of prefill and decode.
+  backtest    Say how good such forecasts would have been.
   completion  Print the completion script of a shell.
 
   Exit codes: 0 done, 1 failed, 2 bad input or usage; of requests to a daemon
@@ -143,7 +145,7 @@ def test_the_help_imports_no_command_and_nothing_heavy() -> None:
     assert not heavy & set(loaded)
 
 
-@pytest.mark.parametrize("command", ["phases", "doctor", "report"])
+@pytest.mark.parametrize("command", ["phases", "doctor", "report", "forecast"])
 def test_the_help_of_a_command_that_asks_loads_no_http_client(command: str) -> None:
     loaded = in_a_fresh_interpreter(
         "import contextlib, io, sys\n"

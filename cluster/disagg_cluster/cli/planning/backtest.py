@@ -1,0 +1,80 @@
+"""`disagg-node backtest`: how good forecasts of a load would have been."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import click
+
+from disagg_cluster.cli.planning.forecast import horizons_option
+from disagg_cluster.cli.planning.load_source import LoadSource, Progress, source_options
+from disagg_cluster.planner.history.load_history import LoadHistory
+from disagg_cluster.planner.history.load_series import LoadSeries
+from disagg_cluster.planner.outlook.back_test import (
+    ORIGINS,
+    HorizonScore,
+    back_test,
+)
+from disagg_cluster.planner.outlook.model_outlook import UndecidedHorizon
+from disagg_cluster.planner.outlook.values import back_test_value, timestamp
+from disagg_cluster.planner.outlook.wording import back_test_text, named
+from disagg_exporter.model import Phase
+
+
+@click.command
+@source_options
+@horizons_option
+@click.option(
+    "--moments",
+    type=click.IntRange(4, 1000),
+    default=ORIGINS,
+    show_default=True,
+    help="From how many past moments to forecast; each takes some 0.2 s a model and phase.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def backtest(
+    source: LoadSource, horizons_seconds: tuple[float, ...], moments: int, as_json: bool
+) -> None:
+    """Forecast again from past moments, with what was known then, and say how far off it was.
+
+    For the part of the future up to each horizon, from the one before: ERROR is the sum of the
+    median's errors over the load that came, beside that of saying the last value; LOSS the pinball
+    loss of all quantiles over the last value's with the quantiles of its own errors (below 1 is
+    better); IN BAND how much came between the lowest and the highest quantile.
+
+    \b
+      disagg-node backtest --csv load.csv
+      disagg-node backtest --prometheus http://prometheus:9090 --model llama --since 4w
+    """  # noqa: D301 # click looks for the character itself
+    progress = Progress()
+    now_seconds = time.time()
+    tested = [
+        (history.key, _scores(history, horizons_seconds, moments, progress))
+        for history in source.read(now_seconds, progress)
+    ]
+    progress.end()
+    if as_json:
+        whole = {
+            "made_at": timestamp(now_seconds),
+            "source": source.name,
+            "models": [back_test_value(key, phases) for key, phases in tested],
+        }
+        click.echo(json.dumps(whole, indent=2))
+    else:
+        click.echo("\n\n".join(back_test_text(key, phases) for key, phases in tested))
+
+
+def _scores(
+    history: LoadHistory, horizons_seconds: tuple[float, ...], moments: int, progress: Progress
+) -> list[tuple[Phase, tuple[HorizonScore | UndecidedHorizon, ...]]]:
+    def scored(phase: Phase, series: LoadSeries) -> tuple[HorizonScore | UndecidedHorizon, ...]:
+        def say(done: int, of: int) -> None:
+            progress.say(f"{named(history.key)}, {phase}: {done} of {of}")
+
+        return back_test(series, horizons_seconds, moments, say=say)
+
+    return [
+        (Phase.PREFILL, scored(Phase.PREFILL, history.prompt_tokens)),
+        (Phase.DECODE, scored(Phase.DECODE, history.output_tokens)),
+    ]

@@ -1,0 +1,100 @@
+"""`disagg-node forecast`: the load to come of each model and phase, with bands and trend."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import click
+
+from disagg_cluster.cli.planning.load_source import (
+    LoadSource,
+    Progress,
+    source_options,
+    spans,
+)
+from disagg_cluster.planner.forecast.load_forecast import QUANTILES
+from disagg_cluster.planner.outlook.figure import (
+    FORMATS,
+    MOST_MODELS,
+    draw,
+    require_matplotlib,
+)
+from disagg_cluster.planner.outlook.model_outlook import HORIZONS_SECONDS, model_outlook
+from disagg_cluster.planner.outlook.values import outlook_value, timestamp
+from disagg_cluster.planner.outlook.wording import duration, named, outlook_text
+
+horizons_option = click.option(
+    "--horizons",
+    "horizons_seconds",
+    callback=spans,
+    metavar="SPAN,…",
+    default=",".join(map(duration, HORIZONS_SECONDS)),
+    show_default=True,
+    help="How far ahead.",
+)
+
+
+@click.command
+@source_options
+@horizons_option
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also draw the load and its bands: a .svg or .png file.",
+)
+def forecast(
+    source: LoadSource, horizons_seconds: tuple[float, ...], as_json: bool, plot: Path | None
+) -> None:
+    """Forecast the load of prefill and decode, each model apart, and say where it is going.
+
+    Tokens a second in the minute that lies so far ahead: the load that it stays below with a
+    probability of 5, 50, 90 and 95 %. What a history is too short or too empty for is undecided,
+    with the reason. Without a file the history is that of a Prometheus.
+
+    \b
+      disagg-node forecast --prometheus http://prometheus:9090 --cluster east
+      disagg-node forecast --csv load.csv --plot load.svg
+    """  # noqa: D301 # click looks for the character itself
+    if plot is not None:
+        check_plot(plot)
+    progress = Progress()
+    now_seconds = time.time()
+    histories = source.read(now_seconds, progress)
+    outlooks = []
+    for history in histories:
+        progress.say(f"forecasting {named(history.key)}")
+        outlooks.append(model_outlook(history, horizons_seconds))
+    progress.end()
+    if as_json:
+        whole = {
+            "made_at": timestamp(now_seconds),
+            "source": source.name,
+            "quantiles": list(QUANTILES),
+            "models": [outlook_value(each) for each in outlooks],
+        }
+        click.echo(json.dumps(whole, indent=2))
+    else:
+        click.echo("\n\n".join(map(outlook_text, outlooks)))
+    if plot is not None:
+        draw(outlooks, plot)
+        if len(outlooks) > MOST_MODELS:
+            left = len(outlooks) - MOST_MODELS
+            click.echo(f"{plot} leaves out {left} models; --model names one", err=True)
+        click.echo(plot, err=True)
+
+
+def check_plot(path: Path) -> None:
+    """Refuse, before anything is read, a picture that could not be written.
+
+    Raises:
+        UsageError: Not the name of a picture, or in no folder.
+        PlotError: There is nothing to draw with.
+    """
+    if path.suffix not in FORMATS:
+        raise click.UsageError("--plot: a picture is a .svg or a .png file")
+    if not path.parent.is_dir():
+        raise click.UsageError(f"--plot: {path.parent} is no folder")
+    require_matplotlib()

@@ -1,0 +1,197 @@
+"""Where commands take the load of the past from: a Prometheus, a CSV file or a log of requests."""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from disagg_cluster.cli.daemon_page import http_config_option
+from disagg_cluster.cli.prometheus_access import DEFAULT_URL, access_of, header_option
+from disagg_cluster.inspect.report.past import parse_since
+from disagg_cluster.planner.history.load_history import LoadHistory
+from disagg_cluster.planner.history.prometheus_history import (
+    DEFAULT_STEP_SECONDS,
+    HistoryRequest,
+    PrometheusHistory,
+)
+from disagg_cluster.planner.history.request_log import read_request_log
+from disagg_cluster.planner.history.trace_csv import read_trace
+from disagg_cluster.prometheus.prometheus_api import NoAnswerError, Prometheus
+from disagg_exporter.errors import DisaggError
+
+DEFAULT_SINCE = "14d"
+_UNITS_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+class NoLoadError(DisaggError):
+    """A source that holds no load; the text says what to look at."""
+
+
+def span(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    """The seconds of an option's 90s, 5m, 6h or 1d; None of none."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d{1,6})([smhd])", text.strip())
+    if found is None or int(found[1]) == 0:
+        told = f"{text!r} is no length of time: give one such as 5m, 6h or 1d"
+        raise click.BadParameter(told, ctx, param)
+    return float(int(found[1]) * _UNITS_SECONDS[found[2]])
+
+
+def spans(ctx: click.Context, param: click.Parameter, text: str) -> tuple[float, ...]:
+    """The seconds of several with commas between them, rising, each once."""
+    found = {span(ctx, param, each) for each in text.split(",")}
+    return tuple(sorted(each for each in found if each is not None))
+
+
+class Progress:
+    """One line on standard error, written anew again and again; nothing where nobody looks."""
+
+    def __init__(self) -> None:
+        self._looked_at = sys.stderr.isatty()
+
+    def say(self, line: str) -> None:
+        """Show this in place of what was shown."""
+        if self._looked_at:
+            click.echo(f"\r{line}\x1b[K", err=True, nl=False)
+
+    def end(self) -> None:
+        """Take the line away."""
+        self.say("")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSource:
+    """What the options say of the past."""
+
+    url: str | None
+    csv: Path | None
+    request_log: Path | None
+    since: str | None
+    step_seconds: float | None
+    cluster: str | None
+    model: str | None
+    headers: Sequence[str]
+    http_config: Path | None
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        return str(self.csv or self.request_log or self.url or DEFAULT_URL)
+
+    def read(self, now_seconds: float, progress: Progress) -> list[LoadHistory]:
+        """Read it, up to now where it is still going on.
+
+        Raises:
+            UsageError: Options that do not go together.
+            HistoryFileError: A file that is no load.
+            PrometheusError: No answer, or a refusal.
+            NoLoadError: There is no load in it.
+        """
+        given = [each for each in (self.url, self.csv, self.request_log) if each is not None]
+        if len(given) > 1:
+            raise click.UsageError("give one of --prometheus, --csv and --requests")
+        if self.csv is None and self.request_log is None:
+            return self._from_prometheus(now_seconds, progress)
+        of_prometheus = {
+            "--since": self.since,
+            "--cluster": self.cluster,
+            "--model": self.model,
+            "--header": self.headers or None,
+        }
+        for option, value in of_prometheus.items():
+            if value is not None:
+                raise click.UsageError(f"{option} is for --prometheus; a file is read whole")
+        if self.request_log is not None:
+            return [read_request_log(self.request_log, self.step_seconds or DEFAULT_STEP_SECONDS)]
+        assert self.csv is not None
+        if self.step_seconds is not None:
+            raise click.UsageError("--step is not for --csv: the step is that of its times")
+        return [read_trace(self.csv)]
+
+    def _from_prometheus(self, now_seconds: float, progress: Progress) -> list[LoadHistory]:
+        access = access_of(self.url or DEFAULT_URL, self.headers, self.http_config)
+        since = self.since or DEFAULT_SINCE
+        request = HistoryRequest(
+            now_seconds - parse_since(since),
+            now_seconds,
+            self.step_seconds or DEFAULT_STEP_SECONDS,
+            self.cluster,
+        )
+        with closing(Prometheus(access.url, access.headers, access.tls)) as prometheus:
+            try:
+                found = PrometheusHistory(prometheus, progress.say).read(request)
+            except NoAnswerError as error:
+                raise NoAnswerError(f"{error}; --prometheus says where it is") from error
+            finally:
+                progress.end()
+        wanted = [each for each in found if self.model in (None, each.key.model_name)]
+        if not wanted:
+            raise NoLoadError(self._why_nothing(access.url, since, found))
+        return wanted
+
+    def _why_nothing(self, url: str, since: str, found: Sequence[LoadHistory]) -> str:
+        if found:
+            there = ", ".join(sorted({repr(each.key.model_name) for each in found}))
+            return f"{url} knows no model {self.model!r} in the last {since}; it knows {there}"
+        of = "" if self.cluster is None else f" of cluster {self.cluster!r}"
+        return (
+            f"{url} holds no disagg_node_phase_tokens_total{of} in the last {since}: "
+            "does it scrape nodes of ours (docs/prometheus.md)?"
+        )
+
+
+_OPTIONS = (
+    click.option(
+        "--prometheus",
+        "url",
+        metavar="URL",
+        help=f"A Prometheus, or what speaks like one.  [default: {DEFAULT_URL}]",
+    ),
+    click.option(
+        "--csv",
+        type=click.Path(path_type=Path),
+        help="A CSV file with t_s, requests_per_s, prompt_tokens_per_s, output_tokens_per_s.",
+    ),
+    click.option(
+        "--requests",
+        "request_log",
+        type=click.Path(path_type=Path),
+        help="A log of requests as JSON lines: timestamp (ms), input_length, output_length.",
+    ),
+    click.option(
+        "--since", metavar="SPAN", help=f"How far back to read.  [default: {DEFAULT_SINCE}]"
+    ),
+    click.option(
+        "--step",
+        "step_seconds",
+        callback=span,
+        metavar="SPAN",
+        help="Length of a step.  [default: 60s]",
+    ),
+    click.option("--cluster", help="Only this cluster.  [default: each of them]"),
+    click.option("--model", help="Only this model.  [default: each of them]"),
+    header_option,
+    http_config_option,
+)
+
+
+def source_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a source of load; the command gets them as its `source`."""
+
+    @functools.wraps(command)
+    def packed(**given: Any) -> None:
+        source = LoadSource(**{each.name: given.pop(each.name) for each in fields(LoadSource)})
+        command(source=source, **given)
+
+    for option in reversed(_OPTIONS):
+        packed = option(packed)
+    return packed

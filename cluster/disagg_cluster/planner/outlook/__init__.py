@@ -1,0 +1,1 @@
+"""What lies before each model, for people and programs: forecast, trend, and how good they were."""

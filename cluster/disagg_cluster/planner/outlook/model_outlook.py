@@ -1,0 +1,160 @@
+"""What lies before one model: each phase's load at some horizons, its trend, or why not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from disagg_cluster.planner.forecast.forecaster import forecast
+from disagg_cluster.planner.forecast.load_forecast import QUANTILES, LoadForecast
+from disagg_cluster.planner.forecast.trend import PhaseTrend, UndecidedTrend, phase_trend
+from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
+from disagg_cluster.planner.history.load_series import LoadSeries
+from disagg_exporter.model import Phase
+
+HORIZONS_SECONDS = (300.0, 900.0, 3600.0, 21_600.0, 86_400.0)
+"""How far ahead is looked if nothing else is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class HorizonLoad:
+    """The load in the step that lies so far ahead and begins at `at_seconds`.
+
+    `tokens_per_second` are in the order of the quantiles of its outlook.
+    """
+
+    horizon_seconds: float
+    at_seconds: float
+    tokens_per_second: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UndecidedHorizon:
+    """Nothing is said of the load so far ahead, and why."""
+
+    horizon_seconds: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PhaseOutlook:
+    """One phase of a model.
+
+    `forecast` reaches as far as the furthest horizon that is decided, or is None.
+    """
+
+    phase: Phase
+    series: LoadSeries
+    quantiles: tuple[float, ...]
+    horizons: tuple[HorizonLoad | UndecidedHorizon, ...]
+    forecast: LoadForecast | None
+
+    @property
+    def last_known(self) -> tuple[float, float] | None:
+        """When the last step that is known began, and its load; None if nothing is known."""
+        known = np.flatnonzero(np.isfinite(self.series.values))
+        if not len(known):
+            return None
+        last = int(known[-1])
+        began = self.series.start_seconds + last * self.series.step_seconds
+        return began, float(self.series.values[last])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelOutlook:
+    """Both phases of a model, and which of them its work is moving to.
+
+    `work` is what the trend's shares are of: GPU-seconds, or tokens where those are not known.
+    """
+
+    key: LoadKey
+    phases: tuple[PhaseOutlook, ...]
+    trend: PhaseTrend | UndecidedTrend
+    work: Literal["gpu_seconds", "tokens"]
+
+
+def model_outlook(
+    history: LoadHistory,
+    horizons_seconds: Sequence[float] = HORIZONS_SECONDS,
+    quantiles: Sequence[float] = QUANTILES,
+) -> ModelOutlook:
+    """Look ahead from the end of a history."""
+    prompt, output, requests = history.prompt_tokens, history.output_tokens, history.requests
+    drivers: dict[str, tuple[LoadSeries, LoadSeries | None]] = {}
+    if requests is not None:
+        drivers = {
+            "requests_per_second": (requests, None),
+            "prompt_tokens_per_request": (prompt, requests),
+            "output_tokens_per_request": (output, requests),
+        }
+    prefill, decode = history.prefill_gpus, history.decode_gpus
+    work: Literal["gpu_seconds", "tokens"] = "gpu_seconds"
+    if prefill is None or decode is None:
+        prefill, decode, work = prompt, output, "tokens"
+    return ModelOutlook(
+        history.key,
+        (
+            phase_outlook(Phase.PREFILL, prompt, horizons_seconds, quantiles),
+            phase_outlook(Phase.DECODE, output, horizons_seconds, quantiles),
+        ),
+        phase_trend(prefill, decode, drivers),
+        work,
+    )
+
+
+def phase_outlook(
+    phase: Phase,
+    series: LoadSeries,
+    horizons_seconds: Sequence[float],
+    quantiles: Sequence[float] = QUANTILES,
+) -> PhaseOutlook:
+    """Forecast as far as the history allows, once, and read every nearer horizon off that."""
+    undecided: dict[float, str] = {}
+    gap_seconds = _seconds_without(series)
+    for horizon in horizons_seconds:
+        if horizon < series.step_seconds:
+            undecided[horizon] = (
+                f"the history has steps of {series.step_seconds:g} s, which are longer"
+            )
+        elif horizon < gap_seconds < np.inf:
+            undecided[horizon] = f"nothing is known of the last {gap_seconds:g} s"
+    made: LoadForecast | None = None
+    for horizon in sorted(set(horizons_seconds) - set(undecided), reverse=True):
+        found = forecast(series, _steps(horizon, series), quantiles)
+        if isinstance(found, LoadForecast):
+            made = found
+            break
+        undecided[horizon] = found.why
+    return PhaseOutlook(
+        phase,
+        series,
+        tuple(quantiles),
+        tuple(_horizon(made, horizon, undecided) for horizon in horizons_seconds),
+        made,
+    )
+
+
+def _horizon(
+    made: LoadForecast | None, horizon: float, undecided: dict[float, str]
+) -> HorizonLoad | UndecidedHorizon:
+    if horizon in undecided or made is None:
+        return UndecidedHorizon(horizon, undecided[horizon])
+    step = int(np.ceil(horizon / made.step_seconds)) - 1
+    at_seconds = made.start_seconds + step * made.step_seconds
+    loads = tuple(made.at(horizon, quantile) for quantile in made.quantiles)
+    return HorizonLoad(horizon, at_seconds, loads)
+
+
+def _steps(horizon_seconds: float, series: LoadSeries) -> int:
+    return int(np.ceil(horizon_seconds / series.step_seconds))
+
+
+def _seconds_without(series: LoadSeries) -> float:
+    """How long ago the last known step ended; infinite if there is none."""
+    known = np.flatnonzero(np.isfinite(series.values))
+    if not len(known):
+        return np.inf
+    return float((len(series.values) - 1 - known[-1]) * series.step_seconds)

@@ -1,0 +1,89 @@
+"""The commands that look ahead, on a real Prometheus whose past was written by hand."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from support.backfill import Past, openmetrics, prometheus_with
+
+pytestmark = pytest.mark.prometheus
+
+MINUTE, HOUR = 60, 3600
+SINCE = 8 * HOUR
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Two models in eight hours: one steady, one gone for the last two."""
+    now = int(time.time())
+    start = now - SINCE
+
+    def tokens(model: str, phase: str, per_second: float, until: int) -> Past:
+        labels = {"cluster": "east", "node": "n1", "role": phase, "phase": phase}
+        whose = {"model_name": model, "engine_namespace": "search"}
+        return Past(
+            "disagg_node_phase_tokens_total",
+            labels | whose,
+            lambda t: per_second * (t - start) if t <= until else None,
+        )
+
+    past = [
+        tokens(model, phase, per_second, until)
+        for model, until in (("llama", now), ("gone", now - 2 * HOUR))
+        for phase, per_second in (("prefill", 1200.0), ("decode", 300.0))
+    ]
+    text = openmetrics(past, range(start, now + 1, 15))
+    with prometheus_with(text, tmp_path_factory.mktemp("commands")) as running:
+        yield running
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    command = (sys.executable, "-m", "disagg_cluster.cli", *args)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_a_forecast_of_each_model_and_none_of_one_that_is_gone(url: str, tmp_path: Path) -> None:
+    picture = tmp_path / "load.svg"
+
+    done = run("forecast", "--prometheus", url, "--since", "8h", "--json", "--plot", str(picture))
+
+    assert (done.returncode, done.stderr) == (0, f"{picture}\n")
+    whole = json.loads(done.stdout)
+    gone, llama = whole["models"]
+    assert (llama["cluster"], llama["model_name"]) == ("east", "llama")
+    (near, *_, day) = llama["phases"]["prefill"]["horizons"]
+    assert near["tokens_per_second"]["0.5"] == pytest.approx(1200, rel=0.01)
+    ahead = datetime.fromisoformat(near["time"]) - datetime.fromisoformat(whole["made_at"])
+    assert 120 <= ahead.total_seconds() <= 300
+    assert "2 times the horizon" in day["undecided"]
+    told = [each.get("undecided", "") for each in gone["phases"]["decode"]["horizons"]]
+    assert "nothing is known of the last" in told[0]
+    assert all(told)
+    assert b"<svg" in picture.read_bytes()[:2000]
+
+
+def test_one_model_is_tested_and_one_that_is_not_there_is_named(url: str) -> None:
+    common = ("backtest", "--prometheus", url, "--since", "8h", "--horizons", "5m")
+
+    done = run(*common, "--model", "llama", "--moments", "4")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("model llama, namespace search, cluster east\n")
+
+    wrong = run(*common, "--model", "lama")
+    assert wrong.returncode == 1
+    assert "knows no model 'lama' in the last 8h; it knows 'gone', 'llama'" in wrong.stderr
+
+
+def test_a_cluster_without_load_is_an_error_that_says_what_to_look_at(url: str) -> None:
+    done = run("forecast", "--prometheus", url, "--since", "8h", "--cluster", "west")
+
+    assert done.returncode == 1
+    assert "holds no disagg_node_phase_tokens_total of cluster 'west'" in done.stderr
