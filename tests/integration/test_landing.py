@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from disagg_exporter.http.listen import ListenAddress
+from disagg_exporter.http.server.node_site import node_site
 from disagg_exporter.http.server.server import MetricsServer
 from disagg_exporter.landing.page import AccountHistory
 from disagg_exporter.model import (
@@ -43,12 +44,14 @@ class Node:
         self.snapshot = snapshot
         self.server = MetricsServer(
             ListenAddress("127.0.0.1", 0),
-            lambda: self.snapshot,
-            lambda: "",
-            lambda: 0.0,
-            lambda: TAKEN_NS,
-            name="gpu-7",
-            history=AccountHistory(),
+            node_site(
+                lambda: self.snapshot,
+                lambda: "",
+                lambda: 0.0,
+                lambda: TAKEN_NS,
+                name="gpu-7",
+                history=AccountHistory(),
+            ),
         )
         self.url = ""
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from disagg_exporter.http.listen import ListenAddress
 from disagg_exporter.http.server.authentication import OPEN, Access
+from disagg_exporter.http.server.node_site import node_site
 from disagg_exporter.http.server.server import Limits, MetricsServer
 from support.snapshots import TAKEN_NS, golden_snapshot
 
@@ -22,10 +23,7 @@ def golden_server(
     """A server of the golden node that is still to be started."""
     return MetricsServer(
         ListenAddress("127.0.0.1", 0),
-        golden_snapshot,
-        lambda: "",
-        lambda: 0.0,
-        lambda: TAKEN_NS,
+        node_site(golden_snapshot, lambda: "", lambda: 0.0, lambda: TAKEN_NS),
         Limits(connections, client_seconds),
         (lambda: access) if isinstance(access, Access) else access,
     )

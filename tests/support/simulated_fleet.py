@@ -25,6 +25,7 @@ from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.engine_pages.window import CumulativeCounts
 from disagg_exporter.http.listen import ListenAddress
+from disagg_exporter.http.server.node_site import node_site
 from disagg_exporter.http.server.server import MetricsServer
 from disagg_exporter.model import (
     Assignment,
@@ -228,9 +229,8 @@ def fleet(scenes: Sequence[Scene]) -> Iterator[list[ScrapeTarget]]:
 
 @contextlib.contextmanager
 def _served(node: _Node) -> Iterator[str]:
-    server = MetricsServer(
-        ListenAddress("127.0.0.1", 0), lambda: node.snapshot, lambda: "", lambda: 0.0
-    )
+    site = node_site(lambda: node.snapshot, lambda: "", lambda: 0.0)
+    server = MetricsServer(ListenAddress("127.0.0.1", 0), site)
     address = server.start()
     try:
         yield f"127.0.0.1:{address.port}"

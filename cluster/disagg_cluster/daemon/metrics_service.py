@@ -13,6 +13,7 @@ from disagg_cluster.config import Bridges, Listen
 from disagg_cluster.deploy.job_files import JobFiles
 from disagg_exporter.http.listen import ListenAddress
 from disagg_exporter.http.server.authentication import OPEN
+from disagg_exporter.http.server.node_site import node_site
 from disagg_exporter.http.server.scrape_rate import ScrapeRate
 from disagg_exporter.http.server.server import MetricsServer
 from disagg_exporter.landing.page import AccountHistory
@@ -83,14 +84,17 @@ class MetricsService:
             if self._listen.web_config is not None:
                 self._web = _watch(Path(self._listen.web_config))
                 stack.enter_context(self._web)
-            self._server = server = MetricsServer(
-                self._listen.metrics_address,
+            site = node_site(
                 self._asked,
                 lambda: "" if self._snapshot else "nothing was measured yet",
                 self._heartbeat_age_seconds,
-                access=lambda: OPEN if self._web is None else self._web.access,
                 name=self._name,
                 history=self._history,
+            )
+            self._server = server = MetricsServer(
+                self._listen.metrics_address,
+                site,
+                access=lambda: OPEN if self._web is None else self._web.access,
             )
             stack.callback(server.close)
             yield server.start()

@@ -6,14 +6,14 @@ import gzip
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
 from prometheus_client.utils import floatToGoString
 
 from disagg_exporter.metrics.family import Family, Labels, MetricRows, MetricType
-from disagg_exporter.metrics.render import is_fresh, rows_of
 from disagg_exporter.metrics.table import FAMILIES
-from disagg_exporter.model import Histogram, Snapshot
+from disagg_exporter.model import Histogram
 
 # The library has no types.
 _number: Callable[[float], str] = floatToGoString
@@ -135,20 +135,38 @@ class PageBytes:
     gzipped: bool
 
 
-class PageCache:
+class Dated(Protocol):
+    """What a page is made of, with the time until which it may be believed."""
+
+    @property
+    def fresh_until_ns(self) -> int:
+        """On the clock of the page."""
+
+
+Shown = TypeVar("Shown", bound=Dated)
+
+
+class PageCache(Generic[Shown]):
     """Renders the page at most five times a second, however many ask.
 
     Args:
-        snapshot: Returns the latest snapshot, at once; None before there is one.
-        now_ns: The snapshot's clock.
+        latest: Returns what is to be shown, at once; None before there is anything.
+        rows_of: Makes the rows of it, at a time of the clock.
+        now_ns: The clock.
     """
 
-    def __init__(self, snapshot: Callable[[], Snapshot | None], now_ns: Callable[[], int]) -> None:
-        self._latest = snapshot
+    def __init__(
+        self,
+        latest: Callable[[], Shown | None],
+        rows_of: Callable[[Shown | None, int], MetricRows],
+        now_ns: Callable[[], int],
+    ) -> None:
+        self._latest = latest
+        self._rows_of = rows_of
         self._now_ns = now_ns
         self._lock = threading.Lock()
         self._rendered_ns: int | None = None
-        self._snapshot: Snapshot | None = None
+        self._shown: Shown | None = None
         self._fresh = False
         self._rows = MetricRows()
         self._text, self._dots_text = PageText(), PageText(dots=True)
@@ -168,14 +186,14 @@ class PageCache:
 
     def _renew(self) -> None:
         now_ns, latest = self._now_ns(), self._latest()
-        fresh = is_fresh(latest, now_ns)
+        fresh = latest is not None and now_ns <= latest.fresh_until_ns
         if self._rendered_ns is not None:
-            if latest is self._snapshot and fresh == self._fresh:
+            if latest is self._shown and fresh == self._fresh:
                 return
             if now_ns - self._rendered_ns < _SERVED_NS:
                 return
-        self._rows = rows_of(latest, now_ns)
-        self._rendered_ns, self._snapshot, self._fresh = now_ns, latest, fresh
+        self._rows = self._rows_of(latest, now_ns)
+        self._rendered_ns, self._shown, self._fresh = now_ns, latest, fresh
         self._pages.clear()
 
     def _spell(self, content_type: str, gzipped: bool) -> PageBytes:

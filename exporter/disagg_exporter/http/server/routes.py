@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
 from http import HTTPStatus
+from typing import Protocol
 
 from disagg_exporter.http.server.request import HeadError
-from disagg_exporter.landing.page import POLICY, Landing
-from disagg_exporter.metrics.page_cache import PageCache
+from disagg_exporter.landing.page import POLICY
+from disagg_exporter.metrics.page_cache import PageBytes
 
 PLAIN = "text/plain; charset=utf-8"
 _PATHS = ("/", "/metrics", "/healthz", "/readyz", "/landing.css", "/landing.js")
@@ -31,6 +32,28 @@ class Response:
     headers: tuple[tuple[str, str], ...] = ()
 
 
+class MetricsPages(Protocol):
+    """Makes the page of metrics."""
+
+    def page(self, accept: str, *, gzipped: bool) -> PageBytes:
+        """Return it in the format that an Accept header asks for."""
+
+
+class LandingPages(Protocol):
+    """Makes the page for people."""
+
+    @property
+    def style(self) -> bytes:
+        """Its style sheet."""
+
+    @property
+    def script(self) -> bytes:
+        """Its script."""
+
+    def page(self, why_dead: str, why_not_ready: str) -> str:
+        """The page as it is now; the two reasons are empty where all is well."""
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """The pages. They speak for the daemon, never for its engines.
@@ -39,8 +62,8 @@ class Site:
     the daemon's loop last came round; past `dead_seconds` the daemon calls itself dead.
     """
 
-    pages: PageCache
-    landing: Landing
+    pages: MetricsPages
+    landing: LandingPages
     why_not_ready: Callable[[], str]
     heartbeat_age_seconds: Callable[[], float]
     dead_seconds: float = 10.0

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import socket
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,9 +20,7 @@ from disagg_exporter.http.server.connections import Connection, Connections
 from disagg_exporter.http.server.reception import Arrival, Reception
 from disagg_exporter.http.server.request import RequestHead, RequestReader
 from disagg_exporter.http.server.routes import Site
-from disagg_exporter.landing.page import AccountHistory, Landing
-from disagg_exporter.metrics.page_cache import PageCache
-from disagg_exporter.model import CollectorStatus, Snapshot
+from disagg_exporter.model import CollectorStatus
 
 if TYPE_CHECKING:
     import ssl
@@ -59,34 +56,22 @@ class MetricsServer:
 
     Args:
         listen: Where; `parse_listen` makes it of a text.
-        snapshot: Returns the latest snapshot at once; None before there is one.
-        why_not_ready: Returns an empty text when ready, else the reason.
-        heartbeat_age_seconds: How long ago the daemon's loop last came round.
-        now_ns: The snapshot's clock.
+        site: What is answered.
         limits: What clients may take.
         access: Returns the conditions under which they are served now.
-        name: What the landing page calls the node.
-        history: The devices' accounts of the last minute; its owner adds new snapshots.
     """
 
     def __init__(
         self,
         listen: ListenAddress,
-        snapshot: Callable[[], Snapshot | None],
-        why_not_ready: Callable[[], str],
-        heartbeat_age_seconds: Callable[[], float],
-        now_ns: Callable[[], int] = time.monotonic_ns,
+        site: Site,
         limits: Limits = Limits(),
         access: Callable[[], Access] = lambda: OPEN,
-        name: str = "",
-        history: AccountHistory | None = None,
     ) -> None:
         self._listen = listen
         self._limits = limits
         self._access = access
-        landing = Landing(name, snapshot, history or AccountHistory(), now_ns)
-        pages = PageCache(snapshot, now_ns)
-        self._site = Site(pages, landing, why_not_ready, heartbeat_age_seconds)
+        self._site = site
         self._listener: socket.socket | None = None
         self._accepting: threading.Thread | None = None
         self._closing = threading.Event()

@@ -18,6 +18,7 @@ from disagg_cluster.inspect import one_look, phase_table
 from disagg_cluster.nodefile import from_mapping
 from disagg_exporter.devices.source import NoDevices
 from disagg_exporter.metrics.page_cache import PageCache
+from disagg_exporter.metrics.render import rows_of
 from disagg_exporter.model import EngineStatus, Snapshot
 from support.fake_engines import FakeEngine, install
 
@@ -63,7 +64,7 @@ def watched(until: Callable[[Snapshot], bool]) -> tuple[Snapshot, str]:
                 while daemon.snapshot is None or not until(daemon.snapshot):
                     await asyncio.sleep(0.05)
             shown = daemon.snapshot
-            page = PageCache(lambda: shown, lambda: shown.taken_ns).page("", gzipped=False)
+            page = PageCache(lambda: shown, rows_of, lambda: shown.taken_ns).page("", gzipped=False)
             return shown, page.body.decode()
 
     with tempfile.TemporaryDirectory(prefix="dn-") as name:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from disagg_exporter.metrics.page_cache import PageBytes, PageCache
+from disagg_exporter.metrics.render import rows_of
 from disagg_exporter.model import Snapshot
 from support.snapshots import FRESH_UNTIL_NS, SECOND, TAKEN_NS, golden_snapshot
 
@@ -19,15 +20,15 @@ class Daemon:
     now_ns: int = TAKEN_NS
     snapshot: Snapshot | None = field(default_factory=golden_snapshot)
 
-    def cache(self) -> PageCache:
-        return PageCache(lambda: self.snapshot, lambda: self.now_ns)
+    def cache(self) -> PageCache[Snapshot]:
+        return PageCache(lambda: self.snapshot, rows_of, lambda: self.now_ns)
 
     def takes_another(self, after_ns: int) -> None:
         self.now_ns += after_ns
         self.snapshot = dataclasses.replace(golden_snapshot(), busy_window_seconds=2.0)
 
 
-def plain(cache: PageCache) -> PageBytes:
+def plain(cache: PageCache[Snapshot]) -> PageBytes:
     return cache.page("", gzipped=False)
 
 

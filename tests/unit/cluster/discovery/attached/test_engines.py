@@ -28,6 +28,7 @@ from disagg_cluster.telemetry.pages.label_values import KEPT_VALUES, PER_ENGINE
 from disagg_cluster.telemetry.pages.page_state import PageState, page_health
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.metrics.page_cache import PageCache
+from disagg_exporter.metrics.render import rows_of
 from disagg_exporter.model import (
     CollectorStatus,
     Device,
@@ -141,7 +142,7 @@ class Node:
         )
 
     def page(self) -> str:
-        rendered = PageCache(self.snapshot, lambda: self.now_ns).page("", gzipped=False)
+        rendered = PageCache(self.snapshot, rows_of, lambda: self.now_ns).page("", gzipped=False)
         return rendered.body.decode()
 
     def node_seconds(self) -> float:

@@ -3,13 +3,14 @@ import pytest
 from disagg_exporter.http.server.routes import Response, Site, wants_gzip
 from disagg_exporter.landing.page import AccountHistory, Landing
 from disagg_exporter.metrics.page_cache import PageCache
+from disagg_exporter.metrics.render import rows_of
 from support.snapshots import TAKEN_NS, golden_snapshot
 
 
 def ask(
     target: str, method: str = "GET", why_not_ready: str = "", age_seconds: float = 0
 ) -> Response:
-    pages = PageCache(golden_snapshot, lambda: TAKEN_NS)
+    pages = PageCache(golden_snapshot, rows_of, lambda: TAKEN_NS)
     landing = Landing("gpu-7", golden_snapshot, AccountHistory(), lambda: TAKEN_NS)
     site = Site(pages, landing, lambda: why_not_ready, lambda: age_seconds, dead_seconds=10.0)
     return site.answer(method, target, "", "")

@@ -10,6 +10,7 @@ import pytest
 
 from disagg_exporter.http.listen import ListenAddress, ListenError
 from disagg_exporter.http.server.authentication import OPEN, Access
+from disagg_exporter.http.server.node_site import node_site
 from disagg_exporter.http.server.server import MetricsServer
 from support.golden_server import golden_server, serving
 from support.snapshots import golden_snapshot
@@ -264,7 +265,8 @@ def test_closing_ends_open_connections_at_once() -> None:
 def test_a_port_in_use_is_refused_and_closing_after_is_harmless() -> None:
     with serving() as port:
         second = MetricsServer(
-            ListenAddress("127.0.0.1", port), golden_snapshot, lambda: "", lambda: 0.0
+            ListenAddress("127.0.0.1", port),
+            node_site(golden_snapshot, lambda: "", lambda: 0.0),
         )
         with pytest.raises(ListenError, match="the port is taken"):
             second.start()
@@ -272,7 +274,8 @@ def test_a_port_in_use_is_refused_and_closing_after_is_harmless() -> None:
 
 
 def test_it_serves_until_it_is_closed() -> None:
-    with contextlib.closing(MetricsServer(LOCAL, lambda: None, lambda: "", lambda: 0.0)) as server:
+    site = node_site(lambda: None, lambda: "", lambda: 0.0)
+    with contextlib.closing(MetricsServer(LOCAL, site)) as server:
         server.start()
         assert any(thread.name == "metrics" for thread in threading.enumerate())
 

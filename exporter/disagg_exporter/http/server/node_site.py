@@ -1,0 +1,35 @@
+"""The pages of a node: its metrics, and what people see of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from disagg_exporter.http.server.routes import Site
+from disagg_exporter.landing.page import AccountHistory, Landing
+from disagg_exporter.metrics.page_cache import PageCache
+from disagg_exporter.metrics.render import rows_of
+from disagg_exporter.model import Snapshot
+
+
+def node_site(
+    snapshot: Callable[[], Snapshot | None],
+    why_not_ready: Callable[[], str],
+    heartbeat_age_seconds: Callable[[], float],
+    now_ns: Callable[[], int] = time.monotonic_ns,
+    name: str = "",
+    history: AccountHistory | None = None,
+) -> Site:
+    """Make the pages.
+
+    Args:
+        snapshot: Returns the latest snapshot at once; None before there is one.
+        why_not_ready: Returns an empty text when ready, else the reason.
+        heartbeat_age_seconds: How long ago the daemon's loop last came round.
+        now_ns: The snapshot's clock.
+        name: What the landing page calls the node.
+        history: The devices' accounts of the last minute; its owner adds new snapshots.
+    """
+    landing = Landing(name, snapshot, history or AccountHistory(), now_ns)
+    pages = PageCache(snapshot, rows_of, now_ns)
+    return Site(pages, landing, why_not_ready, heartbeat_age_seconds)
