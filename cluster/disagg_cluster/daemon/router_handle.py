@@ -144,7 +144,7 @@ class RouterWatch:
 
     def counts(self) -> FrontCounts:
         """Return what it has counted of users' requests since its page was first seen."""
-        return self._tally.counts()
+        return self._tally.counts(time.monotonic_ns())
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """Return how the last look went, collector `router`; nothing while it does not run."""
@@ -192,6 +192,6 @@ class RouterWatch:
         counts = count_on(self._status.counts, before, page)
         if self._last is not None and self._last[0] != pid:
             self._tally.restart()
-        self._tally.take(front)
+        self._tally.take(front, page.t_ns)
         self._last = pid, page
         self._status = replace(self._status, counts=counts, page=page)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from disagg_exporter.engine_pages.exposition.lines import PageError, SeriesFilter, scan
 from disagg_exporter.engine_pages.exposition.series_keys import SeriesKey, SeriesKeys
@@ -72,17 +73,20 @@ FRONTS = (DYNAMO_FRONTEND, VLLM_ROUTER, SMG)
 _MODEL = "model"
 _WANTED = SeriesFilter(name for front in FRONTS for name in front.adapter.names)
 MOST_MODELS = 64
+"""Of so many models, the first on the page, requests are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrontPage:
     """What a page says of each model's requests, since its program started.
 
-    A program that tells no models has all under the empty name.
+    A program that tells no models has all under the empty name. `left_out_models` are those beyond
+    `MOST_MODELS`.
     """
 
     source: RequestSource
     models: tuple[EnginePage, ...]
+    left_out_models: int = 0
 
 
 class _FrontReader:
@@ -90,11 +94,11 @@ class _FrontReader:
 
     def __init__(self, layout: Sequence[SeriesKey]) -> None:
         front, by_model = _by_model(layout)
-        if len(by_model) > MOST_MODELS:
-            raise PageError(f"the page tells of more than {MOST_MODELS} models")
+        self._left_out_models = max(len(by_model) - MOST_MODELS, 0)
         self.source, self._kind = front.source, front.adapter.kind
         self._readers = {
-            model: ServingReader(front.adapter, found) for model, found in by_model.items()
+            model: ServingReader(front.adapter, found)
+            for model, found in islice(by_model.items(), MOST_MODELS)
         }
 
     def page(self, numbers: Sequence[float], t_ns: int) -> FrontPage:
@@ -105,7 +109,7 @@ class _FrontReader:
             )
             for model, reader in self._readers.items()
         )
-        return FrontPage(self.source, models)
+        return FrontPage(self.source, models, self._left_out_models)
 
 
 def _by_model(layout: Sequence[SeriesKey]) -> tuple[Front, dict[str, Samples]]:

@@ -150,12 +150,12 @@ class CumulativeCounts:
         other = before is not None and (before.kind, before.ranks) != (page.kind, page.ranks)
         if self.counts is None or other:
             self._most_arrived = arrived
-            self.counts = _grown(self.counts or ServingCounts(), now, now, arrived)
+            self.counts = counted_on(self.counts or ServingCounts(), now, now)
         elif before is None or was_restarted(before, page):
             self._most_arrived = 0.0
-            self.counts = _grown(self.counts, ServingCounts(), now, 0.0)
+            self.counts = counted_on(self.counts, ServingCounts(), now)
         elif now is not before.serving:  # it is, as long as the engine rests
-            self.counts = _grown(self.counts, before.serving, now, self._most_arrived)
+            self.counts = counted_on(self.counts, before.serving, now, self._most_arrived)
             page = replace(page, serving=_with_absent(now, before.serving))
         self._before = page
         self._most_arrived = max(self._most_arrived, arrived)
@@ -176,12 +176,21 @@ def _with_absent(now: ServingCounts, before: ServingCounts) -> ServingCounts:
     return replace(now, **absent) if any(absent.values()) else now
 
 
-def _grown(
-    counts: ServingCounts, old: ServingCounts, new: ServingCounts, arrived_before: float
+def counted_on(
+    counts: ServingCounts,
+    old: ServingCounts,
+    new: ServingCounts,
+    arrived_before: float | None = None,
 ) -> ServingCounts:
-    totals, before = dict(counts.totals), old.totals
+    """Return counts, with what a process has counted from one page to a later one of its own.
+
+    `arrived_before` are the arrivals known of before, if these are more than the old page's.
+    """
+    totals, before = dict(counts.totals), dict(old.totals)
+    if arrived_before is not None:
+        before[Total.ARRIVED_REQUESTS] = arrived_before
     for total, count in new.totals.items():
-        was = arrived_before if total is Total.ARRIVED_REQUESTS else before.get(total, 0.0)
+        was = before.get(total, 0.0)
         totals[total] = totals.get(total, 0.0) + max(count - was, 0.0)
     return ServingCounts(
         totals,

@@ -45,5 +45,8 @@ REQUEST_FAMILIES: tuple[Family, ...] = (
            "Tokens of prompts at the engines of a role, by where their KV came from: cached over "
            "cached and computed, at prefill and mixed engines, is the cache-hit rate. Of engines "
            "that tell it; SGLang counts no transferred ones."),
+    Family("disagg_left_out_models", Data.REQUESTS, (),
+           "Models that engines, frontends and routers tell of beyond the 64 whose requests are "
+           "counted, and a frontend's beyond its first 64: no family of requests is of them."),
 )
 # fmt: on

@@ -150,12 +150,18 @@ class Part(LabelEnum):
 
 @dataclass(frozen=True, slots=True)
 class FrontCounts:
-    """What a frontend or router has counted of each model's requests, by the name it serves."""
+    """What a frontend or router has counted of each model's requests, by the name it serves.
+
+    `is_stale`: it has not been read for so long that nobody knows what users meet there.
+    `left_out_models` are on its page and not counted, as there are too many.
+    """
 
     source: RequestSource
     name: str
     by_model: Mapping[str, ServingCounts] = field(default_factory=dict)
     namespace: str = ""
+    is_stale: bool = False
+    left_out_models: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +206,9 @@ class PromptTokenAccount:
 
 @dataclass(frozen=True, slots=True)
 class RequestAccounts:
-    """What the node knows of requests, by model."""
+    """What the node knows of requests, by model; nothing of `left_out_models`."""
 
     requests: tuple[RequestAccount, ...] = ()
     parts: tuple[PartAccount, ...] = ()
     prompt_tokens: tuple[PromptTokenAccount, ...] = ()
+    left_out_models: int = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ from disagg_exporter.serving.differences import added, difference
 from disagg_exporter.serving.pools import PoolsWait
 
 KEPT_MODELS = 64
-"""Models beyond so many are forgotten when nothing here has served them for the longest."""
+"""Of models beyond so many nothing is counted, until nobody tells of one of those any more."""
 
 _FAILED = ("abort", "error")
 _WHOLE = ("time_to_first_token", "duration")
@@ -87,7 +87,10 @@ class _Requests:
 
 @dataclass(slots=True)
 class _Model:
-    """The requests of one model: by source, by part, and both pools together."""
+    """The requests of one model: by source, by part, and both pools together.
+
+    `fronts`: frontends or routers that are read and tell of it.
+    """
 
     requests: dict[RequestSource, _Requests] = field(default_factory=dict)
     parts: dict[Part, Histogram] = field(default_factory=dict)
@@ -96,6 +99,7 @@ class _Model:
     )
     first_token: PoolsWait = field(default_factory=lambda: PoolsWait(FIRST_TOKEN_BOUNDS_SECONDS))
     duration: PoolsWait = field(default_factory=lambda: PoolsWait(DURATION_BOUNDS_SECONDS))
+    fronts: set[RequestSource] = field(default_factory=set)
     used_ns: int = 0
 
     def of(self, source: RequestSource) -> _Requests:
@@ -114,12 +118,15 @@ class ModelRequests:
     def __init__(self) -> None:
         self._models: dict[RequestOwner, _Model] = {}
         self._seen: dict[str, ServingCounts] = {}
+        self._taken_ns = -1
+        self._left_out_models = 0
 
     def take(
-        self, engines: Iterable[EngineStatus], fronts: Iterable[FrontCounts], now_ns: int
+        self, engines: Iterable[EngineStatus], fronts: Collection[FrontCounts], now_ns: int
     ) -> None:
         """Take what all have counted by now, and forget those that are not among them."""
         seen: dict[str, ServingCounts] = {}
+        left_out: set[RequestOwner] = set()
         waits: dict[RequestOwner, dict[Part, Histogram]] = {}
         for status in engines:
             if status.serving is not None:
@@ -127,28 +134,34 @@ class ModelRequests:
                 more = self._more(f"engine {status.engine}", status.serving, seen)
                 if owner not in self._models and not status.model_name and not _counted(more):
                     continue  # its name may not be known yet
-                model = self._model(owner, now_ns)
-                if more is not None:
+                model = self._model(owner, now_ns, left_out)
+                if model is not None and more is not None:
                     self._take_engine(status, model, more)
                     _add_parts(waits.setdefault(owner, {}), status, more)
+        for model in self._models.values():
+            model.fronts.clear()
         for front in fronts:
             for model_name, counts in front.by_model.items():
                 more = self._more(f"{front.source} {front.name} {model_name}", counts, seen)
-                model = self._model(RequestOwner(model_name, front.namespace), now_ns)
-                if more is not None:
-                    told = model.of(front.source)
-                    told.count(more, Total)
-                    told.observe(more, (*_WHOLE, *_LENGTHS))
+                owner = RequestOwner(model_name, front.namespace)
+                model = None if front.is_stale else self._model(owner, now_ns, left_out)
+                if model is not None:
+                    self._take_front(front.source, model, more)
         for owner, parts in waits.items():
             self._join(self._models[owner], parts, now_ns)
-        self._seen = seen
-        self._forget_unused()
+        self._seen, self._taken_ns = seen, now_ns
+        self._left_out_models = len(left_out) + sum(front.left_out_models for front in fronts)
 
     def accounts(self) -> RequestAccounts:
-        """Return everything as shown."""
+        """Return everything as shown; nothing from frontends and routers that are not read."""
         requests, parts, prompts = [], [], []
         for owner, model in self._models.items():
-            requests += [told.account(source, owner) for source, told in model.requests.items()]
+            shown = (RequestSource.ENGINE, *model.fronts)
+            requests += [
+                told.account(source, owner)
+                for source, told in model.requests.items()
+                if source in shown
+            ]
             whole = model.first_token.whole, model.duration.whole
             if any(whole):
                 pools = RequestAccount(
@@ -160,12 +173,28 @@ class ModelRequests:
                 PromptTokenAccount(role, origin, *owner, tokens)
                 for (role, origin), tokens in model.prompt_tokens.items()
             ]
-        return RequestAccounts(tuple(requests), tuple(parts), tuple(prompts))
+        return RequestAccounts(tuple(requests), tuple(parts), tuple(prompts), self._left_out_models)
 
-    def _model(self, owner: RequestOwner, now_ns: int) -> _Model:
-        model = self._models.setdefault(owner, _Model())
+    def _model(
+        self, owner: RequestOwner, now_ns: int, left_out: set[RequestOwner]
+    ) -> _Model | None:
+        """Return a model; None, and leave it out, where there are too many that are told of."""
+        model = self._models.get(owner)
+        if model is None:
+            if len(self._models) >= KEPT_MODELS and not self._make_room():
+                left_out.add(owner)
+                return None
+            model = self._models[owner] = _Model()
         model.used_ns = now_ns
         return model
+
+    def _make_room(self) -> bool:
+        """Forget the model of which nobody has told for the longest, if there is one."""
+        oldest = min(self._models, key=lambda owner: self._models[owner].used_ns)
+        if self._models[oldest].used_ns >= self._taken_ns:
+            return False
+        del self._models[oldest]
+        return True
 
     def _more(
         self, who: str, counts: ServingCounts, seen: dict[str, ServingCounts]
@@ -175,6 +204,13 @@ class ModelRequests:
         if before is counts:
             return None
         return difference(before or ServingCounts(), counts)
+
+    def _take_front(self, source: RequestSource, model: _Model, more: ServingCounts | None) -> None:
+        model.fronts.add(source)
+        if more is not None:
+            told = model.of(source)
+            told.count(more, Total)
+            told.observe(more, (*_WHOLE, *_LENGTHS))
 
     def _take_engine(self, status: EngineStatus, model: _Model, more: ServingCounts) -> None:
         role = status.role
@@ -201,14 +237,6 @@ class ModelRequests:
         prefill = parts.get(Part.PREFILL)
         model.first_token.take(prefill, parts.get(Part.FIRST_DECODE), now_ns)
         model.duration.take(prefill, parts.get(Part.DECODE), now_ns)
-
-    def _forget_unused(self) -> None:
-        surplus = len(self._models) - KEPT_MODELS
-        if surplus > 0:
-            newest = max(model.used_ns for model in self._models.values())
-            unused = [o for o, model in self._models.items() if model.used_ns < newest]
-            for owner in sorted(unused, key=lambda o: self._models[o].used_ns)[:surplus]:
-                del self._models[owner]
 
 
 def _counted(more: ServingCounts | None) -> bool:

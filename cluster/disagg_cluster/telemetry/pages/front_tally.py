@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 
-from disagg_exporter.engine_pages.fronts import FrontPage
-from disagg_exporter.engine_pages.window import CumulativeCounts
+from disagg_exporter.engine_pages.fronts import MOST_MODELS, FrontPage
+from disagg_exporter.engine_pages.window import counted_on, serving_counts
 from disagg_exporter.model import FrontCounts, RequestSource, ServingCounts
+
+STALE_SECONDS = 60.0
+"""Unread for longer, it is no source any more: what its users meet is not known."""
+TURNS_SECONDS = 600.0
+"""Several processes answer in turn where earlier ones came back twice within so long."""
+
+_MOST_PROCESSES = 16
+_Page = Mapping[str, ServingCounts]
+"""What a page counts, by model."""
 
 
 class FrontTally:
-    """Counts on, by model, from page to page; what the first one counts is the past.
+    """Counts on, by model, from page to page; what the first page of a process counts is the past.
 
-    A model that comes with a later page is counted from its first request: programs tell nothing
-    of it before.
+    Nothing on a page says which process wrote it. It is taken for the next of the process from
+    whose last page it has grown, and grown the least; one that has grown from none is the first of
+    its process. So replicas that answer in turn at one address are told apart. A model that comes
+    with a later page is counted from its first request: programs tell nothing of it before.
 
     Args:
         name: What it goes by.
@@ -26,28 +37,79 @@ class FrontTally:
         self._namespace = namespace
         self._model_name = model_name
         self._source = RequestSource.FRONTEND
-        self._models: dict[str, CumulativeCounts] = {}
-        self._is_first = True
+        self._counts: dict[str, ServingCounts] = {}
+        self._left_out_models = 0
+        # The last page of each process; the process that answered last is at the end.
+        self._pages: list[_Page] = []
+        self._is_restarted = False
+        self._read_ns = 0
+        self._returns_ns: tuple[int, ...] = ()
 
-    def take(self, page: FrontPage) -> None:
+    def take(self, page: FrontPage, now_ns: int) -> None:
         """Take its next page."""
-        self._source = page.source
-        for model in page.models:
-            name = model.model_name or self._model_name
-            counts = self._models.get(name)
-            if counts is None:
-                counts = self._models[name] = CumulativeCounts()
-                if not self._is_first:
-                    counts.take(replace(model, serving=ServingCounts()))
-            counts.take(model)
-        self._is_first = False
+        self._source, self._left_out_models = page.source, page.left_out_models
+        self._read_ns = now_ns
+        counted = {each.model_name or self._model_name: each.serving for each in page.models}
+        before = self._page_before(counted, now_ns)
+        if len(self._counts.keys() | counted.keys()) > MOST_MODELS:
+            # Those that it serves no more make room.
+            self._counts = {name: self._counts[name] for name in self._counts.keys() & counted}
+        nothing = ServingCounts()
+        for name, serving in counted.items():
+            known = self._counts.get(name, nothing)
+            self._counts[name] = counted_on(known, before.get(name, nothing), serving)
 
     def restart(self) -> None:
         """Take the next page as that of another process, which began to count at 0."""
-        for counts in self._models.values():
-            counts.restart()
+        self._is_restarted = bool(self._pages)
 
-    def counts(self) -> FrontCounts:
+    def counts(self, now_ns: int) -> FrontCounts:
         """Return what it has counted since its page was first seen."""
-        by_model = {n: c.counts for n, c in self._models.items() if c.counts is not None}
-        return FrontCounts(self._source, self._name, by_model, self._namespace)
+        return FrontCounts(
+            self._source,
+            self._name,
+            dict(self._counts),
+            self._namespace,
+            is_stale=now_ns - self._read_ns > STALE_SECONDS * 1e9,
+            left_out_models=self._left_out_models,
+        )
+
+    def answers_in_turn(self, now_ns: int) -> bool:
+        """Say whether several processes have lately answered in turn."""
+        lately = [t_ns for t_ns in self._returns_ns if now_ns - t_ns <= TURNS_SECONDS * 1e9]
+        return len(lately) > 1
+
+    def _page_before(self, page: _Page, now_ns: int) -> _Page:
+        """Return the page before of the process that wrote a page; keep this one in its place."""
+        if self._is_restarted:
+            self._is_restarted, self._pages = False, [page]
+            return {}
+        growths = ((_growth(before, page), -place) for place, before in enumerate(self._pages))
+        grown = [(growth, nearness) for growth, nearness in growths if growth is not None]
+        if not grown:
+            # Its past, another replica's, or that of a moment after a restart: nobody says which.
+            self._pages = [*self._pages, page][-_MOST_PROCESSES:]
+            return page
+        place = -min(grown)[1]
+        if place < len(self._pages) - 1:
+            self._returns_ns = (*self._returns_ns, now_ns)[-2:]
+        before = self._pages.pop(place)
+        self._pages.append(page)
+        return before
+
+
+def _growth(before: _Page, after: _Page) -> float | None:
+    """Return how much more a page counts; None where it counts less: another process wrote it."""
+    old, new = _flat(before), _flat(after)
+    if any(count > new.get(key, -1.0) for key, count in old.items()):
+        return None
+    return sum(new.values()) - sum(old.values())
+
+
+def _flat(page: _Page) -> dict[tuple[str, int], float]:
+    return {
+        (name, place): count
+        for name, serving in page.items()
+        for place, count in enumerate(serving_counts(serving))
+        if count is not None
+    }

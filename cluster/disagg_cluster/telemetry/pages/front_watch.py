@@ -48,7 +48,8 @@ class FrontWatch:
 
     def counts(self) -> tuple[FrontCounts, ...]:
         """Return what each has counted since its page was first seen."""
-        return tuple(each.tally.counts() for each in self._watched)
+        now_ns = self._clock_ns()
+        return tuple(each.tally.counts(now_ns) for each in self._watched)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """Return how the last look at each went, collector `frontend:<address>`."""
@@ -68,8 +69,14 @@ class FrontWatch:
         loop = asyncio.get_running_loop()
         while True:
             began_ns = self._clock_ns()
-            with watched.health.round():
-                watched.tally.take(await loop.run_in_executor(executor, self._read, watched))
+            with watched.health.round() as problems:
+                page = await loop.run_in_executor(executor, self._read, watched)
+                watched.tally.take(page, began_ns)
+                if watched.tally.answers_in_turn(began_ns):
+                    problems["processes"] = (
+                        "several processes answer in turn, and only what has grown from one page "
+                        "to the next can be counted: name each by an address of its own"
+                    )
             spent_seconds = (self._clock_ns() - began_ns) / 1e9
             await asyncio.sleep(max(self._interval_seconds - spent_seconds, 0.05))
 

@@ -149,6 +149,52 @@ def test_a_frontend_is_a_source_of_its_own_by_model() -> None:
     assert {each.source for each in accounts} == {RequestSource.FRONTEND}
 
 
+def test_a_frontend_that_is_not_read_is_no_source_and_counts_on_when_it_is_again() -> None:
+    """What users meet there is not known: its counts, frozen, would hide those who are asked."""
+    counts, engine = ModelRequests(), engine_status("m", Role.MIXED, serving(9))
+    shown = []
+    for number, (told, is_stale) in enumerate([(3, False), (3, True), (7, False)]):
+        by_model = {"m": serving(told)}
+        front = FrontCounts(RequestSource.FRONTEND, "f", by_model, is_stale=is_stale)
+        counts.take([engine], [front], number * SECOND_NS)
+        shown.append({each.source: each.arrivals for each in counts.accounts().requests})
+
+    engines = {RequestSource.ENGINE: 9}
+    assert shown == [
+        {**engines, RequestSource.FRONTEND: 3},
+        engines,
+        {**engines, RequestSource.FRONTEND: 7},
+    ]
+
+
+def test_of_more_models_than_can_be_shown_at_once_those_beyond_are_said_to_be_left_out() -> None:
+    names = [f"model-{number}" for number in range(KEPT_MODELS + 3)]
+    front = FrontCounts(
+        RequestSource.FRONTEND, "f", {name: serving(1) for name in names}, left_out_models=5
+    )
+    counts = counted([], [], fronts=(front,))
+
+    known = counts.accounts()
+    assert [each.model_name for each in known.requests] == names[:KEPT_MODELS]
+    assert known.left_out_models == 3 + 5
+
+
+def test_a_model_that_was_left_out_is_counted_from_when_there_is_room_for_it() -> None:
+    def front(told: float, *names: str) -> FrontCounts:
+        return FrontCounts(RequestSource.FRONTEND, "f", {name: serving(told) for name in names})
+
+    many = [f"model-{number}" for number in range(KEPT_MODELS)]
+    counts = ModelRequests()
+    for second, look in enumerate(
+        [front(1, *many, "late"), front(5, "late"), front(7, "late"), front(10, "late")]
+    ):
+        counts.take([], [look], second * SECOND_NS)
+
+    arrivals = {each.model_name: each.arrivals for each in counts.accounts().requests}
+    assert arrivals["late"] == 5
+    assert counts.accounts().left_out_models == 0
+
+
 def test_models_that_nobody_serves_any_more_are_forgotten_once_they_are_many() -> None:
     counts = ModelRequests()
     for number in range(KEPT_MODELS + 3):

@@ -63,11 +63,11 @@ def status(watch: FrontWatch) -> CollectorStatus:
 
 
 def test_a_frontend_is_counted_from_the_first_look_on_and_through_its_restarts() -> None:
-    watch = watched(page(100), page(103), page(2))
+    watch = watched(page(100), page(103), page(2), page(7))
 
     [counts] = watch.counts()
     assert (counts.source, counts.name) == (RequestSource.FRONTEND, "10.0.0.7:8000")
-    assert arrived(watch) == 3 + 2
+    assert arrived(watch) == 3 + 5
     assert status(watch).collector == "frontend:10.0.0.7:8000"
     assert status(watch).success
 
@@ -85,6 +85,13 @@ def test_a_look_that_failed_takes_nothing_away(look: Told) -> None:
     watch = watched(page(100), look, page(104), look)
 
     assert arrived(watch) == 4
+
+
+def test_replicas_that_answer_in_turn_at_one_address_fail_its_collector() -> None:
+    watch = watched(page(100), page(7), page(101), page(8), page(102))
+
+    assert arrived(watch) == 2 + 1
+    assert not status(watch).success
 
 
 def test_what_is_counted_goes_by_the_namespace_that_the_node_file_says() -> None:

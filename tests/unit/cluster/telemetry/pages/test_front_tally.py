@@ -1,0 +1,115 @@
+"""What a frontend has counted, whichever of its processes wrote a page."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disagg_cluster.telemetry.pages.front_tally import STALE_SECONDS, TURNS_SECONDS, FrontTally
+from disagg_exporter.engine_pages.fronts import MOST_MODELS, FrontPage
+from disagg_exporter.model import EnginePage, Histogram, RequestSource, ServingCounts, Total
+
+SECOND_NS = 1_000_000_000
+
+
+def page(ended: float = 0, failed: float = 0, *models: str) -> FrontPage:
+    """A page on which each model (m, unless others are named) has ended so many requests."""
+    first = Histogram((1.0,), (ended, ended), ended)
+    serving = ServingCounts({Total.ENDED_SUCCESS: ended, Total.ENDED_ERROR: failed}, first)
+    pages = (EnginePage("dynamo_frontend", 0, name, serving=serving) for name in models or "m")
+    return FrontPage(RequestSource.FRONTEND, tuple(pages))
+
+
+def tallied(*pages: FrontPage) -> FrontTally:
+    """The tally after a page a second."""
+    tally = FrontTally("f")
+    for second, each in enumerate(pages, 1):
+        tally.take(each, second * SECOND_NS)
+    return tally
+
+
+def ended(tally: FrontTally, model: str = "m") -> float:
+    counts = tally.counts(0).by_model[model]
+    assert counts.time_to_first_token is not None
+    assert counts.time_to_first_token.total == counts.totals[Total.ENDED_SUCCESS]
+    return counts.totals[Total.ENDED_SUCCESS]
+
+
+def test_two_replicas_at_one_address_are_each_counted_on_from_their_own_page() -> None:
+    """At each turn of a load balancer the other's whole history would be counted else."""
+    turns = (page(9000), page(400), page(9003), page(404), page(405), page(9010))
+
+    assert ended(tallied(*turns)) == 10 + 5
+
+
+def test_that_replicas_answer_in_turn_is_known_when_two_have_come_back() -> None:
+    tally = tallied(page(9000), page(400), page(9003))
+
+    assert not tally.answers_in_turn(3 * SECOND_NS)
+    tally.take(page(404), 4 * SECOND_NS)
+    assert tally.answers_in_turn(5 * SECOND_NS)
+    assert not tally.answers_in_turn(round((5 + TURNS_SECONDS) * SECOND_NS))
+
+
+def test_restarts_however_many_are_no_turns() -> None:
+    """Of what a process counted before its first page nobody knows whether it is long ago."""
+    tally = tallied(page(100), page(110), page(4), page(7), page(2), page(3))
+
+    assert ended(tally) == 10 + 3 + 1
+    assert not tally.answers_in_turn(6 * SECOND_NS)
+
+
+def test_a_process_that_has_shown_nothing_yet_is_counted_from_its_first_request() -> None:
+    empty = FrontPage(RequestSource.FRONTEND, ())
+
+    assert ended(tallied(page(100), empty, page(5), page(7))) == 7
+
+
+def test_a_restart_that_was_seen_counts_from_nothing_even_if_there_is_more_already() -> None:
+    tally = tallied(page(100))
+    tally.restart()
+    tally.take(page(150), 2 * SECOND_NS)
+
+    assert ended(tally) == 150
+
+
+@settings(deadline=None)
+@given(
+    st.integers(2000, 20_000),
+    st.integers(2, 4),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30), st.integers(0, 30)), max_size=40),
+)
+def test_all_that_replicas_do_is_counted_once_however_they_answer(
+    apart: int, replicas: int, turns: list[tuple[int, int, int]]
+) -> None:
+    """Of replicas that are further apart than what each does meanwhile."""
+    start = [number * apart for number in range(replicas, 0, -1)]
+    now = [(count, 0) for count in start]
+    tally = tallied(*(page(count) for count in start))
+    for number, (turn, more, failures) in enumerate(turns, 10):
+        which = turn % replicas
+        now[which] = now[which][0] + more, now[which][1] + failures
+        tally.take(page(*now[which]), number * SECOND_NS)
+
+    assert ended(tally) == sum(count for count, _ in now) - sum(start)
+    failed = tally.counts(0).by_model["m"].totals[Total.ENDED_ERROR]
+    assert failed == sum(count for _, count in now)
+
+
+def test_models_beyond_the_bound_make_those_forgotten_that_are_served_no_more() -> None:
+    many = [f"model-{number}" for number in range(MOST_MODELS)]
+    tally = tallied(page(1, 0, *many), page(5, 0, "new", *many[1:]))
+
+    by_model = tally.counts(0).by_model
+    assert by_model.keys() == {"new", *many[1:]}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_stale"), [(STALE_SECONDS, False), (STALE_SECONDS + 1, True)]
+)
+def test_a_frontend_that_was_not_read_for_long_is_stale(seconds: float, is_stale: bool) -> None:
+    counts = tallied(page(1), page(3)).counts(round((2 + seconds) * SECOND_NS))
+
+    assert counts.is_stale is is_stale
+    assert counts.by_model["m"].totals[Total.ENDED_SUCCESS] == 2
