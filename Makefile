@@ -111,6 +111,7 @@ types: $(READY)
 docs: $(READY) ## Write the generated page of docs/, and the rules that are computed
 	$(BIN)/python -m disagg_exporter.metrics.reference > docs/metrics.md
 	$(BIN)/python -m scripts.request_rules > alerts/rules/disagg-recording-requests.yaml
+	$(BIN)/python -m scripts.history_rules > alerts/rules/disagg-recording-history.yaml
 
 # The theme's notice about its own future stands in docs/decisions/0002-dependencies.md.
 SITE = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs

@@ -9,8 +9,9 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from disagg_cluster.planner.history.history_request import HistoryRequest
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
-from disagg_cluster.planner.history.prometheus_history import HistoryRequest, PrometheusHistory
+from disagg_cluster.planner.history.prometheus_history import PrometheusHistory
 from disagg_cluster.prometheus.prometheus_api import Prometheus
 from support.backfill import At, Past, openmetrics, prometheus_with
 
@@ -59,24 +60,28 @@ def found(start: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list
                 spent | {"gpu_name": "H100"},
                 counter(0.5, restart),
             ),
-            Past(
-                "disagg_engine_info",
-                of | {"engine": name, "model_name": "llama", "kind": "vllm", "version": "1"},
-                lambda _instant: 1.0,
-            ),
-            Past(
-                "disagg_engine_finished_requests_total",
-                of | {"engine": name},
-                counter(2.0, restart),
-            ),
         ]
-    waiting = node("d1") | {"role": "decode", "engine": "d1", "state": "waiting"}
+    seen = node("d1") | whose
     past += [
-        Past("disagg_engine_requests", waiting, lambda t: 4.0 + max(0, t - full) * 1.0),
         Past(
-            "cluster_role_model:disagg_capacity_used:ratio",
-            {"cluster": "east", "role": "decode", "model_name": "llama"},
-            lambda t: 1.05 if t > full else 0.7,
+            "disagg_request_arrivals_total",
+            seen | {"source": "engine"},
+            lambda t: 2.0 * (t - start) + max(0, t - full),
+        ),
+        Past(
+            "disagg_request_ends_total",
+            seen | {"source": "engine", "reason": "stop"},
+            counter(2.0, start + 2 * HOUR + 7),
+        ),
+        Past(
+            "disagg_node_capacity_used_gpus",
+            seen | {"role": "decode", "gpu_name": "H100"},
+            lambda t: 2.1 if t > full else 1.4,
+        ),
+        Past(
+            "disagg_node_capacity_known_gpus",
+            seen | {"role": "decode", "gpu_name": "H100"},
+            lambda _t: 2.0,
         ),
     ]
     text = openmetrics(past, range(start, start + SINCE + 1, 15))
@@ -95,7 +100,8 @@ def test_rates_come_through_restarts_and_gaps_stay_gaps(found: list[LoadHistory]
     assert only.key == LoadKey("east", "llama", "search")
     assert len(prompt) == SINCE // MINUTE
     np.testing.assert_allclose(prompt[1:60], 600.0, rtol=0.01)
-    assert np.isnan(prompt[61:89]).all()
+    # Five minutes: so long Prometheus takes a sample for the latest.
+    assert np.isnan(prompt[66:89]).all()
     np.testing.assert_allclose(prompt[91:], 600.0, rtol=0.01)
     assert only.decode_gpus is not None
     restarted = only.decode_gpus.values[118:123]
@@ -104,8 +110,8 @@ def test_rates_come_through_restarts_and_gaps_stay_gaps(found: list[LoadHistory]
     assert (restarted <= 0.51).all()
 
 
-def test_a_request_of_a_pair_is_one_and_a_growing_queue_counts(found: list[LoadHistory]) -> None:
-    """Two a second end at either engine; at the end one a second more comes than ends."""
+def test_arrivals_are_read_where_nobody_recorded_them(found: list[LoadHistory]) -> None:
+    """Two a second end; in the last minutes one a second more comes than ends."""
     (only,) = found
     assert only.requests is not None
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from scripts.history_rules import history_rules
 from scripts.request_rules import request_rules
 
 from disagg_exporter.metrics.family import MetricType
@@ -141,6 +142,13 @@ def test_the_rules_of_users_waits_are_those_of_the_histograms_bounds() -> None:
     written = ALERTS / "rules" / "disagg-recording-requests.yaml"
 
     assert written.read_text(encoding="utf-8") == request_rules()
+
+
+def test_the_rules_of_past_load_are_what_the_planner_asks_for() -> None:
+    """Otherwise: python -m scripts.history_rules > alerts/rules/disagg-recording-history.yaml."""
+    written = ALERTS / "rules" / "disagg-recording-history.yaml"
+
+    assert written.read_text(encoding="utf-8") == history_rules()
 
 
 def test_the_alertmanager_example_names_alerts_that_there_are() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -15,8 +16,11 @@ from disagg_exporter.errors import DisaggError
 if TYPE_CHECKING:
     import ssl
 
+    from disagg_cluster.prometheus.http_session import HttpSession
+
 _BODY_BYTES = 64 << 20
 _UNAUTHORIZED = (401, 403)
+_WARNING_CHARACTERS = 400
 
 
 class PrometheusError(DisaggError):
@@ -36,7 +40,7 @@ class Samples:
 
 
 class Prometheus:
-    """A client of one Prometheus; close it.
+    """A client of one Prometheus; close it. Several threads may ask, each by its own connection.
 
     Args:
         base_url: Its root.
@@ -54,11 +58,13 @@ class Prometheus:
         from disagg_cluster.prometheus.http_session import HttpSession
 
         self._url = base_url
-        self._session = HttpSession(headers, tls, is_api=True)
+        self._connect = partial(HttpSession, headers, tls, is_api=True)
+        self._at_rest: list[HttpSession] = []
 
     def close(self) -> None:
         """Hang up."""
-        self._session.close()
+        while self._at_rest:
+            self._at_rest.pop().close()
 
     def query_range(
         self,
@@ -94,9 +100,15 @@ class Prometheus:
         root = self._url.rstrip("/")
         url = f"{root}/api/v1/{endpoint}?{urlencode(parameters)}"
         try:
-            response = self._session.get(url, deadline_seconds, _BODY_BYTES)
+            session = self._at_rest.pop()
+        except IndexError:
+            session = self._connect()
+        try:
+            response = session.get(url, deadline_seconds, _BODY_BYTES)
         except TransportError as error:
             raise NoAnswerError(f"no answer from {root}: {error}") from None
+        finally:
+            self._at_rest.append(session)
         if response.status in _UNAUTHORIZED:
             why = f"({response.status}, {response.body[:80]!r})"
             hint = "--http-config or --header says who asks"
@@ -108,6 +120,10 @@ class Prometheus:
         try:
             answer = json.loads(body)
             if answer["status"] == "success":
+                if why := _partial(answer):
+                    raise PrometheusError(
+                        f"{self._url} answers in part only, and sums of it would be too low: {why}"
+                    )
                 return dict(answer["data"])
             raise PrometheusError(f"{self._url} refuses: {answer['error']}")
         except (KeyError, TypeError, ValueError) as error:
@@ -130,3 +146,16 @@ class Prometheus:
     def _nonsense(self, what: object) -> PrometheusError:
         said = repr(what) if isinstance(what, bytes) else str(what)
         return PrometheusError(f"{self._url} does not answer like a Prometheus: {said}")
+
+
+def _partial(answer: Mapping[str, Any]) -> str:
+    """Why an answer is not whole, as Thanos and VictoriaMetrics' cluster say; empty if it is.
+
+    Prometheus' own warnings are of the expression.
+    """
+    if answer.get("isPartial"):
+        return "some of its stores do not answer (isPartial)"
+    told = [
+        str(each) for each in answer.get("warnings") or () if not str(each).startswith("PromQL")
+    ]
+    return "; ".join(told)[:_WARNING_CHARACTERS]

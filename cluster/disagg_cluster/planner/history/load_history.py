@@ -25,8 +25,11 @@ class LoadKey:
 class LoadHistory:
     """Series of one clock, and None for what a source does not tell.
 
-    `requests` arrive, tokens are computed (a cached prompt costs nothing), all a second.
-    `prefill_gpus` and `decode_gpus` are GPU-seconds a second.
+    `requests` arrive, those that are refused (`rejections`, where anybody counts them) included.
+    Tokens are computed; what a prefix cache spared of prompts is `cached_tokens`. All a second.
+    `prefill_gpus` and `decode_gpus` are GPU-seconds a second. Capacity used is of the fullest
+    engines' role that serves a phase; from 1 on the phase is saturated, and what its tokens say is
+    what would have been asked, by arrivals.
     """
 
     key: LoadKey
@@ -35,26 +38,28 @@ class LoadHistory:
     requests: LoadSeries | None = None
     prefill_gpus: LoadSeries | None = None
     decode_gpus: LoadSeries | None = None
-
-
-def arriving(finished: Floats, in_flight: Floats, step_seconds: float) -> Floats:
-    """Requests a second that came: those that ended, and the growth of what is in flight.
-
-    A saturated engine ends what it can, whatever comes: by what it ends alone it would always seem
-    to be asked for just what it can do. The first step has no growth.
-    """
-    growth = np.diff(in_flight, prepend=in_flight[:1]) / step_seconds
-    return np.maximum(finished + np.where(np.isfinite(growth), growth, 0.0), 0.0)
+    rejections: LoadSeries | None = None
+    cached_tokens: LoadSeries | None = None
+    prefill_capacity_used: LoadSeries | None = None
+    decode_capacity_used: LoadSeries | None = None
 
 
 def demanded(
-    served: Floats, arrived: Floats, finished: Floats, saturated: NDArray[np.bool_]
+    served: Floats,
+    arrived: Floats,
+    ended: Floats,
+    refused: Floats,
+    saturated: NDArray[np.bool_],
 ) -> Floats:
     """Tokens a second that would have been computed had there been room.
 
-    In saturated steps those served grow by as much as more requests came than ended; what was
-    served there is a ceiling. Elsewhere the two differ by chance only, and served is left as it is.
+    Served is what the requests had that were not refused; in saturated steps, what those had that
+    ended, for a saturated engine ends what it can, whatever comes. It grows by as much as more
+    requests came, tenfold at most. Where requests are not known it is left as it is.
     """
-    growth = np.divide(arrived, finished, out=np.ones_like(arrived), where=finished > 0)
+    let_in = arrived - np.where(np.isfinite(refused), refused, 0.0)
+    had_room = np.where(saturated & np.isfinite(ended), ended, let_in)
+    growth = np.divide(arrived, had_room, out=np.ones_like(arrived), where=had_room > 0)
     growth = np.clip(np.where(np.isfinite(growth), growth, 1.0), 1.0, _MOST_GROWTH)
-    return np.where(saturated, served * growth, served)
+    asked: Floats = served * growth
+    return asked

@@ -7,6 +7,7 @@ import json
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import ClassVar
 from urllib.parse import parse_qs, urlsplit
@@ -63,6 +64,11 @@ def success(kind: str, result: object) -> tuple[int, str]:
     return 200, json.dumps({"status": "success", "data": {"resultType": kind, "result": result}})
 
 
+def partial(key: str, value: object) -> tuple[int, str]:
+    data = {"resultType": "matrix", "result": []}
+    return 200, json.dumps({"status": "success", key: value, "data": data})
+
+
 @pytest.fixture
 def base_url() -> Iterator[str]:
     Stub.answers = {
@@ -74,6 +80,9 @@ def base_url() -> Iterator[str]:
         "odd over time": success("matrix", [{"metric": {}, "values": [[1]]}]),
         "sum(": (400, '{"status":"error","errorType":"bad_data","error":"parse error: unclosed"}'),
         "html": (200, "<html>"),
+        "half": partial("warnings", ["store east: connection refused", "store west: the same"]),
+        "half of VictoriaMetrics": partial("isPartial", True),
+        "odd rate": partial("warnings", ["PromQL info: metric might not be a counter"]),
         "mine": success("matrix", []),
         "not yours": (401, "Unauthorized"),
     }
@@ -131,6 +140,8 @@ def test_stored_samples_are_asked_for_at_an_instant(base_url: str, prometheus: C
         ("sum(", "refuses: parse error: unclosed"),
         ("up", "a vector is no series over time"),
         ("html", "does not answer like a Prometheus"),
+        ("half", r"in part only, and sums of it would be too low: store east: .*; store west"),
+        ("half of VictoriaMetrics", r"in part only, .*: some of its stores do not answer"),
         ("odd over time", "does not answer like a Prometheus"),
     ],
 )
@@ -139,6 +150,21 @@ def test_an_answer_without_series_says_why(
 ) -> None:
     with pytest.raises(PrometheusError, match=said):
         prometheus(base_url).query_range(expr, 0, 60, 60)
+
+
+def test_what_prometheus_says_of_an_expression_does_not_make_its_answer_less(
+    base_url: str, prometheus: Client
+) -> None:
+    assert prometheus(base_url).query_range("odd rate", 0, 60, 60) == []
+
+
+def test_several_threads_may_ask_at_once(base_url: str, prometheus: Client) -> None:
+    client = prometheus(base_url)
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(client.query_range, "over time", 60, 180, 60) for _ in range(40)]
+        found = [each.result() for each in asked]
+
+    assert all(each == found[0] != [] for each in found)
 
 
 def test_a_prometheus_that_asks_who_asks_is_told(base_url: str, prometheus: Client) -> None:

@@ -1,28 +1,48 @@
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from disagg_cluster.planner.history.load_history import LoadKey, arriving, demanded
-from disagg_cluster.planner.history.prometheus_history import HistoryRequest, PrometheusHistory
+from disagg_cluster.planner.history.history_queries import (
+    ARRIVALS,
+    CACHED_TOKENS,
+    CAPACITY_USED,
+    ENDS,
+    GPU_SECONDS,
+    REJECTIONS,
+    TOKENS,
+    HistoryQuery,
+)
+from disagg_cluster.planner.history.history_request import HistoryRequest
+from disagg_cluster.planner.history.load_history import LoadKey, demanded
+from disagg_cluster.planner.history.load_series import LoadSpanError
+from disagg_cluster.planner.history.prometheus_history import NoPastLoadError, PrometheusHistory
+from disagg_cluster.planner.history.range_reader import IN_FLIGHT
 from disagg_cluster.prometheus.prometheus_api import PrometheusError, Samples
 
 _NAN = float("nan")
-_TOKENS, _SECONDS = "disagg_node_phase_tokens_total", "disagg_node_phase_seconds_total"
-_FINISHED, _IN_FLIGHT = "disagg_engine_finished_requests_total", "(disagg_engine_requests"
-_FULL = "disagg_capacity_used:ratio"
+_PRESENT, _CLUSTERS = "count by (cluster) (disagg_node", "count by (cluster) (disagg_build"
+_NODES_TOKENS, _NODES_GPUS = "rate(disagg_node_phase_tokens", "rate(disagg_node_phase_seconds"
 Value = Callable[[float], float | None]
+Series = tuple[dict[str, str], Value]
 
 
 class Scripted:
     """Answers by what an expression is about, with functions of time."""
 
     def __init__(
-        self, series: Mapping[str, list[tuple[dict[str, str], Value]]], most_steps: int = 11_000
+        self, series: Mapping[str | HistoryQuery, list[Series]], most_steps: int = 11_000
     ) -> None:
-        self._series = series
+        self._series = {
+            f"avg_over_time({about.record}" if isinstance(about, HistoryQuery) else about: several
+            for about, several in series.items()
+        }
         self._most_steps = most_steps
         self.asked: list[tuple[str, float, float]] = []
 
@@ -37,13 +57,14 @@ class Scripted:
         """As the real one does."""
         assert deadline_seconds > 0
         self.asked.append((expr, start_seconds, end_seconds))
-        times = np.arange(start_seconds, end_seconds + 1, step_seconds)
+        times = np.arange(start_seconds, end_seconds + 1e-6, step_seconds)
         if len(times) > self._most_steps:
             raise PrometheusError("refuses: exceeded maximum resolution of 11,000 points")
+        wanted = re.search(r'cluster="([^"]*)"', expr)
         found = []
         for about, several in self._series.items():
-            if about in expr:
-                for labels, value in several:
+            for labels, value in several if about in expr else ():
+                if wanted is None or wanted[1] == labels.get("cluster", ""):
                     values = [(float(t), value(t)) for t in times]
                     kept = tuple((t, v) for t, v in values if v is not None)
                     if kept:
@@ -55,18 +76,22 @@ def model(name: str = "llama", namespace: str = "", **more: str) -> dict[str, st
     return {"cluster": "c", "model_name": name, "engine_namespace": namespace, **more}
 
 
-def read(prometheus: Scripted, end_seconds: float = 600.0) -> list[object]:
-    return list(PrometheusHistory(prometheus).read(HistoryRequest(0.0, end_seconds)))
+def constant(value: float, **labels: str) -> list[Series]:
+    return [(model(**labels), lambda _t: value)]
+
+
+def ten_minutes(cluster: str | None = None) -> HistoryRequest:
+    return HistoryRequest(0.0, 600.0, cluster=cluster)
 
 
 def test_a_value_at_the_end_of_a_step_is_the_steps_and_gaps_stay_gaps() -> None:
     prometheus = Scripted(
         {
-            _TOKENS: [
+            TOKENS: [
                 (model(phase="prefill"), lambda t: t if t != 180 else None),
-                (model(phase="decode"), lambda _t: 5.0),
+                *constant(5.0, phase="decode"),
             ],
-            _SECONDS: [(model(phase="decode"), lambda _t: 2.0)],
+            GPU_SECONDS: constant(2.0, phase="decode"),
         }
     )
     (found,) = PrometheusHistory(prometheus).read(HistoryRequest(30.0, 330.0))
@@ -78,85 +103,242 @@ def test_a_value_at_the_end_of_a_step_is_the_steps_and_gaps_stay_gaps() -> None:
     assert found.decode_gpus is not None
     np.testing.assert_array_equal(found.decode_gpus.values, [2.0] * 4)
     assert found.prefill_gpus is None
-    assert found.requests is None
+    assert (found.requests, found.rejections, found.cached_tokens) == (None, None, None)
 
 
-def test_requests_arrive_as_they_end_and_as_their_queue_grows() -> None:
-    """Where engines are full, served tokens are a ceiling: arrivals say by how much."""
-    labels = {"cluster": "c", "model_name": "llama"}
+@pytest.mark.parametrize(
+    ("role", "prompt", "output"), [("decode", 1, 2), ("prefill", 2, 1), ("mixed", 2, 2)]
+)
+def test_where_engines_are_full_what_they_serve_is_a_ceiling(
+    role: str, prompt: float, output: float
+) -> None:
+    """Arrivals say by how much; mixed engines, when they are full, are full for both phases."""
     prometheus = Scripted(
         {
-            _TOKENS: [(model(phase=phase), lambda _t: 100.0) for phase in ("prefill", "decode")],
-            _FINISHED: [(labels, lambda _t: 1.0)],
-            _IN_FLIGHT: [(labels, lambda t: 10.0 + max(0.0, t - 300.0))],
-            _FULL: [({**labels, "phase": "decode"}, lambda t: 1.0 if t > 420 else None)],
+            TOKENS: [*constant(1.0, phase="prefill"), *constant(1.0, phase="decode")],
+            ARRIVALS: [(model(), lambda t: 3.0 if t <= 300 else 6.0)],
+            ENDS: constant(3.0),
+            CAPACITY_USED: [(model(role=role), lambda t: 1.0 if t > 420 else 0.9)],
         }
     )
-    (found,) = PrometheusHistory(prometheus).read(HistoryRequest(0.0, 600.0))
+    (found,) = PrometheusHistory(prometheus).read(ten_minutes())
 
     assert found.requests is not None
-    np.testing.assert_allclose(found.requests.values, [1] * 5 + [2] * 5)
-    np.testing.assert_allclose(found.output_tokens.values, [100] * 7 + [200] * 3)
-    np.testing.assert_allclose(found.prompt_tokens.values, [100] * 10)
+    np.testing.assert_allclose(found.requests.values, [3] * 5 + [6] * 5)
+    np.testing.assert_allclose(found.prompt_tokens.values, [1] * 7 + [prompt] * 3)
+    np.testing.assert_allclose(found.output_tokens.values, [1] * 7 + [output] * 3)
+    full = found.prefill_capacity_used or found.decode_capacity_used
+    assert full is not None
+    np.testing.assert_allclose(full.values, [0.9] * 7 + [1.0] * 3)
 
 
-def test_requests_of_a_model_in_two_namespaces_are_nobodys() -> None:
+def test_what_was_refused_would_have_been_served_and_is_told() -> None:
+    prometheus = Scripted(
+        {TOKENS: constant(90.0, phase="decode"), ARRIVALS: constant(4.0), REJECTIONS: constant(1.0)}
+    )
+    (found,) = PrometheusHistory(prometheus).read(ten_minutes())
+
+    assert found.rejections is not None
+    np.testing.assert_allclose(found.rejections.values, 1.0)
+    np.testing.assert_allclose(found.output_tokens.values, 120.0)
+
+
+def test_two_namespaces_of_one_model_have_requests_of_their_own() -> None:
     prometheus = Scripted(
         {
-            _TOKENS: [
-                (model(namespace=name, phase="decode"), lambda _t: 1.0) for name in ("a", "b")
-            ],
-            _FINISHED: [({"cluster": "c", "model_name": "llama"}, lambda _t: 1.0)],
-            _IN_FLIGHT: [({"cluster": "c", "model_name": "llama"}, lambda _t: 1.0)],
+            TOKENS: [s for n in ("a", "b") for s in constant(1.0, namespace=n, phase="decode")],
+            ARRIVALS: [*constant(1.0, namespace="a"), *constant(2.0, namespace="b")],
+            CACHED_TOKENS: constant(7.0, namespace="b"),
         }
     )
-    found = PrometheusHistory(prometheus).read(HistoryRequest(0.0, 600.0))
+    one, other = PrometheusHistory(prometheus).read(ten_minutes())
 
-    assert [each.key.engine_namespace for each in found] == ["a", "b"]
-    assert [each.requests for each in found] == [None, None]
-    assert not np.isfinite(found[0].prompt_tokens.values).any()
+    assert (one.key.engine_namespace, other.key.engine_namespace) == ("a", "b")
+    assert one.requests is not None
+    assert other.requests is not None
+    assert (one.requests.values[0], other.requests.values[0]) == (1.0, 2.0)
+    assert one.cached_tokens is None
+    assert other.cached_tokens is not None
+
+
+def test_what_nobody_recorded_is_read_from_the_nodes() -> None:
+    """The rules came five minutes ago: what is older, and no more, is the nodes' to tell."""
+    prometheus = Scripted(
+        {
+            _PRESENT: [({"cluster": "c"}, lambda _t: 8.0)],
+            TOKENS: [(model(phase="decode"), lambda t: 1.0 if t > 300 else None)],
+            _NODES_TOKENS: constant(2.0, phase="decode"),
+            _NODES_GPUS: constant(3.0, phase="decode"),
+        }
+    )
+    (found,) = PrometheusHistory(prometheus).read(ten_minutes())
+
+    np.testing.assert_array_equal(found.output_tokens.values, [2.0] * 5 + [1.0] * 5)
+    assert found.decode_gpus is not None
+    np.testing.assert_array_equal(found.decode_gpus.values, [3.0] * 5 + [_NAN] * 5)
+
+
+def test_nodes_are_not_asked_where_all_was_recorded() -> None:
+    prometheus = Scripted(
+        {_PRESENT: [({"cluster": "c"}, lambda _t: 8.0)], TOKENS: constant(1.0, phase="decode")}
+    )
+    PrometheusHistory(prometheus).read(HistoryRequest(0.0, 3 * 86_400.0))
+
+    assert not any("rate(" in expr for expr, _, _ in prometheus.asked)
+
+
+def test_a_cluster_that_records_does_not_speak_for_one_that_does_not() -> None:
+    other = {**model(phase="decode"), "cluster": "d"}
+    prometheus = Scripted(
+        {
+            _PRESENT: [({"cluster": name}, lambda _t: 8.0) for name in "cd"],
+            TOKENS: constant(1.0, phase="decode"),
+            _NODES_TOKENS: [*constant(9.0, phase="decode"), (other, lambda _t: 2.0)],
+        }
+    )
+    found = PrometheusHistory(prometheus).read(ten_minutes())
+
+    assert [(each.key.cluster, each.output_tokens.values[0]) for each in found] == [
+        ("c", 1.0),
+        ("d", 2.0),
+    ]
 
 
 @pytest.mark.parametrize("most_steps", [50, 11_000])
 def test_a_long_range_is_asked_in_parts_that_the_server_takes(most_steps: int) -> None:
-    prometheus = Scripted({_TOKENS: [(model(phase="decode"), float)]}, most_steps)
+    prometheus = Scripted({TOKENS: [(model(phase="decode"), float)]}, most_steps)
     (found,) = PrometheusHistory(prometheus).read(HistoryRequest(0.0, 3 * 86_400.0))
 
     np.testing.assert_array_equal(found.output_tokens.values, np.arange(1, 3 * 1440 + 1) * 60.0)
+    refused = [1 for _, start, end in prometheus.asked if (end - start) / 60 + 1 > most_steps]
+    assert len(refused) <= 7 * IN_FLIGHT * 5
 
 
 def test_a_refusal_for_another_reason_is_passed_on() -> None:
     class Failing(Scripted):
         def query_range(self, *_args: object, **_more: object) -> list[Samples]:
+            self.asked.append(("", 0.0, 0.0))
             raise PrometheusError("refuses: parse error")
 
+    failing = Failing({})
     with pytest.raises(PrometheusError, match="parse error"):
-        read(Failing({}))
+        PrometheusHistory(failing).read(HistoryRequest(0.0, 30 * 86_400.0))
+
+    assert len(failing.asked) < 100
+
+
+def test_a_server_that_is_too_slow_even_for_little_is_given_up_in_time() -> None:
+    class Slow(Scripted):
+        def query_range(self, *_args: object, **_more: object) -> list[Samples]:
+            raise PrometheusError("no answer from x: no whole answer in 60 s")
+
+    with pytest.raises(PrometheusError, match="no whole answer"):
+        PrometheusHistory(Slow({})).read(ten_minutes())
+    with pytest.raises(PrometheusError, match=r"not read in 0 s: ask for a shorter one.*record it"):
+        PrometheusHistory(Slow({}), read_seconds=0.0).read(ten_minutes())
+
+
+def test_a_server_is_never_asked_more_than_four_things_at_a_time() -> None:
+    class Counting(Scripted):
+        under_way = most = 0
+        lock = threading.Lock()
+
+        def query_range(self, *args: float, **more: float) -> list[Samples]:
+            with self.lock:
+                self.under_way += 1
+                self.most = max(self.most, self.under_way)
+            try:
+                return super().query_range(*args, **more)  # type: ignore[arg-type]
+            finally:
+                with self.lock:
+                    self.under_way -= 1
+
+    counting = Counting({TOKENS: constant(1.0, phase="decode")})
+    PrometheusHistory(counting).read(HistoryRequest(0.0, 9 * 86_400.0))
+
+    assert 1 <= counting.most <= 4
+
+
+@pytest.mark.parametrize(
+    ("series", "cluster", "said"),
+    [
+        ({}, None, "nothing of disagg-node is there in that time"),
+        ({}, "east", "nothing of disagg-node is there in that time"),
+        (
+            {_CLUSTERS: [({"cluster": name}, lambda _t: 1.0) for name in ("west", "north")]},
+            "east",
+            "nothing of a cluster 'east' is there; there is 'north', 'west'",
+        ),
+        ({_CLUSTERS: [({}, lambda _t: 1.0)]}, None, "none tells of tokens"),
+        (
+            {_PRESENT: [({}, lambda _t: 8.0)]},
+            None,
+            "of none two samples in five minutes: scrape the nodes every two minutes",
+        ),
+    ],
+)
+def test_a_history_is_never_silently_empty(
+    series: dict[str | HistoryQuery, list[Series]], cluster: str | None, said: str
+) -> None:
+    with pytest.raises(NoPastLoadError, match=said):
+        PrometheusHistory(Scripted(series)).read(ten_minutes(cluster))
 
 
 def test_one_cluster_is_asked_for_by_its_quoted_name() -> None:
     prometheus = Scripted({})
     said: list[str] = []
-    request = HistoryRequest(0.0, 600.0, cluster='a"b')
 
-    assert PrometheusHistory(prometheus, said.append).read(request) == []
-    assert all('cluster="a\\"b"' in expr for expr, _, _ in prometheus.asked)
-    assert all("{matchers" not in expr for expr, _, _ in prometheus.asked)
-    assert said[0] == "reading tokens: 0 %"
+    with pytest.raises(NoPastLoadError):
+        PrometheusHistory(prometheus, said.append).read(ten_minutes('a"b'))
 
-
-def test_a_range_shorter_than_a_step_holds_nothing() -> None:
-    assert read(Scripted({}), end_seconds=59.0) == []
+    *told, last = (expr for expr, _, _ in prometheus.asked)
+    assert all('cluster="a\\"b"' in expr for expr in told)
+    assert "cluster=" not in last
+    assert said[0] == "reading what is recorded: 0 %"
 
 
-def test_a_queue_that_empties_takes_nothing_from_arrivals_below_zero() -> None:
-    found = arriving(np.array([1.0, 1.0, 1.0]), np.array([100.0, 0.0, _NAN]), 60.0)
+@pytest.mark.parametrize(
+    ("start", "end", "step", "said"),
+    [
+        (0.0, 59.0, 60.0, "lies no whole step of 60 s"),
+        (600.0, 0.0, 60.0, "lies no whole step"),
+        (0.0, 1e12, 60.0, "at most 5000000 are read"),
+        (0.0, 1e300, 1e-300, "from 0.0 s to 1e\\+300 s in steps of 1e-300 s"),
+        (0.0, _NAN, 60.0, "to nan s"),
+        (0.0, 600.0, 0.0, "in steps of 0.0 s"),
+    ],
+)
+def test_a_range_without_steps_or_with_too_many_is_refused(
+    start: float, end: float, step: float, said: str
+) -> None:
+    with pytest.raises(LoadSpanError, match=said) as caught:
+        HistoryRequest(start, end, step)
 
-    np.testing.assert_allclose(found, [1.0, 0.0, 1.0])
+    assert caught.value.exit_code == 2
 
 
-def test_demand_never_lies_below_what_was_served() -> None:
-    served, saturated = np.array([10.0, 10.0, 10.0]), np.array([True, True, True])
-    found = demanded(served, np.array([0.5, 3.0, _NAN]), np.array([1.0, 1.0, 0.0]), saturated)
+_RATES = st.lists(st.floats(0, 1e9) | st.just(_NAN), min_size=3, max_size=3).map(np.array)
 
-    np.testing.assert_allclose(found, [10.0, 30.0, 10.0])
+
+@given(_RATES, _RATES, _RATES, _RATES, st.lists(st.booleans(), min_size=3, max_size=3))
+def test_demand_never_lies_below_what_was_served_nor_above_tenfold(
+    served: np.ndarray,
+    arrived: np.ndarray,
+    ended: np.ndarray,
+    refused: np.ndarray,
+    full: list[bool],
+) -> None:
+    found = demanded(served, arrived, ended, refused, np.array(full))
+
+    known = np.isfinite(served)
+    np.testing.assert_array_equal(np.isfinite(found), known)
+    assert (found[known] >= served[known]).all()
+    assert (found[known] <= 10 * served[known] * (1 + 1e-12)).all()
+
+
+def test_demand_is_what_was_served_where_requests_are_not_known() -> None:
+    served, unknown = np.array([10.0, 10.0]), np.array([_NAN, _NAN])
+
+    np.testing.assert_array_equal(
+        demanded(served, unknown, unknown, unknown, np.array([True, False])), served
+    )

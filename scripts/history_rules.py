@@ -1,0 +1,51 @@
+"""Recording rules that keep what a forecast needs.
+
+`python -m scripts.history_rules > alerts/rules/disagg-recording-history.yaml`
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterator
+
+from disagg_cluster.planner.history.history_queries import (
+    HISTORY_QUERIES,
+    RECORDED_EVERY_SECONDS,
+    HistoryQuery,
+    SampleSource,
+    range_of,
+)
+
+_COMMENT_COLUMNS = 92
+
+_HEAD = f"""\
+# Recording rules of the past load, for forecasts and plans. Written by `python -m
+# scripts.history_rules` from what the planner asks for; change that, not this file.
+#
+# At most 11 series a cluster, model and namespace, a value each a minute: 60 days of 20 models are
+# 19 million samples, some 30 MB. What nobody recorded the planner asks for by the same expressions,
+# which touch the series of every node.
+groups:
+  - name: disagg-history
+    interval: {range_of(RECORDED_EVERY_SECONDS)}
+    rules:
+"""
+
+
+def history_rules() -> str:
+    """Return the whole file."""
+    return _HEAD + "\n".join("".join(_lines(query)) for query in HISTORY_QUERIES)
+
+
+def _lines(query: HistoryQuery) -> Iterator[str]:
+    for line in textwrap.wrap(query.what, _COMMENT_COLUMNS):
+        yield f"      # {line}\n"
+    yield f"      - record: {query.record}\n"
+    yield "        expr: |\n"
+    for line in query.from_nodes(SampleSource()).splitlines():
+        yield f"          {line}\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(history_rules())
