@@ -154,9 +154,9 @@ class NodeTokens:
 
     def forget_model(self, model_name: str) -> None:
         """Drop the tokens of a model: there is no sum that they would be missing from."""
-        for key in [key for key in self._counts if key[2] == model_name]:
-            del self._counts[key]
-            self._slice_ns.pop(key, None)
+        for sums in (self._counts, self._slice_ns):
+            for key in [key for key in sums if key[2] == model_name]:
+                del sums[key]
 
     def resume(self, before: Iterable[TokenAccount]) -> None:
         """Continue with the tokens of before."""

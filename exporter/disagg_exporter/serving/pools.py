@@ -15,7 +15,8 @@ FADING_SECONDS = 10.0
 """After so long the waits at prefill engines count for a third (1/e) of those of now: what a decode
 engine observes now has left its prefill engine some steps ago."""
 PATIENCE_SECONDS = 60.0
-"""How long what decode engines observe waits for the first that is known of prefill engines."""
+"""How long what decode engines observe waits for the first that is known of prefill engines, and
+how long the last of those is taken for what users wait before."""
 
 
 class PoolsWait:
@@ -51,9 +52,12 @@ class PoolsWait:
             self._waiting = None
 
     def _fade(self, prefill: Histogram | None, now_ns: int) -> None:
+        passed_seconds = (now_ns - self._faded_ns) / 1e9
+        if passed_seconds > PATIENCE_SECONDS:
+            self._prefill = None
         if prefill is None or not prefill.total:
             return
-        passed_seconds, self._faded_ns = (now_ns - self._faded_ns) / 1e9, now_ns
+        self._faded_ns = now_ns
         if self._prefill is not None:
             left = math.exp(-passed_seconds / FADING_SECONDS)
             old = self._prefill

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from disagg_exporter.accounting.engine_reports import MOST_KEPT, AssignmentHistory
+from disagg_exporter.accounting.engine_reports import MOST_KEPT, AssignmentHistory, NodeTokens
 from disagg_exporter.accounting.timelines.records import Tokens
 from disagg_exporter.model import (
     SLICE_NS_PER_GPU_SECOND,
     Assignment,
     EngineState,
     Method,
+    Phase,
     Role,
     TokenAccount,
 )
@@ -84,3 +85,14 @@ def test_the_time_of_a_follower_counts_for_its_leaders_tokens() -> None:
     accounts = accounting.ledger.token_accounts()
     assert sum(each.tokens for each in accounts) == 0
     assert sum(each.slice_ns for each in accounts) > 20 * SLICE_NS_PER_GPU_SECOND
+
+
+def test_a_model_that_is_forgotten_begins_anew_with_time_and_tokens_alike() -> None:
+    """Its engines may have worked in a role in which they told of no token yet."""
+    node, engine = NodeTokens(), _as(Role.DECODE, 0)
+    node.count_time(Role.DECODE, Phase.DECODE, (engine.model_name, engine.engine_namespace), 7)
+    node.forget_model(engine.model_name)
+
+    node.count(engine, Phase.DECODE, 3)
+    [account] = node.accounts()
+    assert (account.tokens, account.slice_ns) == (3, 0)

@@ -58,3 +58,20 @@ def test_prompts_of_long_ago_say_little_of_those_of_now() -> None:
     assert slow_then_fast.whole.counts[1] > 9
     assert just_slow.whole is not None
     assert just_slow.whole.counts[1] == 0
+
+
+@pytest.mark.parametrize(("seconds", "known"), [(PATIENCE_SECONDS, True), (60.1, False)])
+def test_prompts_of_more_than_a_minute_ago_say_nothing_any_more(
+    seconds: float, known: bool
+) -> None:
+    """Prefill engines that are gone, or tell nothing, must not colour what users wait for today."""
+    whole = taken((1.0, waits(5), None), (1.0 + seconds, None, waits(4))).whole
+
+    assert (whole is not None) is known
+
+
+def test_a_decode_wait_takes_the_first_prompts_that_come_after_such_a_pause() -> None:
+    whole = taken((0, waits(5, 2.0), None), (100, None, waits(4)), (101, waits(9, 0.1), None)).whole
+
+    assert whole is not None
+    assert (whole.total, whole.sum) == (4, pytest.approx(4 * 0.6))
