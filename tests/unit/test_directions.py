@@ -82,6 +82,7 @@ CORE = [
     "disagg_cluster.planner.outlook.model_outlook",
     "disagg_cluster.planner.outlook.values",
     "disagg_cluster.planner.outlook.wording",
+    "disagg_cluster.planner.plan.planner",
     "disagg_cluster.supervisor.journal.journal_text",
     "disagg_cluster.telemetry.pages.label_values",
     "disagg_cluster.telemetry.snapshot",

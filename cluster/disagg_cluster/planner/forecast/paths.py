@@ -49,9 +49,14 @@ class LoadPaths:
         return int(self.requests.shape[0])
 
     @property
+    def steps(self) -> int:
+        """How many steps each has."""
+        return int(self.requests.shape[1])
+
+    @property
     def horizon_seconds(self) -> float:
         """How far they reach."""
-        return self.step_seconds * int(self.requests.shape[1])
+        return self.step_seconds * self.steps
 
     def scaled(
         self, requests: float = 1.0, prompt_length: float = 1.0, output_length: float = 1.0
@@ -62,6 +67,16 @@ class LoadPaths:
             requests=self.requests * requests,
             prompt_tokens=self.prompt_tokens * (requests * prompt_length),
             output_tokens=self.output_tokens * (requests * output_length),
+        )
+
+    def later(self, steps: int) -> LoadPaths:
+        """The same futures, less so many steps at their beginning."""
+        return replace(
+            self,
+            start_seconds=self.start_seconds + steps * self.step_seconds,
+            requests=self.requests[:, steps:],
+            prompt_tokens=self.prompt_tokens[:, steps:],
+            output_tokens=self.output_tokens[:, steps:],
         )
 
     def in_blocks(self, block_seconds: float) -> LoadPaths:

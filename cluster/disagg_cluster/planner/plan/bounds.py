@@ -1,0 +1,127 @@
+"""What a plan may use: GPUs of which name, in whole nodes, at which price; engines, money."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from disagg_exporter.errors import DisaggError
+
+
+class PlanBoundsError(DisaggError):
+    """Bounds that nothing can keep; says all that is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuOffer:
+    """GPUs of one name that can be had.
+
+    `most_gpus` in all (None: as many as one likes), a price an hour each and the power of one that
+    idles, where known. An engine lies within a node of `gpus_per_node`, or takes whole nodes.
+    """
+
+    gpu_name: str
+    most_gpus: int | None = None
+    gpus_per_node: int = 8
+    price_per_hour: float | None = None
+    idle_watts: float | None = None
+
+    @property
+    def most_nodes(self) -> int | None:
+        """Whole nodes; GPUs of a part of one are not counted on."""
+        return None if self.most_gpus is None else self.most_gpus // self.gpus_per_node
+
+
+@dataclass(frozen=True, slots=True)
+class PlanBounds:
+    """All that a plan stays within.
+
+    `least_engines` a role is kept of each model, whatever its load; `most_engines` is the most of
+    one role of one model. `budget_per_hour` is for all GPUs together, and asks for their prices.
+
+    Raises:
+        PlanBoundsError: They contradict each other.
+    """
+
+    offers: tuple[GpuOffer, ...]
+    least_engines: int = 1
+    most_engines: int | None = None
+    budget_per_hour: float | None = None
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} is offered {count} times"
+            for name, count in Counter(offer.gpu_name for offer in self.offers).items()
+            if count > 1
+        ]
+        for offer in self.offers:
+            if offer.gpus_per_node < 1:
+                problems.append(f"{offer.gpu_name}: nodes of {offer.gpus_per_node} GPUs")
+            if offer.most_gpus is not None and offer.most_gpus < 0:
+                problems.append(f"{offer.gpu_name}: {offer.most_gpus} GPUs at most")
+            if offer.price_per_hour is not None and not offer.price_per_hour >= 0:
+                problems.append(f"{offer.gpu_name}: a price of {offer.price_per_hour} an hour")
+            elif offer.price_per_hour is None and self.budget_per_hour is not None:
+                problems.append(f"{offer.gpu_name}: a budget, and no price an hour")
+        if self.least_engines < 0:
+            problems.append(f"{self.least_engines} engines at least")
+        if self.most_engines is not None and self.most_engines < max(1, self.least_engines):
+            problems.append(f"{self.most_engines} engines at most, {self.least_engines} at least")
+        if self.budget_per_hour is not None and not self.budget_per_hour >= 0:
+            problems.append(f"a budget of {self.budget_per_hour} an hour")
+        if problems:
+            raise PlanBoundsError("; ".join(problems))
+
+    def with_running(self, running: Iterable[tuple[str, int]]) -> PlanBounds:
+        """GPUs `(name, how many)` that run and that nobody offers: they may go on, and no more."""
+        there: Counter[str] = Counter()
+        for gpu_name, gpus in running:
+            if self.offer(gpu_name) is None:
+                there[gpu_name] += gpus
+        more = tuple(GpuOffer(name, count, gpus_per_node=1) for name, count in there.items())
+        return replace(self, offers=self.offers + more, budget_per_hour=self.budget_per_hour)
+
+    def price(self, gpu_name: str) -> float | None:
+        """Of a GPU of this name an hour, if it is known."""
+        offer = self.offer(gpu_name)
+        return None if offer is None else offer.price_per_hour
+
+    def offer(self, gpu_name: str) -> GpuOffer | None:
+        """That of a name, if there is one."""
+        return next((offer for offer in self.offers if offer.gpu_name == gpu_name), None)
+
+
+def nodes_needed(engines: Iterable[tuple[int, int]], gpus_per_node: int) -> int:
+    """How many nodes hold `(GPUs each, engines)`, the large ones first, each into the fullest node.
+
+    An engine larger than a node takes as many whole nodes as it needs; what it leaves of the last
+    one is used.
+    """
+    free: Counter[int] = Counter()
+    nodes = 0
+    for size, left in sorted(engines, reverse=True):
+        whole, rest = divmod(size, gpus_per_node)
+        nodes += whole * left
+        if not rest:
+            continue
+        for room in sorted(room for room in free if room >= rest):
+            while free[room] and left and room >= rest:
+                a_node = room // rest
+                used = min(free[room], -(-left // a_node))
+                # All nodes but the last are filled as far as they go.
+                full = used if left >= used * a_node else used - 1
+                free[room] -= used
+                free[room - a_node * rest] += full
+                left -= full * a_node
+                if full < used:
+                    free[room - left * rest] += 1
+                    left = 0
+        if left:
+            a_node = gpus_per_node // rest
+            opened = -(-left // a_node)
+            nodes += opened
+            last = left - (opened - 1) * a_node
+            free[gpus_per_node - a_node * rest] += opened - 1
+            free[gpus_per_node - last * rest] += 1
+    return nodes

@@ -1,0 +1,59 @@
+"""What a plan is made from, for one model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from disagg_cluster.planner.capacity.request_mix import RequestMix
+from disagg_cluster.planner.forecast.driver_shifts import DriverShift
+from disagg_cluster.planner.forecast.forecast_error import ForecastError
+from disagg_cluster.planner.forecast.load_forecast import UndecidedForecast
+from disagg_cluster.planner.forecast.paths import LoadPaths
+from disagg_cluster.planner.plan.worker_option import WorkerOption
+from disagg_exporter.model import Role
+
+
+@dataclass(frozen=True, slots=True)
+class RunningEngines:
+    """Engines of one kind that run, or were ordered and will."""
+
+    role: Role
+    gpu_name: str
+    gpus: int
+    engines: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDemand:
+    """One model: its futures, the workers that could serve it, and those that do.
+
+    `like` says what its requests are like beside their lengths and number: cached tokens and
+    dispersions. `drivers` are what moved of late; `error` is how wrong forecasts of it were.
+    """
+
+    model_name: str
+    engine_namespace: str
+    paths: LoadPaths | UndecidedForecast
+    options: tuple[WorkerOption, ...]
+    running: tuple[RunningEngines, ...] = ()
+    like: RequestMix = field(default_factory=lambda: RequestMix(1.0, 1.0, 1.0))
+    drivers: tuple[DriverShift, ...] = ()
+    error: ForecastError | None = None
+
+    def present(self, option: WorkerOption) -> int:
+        """How many engines of an option there are."""
+        return sum(
+            each.engines
+            for each in self.running
+            if (each.role, each.gpu_name, each.gpus) == (option.role, option.gpu_name, option.gpus)
+        )
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """Prefill and decode, or mixed: what runs; if nothing does, what could, pairs first."""
+        offered = {option.role for option in self.options}
+        run = {each.role for each in self.running if each.engines} & offered
+        pair = (Role.PREFILL, Role.DECODE)
+        if Role.MIXED in offered and (run == {Role.MIXED} or not offered.issuperset(pair)):
+            return (Role.MIXED,)
+        return pair

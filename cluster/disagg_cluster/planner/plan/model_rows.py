@@ -1,0 +1,125 @@
+"""What a plan says of one model: rows by horizon, reasons, costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from disagg_cluster.planner.plan.bounds import PlanBounds
+from disagg_cluster.planner.plan.expected_cost import expected_cost
+from disagg_cluster.planner.plan.gpu_plan import ModelPlan, PlanRow, RolePlan
+from disagg_cluster.planner.plan.planned_model import PlannedModel
+from disagg_cluster.planner.plan.reasons import error_words, pool_words, shift_words
+from disagg_cluster.planner.plan.role_pool import RolePool
+from disagg_cluster.planner.plan.schedule import PlanCosts, PlanTiming
+from disagg_cluster.planner.plan.worker_option import Counts
+
+QUANTILES = (0.5, 0.9, 0.95)
+HORIZONS_SECONDS = (0.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 21_600.0, 43_200.0, 86_400.0)
+
+
+def told(
+    model: PlannedModel,
+    bounds: PlanBounds,
+    timing: PlanTiming,
+    costs: PlanCosts,
+    reachable: int,
+    now_seconds: float,
+) -> ModelPlan:
+    """All that is said of a model whose pools have been granted their engines."""
+    block_hours = model.paths.step_seconds / 3600
+    roles = []
+    for pools, granted in zip(model.roles, model.granted, strict=True):
+        for rank, (pool, counts) in enumerate(zip(pools, granted, strict=True)):
+            if rank and not pool.present and not counts.any():
+                continue
+            roles.append(
+                RolePlan(
+                    role=pool.option.role,
+                    gpu_name=pool.option.gpu_name,
+                    gpus=pool.option.gpus,
+                    engines=pool.present,
+                    engines_now=_engines_now(pool, counts, reachable),
+                    rows=tuple(_rows(model, pools, granted, rank, reachable)),
+                    reasons=pool_words(
+                        model.demand, pool, model.paths, counts, timing, costs, now_seconds
+                    ),
+                )
+            )
+    staying = [
+        (pools, [_all_along(pool, counts) for pool, counts in zip(pools, granted, strict=True)])
+        for pools, granted in zip(model.roles, model.granted, strict=True)
+    ]
+    following = list(zip(model.roles, model.granted, strict=True))
+    demand = model.demand
+    return ModelPlan(
+        model_name=demand.model_name,
+        engine_namespace=demand.engine_namespace,
+        roles=tuple(roles),
+        drivers=tuple(shift_words(shift, now_seconds) for shift in demand.drivers),
+        error_so_far=error_words(demand.error),
+        doing_nothing=expected_cost(staying, block_hours, bounds.price),
+        following=expected_cost(following, block_hours, bounds.price),
+    )
+
+
+def _all_along(pool: RolePool, counts: Counts) -> Counts:
+    staying: Counts = counts * 0 + pool.present
+    return staying
+
+
+def _engines_now(pool: RolePool, counts: Counts, reachable: int) -> int:
+    """What is to be there a lead time from now, if more than there are; else what is to stay."""
+    there = int(counts[min(reachable, len(counts) - 1)])
+    return there if there > pool.present else int(counts[0])
+
+
+def _rows(
+    model: PlannedModel,
+    pools: Sequence[RolePool],
+    granted: Sequence[Counts],
+    rank: int,
+    reachable: int,
+) -> list[PlanRow]:
+    """At each horizon within the forecast: the block that it lies in.
+
+    Of a role on GPUs of several names the first need what the others leave.
+    """
+    pool, counts = pools[rank], granted[rank]
+    gpus = pool.option.gpus
+    rows = []
+    for horizon in HORIZONS_SECONDS:
+        block = max(0, math.ceil(horizon / model.paths.step_seconds) - 1)
+        if block >= len(counts):
+            break
+        recommended = int(counts[block]) if horizon else _engines_now(pool, counts, reachable)
+        for quantile in QUANTILES:
+            needed = int(pool.sure(quantile)[block])
+            if rank:
+                needed = min(needed, int(counts[block]))
+            else:
+                needed = math.ceil(needed * _left(pools, granted, quantile, block) - 1e-9)
+            rows.append(
+                PlanRow(
+                    role=pool.option.role,
+                    gpu_name=pool.option.gpu_name,
+                    horizon_seconds=horizon,
+                    quantile=quantile,
+                    current=pool.present * gpus,
+                    needed=needed * gpus,
+                    recommended=recommended * gpus,
+                    shortfall=max(0, needed - recommended) * gpus,
+                )
+            )
+    return rows
+
+
+def _left(
+    pools: Sequence[RolePool], granted: Sequence[Counts], quantile: float, block: int
+) -> float:
+    """The part of a role that is not served by any but its first pool."""
+    served = sum(
+        counts[block] / max(int(pool.sure(quantile)[block]), 1)
+        for pool, counts in zip(pools[1:], granted[1:], strict=True)
+    )
+    return max(0.0, 1.0 - float(served))

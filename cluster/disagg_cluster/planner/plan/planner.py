@@ -1,0 +1,123 @@
+"""From demands and bounds to a plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
+from disagg_cluster.planner.forecast.load_forecast import UndecidedForecast
+from disagg_cluster.planner.plan.actions import pool_actions, with_moves
+from disagg_cluster.planner.plan.allocation import EngineKind, share_blocks
+from disagg_cluster.planner.plan.bounds import PlanBounds
+from disagg_cluster.planner.plan.gpu_plan import GpuPlan, PlanAction, UndecidedPlan
+from disagg_cluster.planner.plan.model_demand import ModelDemand
+from disagg_cluster.planner.plan.model_rows import told
+from disagg_cluster.planner.plan.planned_model import PlannedModel
+from disagg_cluster.planner.plan.reasons import clock
+from disagg_cluster.planner.plan.role_pool import role_pools, wanted_engines
+from disagg_cluster.planner.plan.schedule import PlanCosts, PlanTiming
+
+BLOCK_SECONDS = 300.0
+"""As long as a decision holds; longer if the steps of the forecast are."""
+
+
+def plan(
+    demands: Sequence[ModelDemand],
+    bounds: PlanBounds,
+    timing: PlanTiming,
+    now_seconds: float,
+    costs: PlanCosts | None = None,
+) -> GpuPlan:
+    """Say how many GPUs each phase of each model needs, when, and what to do.
+
+    Blocks are five minutes, or the steps of the forecast where these are longer. A model about
+    which nothing can be said is undecided, and keeps its GPUs.
+
+    Args:
+        demands: The models that share the GPUs.
+        bounds: GPUs and money there are.
+        timing: What starting, draining take, and how long one holds on.
+        now_seconds: Unix time.
+        costs: What being short costs over being idle.
+    """
+    costs = costs or PlanCosts()
+    bounds = bounds.with_running(
+        (each.gpu_name, each.engines * each.gpus) for demand in demands for each in demand.running
+    )
+    outcomes = [_planned(demand, bounds, costs, now_seconds) for demand in demands]
+    planned = [each for each in outcomes if isinstance(each, PlannedModel)]
+    steps = {each.paths.step_seconds for each in planned}
+    block = max(steps, default=BLOCK_SECONDS)
+    blocks = min((each.paths.steps for each in planned), default=0)
+    if len(steps) > 1:
+        raise ValueError(f"futures in steps of {sorted(steps)} s: one plan has one clock")
+    start = min((each.paths.start_seconds for each in planned), default=now_seconds)
+    reachable = max(0, int(np.ceil((now_seconds + timing.lead_seconds - start) / block - 1e-9)))
+    for each in planned:
+        each.cut(blocks)
+        each.granted = [
+            wanted_engines(pools, reachable, block / 3600, timing, costs) for pools in each.roles
+        ]
+    hold_blocks = max(1, round(timing.hold_seconds / block))
+    binding = share_blocks(planned, _taken(outcomes, demands), bounds, hold_blocks)
+    starts = [start + number * block for number in range(blocks)]
+    actions: list[PlanAction] = []
+    for each in planned:
+        for pool, counts in each.pools:
+            actions += pool_actions(each.demand, pool, counts, starts, timing, now_seconds)
+    models = tuple(
+        told(each, bounds, timing, costs, reachable, now_seconds)
+        if isinstance(each, PlannedModel)
+        else each
+        for each in outcomes
+    )
+    return GpuPlan(
+        now_seconds=now_seconds,
+        horizon_seconds=blocks * block,
+        models=models,
+        actions=with_moves(actions),
+        bounds=tuple(
+            f"{reason} from {clock(starts[first], now_seconds)} on: {short} GPUs short of what is "
+            f"needed at most"
+            for reason, (first, short) in binding.items()
+        ),
+    )
+
+
+def _planned(
+    demand: ModelDemand, bounds: PlanBounds, costs: PlanCosts, now_seconds: float
+) -> PlannedModel | UndecidedPlan:
+    paths = demand.paths
+    if isinstance(paths, UndecidedForecast):
+        return _undecided(demand, f"no forecast: {paths.why}")
+    blocks = paths.in_blocks(max(BLOCK_SECONDS, paths.step_seconds))
+    over = max(0, int((now_seconds - blocks.start_seconds) // blocks.step_seconds))
+    if over >= blocks.steps:
+        return _undecided(demand, "its forecast ended before now")
+    blocks = blocks.later(over)
+    roles = []
+    for role in demand.roles:
+        pools = role_pools(demand, role, blocks, bounds.least_engines, costs, bounds.price)
+        if isinstance(pools, UndecidedCapacity):
+            return _undecided(demand, f"no capacity for {role}: {pools.reason}")
+        roles.append(pools)
+    return PlannedModel(demand, blocks, roles, [])
+
+
+def _undecided(demand: ModelDemand, reason: str) -> UndecidedPlan:
+    return UndecidedPlan(demand.model_name, demand.engine_namespace, reason)
+
+
+def _taken(
+    outcomes: Sequence[PlannedModel | UndecidedPlan], demands: Sequence[ModelDemand]
+) -> Counter[EngineKind]:
+    """Engines of models that are undecided."""
+    taken: Counter[EngineKind] = Counter()
+    for demand, outcome in zip(demands, outcomes, strict=True):
+        if isinstance(outcome, UndecidedPlan):
+            for each in demand.running:
+                taken[each.gpu_name, each.gpus] += each.engines
+    return taken

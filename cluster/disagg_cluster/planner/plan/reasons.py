@@ -1,0 +1,133 @@
+"""Why, in plain words."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from disagg_cluster.planner.forecast.driver_shifts import DriverShift
+from disagg_cluster.planner.forecast.forecast_error import ForecastError
+from disagg_cluster.planner.forecast.paths import LoadPaths
+from disagg_cluster.planner.plan.model_demand import ModelDemand
+from disagg_cluster.planner.plan.role_pool import RolePool
+from disagg_cluster.planner.plan.schedule import PlanCosts, PlanTiming
+from disagg_cluster.planner.plan.worker_option import Counts, step_mix
+
+_PERCENT = 100
+
+
+def clock(seconds: float, now_seconds: float) -> str:
+    """The time of day in UTC, with the date if it is another day."""
+    same_day = int(seconds // 86_400) == int(now_seconds // 86_400)
+    return time.strftime("%H:%M UTC" if same_day else "%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
+
+
+def shift_words(shift: DriverShift, now_seconds: float) -> str:
+    """What moved, from what to what, since when."""
+    since = clock(shift.since_seconds, now_seconds)
+    return (
+        f"{shift.name} {_number(shift.before)} → {_number(shift.after)} {shift.unit} "
+        f"({_number(shift.factor)} times) since {since}"
+    )
+
+
+def error_words(error: ForecastError | None) -> str:
+    """How wrong it was lately."""
+    if error is None:
+        return "no forecast of ours has come due yet: how wrong they are is not known"
+    high_or_low = "high" if error.bias_ratio > 0 else "low"
+    return (
+        f"{error.count} forecasts {error.ahead_seconds / 60:.0f} minutes ahead came due: off by "
+        f"{error.error_ratio * _PERCENT:.0f} % in the median, "
+        f"{abs(error.bias_ratio) * _PERCENT:.0f} % too {high_or_low}; "
+        f"{error.held * _PERCENT:.0f} % of what came lay below the "
+        f"{error.quantile * _PERCENT:.0f} % quantile"
+    )
+
+
+def pool_words(
+    demand: ModelDemand,
+    pool: RolePool,
+    paths: LoadPaths,
+    counts: Counts,
+    timing: PlanTiming,
+    costs: PlanCosts,
+    now_seconds: float,
+) -> tuple[str, ...]:
+    """Why a pool is to have what it is to have; at least one sentence."""
+    option = pool.option
+    peak = int(np.argmax(pool.needed))
+    block = paths.step_seconds
+    at = clock(paths.start_seconds + peak * block, now_seconds)
+    words = [
+        f"{costs.quantile * _PERCENT:.0f} % of futures need at most {pool.needed[peak]} engines of "
+        f"{option.gpus} x {option.gpu_name} for {option.role} at {at}, the most of the next "
+        f"{paths.horizon_seconds / 3600:.2g} h: {_load_words(paths, peak)}"
+    ]
+    curve = option.curve(step_mix(paths, peak, demand.like))
+    bound = getattr(curve, "bound", None)
+    if bound is not None:
+        words.append(f"what gives out first is {_BOUNDS.get(bound, bound)}")
+    if pool.cheaper_than:
+        words.append(f"{option.gpu_name} serve it cheaper than {pool.cheaper_than}")
+    changed = np.flatnonzero(counts != pool.present)
+    if not changed.size:
+        words.append(f"the {pool.present} there are enough, and wanted: nothing to do")
+    elif counts[changed[0]] < pool.present:
+        later = np.flatnonzero(counts[changed[0] :] >= pool.present)
+        until = (
+            f"until {clock(paths.start_seconds + (changed[0] + later[0]) * block, now_seconds)}"
+            if later.size
+            else "from then on"
+        )
+        words.append(
+            f"at {clock(paths.start_seconds + changed[0] * block, now_seconds)} "
+            f"{pool.present - counts[changed[0]]} of {pool.present} may go: not wanted {until}, "
+            f"even by {costs.release_margin * _PERCENT:.0f} % more load"
+        )
+    else:
+        words.append(
+            f"{counts[changed[0]] - pool.present} more than the {pool.present} there must serve at "
+            f"{clock(paths.start_seconds + changed[0] * block, now_seconds)}, and take "
+            f"{timing.lead_seconds / 60:.0f} minutes to start"
+        )
+    late = np.flatnonzero(counts < pool.needed)
+    if late.size and counts[late[0]] >= pool.present and late[0] * block <= timing.lead_seconds:
+        words.append(
+            f"one more takes {timing.lead_seconds / 60:.0f} minutes to start, so "
+            f"{pool.needed[late[0]] - counts[late[0]]} are missing until then"
+        )
+    return tuple(words)
+
+
+_BOUNDS = {
+    "ttft": "the time to first token",
+    "itl": "the time between tokens",
+    "kv": "room in the KV cache",
+    "max_num_seqs": "the number of requests that an engine runs at once",
+    "compute": "computing itself: the queue would grow without end",
+    "unseen": "what was ever seen of these engines: more may be possible",
+}
+
+
+def _load_words(paths: LoadPaths, block: int) -> str:
+    """The median load of a block, by its drivers."""
+    requests, prompt, output = (
+        float(np.median(of[:, block]))
+        for of in (paths.requests, paths.prompt_tokens, paths.output_tokens)
+    )
+    if not requests > 0:
+        return "in the median no request comes"
+    return (
+        f"in the median {_number(requests)} requests/s with prompts of "
+        f"{_number(prompt / requests)} tokens to compute and outputs of "
+        f"{_number(output / requests)}"
+    )
+
+
+def _number(value: float) -> str:
+    """Three digits, thousands apart."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

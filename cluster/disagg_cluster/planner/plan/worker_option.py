@@ -1,0 +1,248 @@
+"""A kind of worker that could serve a role, and how many of them a load needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import floor, log
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_cluster.planner.capacity.decode_pool import decode_capacity
+from disagg_cluster.planner.capacity.engine_costs import EngineCosts, UnseenStepError
+from disagg_cluster.planner.capacity.mixed_pool import mixed_capacity
+from disagg_cluster.planner.capacity.pool_capacity import PoolCapacity, UndecidedCapacity
+from disagg_cluster.planner.capacity.prefill_pool import prefill_capacity
+from disagg_cluster.planner.capacity.request_mix import RequestMix
+from disagg_cluster.planner.capacity.targets import Targets
+from disagg_cluster.planner.forecast.paths import LoadPaths
+from disagg_cluster.planner.history.load_series import Floats
+from disagg_exporter.model import Role
+
+# Between these, what one engine takes is nearly linear in the logarithm of how many there are.
+_ENGINES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
+_LENGTH_GRID = 1.25
+_DISPERSION_GRID = 0.25
+_LENGTH_FACTORS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
+_MOST_ERROR = 0.5
+# Tokens without requests are of no length.
+_MOST_TOKENS = 1e7
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EngineCurve:
+    """Requests a second that so many engines hold, of requests of one mix.
+
+    `rates[k - 1]` is what k engines hold. A request of other lengths counts for as many as it
+    takes time of an engine: `prompt_seconds` by its prompt's length, and for each output token
+    `token_seconds` by its context; those that are not the role's are 0.
+    """
+
+    mix: RequestMix
+    bound: str
+    rates: Floats
+    prompts: Floats
+    prompt_seconds: Floats
+    contexts: Floats
+    token_seconds: Floats
+
+    def engines(self, requests: Floats, prompt_tokens: Floats, output_tokens: Floats) -> Counts:
+        """How many engines hold these loads, all a second; 0 where nothing comes."""
+        some = np.where(requests > 0, requests, np.inf)
+        equal = requests * self._seconds(prompt_tokens / some, output_tokens / some)
+        equal /= self._seconds(np.array(self.mix.prompt_tokens), np.array(self.mix.output_tokens))
+        most = len(self.rates)
+        tried = np.searchsorted(self.rates, equal * (1 - 1e-9)) + 1
+        beyond = np.ceil(equal * (1 - 1e-9) * most / self.rates[-1])
+        found = np.where(tried > most, np.maximum(beyond, tried), tried)
+        return np.where(equal > 0, found, 0).astype(np.int64)
+
+    def _seconds(self, prompt_length: Floats, output_length: Floats) -> Floats:
+        written = output_length * (1 + self.mix.output_dispersion) / 2
+        context = self.mix.cached_tokens + prompt_length + written
+        seconds: Floats = _line(prompt_length, self.prompts, self.prompt_seconds)
+        return seconds + output_length * _line(context, self.contexts, self.token_seconds)
+
+
+class WorkerOption:
+    """Workers of one role on GPUs of one name, in engines of one size.
+
+    It remembers the curves it worked out, which is most of the work of a plan; so keep it.
+
+    Args:
+        role: Prefill, decode or mixed.
+        costs: What a step of one engine takes.
+        targets: What is to be held.
+        transfer_seconds: Moving a prompt's KV to the decode engine.
+    """
+
+    def __init__(
+        self, role: Role, costs: EngineCosts, targets: Targets, transfer_seconds: float = 0.0
+    ) -> None:
+        if role not in (Role.PREFILL, Role.DECODE, Role.MIXED):
+            raise ValueError(f"workers of role {role} serve no requests")
+        self.role = role
+        self.costs = costs
+        self.targets = targets
+        self.gpu_name = costs.shape.gpu_name
+        self.gpus = costs.shape.gpus
+        self._transfer_seconds = transfer_seconds
+        self._curves: dict[RequestMix, EngineCurve | UndecidedCapacity] = {}
+
+    def curve(self, mix: RequestMix) -> EngineCurve | UndecidedCapacity:
+        """For a mix with about these lengths: each is rounded to a step of a quarter."""
+        key = replace(
+            mix,
+            requests_per_second=1.0,
+            prompt_tokens=_rounded(mix.prompt_tokens),
+            # Prefill does not ask how much is written.
+            output_tokens=1.0 if self.role is Role.PREFILL else _rounded(mix.output_tokens),
+            cached_tokens=_rounded(mix.cached_tokens) if mix.cached_tokens >= 1 else 0.0,
+            arrival_dispersion=_stepped(mix.arrival_dispersion),
+            prompt_dispersion=_stepped(mix.prompt_dispersion),
+            output_dispersion=_stepped(mix.output_dispersion),
+        )
+        if key not in self._curves:
+            self._curves[key] = self._worked_out(key)
+        return self._curves[key]
+
+    def _worked_out(self, mix: RequestMix) -> EngineCurve | UndecidedCapacity:
+        found: list[PoolCapacity] = []
+        for engines in _ENGINES:
+            capacity = self._capacity(mix, engines)
+            if isinstance(capacity, UndecidedCapacity):
+                return capacity
+            found.append(capacity)
+        each = np.array([pool.requests_per_second for pool in found]) / _ENGINES
+        if not each[-1] > 0:
+            return UndecidedCapacity(
+                f"no number of {self.role} engines on {self.gpus} x {self.gpu_name} holds the "
+                f"targets for prompts of about {mix.prompt_tokens:,.0f} tokens: {found[-1].bound}"
+            )
+        counts = np.arange(1, _ENGINES[-1] + 1)
+        rates = np.interp(np.log(counts), np.log(_ENGINES), each) * counts
+        contexts, token_seconds = self._token_seconds(mix, found[-1])
+        prompts, prompt_seconds = self._prompt_seconds(mix)
+        return EngineCurve(
+            mix=mix,
+            bound=found[-1].bound,
+            rates=np.maximum.accumulate(rates),
+            prompts=prompts,
+            prompt_seconds=prompt_seconds,
+            contexts=contexts,
+            token_seconds=token_seconds,
+        )
+
+    def _capacity(self, mix: RequestMix, engines: int) -> PoolCapacity | UndecidedCapacity:
+        if self.role is Role.PREFILL:
+            return prefill_capacity(self.costs, mix, self.targets, engines, self._transfer_seconds)
+        if self.role is Role.DECODE:
+            return decode_capacity(self.costs, mix, self.targets, engines)
+        return mixed_capacity(self.costs, mix, self.targets, engines)
+
+    def _prompt_seconds(self, mix: RequestMix) -> tuple[Floats, Floats]:
+        """Of an engine that never lacks prompts."""
+        if self.role is Role.DECODE:
+            return _nothing()
+        most = self.costs.shape.max_num_batched_tokens
+
+        def seconds(tokens: float) -> float:
+            attended = replace(mix, prompt_tokens=max(1.0, tokens)).attended_tokens
+            return tokens * self.costs.step_seconds(most, attended, 0, 0) / most
+
+        return _seen(seconds, mix.prompt_tokens)
+
+    def _token_seconds(self, mix: RequestMix, pool: PoolCapacity) -> tuple[Floats, Floats]:
+        """At the batch that the targets allow; where the cache binds, by the room it takes."""
+        if self.role is Role.PREFILL:
+            return _nothing()
+        batch = max(1.0, pool.batch)
+
+        def seconds(context: float) -> float:
+            return self.costs.step_seconds(0, 0, batch, batch * context) / batch
+
+        context = mix.context_tokens
+        if pool.bound == "kv":
+            lengths = context * np.array(_LENGTH_FACTORS)
+            return lengths, seconds(context) * lengths / context
+        return _seen(seconds, context)
+
+
+def block_needs(
+    option: WorkerOption, paths: LoadPaths, like: RequestMix
+) -> Counts | UndecidedCapacity:
+    """Engines needed in each future and step, `[path, step]`.
+
+    Args:
+        option: Which workers.
+        paths: The futures, in steps as long as one decides for.
+        like: What else requests are like: cached tokens, dispersions.
+    """
+    needs = np.zeros((paths.count, paths.steps), dtype=np.int64)
+    strays = _strays(paths.count, option.costs.relative_error, option.role)
+    for step in range(paths.steps):
+        requests, prompt, output = (
+            of[:, step] for of in (paths.requests, paths.prompt_tokens, paths.output_tokens)
+        )
+        if not requests.any():
+            continue
+        curve = option.curve(step_mix(paths, step, like))
+        if isinstance(curve, UndecidedCapacity):
+            return curve
+        needs[:, step] = curve.engines(requests * strays, prompt * strays, output * strays)
+    return needs
+
+
+def step_mix(paths: LoadPaths, step: int, like: RequestMix) -> RequestMix:
+    """The mean request of all futures in a step; one of a token each where nothing comes."""
+    arriving = max(float(paths.requests[:, step].sum()), np.finfo(float).tiny)
+    return replace(
+        like,
+        prompt_tokens=max(1.0, min(_MOST_TOKENS, paths.prompt_tokens[:, step].sum() / arriving)),
+        output_tokens=max(1.0, min(_MOST_TOKENS, paths.output_tokens[:, step].sum() / arriving)),
+    )
+
+
+def _strays(paths: int, relative_error: float, role: Role) -> Floats:
+    """How far off capacity may be in each future: log-normal, in an order of its own by role."""
+    normal = np.array([NormalDist().inv_cdf((path + 0.5) / paths) for path in range(paths)])
+    order = np.random.default_rng(list(Role).index(role)).permutation(paths)
+    strays: Floats = np.exp(min(relative_error, _MOST_ERROR) * normal[order])
+    return strays
+
+
+def _seen(seconds: Callable[[float], float], about: float) -> tuple[Floats, Floats]:
+    """At lengths around one, as far as steps of them were seen; proportional if hardly any were."""
+    points = []
+    for factor in _LENGTH_FACTORS:
+        try:
+            points.append((about * factor, seconds(about * factor)))
+        except UnseenStepError:
+            continue
+    if len(points) < 2:
+        return np.array([0.0, about]), np.array([0.0, 1.0])
+    found = np.array(points)
+    return found[:, 0], np.maximum.accumulate(found[:, 1])
+
+
+def _nothing() -> tuple[Floats, Floats]:
+    return np.array([0.0, 1.0]), np.zeros(2)
+
+
+def _line(at: Floats, points: Floats, values: Floats) -> Floats:
+    """Linear between points, and beyond the last as between the last two."""
+    beyond = np.maximum(at - points[-1], 0.0)
+    slope = (values[-1] - values[-2]) / (points[-1] - points[-2])
+    found: Floats = np.interp(at, points, values) + beyond * slope
+    return found
+
+
+def _rounded(tokens: float) -> float:
+    return max(1.0, float(_LENGTH_GRID ** floor(log(max(tokens, 1.0), _LENGTH_GRID) + 0.5)))
+
+
+def _stepped(dispersion: float) -> float:
+    return _DISPERSION_GRID * floor(dispersion / _DISPERSION_GRID + 0.5)

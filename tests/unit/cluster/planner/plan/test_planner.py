@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disagg_cluster.planner.capacity.targets import Targets
+from disagg_cluster.planner.forecast.load_forecast import UndecidedForecast
+from disagg_cluster.planner.forecast.paths import LoadPaths, forecast_paths
+from disagg_cluster.planner.history.load_series import LoadSeries
+from disagg_cluster.planner.plan.bounds import GpuOffer, PlanBounds
+from disagg_cluster.planner.plan.gpu_plan import (
+    GpuPlan,
+    ModelPlan,
+    PlanActionKind,
+    RolePlan,
+    UndecidedPlan,
+)
+from disagg_cluster.planner.plan.model_demand import ModelDemand
+from disagg_cluster.planner.plan.planner import plan
+from disagg_cluster.planner.plan.schedule import PlanTiming
+from disagg_exporter.model import Role
+from support.plan_demands import BLOCK, NOW, OUTPUT, PAIR, PROMPT, Fleet, demand, options, paths
+
+TIMING = PlanTiming(lead_seconds=300.0)
+OPEN = PlanBounds((GpuOffer("A", price_per_hour=2.0), GpuOffer("B", price_per_hour=1.0)))
+LOADS = st.lists(st.floats(0.0, 200.0), min_size=4, max_size=30)
+FLEETS = st.builds(Fleet, st.integers(0, 30), st.integers(0, 30))
+
+
+def planned(*demands: ModelDemand, bounds: PlanBounds = OPEN) -> GpuPlan:
+    return plan(demands, bounds, TIMING, NOW)
+
+
+def model(found: GpuPlan, index: int = 0) -> ModelPlan:
+    told = found.models[index]
+    assert isinstance(told, ModelPlan)
+    return told
+
+
+def role(found: GpuPlan, of: Role, gpu_name: str = "A", index: int = 0) -> RolePlan:
+    return next(
+        each for each in model(found, index).roles if (each.role, each.gpu_name) == (of, gpu_name)
+    )
+
+
+def gpus(found: GpuPlan, kind: str = "recommended") -> list[int]:
+    """At every horizon and quantile of every role, in one order."""
+    return [
+        getattr(row, kind)
+        for told in found.models
+        if isinstance(told, ModelPlan)
+        for each in told.roles
+        for row in each.rows
+    ]
+
+
+@settings(max_examples=25, deadline=None)
+@given(LOADS, FLEETS, st.floats(0.0, 0.8))
+def test_recommended_is_never_below_needed_once_it_can_be_there(
+    load: list[float], fleet: Fleet, spread: float
+) -> None:
+    found = planned(demand(paths(load, spread), fleet))
+
+    for each in model(found).roles:
+        for row in each.rows:
+            if row.quantile == 0.9 and row.horizon_seconds > TIMING.lead_seconds:
+                assert row.recommended >= row.needed
+                assert row.shortfall == 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(LOADS, FLEETS, st.floats(0.0, 0.8), st.floats(1.0, 5.0))
+def test_more_load_never_brings_fewer_gpus(
+    load: list[float], fleet: Fleet, spread: float, factor: float
+) -> None:
+    futures = paths(load, spread)
+    less, more = (gpus(planned(demand(of, fleet))) for of in (futures, futures.scaled(factor)))
+
+    assert all(after >= before for before, after in zip(less, more, strict=True))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(LOADS, min_size=1, max_size=3),
+    FLEETS,
+    st.integers(0, 40),
+    st.integers(1, 8),
+    st.one_of(st.none(), st.floats(0.0, 60.0)),
+    st.one_of(st.none(), st.integers(1, 20)),
+)
+def test_bounds_are_never_broken_and_said_where_they_bind(
+    loads: list[list[float]],
+    fleet: Fleet,
+    most: int,
+    node: int,
+    budget: float | None,
+    most_engines: int | None,
+) -> None:
+    offer = GpuOffer("A", most, gpus_per_node=node, price_per_hour=2.0)
+    bounds = PlanBounds((offer,), most_engines=most_engines, budget_per_hour=budget)
+    few = Fleet(0, 0)
+    demands = [demand(paths(load), few, name=str(n)) for n, load in enumerate(loads)]
+    found = planned(*demands, bounds=bounds)
+
+    for horizon in {row.horizon_seconds for each in model(found).roles for row in each.rows}:
+        rows = [
+            row
+            for told in found.models
+            if isinstance(told, ModelPlan)
+            for each in told.roles
+            for row in each.rows
+            if row.horizon_seconds == horizon and row.quantile == 0.9
+        ]
+        held = sum(row.recommended for row in rows)
+        assert held <= most // node * node
+        assert budget is None or held * 2.0 <= budget + 1e-6
+        assert most_engines is None or all(row.recommended <= most_engines for row in rows)
+        if horizon > TIMING.lead_seconds and any(row.shortfall for row in rows):
+            assert found.bounds
+
+
+def test_a_bound_that_binds_is_named_with_what_it_leaves_short() -> None:
+    bounds = PlanBounds((GpuOffer("A", 4, gpus_per_node=1),))
+    found = planned(demand(paths([60.0] * 12), Fleet(1, 1)), bounds=bounds)
+
+    (told,) = found.bounds
+    assert told.startswith("at most 4 A from ")
+    assert "GPUs short" in told
+
+
+def test_scarce_gpus_fill_both_roles_alike() -> None:
+    """A full prefill pool is of no use behind half a decode pool."""
+    load = paths([60.0] * 12)
+    plenty = planned(demand(load))
+    wanted = [role(plenty, of).rows[-1].recommended for of in (Role.PREFILL, Role.DECODE)]
+    half = PlanBounds((GpuOffer("A", sum(wanted) // 2, gpus_per_node=1),))
+    scarce = planned(demand(load), bounds=half)
+    given_ = [role(scarce, of).rows[-1].recommended for of in (Role.PREFILL, Role.DECODE)]
+
+    assert sum(given_) == sum(wanted) // 2
+    assert all(abs(got - want / 2) <= 1 for got, want in zip(given_, wanted, strict=True))
+
+
+def test_a_constant_noisy_load_asks_for_nothing_in_a_day() -> None:
+    """Once set, the pools stay as they are through 24 hours of forecasts that differ."""
+    rng = np.random.default_rng(5)
+    steps = 576
+    requests = 40 * np.exp(rng.normal(0, 0.06, steps))
+    prompt = requests * PROMPT * np.exp(rng.normal(0, 0.03, steps))
+    output = requests * OUTPUT * np.exp(rng.normal(0, 0.03, steps))
+    fleet = Fleet(1, 1)
+    changes = []
+    for origin in range(288, 576, 24):
+        start = NOW - origin * BLOCK
+        past = [LoadSeries(start, BLOCK, of[:origin]) for of in (requests, prompt, output)]
+        futures = forecast_paths(past[0], past[1], past[2], 24)
+        assert isinstance(futures, LoadPaths)
+        found = planned(demand(futures, fleet))
+        engines = [role(found, of).engines_now for of in (Role.PREFILL, Role.DECODE)]
+        changes.append(engines != [fleet.prefill, fleet.decode])
+        fleet = Fleet(*engines)
+
+    assert changes == [True] + [False] * 11
+
+
+def test_a_rising_load_is_met_a_lead_time_before() -> None:
+    load = [20.0] * 6 + [80.0] * 6
+    found = planned(demand(paths(load), Fleet(3, 1)))
+    added = next(each for each in found.actions if each.role is Role.PREFILL)
+
+    assert added.kind is PlanActionKind.ADD
+    assert added.at_seconds == NOW + 6 * BLOCK - TIMING.lead_seconds
+
+
+def test_a_dip_shorter_than_the_hold_time_releases_nothing() -> None:
+    load = [80.0] * 6 + [10.0] * 4 + [80.0] * 6
+    steady = planned(demand(paths([80.0] * 16)))
+    fleet = Fleet(*(role(steady, of).rows[-1].recommended for of in (Role.PREFILL, Role.DECODE)))
+    found = planned(demand(paths(load), fleet))
+
+    assert found.actions == ()
+
+
+def test_engines_that_one_role_gives_up_become_the_others() -> None:
+    """Prompts got shorter and outputs longer: the same GPUs change their role."""
+    futures = paths([30.0] * 24)
+    long = LoadPaths(
+        NOW, BLOCK, futures.requests, futures.prompt_tokens / 4, futures.output_tokens * 6
+    )
+    found = planned(demand(long, Fleet(8, 2)))
+
+    moved = [each for each in found.actions if each.kind is PlanActionKind.MOVE]
+    assert [(each.role, each.to_role) for each in moved] == [(Role.PREFILL, Role.DECODE)]
+    assert all(each.engines for each in found.actions)
+
+
+def test_whole_engines_of_their_size_and_whole_nodes() -> None:
+    bounds = PlanBounds((GpuOffer("A", 23, gpus_per_node=8),))
+    found = planned(demand(paths([500.0] * 6), Fleet(1, 1, gpus=4), options(gpus=4)), bounds=bounds)
+
+    assert all(count % 4 == 0 for count in gpus(found))
+    last = [each.rows[-1].recommended for each in model(found).roles]
+    assert sum(last) == 16
+
+
+def test_the_cheaper_gpus_take_a_new_model_and_only_clearly_cheaper_ones_a_running_one() -> None:
+    both = options("A") + options("B")
+    new = planned(demand(paths([30.0] * 12), Fleet(0, 0), both))
+    slow = options("A") + options("B", slowness=1.5)
+    stays = planned(demand(paths([30.0] * 12), Fleet(4, 2), slow))
+
+    assert {each.gpu_name for each in model(new).roles} == {"B"}
+    assert {each.gpu_name for each in model(stays).roles if each.engines_now} >= {"A"}
+
+
+def test_gpus_of_another_name_fill_in_where_there_are_no_more_of_the_first() -> None:
+    bounds = PlanBounds(
+        (GpuOffer("A", 4, gpus_per_node=1, price_per_hour=1.0), GpuOffer("B", price_per_hour=3.0))
+    )
+    both = options("A") + options("B")
+    found = planned(demand(paths([60.0] * 12), Fleet(2, 2), both), bounds=bounds)
+
+    rows = [role(found, Role.PREFILL, name).rows[-1] for name in ("A", "B")]
+    assert rows[1].recommended > 0
+    assert all(row.shortfall == 0 for row in rows)
+
+
+def test_no_model_no_load_and_a_huge_one() -> None:
+    empty = planned()
+    zero = planned(demand(paths([0.0] * 12), Fleet(3, 3)))
+    huge = planned(demand(paths([1e6] * 12), Fleet(0, 0)))
+
+    assert (empty.models, empty.actions) == ((), ())
+    assert [role(zero, of).engines_now for of in (Role.PREFILL, Role.DECODE)] == [1, 1]
+    assert role(huge, Role.PREFILL).rows[-1].recommended > 100_000
+
+
+def test_a_model_without_a_forecast_is_undecided_and_keeps_its_gpus() -> None:
+    bounds = PlanBounds((GpuOffer("A", 8, gpus_per_node=1),))
+    unknown = demand(UndecidedForecast("3 steps of history"), Fleet(2, 3), name="new")
+    found = planned(unknown, demand(paths([500.0] * 12), Fleet(1, 1)), bounds=bounds)
+
+    assert found.models[0] == UndecidedPlan("new", "default", "no forecast: 3 steps of history")
+    assert sum(each.rows[-1].recommended for each in model(found, 1).roles) == 3
+
+
+def test_targets_that_nothing_holds_leave_it_undecided() -> None:
+    hopeless = options(targets=Targets(0.05, 0.05))
+    found = planned(demand(paths([5.0] * 12), of=hopeless))
+
+    (told,) = found.models
+    assert isinstance(told, UndecidedPlan)
+    assert "no capacity for prefill" in told.reason
+
+
+def test_a_forecast_that_ended_is_none() -> None:
+    found = planned(demand(paths([5.0] * 12, start=NOW - 3600)))
+
+    assert found.models == (UndecidedPlan("model", "default", "its forecast ended before now"),)
+
+
+@settings(max_examples=30, deadline=None)
+@given(LOADS, FLEETS)
+def test_nothing_is_recommended_without_why_and_without_how_wrong_it_was(
+    load: list[float], fleet: Fleet
+) -> None:
+    told = model(planned(demand(paths(load), fleet)))
+
+    assert told.error_so_far
+    assert all(each.reasons for each in told.roles)
+
+
+def test_doing_nothing_costs_minutes_over_target() -> None:
+    told = model(planned(demand(paths([80.0] * 12), Fleet(1, 1))))
+
+    assert told.doing_nothing.minutes_over_target == 60.0
+    assert told.following.minutes_over_target == 5.0
+    assert told.following.money == pytest.approx(2 * told.following.gpu_hours)
+
+
+def test_models_of_different_clocks_are_refused() -> None:
+    slow = paths([5.0] * 12)
+    other = LoadPaths(NOW, 900.0, slow.requests, slow.prompt_tokens, slow.output_tokens)
+
+    with pytest.raises(ValueError, match="one clock"):
+        planned(demand(slow), demand(other))
+
+
+def test_a_kept_option_remembers_what_it_worked_out() -> None:
+    first, second = (planned(demand(paths([40.0] * 6), of=PAIR)) for _ in range(2))
+
+    assert first == second
