@@ -86,4 +86,4 @@ def test_a_cluster_without_load_is_an_error_that_says_what_to_look_at(url: str) 
     done = run("forecast", "--prometheus", url, "--since", "8h", "--cluster", "west")
 
     assert done.returncode == 1
-    assert "holds no disagg_node_phase_tokens_total of cluster 'west'" in done.stderr
+    assert "the last 8h: nothing of a cluster 'west' is there; there is 'east'" in done.stderr

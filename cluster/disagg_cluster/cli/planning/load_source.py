@@ -16,12 +16,9 @@ import click
 from disagg_cluster.cli.daemon_page import http_config_option
 from disagg_cluster.cli.prometheus_access import DEFAULT_URL, access_of, header_option
 from disagg_cluster.inspect.report.past import parse_since
+from disagg_cluster.planner.history.history_request import DEFAULT_STEP_SECONDS, HistoryRequest
 from disagg_cluster.planner.history.load_history import LoadHistory
-from disagg_cluster.planner.history.prometheus_history import (
-    DEFAULT_STEP_SECONDS,
-    HistoryRequest,
-    PrometheusHistory,
-)
+from disagg_cluster.planner.history.prometheus_history import NoPastLoadError, PrometheusHistory
 from disagg_cluster.planner.history.request_log import read_request_log
 from disagg_cluster.planner.history.trace_csv import read_trace
 from disagg_cluster.prometheus.prometheus_api import NoAnswerError, Prometheus
@@ -95,6 +92,7 @@ class LoadSource:
             HistoryFileError: A file that is no load.
             PrometheusError: No answer, or a refusal.
             NoLoadError: There is no load in it.
+            LoadSpanError: No step lies in the time asked for, or too many.
         """
         given = [each for each in (self.url, self.csv, self.request_log) if each is not None]
         if len(given) > 1:
@@ -131,22 +129,17 @@ class LoadSource:
                 found = PrometheusHistory(prometheus, progress.say).read(request)
             except NoAnswerError as error:
                 raise NoAnswerError(f"{error}; --prometheus says where it is") from error
+            except NoPastLoadError as error:
+                raise NoLoadError(f"{access.url}, the last {since}: {error}") from error
             finally:
                 progress.end()
         wanted = [each for each in found if self.model in (None, each.key.model_name)]
         if not wanted:
-            raise NoLoadError(self._why_nothing(access.url, since, found))
-        return wanted
-
-    def _why_nothing(self, url: str, since: str, found: Sequence[LoadHistory]) -> str:
-        if found:
             there = ", ".join(sorted({repr(each.key.model_name) for each in found}))
-            return f"{url} knows no model {self.model!r} in the last {since}; it knows {there}"
-        of = "" if self.cluster is None else f" of cluster {self.cluster!r}"
-        return (
-            f"{url} holds no disagg_node_phase_tokens_total{of} in the last {since}: "
-            "does it scrape nodes of ours (docs/prometheus.md)?"
-        )
+            raise NoLoadError(
+                f"{access.url} knows no model {self.model!r} in the last {since}; it knows {there}"
+            )
+        return wanted
 
 
 _OPTIONS = (

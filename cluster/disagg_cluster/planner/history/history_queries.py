@@ -200,4 +200,5 @@ def present(source: SampleSource) -> str:
 
 def clusters() -> str:
     """Everything of ours that a server has, by cluster."""
-    return f"count by (cluster) (disagg_build_info or {TOKENS.record})"
+    ours = f"disagg_build_info or {TOKENS.record} or disagg_node_phase_tokens_total"
+    return f"count by (cluster) ({ours})"

@@ -82,6 +82,7 @@ class RangeReader:
     _end_seconds: float = field(init=False)
     _most_steps: dict[str, int] = field(init=False, default_factory=dict)
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _given_up: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self._end_seconds = time.monotonic() + self.read_seconds
@@ -100,11 +101,18 @@ class RangeReader:
                     self.say(f"reading {what}: {done * 100 // len(parts)} %")
                     future.result()
             except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
+                self._given_up = True
                 raise
         return found
 
     def _read(self, part: RangePart, found: Found) -> None:
+        try:
+            self._keep(part, found)
+        except PrometheusError:
+            self._given_up = True  # what waits is not asked any more
+            raise
+
+    def _keep(self, part: RangePart, found: Found) -> None:
         request = self.request
         for each in self._asked(part, part.first, part.count):
             labels = tuple(each.labels.get(label, "") for label in self.labels)
@@ -118,6 +126,8 @@ class RangeReader:
                 values[at[inside].astype(np.int64)] = loads[inside]
 
     def _asked(self, part: RangePart, first: int, count: int) -> Iterator[Samples]:
+        if self._given_up:
+            return
         most = self._most_steps.get(part.name, STEPS_A_PART * part.stride)
         if count > most:
             for start in range(first, first + count, most):
