@@ -59,7 +59,8 @@ def demanded(
     """
     let_in = arrived - np.where(np.isfinite(refused), refused, 0.0)
     had_room = np.where(saturated & np.isfinite(ended), ended, let_in)
-    growth = np.divide(arrived, had_room, out=np.ones_like(arrived), where=had_room > 0)
-    growth = np.clip(np.where(np.isfinite(growth), growth, 1.0), 1.0, _MOST_GROWTH)
+    with np.errstate(over="ignore"):  # by next to nothing: beyond the most anyway
+        growth = np.divide(arrived, had_room, out=np.ones_like(arrived), where=had_room > 0)
+    growth = np.clip(np.where(np.isnan(growth), 1.0, growth), 1.0, _MOST_GROWTH)
     asked: Floats = served * growth
     return asked
