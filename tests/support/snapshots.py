@@ -269,6 +269,7 @@ def golden_snapshot() -> Snapshot:
                     ReferenceStep("empty", 0.0078125, 0.0009765625),
                     ReferenceStep("prefill_256_decode_16", 0.015625, 0.001953125),
                 ),
+                unreported_step_seconds=0.25,
                 lost_records=2,
                 late_records=1,
                 running=3,

@@ -15,6 +15,8 @@ from disagg_exporter.accounting.intervals.unattributed import TRAIL_NS
 
 # Processes beat once a second, each for itself.
 _FRESH_NS = 3 * SECOND_NS
+# They find a new daemon at their next beat; one that has not by then has ended.
+_REUNION_NS = 10 * SECOND_NS
 
 
 class InFlight(NamedTuple):
@@ -49,15 +51,23 @@ def any_active(
 
 
 class AwaitedSteps:
-    """Whether an engine at rest may be at work on a step, judged at each of its heartbeats."""
+    """Whether an engine at rest may be at work on a step, judged at each of its heartbeats.
 
-    def __init__(self) -> None:
+    Args:
+        pids: The processes that the daemon before knew: until all have said what they wait for, one
+            of them may wait for a step.
+    """
+
+    def __init__(self, pids: Iterable[int] = ()) -> None:
+        self._unheard = set(pids)
+        self._resumed_ns: int | None = None
         self._requests: dict[int, tuple[int, int]] = {}
         self._promised_ns: int | None = None
         self._active_since_ns: dict[int, int] = {}
 
     def ingest(self, t_ns: int, report: InFlight) -> None:
         """Ingest a heartbeat of `t_ns`; one that is older than the last record says nothing new."""
+        self._unheard.discard(report.pid)
         if report.requests is None or t_ns <= report.recorded_ns:
             return
         since_ns = max(report.recorded_ns, t_ns - _FRESH_NS)
@@ -91,6 +101,11 @@ class AwaitedSteps:
             active = read_active()
             patience_ns = rules.withdrawn_ns if active is None else rules.unclaimed_ns
             return active is not False and t_ns - promised_ns <= patience_ns
+        if self._unheard:
+            self._resumed_ns = self._resumed_ns or t_ns
+            if t_ns - self._resumed_ns <= _REUNION_NS:
+                return True
+            self._unheard.clear()
         if report.requests is not None and (report.alone or report.resting):
             return False
         since_ns = self._active_since_ns.pop(rank, t_ns)

@@ -5,100 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from disagg_exporter.accounting.awaited_steps import AwaitedSteps, InFlight, any_active
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
 from disagg_exporter.accounting.engine_reports import AssignmentHistory, ReportedTotals
 from disagg_exporter.accounting.intervals.rules import SECOND_NS, Rules
 from disagg_exporter.accounting.intervals.timeline import Pieces
+from disagg_exporter.accounting.rank_costs import CostKnowledge, RankCostModels
 from disagg_exporter.accounting.timelines.step_timeline import StepTimeline
 from disagg_exporter.accounting.timelines.window_timeline import EngineTimeline, WindowTimeline
-from disagg_exporter.attribution.cost_model.doubt import CostState
-from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
-from disagg_exporter.attribution.cost_model.split import StepSplit
 from disagg_exporter.model import (
     SLICE_NS_PER_GPU_SECOND,
     Assignment,
     EngineAccount,
     EngineState,
-    Interference,
     Method,
     Phase,
-    ReferenceStep,
     Role,
-    Split,
     Step,
     StreamKey,
 )
 from disagg_exporter.model.checkpoints import EngineCheckpoint, TimelineCheckpoint
-
-
-class CostKnowledge(NamedTuple):
-    """How an engine's time is divided between phases, and how well: see `EngineAccount`."""
-
-    split: Split = Split.NONE
-    residual_ratio: float | None = None
-    fitted_steps: int = 0
-    share_error_ratio: float | None = None
-    interference: Interference | None = None
-    reference_steps: tuple[ReferenceStep, ...] = ()
-
-
-class RankCostModels:
-    """The cost models of an engine's ranks; they outlive its processes, not its model."""
-
-    def __init__(self) -> None:
-        self._splits: dict[int, StepSplit] = {}
-
-    def begin(self, engine_index: int) -> StepSplit:
-        """Return what is known of a rank, for a new process of it."""
-        split = self._splits.setdefault(engine_index, StepSplit())
-        split.restart()
-        return split
-
-    def save(self) -> dict[int, LearnedCost]:
-        """Return the learned costs of each rank."""
-        return {rank: split.save() for rank, split in self._splits.items()}
-
-    def restore(self, saved: Mapping[int, LearnedCost]) -> None:
-        """Continue with saved costs; of a rank without any nothing is known."""
-        for rank in self._splits.keys() | saved.keys():
-            self._splits.setdefault(rank, StepSplit()).restore(saved.get(rank))
-
-    @property
-    def steps(self) -> int:
-        """The number of steps that all ranks' costs were learned from."""
-        return sum(split.state.steps for split in self._splits.values())
-
-    def known(self, ranks: Collection[int]) -> CostKnowledge:
-        """Return how these ranks' mixed steps are divided, and how well the worst is known."""
-        states = [self._splits[rank].state for rank in ranks if rank in self._splits]
-        if not states:
-            return CostKnowledge()
-        residuals = [s.residual_ratio for s in states if s.residual_ratio is not None]
-        errors = [s.share_error_ratio for s in states if s.share_error_ratio is not None]
-        return CostKnowledge(
-            _split(states),
-            max(residuals, default=None),
-            sum(s.steps for s in states),
-            max(errors, default=None),
-            self._interference([s.interference_error_ratio for s in states]),
-            max(states, key=lambda s: s.steps).reference_steps,
-        )
-
-    def _interference(self, errors: Iterable[float | None]) -> Interference | None:
-        known = [error for error in errors if error is not None]
-        splits = self._splits.values()
-        loss_seconds = sum(split.loss_seconds for split in splits)
-        gain_seconds = sum(split.gain_seconds for split in splits)
-        return Interference(loss_seconds, gain_seconds, max(known)) if known else None
-
-
-def _split(states: Collection[CostState]) -> Split:
-    if all(state.trusted for state in states):
-        return Split.MODEL
-    return Split.UNSURE if all(state.divides for state in states) else Split.TOKENS
 
 
 @dataclass(slots=True)
@@ -121,6 +48,10 @@ class EngineLedger:
     lost_records: int = 0
     late_records: int = 0
     cut_ns: int = 0
+
+    def forget_costs(self) -> None:
+        """Learn its costs anew: it serves another model, or on other devices."""
+        self.costs = RankCostModels()
 
     def reports_tokens(self, phase: Phase) -> bool:
         """Return whether tokens of a phase are reported by it, or by its leader."""
@@ -168,6 +99,7 @@ class EngineLedger:
             for stream in saved.streams
         }
         ledger.reported.resume(before.reported, streams)
+        ledger.awaited_steps = AwaitedSteps({key.pid for key in streams})
         ledger.gpu_slice_ns.update({(role, phase): ns for role, phase, ns in before.gpu_slice_ns})
         ledger.tokens.update({(role, phase): count for role, phase, count in before.tokens})
         ledger.lost_records, ledger.late_records = before.lost_records, before.late_records
@@ -288,6 +220,7 @@ class EngineLedger:
             share_error_ratio=known.share_error_ratio,
             interference=known.interference,
             reference_steps=known.reference_steps,
+            unreported_step_seconds=_unreported_seconds(live.values(), now_ns),
             cut_prompts=any(window is not None and window.cut_prompts for window in windows),
         )
 
@@ -303,3 +236,10 @@ class EngineLedger:
                 window = timeline.last_window
                 return CostKnowledge(window.split, window.residual_ratio, window.fitted)
         return self.costs.known(list(live))
+
+
+def _unreported_seconds(timelines: Iterable[EngineTimeline], now_ns: int) -> float | None:
+    """How long time waits for a step of which no record tells yet; None where none ever would."""
+    ranks = [each for each in timelines if isinstance(each, StepTimeline)]
+    held_ns = [now_ns - each.committing_ns for each in ranks if each.work_pending or each.awaited]
+    return max(held_ns, default=0) / SECOND_NS if ranks else None

@@ -13,7 +13,7 @@ from disagg_exporter.accounting.committing import collect, commit, drop_read, wa
 from disagg_exporter.accounting.devices.assignments import leaving
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
 from disagg_exporter.accounting.devices.removed_devices import RemovedDevices
-from disagg_exporter.accounting.engine_account import EngineLedger, RankCostModels
+from disagg_exporter.accounting.engine_account import EngineLedger
 from disagg_exporter.accounting.engine_reports import AssignmentHistory, NodeTokens
 from disagg_exporter.accounting.fast_gauges import busy_gpus, window_ns
 from disagg_exporter.accounting.intervals.rules import SECOND_NS, Rules
@@ -120,7 +120,7 @@ class Ledger:
         left = set(engine.assignment.devices) - set(assignment.devices)
         moved = left or assignment.model_name != engine.assignment.model_name
         if moved and not engine.timelines:
-            engine.costs = RankCostModels()
+            engine.forget_costs()
         engine.assignment = assignment
         for gpu in (*assignment.devices, *left):
             if gpu in self._devices:

@@ -37,6 +37,10 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
     Family("disagg_engine_watermark_timestamp_seconds", Data.ENGINES, ("engine",),
            "Unix time up to which the engine's GPU-seconds are committed; absent while no source "
            "reports its work."),
+    Family("disagg_engine_unreported_step_seconds", Data.ENGINES, ("engine",),
+           "How long a step has run, or been awaited since a request came, of which no record "
+           "tells yet: the engine's time waits for it, so minutes here explain a watermark that "
+           "lags. 0 while it rests; absent for an engine that reports no single steps."),
     Family("disagg_engine_gpu_seconds_total", Data.ENGINES, ("engine", "role", "phase"),
            "GPU-seconds an engine used: an engine on four devices uses four a second."),
     Family("disagg_engine_phase_tokens_total", Data.ENGINES, ("engine", "role", "phase"),

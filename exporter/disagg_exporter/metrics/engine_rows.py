@@ -58,6 +58,8 @@ def write_engines(rows: MetricRows, snapshot: Snapshot) -> None:
         if account.watermark_ns is not None:
             watermark = account.watermark_ns / 1e9 + snapshot.wall_offset_seconds
             rows.set("disagg_engine_watermark_timestamp_seconds", watermark, account.engine)
+        waited = account.unreported_step_seconds
+        rows.set("disagg_engine_unreported_step_seconds", waited, account.engine)
     for engine in {**accounts, **statuses}:
         _write_load(rows, accounts.get(engine), statuses.get(engine))
 

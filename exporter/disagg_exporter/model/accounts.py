@@ -109,8 +109,9 @@ class EngineAccount:
     is that of one device. `residual_ratio` is how far a step's length is from what the cost model
     foresaw, `fitted_steps` how many it has learned from, `share_error_ratio` how far prefill's
     share of the engine's step time may be off, `cut_prompts` that it is known by sums which hold
-    prompts in pieces. `interference` is None until it is known. `watermark_ns` is None while no
-    source reports it: then nothing is to be committed.
+    prompts in pieces. `interference` is None until it is known. `unreported_step_seconds` is how
+    long its time has waited for a step of which no record tells yet. `watermark_ns` is None while
+    no source reports it: then nothing is to be committed.
     """
 
     engine: str
@@ -136,6 +137,7 @@ class EngineAccount:
     share_error_ratio: float | None = None
     interference: Interference | None = None
     reference_steps: tuple[ReferenceStep, ...] = ()
+    unreported_step_seconds: float | None = None
     cut_prompts: bool = False
 
     @property

@@ -46,7 +46,8 @@ class StepTimeline:
     """Messages of one engine (one data-parallel rank of it) → finalized pieces.
 
     Records are queued as they come, because many are ingested as fast as one: attributes are as
-    of the last `ingest`. All other calls ingest first. `awaited` is set before a heartbeat (A6).
+    of the last `ingest`. All other calls ingest first. `awaited` is set before a heartbeat;
+    `committing_ns` is that of the last message that commits (A6).
     """
 
     def __init__(self, since_ns: int, rules: Rules, split: StepSplit | None = None) -> None:
@@ -59,14 +60,13 @@ class StepTimeline:
         self.last_step: Step | None = None
         self.last_record_ns = since_ns
         self.work_pending = self.awaited = False
-        self._rules = rules
-        self._split = split or StepSplit()
+        self._rules, self._split = rules, split or StepSplit()
         self._overlapped = self._held_totals = False
         self._numbers: dict[StreamKey, int] = {}
         self._streams: list[RecordStream] = []
         self._queued: list[tuple[StreamKey, Step | Rows, int]] = []
         self._pending = PendingRecords(since_ns, rules.longest_step_ns)
-        self._last_message_ns = self._committing_ns = self._resumed_ns = since_ns
+        self._last_message_ns = self.committing_ns = self._resumed_ns = since_ns
         self._gap = CODES[Reason.NO_REQUEST]
 
     def heartbeat(
@@ -101,7 +101,7 @@ class StepTimeline:
         if is_new or knows_more:
             self.work_pending = message.running > 0 or message.waiting > 0
         if not (self.work_pending or self.awaited):
-            self._committing_ns = max(self._committing_ns, t_ns)
+            self.committing_ns = max(self.committing_ns, t_ns)
         if knows_more:
             marks = np.zeros(1, MARK)
             marks["stream"], marks["gap"], marks["marker"] = number, NO_GAP, True
@@ -125,7 +125,7 @@ class StepTimeline:
         self.ingest()
         return (
             now_ns - self._last_message_ns <= self._rules.live_ns
-            and now_ns - max(self._committing_ns, self._resumed_ns) <= self._rules.longest_step_ns
+            and now_ns - max(self.committing_ns, self._resumed_ns) <= self._rules.longest_step_ns
             and len(self._pending) <= _MOST_PENDING
         )
 
@@ -133,7 +133,7 @@ class StepTimeline:
         """Finalize all time that no believable record can change any more."""
         delay_ns = self._rules.packing_delay_ns
         if self.is_live(now_ns):
-            self._finalize(self._committing_ns - delay_ns)
+            self._finalize(self.committing_ns - delay_ns)
         else:
             self._finalize(now_ns - delay_ns, silent=True)
 
@@ -144,7 +144,7 @@ class StepTimeline:
         # One past the death, so that a record stamped at that very instant is inside.
         end_ns = max(t_ns, self.mark_ns) + 1
         # How long a step ran whose record will never come is not known.
-        known_ns = self._committing_ns if self.awaited else self._last_message_ns
+        known_ns = self.committing_ns if self.awaited else self._last_message_ns
         if silent := self.awaited or t_ns - known_ns > self._rules.seam_ns:
             self._finalize(known_ns + 1)
         self._finalize(end_ns, silent=silent)
@@ -195,7 +195,7 @@ class StepTimeline:
             timeline._add_stream(key, RecordStream(sequence, totals, sequence, resumed=True))
         timeline._pending.resume(before)
         timeline.work_pending = before.work_left
-        timeline._committing_ns = before.last_record_ns
+        timeline.committing_ns = before.last_record_ns
         timeline.last_record_ns = timeline._last_message_ns = timeline._resumed_ns = resumed_ns
         timeline._gap = CODES[before.earlier_gap]
         timeline._overlapped, timeline._held_totals = before.overlapped, before.held_totals
@@ -263,7 +263,7 @@ class StepTimeline:
             self.last_step = steps_of(rows[last : last + 1])[0]
         latest_ns = int(newest_ns[-1])
         self._last_message_ns = max(self._last_message_ns, latest_ns)
-        self._committing_ns = max(self._committing_ns, latest_ns)
+        self.committing_ns = max(self.committing_ns, latest_ns)
         self.awaited = False
         self.recent.add(t_ns, lengths_ns, marks["prefill_share"], marks["dummy_share"])
 

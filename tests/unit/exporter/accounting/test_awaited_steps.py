@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from disagg_exporter.model import EngineState, Phase, Reason, Role, Use
-from support.accounting import NodeAccounting, StepReporter
+from support.accounting import SECOND_NS, NodeAccounting, StepReporter
 
 
 class Clock:
@@ -309,6 +309,50 @@ def test_processes_of_one_engine_wait_for_their_own_requests() -> None:
     assert accounting.seconds()["prefill"] == 20
 
 
+@pytest.mark.parametrize("first", [1, 2])
+def test_a_new_daemon_hears_all_processes_before_it_takes_an_engine_for_resting(first: int) -> None:
+    """The one without the request may beat first, in the middle of a step of the other's."""
+    before = NodeAccounting()
+    before.engine(role=Role.PREFILL, pids=(1, 2))
+    reporters = sorted((StepReporter(pid=1), StepReporter(pid=2)), key=lambda r: r.key.pid != first)
+
+    def beats(accounting: NodeAccounting, start: int, last: int, waiting: dict[int, int]) -> None:
+        for t in range(start, last + 1):
+            for number, reporter in enumerate(reporters):
+                in_flight = waiting[reporter.key.pid]
+                accounting.beat(reporter, t + 0.1 * number, in_flight=in_flight)
+            accounting.advance(t + 0.3)
+
+    beats(before, 1, 20, {1: 0, 2: 0})
+    beats(before, 21, 40, {1: 0, 2: 1})
+    after = before.successor(written=40, back=43)
+    after.engine(role=Role.PREFILL, pids=(1, 2))
+    beats(after, 44, 50, {1: 0, 2: 1})
+
+    assert after.watermark() <= 20
+    after.step(reporters[0], reporters[0].prefill(50.5, 29.5))
+    beats(after, 51, 80, {1: 0, 2: 0})
+    assert after.seconds()["prefill"] == 29.5
+    assert after.cut(80) == after.owed(80) == 0
+
+
+def test_a_process_that_has_ended_meanwhile_is_waited_for_some_seconds() -> None:
+    before = NodeAccounting()
+    before.engine(role=Role.PREFILL, pids=(1, 2))
+    reporters = [StepReporter(pid=1), StepReporter(pid=2)]
+    for t in range(1, 31):
+        for reporter in reporters:
+            before.beat(reporter, t, in_flight=0)
+        before.advance(t)
+    after = before.successor(written=30, back=33)
+    after.engine(role=Role.PREFILL, pids=(1, 2))
+    for t in range(34, 61):
+        after.beat(reporters[0], t, in_flight=0)
+        after.advance(t)
+
+    assert after.watermark() == 54
+
+
 def test_of_several_ranks_one_that_works_holds_up_no_other() -> None:
     """Nobody says which rank has a request; while one works, it is that one's."""
     accounting = NodeAccounting(gpus=2)
@@ -395,3 +439,25 @@ def test_a_promise_that_nothing_follows_is_given_up_after_ten_minutes() -> None:
     assert held == 14
     assert accounting.watermark() == 634
     assert accounting.seconds()["unobserved"] == pytest.approx(620, abs=1)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_how_long_a_step_is_awaited_is_told_and_explains_the_lag(told: bool) -> None:
+    accounting, reporter, clock = played(told=told, read=True)
+
+    def waited() -> float | None:
+        [account] = accounting.ledger.engine_accounts(clock.now * SECOND_NS)
+        return account.unreported_step_seconds
+
+    clock.until(20)
+    assert waited() == 0
+    clock.active.append((20, 320))
+    if told:
+        clock.in_flight["e"] = 1
+    clock.until(320)
+    lag = clock.now - accounting.watermark()
+    assert waited() == pytest.approx(300, abs=1)
+    assert lag - 6 == pytest.approx(300, abs=5)  # of a device, in blocks of 5 s
+    accounting.step(reporter, reporter.prefill(320.5, 300))
+    clock.until(321)
+    assert waited() == pytest.approx(0, abs=1)

@@ -1,0 +1,78 @@
+"""What an engine's steps cost: one cost model a rank, and what is known of all together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from disagg_exporter.attribution.cost_model.doubt import CostState
+from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
+from disagg_exporter.attribution.cost_model.split import StepSplit
+from disagg_exporter.model import Interference, ReferenceStep, Split
+
+
+class CostKnowledge(NamedTuple):
+    """How an engine's time is divided between phases, and how well: see `EngineAccount`."""
+
+    split: Split = Split.NONE
+    residual_ratio: float | None = None
+    fitted_steps: int = 0
+    share_error_ratio: float | None = None
+    interference: Interference | None = None
+    reference_steps: tuple[ReferenceStep, ...] = ()
+
+
+class RankCostModels:
+    """The cost models of an engine's ranks; they outlive its processes, not its model."""
+
+    def __init__(self) -> None:
+        self._splits: dict[int, StepSplit] = {}
+
+    def begin(self, engine_index: int) -> StepSplit:
+        """Return what is known of a rank, for a new process of it."""
+        split = self._splits.setdefault(engine_index, StepSplit())
+        split.restart()
+        return split
+
+    def save(self) -> dict[int, LearnedCost]:
+        """Return the learned costs of each rank."""
+        return {rank: split.save() for rank, split in self._splits.items()}
+
+    def restore(self, saved: Mapping[int, LearnedCost]) -> None:
+        """Continue with saved costs; of a rank without any nothing is known."""
+        for rank in self._splits.keys() | saved.keys():
+            self._splits.setdefault(rank, StepSplit()).restore(saved.get(rank))
+
+    @property
+    def steps(self) -> int:
+        """The number of steps that all ranks' costs were learned from."""
+        return sum(split.state.steps for split in self._splits.values())
+
+    def known(self, ranks: Collection[int]) -> CostKnowledge:
+        """Return how these ranks' mixed steps are divided, and how well the worst is known."""
+        states = [self._splits[rank].state for rank in ranks if rank in self._splits]
+        if not states:
+            return CostKnowledge()
+        residuals = [s.residual_ratio for s in states if s.residual_ratio is not None]
+        errors = [s.share_error_ratio for s in states if s.share_error_ratio is not None]
+        return CostKnowledge(
+            _split(states),
+            max(residuals, default=None),
+            sum(s.steps for s in states),
+            max(errors, default=None),
+            self._interference([s.interference_error_ratio for s in states]),
+            max(states, key=lambda s: s.steps).reference_steps,
+        )
+
+    def _interference(self, errors: Iterable[float | None]) -> Interference | None:
+        known = [error for error in errors if error is not None]
+        splits = self._splits.values()
+        loss_seconds = sum(split.loss_seconds for split in splits)
+        gain_seconds = sum(split.gain_seconds for split in splits)
+        return Interference(loss_seconds, gain_seconds, max(known)) if known else None
+
+
+def _split(states: Collection[CostState]) -> Split:
+    if all(state.trusted for state in states):
+        return Split.MODEL
+    return Split.UNSURE if all(state.divides for state in states) else Split.TOKENS
