@@ -35,6 +35,7 @@ class Data(StrEnum):
     ENGINES = "Engines"
     REQUESTS = "Requests, by model"
     ROUTER = "Router"
+    PLANNER = "Planner: the load to come, and the GPUs for it"
     WORKERS = "Workers"
     COLLECTORS = "Collectors"
     HTTP = "Its own pages"

@@ -22,6 +22,10 @@ never 0. `cluster`, `node`, `instance` and `job` come from the scrape and are ne
 """
 
 _STALE = "Absent as soon as the daemon's picture of the node is stale."
+_OF_PLANNER = (
+    "On the page of `disagg-node planner` only, beside its collectors, process and build. "
+    "Absent once its last good round is three intervals old."
+)
 _LASTING = "Also shown when the daemon's picture of the node is stale."
 
 
@@ -33,7 +37,7 @@ def reference() -> str:
         lines = [
             f"## {data}",
             "",
-            _LASTING if data.lasting else _STALE,
+            _OF_PLANNER if data is Data.PLANNER else _LASTING if data.lasting else _STALE,
             "",
             "| name | type | labels | meaning |",
             "| --- | --- | --- | --- |",

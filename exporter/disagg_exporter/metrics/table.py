@@ -10,12 +10,14 @@ from __future__ import annotations
 from disagg_exporter.metrics.engine_families import ENGINE_FAMILIES
 from disagg_exporter.metrics.family import Family
 from disagg_exporter.metrics.node_families import DAEMON_FAMILIES, NODE_FAMILIES
+from disagg_exporter.metrics.planner_families import PLANNER_FAMILIES
 from disagg_exporter.metrics.request_families import REQUEST_FAMILIES
 
 FAMILIES: tuple[Family, ...] = (
     *NODE_FAMILIES,
     *ENGINE_FAMILIES,
     *REQUEST_FAMILIES,
+    *PLANNER_FAMILIES,
     *DAEMON_FAMILIES,
 )
 
@@ -36,7 +38,8 @@ LABELS: dict[str, str] = {
     "away displaced (for longest at it, as places were short), no_thread, timeout, too_large, "
     "malformed or tls; of requests that ended stop, length, abort, error, other, or success where "
     "stop and length are not told apart; of those refused queued_requests or queued_tokens (an "
-    "engine's limit of either) or overload",
+    "engine's limit of either) or overload; of what the planner leaves undecided a word of "
+    "docs/planner.md",
     "component": "stage of a request before its first token: queue, prefill, kv_transfer or "
     "first_decode",
     "clock": "what the length of a step means: engine_wait (of the engine core for the model), "
@@ -56,7 +59,7 @@ LABELS: dict[str, str] = {
     "engine_namespace": "Kubernetes namespace of the engine; empty elsewhere",
     "model_name": "name the engine serves its model under",
     "kind": "which inference server the engine is, such as vllm; of steps: what they computed; "
-    "of memory errors: corrected or uncorrected",
+    "of memory errors: corrected or uncorrected; of planned GPUs: current, needed or recommended",
     "version": "version of the engine, or of disagg-node",
     "split": "how steps that prefill and decode at once are divided: model, unsure (by the model, "
     "but with doubt), tokens or none",
@@ -81,5 +84,8 @@ LABELS: dict[str, str] = {
     "passed to the hook: delivered, failed or dropped",
     "worker_id": "id of a Dynamo worker in hex, as its own metrics have it",
     "worker_id_decimal": "the same id in decimal, as the frontend's metrics have it",
-    "collector": "which reader of devices, steps or pages",
+    "horizon": "how far ahead, such as 5m, 1h or 24h; empty for now",
+    "quantile": "probability that the load stays below, such as 0.95; empty for now",
+    "verdict": "prefill-heavy, decode-heavy, balanced or shifting",
+    "collector": "which reader of devices, steps or pages; which part of the planner's round",
 }

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Literal
 
 import numpy as np
 
 from disagg_cluster.planner.forecast.forecaster import forecast
-from disagg_cluster.planner.forecast.load_forecast import QUANTILES, LoadForecast
+from disagg_cluster.planner.forecast.load_forecast import (
+    LEAST_OBSERVATIONS,
+    QUANTILES,
+    LoadForecast,
+)
 from disagg_cluster.planner.forecast.trend import PhaseTrend, UndecidedTrend, phase_trend
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import LoadSeries
@@ -31,12 +36,26 @@ class HorizonLoad:
     tokens_per_second: tuple[float, ...]
 
 
+class UndecidedReason(StrEnum):
+    """Why nothing is said, as a word; the text says more."""
+
+    LITTLE_HISTORY = "little_history"
+    """Too few steps are known at all."""
+    SHORT_HISTORY = "short_history"
+    """Too short for so far ahead."""
+    NOTHING_LATELY = "nothing_lately"
+    """Nothing has been known for longer than that."""
+    LONG_STEPS = "long_steps"
+    """The steps of the history are longer than that."""
+
+
 @dataclass(frozen=True, slots=True)
 class UndecidedHorizon:
     """Nothing is said of the load so far ahead, and why."""
 
     horizon_seconds: float
     why: str
+    reason: UndecidedReason = UndecidedReason.SHORT_HISTORY
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +109,9 @@ def model_outlook(
             "prompt_tokens_per_request": (prompt, requests),
             "output_tokens_per_request": (output, requests),
         }
+    if (cached := history.cached_tokens) is not None:
+        whole = replace(cached, values=cached.values + prompt.values)
+        drivers["cached_prompt_share"] = (cached, whole)
     prefill, decode = history.prefill_gpus, history.decode_gpus
     work: Literal["gpu_seconds", "tokens"] = "gpu_seconds"
     if prefill is None or decode is None:
@@ -112,22 +134,24 @@ def phase_outlook(
     quantiles: Sequence[float] = QUANTILES,
 ) -> PhaseOutlook:
     """Forecast as far as the history allows, once, and read every nearer horizon off that."""
-    undecided: dict[float, str] = {}
+    undecided: dict[float, UndecidedHorizon] = {}
     gap_seconds = _seconds_without(series)
     for horizon in horizons_seconds:
         if horizon < series.step_seconds:
-            undecided[horizon] = (
-                f"the history has steps of {series.step_seconds:g} s, which are longer"
-            )
+            why = f"steps of {series.step_seconds:g} s are longer than that"
+            undecided[horizon] = UndecidedHorizon(horizon, why, UndecidedReason.LONG_STEPS)
         elif horizon < gap_seconds < np.inf:
-            undecided[horizon] = f"nothing is known of the last {gap_seconds:g} s"
+            why = f"nothing is known of the last {gap_seconds:g} s"
+            undecided[horizon] = UndecidedHorizon(horizon, why, UndecidedReason.NOTHING_LATELY)
     made: LoadForecast | None = None
     for horizon in sorted(set(horizons_seconds) - set(undecided), reverse=True):
         found = forecast(series, _steps(horizon, series), quantiles)
         if isinstance(found, LoadForecast):
             made = found
             break
-        undecided[horizon] = found.why
+        few = series.known < LEAST_OBSERVATIONS
+        reason = UndecidedReason.LITTLE_HISTORY if few else UndecidedReason.SHORT_HISTORY
+        undecided[horizon] = UndecidedHorizon(horizon, found.why, reason)
     return PhaseOutlook(
         phase,
         series,
@@ -138,10 +162,10 @@ def phase_outlook(
 
 
 def _horizon(
-    made: LoadForecast | None, horizon: float, undecided: dict[float, str]
+    made: LoadForecast | None, horizon: float, undecided: dict[float, UndecidedHorizon]
 ) -> HorizonLoad | UndecidedHorizon:
     if horizon in undecided or made is None:
-        return UndecidedHorizon(horizon, undecided[horizon])
+        return undecided[horizon]
     step = int(np.ceil(horizon / made.step_seconds)) - 1
     at_seconds = made.start_seconds + step * made.step_seconds
     loads = tuple(made.at(horizon, quantile) for quantile in made.quantiles)

@@ -69,7 +69,7 @@ def _phase(phase: PhaseOutlook) -> Value:
 def _horizon(horizon: HorizonLoad | UndecidedHorizon, quantiles: Sequence[float]) -> Value:
     ahead = {"horizon_seconds": horizon.horizon_seconds}
     if isinstance(horizon, UndecidedHorizon):
-        return {**ahead, "undecided": horizon.why}
+        return {**ahead, "undecided": horizon.why, "reason": horizon.reason.value}
     loads = zip(quantiles, horizon.tokens_per_second, strict=True)
     return {
         **ahead,
@@ -104,7 +104,7 @@ def _slope(slope: RobustSlope) -> Value:
 def _score(score: HorizonScore | UndecidedHorizon) -> Value:
     ahead = {"horizon_seconds": score.horizon_seconds}
     if isinstance(score, UndecidedHorizon):
-        return {**ahead, "undecided": score.why}
+        return {**ahead, "undecided": score.why, "reason": score.reason.value}
     return {
         **ahead,
         "moments": score.origins,

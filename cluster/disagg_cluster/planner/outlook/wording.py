@@ -24,6 +24,7 @@ _DRIVERS = {
     "requests_per_second": "requests/s",
     "prompt_tokens_per_request": "prompt tokens a request",
     "output_tokens_per_request": "output tokens a request",
+    "cached_prompt_share": "share of prompts that was cached",
 }
 
 

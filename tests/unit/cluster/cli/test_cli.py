@@ -60,6 +60,7 @@ Commands:
   report      Report how a cluster's GPU time was used.
   forecast    Forecast the load of prefill and decode.
   backtest    Say how good such forecasts would have been.
+  planner     Forecast for a whole cluster, as a service.
   completion  Print the completion script of a shell.
 
   Exit codes: 0 done, 1 failed, 2 bad input or usage; of requests to a daemon

@@ -1,0 +1,38 @@
+"""`disagg-node planner`: the service that looks ahead for a whole cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from disagg_cluster.cli.start import say_where
+from disagg_cluster.daemon.foreground import log_to_stderr
+from disagg_cluster.daemon.metrics_service import scheme_of
+from disagg_cluster.planner.service.planner_service import PlannerService
+from disagg_cluster.planner.settings.planner_file import PlannerConfig, read_planner_file
+
+
+@click.command
+@click.option(
+    "-c",
+    "--config",
+    "file",
+    type=click.Path(path_type=Path),
+    help="The planner file (docs/planner.md); without one the Prometheus of this machine is read.",
+)
+@click.option("--check", is_flag=True, help="Only check the file, and tell all its problems.")
+@click.option("-v", "--verbose", is_flag=True, help="Log more.")
+def planner(file: Path | None, check: bool, verbose: bool) -> None:
+    """Forecast the load of a cluster every few minutes, and export what that says.
+
+    One of a cluster, beside its Prometheus, not one of a node. Runs until Ctrl-C or SIGTERM and
+    serves a metrics page behind the same TLS and passwords as a node's.
+    """
+    config = PlannerConfig() if file is None else read_planner_file(file)
+    scheme = scheme_of(config.listen)
+    if check:
+        click.echo(f"{file or 'no file'}: right")
+        return
+    log_to_stderr(verbose)
+    PlannerService(config).run(lambda address: say_where(address, scheme))

@@ -1,0 +1,137 @@
+"""The rounds of the planner: read what is new, look ahead, hold what was said against what came."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from disagg_cluster.planner.history.load_history import LoadHistory
+from disagg_cluster.planner.outlook.model_outlook import (
+    HORIZONS_SECONDS,
+    model_outlook,
+)
+from disagg_cluster.planner.service.past_forecasts import PastForecasts
+from disagg_cluster.planner.service.planner_state import PlannerState
+from disagg_cluster.planner.service.rolling_history import RollingHistory
+from disagg_exporter.collectors.health import CollectorHealth, FailureCounts
+from disagg_exporter.errors import DisaggError
+
+FRESH_INTERVALS = 3
+"""After so many intervals without a good round nothing of the last one is shown any more."""
+_TESTS_A_ROUND = 8
+_log = logging.getLogger("disagg_node")
+
+
+class SeveralClustersError(DisaggError):
+    """A Prometheus of several clusters, and nobody says which is meant."""
+
+
+class PlannerRounds:
+    """Makes a round whenever it is told to, and keeps what the page shows.
+
+    Args:
+        history: The load of every model, brought up to date by each read.
+        every_seconds: From one round to the next.
+        process: What this process uses, by family.
+        now_ns: The clock of the page.
+    """
+
+    def __init__(
+        self,
+        history: RollingHistory,
+        every_seconds: float,
+        process: Callable[[], Mapping[str, float]] = dict,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._history = history
+        self._every_seconds = every_seconds
+        self._process = process
+        self._now_ns = now_ns
+        self._past = PastForecasts()
+        self._reading, self._forecasting, self._testing = (
+            CollectorHealth(name, _log, subject=f"planner: {name}", untried="not tried yet")
+            for name in ("history", "forecast", "back_test")
+        )
+        self._failures = FailureCounts()
+        self._state = PlannerState(None, 0)
+
+    @property
+    def state(self) -> PlannerState:
+        """What is known now."""
+        return self._state
+
+    @property
+    def why_not_ready(self) -> str:
+        """Why there is nothing to show yet; empty once there was a good round."""
+        if self._state.made_seconds is not None:
+            return ""
+        return self._reading.why or self._forecasting.why or "the first round is not over"
+
+    def take(self, now_seconds: float) -> None:
+        """Make a round; whatever fails is shown as its collector and leaves what was known."""
+        histories: list[LoadHistory] = []
+        with self._reading.round():
+            found = self._history.read(now_seconds)
+            histories = [each for each in found if _is_there(each)]
+            _one_cluster(histories)
+        if self._reading.ok:
+            with self._forecasting.round():
+                self._forecast(histories, now_seconds)
+            with self._testing.round():
+                self._test()
+        self._show()
+
+    def beat(self) -> None:
+        """Bring up to date what the page says of the process itself."""
+        self._show()
+
+    def _forecast(self, histories: Sequence[LoadHistory], now_seconds: float) -> None:
+        outlooks = tuple(model_outlook(each, HORIZONS_SECONDS) for each in histories)
+        self._past.settle(outlooks, now_seconds)
+        self._past.remember(outlooks)
+        fresh_ns = int(FRESH_INTERVALS * self._every_seconds * 1e9)
+        self._state = replace(
+            self._state,
+            made_seconds=now_seconds,
+            fresh_until_ns=self._now_ns() + fresh_ns,
+            outlooks=outlooks,
+        )
+        self._show()
+
+    def _test(self) -> None:
+        """Back-test a few of the loads that were not tested yet: it takes seconds for each."""
+        for _ in range(_TESTS_A_ROUND):
+            if not self._past.test_next(self._state.outlooks):
+                break
+
+    def _show(self) -> None:
+        collectors = tuple(
+            each.status() for each in (self._reading, self._forecasting, self._testing)
+        )
+        self._state = replace(
+            self._state,
+            error_ratios=self._past.error_ratios(),
+            collectors=collectors,
+            process=self._process(),
+            unexpected_failures=self._failures.take(collectors),
+        )
+
+
+def _is_there(history: LoadHistory) -> bool:
+    """Whether a model had any load in the last day; one that had none is gone."""
+    steps = int(max(HORIZONS_SECONDS) / history.prompt_tokens.step_seconds)
+    series = (history.prompt_tokens, history.output_tokens)
+    return any(np.isfinite(each.values[-steps:]).any() for each in series)
+
+
+def _one_cluster(histories: Sequence[LoadHistory]) -> None:
+    clusters = sorted({each.key.cluster for each in histories})
+    if len(clusters) > 1:
+        names = ", ".join(map(repr, clusters))
+        raise SeveralClustersError(
+            f"Prometheus knows several clusters ({names}): `cluster:` says which"
+        )

@@ -1,0 +1,161 @@
+"""Runs the planner until it is told to end: rounds on one thread, the page on others."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+from disagg_cluster.host.service_manager import ServiceManager
+from disagg_cluster.nodefile.web.access import WebConfigWatch
+from disagg_cluster.planner.history.prometheus_history import PrometheusHistory
+from disagg_cluster.planner.service.planner_landing import PlannerLanding
+from disagg_cluster.planner.service.planner_lock import planner_lock
+from disagg_cluster.planner.service.planner_rounds import PlannerRounds
+from disagg_cluster.planner.service.planner_state import PlannerState, planner_rows
+from disagg_cluster.planner.service.rolling_history import RollingHistory
+from disagg_cluster.planner.settings.planner_file import PlannerConfig
+from disagg_cluster.prometheus import http_config_file
+from disagg_cluster.prometheus.prometheus_api import Prometheus
+from disagg_exporter.http.listen import ListenAddress
+from disagg_exporter.http.server.authentication import OPEN
+from disagg_exporter.http.server.routes import Site
+from disagg_exporter.http.server.server import MetricsServer
+from disagg_exporter.metrics.daemon_process import DaemonProcess
+from disagg_exporter.metrics.page_cache import PageCache
+
+_log = logging.getLogger("disagg_node")
+_BEAT_SECONDS = 5.0
+_PATIENCE_SECONDS = 900.0
+"""A round reads for ten minutes at the longest; past this it hangs."""
+
+
+class PlannerService:
+    """One cluster's planner; made and run once.
+
+    Args:
+        config: The planner file.
+    """
+
+    def __init__(self, config: PlannerConfig) -> None:
+        self._config = config
+        self._ending = threading.Event()
+        self._web: WebConfigWatch | None = None
+        self._server: MetricsServer | None = None
+        self._process = DaemonProcess()
+        self._beat_seconds = time.monotonic()
+
+    def run(self, serving: Callable[[ListenAddress], None]) -> None:
+        """Serve and make rounds until SIGINT or SIGTERM; SIGHUP looks at the web-config file.
+
+        Raises:
+            ConfigError: A file that the planner file names cannot be used.
+            ListenError: The address cannot be listened on.
+            PlannerRunsError: Another planner holds the lock.
+        """
+        manager = ServiceManager(os.environ, _log)
+        with contextlib.ExitStack() as stack:
+            if self._config.lock_file is not None:
+                stack.enter_context(planner_lock(Path(self._config.lock_file)))
+            if self._config.listen.web_config is not None:
+                self._web = WebConfigWatch(Path(self._config.listen.web_config), _log)
+                stack.enter_context(self._web)
+            prometheus = stack.enter_context(self._prometheus())
+            history = RollingHistory(
+                PrometheusHistory(prometheus, say=self._beat),
+                self._config.history.seconds,
+                self._config.history.step_seconds,
+                self._config.cluster,
+            )
+            rounds = PlannerRounds(history, self._config.every_seconds, self._process.usage)
+            self._server = server = self._make_server(rounds)
+            stack.callback(server.close)
+            stack.enter_context(self._signals())
+            serving(server.start())
+            manager.ready()
+            with contextlib.suppress(_Ended):
+                self._make_rounds(rounds)
+            manager.stopping()
+
+    def _make_rounds(self, rounds: PlannerRounds) -> None:
+        due_seconds = time.monotonic()
+        while not self._ending.is_set():
+            self._beat()
+            if time.monotonic() >= due_seconds:
+                due_seconds = time.monotonic() + self._config.every_seconds
+                rounds.take(time.time())
+            rounds.beat()
+            self._ending.wait(_BEAT_SECONDS)
+
+    def _make_server(self, rounds: PlannerRounds) -> MetricsServer:
+        def state() -> PlannerState:
+            server, web = self._server, self._web
+            beside = () if server is None else server.collectors()
+            own = () if web is None else (web.status(),)
+            refusals = {} if server is None else server.refusals()
+            known = rounds.state
+            return replace(
+                known, collectors=(*known.collectors, *beside, *own), http_refusals=refusals
+            )
+
+        cluster = self._config.cluster
+        name = f"Planner of {cluster}" if cluster else "Planner"
+        site = Site(
+            PageCache(state, planner_rows, time.monotonic_ns),
+            PlannerLanding(name, state, time.monotonic_ns),
+            lambda: rounds.why_not_ready,
+            lambda: time.monotonic() - self._beat_seconds,
+            dead_seconds=_PATIENCE_SECONDS,
+        )
+        return MetricsServer(
+            self._config.listen.metrics_address,
+            site,
+            access=lambda: OPEN if self._web is None else self._web.access,
+        )
+
+    @contextlib.contextmanager
+    def _prometheus(self) -> Iterator[Prometheus]:
+        told = self._config.prometheus
+        headers: dict[str, str] = {}
+        tls = None
+        if told.http_config is not None:
+            credentials = http_config_file.load(Path(told.http_config))
+            if credentials.authorization:
+                headers["Authorization"] = credentials.authorization
+            tls = credentials.context() if told.url.startswith("https:") else None
+        with contextlib.closing(Prometheus(told.url, headers, tls)) as prometheus:
+            yield prometheus
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        def end(_number: int, _frame: FrameType | None) -> None:
+            if not self._ending.is_set():
+                self._ending.set()
+                # A round may be waiting for Prometheus, for minutes.
+                raise _Ended
+
+        def reload(_number: int, _frame: FrameType | None) -> None:
+            if self._web is not None:
+                self._web.look_now()
+
+        handlers = {signal.SIGINT: end, signal.SIGTERM: end, signal.SIGHUP: reload}
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _beat(self, _line: str = "") -> None:
+        self._beat_seconds = time.monotonic()
+
+
+class _Ended(BaseException):
+    """Raised wherever the round is when it is to end; no collector takes it for a failure."""

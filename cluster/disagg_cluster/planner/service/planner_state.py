@@ -1,0 +1,82 @@
+"""What the planner knows at one moment, and the rows of its page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import disagg_exporter
+from disagg_cluster.planner.forecast.trend import PhaseTrend
+from disagg_cluster.planner.outlook.model_outlook import (
+    HorizonLoad,
+    ModelOutlook,
+    UndecidedHorizon,
+)
+from disagg_cluster.planner.outlook.wording import duration
+from disagg_cluster.planner.service.past_forecasts import Place
+from disagg_exporter.metrics.family import MetricRows
+from disagg_exporter.model import CollectorStatus
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerState:
+    """What the last good round found, and how all rounds go.
+
+    `made_seconds` is when that round began (Unix time), None before there was one.
+    """
+
+    made_seconds: float | None
+    fresh_until_ns: int
+    outlooks: tuple[ModelOutlook, ...] = ()
+    error_ratios: Mapping[Place, float] = field(default_factory=dict)
+    collectors: tuple[CollectorStatus, ...] = ()
+    process: Mapping[str, float] = field(default_factory=dict)
+    http_refusals: Mapping[str, int] = field(default_factory=dict)
+    unexpected_failures: Mapping[str, int] = field(default_factory=dict)
+
+
+def planner_rows(state: PlannerState | None, now_ns: int) -> MetricRows:
+    """Return the rows of the planner's page; of what is too old only how the rounds go."""
+    rows = MetricRows()
+    rows.set("disagg_build_info", 1, disagg_exporter.__version__)
+    if state is None:
+        return rows
+    _write_lasting(rows, state)
+    if now_ns <= state.fresh_until_ns:
+        for outlook in state.outlooks:
+            _write_outlook(rows, outlook)
+        for (key, phase, horizon), ratio in state.error_ratios.items():
+            labels = (key.model_name, key.engine_namespace, phase.value, duration(horizon))
+            rows.set("disagg_plan_error_ratio", ratio, *labels)
+    return rows
+
+
+def _write_lasting(rows: MetricRows, state: PlannerState) -> None:
+    for name, value in state.process.items():
+        rows.set(name, value)
+    for reason, count in state.http_refusals.items():
+        rows.set("disagg_http_refusals_total", count, reason)
+    for kind, count in state.unexpected_failures.items():
+        rows.set("disagg_collector_unexpected_failures_total", count, kind)
+    for status in state.collectors:
+        last = status.last_success_timestamp_seconds
+        rows.set("disagg_collector_success", float(status.success), status.collector)
+        rows.set("disagg_collector_duration_seconds", status.duration_seconds, status.collector)
+        rows.set("disagg_collector_last_success_timestamp_seconds", last, status.collector)
+
+
+def _write_outlook(rows: MetricRows, outlook: ModelOutlook) -> None:
+    whose = (outlook.key.model_name, outlook.key.engine_namespace)
+    if isinstance(outlook.trend, PhaseTrend):
+        rows.set("disagg_forecast_trend_info", 1, *whose, outlook.trend.verdict.value)
+    for phase in outlook.phases:
+        for each in phase.horizons:
+            ahead = duration(each.horizon_seconds)
+            if isinstance(each, UndecidedHorizon):
+                labels = (*whose, phase.phase.value, ahead, each.reason.value)
+                rows.set("disagg_plan_undecided", 1, *labels)
+                continue
+            assert isinstance(each, HorizonLoad)
+            for quantile, load in zip(phase.quantiles, each.tokens_per_second, strict=True):
+                labels = (*whose, phase.phase.value, ahead, f"{quantile:g}")
+                rows.set("disagg_forecast_tokens_per_second", load, *labels)

@@ -1,0 +1,1 @@
+"""What a person says to the planner: the planner file."""

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from disagg_cluster.planner.history.history_request import HistoryRequest
+from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
+from disagg_cluster.planner.history.load_series import LoadSeries
+from disagg_cluster.planner.service.planner_landing import PlannerLanding
+from disagg_cluster.planner.service.planner_rounds import PlannerRounds
+from disagg_cluster.planner.service.planner_state import planner_rows
+from disagg_cluster.planner.service.rolling_history import RollingHistory
+from disagg_cluster.prometheus.prometheus_api import NoAnswerError
+
+EVERY_SECONDS = 300.0
+HOURS = 3600.0
+NOW = 1_000_000 * 60.0
+
+
+@dataclass
+class Prometheus:
+    """Knows a load of ten minutes to many hours, of one cluster or two, or does not answer."""
+
+    hours: float = 20.0
+    clusters: tuple[str, ...] = ("east",)
+    down: bool = False
+    calls: list[HistoryRequest] = field(default_factory=list)
+
+    def read(self, request: HistoryRequest) -> list[LoadHistory]:
+        if self.down:
+            raise NoAnswerError("no answer from http://prometheus: refused")
+        times = request.first_seconds + 60 * np.arange(request.steps)
+        values = np.where(times >= NOW - self.hours * HOURS, 50 + 10 * np.sin(times / 900), np.nan)
+        series = LoadSeries(request.first_seconds, 60.0, values)
+        return [LoadHistory(LoadKey(each, "a<b"), series, series) for each in self.clusters]
+
+
+@dataclass
+class Planner:
+    prometheus: Prometheus = field(default_factory=Prometheus)
+    now_ns: int = 0
+
+    def __post_init__(self) -> None:
+        history = RollingHistory(self.prometheus, 24 * HOURS, 60.0)
+        self.rounds = PlannerRounds(history, EVERY_SECONDS, now_ns=lambda: self.now_ns)
+
+    def names(self) -> set[str]:
+        return set(planner_rows(self.rounds.state, self.now_ns).samples)
+
+    def samples(self, name: str) -> dict[tuple[str, ...], float]:
+        return planner_rows(self.rounds.state, self.now_ns).samples.get(name, {})
+
+
+def test_a_round_gives_each_phase_a_load_or_a_reason_at_each_horizon() -> None:
+    planner = Planner()
+    assert planner.rounds.why_not_ready == "not tried yet"
+
+    planner.rounds.take(NOW)
+
+    assert planner.rounds.why_not_ready == ""
+    loads = planner.samples("disagg_forecast_tokens_per_second")
+    undecided = planner.samples("disagg_plan_undecided")
+    assert {labels[:4] for labels in loads} == {
+        ("a<b", "", phase, horizon)
+        for phase in ("prefill", "decode")
+        for horizon in ("5m", "15m", "1h", "6h")
+    }
+    assert {labels[4] for labels in loads} == {"0.05", "0.5", "0.9", "0.95"}
+    assert set(undecided) == {
+        ("a<b", "", phase, "24h", "short_history") for phase in ("prefill", "decode")
+    }
+    errors = planner.samples("disagg_plan_error_ratio")
+    assert {labels[2:] for labels in errors} >= {("prefill", "5m"), ("decode", "1h")}
+
+
+def test_a_prometheus_that_fails_is_said_and_old_figures_expire() -> None:
+    planner = Planner()
+    planner.rounds.take(NOW)
+    planner.prometheus.down = True
+
+    planner.now_ns = int(EVERY_SECONDS * 1e9)
+    planner.rounds.take(NOW + EVERY_SECONDS)
+    assert planner.samples("disagg_collector_success")["history",] == 0
+    assert "disagg_forecast_tokens_per_second" in planner.names()
+
+    planner.now_ns = int(3.1 * EVERY_SECONDS * 1e9)
+    assert planner.names() == {
+        *("disagg_build_info", "disagg_collector_success"),
+        *("disagg_collector_duration_seconds", "disagg_collector_last_success_timestamp_seconds"),
+        "disagg_collector_unexpected_failures_total",
+    }
+    page = PlannerLanding("Planner", lambda: planner.rounds.state, lambda: planner.now_ns)
+    assert "too old to be shown" in page.page("", "")
+    assert "Failing: history" in page.page("", "")
+
+    planner.prometheus.down = False
+    planner.rounds.take(NOW + 4 * EVERY_SECONDS)
+    assert planner.samples("disagg_collector_success")["history",] == 1
+    assert "disagg_forecast_tokens_per_second" in planner.names()
+
+
+def test_before_the_first_good_round_the_reason_is_that_it_has_none() -> None:
+    planner = Planner(Prometheus(down=True))
+
+    planner.rounds.take(NOW)
+
+    assert planner.rounds.why_not_ready == "no answer from http://prometheus: refused"
+    assert "disagg_forecast_tokens_per_second" not in planner.names()
+
+
+def test_clusters_are_not_mixed_up() -> None:
+    planner = Planner(Prometheus(clusters=("east", "west")))
+
+    planner.rounds.take(NOW)
+
+    assert "several clusters ('east', 'west')" in planner.rounds.why_not_ready
+    assert "disagg_forecast_tokens_per_second" not in planner.names()
+
+
+def test_a_model_that_had_no_load_for_a_day_is_not_spoken_of() -> None:
+    planner = Planner()
+    planner.rounds.take(NOW)
+
+    planner.prometheus.clusters = ()
+    planner.rounds.take(NOW + 26 * HOURS)
+
+    assert planner.rounds.state.outlooks == ()
+    assert planner.samples("disagg_plan_undecided") == {}
+
+
+def test_names_from_outside_are_escaped_on_the_page_for_people() -> None:
+    planner = Planner()
+    planner.rounds.take(NOW)
+
+    page = PlannerLanding("<Planner>", lambda: planner.rounds.state, lambda: 0).page("", "")
+
+    assert "model a&lt;b" in page
+    assert "a<b" not in page
+    assert "<Planner>" not in page
+    assert "undecided: 1200 steps of history" in page

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.config.problems import ConfigError
+from disagg_cluster.planner.settings.planner_file import PlannerConfig, read_planner_file
+
+
+def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "planner.yaml"
+    path.write_text("# nothing\n")
+
+    assert read_planner_file(path) == PlannerConfig()
+    assert PlannerConfig().listen.metrics_address.port == 9848
+
+
+def test_paths_count_from_the_folder_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "planner.yaml"
+    path.write_text("prometheus: {http_config: key.yaml}\nlock_file: run/lock\n")
+
+    config = read_planner_file(path)
+
+    assert config.prometheus.http_config == str(tmp_path / "key.yaml")
+    assert config.lock_file == str(tmp_path / "run" / "lock")
+
+
+def test_every_problem_is_told_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "planner.yaml"
+    path.write_text(
+        "prometheus:\n  url: prometheus:9090\nhistory:\n  days: 400\nevry_seconds: 60\n"
+    )
+
+    with pytest.raises(ConfigError) as error:
+        read_planner_file(path)
+
+    found = {(each.path, each.line) for each in error.value.problems}
+    assert found == {("prometheus.url", 2), ("history.days", 4), ("evry_seconds", 5)}
+    assert "every_seconds" in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["- a list\n", "a: [\n", "\x00"])
+def test_what_is_no_mapping_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "planner.yaml"
+    path.write_text(text)
+
+    with pytest.raises(ConfigError):
+        read_planner_file(path)
