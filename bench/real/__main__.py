@@ -11,12 +11,13 @@ each load is learned from its own steps alone.
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import platform
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -34,13 +35,38 @@ REPORT = Path("bench/out/real.json")
 _PROCESSES = 2
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, write the report."""
+    parser = argparse.ArgumentParser(prog="python -m bench.real", description=__doc__)
+    parser.add_argument(
+        "--part",
+        action="append",
+        choices=PARTS,
+        help="only this one (may be given several times); without it all of them",
+    )
+    options = parser.parse_args(arguments)
     with_wheel = importlib.util.find_spec("aiconfigurator_core") is not None
+    parts = options.part or list(PARTS)
+    report = {
+        "date": time.strftime("%Y-%m-%d"),
+        "python": platform.python_version(),
+        "wheel": with_wheel,
+        **{part: measure(with_wheel) for part, measure in PARTS.items() if part in parts},
+    }
+    REPORT.parent.mkdir(parents=True, exist_ok=True)
+    REPORT.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def _steps(with_wheel: bool) -> dict[str, dict[str, float]]:
     foresight = {"our cost model": steps.ours(), **(steps.peers() if with_wheel else {})}
     _say("step time, 1,500 prefill steps of a B200, each foreseen from those before it")
     for name, found in foresight.items():
         _say(f"{name:36} error {found.error_ratio:6.1%}  sum {found.sum_ratio:.3f} of the real one")
+    return {name: found._asdict() for name, found in foresight.items()}
+
+
+def _shares(with_wheel: bool) -> list[dict[str, object]]:
     loads = [*measured_loads(), *(wheel_loads() if with_wheel else ())]
     with ProcessPoolExecutor(_PROCESSES) as processes:
         told = list(processes.map(_measure, loads))
@@ -50,28 +76,44 @@ def main() -> int:
         _show_shares(source, [score for score in scores if score.source == source])
     _say(f"\nnot in the tables: {'; '.join(lacking) or 'nothing'}")
     _show_doubt(scores)
+    return [asdict(score) for score in scores]
+
+
+def _knees(with_wheel: bool) -> list[dict[str, object]]:
     knees = list(limits.knees(with_wheel=with_wheel))
-    _show_knees(knees)
+    for cut, which in ((False, "no prompt fills a step"), (True, "some prompts are cut")):
+        _show_knees(which, [score for score in knees if score.cut is cut])
+    return [asdict(score) for score in knees]
+
+
+def _batches(with_wheel: bool) -> dict[float, list[float]]:
     batches = {}
     for seen in (0.25, 0.5, 2.0) if with_wheel else ():
         batches[seen] = found = limits.batches(silicon_sample(), seen)
         above = sum(ratio > 1.1 for ratio in found) / len(found)
         _say(f"target batch, seen to {seen:.0%} of it: {_spread(found)}, above 1.1: {above:.1%}")
-    tables = (simulator_table(), energy_table(), price_table())
-    for table, met in tables:
-        _say(f"\n{table}\nbars: {'met' if met else 'MISSED'}")
-    report = {
-        "date": time.strftime("%Y-%m-%d"),
-        "python": platform.python_version(),
-        "steps": {name: found._asdict() for name, found in foresight.items()},
-        "shares": [asdict(score) for score in scores],
-        "knees": [asdict(score) for score in knees],
-        "batches": batches,
-        "tables": [table for table, _ in tables],
-    }
-    REPORT.parent.mkdir(parents=True, exist_ok=True)
-    REPORT.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    return 0
+    return batches
+
+
+def _table(table: Callable[[], tuple[str, bool]]) -> Callable[[bool], str]:
+    def show(with_wheel: bool) -> str:
+        text, met = table()
+        _say(f"\n{text}\nbars: {'met' if met else 'MISSED'}")
+        return text
+
+    return show
+
+
+PARTS: dict[str, Callable[[bool], object]] = {
+    "steps": _steps,
+    "shares": _shares,
+    "knees": _knees,
+    "batches": _batches,
+    "simulator": _table(simulator_table),
+    "energy": _table(energy_table),
+    "price": _table(price_table),
+}
+"""What is measured, by name: given whether there is a wheel, shows a table, returns its figures."""
 
 
 def _measure(load: PricedLoad) -> list[LoadScore]:
@@ -116,12 +158,12 @@ def _show_doubt(scores: list[LoadScore]) -> None:
     )
 
 
-def _show_knees(knees: list[limits.KneeScore]) -> None:
+def _show_knees(which: str, knees: list[limits.KneeScore]) -> None:
     ratios = [score.learned / score.tokens for score in knees if score.learned is not None]
     near = sum(abs(ratio - 1) <= 0.15 for ratio in ratios)
     _say(
-        f"\nknee, learned over true: {_spread(ratios)}; within 15 %: {near} of {len(ratios)}; "
-        f"not told: {len(knees) - len(ratios)}"
+        f"\nknee, {which}, learned over true: {_spread(ratios)}; "
+        f"within 15 %: {near} of {len(ratios)}; not told: {len(knees) - len(ratios)}"
     )
     for score in knees:
         learned = "-" if score.learned is None else f"{score.learned:.0f}"

@@ -24,19 +24,25 @@ NOISE_RATIO = 0.12
 _STEPS = 3000
 _LEAST_TOKENS, _MOST_TOKENS, _MEASURED_TOKENS = 16, 8192, 2048
 _FINE = 1.05
+_LONGER = 2.0
+"""The longest prompts over what fits into a step, where the engine's limit cuts some."""
 
 
 @dataclass(frozen=True, slots=True)
 class KneeScore:
-    """The tokens of a step at the knee: true, and as learned from noisy steps; None for none."""
+    """The tokens of a step at the knee: true, and as learned from noisy steps; None for none.
+
+    `cut` is whether some prompts were longer than a step may be, so that the limit is seen.
+    """
 
     curve: str
     tokens: float
     learned: float | None
+    cut: bool
 
 
 def knees(*, with_wheel: bool) -> Iterator[KneeScore]:
-    """Yield what is read off each curve, from steps of all sizes up to the engine's limit."""
+    """Yield what is read off each curve, from prompts of all sizes up to a step and to two."""
     curves: list[tuple[str, CostModel, int]] = [
         (f"{shape.name} on RTX PRO 6000", MeasuredSteps(shape), _MEASURED_TOKENS)
         for shape in SHAPES
@@ -49,10 +55,11 @@ def knees(*, with_wheel: bool) -> Iterator[KneeScore]:
                 continue
             curves.append((f"{model.split('/')[-1]} on {gpus} {gpu}", costs, _MOST_TOKENS))
     for name, costs, most in curves:
-        yield _knee(name, costs, most)
+        for longest in (1.0, _LONGER):
+            yield _knee(name, costs, most, longest * most)
 
 
-def _knee(name: str, costs: CostModel, most: int) -> KneeScore:
+def _knee(name: str, costs: CostModel, most: int, longest: float) -> KneeScore:
     sizes, size = [], float(_LEAST_TOKENS)
     while size < most:
         sizes.append(round(size))
@@ -61,11 +68,12 @@ def _knee(name: str, costs: CostModel, most: int) -> KneeScore:
     true = next(n for n, rate in rates.items() if rate >= KNEE_SHARE * max(rates.values()))
     dice, curve = random.Random(name), Curve()
     for _ in range(_STEPS):
-        tokens = round(_LEAST_TOKENS * (most / _LEAST_TOKENS) ** dice.random())
+        prompt = _LEAST_TOKENS * (longest / _LEAST_TOKENS) ** dice.random()
+        tokens = min(round(prompt), most)
         seconds = _seconds(costs, tokens) * max(dice.gauss(1, NOISE_RATIO), 0.1)
         curve.add(tokens, seconds, 1, full=tokens >= most)
     limit = find_knee(curve.points(1))
-    return KneeScore(name, true, limit and limit.knee_tokens)
+    return KneeScore(name, true, limit and limit.knee_tokens, longest > most)
 
 
 def _seconds(costs: CostModel, tokens: int) -> float:
