@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from disagg_exporter.capacity.curves.curve import Point
-from disagg_exporter.capacity.curves.rates import RateCurve, rate_curve
+from disagg_exporter.capacity.curves.rates import RateCurve, rate_curve, relative_variances
 from disagg_exporter.model import CurveSample, DecodeLimit, LimitConfidence, PrefillLimit
 
 KNEE_SHARE = 0.9
@@ -90,7 +90,6 @@ _SAMPLE_BATCHES = (1, 4, 16, 32, 64, 128, 256, 512)
 FARTHEST = 16.0
 """A batch of more than so many times the largest one seen is never concluded."""
 _NEAR = 4.0
-_LEAST_SCATTER = 0.02
 _FLAT = 1e-12
 
 
@@ -100,10 +99,10 @@ def find_batch(points: Sequence[Point], target_seconds: float) -> DecodeLimit | 
     Step times are made to grow with the batch first. Where they cross the target, the batch is
     read off. Where even the largest batch seen is quicker, a line goes on from there: its slope is
     that of the batches within a factor of four plus twice its error, or that of the last factor of
-    two plus its error, whichever is steeper; steeper than from zero is no slope of a step, which
-    has a share that does not depend on the batch. So ignorance makes the batch too small, and the
-    engine look too full, hardly ever the other way. Where even the smallest is slower, a line
-    leads back from it.
+    two plus its error, whichever is steeper; these errors know that no size lies on a line, however
+    often it was seen. Steeper than from zero is no slope of a step, which has a share that does not
+    depend on the batch. So ignorance makes the batch too small, and the engine look too full,
+    hardly ever the other way. Where even the smallest is slower, a line leads back from it.
 
     Args:
         points: Steps that only write, by their batch, smallest first; from step to step.
@@ -178,20 +177,16 @@ def batch_curve(points: Sequence[Point], gap_seconds: float = 0.0) -> tuple[Curv
 def _line(points: Sequence[Point]) -> tuple[float, float]:
     """Return slope and error of the weighted least-squares line; both endless for a single size.
 
-    Where points stray more than their scatter explains, the error grows by as much.
+    Where points stray more than they are known to, the error grows by as much.
     """
-    weights = [
-        point.samples / (max(point.scatter, _LEAST_SCATTER) * point.seconds) ** 2
-        for point in points
-    ]
-    weighted = tuple(zip(weights, points, strict=True))
-    total = sum(weights)
-    middle = sum(w * p.size for w, p in weighted) / total
-    level = sum(w * p.seconds for w, p in weighted) / total
-    spread = sum(w * (p.size - middle) ** 2 for w, p in weighted)
-    if spread <= 0:
+    if points[0].size == points[-1].size:
         return math.inf, math.inf
-    slope = sum(w * (p.size - middle) * (p.seconds - level) for w, p in weighted) / spread
-    slope = max(slope, 0.0)
-    misfit = sum(w * (p.seconds - level - slope * (p.size - middle)) ** 2 for w, p in weighted)
+    sizes = np.array([point.size for point in points])
+    seconds = np.array([point.seconds for point in points])
+    weights = 1 / (relative_variances(points) * seconds**2)
+    away = sizes - np.average(sizes, weights=weights)
+    spread = float(weights @ away**2)
+    level = np.average(seconds, weights=weights)
+    slope = max(float(weights @ (away * (seconds - level))) / spread, 0.0)
+    misfit = float(weights @ (seconds - level - slope * away) ** 2)
     return slope, math.sqrt(max(misfit / max(len(points) - 2, 1), 1.0) / spread)

@@ -75,12 +75,7 @@ def rate_curve(points: Sequence[Point], gap_seconds: float = 0.0) -> RateCurve:
     """
     sizes = np.array([point.size for point in points])
     rates = sizes / (np.array([point.seconds for point in points]) + gap_seconds)
-    samples = np.array([point.samples for point in points])
-    # A handful of samples may agree by chance: none is surer than sizes usually are.
-    scatters = np.array([point.scatter for point in points])
-    usual = np.median(scatters)
-    noise = np.where(scatters > 2 * usual, scatters, usual)
-    variances = _MEDIAN_VARIANCE * noise**2 / samples + _JAGGED_RATIO**2
+    variances = relative_variances(points)
     if len(points) < _ENOUGH_POINTS:
         return RateCurve(sizes, rates, np.sqrt(variances))
     x, y, weights = np.log(sizes), np.log(rates), 1 / variances
@@ -94,6 +89,21 @@ def rate_curve(points: Sequence[Point], gap_seconds: float = 0.0) -> RateCurve:
     grid = np.linspace(x[0], x[-1], _GRID)
     rows = _rows(x, weights, grid, width)
     return RateCurve(np.exp(grid), np.exp(rows @ y), np.sqrt(rows**2 @ variances))
+
+
+def relative_variances(points: Sequence[Point]) -> Numbers:
+    """Return how far the median time of each size may stray from a smooth curve, squared.
+
+    By chance, the less the more steps were seen, and because kernels like some sizes better than
+    their neighbours, however many.
+    """
+    samples = np.array([point.samples for point in points])
+    # A handful of samples may agree by chance: none is surer than sizes usually are.
+    scatters = np.array([point.scatter for point in points])
+    usual = np.median(scatters)
+    noise = np.where(scatters > 2 * usual, scatters, usual)
+    variances: Numbers = _MEDIAN_VARIANCE * noise**2 / samples + _JAGGED_RATIO**2
+    return variances
 
 
 def _rows(x: Numbers, weights: Numbers, at: Numbers, width: float) -> Numbers:

@@ -31,6 +31,35 @@ def test_a_target_seen_from_below_goes_on_along_a_steep_line() -> None:
     assert found.confidence is LimitConfidence.ONE
 
 
+def test_batches_that_take_nearly_as_long_do_not_promise_a_flat_line() -> None:
+    """A line through them says 72; but kernels like one size better than the next by 2 %."""
+    found = find_batch([Point(4, 0.0083, 64), Point(5.6, 0.00835, 64), Point(8, 0.0084, 64)], 0.010)
+
+    assert found is not None
+    assert found.requests is not None
+    assert 12 < found.requests < 24
+
+
+@given(st.integers(1, 6), st.floats(1.05, 4.0), st.floats(0.0, 0.02))
+def test_more_steps_of_the_same_sizes_do_not_make_a_far_batch_certain(
+    doublings: int, wider: float, each: float
+) -> None:
+    """What no size has in common with its neighbours stays, however often they were seen."""
+    sizes = [2.0**n for n in range(doublings + 1)]
+    seen = line(*sizes, base=0.010, each=each, n=64)
+    target = wider * seen[-1].seconds
+
+    few = find_batch([point._replace(samples=12) for point in seen], target)
+    many = find_batch(seen, target)
+
+    assert few is not None
+    assert many is not None
+    assert few.requests is not None
+    assert many.requests is not None
+    assert few.requests <= many.requests * (1 + 1e-9)
+    assert many.requests <= sizes[-1] + (target - seen[-1].seconds) / max(each, 1e-9) * (1 + 1e-6)
+
+
 def test_from_a_single_batch_the_step_is_taken_to_grow_with_it() -> None:
     """18 requests in 12 ms could be 45 in 30 ms at the least."""
     found = find_batch([Point(18, 0.012, 50)], 0.030)
