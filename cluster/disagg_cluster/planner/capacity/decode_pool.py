@@ -24,8 +24,25 @@ from disagg_cluster.planner.capacity.pool_capacity import (
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.capacity.targets import Targets
 
-_SLOPE_STEP = 1.05
+SLOPE_STEP = 1.05
 _MOST_ELASTICITY = 0.9
+
+
+def level_spread(
+    batch: float, mix: RequestMix, engines: int, elasticity: float, gain: float = 1.0
+) -> float:
+    """The standard deviation of the requests on an engine, of as many as are kept level.
+
+    Args:
+        batch: Their mean.
+        mix: The requests.
+        engines: How many.
+        elasticity: How much longer, in proportion, more requests make each other stay.
+        gain: By how much arrivals swing the level more than by their own number (variance).
+    """
+    arriving = mix.arrival_dispersion * gain * mix.stay_alike
+    kept = 1 - min(max(elasticity, 0.0), _MOST_ELASTICITY)
+    return math.sqrt(batch * (arriving + 1 - mix.stay_alike) / kept / engines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +59,32 @@ class DecodePool:
 
     def spread(self, batch: float, engines: int) -> float:
         """The standard deviation of the requests on an engine around this mean."""
-        steady = 1 / (1 + self.mix.output_dispersion)
-        arrivals = self.mix.arrival_dispersion * steady + 1 - steady
-        rise = self.itl_seconds(batch * _SLOPE_STEP) / self.itl_seconds(batch)
-        elasticity = min(max(math.log(rise) / math.log(_SLOPE_STEP), 0.0), _MOST_ELASTICITY)
-        return math.sqrt(batch * arrivals / (1 - elasticity) / engines)
+        rise = self.itl_seconds(batch * SLOPE_STEP) / self.itl_seconds(batch)
+        return level_spread(batch, self.mix, engines, math.log(rise) / math.log(SLOPE_STEP))
 
-    def room(self, batch: float, engines: int) -> Bound | None:
-        """Say what has no place for the requests that come at times; None where all has."""
-        shape = self.costs.shape
-        high = batch + self.targets.deviations * self.spread(batch, engines)
-        if high > shape.max_num_seqs:
+    def room(self, batch: float, spread: float) -> Bound | None:
+        """Say what has no place for the next request at times; None where all has.
+
+        A router levels requests, not the caches that they fill: contexts differ on each engine.
+        Whoever comes may wait behind one that needs more than it does.
+        """
+        shape, mix, deviations = self.costs.shape, self.mix, self.targets.deviations
+        if batch + deviations * spread > shape.max_num_seqs:
             return "max_num_seqs"
-        if shape.kv_tokens is not None and high * self.mix.context_tokens > shape.kv_tokens:
+        filled = math.sqrt(spread**2 + batch * mix.context_dispersion)
+        waiting = min(1.0, batch) * (1 + mix.context_dispersion)
+        contexts = batch + deviations * filled + waiting
+        if shape.kv_tokens is not None and contexts * mix.context_tokens > shape.kv_tokens:
             return "kv"
         return None
 
     def broken(self, batch: float, engines: int) -> Bound | None:
         """Say what gives out at this mean batch of each engine; None where the targets hold."""
         try:
-            high = batch + self.targets.deviations * self.spread(batch, engines)
-            late = self.itl_seconds(high) > self.targets.itl_seconds
-            return self.room(batch, engines) or ("itl" if late else None)
+            spread = self.spread(batch, engines)
+            late_seconds = self.itl_seconds(batch + self.targets.deviations * spread)
+            late = late_seconds > self.targets.itl_seconds
+            return self.room(batch, spread) or ("itl" if late else None)
         except UnseenStepError:
             return "unseen"
 

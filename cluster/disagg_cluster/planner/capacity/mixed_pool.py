@@ -10,9 +10,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
 
 from disagg_cluster.planner.capacity.bisection import largest
-from disagg_cluster.planner.capacity.decode_pool import DecodePool
+from disagg_cluster.planner.capacity.decode_pool import SLOPE_STEP, DecodePool, level_spread
 from disagg_cluster.planner.capacity.engine_costs import EngineCosts, UnseenStepError
 from disagg_cluster.planner.capacity.pool_capacity import (
     Bound,
@@ -20,9 +24,28 @@ from disagg_cluster.planner.capacity.pool_capacity import (
     UndecidedCapacity,
     check_pool,
 )
+from disagg_cluster.planner.capacity.prompt_lengths import length_points
 from disagg_cluster.planner.capacity.prompt_queue import PromptQueue
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.capacity.targets import Targets
+
+_LENGTHS = 12
+_MOST_USED = 0.99
+_LEAST_STRAY = 1e-6
+_FAR = 1e3
+
+
+class _Level(NamedTuple):
+    """The mean ITL of an engine's requests, and how far they stray from it.
+
+    `spread` is the standard deviation of the batch; those of the ITL, over it, are `by_batch` and,
+    of a request with an output of mean length, `by_prompts`.
+    """
+
+    itl_seconds: float
+    spread: float
+    by_batch: float
+    by_prompts: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +59,22 @@ class MixedPool:
     def rate(self, batch: float) -> float:
         """Requests that an engine ends in a second when so many decode in the mean."""
         writing = self._decoding.itl_seconds(batch) * self.mix.output_tokens
-        return batch / (writing + batch * self.mix.prompt_tokens * self._token_seconds(batch))
+        return batch / (writing + batch * self._prompt_seconds(batch))
 
     def broken(self, batch: float, engines: int) -> Bound | None:
         """Say what gives out at this mean batch of each engine; None where the targets hold."""
         try:
-            bound = self._decoding.room(batch, engines)
+            level = self._level(batch, engines)
+            bound = self._decoding.room(batch, level.spread)
             if bound is not None:
                 return bound
-            if self._high_itl_seconds(batch, engines) > self.targets.itl_seconds:
+            slow = self._slow_share(level)
+            if slow > self.targets.late_share:
                 return "itl"
-            return self._prompts_late(batch, engines)
+            late = self._late_share(batch, engines)
+            if slow + late <= self.targets.late_share:
+                return None
+            return "ttft" if late > slow else "itl"
         except UnseenStepError:
             return "unseen"
 
@@ -68,41 +96,72 @@ class MixedPool:
     def _step_seconds(self, tokens: float, attended: float, batch: float) -> float:
         return self.costs.step_seconds(tokens, attended, batch, batch * self.mix.context_tokens)
 
-    def _token_seconds(self, batch: float) -> float:
-        """By how much a prompt token makes steps longer that have so many requests."""
-        room = self.costs.shape.max_num_batched_tokens - batch
-        tokens = min(max(1.0, room), self.mix.prompt_tokens)
-        with_prompt = self._step_seconds(tokens, self.mix.attended_tokens, batch)
-        return max(0.0, with_prompt - self._decoding.itl_seconds(batch)) / tokens
+    def _prompt_seconds(self, batch: float) -> float:
+        """By how much a prompt makes the steps longer that compute it beside so many requests.
 
-    def _high_itl_seconds(self, batch: float, engines: int) -> float:
-        """The ITL that the attainment's share of requests stays below.
+        A step ends batch / output requests in the mean, and as many come; those that come in one
+        are computed together in the next.
+        """
+        mix = self.mix
+        coming = batch / mix.output_tokens
+        together = coming / -math.expm1(-coming) if coming > 0 else 1.0
+        tokens = length_points(
+            together * mix.prompt_tokens, mix.prompt_dispersion / together, _LENGTHS
+        )
+        room = max(1.0, self.costs.shape.max_num_batched_tokens - batch)
+        without = self._decoding.itl_seconds(batch)
+        longer = 0.0
+        for size in tokens.tolist():
+            steps = max(1.0, size / room)
+            attended = mix.cached_tokens + size / together / 2
+            longer += steps * (self._step_seconds(size / steps, attended, batch) - without)
+        return max(0.0, longer / len(tokens) / together)
 
-        It is higher where more requests decode, and where more prompts come while one does.
+    def _level(self, batch: float, engines: int) -> _Level:
+        """Around a mean batch it fluctuates, and so do the prompts that come beside it.
+
+        Linear noise (van Kampen) of d batch / dt = arrivals - batch / stay, stay = output · ITL: an
+        arrival adds itself and, for its prompt, keeps all others longer.
         """
         mix, rate = self.mix, self.rate(batch)
-        itl_seconds = batch / (rate * mix.output_tokens)
-        higher = batch + self._decoding.spread(batch, engines)
-        by_batch = higher / (self.rate(higher) * mix.output_tokens) - itl_seconds
-        prompts = mix.arrival_dispersion * batch * (1 + mix.prompt_dispersion)
-        by_prompts = (
-            math.sqrt(prompts) * mix.prompt_tokens * self._token_seconds(batch) / mix.output_tokens
-        )
-        return itl_seconds + self.targets.deviations * math.hypot(by_batch, by_prompts)
+        used = rate * self._prompt_seconds(batch)
+        itl_seconds = self._decoding.itl_seconds(batch) / (1 - used)
+        more = batch * SLOPE_STEP
+        more_used = min(rate * self._prompt_seconds(more), _MOST_USED)
+        rise = self._decoding.itl_seconds(more) / (1 - more_used) / itl_seconds
+        elasticity = math.log(rise) / math.log(SLOPE_STEP)
+        swing = used / (1 - used)
+        gain = 1 + 2 * swing + swing**2 * (1 + mix.prompt_dispersion)
+        spread = level_spread(batch, mix, engines, elasticity, gain)
+        arriving = mix.arrival_dispersion / engines + (1 - 1 / engines) * (1 - mix.stay_alike)
+        by_prompts = swing * math.sqrt((arriving + mix.prompt_dispersion) / batch)
+        return _Level(itl_seconds, spread, max(elasticity, 0.0) * spread / batch, by_prompts)
 
-    def _prompts_late(self, batch: float, engines: int) -> Bound | None:
+    def _slow_share(self, level: _Level) -> float:
+        """The share of requests that miss the ITL target.
+
+        Gamma, by Wilson and Hilferty's cube root (1931). The fewer tokens a request writes, the
+        fewer prompts it meets, and the more their number strays.
+        """
+        mix = self.mix
+        outputs = length_points(mix.output_tokens, mix.output_dispersion, _LENGTHS)
+        strays = level.by_batch + level.by_prompts * np.sqrt(mix.output_tokens / outputs)
+        ninth = np.maximum(strays, _LEAST_STRAY) ** 2 / 9
+        target = math.cbrt(min(self.targets.itl_seconds / level.itl_seconds, _FAR))
+        normal = NormalDist()
+        beyond = (target - 1 + ninth) / np.sqrt(ninth)
+        return float(np.mean([normal.cdf(-each) for each in beyond.tolist()]))
+
+    def _late_share(self, batch: float, engines: int) -> float:
+        """The share of requests that miss the TTFT target."""
         queue = PromptQueue(
             self.mix,
             max(1.0, self.costs.shape.max_num_batched_tokens - batch),
             lambda tokens, attended: self._step_seconds(tokens, attended, batch),
         )
-        rate = engines * self.rate(batch)
-        if queue.utilization(rate, engines) >= 1:
-            return "compute"
         # One comes in the middle of a step, in the mean.
         within = self.targets.ttft_seconds - self._decoding.itl_seconds(batch) / 2
-        late = queue.late_share(rate, engines, within)
-        return "ttft" if late > self.targets.late_share else None
+        return queue.late_share(engines * self.rate(batch), engines, within)
 
 
 def mixed_capacity(

@@ -13,17 +13,17 @@ POINTS = 200
 
 
 @lru_cache(maxsize=256)
-def length_points(mean_tokens: float, dispersion: float) -> Floats:
+def length_points(mean_tokens: float, dispersion: float, points: int = POINTS) -> Floats:
     """Lengths that are as likely as each other and stand for all, in rising order.
 
     Log-normal, as lengths of real requests nearly are, with this mean and squared coefficient of
-    variation: the quantiles in the middle of `POINTS` equal parts, stretched to the mean. At least
+    variation: the quantiles in the middle of as many equal parts, stretched to the mean. At least
     one token each.
     """
     spread = float(np.sqrt(np.log1p(dispersion)))
     normal = NormalDist()
-    middles = (np.arange(POINTS) + 0.5) / POINTS
+    middles = (np.arange(points) + 0.5) / points
     lengths = np.exp(spread * np.array([normal.inv_cdf(float(p)) for p in middles]))
-    points: Floats = np.maximum(mean_tokens * lengths / lengths.mean(), 1.0)
-    points.setflags(write=False)
-    return points
+    found: Floats = np.maximum(mean_tokens * lengths / lengths.mean(), 1.0)
+    found.setflags(write=False)
+    return found

@@ -18,7 +18,8 @@ from disagg_cluster.planner.capacity.prompt_lengths import length_points
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.history.load_series import Floats
 
-_SIZES = 32
+_SIZES = 24
+_PLACES = (np.arange(5) + 0.5) / 5
 
 StepSeconds = Callable[[float, float], float]
 """What a step takes, by the prompt tokens it computes and the earlier ones each attends to."""
@@ -38,6 +39,9 @@ class PromptQueue:
     step_tokens: float
     step_seconds: StepSeconds
     service_seconds: float = field(init=False)
+    _full_seconds: float = field(init=False)
+    _step_sizes: Floats = field(init=False)
+    _step_seconds: Floats = field(init=False)
     _alone_seconds: Floats = field(init=False)
     _sizes: Floats = field(init=False)
     _sized_seconds: Floats = field(init=False)
@@ -46,7 +50,15 @@ class PromptQueue:
         mix, most = self.mix, self.step_tokens
         set_once = object.__setattr__
         full_seconds = self.step_seconds(most, mix.attended_tokens)
+        set_once(self, "_full_seconds", full_seconds)
         set_once(self, "service_seconds", mix.prompt_tokens * full_seconds / most)
+        step_sizes = np.geomspace(1.0, most, _SIZES)
+        set_once(self, "_step_sizes", step_sizes)
+        taken = [
+            self.step_seconds(size, min(mix.cached_tokens + size / 2, mix.attended_tokens))
+            for size in step_sizes
+        ]
+        set_once(self, "_step_seconds", np.array(taken))
         lengths = length_points(mix.prompt_tokens, mix.prompt_dispersion)
         sizes = np.unique(np.geomspace(1.0, max(float(lengths[-1]), most, 2.0), _SIZES))
         set_once(self, "_sizes", sizes)
@@ -68,10 +80,23 @@ class PromptQueue:
         variation = (mix.arrival_dispersion + mix.prompt_dispersion) / 2
         waiting = used ** (np.sqrt(2 * (engines + 1)) - 1)
         mean_seconds = max(variation * self.service_seconds / (engines * (1 - used)), 1e-9)
-        late = np.where(
-            left_seconds < 0, 1.0, waiting * np.exp(-np.maximum(left_seconds, 0.0) / mean_seconds)
+        # Later prompts join its step: those that come while it waits, or all there is room for.
+        wait_seconds = np.maximum(
+            left_seconds / (1 + used), left_seconds - self._full_seconds * _PLACES[:, np.newaxis]
         )
-        return float(late.mean())
+        late = np.where(
+            left_seconds < 0, 1.0, waiting * np.exp(-np.maximum(wait_seconds, 0.0) / mean_seconds)
+        )
+        # Between light steps it waits for what is left of one, and then for its own.
+        cycle_seconds = self._cycle_seconds(requests_per_second / engines)
+        between = (1 + _PLACES[:, np.newaxis]) * cycle_seconds > within_seconds
+        return float(np.where(between, np.maximum(late, waiting), late).mean())
+
+    def _cycle_seconds(self, requests_per_second: float) -> float:
+        """What the smallest step takes that keeps up with what one engine gets."""
+        rates = np.maximum.accumulate(self._step_sizes / self._step_seconds)
+        wanted = requests_per_second * self.mix.prompt_tokens
+        return float(np.interp(wanted, rates, self._step_seconds))
 
     def _alone(self, tokens: float) -> float:
         """What one prompt takes that has the engine to itself: full steps, and one for the rest."""

@@ -61,12 +61,30 @@ class RequestMix:
 
     @property
     def context_tokens(self) -> float:
-        """KV tokens that a decoding request holds, in the mean over such requests and over time.
+        """KV tokens that a decoding request holds, in the mean over such requests and over time."""
+        return self.prompt_tokens + self.cached_tokens + self._written_tokens
 
-        Long outputs are there longer: half of them is (1 + c²) times half of the mean output.
+    @property
+    def context_dispersion(self) -> float:
+        """Squared coefficient of variation of what decoding requests hold.
+
+        Of what they have written as of exponential lengths: anything from nothing to far more.
         """
-        written = self.output_tokens * (1 + self.output_dispersion) / 2
-        return self.prompt_tokens + self.cached_tokens + written
+        variance = self.prompt_dispersion * self.prompt_tokens**2 + self._written_tokens**2
+        return variance / self.context_tokens**2
+
+    @property
+    def _written_tokens(self) -> float:
+        """Long outputs are there longer: half of them is (1 + c²) times half of the mean."""
+        return self.output_tokens * (1 + self.output_dispersion) / 2
+
+    @property
+    def stay_alike(self) -> float:
+        """How alike long requests stay that decode: 1 all alike, 1/2 as if exponential.
+
+        The part of the fluctuation of those in an engine that is that of their arrivals.
+        """
+        return 1 / (1 + self.output_dispersion)
 
     def with_load(self, requests_per_second: float) -> RequestMix:
         """As many requests as this, each as they are."""

@@ -50,7 +50,7 @@ def requests_per_second(
 
 
 @given(roles, mixes, targets, st.integers(1, 64))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_a_capacity_is_a_load_from_nothing_to_less_than_all_that_can_be_computed(
     role: str, mix: RequestMix, wanted: Targets, engines: int
 ) -> None:
@@ -63,7 +63,7 @@ def test_a_capacity_is_a_load_from_nothing_to_less_than_all_that_can_be_computed
 
 
 @given(roles, mixes, targets, st.integers(1, 32))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_an_engine_of_a_larger_pool_takes_no_less(
     role: str, mix: RequestMix, wanted: Targets, engines: int
 ) -> None:
@@ -74,7 +74,7 @@ def test_an_engine_of_a_larger_pool_takes_no_less(
 
 
 @given(roles, mixes, targets, st.integers(1, 8), st.floats(1.1, 5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_burstier_arrivals_are_never_easier(
     role: str, mix: RequestMix, wanted: Targets, engines: int, factor: float
 ) -> None:
@@ -86,7 +86,7 @@ def test_burstier_arrivals_are_never_easier(
 
 
 @given(roles, mixes, targets, st.integers(1, 8), st.floats(0.2, 0.9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_tighter_targets_allow_no_more(
     role: str, mix: RequestMix, wanted: Targets, engines: int, factor: float
 ) -> None:
@@ -99,7 +99,7 @@ def test_tighter_targets_allow_no_more(
 
 
 @given(roles, mixes, targets, st.integers(1, 8), st.floats(1.1, 4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_a_slower_engine_takes_no_more(
     role: str, mix: RequestMix, wanted: Targets, engines: int, factor: float
 ) -> None:
