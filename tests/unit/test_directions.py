@@ -71,6 +71,7 @@ CORE = [
     "disagg_cluster.nodefile.web.checks",
     "disagg_cluster.planner.capacity.engines_needed",
     "disagg_cluster.planner.capacity.priced_costs",
+    "disagg_cluster.planner.capacity.learned.prometheus_costs",
     "disagg_cluster.planner.forecast.forecaster",
     "disagg_cluster.planner.forecast.trend",
     "disagg_cluster.planner.history.load_history",

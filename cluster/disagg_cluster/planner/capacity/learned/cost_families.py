@@ -1,0 +1,173 @@
+"""Which families of the page tell what an engine's steps take, and how they are read."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from disagg_cluster.planner.capacity.learned.learned_costs import LearnedSteps
+from disagg_exporter.model import Role
+
+FAMILIES = (
+    "disagg_engine_info",
+    "disagg_gpu_assignment_info",
+    "disagg_gpu_info",
+    "disagg_engine_prefill_curve_tokens_per_second",
+    "disagg_engine_decode_curve_seconds",
+    "disagg_engine_step_cost_seconds",
+    "disagg_engine_step_cost_error_seconds",
+    "disagg_engine_kv_cache_tokens",
+    "disagg_engine_kv_cache_usage_ratio",
+    "disagg_engine_requests",
+)
+_SERVING = {Role.PREFILL, Role.DECODE, Role.MIXED}
+_POINT = re.compile(r"empty|prefill_(\d+)(?:_decode_(\d+))?|decode_(\d+)")
+# Errors on the page hold nine times in ten.
+_NINE_IN_TEN = 1.645
+
+Sample = tuple[Mapping[str, str], float]
+EngineId = tuple[str, str, str]
+"""Cluster, node and name of an engine."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CostKey:
+    """Engines of one kind: their steps take the same."""
+
+    model_name: str
+    engine_namespace: str
+    role: Role
+    gpu_name: str
+    gpus: int
+
+
+class CostFamilies:
+    """These families at one moment, by engine; finite values only."""
+
+    def __init__(self, families: Mapping[str, list[Sample]]) -> None:
+        self._families = families
+        self._of: dict[str, dict[EngineId, list[Sample]]] = {}
+        for name, samples in families.items():
+            by_engine = self._of[name] = defaultdict(list)
+            for labels, value in samples:
+                by_engine[_engine_id(labels)].append((labels, value))
+
+    def engines(self) -> Iterator[tuple[EngineId, CostKey]]:
+        """Every engine that serves a model on known GPUs of one name."""
+        gpu_names = {
+            (_node(labels), labels.get("gpu", "")): labels.get("gpu_name", "")
+            for labels, _ in self._families["disagg_gpu_info"]
+        }
+        for engine, ((labels, _), *_more) in self._of["disagg_engine_info"].items():
+            on = [each for each, _ in self._of["disagg_gpu_assignment_info"].get(engine, ())]
+            gpus = {each.get("gpu", "") for each in on}
+            names = {gpu_names.get((engine[:2], gpu), "") for gpu in gpus}
+            role = labels.get("role", "")
+            if role in _SERVING and len(names) == 1 and "" not in names:
+                yield (
+                    engine,
+                    CostKey(
+                        model_name=labels.get("model_name", ""),
+                        engine_namespace=on[0].get("engine_namespace", ""),
+                        role=Role(role),
+                        gpu_name=names.pop(),
+                        gpus=len(gpus),
+                    ),
+                )
+
+    def steps(self, engine: EngineId) -> LearnedSteps:
+        """What this engine tells of its steps; its curves before its cost model, if it has both."""
+        rates = self._by(engine, "disagg_engine_prefill_curve_tokens_per_second", "step_tokens")
+        decode = self._by(engine, "disagg_engine_decode_curve_seconds", "batch")
+        points = self._points(engine, "disagg_engine_step_cost_seconds")
+        errors = self._points(engine, "disagg_engine_step_cost_error_seconds")
+        prefill = {tokens: tokens / rate for tokens, rate in rates.items()}
+        return LearnedSteps(
+            prefill or {tokens: t for (tokens, n), t in points.items() if tokens and not n},
+            decode or {n: t for (tokens, n), t in points.items() if n and not tokens},
+            _together(points),
+            points.get((0.0, 0.0)),
+            self._context_tokens(engine),
+            _error_ratio(points, errors),
+        )
+
+    def kv_tokens(self, engine: EngineId) -> float | None:
+        """The room of its cache."""
+        told = self._of["disagg_engine_kv_cache_tokens"].get(engine)
+        return told[0][1] if told and told[0][1] > 0 else None
+
+    def _by(self, engine: EngineId, name: str, label: str) -> dict[float, float]:
+        found = {}
+        for labels, value in self._of[name].get(engine, ()):
+            size = _number(labels.get(label, ""))
+            if size is not None and size > 0 and value > 0:
+                found[size] = value
+        return found
+
+    def _points(self, engine: EngineId, name: str) -> dict[tuple[float, float], float]:
+        """By prompt tokens and requests that decode; a point in other words is left out."""
+        found = {}
+        for labels, value in self._of[name].get(engine, ()):
+            match = _POINT.fullmatch(labels.get("point", ""))
+            if match and value >= 0:
+                tokens, beside, requests = (float(each or 0) for each in match.groups())
+                found[tokens, beside + requests] = value
+        return found
+
+    def _context_tokens(self, engine: EngineId) -> float | None:
+        """KV tokens of a running request now: those in use over those requests."""
+        room = self.kv_tokens(engine)
+        used = self._of["disagg_engine_kv_cache_usage_ratio"].get(engine)
+        running = sum(
+            value
+            for labels, value in self._of["disagg_engine_requests"].get(engine, ())
+            if labels.get("state") == "running"
+        )
+        if room is None or not used or running < 1 or used[0][1] <= 0:
+            return None
+        return room * used[0][1] / running
+
+
+def _together(points: Mapping[tuple[float, float], float]) -> dict[tuple[float, float], float]:
+    """Mixed steps over what their halves take apart, where all of these are told."""
+    found = {}
+    for (tokens, requests), seconds in points.items():
+        halves = points.get((tokens, 0.0)), points.get((0.0, requests)), points.get((0.0, 0.0))
+        if not (tokens and requests) or None in halves:
+            continue
+        prefill, decode, empty = (half or 0.0 for half in halves)
+        apart = prefill + decode - empty
+        if apart > 0 and seconds > 0:
+            found[tokens, requests] = seconds / apart
+    return found
+
+
+def _error_ratio(
+    points: Mapping[tuple[float, float], float], errors: Mapping[tuple[float, float], float]
+) -> float | None:
+    """Of the middle one of the steps that are told; its error holds nine times in ten."""
+    ratios = sorted(
+        errors[point] / seconds / _NINE_IN_TEN
+        for point, seconds in points.items()
+        if point in errors and seconds > 0
+    )
+    return ratios[len(ratios) // 2] if ratios else None
+
+
+def _engine_id(labels: Mapping[str, str]) -> EngineId:
+    return *_node(labels), labels.get("engine", "")
+
+
+def _node(labels: Mapping[str, str]) -> tuple[str, str]:
+    return labels.get("cluster", ""), labels.get("node", "") or labels.get("instance", "")
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,80 @@
+"""What steps take by the engines of a cluster, from any API that speaks as Prometheus does."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from disagg_cluster.planner.capacity.engine_shape import EngineShape
+from disagg_cluster.planner.capacity.learned.cost_families import (
+    FAMILIES,
+    CostFamilies,
+    CostKey,
+    Sample,
+)
+from disagg_cluster.planner.capacity.learned.learned_costs import (
+    LearnedCosts,
+    LearnedSteps,
+    learned_costs,
+)
+from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
+from disagg_cluster.planner.history.history_queries import SampleSource
+from disagg_cluster.planner.history.range_reader import RangeQueries
+
+# Of vLLM, for what is on no page; the steps that were seen are the tighter limit mostly.
+_MAX_NUM_BATCHED_TOKENS = 8192
+_MAX_NUM_SEQS = 1024
+_STEP_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusCosts:
+    """Reads what steps take of every kind of engine.
+
+    Args:
+        prometheus: The client.
+        cluster: Whose engines; None for those of all clusters, as a kind is the same in each.
+        deadline_seconds: For each answer.
+    """
+
+    prometheus: RangeQueries
+    cluster: str | None = None
+    deadline_seconds: float = 60.0
+
+    def read(self, now_seconds: float) -> dict[CostKey, LearnedCosts | UndecidedCapacity]:
+        """Everything that is told now; engines whose GPUs are not known are left out.
+
+        Raises:
+            PrometheusError: No answer in time, or a refusal.
+        """
+        told = CostFamilies({name: list(self._instant(name, now_seconds)) for name in FAMILIES})
+        kinds: dict[CostKey, list[tuple[LearnedSteps, float | None]]] = defaultdict(list)
+        for engine, key in told.engines():
+            kinds[key].append((told.steps(engine), told.kv_tokens(engine)))
+        return {key: _pooled(key, kinds[key]) for key in sorted(kinds)}
+
+    def _instant(self, name: str, now_seconds: float) -> Iterator[Sample]:
+        expr = SampleSource(self.cluster).of(name)
+        for series in self.prometheus.query_range(
+            expr, now_seconds, now_seconds, _STEP_SECONDS, self.deadline_seconds
+        ):
+            for _, value in series.values[-1:]:
+                if math.isfinite(value):
+                    yield series.labels, value
+
+
+def _pooled(
+    key: CostKey, told: list[tuple[LearnedSteps, float | None]]
+) -> LearnedCosts | UndecidedCapacity:
+    rooms = sorted(room for _, room in told if room is not None)
+    shape = EngineShape(
+        key.gpu_name,
+        key.gpus,
+        rooms[(len(rooms) - 1) // 2] if rooms else None,
+        None,
+        _MAX_NUM_BATCHED_TOKENS,
+        _MAX_NUM_SEQS,
+    )
+    return learned_costs([steps for steps, _ in told], shape)
