@@ -14,8 +14,13 @@ from typing import Any
 from disagg_cluster.simulator.engine.roofline import BatchWork, Price
 
 
-def native(model: str, system: str, gpus: int, backend: str = "vllm") -> Any:
-    """Return NVIDIA's native model of forward passes; raise where its tables lack something."""
+def native(
+    model: str, system: str, gpus: int, backend: str = "vllm", *, expert_parallel: bool = True
+) -> Any:
+    """Return NVIDIA's native model of forward passes; raise where its tables lack something.
+
+    Experts are dealt out to the GPUs, or with `expert_parallel` off each is cut into as many parts.
+    """
     import aiconfigurator_core
 
     config = {
@@ -27,8 +32,8 @@ def native(model: str, system: str, gpus: int, backend: str = "vllm") -> Any:
         "tp_size": gpus,
         "pp_size": 1,
         "attention_dp_size": 1,
-        "moe_tp_size": 1,
-        "moe_ep_size": gpus,
+        "moe_tp_size": 1 if expert_parallel else gpus,
+        "moe_ep_size": gpus if expert_parallel else 1,
     }
     return aiconfigurator_core.RustForwardPassPerfModel.from_native(json.dumps(config))
 
@@ -78,8 +83,8 @@ class WheelSteps:
         Exception: The tables lack what this model needs on this GPU.
     """
 
-    def __init__(self, model: str, system: str, gpus: int) -> None:
-        self._native = native(model, system, gpus)
+    def __init__(self, model: str, system: str, gpus: int, *, expert_parallel: bool = True) -> None:
+        self._native = native(model, system, gpus, expert_parallel=expert_parallel)
         self._price = lru_cache(maxsize=100_000)(self._ask)
         self.price(BatchWork(256, 32_896, 256, 16, 4096))
 

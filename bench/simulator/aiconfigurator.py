@@ -8,11 +8,11 @@ divided into a part by tokens and attention; it measured no mixed batch, so ther
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Any
+
+from bench.real.wheel import WheelSteps
 
 from disagg_cluster.simulator.engine import hardware
 from disagg_cluster.simulator.engine.hardware import Gpu, Model
@@ -45,36 +45,6 @@ _LEAST_MICROS = 1.0
 
 Ask = Callable[[BatchWork], float]
 """Microseconds of a step with this work."""
-
-
-def native(model: str, system: str, gpus: int) -> Ask:
-    """Return NVIDIA's native model of vLLM's forward passes.
-
-    Raises:
-        ImportError: The wheel is not installed.
-        RuntimeError: Its tables lack something that this model needs on this system.
-    """
-    import aiconfigurator_core
-
-    config = {
-        "schema_version": 1,
-        "model_name": model,
-        "system_name": system,
-        "backend": "vllm",
-        "backend_version": "current",
-        "tp_size": gpus,
-        "pp_size": 1,
-        "attention_dp_size": 1,
-        "moe_tp_size": gpus,
-        "moe_ep_size": 1,
-    }
-    model_of_steps = aiconfigurator_core.RustForwardPassPerfModel.from_native(json.dumps(config))
-
-    def ask(work: BatchWork) -> float:
-        told = json.dumps([_forward_pass(work)])
-        return float(model_of_steps.estimate_forward_pass_time_ms(told)) * 1e3
-
-    return ask
 
 
 def convert(ask: Ask, gpu: Gpu, model: Model, gpus: int, source: str) -> str:
@@ -137,29 +107,6 @@ def _writers(requests: int, read: int) -> BatchWork:
     return BatchWork(writers=requests, writers_kv_tokens=requests * read)
 
 
-def _forward_pass(work: BatchWork) -> dict[str, Any]:
-    """A step as Dynamo's ForwardPassMetrics say it."""
-    scheduled = {
-        "num_prefill_requests": int(work.context_tokens > 0),
-        "sum_prefill_tokens": work.context_tokens,
-        "var_prefill_length": 0.0,
-        "sum_prefill_kv_tokens": work.context_kv_tokens - work.context_tokens,
-        "num_decode_requests": work.writers,
-        "sum_decode_kv_tokens": round(work.writers_kv_tokens),
-        "var_decode_kv_tokens": 0.0,
-    }
-    queued = dict.fromkeys((name for name in scheduled if "prefill_kv" not in name), 0)
-    return {
-        "version": 1,
-        "worker_id": "bench",
-        "dp_rank": 0,
-        "counter_id": 1,
-        "wall_time": 0.0,
-        "scheduled_requests": scheduled,
-        "queued_requests": queued,
-    }
-
-
 def main() -> int:
     """Convert what the wheel says of one model on one system, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.simulator.aiconfigurator")
@@ -171,8 +118,12 @@ def main() -> int:
         f"PyPI aiconfigurator-core {version('aiconfigurator-core')}, native model of vLLM, "
         f"{options.model} on {options.system}: composed of measured kernels"
     )
-    ask = native(options.model, options.system, options.gpus)
+    steps = WheelSteps(options.model, options.system, options.gpus, expert_parallel=False)
     gpu, model = SYSTEMS[options.system], MODELS[options.model]
+
+    def ask(work: BatchWork) -> float:
+        return steps.price(work).seconds * 1e6
+
     sys.stdout.write(convert(ask, gpu, model, options.gpus, source))
     return 0
 
