@@ -99,13 +99,40 @@ def mixed_load(
             yield each
 
 
-class MeteredGpu:
-    """An `EnergyLedger` that reads the counter of such a GPU; one engine holds it."""
+def alternating_load(
+    seconds: float, each_seconds: float, spread: float, seed: int
+) -> Iterator[PoweredStep]:
+    """Yield prefill at 1000 W and decode at 400 W in turn, in steps of some 20 ms.
 
-    def __init__(self, role: Role = Role.MIXED, noise: float = 0.0, seed: int = 1) -> None:
+    A turn lasts `each_seconds`, more or less by `spread` of it.
+    """
+    draw, so_far, turn = Random(seed), 0.0, 0
+    while so_far < seconds:
+        use, watts = ((Use.PREFILL, 1000.0), (Use.DECODE, 400.0))[turn % 2]
+        length = each_seconds * draw.uniform(1 - spread, 1 + spread)
+        steps = max(round(length / 0.02), 1)
+        for _ in range(steps):
+            yield PoweredStep(use, length / steps, length / steps * watts)
+        turn, so_far = turn + 1, so_far + length
+
+
+class MeteredGpu:
+    """An `EnergyLedger` that reads the counter of such a GPU; one engine holds it.
+
+    The counter shows what had been used `lag_seconds` before.
+    """
+
+    def __init__(
+        self,
+        role: Role = Role.MIXED,
+        noise: float = 0.0,
+        seed: int = 1,
+        lag_seconds: float = 0.0,
+    ) -> None:
         self.ledger = EnergyLedger()
         self.joules = dict.fromkeys(Use, 0.0)
         self._role, self._noise, self._draw = role, noise, np.random.default_rng(seed)
+        self._lag_seconds = lag_seconds
         self.committed_microjoules = 0
         """Between the first reading and the last one that the committed time reaches."""
 
@@ -120,7 +147,7 @@ class MeteredGpu:
             self.joules[each.use] += float(joules)
         readings = np.arange(0.0, edges[-1] + _READ_SECONDS, _READ_SECONDS)
         moved = np.floor(readings / _COUNTER_MOVES_SECONDS) * _COUNTER_MOVES_SECONDS
-        totals = np.interp(moved, edges, energy)
+        totals = np.interp(moved - self._lag_seconds, edges, energy)
         first_reading = round(float(totals[0]) * 1e6)
         read, first = 0, 0
         for last in range(1, len(done) + 1):

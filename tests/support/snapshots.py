@@ -222,6 +222,15 @@ def golden_snapshot() -> Snapshot:
                     Cell(Role.PREFILL, Use.IDLE, model_name="llama"): 787_500_000,
                     Cell(Role.PREFILL, Use.UNATTRIBUTED, model_name="llama"): 250_000_000,
                 },
+                metered_slice_ns=slice_ns(
+                    {
+                        Cell(Role.NONE, Use.IDLE, model_name="llama"): 18.0,
+                        Cell(Role.PREFILL, Use.PREFILL, model_name="llama"): 60.25,
+                        Cell(Role.PREFILL, Use.DECODE, model_name="llama"): 1.5,
+                        Cell(Role.PREFILL, Use.IDLE, model_name="llama"): 11.25,
+                        Cell(Role.PREFILL, Use.UNATTRIBUTED, model_name="llama"): 1.0,
+                    }
+                ),
                 watts={Use.PREFILL: 640.5, Use.IDLE: 105.0},
             ),
             DeviceAccount(

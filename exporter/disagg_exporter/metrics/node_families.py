@@ -92,6 +92,10 @@ NODE_FAMILIES: tuple[Family, ...] = (
     Family("disagg_node_energy_joules_total", Data.NODE, ("role", "phase", *_NODE),
            "The sum of this node's device energy by what the time went to; of the devices that "
            "report it."),
+    Family("disagg_node_energy_gpu_seconds_total", Data.NODE, ("role", "phase", *_NODE),
+           "GPU-seconds in which the joules of disagg_node_energy_joules_total were used: divide "
+           "by them for mean watts, and devices that report no energy, as MIG instances, bend "
+           "nothing. Absent until a device's energy total has moved."),
     Family("disagg_node_phase_tokens_total", Data.NODE,
            ("role", "phase", "model_name", "engine_namespace"),
            "The sum of this node's tokens computed, by engines long gone too; cached and "

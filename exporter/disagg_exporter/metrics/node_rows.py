@@ -37,6 +37,7 @@ _UNOBSERVED = "disagg_node_unobserved_seconds_total"
 _ACTIVITY = "disagg_node_activity_seconds_total"
 _OBSERVED = "disagg_node_activity_gpu_seconds_total"
 _ENERGY = "disagg_node_energy_joules_total"
+_METERED = "disagg_node_energy_gpu_seconds_total"
 _TOKEN_TIME = "disagg_node_token_gpu_seconds_total"
 
 _Key = TypeVar("_Key", Cell, ActivityCell)
@@ -61,9 +62,10 @@ def write_node(rows: MetricRows, snapshot: Snapshot) -> None:
         _add_by_role(rows, _OBSERVED, account, standing, units, _observed(account, units))
         if account.microjoules is not None:
             _add_by_role(rows, _ENERGY, account, standing, tuple(Use), account.microjoules)
+            _add_by_role(rows, _METERED, account, standing, tuple(Use), account.metered_slice_ns)
         _add_idle(rows, account)
         _add_unobserved(rows, account)
-    for name in (_PHASES, _IDLE, _UNOBSERVED, _ACTIVITY, _OBSERVED):
+    for name in (_PHASES, _IDLE, _UNOBSERVED, _ACTIVITY, _OBSERVED, _METERED):
         rows.divide(name, SLICE_NS_PER_GPU_SECOND)
     rows.divide(_ENERGY, MICROJOULES_PER_JOULE)
     for tokens in snapshot.tokens:

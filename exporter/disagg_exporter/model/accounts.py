@@ -58,8 +58,9 @@ class DeviceAccount:
     The values of `slice_ns` sum to slices × (watermark − start) (invariant a). `active_slice_ns`
     and `throttled_ns` (of the wall) are counted as read and do not wait for the watermark; what the
     device never reported has no entry. `microjoules` is what was used up to the watermark, by cells
-    without a reason; None where the device reports no energy. `watts` is the power by use that it
-    is divided by; empty while it is divided by time.
+    without a reason; None where the device reports no energy. `metered_slice_ns` is the time in
+    which it was used, by the same cells. `watts` is the power by use that it is divided by; empty
+    while it is divided by time.
     """
 
     device: Device
@@ -70,6 +71,7 @@ class DeviceAccount:
     active_slice_ns: Mapping[ActivityCell, int] = field(default_factory=dict)
     throttled_ns: Mapping[Throttle, int] = field(default_factory=dict)
     microjoules: Mapping[Cell, int] | None = None
+    metered_slice_ns: Mapping[Cell, int] = field(default_factory=dict)
     watts: Mapping[Use, float] = field(default_factory=dict)
 
     @property

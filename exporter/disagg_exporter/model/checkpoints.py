@@ -96,13 +96,32 @@ class EngineCheckpoint(NamedTuple):
     cut_ns: int = 0
 
 
+class PowerCheckpoint(NamedTuple):
+    """What a device's energy taught of the power of its uses, at the lag that its counter has.
+
+    `gram` and `moments` are the sums of a least-squares fit, `errors` the squared errors of what
+    was foreseen by power and by time, of so many windows.
+    """
+
+    lag_ns: int
+    predicted: int
+    gram: tuple[float, ...]
+    moments: tuple[float, ...]
+    errors: tuple[float, float]
+
+
 class EnergyCheckpoint(NamedTuple):
-    """A device's committed energy, and the reading up to which it is counted."""
+    """A device's committed energy, and the reading up to which it is counted.
+
+    `lengths_ns` is the committed time that it was used in.
+    """
 
     microjoules: tuple[tuple[Cell, int], ...]
     baseline_watts: float | None = None
     read_ns: int | None = None
     read_microjoules: int = 0
+    lengths_ns: tuple[tuple[Cell, int], ...] = ()
+    power: PowerCheckpoint | None = None
 
 
 class CarryOverCheckpoint(NamedTuple):
@@ -147,6 +166,7 @@ class RemovedCheckpoint(NamedTuple):
     slice_ns: tuple[tuple[Cell, int], ...]
     active_slice_ns: tuple[tuple[ActivityCell, int], ...]
     microjoules: tuple[tuple[Cell, int], ...] | None
+    metered_slice_ns: tuple[tuple[Cell, int], ...] = ()
 
 
 class LedgerCheckpoint(NamedTuple):

@@ -112,8 +112,7 @@ class DeviceLedger:
     ) -> DeviceLedger:
         """Return the accounting of a device as it was before an absence of all daemons."""
         ledger = cls(before.device, before.start_ns, rules)
-        ledger.watermark_ns = before.watermark_ns
-        ledger.last_death_ns = before.last_death_ns
+        ledger.watermark_ns, ledger.last_death_ns = before.watermark_ns, before.last_death_ns
         ledger.assignments = DeviceAssignments(before.engines, before.changes)
         ledger.cells.update(dict(before.cells))
         ledger._absences = Absences([*before.absences, absence])
@@ -155,7 +154,7 @@ class DeviceLedger:
     def forget_model(self, model_name: str) -> None:
         """Take the name off what a model used here; it must be served no more."""
         fold(self.cells, model_name)
-        fold(self.energy.microjoules, model_name)
+        self.energy.forget_model(model_name)
         fold(self.meters.activity, model_name)
 
     def activity(self, after_ns: int, until_ns: int) -> tuple[ActivitySample, ...]:
@@ -241,6 +240,7 @@ class DeviceLedger:
             active_slice_ns={cell: ns * slices for cell, ns in self.meters.activity.items()},
             throttled_ns=dict(self.meters.throttled),
             microjoules=None if energy is None else dict(energy),
+            metered_slice_ns={cell: ns * slices for cell, ns in self.energy.lengths_ns.items()},
             watts=self.energy.power.by_use(),
         )
 

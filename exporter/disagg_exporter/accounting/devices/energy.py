@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from disagg_exporter.accounting.devices.power_model import COLUMNS, PowerModel
+from disagg_exporter.accounting.devices.power_model import COLUMNS, LAGS_NS, PowerModel
+from disagg_exporter.accounting.devices.removed_devices import fold
+from disagg_exporter.accounting.devices.use_trail import LONGEST_LAG_NS, UseTrail
 from disagg_exporter.accounting.intervals.intervals import Intervals, uses_within
 from disagg_exporter.accounting.intervals.row_queue import Flags, Floats, Ints
 from disagg_exporter.model import Cell, DeviceReading, Reason, Role, Use
@@ -53,14 +55,17 @@ class _EnergyInterval:
 class EnergyLedger:
     """The energy of one device: read as a running total, split once its time is committed.
 
-    `microjoules` is the committed energy by cell (without reasons), None until the device reports
-    energy. Whole numbers, so that the parts of an interval sum to its energy.
+    `microjoules` is the committed energy by cell (without reasons), None until the device's total
+    has moved. Whole numbers, so that the parts of an interval sum to its energy. `lengths_ns` is
+    the time of the same intervals, by cell, too.
     """
 
     def __init__(self) -> None:
         self.microjoules: Counter[Cell] | None = None
+        self.lengths_ns: Counter[Cell] = Counter()
         self.baseline_watts: float | None = None
         self.power = PowerModel()
+        self._trail = UseTrail()
         self._waiting: deque[_EnergyInterval] = deque()
         self._last: tuple[int, int] | None = None
 
@@ -80,17 +85,30 @@ class EnergyLedger:
         if self._waiting:
             read_ns = self._waiting[0].start_ns
             read_microjoules -= sum(interval.microjoules for interval in self._waiting)
-        microjoules = tuple(self.microjoules.items())
-        return EnergyCheckpoint(microjoules, self.baseline_watts, read_ns, max(read_microjoules, 0))
+        return EnergyCheckpoint(
+            tuple(self.microjoules.items()),
+            self.baseline_watts,
+            read_ns,
+            max(read_microjoules, 0),
+            tuple(self.lengths_ns.items()),
+            self.power.checkpoint(),
+        )
 
     def resume(self, before: EnergyCheckpoint | None) -> None:
         """Continue with what was committed before."""
         if before is None:
             return
         self.microjoules = Counter(dict(before.microjoules))
+        self.lengths_ns = Counter(dict(before.lengths_ns))
         self.baseline_watts = before.baseline_watts
+        self.power.resume(before.power, before.baseline_watts)
         if before.read_ns is not None:
             self._last = before.read_ns, before.read_microjoules
+
+    def forget_model(self, model_name: str) -> None:
+        """Take the name off what a model used."""
+        fold(self.microjoules, model_name)
+        fold(self.lengths_ns, model_name)
 
     def read(self, reading: DeviceReading, watermark_ns: int) -> None:
         """Ingest a device's running total; the interval since it last moved waits to be split.
@@ -102,8 +120,6 @@ class EnergyLedger:
         """
         if reading.energy_joules is None or not isfinite(reading.energy_joules):
             return
-        if self.microjoules is None:
-            self.microjoules = Counter()
         before, now = self._last, (reading.t_ns, round(reading.energy_joules * 1e6))
         if before is not None and (reading.t_ns <= before[0] or now[1] == before[1]):
             return
@@ -112,6 +128,8 @@ class EnergyLedger:
             return
         if not 0 <= now[1] - before[1] <= _MOST_MICROJOULES:
             return
+        if self.microjoules is None:
+            self.microjoules = Counter()
         self._waiting.append(
             _EnergyInterval(before[0], now[0], now[1] - before[1], reading.power_watts)
         )
@@ -132,6 +150,8 @@ class EnergyLedger:
         for number, interval in enumerate(touched[done:], start=done):
             interval.held = bool(held[number])
             interval.shares = {c: float(ns[number]) for c, ns in shares.items() if ns[number] > 0}
+        if not done:
+            return
         explained = {cell: ns[:done] for cell, ns in shares.items() if (ns[:done] > 0).any()}
         self._settle(touched[:done], explained, held[:done], self.microjoules)
         for _ in range(done):
@@ -154,20 +174,22 @@ class EnergyLedger:
         lowest = np.minimum.accumulate(np.append(known, np.where(held, np.inf, watts)))
         if np.isfinite(lowest[-1]):
             self.baseline_watts = float(lowest[-1])
-        seconds = np.zeros((len(intervals), 1 + max(COLUMNS.values())))
-        for cell, ns in shares.items():
-            seconds[:, COLUMNS[cell.use]] += ns / 1e9
-        watts_by_column = self.power.watts
-        self.power.learn(seconds, wholes / 1e6, self.baseline_watts)
-        if watts_by_column is not None:
+        count, nothing = len(intervals), np.zeros(len(intervals))
+        _split(lengths_ns, shares, sum(shares.values(), nothing), self.lengths_ns)
+        watts_by_column, lag_ns = self.power.watts, self.power.lag_ns
+        self._trail.follow(lengths_ns.astype(np.float64), shares)
+        self._learn(count, wholes / 1e6)
+        if watts_by_column is not None and lag_ns is not None:
             by_watts = {
-                cell: ns * watts_by_column[COLUMNS[cell.use]] for cell, ns in shares.items()
+                cell: ns * watts_by_column[COLUMNS[cell.use]]
+                for cell, ns in self._trail.stretched(count, lag_ns, lag_ns).items()
             }
-            _split(wholes, by_watts, sum(by_watts.values(), np.zeros(len(intervals))), sums)
+            _split(wholes, by_watts, sum(by_watts.values(), nothing), sums)
             return
+        if lag_ns is None:  # it shows what was used at any time since
+            shares = self._trail.stretched(count, LONGEST_LAG_NS, 0)
         idle = {cell: ns for cell, ns in shares.items() if cell.use is Use.IDLE}
         rest = {cell: ns for cell, ns in shares.items() if cell.use is not Use.IDLE}
-        nothing = np.zeros(len(intervals))
         idle_ns, rest_ns = sum(idle.values(), nothing), sum(rest.values(), nothing)
         spent_ns = idle_ns + rest_ns
         idle_share = np.divide(idle_ns, spent_ns, out=np.zeros_like(spent_ns), where=spent_ns > 0)
@@ -176,6 +198,15 @@ class EnergyLedger:
         for_idle = np.rint(np.minimum(wholes * idle_share, most)).astype(np.int64)
         _split(for_idle, idle, idle_ns, sums)
         _split(wholes - for_idle, rest, rest_ns, sums)
+
+    def _learn(self, count: int, joules: Floats) -> None:
+        """Learn from the last `count` intervals, once all lags reach back from them."""
+        known = self._trail.reaches(count, LONGEST_LAG_NS)
+        seconds = np.zeros((len(LAGS_NS), count, 1 + max(COLUMNS.values())))
+        lags_ns = np.array(LAGS_NS)[:, None]
+        for cell, ns in self._trail.stretched(count, lags_ns, lags_ns).items():
+            seconds[:, :, COLUMNS[cell.use]] += ns * known / 1e9
+        self.power.learn(seconds, joules * known, self.baseline_watts)
 
     def _join_neighbours(self) -> None:
         intervals = list(self._waiting)

@@ -4,6 +4,9 @@ A GPU that prefills draws up to its limit; one that decodes waits for its memory
 energy divided by time alone takes from prefill what it gives to decode. Where the mix of a
 device's time changes from window to window, its energy says what each use drew: least squares of
 joules on seconds.
+
+Drivers' energy counters lag by some tenths of a second, so that the energy of one phase shows while
+the next one runs. All lags are tried, and the one that foresees the counter best is taken for it.
 """
 
 from __future__ import annotations
@@ -13,9 +16,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from disagg_exporter.accounting.intervals.row_queue import Floats
+from disagg_exporter.accounting.devices.use_trail import LONGEST_LAG_NS
+from disagg_exporter.accounting.intervals.row_queue import Flags, Floats
 from disagg_exporter.attribution.cost_model.nnls import solve
 from disagg_exporter.model import Use
+from disagg_exporter.model.checkpoints import PowerCheckpoint
 
 WINDOW_SECONDS = 0.25
 """What is learned from at once. Shorter, and the edges of the driver's total (which moves some 10
@@ -23,6 +28,9 @@ to 50 times a second) count as noise; longer, and each window holds the same mix
 
 LEAST_WINDOWS = 60
 """Before as many were predicted, nothing is said."""
+
+LAGS_NS = tuple(range(0, LONGEST_LAG_NS + 1, 50_000_000))
+"""How late the counter may show what was used; as fine as it is usually read."""
 
 _HALF_LIFE_WINDOWS = 7200
 _KEPT = 0.5 ** (1 / _HALF_LIFE_WINDOWS)
@@ -32,8 +40,17 @@ _PRIOR_SECONDS = 0.5
 _MOST_OF_TIME_ERROR = 0.97
 # An error beyond three times the usual one counts as three times: a reading may be absurd.
 _LARGEST_ERROR = 3.0
+# Lags whose errors differ by no more of their own, or of that of time alone, explain as well; if
+# they differ in watts by more of the highest, nobody knows which of them is true.
+_AS_WELL, _AS_WELL_OF_TIME = 0.1, 0.04
+_CLEARLY_OTHER = 0.15
+# No GPU draws more, so a window that has is no reading: the counter leapt.
+_MOST_WATTS = 10_000.0
 # No use of a device draws less than this part of the mean, so that each joule finds a place.
 _LEAST_OF_MEAN = 0.01
+_TINY = 1e-300
+# Half a minute, where nothing is learned any more that would not keep.
+_MOST_BETWEEN_FITS = 120
 
 # Unobserved and unattributed time are one: busy with something that is not known.
 _USES = (Use.PREFILL, Use.DECODE, Use.IDLE, Use.UNATTRIBUTED)
@@ -50,17 +67,23 @@ class PowerModel:
 
     `watts` is None until they have predicted the energy of windows they had not seen better than
     one power for all work and the baseline for idle time, which is what time alone assumes.
+    `lag_ns` is how late the counter shows what was used; None where several lags explain as well
+    and say other watts, as where prefill and decode take turns like clockwork.
     """
 
     def __init__(self) -> None:
+        uses, lags = len(_USES), len(LAGS_NS)
         self.watts: tuple[float, ...] | None = None
-        self._gram = np.zeros((len(_USES), len(_USES)))
-        self._moments = np.zeros(len(_USES))
-        self._window = np.zeros(len(_USES))
+        self.lag_ns: int | None = 0
+        # For each lag: what its windows add up to, and what they say.
+        self._gram = np.zeros((lags, uses, uses))
+        self._moments = np.zeros((lags, uses))
+        self._window = np.zeros((lags, uses))
         self._window_joules = 0.0
         self._fitted: Floats | None = None
-        self._errors = np.zeros(2)
-        self._predicted = 0
+        self._by_time = np.zeros((lags, uses))
+        self._errors = np.zeros((lags, 2))
+        self._learned = self._predicted = self._next_fit = 0
 
     def by_use(self) -> dict[Use, float]:
         """Return the watts of both phases and of idle time; nothing while they are not known.
@@ -69,26 +92,55 @@ class PowerModel:
         """
         if self.watts is None:
             return {}
+        seen = self._seen(self._best())
         return {
-            use: self.watts[column]
-            for column, use in enumerate(_USES[: _IDLE + 1])
-            if self._gram[column, column] > _PRIOR_SECONDS
+            use: self.watts[column] for column, use in enumerate(_USES[: _IDLE + 1]) if seen[column]
         }
+
+    def checkpoint(self) -> PowerCheckpoint | None:
+        """Return what was learned at the counter's own lag; None while nothing is said."""
+        if self.watts is None or self.lag_ns is None:
+            return None
+        lag = LAGS_NS.index(self.lag_ns)
+        by_power, by_time = self._errors[lag].tolist()
+        return PowerCheckpoint(
+            self.lag_ns,
+            self._predicted,
+            tuple(self._gram[lag].ravel().tolist()),
+            tuple(self._moments[lag].tolist()),
+            (by_power, by_time),
+        )
+
+    def resume(self, before: PowerCheckpoint | None, baseline_watts: float | None) -> None:
+        """Go on with what was learned before; another lag must explain anew what it can."""
+        uses = len(_USES)
+        if before is None or before.lag_ns not in LAGS_NS:
+            return
+        if (len(before.gram), len(before.moments)) != (uses**2, uses):
+            return
+        self._gram[:] = np.reshape(before.gram, (uses, uses))
+        self._moments[:] = before.moments
+        self._errors[:] = before.errors[1]
+        self._errors[LAGS_NS.index(before.lag_ns)] = before.errors
+        self._learned = self._predicted = before.predicted
+        self._fit(baseline_watts)
 
     def learn(self, seconds: Floats, joules: Floats, baseline_watts: float | None) -> None:
         """Learn from intervals one after the other.
 
-        `seconds` has a row an interval and a column a use (`COLUMNS`); `joules` one value each.
+        `seconds` by lag (`LAGS_NS`), interval and use (`COLUMNS`): how the interval's length was
+        used so much earlier. `joules` has one value an interval.
         """
         for window, used in self._windows(seconds, joules):
-            self._learn_window(window, used, baseline_watts)
-        self._fit(baseline_watts)
+            self._learn_window(window, used)
+        if self._learned >= self._next_fit:
+            self._fit(baseline_watts)
 
     def _windows(self, seconds: Floats, joules: Floats) -> Sequence[tuple[Floats, float]]:
         """Return the windows that are full now; what is left waits for the next intervals."""
-        so_far = np.vstack([self._window, seconds])
+        so_far = np.concatenate((self._window[:, None], seconds), axis=1)
         used = np.append(self._window_joules, joules)
-        lengths = so_far.sum(axis=1)
+        lengths = so_far[0].sum(axis=1)
         edges, length = [0], 0.0
         for row, each in enumerate(lengths.tolist(), start=1):
             length += each
@@ -96,51 +148,81 @@ class PowerModel:
                 edges.append(row)
                 length = 0.0
         full = [
-            (so_far[first:last].sum(axis=0), float(used[first:last].sum()))
+            (so_far[:, first:last].sum(axis=1), float(used[first:last].sum()))
             for first, last in pairwise(edges)
         ]
-        self._window = so_far[edges[-1] :].sum(axis=0)
+        self._window = so_far[:, edges[-1] :].sum(axis=1)
         self._window_joules = float(used[edges[-1] :].sum())
         return full
 
-    def _learn_window(self, seconds: Floats, joules: float, baseline_watts: float | None) -> None:
-        length = float(seconds.sum())
+    def _learn_window(self, seconds: Floats, joules: float) -> None:
+        length = float(seconds[0].sum())
+        if joules > _MOST_WATTS * length:
+            return
         # The noise of a window's energy grows with the root of its length.
-        row, used = seconds / np.sqrt(length), joules / np.sqrt(length)
+        rows = seconds / np.sqrt(length)
+        used = np.full(len(rows), joules / np.sqrt(length))
         if self._fitted is not None:
-            errors = used - np.array([self._fitted @ row, self._by_time(baseline_watts) @ row])
+            said = np.stack((self._fitted, self._by_time), axis=-1)
+            errors = used[:, None] - np.einsum("lu,luk->lk", rows, said)
             if self._predicted >= LEAST_WINDOWS:
-                most = _LARGEST_ERROR * float(np.sqrt(self._errors[0] / self._weight()))
+                most = _LARGEST_ERROR * np.sqrt(self._errors[:, 0] / self._weight())
                 # As in Huber's estimator, the excess of a large error is not learned from.
-                used -= errors[0] - float(np.clip(errors[0], -most, most))
-                errors = np.clip(errors, -most, most) if abs(errors[0]) > most else errors
+                used -= errors[:, 0] - np.clip(errors[:, 0], -most, most)
+                absurd = np.abs(errors[:, 0]) > most
+                most = np.where(absurd, most, np.inf)[:, None]
+                errors = np.clip(errors, -most, most)
             self._errors = self._errors * _KEPT + errors**2
             self._predicted += 1
-        self._gram = self._gram * _KEPT + np.outer(row, row)
-        self._moments = self._moments * _KEPT + row * used
+        self._learned += 1
+        self._gram = self._gram * _KEPT + rows[:, :, None] * rows[:, None, :]
+        self._moments = self._moments * _KEPT + rows * used[:, None]
 
     def _weight(self) -> float:
         return float((1 - _KEPT**self._predicted) / (1 - _KEPT))
 
-    def _by_time(self, baseline_watts: float | None) -> Floats:
+    def _assume_time(self, baseline_watts: float | None) -> Floats:
         """Return the watts that time alone assumes: all work alike, and idle at the baseline."""
         # A row is seconds ÷ √length: the length-weighted sums are those of seconds and joules.
-        whole = float(self._gram.sum())
-        mean = float(self._moments.sum()) / whole if whole else 0.0
-        idle_part = float(self._gram[_IDLE].sum()) / whole if whole else 0.0
-        idle = mean if baseline_watts is None else min(baseline_watts, mean)
-        work = (mean - idle * idle_part) / (1 - idle_part) if idle_part < 1 else mean
-        watts = np.full(len(_USES), work)
-        watts[_IDLE] = idle
+        whole = np.maximum(self._gram.sum(axis=(1, 2)), _TINY)
+        mean = self._moments.sum(axis=1) / whole
+        idle_part = np.minimum(self._gram[:, _IDLE].sum(axis=1) / whole, 1.0)
+        idle = mean if baseline_watts is None else np.minimum(baseline_watts, mean)
+        busy_part = np.maximum(1 - idle_part, _TINY)
+        work = np.where(idle_part < 1, (mean - idle * idle_part) / busy_part, mean)
+        watts = np.repeat(work[:, None], len(_USES), axis=1)
+        watts[:, _IDLE] = idle
         return watts
 
     def _fit(self, baseline_watts: float | None) -> None:
-        expected = self._by_time(baseline_watts)
-        gram = self._gram + _PRIOR_SECONDS * np.eye(len(_USES))
+        self._next_fit = self._learned + min(self._learned // 10, _MOST_BETWEEN_FITS)
+        expected = self._by_time = self._assume_time(baseline_watts)
+        grams = self._gram + _PRIOR_SECONDS * np.eye(len(_USES))
         moments = self._moments + _PRIOR_SECONDS * expected
-        fitted = np.array(solve(gram.tolist(), moments.tolist()))
-        self._fitted = np.maximum(fitted, _LEAST_OF_MEAN * expected.max())
-        by_power, by_time = self._errors.tolist()
+        fitted = np.array([solve(*each) for each in zip(grams, moments, strict=True)])
+        least = _LEAST_OF_MEAN * expected.max(axis=1, keepdims=True)
+        self._fitted = np.maximum(fitted, least)
+        best, by_time = self._best(), float(self._errors[:, 1].min())
+        by_power = float(self._errors[best, 0])
         earned = self._predicted >= LEAST_WINDOWS and by_power < _MOST_OF_TIME_ERROR * by_time
-        usable = np.isfinite(self._fitted).all() and float(self._fitted.min()) > 0
-        self.watts = tuple(self._fitted.tolist()) if earned and usable else None
+        found = self._fitted[best]
+        usable = np.isfinite(found).all() and float(found.min()) > 0
+        self.watts, self.lag_ns = None, 0
+        if earned and usable:
+            agree = self._agree(best, by_power * (1 + _AS_WELL) + _AS_WELL_OF_TIME * by_time)
+            self.lag_ns = LAGS_NS[best] if agree else None
+            self.watts = tuple(found.tolist()) if agree else None
+
+    def _best(self) -> int:
+        return int(self._errors[:, 0].argmin())
+
+    def _seen(self, lag: int) -> Flags:
+        seen: Flags = self._gram[lag].diagonal() > _PRIOR_SECONDS
+        return seen
+
+    def _agree(self, best: int, most_error: float) -> bool:
+        """Say whether all lags with no larger error find the same watts as the best one."""
+        assert self._fitted is not None
+        found = self._fitted[:, self._seen(best)]
+        away = np.abs(found - found[best])[self._errors[:, 0] <= most_error]
+        return float(away.max(initial=0)) <= _CLEARLY_OTHER * float(self._fitted[best].max())

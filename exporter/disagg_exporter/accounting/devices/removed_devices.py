@@ -32,6 +32,7 @@ class _Sums:
     slice_ns: Counter[Cell] = field(default_factory=Counter)
     active_slice_ns: Counter[ActivityCell] = field(default_factory=Counter)
     microjoules: Counter[Cell] | None = None
+    metered_slice_ns: Counter[Cell] = field(default_factory=Counter)
 
 
 class RemovedDevices:
@@ -48,6 +49,7 @@ class RemovedDevices:
         if account.microjoules is not None:
             sums.microjoules = sums.microjoules or Counter()
             sums.microjoules.update(account.microjoules)
+            sums.metered_slice_ns.update(account.metered_slice_ns)
 
     def forget_model(self, model_name: str) -> None:
         """Take the name off what a model used."""
@@ -55,6 +57,7 @@ class RemovedDevices:
             fold(sums.slice_ns, model_name)
             fold(sums.active_slice_ns, model_name)
             fold(sums.microjoules, model_name)
+            fold(sums.metered_slice_ns, model_name)
 
     def checkpoint(self) -> tuple[RemovedCheckpoint, ...]:
         """Return the sums."""
@@ -64,6 +67,7 @@ class RemovedDevices:
                 tuple(sums.slice_ns.items()),
                 tuple(sums.active_slice_ns.items()),
                 None if sums.microjoules is None else tuple(sums.microjoules.items()),
+                tuple(sums.metered_slice_ns.items()),
             )
             for gpu_name, sums in self._by_gpu_name.items()
         )
@@ -75,6 +79,7 @@ class RemovedDevices:
                 Counter(dict(removed.slice_ns)),
                 Counter(dict(removed.active_slice_ns)),
                 None if removed.microjoules is None else Counter(dict(removed.microjoules)),
+                Counter(dict(removed.metered_slice_ns)),
             )
 
     def accounts(self) -> tuple[DeviceAccount, ...]:
@@ -88,6 +93,7 @@ class RemovedDevices:
                 slice_ns=dict(sums.slice_ns),
                 active_slice_ns=dict(sums.active_slice_ns),
                 microjoules=None if sums.microjoules is None else dict(sums.microjoules),
+                metered_slice_ns=dict(sums.metered_slice_ns),
             )
             for gpu_name, sums in self._by_gpu_name.items()
         )

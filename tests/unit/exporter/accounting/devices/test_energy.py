@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from disagg_exporter.accounting.devices.energy import LONGEST_BUFFER, CommittedTime, EnergyLedger
 from disagg_exporter.accounting.intervals.intervals import Intervals
 from disagg_exporter.accounting.intervals.timeline import CODES, WorkShares
-from disagg_exporter.model import Cell, DeviceReading, EngineState, Reason, Role, Use
+from disagg_exporter.model import (
+    SLICE_NS_PER_GPU_SECOND,
+    Cell,
+    DeviceReading,
+    EngineState,
+    Reason,
+    Role,
+    Use,
+)
 from support.accounting import NodeAccounting, StepReporter, ns
 from support.plain_energy import PlainEnergyLedger
 from support.plain_timeline import DECODE, DUMMY, PREFILL
@@ -192,6 +200,35 @@ def test_a_device_that_tells_no_energy_has_none() -> None:
     assert accounting.joules() is None
 
 
+def test_a_total_that_never_moved_is_no_energy_of_nothing() -> None:
+    accounting = NodeAccounting()
+    for t in range(10):
+        accounting.tell(t, energy_joules=0.0, power_watts=0.0)
+    accounting.advance(20)
+
+    (account,) = accounting.ledger.device_accounts()
+    assert account.microjoules is None
+    assert account.metered_slice_ns == {}
+
+
+def test_the_time_that_energy_was_used_in_is_that_between_the_readings() -> None:
+    """Of 20 s of which 10 are decode, readings tell of 12, all of the decode among them."""
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine(role=Role.DECODE)
+    accounting.power(4, 16, 100)
+    accounting.step(reporter, reporter.decode(15, 10))
+    accounting.beat(reporter, 26)
+    accounting.advance(26)
+    after = accounting.successor(26, 30)
+
+    for each in (accounting, after):
+        (account,) = each.ledger.device_accounts()
+        seconds = {
+            c.use: ns / SLICE_NS_PER_GPU_SECOND for c, ns in account.metered_slice_ns.items()
+        }
+        assert seconds == {Use.DECODE: pytest.approx(10), Use.IDLE: pytest.approx(2)}
+
+
 def test_a_total_that_falls_begins_anew_and_takes_nothing_back() -> None:
     accounting = NodeAccounting()
     for t, joules in ((0, 1000), (1, 1100), (2, 5), (3, 105)):
@@ -336,14 +373,15 @@ def test_the_parts_of_every_interval_sum_to_what_was_told(
         energy.commit(spent)
         plain.commit(spent)
 
-        committed = [total for end_ns, total in ends if end_ns <= start_ns]
-        assert energy.microjoules is not None
-        assert sum(energy.microjoules.values()) == (committed[-1] if committed else 0)
-        assert min(energy.microjoules.values(), default=0) >= 0
+        committed = [(end_ns, total) for end_ns, total in ends if end_ns <= start_ns]
+        moved = [end_ns for end_ns, total in committed if total]
+        microjoules = energy.microjoules or {}
+        assert sum(microjoules.values()) == (committed[-1][1] if committed else 0)
+        assert min(microjoules.values(), default=0) >= 0
         # A part is rounded to the microjoule, and a sum before it by the last bit.
-        assert dict(energy.microjoules) == pytest.approx(
-            dict(plain.microjoules or {}), abs=2 * len(told)
-        )
+        assert dict(microjoules) == pytest.approx(dict(plain.microjoules or {}), abs=2 * len(told))
+        assert sum(energy.lengths_ns.values()) <= (committed[-1][0] if committed else 0)
+        assert bool(energy.lengths_ns.total()) == bool(moved)
         assert energy.baseline_watts == plain.baseline_watts
         assert energy.waiting == plain.waiting
 
@@ -416,8 +454,8 @@ def test_a_devices_energy_is_what_it_told_up_to_its_watermark(
                 now += seconds
                 accounting.advance(now)
         (account,) = accounting.ledger.device_accounts()
-        assert account.microjoules is not None
+        microjoules = account.microjoules or {}
         committed = sum(joules for end_ns, joules in told if end_ns <= account.watermark_ns)
-        assert sum(account.microjoules.values()) == committed * 1_000_000
-        assert all(account.microjoules[cell] >= told for cell, told in before.items())
-        before = dict(account.microjoules)
+        assert sum(microjoules.values()) == committed * 1_000_000
+        assert all(microjoules[cell] >= told for cell, told in before.items())
+        before = dict(microjoules)

@@ -10,9 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_exporter.accounting.devices.power_model import COLUMNS, LEAST_WINDOWS, PowerModel
+from disagg_exporter.accounting.devices.energy import EnergyLedger
+from disagg_exporter.accounting.devices.power_model import (
+    COLUMNS,
+    LAGS_NS,
+    LEAST_WINDOWS,
+    PowerModel,
+)
 from disagg_exporter.model import Use
-from support.measured_power import MeteredGpu, PoweredStep, mixed_load
+from support.measured_power import MeteredGpu, PoweredStep, alternating_load, mixed_load
 
 SECONDS = 300.0
 
@@ -55,6 +61,71 @@ def test_every_joule_between_first_and_last_reading_is_accounted_for() -> None:
     assert sum((gpu.ledger.microjoules or {}).values()) == gpu.committed_microjoules
 
 
+@pytest.mark.parametrize("lag_seconds", [0.1, 0.25, 0.5])
+@pytest.mark.parametrize("each_seconds", [0.3, 0.5, 1.0])
+def test_a_counter_that_lags_does_not_bill_one_phase_for_the_other(
+    each_seconds: float, lag_seconds: float
+) -> None:
+    """Prefill at 1000 W and decode at 400 W take turns of about so long."""
+    gpu = MeteredGpu(noise=0.05, lag_seconds=lag_seconds)
+    gpu.run(alternating_load(SECONDS, each_seconds, 0.3, 1))
+    accounted, true = gpu.shares()
+
+    assert gpu.ledger.power.lag_ns == pytest.approx(lag_seconds * 1e9)
+    learned = gpu.ledger.power.by_use()
+    assert learned[Use.PREFILL] == pytest.approx(1000, rel=0.05)
+    assert learned[Use.DECODE] == pytest.approx(400, rel=0.1)
+    assert accounted == pytest.approx(true, abs=0.03)
+
+
+@pytest.mark.parametrize("idle_share", [0.0, 0.5])
+@pytest.mark.parametrize("prefill_share", [0.1, 0.5, 0.9])
+def test_measured_watts_part_the_energy_of_a_counter_that_lags(
+    prefill_share: float, idle_share: float
+) -> None:
+    gpu = MeteredGpu(noise=0.1, lag_seconds=0.3)
+    gpu.run(mixed_load(prefill_share, idle_share, SECONDS, 1))
+    accounted, true = gpu.shares()
+
+    assert accounted == pytest.approx(true, abs=0.03)
+    assert sum((gpu.ledger.microjoules or {}).values()) == gpu.committed_microjoules
+
+
+@pytest.mark.parametrize("lag_seconds", [0.0, 0.3])
+def test_turns_like_clockwork_leave_open_which_phase_draws_more(lag_seconds: float) -> None:
+    """No lag, and a lag of one turn, show the same if the phases are swapped."""
+    gpu = MeteredGpu(noise=0.05, lag_seconds=lag_seconds)
+    gpu.run(alternating_load(SECONDS, 0.3, 0.0, 1))
+    accounted, _ = gpu.shares()
+
+    assert gpu.ledger.power.lag_ns is None
+    assert gpu.ledger.power.by_use() == {}
+    assert accounted > 0.4  # swapped, it would be 0.29; by time alone, 0.5
+
+
+def test_what_was_learned_goes_on_with_the_next_daemon() -> None:
+    gpu = MeteredGpu(noise=0.1, lag_seconds=0.3)
+    gpu.run(mixed_load(0.5, 0.3, SECONDS, 1))
+
+    after = EnergyLedger()
+    after.resume(gpu.ledger.checkpoint())
+
+    assert after.power.lag_ns == gpu.ledger.power.lag_ns
+    assert after.power.by_use() == pytest.approx(gpu.ledger.power.by_use(), rel=0.02)
+
+
+def test_a_leap_of_the_counter_teaches_nothing_and_is_accounted_for() -> None:
+    """A hundred thousand joules at once, before anything was foreseen."""
+    gpu = MeteredGpu(noise=0.05)
+    load = list(_decode_at(400, mixed_load(0.5, 0.2, SECONDS, 1)))
+    load[20] = replace(load[20], joules=1e5)
+    gpu.run(iter(load))
+    learned = gpu.ledger.power.by_use()
+
+    assert learned[Use.DECODE] == pytest.approx(400, rel=0.05)
+    assert sum((gpu.ledger.microjoules or {}).values()) == gpu.committed_microjoules
+
+
 def test_equal_powers_are_divided_by_time() -> None:
     """What is learned earns nothing there."""
     gpu = MeteredGpu(noise=0.1)
@@ -67,27 +138,30 @@ def test_a_mix_that_never_changes_says_nothing_about_its_parts() -> None:
     model = PowerModel()
     seconds = np.zeros((1000, 4))
     seconds[:, COLUMNS[Use.PREFILL]] = seconds[:, COLUMNS[Use.DECODE]] = 0.05
-    model.learn(seconds, np.full(1000, 70.0), None)
-    model.learn(seconds, np.full(1000, 70.0), None)
+    model.learn(_at_all_lags(seconds), np.full(1000, 70.0), None)
+    model.learn(_at_all_lags(seconds), np.full(1000, 70.0), None)
 
     assert model.by_use() == {}
+
+
+def _at_all_lags(seconds: np.ndarray) -> np.ndarray:
+    """The same uses whatever the lag."""
+    return np.repeat(seconds[None], len(LAGS_NS), axis=0)
 
 
 def test_nothing_is_said_before_enough_was_foreseen() -> None:
     """Two powers without any noise: it is not the error that holds it back."""
     model, seconds = PowerModel(), np.zeros((1, 4))
-    for window in range(LEAST_WINDOWS):
+    said = []
+    for window in range(2 * LEAST_WINDOWS):
         seconds[0] = 0
         seconds[0, window % 2] = 0.25
-        model.learn(seconds.copy(), np.array([250.0 if window % 2 else 100.0]), None)
-    before = model.by_use()
-    for window in range(LEAST_WINDOWS):
-        seconds[0] = 0
-        seconds[0, window % 2] = 0.25
-        model.learn(seconds.copy(), np.array([250.0 if window % 2 else 100.0]), None)
+        joules = np.array([250.0 if window % 2 else 100.0])
+        model.learn(_at_all_lags(seconds), joules, None)
+        said.append(model.by_use())
 
-    assert before == {}
-    assert model.by_use() == pytest.approx({Use.PREFILL: 400, Use.DECODE: 1000}, rel=0.15)
+    assert said[:LEAST_WINDOWS] == [{}] * LEAST_WINDOWS
+    assert said[-1] == pytest.approx({Use.PREFILL: 400, Use.DECODE: 1000}, rel=0.15)
 
 
 def test_an_absurd_reading_does_not_bend_what_was_learned() -> None:
@@ -97,7 +171,7 @@ def test_an_absurd_reading_does_not_bend_what_was_learned() -> None:
     before = learned.by_use()
     seconds = np.zeros((1, 4))
     seconds[0, COLUMNS[Use.DECODE]] = 0.25
-    learned.learn(seconds, np.array([1e9]), 180.0)
+    learned.learn(_at_all_lags(seconds), np.array([1e9]), 180.0)
 
     assert learned.by_use() == pytest.approx(before, rel=0.02)
 
@@ -116,6 +190,6 @@ def test_any_history_gives_finite_positive_watts_or_none(
 ) -> None:
     model = PowerModel()
     for each in np.array_split(np.array(rows), 7):
-        model.learn(each[:, :4], each[:, 4], baseline)
+        model.learn(_at_all_lags(each[:, :4]), each[:, 4], baseline)
         if model.watts is not None:
             assert all(0 < watts < float("inf") for watts in model.watts)
