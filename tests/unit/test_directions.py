@@ -84,6 +84,7 @@ CORE = [
     "disagg_cluster.planner.outlook.values",
     "disagg_cluster.planner.outlook.wording",
     "disagg_cluster.planner.plan.planner",
+    "disagg_cluster.planner.separation.separation",
     "disagg_cluster.supervisor.journal.journal_text",
     "disagg_cluster.telemetry.pages.label_values",
     "disagg_cluster.telemetry.snapshot",

@@ -1,0 +1,1 @@
+"""What separating prefill from decode would bring, or merging what is separate."""

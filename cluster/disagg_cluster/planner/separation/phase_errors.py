@@ -1,0 +1,86 @@
+"""Steps whose prefill or decode takes longer than known: how doubt in prices reaches a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from disagg_cluster.planner.capacity.engine_costs import EngineCosts
+from disagg_cluster.planner.capacity.engine_shape import EngineShape
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseError:
+    """One thing that may be off: a phase's time on engines of one GPU name and number of GPUs."""
+
+    gpu_name: str
+    gpus: int
+    decode: bool
+    relative_error: float
+
+    def concerns(self, shape: EngineShape) -> bool:
+        """Whether it is of engines of this shape."""
+        return (shape.gpu_name, shape.gpus) == (self.gpu_name, self.gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class StretchedCosts:
+    """An engine whose prefill and decode take so many times as long as `costs` says.
+
+    What a prompt adds to a step is its prefill, what a step takes without it its decode.
+    """
+
+    costs: EngineCosts
+    prefill_factor: float = 1.0
+    decode_factor: float = 1.0
+
+    @property
+    def shape(self) -> EngineShape:
+        """The engine it is of."""
+        return self.costs.shape
+
+    @property
+    def relative_error(self) -> float:
+        """As with `costs`."""
+        return self.costs.relative_error
+
+    def step_seconds(
+        self,
+        prompt_tokens: float,
+        attended_tokens: float,
+        decodes: float,
+        decode_context_tokens: float,
+    ) -> float:
+        """What a step takes, each phase stretched by its factor."""
+        whole = self.costs.step_seconds(
+            prompt_tokens, attended_tokens, decodes, decode_context_tokens
+        )
+        if not prompt_tokens:
+            return whole * self.decode_factor
+        if not decodes:
+            return whole * self.prefill_factor
+        writing = self.costs.step_seconds(0.0, 0.0, decodes, decode_context_tokens)
+        return writing * self.decode_factor + (whole - writing) * self.prefill_factor
+
+
+def phase_errors(engines: Iterable[EngineCosts]) -> tuple[PhaseError, ...]:
+    """All that may be off, each once: engines of one shape share their prices, mixed or not."""
+    largest: dict[tuple[str, int, bool], float] = {}
+    for costs in engines:
+        for decode in (False, True):
+            key = (costs.shape.gpu_name, costs.shape.gpus, decode)
+            largest[key] = max(largest.get(key, 0.0), costs.relative_error)
+    return tuple(
+        PhaseError(gpu_name, gpus, decode, error)
+        for (gpu_name, gpus, decode), error in largest.items()
+        if error
+    )
+
+
+def stretched(costs: EngineCosts, error: PhaseError, factor: float) -> EngineCosts:
+    """The same engine if this is off by that factor."""
+    if not error.concerns(costs.shape):
+        return costs
+    if error.decode:
+        return StretchedCosts(costs, decode_factor=factor)
+    return StretchedCosts(costs, prefill_factor=factor)

@@ -1,0 +1,69 @@
+"""Why, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from disagg_cluster.planner.capacity.engine_shape import EngineShape
+from disagg_cluster.planner.separation.pools import MixedEngines, SplitPools
+from disagg_cluster.planner.separation.verdict import WORTH, Gain
+
+_LITTLE = 0.02
+_BOUNDS = {
+    "ttft": "the time to first token",
+    "itl": "the time between tokens",
+    "kv": "room in the cache",
+    "max_num_seqs": "the number of requests allowed at once",
+    "compute": "what they can compute",
+    "unseen": "how far their steps are known",
+    "link": "the links that carry KV",
+}
+
+
+def reasons(
+    gain: Gain, mixed: MixedEngines, split: SplitPools, gpus: int, interference_gain: float | None
+) -> tuple[str, ...]:
+    """What was compared, what holds each side back, what whole engines cost, and the doubt."""
+    return tuple(_reasons(gain, mixed, split, gpus, interference_gain))
+
+
+def engines_in_words(engines: int, role: str, shape: EngineShape) -> str:
+    """As `3 prefill engines of 2 x NVIDIA H100`."""
+    plural = "" if engines == 1 else "s"
+    return f"{engines} {role} engine{plural} of {shape.gpus} x {shape.gpu_name}"
+
+
+def _reasons(
+    gain: Gain, mixed: MixedEngines, split: SplitPools, gpus: int, interference_gain: float | None
+) -> Iterator[str]:
+    yield (
+        f"{engines_in_words(mixed.engines, 'mixed', mixed.shape)} take "
+        f"{mixed.requests_per_second:.3g} requests/s, bound by {_BOUNDS[mixed.bound]}"
+    )
+    whose = "" if split.limited_by == "link" else f" of {split.limited_by}"
+    yield (
+        f"{engines_in_words(split.prefill_engines, 'prefill', split.prefill)} and "
+        f"{engines_in_words(split.decode_engines, 'decode', split.decode)} take "
+        f"{split.requests_per_second:.3g}, bound by {_BOUNDS[split.bound]}{whose}"
+    )
+    if split.transfer_seconds:
+        yield f"the KV of a prompt travels {split.transfer_seconds * 1e3:.3g} ms"
+    if split.granularity_loss > _LITTLE:
+        yield (
+            f"whole engines cost {split.granularity_loss:.0%}: GPUs that could be divided between "
+            f"the phases would take {split.requests_per_second / (1 - split.granularity_loss):.3g}"
+        )
+    idle = (gpus - mixed.engines * mixed.shape.gpus, gpus - split.gpus)
+    for count, whom in zip(idle, ("mixed", "separate"), strict=True):
+        if count:
+            yield f"{count} of {gpus} GPUs are left over when {whom}"
+    if interference_gain is not None:
+        yield (
+            f"what the engines lost to mixed steps says {interference_gain:.2f} at least, "
+            "without any model"
+        )
+    if gain.worth_it is None:
+        yield (
+            f"the gain lies between {gain.low:.2f} and {gain.high:.2f}, which is neither surely a "
+            f"gain nor surely below {1 + WORTH:.1f}"
+        )

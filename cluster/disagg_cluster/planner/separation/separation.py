@@ -1,0 +1,249 @@
+"""Whether engines should be mixed or separate: both on the same GPUs, at the same targets.
+
+Gain = largest load of the best integer split / largest load of mixed engines (or the other way
+round for pools that are separate today). Which of both is better follows from the step costs alone:
+what decode waits for prompts, what a batch of fewer engines saves or costs, what KV takes on its
+way, and what is lost because engines are whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from disagg_cluster.planner.capacity.engine_costs import EngineCosts
+from disagg_cluster.planner.capacity.request_mix import RequestMix
+from disagg_cluster.planner.capacity.targets import Targets
+from disagg_cluster.planner.separation.kv_link import KvLink
+from disagg_cluster.planner.separation.phase_errors import PhaseError, phase_errors, stretched
+from disagg_cluster.planner.separation.pools import (
+    Demand,
+    MixedEngines,
+    NoCapacityError,
+    PoolPair,
+    SplitPools,
+    mixed_engines,
+)
+from disagg_cluster.planner.separation.reasons import reasons
+from disagg_cluster.planner.separation.verdict import (
+    Advice,
+    Gain,
+    InterferenceSeconds,
+    SeparationVerdict,
+    UndecidedSeparation,
+)
+
+FORMULA_ERROR = 0.05
+"""One standard deviation of what the formulas of capacity do to a gain: `make bench-separation`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """One engine each of what could be run: tensor-parallel sizes, GPU names.
+
+    Those of one GPU name and number of GPUs are the same hardware under the same prices, whatever
+    they do.
+    """
+
+    mixed: Sequence[EngineCosts]
+    prefill: Sequence[EngineCosts]
+    decode: Sequence[EngineCosts]
+
+
+def separation(
+    engines: Engines,
+    mix: RequestMix,
+    targets: Targets,
+    gpus: int,
+    link: KvLink | None,
+    interference: InterferenceSeconds | None = None,
+) -> SeparationVerdict | UndecidedSeparation:
+    """Whether engines that run mixed today should be separated.
+
+    Args:
+        engines: What could be run.
+        mix: The requests; how many there are does not matter.
+        targets: What holds for both.
+        gpus: How many there are, for both.
+        link: What carries the KV; None if nobody knows.
+        interference: What mixed steps cost by the engines' own account.
+
+    Raises:
+        ValueError: No GPU.
+    """
+    found = _compare(engines, mix, targets, gpus, link)
+    if isinstance(found, UndecidedSeparation):
+        return found
+    gain = Gain.of(found.ratio, _deviation(found, gpus))
+    advice = {True: Advice.SEPARATE, False: Advice.STAY_MIXED, None: Advice.UNDECIDED}
+    told = None if interference is None else interference.gain_ratio
+    return SeparationVerdict(
+        advice[gain.worth_it],
+        gain,
+        gpus,
+        found.mixed,
+        found.split,
+        told,
+        reasons(gain, found.mixed, found.split, gpus, told),
+    )
+
+
+def merging(
+    engines: Engines,
+    mix: RequestMix,
+    targets: Targets,
+    today: tuple[int, int],
+    link: KvLink | None,
+) -> SeparationVerdict | UndecidedSeparation:
+    """Whether pools that are separate today should be merged into mixed engines.
+
+    `engines` has one kind of prefill and one of decode engine, `today` says how many there are of
+    each. Whether another split would be better than merging, a reason says.
+
+    Raises:
+        ValueError: No engine of one of the two, or several kinds of them.
+    """
+    if len(engines.prefill) != 1 or len(engines.decode) != 1 or min(today) < 1:
+        raise ValueError("pools of today have one kind of engine each, and one engine at least")
+    [prefill], [decode] = engines.prefill, engines.decode
+    gpus = today[0] * prefill.shape.gpus + today[1] * decode.shape.gpus
+    found = _compare(engines, mix, targets, gpus, link, today)
+    if isinstance(found, UndecidedSeparation):
+        return found
+    gain = Gain.of(1 / found.ratio, _deviation(found, gpus))
+    advice = {True: Advice.MERGE, False: Advice.STAY_SEPARATE, None: Advice.UNDECIDED}
+    why = reasons(gain, found.mixed, found.split, gpus, None)
+    best = found.pair.best(gpus)
+    if best is not None and best.requests_per_second > found.split.requests_per_second:
+        why += (
+            f"{best.prefill_engines} prefill and {best.decode_engines} decode engines would take "
+            f"{best.requests_per_second / found.split.requests_per_second:.2f} times as much as "
+            "today's split",
+        )
+    return SeparationVerdict(advice[gain.worth_it], gain, gpus, found.mixed, found.split, None, why)
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """The best mixed pool and the best split, and the engines that they are of."""
+
+    mixed_costs: EngineCosts
+    prefill_costs: EngineCosts
+    decode_costs: EngineCosts
+    demand: Demand
+    link: KvLink
+    mixed: MixedEngines
+    split: SplitPools
+    today: tuple[int, int] | None
+
+    @property
+    def ratio(self) -> float:
+        return self.split.requests_per_second / self.mixed.requests_per_second
+
+    @property
+    def pair(self) -> PoolPair:
+        return PoolPair(self.prefill_costs, self.decode_costs, self.demand, self.link)
+
+    def ratio_if(self, error: PhaseError, factor: float, gpus: int) -> float | None:
+        """The ratio if this is off by that factor, the split chosen anew; None if nothing is."""
+        mixed_costs, prefill, decode = (
+            stretched(costs, error, factor)
+            for costs in (self.mixed_costs, self.prefill_costs, self.decode_costs)
+        )
+        mixed = mixed_engines(mixed_costs, self.demand, gpus)
+        pair = PoolPair(prefill, decode, self.demand, self.link)
+        split = pair.of(*self.today) if self.today else pair.best(gpus)
+        if mixed is None or split is None:
+            return None
+        loads = split.requests_per_second, mixed.requests_per_second
+        return loads[0] / loads[1] if min(loads) > 0 else None
+
+
+def _compare(
+    engines: Engines,
+    mix: RequestMix,
+    targets: Targets,
+    gpus: int,
+    link: KvLink | None,
+    today: tuple[int, int] | None = None,
+) -> _Comparison | UndecidedSeparation:
+    if gpus < 1:
+        raise ValueError(f"gpus is {gpus}, not 1 or more")
+    missing = _missing(engines, link)
+    if missing or link is None:
+        return UndecidedSeparation(tuple(missing))
+    demand = Demand(mix, targets)
+    try:
+        pools = [(mixed_engines(costs, demand, gpus), costs) for costs in engines.mixed]
+        pairs = [
+            (PoolPair(prefill, decode, demand, link), prefill, decode)
+            for prefill in engines.prefill
+            for decode in engines.decode
+        ]
+        splits = [
+            (pair.of(*today) if today else pair.best(gpus), prefill, decode)
+            for pair, prefill, decode in pairs
+        ]
+    except NoCapacityError as error:
+        return UndecidedSeparation((str(error),))
+    mixed = max(
+        ((pool, costs) for pool, costs in pools if pool is not None),
+        key=lambda found: found[0].requests_per_second,
+        default=None,
+    )
+    best = max(
+        ((split, prefill, decode) for split, prefill, decode in splits if split is not None),
+        key=lambda found: found[0].requests_per_second,
+        default=None,
+    )
+    if mixed is None:
+        missing.append(f"a mixed engine that fits on {gpus} GPUs")
+    elif not mixed[0].requests_per_second:
+        missing.append("a mixed engine that keeps the targets under any load")
+    if best is None:
+        missing.append(f"a prefill and a decode engine that fit on {gpus} GPUs together")
+    if mixed is None or best is None or missing:
+        return UndecidedSeparation(tuple(missing))
+    return _Comparison(mixed[1], best[1], best[2], demand, link, mixed[0], best[0], today)
+
+
+def _missing(engines: Engines, link: KvLink | None) -> list[str]:
+    missing = [
+        f"what steps of {role} engines cost"
+        for role, known in (
+            ("mixed", engines.mixed),
+            ("prefill", engines.prefill),
+            ("decode", engines.decode),
+        )
+        if not known
+    ]
+    if link is None:
+        missing.append("the bandwidth of the links that would carry KV")
+    missing += [
+        f"the KV bytes a token takes on {costs.shape.gpus} x {costs.shape.gpu_name}"
+        for costs in engines.prefill
+        if costs.shape.kv_bytes_per_token is None
+    ]
+    return missing
+
+
+def _deviation(found: _Comparison, gpus: int) -> float:
+    """The standard deviation of the logarithm of the ratio.
+
+    Each thing that may be off is put up and down by its own, alone, and what that does to the ratio
+    is added up as of things that do not depend on each other.
+    """
+    variance = FORMULA_ERROR**2
+    costs = (found.mixed_costs, found.prefill_costs, found.decode_costs)
+    for error in phase_errors(costs):
+        ends = []
+        for factor in (1 + error.relative_error, 1 / (1 + error.relative_error)):
+            try:
+                ends.append(found.ratio_if(error, factor, gpus))
+            except NoCapacityError:
+                ends.append(None)
+        moved = [abs(math.log(end / found.ratio)) for end in ends if end and found.ratio]
+        # An end at which nothing keeps the targets says that this matters beyond any measure.
+        variance += max(moved, default=0.0) ** 2 if len(moved) == len(ends) else 1.0
+    return math.sqrt(variance)

@@ -1,0 +1,99 @@
+"""The best split of GPUs, links between pools, and how doubt in one phase is told apart."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disagg_cluster.planner.capacity.priced_costs import priced_costs
+from disagg_cluster.planner.capacity.request_mix import RequestMix
+from disagg_cluster.planner.capacity.targets import Targets
+from disagg_cluster.planner.separation.kv_link import KvLink, waiting_seconds
+from disagg_cluster.planner.separation.phase_errors import (
+    PhaseError,
+    StretchedCosts,
+    phase_errors,
+    stretched,
+)
+from disagg_cluster.planner.separation.pools import Demand, PoolPair
+from disagg_cluster.simulator.engine.hardware import H100, LLAMA_8B
+
+COSTS = priced_costs(H100, LLAMA_8B, 1)
+
+
+@given(
+    st.floats(100, 8000), st.floats(20, 600), st.floats(0.5, 4), st.floats(0.01, 0.1),
+    st.integers(2, 7), st.sampled_from([1e9, 1e10, 1e12]),
+)  # fmt: skip
+@settings(max_examples=8, deadline=None)
+def test_the_best_split_is_the_best_of_all(
+    prompt: float, output: float, ttft: float, itl: float, gpus: int, link: float
+) -> None:
+    demand = Demand(RequestMix(1.0, prompt, output), Targets(ttft, itl))
+    pair = PoolPair(COSTS, COSTS, demand, KvLink(link))
+
+    best = pair.best(gpus)
+
+    assert best is not None
+    every = [pair.of(count, gpus - count).requests_per_second for count in range(1, gpus)]
+    assert best.requests_per_second >= max(every) * 0.99
+
+
+def test_two_engines_need_two_gpus() -> None:
+    pair = PoolPair(COSTS, COSTS, Demand(RequestMix(1.0, 500, 100), Targets(1, 1)), KvLink(1e10))
+
+    assert pair.best(1) is None
+
+
+@given(st.floats(0.001, 1), st.integers(1, 8), st.integers(1, 8), st.floats(0.01, 0.5))
+def test_transfers_wait_longer_under_more_load_and_for_ever_under_too_much(
+    transfer: float, senders: int, takers: int, late: float
+) -> None:
+    most = min(senders, takers) / transfer
+
+    waits = [
+        waiting_seconds(transfer, most * part, senders, takers, late) for part in (0, 0.5, 1.01)
+    ]
+
+    assert waits[0] == 0
+    assert 0 < waits[1] < math.inf
+    assert waits[2] == math.inf
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_second", "latency"), [(0.0, 0.0), (-1.0, 0.0), (math.nan, 0.0), (1e9, -0.1)]
+)
+def test_a_link_that_cannot_be_is_refused(bytes_per_second: float, latency: float) -> None:
+    with pytest.raises(ValueError, match="not a"):
+        KvLink(bytes_per_second, latency)
+
+
+def test_what_a_prompt_adds_is_prefill_and_the_rest_decode() -> None:
+    works = {"prefill": (512, 256, 0, 0), "decode": (0, 0, 32, 32_000)}
+    mixed = (512, 256, 32, 32_000)
+    slow_prompts = StretchedCosts(COSTS, prefill_factor=2.0)
+
+    added = COSTS.step_seconds(*mixed) - COSTS.step_seconds(*works["decode"])
+
+    assert slow_prompts.step_seconds(*works["prefill"]) == pytest.approx(
+        2 * COSTS.step_seconds(*works["prefill"])
+    )
+    assert slow_prompts.step_seconds(*works["decode"]) == COSTS.step_seconds(*works["decode"])
+    assert slow_prompts.step_seconds(*mixed) == pytest.approx(COSTS.step_seconds(*mixed) + added)
+
+
+def test_engines_of_one_shape_share_what_may_be_off() -> None:
+    errors = phase_errors((COSTS, COSTS, priced_costs(H100, LLAMA_8B, 2)))
+
+    assert [(error.gpus, error.decode) for error in errors] == [
+        (1, False), (1, True), (2, False), (2, True),
+    ]  # fmt: skip
+
+
+def test_what_is_off_of_others_leaves_an_engine_alone() -> None:
+    error = PhaseError(H100.name, 2, decode=True, relative_error=0.1)
+
+    assert stretched(COSTS, error, 1.1) is COSTS
