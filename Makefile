@@ -76,7 +76,7 @@ WAITING = a-f g-z
 # --- tests ----------------------------------------------------------------------------------
 
 test: $(READY) vllm-environment router-environment ## Everything CI runs, real Prometheus and a real vLLM pair included
-	@$(SYSTEM) prometheus prometheus-alertmanager gcc
+	@$(SYSTEM) prometheus prometheus-alertmanager victoria-metrics gcc
 	@$(SYSTEM) --optional chromium
 	$(MAKE) --no-print-directory lint types docs-check
 	@# Tests that mostly wait go on beside those that compute, and are shown after them.

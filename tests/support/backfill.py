@@ -47,8 +47,8 @@ def openmetrics(series: Iterable[Past], instants: range) -> str:
 
 
 @contextlib.contextmanager
-def prometheus_with(text: str, folder: Path) -> Iterator[str]:
-    """Run a Prometheus on blocks made of a text; yield its address."""
+def prometheus_with(text: str, folder: Path, *flags: str) -> Iterator[str]:
+    """Run a Prometheus on blocks made of a text, with further flags; yield its address."""
     promtool = shutil.which("promtool")
     if promtool is None or shutil.which("prometheus") is None:
         pytest.skip("prometheus and promtool are not installed: apt-get install prometheus")
@@ -68,7 +68,7 @@ def prometheus_with(text: str, folder: Path) -> Iterator[str]:
         retention="365d",
     )
     with (folder / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(launch.argv, stdout=log, stderr=log)
+        process = subprocess.Popen((*launch.argv, *flags), stdout=log, stderr=log)
         try:
             wait_for(lambda: _answers(launch.url), "Prometheus to answer", 60)
             yield launch.url
