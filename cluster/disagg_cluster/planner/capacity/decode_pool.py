@@ -73,7 +73,7 @@ class DecodePool:
             return "max_num_seqs"
         filled = math.sqrt(spread**2 + batch * mix.context_dispersion)
         waiting = min(1.0, batch) * (1 + mix.context_dispersion)
-        contexts = batch + deviations * filled + waiting
+        contexts = max(1.0, batch + deviations * filled + waiting)
         if shape.kv_tokens is not None and contexts * mix.context_tokens > shape.kv_tokens:
             return "kv"
         return None
@@ -90,14 +90,22 @@ class DecodePool:
 
     def capacity(self, engines: int) -> PoolCapacity:
         """The largest load at which nothing gives out."""
-        most = float(self.costs.shape.max_num_seqs)
+        shape = self.costs.shape
+        most = float(shape.max_num_seqs)
+        if shape.kv_tokens is not None:
+            most = min(most, shape.kv_tokens / self.mix.context_tokens)
         batch = largest(lambda level: self.broken(level, engines) is None, most)
         bound = self.broken(batch * 1.01, engines) or "itl"
         if not batch:
             return PoolCapacity(0.0, bound, 0.0, 0.0)
-        return PoolCapacity(engines * self._rate(batch), bound, batch / most, batch)
+        rate = self.rate(batch)
+        try:
+            used = rate / max(rate, self.rate(most))
+        except UnseenStepError:
+            used = batch / most
+        return PoolCapacity(engines * rate, bound, used, batch)
 
-    def _rate(self, batch: float) -> float:
+    def rate(self, batch: float) -> float:
         """Requests that an engine ends in a second with this batch."""
         return batch / (self.mix.output_tokens * self.itl_seconds(batch))
 

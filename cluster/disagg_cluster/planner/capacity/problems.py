@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 
 
 def not_in_range(
-    values: Mapping[str, float], low: float = 0.0, *, above: bool = False
+    values: Mapping[str, float], low: float = 0.0, high: float = math.inf, *, above: bool = False
 ) -> list[str]:
-    """Say which values are no finite numbers from `low` up (`above`: and not `low` itself)."""
+    """Say which values are no finite numbers from `low` (`above`: beyond it) to `high`."""
+    wanted = f"{'above' if above else 'from'} {low:g}" + (
+        f" to {high:g}" if high < math.inf else ""
+    )
     return [
-        f"{name} is {value}, not a number {'above' if above else 'from'} {low:g}"
+        f"{name} is {value}, not a number {wanted}"
         for name, value in values.items()
-        if not math.isfinite(value) or value < low or (above and value == low)
+        if not (math.isfinite(value) and low <= value <= high) or (above and value == low)
     ]
 
 

@@ -19,6 +19,7 @@ from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.history.load_series import Floats
 
 _SIZES = 24
+_STEPS_TOLD = 12
 _PLACES = (np.arange(5) + 0.5) / 5
 
 StepSeconds = Callable[[float, float], float]
@@ -101,9 +102,11 @@ class PromptQueue:
     def _alone(self, tokens: float) -> float:
         """What one prompt takes that has the engine to itself: full steps, and one for the rest."""
         cached, most = self.mix.cached_tokens, self.step_tokens
-        seconds, computed = 0.0, 0.0
-        while tokens > computed:
-            chunk = min(most, tokens - computed)
-            seconds += self.step_seconds(chunk, cached + computed + chunk / 2)
-            computed += chunk
+        full, rest = divmod(tokens, most)
+        seconds = self.step_seconds(rest, cached + tokens - rest / 2) if rest else 0.0
+        # Each attends to more than the one before, evenly more: of very many some tell.
+        told = min(int(full), _STEPS_TOLD)
+        for number in range(told):
+            before = (number + 0.5) / told * full * most
+            seconds += full / told * self.step_seconds(most, cached + before)
         return seconds

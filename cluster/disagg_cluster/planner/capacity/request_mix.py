@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 
 from disagg_cluster.planner.capacity.problems import not_in_range, refuse
 
+_MOST_TOKENS = 1e7
+_MOST_DISPERSION = 1e4
+
 
 @dataclass(frozen=True, slots=True)
 class RequestMix:
@@ -21,8 +24,8 @@ class RequestMix:
         output_dispersion: The same of `output_tokens`.
 
     Raises:
-        ValueError: One is negative or no number, a prompt or output is less than one token; says
-            all of it.
+        ValueError: One is no number or negative, a length not from 1 to ten million tokens, or a
+            dispersion above 10,000; says all of it.
     """
 
     requests_per_second: float
@@ -34,19 +37,20 @@ class RequestMix:
     output_dispersion: float = 1.0
 
     def __post_init__(self) -> None:
+        lengths = {"prompt_tokens": self.prompt_tokens, "output_tokens": self.output_tokens}
         refuse(
             [
+                *not_in_range({"requests_per_second": self.requests_per_second}),
+                *not_in_range(lengths, 1.0, _MOST_TOKENS),
+                *not_in_range({"cached_tokens": self.cached_tokens}, 0.0, _MOST_TOKENS),
                 *not_in_range(
                     {
-                        "requests_per_second": self.requests_per_second,
-                        "cached_tokens": self.cached_tokens,
                         "arrival_dispersion": self.arrival_dispersion,
                         "prompt_dispersion": self.prompt_dispersion,
                         "output_dispersion": self.output_dispersion,
-                    }
-                ),
-                *not_in_range(
-                    {"prompt_tokens": self.prompt_tokens, "output_tokens": self.output_tokens}, 1.0
+                    },
+                    0.0,
+                    _MOST_DISPERSION,
                 ),
             ]
         )

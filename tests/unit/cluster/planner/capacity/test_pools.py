@@ -176,3 +176,27 @@ def test_all_that_is_wrong_with_a_question_is_told_at_once() -> None:
         RequestMix(float("nan"), 100, 0)
     with pytest.raises(ValueError, match=r"ttft_seconds is 0.*attainment is 1.0"):
         Targets(0, 1, 1.0)
+
+
+def test_lengths_of_the_largest_sizes_are_answered() -> None:
+    vast = RequestMix(1e300, 1e7, 1e7, 1e7, 1e4, 1e4, 1e4)
+
+    for capacity in POOLS.values():
+        found = capacity(COSTS, vast, TARGETS, 10**6)
+        assert isinstance(found, PoolCapacity)
+        assert 0 <= found.requests_per_second < 1
+
+
+def test_a_context_that_no_cache_holds_is_not_served() -> None:
+    small = replace(COSTS, shape=replace(COSTS.shape, kv_tokens=1000.0))
+
+    for capacity in (decode_capacity, mixed_capacity):
+        found = capacity(small, CHAT, TARGETS, 4)
+        assert isinstance(found, PoolCapacity)
+        assert (found.requests_per_second, found.bound) == (0.0, "kv")
+
+
+@pytest.mark.parametrize("mix", [{"prompt_tokens": 1e8}, {"output_dispersion": 1e5}])
+def test_lengths_beyond_all_models_are_refused(mix: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="not a number from"):
+        replace(CHAT, **mix)
