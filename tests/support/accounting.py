@@ -276,7 +276,7 @@ class NodeAccounting:
         return next(a for a in self.ledger.engine_accounts(ns(now)) if a.engine == name)
 
 
-def captured_steps(path: Path) -> list[dict[str, object]]:
+def captured_steps(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a recorded step stream, header left out."""
     with gzip.open(path, "rt") as lines:
         return [row for line in lines if "it" in (row := json.loads(line)) and row["it"]]

@@ -2,49 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from disagg_exporter.model import Role, Step
 from support.accounting import SECOND_NS, NodeAccounting, StepReporter, captured_steps
+from support.captures import counts_of, elapsed_ns
 
 CAPTURES = Path(__file__).parents[1] / "data" / "vllm-0.32.0"
 
 
+def told(name: str, reporter: StepReporter, each_second: Callable[[int], object]) -> Iterator[Step]:
+    """Yield the steps of a capture as they came, the first two seconds after 0.
+
+    `each_second` is called with every whole second before the first step after it.
+    """
+    rows = captured_steps(CAPTURES / f"{name}.steps.jsonl.gz")
+    first, passed = rows[0]["t"] - 2, 0
+    for row in rows:
+        t = row["t"] - first
+        while passed + 1 < t:
+            passed += 1
+            each_second(passed)
+        yield reporter.step(t, elapsed_ns(row) / SECOND_NS, **counts_of(row))
+
+
 def replay(name: str, role: Role) -> tuple[NodeAccounting, float, float]:
     """Feed a capture in real order with 1 Hz heartbeats; return accounting, recorded time, end."""
-    rows = captured_steps(CAPTURES / f"{name}.steps.jsonl.gz")
-    first, accounting, reporter = float(rows[0]["t"]) - 2, NodeAccounting(), StepReporter()  # type: ignore[arg-type]
+    accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=role)
     accounting.beat(reporter, 0)
-    recorded, beat = 0.0, 1.0
-    for row in rows:
-        t = float(row["t"]) - first  # type: ignore[arg-type]
-        while beat < t:
-            accounting.beat(reporter, beat)
-            accounting.advance(beat)
-            beat += 1
-        _, contexts, context_tokens, generations, generated, elapsed_ms = row["it"]  # type: ignore[misc]
-        step: Step = reporter.step(
-            t,
-            elapsed_ms / 1000,
-            context_requests=contexts,
-            context_tokens=context_tokens,
-            generation_requests=generations,
-            generation_tokens=generated,
-            computed_tokens=row["computed"],
-            external_tokens=row["ext"],
-            running=row["run"],
-            waiting=row["wait"],
-            deferred=row["skip"],
-        )
+    recorded = now = 0.0
+
+    def beat(second: float) -> None:
+        nonlocal now
+        now = second
+        accounting.beat(reporter, now)
+        accounting.advance(now)
+
+    for step in told(name, reporter, beat):
         accounting.step(reporter, step)
         recorded += step.elapsed_ns / SECOND_NS
-    end = beat + 90
-    while beat < end:
-        accounting.beat(reporter, beat)
-        accounting.advance(beat)
-        beat += 1
-    return accounting, recorded, beat
+    for _ in range(90):
+        beat(now + 1)
+    return accounting, recorded, now + 1
 
 
 def opencost_input_share(pair: str) -> float:

@@ -11,6 +11,7 @@ import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from disagg_exporter.model import Step
 from disagg_exporter.steps.messages import ControlMessage
@@ -34,7 +35,7 @@ def write_capture(
 def read_capture(path: Path) -> list[tuple[Step, int]]:
     """Read records and the truth of each, in order; the totals are not kept."""
     rows = captured_steps(path)
-    return [(_step(row), int(row["held"])) for row in rows]  # type: ignore[call-overload]
+    return [(_step(row), int(row["held"])) for row in rows]
 
 
 def _row(step: Step, stamped: TruthStep) -> dict[str, object]:
@@ -54,21 +55,33 @@ def _row(step: Step, stamped: TruthStep) -> dict[str, object]:
     }
 
 
-def _step(row: dict[str, object]) -> Step:
-    number, contexts, context_tokens, generations, generated, elapsed_ms = row["it"]  # type: ignore[misc]
+def counts_of(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the counts of a row that every capture has, by the names that `Step` has for them."""
+    _, contexts, context_tokens, generations, generated, _ = row["it"]
+    return {
+        "context_requests": contexts,
+        "context_tokens": context_tokens,
+        "generation_requests": generations,
+        "generation_tokens": generated,
+        "computed_tokens": row["computed"],
+        "external_tokens": row["ext"],
+        "running": row["run"],
+        "waiting": row["wait"],
+        "deferred": row["skip"],
+    }
+
+
+def elapsed_ns(row: dict[str, Any]) -> int:
+    """Return how long a row's step took."""
+    return round(row["it"][-1] * 1e6)
+
+
+def _step(row: dict[str, Any]) -> Step:
     return Step(
-        t_ns=ns(float(row["t"])),  # type: ignore[arg-type]
-        elapsed_ns=round(elapsed_ms * 1e6),
-        sequence=number,
-        context_requests=contexts,
-        context_tokens=context_tokens,
-        generation_requests=generations,
-        generation_tokens=generated,
-        computed_tokens=row["computed"],  # type: ignore[arg-type]
-        cached_tokens=row["cached"],  # type: ignore[arg-type]
-        external_tokens=row["ext"],  # type: ignore[arg-type]
-        running=row["run"],  # type: ignore[arg-type]
-        waiting=row["wait"],  # type: ignore[arg-type]
-        deferred=row["skip"],  # type: ignore[arg-type]
-        kv_usage_ratio=row["kv"],  # type: ignore[arg-type]
+        t_ns=ns(row["t"]),
+        elapsed_ns=elapsed_ns(row),
+        sequence=row["it"][0],
+        cached_tokens=row["cached"],
+        kv_usage_ratio=row["kv"],
+        **counts_of(row),
     )

@@ -18,6 +18,7 @@ from disagg_exporter.model import Step, StepTotals
 from disagg_exporter.steps.messages import ControlMessage, MessageKind
 from disagg_exporter.steps.rows import kind_of
 from support.accounting import captured_steps
+from support.captures import counts_of, elapsed_ns
 from support.received_messages import messages_of
 from support.simulations import TINY, Heard, Until, alone, listen, pair
 
@@ -41,23 +42,14 @@ def captured(name: str) -> list[Step]:
     """The captured rows as the plugin would have sent them and the daemon have heard them."""
     totals, steps = list(counting.NOTHING_YET), []
     for row in captured_steps(CAPTURES / f"{name}.steps.jsonl.gz"):
-        _, contexts, context_tokens, generations, generated, elapsed_ms = row["it"]  # type: ignore[misc]
         facts = counting.Facts(
-            elapsed_ns=int(elapsed_ms * 1e6),
-            context_requests=contexts,
-            context_tokens=context_tokens,
-            generation_requests=generations,
-            generation_tokens=generated,
-            computed_tokens=row["computed"],  # type: ignore[arg-type]
-            cached_tokens=row["prompt"] - row["computed"] - row["ext"],  # type: ignore[operator]
-            external_tokens=row["ext"],  # type: ignore[arg-type]
-            running=row["run"],  # type: ignore[arg-type]
-            waiting=row["wait"],  # type: ignore[arg-type]
-            deferred=row["skip"],  # type: ignore[arg-type]
-            kv_usage_ratio=row["kv"],  # type: ignore[arg-type]
+            elapsed_ns=elapsed_ns(row),
+            cached_tokens=row["prompt"] - row["computed"] - row["ext"],
+            kv_usage_ratio=row["kv"],
+            **counts_of(row),
         )
         counting.count(totals, facts)
-        t_ns = round(float(row["t"]) * 1e9)  # type: ignore[arg-type]
+        t_ns = round(row["t"] * 1e9)
         head = (wire.VERSION, wire.STEP, 0, 1, 0, 0, 1, len(steps) + 1, t_ns)
         (message,) = messages_of([wire.encode(wire.Record(*head, *facts, *totals))])
         assert message.step is not None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from disagg_exporter.capacity import CapacityModel
@@ -15,43 +13,29 @@ from disagg_exporter.model import (
     Role,
     StreamKey,
 )
-from support.accounting import SECOND_NS, StepReporter, captured_steps
+from support.accounting import SECOND_NS, StepReporter
+from support.captured_engines import told
 
-CAPTURES = Path(__file__).parents[3] / "data" / "vllm-0.32.0"
 STEP_TOKENS = 128
 """`--max-num-batched-tokens` of the captured mixed engines."""
 
 
 def learned(name: str, role: Role, *, overlapped: bool = False) -> EngineCapacity:
     """What is known of a captured engine at the end of its capture; a token may take 0.5 s."""
-    rows = captured_steps(CAPTURES / f"{name}.steps.jsonl.gz")
     status = EngineStatus(
         "engine", role, "vllm", "", "m", ("gpu",), EngineState.READY, True, "", ""
     )
-    first = float(rows[0]["t"]) - 2  # type: ignore[arg-type]
-    capacity_model, teller, second = CapacityModel(0.5), StepReporter(), 0
-    capacity_model.advance([status], 0)
-    for row in rows:
-        t = float(row["t"]) - first  # type: ignore[arg-type]
-        while second + 1 < t:
-            second += 1
-            capacity_model.advance([status], second * SECOND_NS)
-        _, contexts, context_tokens, generations, generated, elapsed_ms = row["it"]  # type: ignore[misc]
-        step = teller.step(
-            t,
-            elapsed_ms / 1000,
-            context_requests=contexts,
-            context_tokens=context_tokens,
-            generation_requests=generations,
-            generation_tokens=generated,
-            computed_tokens=row["computed"],
-            external_tokens=row["ext"],
-            running=row["run"],
-            waiting=row["wait"],
-            deferred=row["skip"],
-        )
+    capacity_model, now = CapacityModel(0.5), 0
+
+    def advance(second: int) -> None:
+        nonlocal now
+        now = second
+        capacity_model.advance([status], second * SECOND_NS)
+
+    advance(0)
+    for step in told(name, StepReporter(), advance):
         capacity_model.step(StreamKey("engine", 1, 1, 0), step, overlapped=overlapped)
-    capacity_model.advance([status], (second + 1) * SECOND_NS)
+    advance(now + 1)
     (capacity,) = capacity_model.capacities([status])
     return capacity
 
