@@ -110,6 +110,17 @@ class DecodePool:
         return batch / (self.mix.output_tokens * self.itl_seconds(batch))
 
 
+def decode_pool(costs: EngineCosts, mix: RequestMix, targets: Targets) -> DecodePool:
+    """Decode engines with these costs under requests of these lengths.
+
+    Raises:
+        UnseenStepError: What their steps take is not known, even for one request.
+    """
+    pool = DecodePool(costs, mix, targets)
+    pool.itl_seconds(1.0)
+    return pool
+
+
 def decode_capacity(
     costs: EngineCosts, mix: RequestMix, targets: Targets, engines: int
 ) -> PoolCapacity | UndecidedCapacity:
@@ -119,9 +130,7 @@ def decode_capacity(
         ValueError: No engine.
     """
     check_pool(engines)
-    pool = DecodePool(costs, mix, targets)
     try:
-        pool.itl_seconds(1.0)
+        return decode_pool(costs, mix, targets).capacity(engines)
     except UnseenStepError as error:
         return UndecidedCapacity(str(error))
-    return pool.capacity(engines)

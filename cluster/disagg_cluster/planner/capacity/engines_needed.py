@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
-from disagg_cluster.planner.capacity.decode_pool import decode_capacity
-from disagg_cluster.planner.capacity.engine_costs import EngineCosts, ScaledCosts
-from disagg_cluster.planner.capacity.mixed_pool import mixed_capacity
+from disagg_cluster.planner.capacity.decode_pool import decode_pool
+from disagg_cluster.planner.capacity.engine_costs import EngineCosts, ScaledCosts, UnseenStepError
+from disagg_cluster.planner.capacity.mixed_pool import mixed_pool
 from disagg_cluster.planner.capacity.pool_capacity import (
     Bound,
     EngineNeed,
     PoolCapacity,
     UndecidedCapacity,
+    check_pool,
 )
-from disagg_cluster.planner.capacity.prefill_pool import prefill_capacity
+from disagg_cluster.planner.capacity.prefill_pool import prefill_pool
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.capacity.targets import Targets
 from disagg_exporter.model import Role
@@ -23,7 +25,17 @@ _DEVIATIONS = 1.645
 _MOST_ENGINES = 1 << 16
 _LEAST_FACTOR = 0.2
 
-_Capacity = Callable[[int], PoolCapacity | UndecidedCapacity]
+
+class _Pool(Protocol):
+    def capacity(self, engines: int) -> PoolCapacity:
+        """The largest load at which nothing gives out."""
+
+
+_POOLS: Mapping[Role, Callable[[EngineCosts, RequestMix, Targets, float], _Pool]] = {
+    Role.PREFILL: prefill_pool,
+    Role.DECODE: lambda costs, mix, targets, _transfer: decode_pool(costs, mix, targets),
+    Role.MIXED: lambda costs, mix, targets, _transfer: mixed_pool(costs, mix, targets),
+}
 
 
 def engines_needed(
@@ -41,26 +53,23 @@ def engines_needed(
     Raises:
         ValueError: The role is none of prefill, decode and mixed, or a negative transfer.
     """
-
-    def capacity(factor: float) -> _Capacity:
-        scaled = ScaledCosts(costs, max(factor, _LEAST_FACTOR))
-        match role:
-            case Role.PREFILL:
-                return lambda engines: prefill_capacity(
-                    scaled, mix, targets, engines, transfer_seconds
-                )
-            case Role.DECODE:
-                return lambda engines: decode_capacity(scaled, mix, targets, engines)
-            case Role.MIXED:
-                return lambda engines: mixed_capacity(scaled, mix, targets, engines)
+    check_pool(1, transfer_seconds)
+    if role not in _POOLS:
         raise ValueError(f"engines of role {role} serve no requests")
 
-    load = mix.requests_per_second
-    found = _fewest(capacity(1.0), load)
+    def fewest(factor: float) -> tuple[int, Bound] | UndecidedCapacity:
+        scaled = ScaledCosts(costs, max(factor, _LEAST_FACTOR))
+        try:
+            pool = _POOLS[role](scaled, mix, targets, transfer_seconds)
+            return _fewest(pool, mix.requests_per_second)
+        except UnseenStepError as error:
+            return UndecidedCapacity(str(error))
+
+    found = fewest(1.0)
     if isinstance(found, UndecidedCapacity):
         return found
     off = _DEVIATIONS * costs.relative_error
-    low, high = (_fewest(capacity(1 + sign * off), load) for sign in (-1, 1))
+    low, high = fewest(1 - off), fewest(1 + off)
     engines, bound = found
     return EngineNeed(
         engines,
@@ -70,11 +79,9 @@ def engines_needed(
     )
 
 
-def _fewest(capacity: _Capacity, load: float) -> tuple[int, Bound] | UndecidedCapacity:
+def _fewest(pool: _Pool, load: float) -> tuple[int, Bound] | UndecidedCapacity:
     """The number, and what one engine less would break; of one engine, what breaks first."""
-    one = capacity(1)
-    if isinstance(one, UndecidedCapacity):
-        return one
+    one = pool.capacity(1)
     if load == 0:
         return 0, one.bound
     if not one.requests_per_second > load / _MOST_ENGINES:
@@ -87,10 +94,9 @@ def _fewest(capacity: _Capacity, load: float) -> tuple[int, Bound] | UndecidedCa
     bound = one.bound
     while high - low > 1:
         middle = (low + high) // 2
-        there = capacity(middle)
-        if isinstance(there, PoolCapacity) and there.requests_per_second >= load:
+        there = pool.capacity(middle)
+        if there.requests_per_second >= load:
             high = middle
         else:
-            low = middle
-            bound = there.bound if isinstance(there, PoolCapacity) else bound
+            low, bound = middle, there.bound
     return high, bound

@@ -9,7 +9,7 @@ Prompts queue for what the steps leave them, as in a prefill pool whose every st
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -35,6 +35,13 @@ _LEAST_STRAY = 1e-6
 _FAR = 1e3
 
 
+class _Known(NamedTuple):
+    """What does not depend on the number of engines, by batch: bisections ask for the same ones."""
+
+    prompt_seconds: dict[float, float]
+    queues: dict[float, PromptQueue]
+
+
 class _Level(NamedTuple):
     """The mean ITL of an engine's requests, and how far they stray from it.
 
@@ -55,6 +62,7 @@ class MixedPool:
     costs: EngineCosts
     mix: RequestMix
     targets: Targets
+    _known: _Known = field(default_factory=lambda: _Known({}, {}), init=False, compare=False)
 
     def rate(self, batch: float) -> float:
         """Requests that an engine ends in a second when so many decode in the mean."""
@@ -102,6 +110,12 @@ class MixedPool:
         A step ends batch / output requests in the mean, and as many come; those that come in one
         are computed together in the next.
         """
+        known = self._known.prompt_seconds
+        if batch not in known:
+            known[batch] = self._asked_prompt_seconds(batch)
+        return known[batch]
+
+    def _asked_prompt_seconds(self, batch: float) -> float:
         mix = self.mix
         coming = batch / mix.output_tokens
         together = coming / -math.expm1(-coming) if coming > 0 else 1.0
@@ -154,14 +168,27 @@ class MixedPool:
 
     def _late_share(self, batch: float, engines: int) -> float:
         """The share of requests that miss the TTFT target."""
-        queue = PromptQueue(
-            self.mix,
-            max(1.0, self.costs.shape.max_num_batched_tokens - batch),
-            lambda tokens, attended: self._step_seconds(tokens, attended, batch),
-        )
+        queue = self._known.queues.get(batch)
+        if queue is None:
+            queue = self._known.queues[batch] = PromptQueue(
+                self.mix,
+                max(1.0, self.costs.shape.max_num_batched_tokens - batch),
+                lambda tokens, attended: self._step_seconds(tokens, attended, batch),
+            )
         # One comes in the middle of a step, in the mean.
         within = self.targets.ttft_seconds - self._decoding.itl_seconds(batch) / 2
         return queue.late_share(engines * self.rate(batch), engines, within)
+
+
+def mixed_pool(costs: EngineCosts, mix: RequestMix, targets: Targets) -> MixedPool:
+    """Mixed engines with these costs under requests of these lengths.
+
+    Raises:
+        UnseenStepError: What their steps take is not known, even for one request.
+    """
+    pool = MixedPool(costs, mix, targets)
+    pool.rate(1.0)
+    return pool
 
 
 def mixed_capacity(
@@ -173,9 +200,7 @@ def mixed_capacity(
         ValueError: No engine.
     """
     check_pool(engines)
-    pool = MixedPool(costs, mix, targets)
     try:
-        pool.rate(1.0)
+        return mixed_pool(costs, mix, targets).capacity(engines)
     except UnseenStepError as error:
         return UndecidedCapacity(str(error))
-    return pool.capacity(engines)

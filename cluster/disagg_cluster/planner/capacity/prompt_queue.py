@@ -18,7 +18,7 @@ from disagg_cluster.planner.capacity.prompt_lengths import length_points
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.history.load_series import Floats
 
-_SIZES = 24
+_SIZES = 20
 _STEPS_TOLD = 12
 _PLACES = (np.arange(5) + 0.5) / 5
 
