@@ -26,12 +26,12 @@ _MOST_ENGINES = 1 << 16
 _LEAST_FACTOR = 0.2
 
 
-class _Pool(Protocol):
+class _EnginePool(Protocol):
     def capacity(self, engines: int) -> PoolCapacity:
         """The largest load at which nothing gives out."""
 
 
-_POOLS: Mapping[Role, Callable[[EngineCosts, RequestMix, Targets, float], _Pool]] = {
+_POOLS: Mapping[Role, Callable[[EngineCosts, RequestMix, Targets, float], _EnginePool]] = {
     Role.PREFILL: prefill_pool,
     Role.DECODE: lambda costs, mix, targets, _transfer: decode_pool(costs, mix, targets),
     Role.MIXED: lambda costs, mix, targets, _transfer: mixed_pool(costs, mix, targets),
@@ -79,7 +79,7 @@ def engines_needed(
     )
 
 
-def _fewest(pool: _Pool, load: float) -> tuple[int, Bound] | UndecidedCapacity:
+def _fewest(pool: _EnginePool, load: float) -> tuple[int, Bound] | UndecidedCapacity:
     """The number, and what one engine less would break; of one engine, what breaks first."""
     one = pool.capacity(1)
     if load == 0:
