@@ -106,7 +106,7 @@ def test_daemons_may_die_and_no_request_is_lost_and_no_second(folder: Path) -> N
 
 
 # Prompts' tokens are counted from engines' pages, anew by each daemon.
-COMMITTED = "disagg_(gpu|node)_(?!prompt_)|disagg_engine_(gpu|phase|step)"
+COMMITTED = "disagg_(gpu|node)_(?!prompt_)|disagg_engine_(gpu|phase|step|interference)"
 WATERMARK = "min(disagg_gpu_watermark_timestamp_seconds)"
 INCREASE = "sum by (phase) (increase(disagg_engine_gpu_seconds_total[10m]))"
 

@@ -19,6 +19,7 @@ from disagg_exporter.model import (
     Assignment,
     EngineAccount,
     EngineState,
+    Interference,
     Method,
     Phase,
     Role,
@@ -32,7 +33,8 @@ from disagg_exporter.model.checkpoints import EngineCheckpoint, TimelineCheckpoi
 class EngineLedger:
     """What one engine has used; it outlives the engine's processes, as counters must.
 
-    `cut_ns` is what was cut on devices that are no more; the others count their own.
+    `cut_ns` is what was cut on devices that are no more; the others count their own. `loss_ns` and
+    `gain_ns` are what mixing prefill and decode cost and saved, by all cost models it ever had.
     """
 
     assignment: Assignment
@@ -48,9 +50,18 @@ class EngineLedger:
     lost_records: int = 0
     late_records: int = 0
     cut_ns: int = 0
+    loss_ns: int = 0
+    gain_ns: int = 0
+
+    def count_interference(self) -> None:
+        """Count what mixing has cost and saved since this was called last."""
+        loss_ns, gain_ns = self.costs.take_interference_ns()
+        self.loss_ns += loss_ns
+        self.gain_ns += gain_ns
 
     def forget_costs(self) -> None:
         """Learn its costs anew: it serves another model, or on other devices."""
+        self.count_interference()
         self.costs = RankCostModels()
 
     def reports_tokens(self, phase: Phase) -> bool:
@@ -78,6 +89,8 @@ class EngineLedger:
             lost_records=self.lost_records,
             late_records=self.late_records,
             cut_ns=self.cut_ns,
+            loss_ns=self.loss_ns,
+            gain_ns=self.gain_ns,
         )
 
     @classmethod
@@ -104,6 +117,7 @@ class EngineLedger:
         ledger.tokens.update({(role, phase): count for role, phase, count in before.tokens})
         ledger.lost_records, ledger.late_records = before.lost_records, before.late_records
         ledger.cut_ns = before.cut_ns
+        ledger.loss_ns, ledger.gain_ns = before.loss_ns, before.gain_ns
         return ledger
 
     @property
@@ -218,11 +232,16 @@ class EngineLedger:
             residual_ratio=known.residual_ratio,
             fitted_steps=known.fitted_steps,
             share_error_ratio=known.share_error_ratio,
-            interference=known.interference,
+            interference=self._interference(known.interference_error_ratio),
             reference_steps=known.reference_steps,
             unreported_step_seconds=_unreported_seconds(live.values(), now_ns),
             cut_prompts=any(window is not None and window.cut_prompts for window in windows),
         )
+
+    def _interference(self, error_ratio: float | None) -> Interference | None:
+        if error_ratio is None:
+            return None
+        return Interference(self.loss_ns / SECOND_NS, self.gain_ns / SECOND_NS, error_ratio)
 
     def _start_ns(self, desired_ns: int, devices: Sequence[DeviceLedger]) -> int:
         """Return when a new timeline may begin: nothing that is committed moves again."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from disagg_exporter.accounting.intervals.rules import SECOND_NS
 from disagg_exporter.attribution.cost_model.doubt import CostState
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.attribution.cost_model.split import StepSplit
-from disagg_exporter.model import Interference, ReferenceStep, Split
+from disagg_exporter.model import ReferenceStep, Split
 
 
 class CostKnowledge(NamedTuple):
@@ -18,7 +19,7 @@ class CostKnowledge(NamedTuple):
     residual_ratio: float | None = None
     fitted_steps: int = 0
     share_error_ratio: float | None = None
-    interference: Interference | None = None
+    interference_error_ratio: float | None = None
     reference_steps: tuple[ReferenceStep, ...] = ()
 
 
@@ -48,6 +49,15 @@ class RankCostModels:
         """The number of steps that all ranks' costs were learned from."""
         return sum(split.state.steps for split in self._splits.values())
 
+    def take_interference_ns(self) -> tuple[int, int]:
+        """Return what mixtures have lost and gained since this was asked last."""
+        splits = self._splits.values()
+        taken = [(split.loss_seconds, split.gain_seconds) for split in splits]
+        for split in splits:
+            split.loss_seconds = split.gain_seconds = 0.0
+        loss_seconds, gain_seconds = map(sum, zip(*taken, strict=True)) if taken else (0.0, 0.0)
+        return round(loss_seconds * SECOND_NS), round(gain_seconds * SECOND_NS)
+
     def known(self, ranks: Collection[int]) -> CostKnowledge:
         """Return how these ranks' mixed steps are divided, and how well the worst is known."""
         states = [self._splits[rank].state for rank in ranks if rank in self._splits]
@@ -55,21 +65,15 @@ class RankCostModels:
             return CostKnowledge()
         residuals = [s.residual_ratio for s in states if s.residual_ratio is not None]
         errors = [s.share_error_ratio for s in states if s.share_error_ratio is not None]
+        mixing = [s.interference_error_ratio for s in states]
         return CostKnowledge(
             _split(states),
             max(residuals, default=None),
             sum(s.steps for s in states),
             max(errors, default=None),
-            self._interference([s.interference_error_ratio for s in states]),
+            max((error for error in mixing if error is not None), default=None),
             max(states, key=lambda s: s.steps).reference_steps,
         )
-
-    def _interference(self, errors: Iterable[float | None]) -> Interference | None:
-        known = [error for error in errors if error is not None]
-        splits = self._splits.values()
-        loss_seconds = sum(split.loss_seconds for split in splits)
-        gain_seconds = sum(split.gain_seconds for split in splits)
-        return Interference(loss_seconds, gain_seconds, max(known)) if known else None
 
 
 def _split(states: Collection[CostState]) -> Split:

@@ -80,7 +80,8 @@ class AssignmentCheckpoint(NamedTuple):
 class EngineCheckpoint(NamedTuple):
     """What one engine has used; `live` are its timelines that go on, `ended` those that do not.
 
-    `cut_ns` is what was cut on devices that are no more.
+    `cut_ns` is what was cut on devices that are no more, `loss_ns` and `gain_ns` are what mixing
+    prefill and decode cost and saved.
     """
 
     assignment: Assignment
@@ -94,6 +95,8 @@ class EngineCheckpoint(NamedTuple):
     lost_records: int = 0
     late_records: int = 0
     cut_ns: int = 0
+    loss_ns: int = 0
+    gain_ns: int = 0
 
 
 class PowerCheckpoint(NamedTuple):

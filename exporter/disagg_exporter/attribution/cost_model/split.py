@@ -34,7 +34,7 @@ class StepSplit:
     `preview` is for the fast gauges: each record as it arrives, by what is known then. Both take
     records that follow each other and return the shares of prefill, 1 for what is not mixed.
     `loss_seconds` and `gain_seconds` are by how much mixed steps took longer, or shorter, than
-    their parts apart, since that has been known.
+    their parts apart, since that has been known; who has counted them may set them to 0.
     """
 
     __slots__ = (

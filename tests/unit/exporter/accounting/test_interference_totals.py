@@ -1,0 +1,72 @@
+"""What mixing prefill and decode cost an engine is counted through all its cost models."""
+
+from __future__ import annotations
+
+from random import Random
+
+from disagg_exporter.model import EngineState, Interference
+from support.accounting import NodeAccounting, StepReporter, ns
+
+
+def _mix(accounting: NodeAccounting, reporter: StepReporter, start: float, steps: int) -> float:
+    """Let an engine take steps of all kinds, mixed ones a fifth longer; return when they end."""
+    draw, now = Random(7), start
+    for number in range(steps):
+        tokens = draw.choice((128, 256, 512, 1024)) if number % 3 != 1 else 0
+        requests = draw.randint(1, 64) if number % 3 else 0
+        seconds = 0.004 + 5e-5 * tokens + 2e-4 * requests
+        seconds *= 1.2 if tokens and requests else 1.0
+        now += seconds
+        step = reporter.step(
+            now,
+            seconds,
+            context_requests=min(tokens, 1),
+            context_tokens=tokens,
+            computed_tokens=tokens,
+            generation_requests=requests,
+            generation_tokens=requests,
+            running=requests,
+        )
+        accounting.step(reporter, step)
+        if number % 50 == 0:
+            accounting.advance(now)
+    accounting.beat(reporter, now + 7)
+    accounting.advance(now + 7)
+    return now + 7
+
+
+def _interference(accounting: NodeAccounting, now: float) -> Interference:
+    [account] = accounting.ledger.engine_accounts(ns(now))
+    assert account.interference is not None
+    return account.interference
+
+
+def test_what_mixing_costs_goes_on_with_the_next_daemon() -> None:
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine(pids=(1,))
+    now = _mix(accounting, reporter, 0.0, 1500)
+    before = _interference(accounting, now)
+
+    after = accounting.successor(now, now + 1)
+    after.ledger.restore_costs("e", accounting.ledger.costs("e"))
+    after.beat(reporter, now + 2)
+    now = _mix(after, reporter, now + 2, 300)
+
+    assert before.loss_seconds > 0.5
+    assert _interference(after, now).loss_seconds > before.loss_seconds
+    assert _interference(after, now).gain_seconds >= before.gain_seconds
+
+
+def test_what_mixing_costs_goes_on_with_the_next_model() -> None:
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine()
+    now = _mix(accounting, reporter, 0.0, 1500)
+    before = _interference(accounting, now)
+
+    accounting.engine(state=EngineState.GONE, since=now)
+    accounting.engine(since=now + 1, model="another", pids=(2,))
+    [restarted] = accounting.ledger.engine_accounts(ns(now + 1))
+    now = _mix(accounting, StepReporter(pid=2), now + 1, 1500)
+
+    assert restarted.interference is None
+    assert _interference(accounting, now).loss_seconds > 1.8 * before.loss_seconds
