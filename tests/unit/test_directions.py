@@ -78,6 +78,10 @@ CORE = [
     "disagg_cluster.planner.history.prometheus_history",
     "disagg_cluster.planner.history.request_log",
     "disagg_cluster.planner.history.trace_csv",
+    "disagg_cluster.planner.advice.cluster_plan",
+    "disagg_cluster.planner.advice.plan_figure",
+    "disagg_cluster.planner.advice.plan_text",
+    "disagg_cluster.planner.advice.plan_values",
     "disagg_cluster.planner.outlook.back_test",
     "disagg_cluster.planner.outlook.figure",
     "disagg_cluster.planner.outlook.model_outlook",
@@ -127,7 +131,11 @@ ONLY_USERS = {
         "supervisor/process/child_process.py",
     },
     # The extra `plot`: nothing else may need it.
-    "matplotlib": {"planner/outlook/figure.py"},
+    "matplotlib": {
+        "planner/advice/plan_figure.py",
+        "planner/outlook/figure.py",
+        "planner/outlook/pictures.py",
+    },
     "torch": {"demo/real_vllm/tiny_model.py"},
     "vllm": {"inside_engine"},
     # The extra `fpm`: nothing else may need it.

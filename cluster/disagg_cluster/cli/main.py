@@ -154,6 +154,8 @@ _ROWS = {
         ("report", "report:report", "Report how a cluster's GPU time was used."),
         ("forecast", "planning.forecast:forecast", "Forecast the load of prefill and decode."),
         ("backtest", "planning.backtest:backtest", "Say how good such forecasts would have been."),
+        ("plan", "planning.plan:plan", "Say how many GPUs each phase needs, when and why."),
+        ("whatif", "planning.plan:whatif", "Plan for another load, other GPUs or targets."),
         ("planner", "planning.planner:planner", "Forecast for a whole cluster, as a service."),
         ("completion", completion, "Print the completion script of a shell."),
     )

@@ -23,6 +23,12 @@ PLANNER_FAMILIES: tuple[Family, ...] = (
            (*_MODEL, "gpu_name", "role", "horizon", "quantile"),
            "GPUs that are missing if nothing is done and the load is that of the quantile; 0 where "
            "there are enough."),
+    Family("disagg_plan_idle_gpus", Data.PLANNER, (*_MODEL, "kind"),
+           "GPUs held and not needed, in the mean of all futures and over the plan's horizon: if "
+           "nothing is done (kind current), or if the plan is followed (kind recommended)."),
+    Family("disagg_plan_over_target_seconds", Data.PLANNER, (*_MODEL, "kind"),
+           "Seconds of the plan's horizon with too few engines of some role for the targets, in "
+           "the mean of all futures: if nothing is done (kind current), or if it is followed."),
     Family("disagg_plan_error_ratio", Data.PLANNER, (*_MODEL, "phase", "horizon"),
            "How far off own forecasts of the last day were: the sum of the median's absolute "
            "errors over the load that came. Until enough of them have come true, of forecasts "

@@ -15,13 +15,9 @@ from disagg_cluster.cli.planning.load_source import (
     spans,
 )
 from disagg_cluster.planner.forecast.load_forecast import QUANTILES
-from disagg_cluster.planner.outlook.figure import (
-    FORMATS,
-    MOST_MODELS,
-    draw,
-    require_matplotlib,
-)
+from disagg_cluster.planner.outlook.figure import draw
 from disagg_cluster.planner.outlook.model_outlook import HORIZONS_SECONDS, model_outlook
+from disagg_cluster.planner.outlook.pictures import FORMATS, MOST_ROWS, require_matplotlib
 from disagg_cluster.planner.outlook.values import outlook_value, timestamp
 from disagg_cluster.planner.outlook.wording import duration, named, outlook_text
 
@@ -80,8 +76,8 @@ def forecast(
         click.echo("\n\n".join(map(outlook_text, outlooks)))
     if plot is not None:
         draw(outlooks, plot)
-        if len(outlooks) > MOST_MODELS:
-            left = len(outlooks) - MOST_MODELS
+        if len(outlooks) > MOST_ROWS:
+            left = len(outlooks) - MOST_ROWS
             click.echo(f"{plot} leaves out {left} models; --model names one", err=True)
         click.echo(plot, err=True)
 

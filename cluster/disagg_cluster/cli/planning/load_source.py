@@ -16,6 +16,8 @@ import click
 from disagg_cluster.cli.daemon_page import http_config_option
 from disagg_cluster.cli.prometheus_access import DEFAULT_URL, access_of, header_option
 from disagg_cluster.inspect.report.past import parse_since
+from disagg_cluster.planner.advice.demands import ClusterEngines, engines_of
+from disagg_cluster.planner.capacity.learned.prometheus_costs import PrometheusCosts
 from disagg_cluster.planner.history.history_request import DEFAULT_STEP_SECONDS, HistoryRequest
 from disagg_cluster.planner.history.load_history import LoadHistory
 from disagg_cluster.planner.history.prometheus_history import NoPastLoadError, PrometheusHistory
@@ -114,6 +116,18 @@ class LoadSource:
         if self.step_seconds is not None:
             raise click.UsageError("--step is not for --csv: the step is that of its times")
         return [read_trace(self.csv)]
+
+    def engines(self, now_seconds: float) -> ClusterEngines:
+        """The engines that run; a file knows of none.
+
+        Raises:
+            PrometheusError: No answer, or a refusal.
+        """
+        if self.csv is not None or self.request_log is not None:
+            return ClusterEngines()
+        access = access_of(self.url or DEFAULT_URL, self.headers, self.http_config)
+        with closing(Prometheus(access.url, access.headers, access.tls)) as prometheus:
+            return engines_of(PrometheusCosts(prometheus, self.cluster).families(now_seconds))
 
     def _from_prometheus(self, now_seconds: float, progress: Progress) -> list[LoadHistory]:
         access = access_of(self.url or DEFAULT_URL, self.headers, self.http_config)

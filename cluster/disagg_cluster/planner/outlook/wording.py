@@ -60,7 +60,9 @@ def named(key: LoadKey) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A horizon as a person writes it: 5m, 6h, 1d."""
+    """A horizon as a person writes it: now, 5m, 6h, 2d."""
+    if seconds == 0:
+        return "now"
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
         if (seconds > size and seconds % size == 0) or (seconds == size and unit != "d"):
             return f"{seconds / size:g}{unit}"

@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from disagg_cluster.planner.advice.cluster_plan import cluster_plan
+from disagg_cluster.planner.advice.demands import ClusterEngines, DemandBuilder
 from disagg_cluster.planner.history.load_history import LoadHistory
 from disagg_cluster.planner.outlook.model_outlook import (
     HORIZONS_SECONDS,
@@ -17,6 +19,7 @@ from disagg_cluster.planner.outlook.model_outlook import (
 from disagg_cluster.planner.service.past_forecasts import PastForecasts
 from disagg_cluster.planner.service.planner_state import PlannerState
 from disagg_cluster.planner.service.rolling_history import RollingHistory
+from disagg_cluster.planner.settings.planner_file import PlannerConfig
 from disagg_exporter.collectors.health import CollectorHealth, FailureCounts
 from disagg_exporter.errors import DisaggError
 
@@ -35,7 +38,8 @@ class PlannerRounds:
 
     Args:
         history: The load of every model, brought up to date by each read.
-        every_seconds: From one round to the next.
+        engines: Reads the engines that run, and what their steps take.
+        config: The planner file.
         process: What this process uses, by family.
         now_ns: The clock of the page.
     """
@@ -43,18 +47,21 @@ class PlannerRounds:
     def __init__(
         self,
         history: RollingHistory,
-        every_seconds: float,
+        engines: Callable[[float], ClusterEngines],
+        config: PlannerConfig,
         process: Callable[[], Mapping[str, float]] = dict,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._history = history
-        self._every_seconds = every_seconds
+        self._engines = engines
+        self._config = config
+        self._builder = DemandBuilder(config)
         self._process = process
         self._now_ns = now_ns
         self._past = PastForecasts()
-        self._reading, self._forecasting, self._testing = (
+        self._reading, self._forecasting, self._planning, self._testing = (
             CollectorHealth(name, _log, subject=f"planner: {name}", untried="not tried yet")
-            for name in ("history", "forecast", "back_test")
+            for name in ("history", "forecast", "plan", "back_test")
         )
         self._failures = FailureCounts()
         self._state = PlannerState(None, 0)
@@ -81,6 +88,8 @@ class PlannerRounds:
         if self._reading.ok:
             with self._forecasting.round():
                 self._forecast(histories, now_seconds)
+            with self._planning.round():
+                self._plan(histories, now_seconds)
             with self._testing.round():
                 self._test()
         self._show()
@@ -93,7 +102,7 @@ class PlannerRounds:
         outlooks = tuple(model_outlook(each, HORIZONS_SECONDS) for each in histories)
         self._past.settle(outlooks, now_seconds)
         self._past.remember(outlooks)
-        fresh_ns = int(FRESH_INTERVALS * self._every_seconds * 1e9)
+        fresh_ns = int(FRESH_INTERVALS * self._config.every_seconds * 1e9)
         self._state = replace(
             self._state,
             made_seconds=now_seconds,
@@ -101,6 +110,14 @@ class PlannerRounds:
             outlooks=outlooks,
         )
         self._show()
+
+    def _plan(self, histories: Sequence[LoadHistory], now_seconds: float) -> None:
+        # A plan that fails must not leave the one before standing beside newer forecasts.
+        self._state = replace(self._state, plan=None)
+        engines = self._engines(now_seconds)
+        self._state = replace(self._state, running=engines.running)
+        made = cluster_plan(self._builder, self._config, histories, engines, now_seconds)
+        self._state = replace(self._state, plan=made)
 
     def _test(self) -> None:
         """Back-test a few of the loads that were not tested yet: it takes seconds for each."""
@@ -110,7 +127,8 @@ class PlannerRounds:
 
     def _show(self) -> None:
         collectors = tuple(
-            each.status() for each in (self._reading, self._forecasting, self._testing)
+            each.status()
+            for each in (self._reading, self._forecasting, self._planning, self._testing)
         )
         self._state = replace(
             self._state,

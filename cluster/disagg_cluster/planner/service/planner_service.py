@@ -15,6 +15,8 @@ from types import FrameType
 
 from disagg_cluster.host.service_manager import ServiceManager
 from disagg_cluster.nodefile.web.access import WebConfigWatch
+from disagg_cluster.planner.advice.demands import engines_of
+from disagg_cluster.planner.capacity.learned.prometheus_costs import PrometheusCosts
 from disagg_cluster.planner.history.prometheus_history import PrometheusHistory
 from disagg_cluster.planner.service.planner_landing import PlannerLanding
 from disagg_cluster.planner.service.planner_lock import planner_lock
@@ -74,7 +76,13 @@ class PlannerService:
                 self._config.history.step_seconds,
                 self._config.cluster,
             )
-            rounds = PlannerRounds(history, self._config.every_seconds, self._process.usage)
+            costs = PrometheusCosts(prometheus, self._config.cluster)
+            rounds = PlannerRounds(
+                history,
+                lambda now_seconds: engines_of(costs.families(now_seconds)),
+                self._config,
+                self._process.usage,
+            )
             self._server = server = self._make_server(rounds)
             stack.callback(server.close)
             stack.enter_context(self._signals())

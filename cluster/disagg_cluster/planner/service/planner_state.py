@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import disagg_exporter
+from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_cluster.planner.forecast.trend import PhaseTrend
 from disagg_cluster.planner.outlook.model_outlook import (
     HorizonLoad,
@@ -13,7 +14,9 @@ from disagg_cluster.planner.outlook.model_outlook import (
     UndecidedHorizon,
 )
 from disagg_cluster.planner.outlook.wording import duration
+from disagg_cluster.planner.plan.gpu_plan import GpuPlan
 from disagg_cluster.planner.service.past_forecasts import Place
+from disagg_cluster.planner.service.plan_rows import write_plan
 from disagg_exporter.metrics.family import MetricRows
 from disagg_exporter.model import CollectorStatus
 
@@ -28,6 +31,8 @@ class PlannerState:
     made_seconds: float | None
     fresh_until_ns: int
     outlooks: tuple[ModelOutlook, ...] = ()
+    plan: GpuPlan | None = None
+    running: Mapping[CostKey, int] = field(default_factory=dict)
     error_ratios: Mapping[Place, float] = field(default_factory=dict)
     collectors: tuple[CollectorStatus, ...] = ()
     process: Mapping[str, float] = field(default_factory=dict)
@@ -48,6 +53,7 @@ def planner_rows(state: PlannerState | None, now_ns: int) -> MetricRows:
         for (key, phase, horizon), ratio in state.error_ratios.items():
             labels = (key.model_name, key.engine_namespace, phase.value, duration(horizon))
             rows.set("disagg_plan_error_ratio", ratio, *labels)
+        write_plan(rows, state.plan, state.running)
     return rows
 
 

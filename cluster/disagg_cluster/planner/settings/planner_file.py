@@ -1,10 +1,11 @@
-"""The planner file: where the past is, and where to listen.
+"""The planner file: where the past is, what was promised, which GPUs there are, where to listen.
 
 All its problems are told at once, each with its line, as those of a node file are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -12,9 +13,25 @@ from pydantic import Field
 
 from disagg_cluster.config import Listen
 from disagg_cluster.config.problems import Finding, config_error
-from disagg_cluster.config.values import HookUrl, PathText, Seconds, Section, Text
+from disagg_cluster.config.values import (
+    Amount,
+    AnyText,
+    Count,
+    EngineRole,
+    HookUrl,
+    PathText,
+    Seconds,
+    Section,
+    Text,
+)
 from disagg_cluster.nodefile.draft import validated
 from disagg_cluster.nodefile.yaml_positions import read_yaml_file
+from disagg_cluster.planner.capacity.priced_costs import PricedCosts, priced_costs
+from disagg_cluster.planner.capacity.targets import Targets
+from disagg_cluster.planner.plan.bounds import GpuOffer, PlanBounds, PlanBoundsError
+from disagg_cluster.simulator.engine.hardware import GPUS, MODELS
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import Role
 
 _DAY_SECONDS = 86_400.0
 DEFAULT_PORT = 9848
@@ -47,6 +64,89 @@ class HistorySection(Section):
         return self.days * _DAY_SECONDS
 
 
+class TargetsSection(Section):
+    """What users were promised, and which share of the requests has to be within each of both."""
+
+    ttft_seconds: Seconds = 0.5
+    itl_seconds: Seconds = 0.05
+    attainment: Annotated[float, Field(ge=0.5, lt=1)] = Field(
+        default=0.95, description="a share from 0.5 to below 1"
+    )
+
+    def targets(self) -> Targets:
+        """The same for the core."""
+        return Targets(self.ttft_seconds, self.itl_seconds, self.attainment)
+
+
+class TimingSection(Section):
+    """How long an engine takes from its order until it serves, and others."""
+
+    lead_seconds: Amount = 600.0
+    drain_seconds: Amount = 60.0
+    hold_seconds: Amount = 1800.0
+
+
+class OfferSection(Section):
+    """GPUs of one name that can be had."""
+
+    gpu_name: Text = Field(description="a GPU's name as exported, such as NVIDIA H200")
+    most_gpus: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="a number of GPUs, 0 or more"
+    )
+    gpus_per_node: Count = Field(default=8, description="a number of GPUs, 1 or more")
+    price_per_hour: Amount | None = Field(
+        default=None, description="the price of one GPU for an hour, a number from 0 up"
+    )
+    idle_watts: Amount | None = Field(
+        default=None, description="watts of a GPU that idles, a number from 0 up"
+    )
+
+
+class WorkerSection(Section):
+    """A kind of engine that could serve, or does, priced by a table or by data sheets.
+
+    `engines` are how many there are where nobody else tells.
+    """
+
+    role: EngineRole = Field(description="one of prefill, decode, mixed")
+    gpu_name: Text = Field(description=f"one of {', '.join(each.name for each in GPUS)}")
+    gpus: Count = Field(default=1, description="GPUs of an engine, 1 or more")
+    priced_as: Text = Field(description=f"one of {', '.join(each.name for each in MODELS)}")
+    engines: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="a number of engines, 0 or more"
+    )
+    max_num_batched_tokens: Count = Field(default=8192, description="tokens, 1 or more")
+    max_num_seqs: Count = Field(default=256, description="requests, 1 or more")
+
+    def costs(self) -> PricedCosts:
+        """What its steps take.
+
+        Raises:
+            ValueError: The model leaves no room for a cache on so many GPUs.
+            LinkError: There is no such group of GPUs.
+            StopIteration: GPU or model have no such name.
+        """
+        return priced_costs(
+            next(each for each in GPUS if each.name == self.gpu_name),
+            next(each for each in MODELS if each.name == self.priced_as),
+            self.gpus,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            max_num_seqs=self.max_num_seqs,
+        )
+
+
+class ModelSection(Section):
+    """One model, by the name that it is served under."""
+
+    model_name: AnyText = Field(default="", description="the name that it is served under, text")
+    engine_namespace: AnyText | None = Field(default=None, description="a namespace, text")
+    targets: TargetsSection | None = None
+    transfer_seconds: Amount = 0.0
+    workers: Annotated[tuple[WorkerSection, ...], Field(strict=False)] = Field(
+        default=(), description="a list of workers"
+    )
+
+
 class PlannerConfig(Section):
     """A whole planner file."""
 
@@ -60,6 +160,53 @@ class PlannerConfig(Section):
     lock_file: PathText | None = Field(
         default=None, description="the path of a file that one planner locks"
     )
+    targets: TargetsSection = TargetsSection()
+    timing: TimingSection = TimingSection()
+    short_weight: Annotated[float, Field(gt=0, le=1000)] = Field(
+        default=9.0, description="a number above 0, to 1000"
+    )
+    gpus: Annotated[tuple[OfferSection, ...], Field(strict=False)] = Field(
+        default=(), description="a list of GPUs that can be had"
+    )
+    least_engines: Annotated[int, Field(ge=0)] = Field(
+        default=1, description="a number of engines, 0 or more"
+    )
+    most_engines: Count | None = Field(default=None, description="a number of engines, 1 or more")
+    budget_per_hour: Amount | None = Field(
+        default=None, description="money for an hour, a number from 0 up"
+    )
+    models: Annotated[tuple[ModelSection, ...], Field(strict=False)] = Field(
+        default=(), description="a list of models"
+    )
+
+    def of_model(self, model_name: str, engine_namespace: str) -> ModelSection:
+        """What is said of a model; the first that fits, or nothing at all."""
+        for each in self.models:
+            if each.model_name == model_name and each.engine_namespace in (None, engine_namespace):
+                return each
+        return ModelSection(model_name=model_name)
+
+    def bounds(self) -> PlanBounds:
+        """What a plan stays within.
+
+        Raises:
+            PlanBoundsError: It contradicts itself.
+        """
+        return PlanBounds(
+            tuple(
+                GpuOffer(
+                    each.gpu_name,
+                    each.most_gpus,
+                    each.gpus_per_node,
+                    each.price_per_hour,
+                    each.idle_watts,
+                )
+                for each in self.gpus
+            ),
+            self.least_engines,
+            self.most_engines,
+            self.budget_per_hour,
+        )
 
 
 def read_planner_file(path: Path) -> PlannerConfig:
@@ -74,6 +221,34 @@ def read_planner_file(path: Path) -> PlannerConfig:
     config: PlannerConfig | None = None
     if raw is not None:
         _, config, _ = validated(raw, PlannerConfig, findings, path.absolute().parent)
+    if config is not None:
+        findings += _contradictions(config)
     if findings or config is None:
         raise config_error(findings, str(path), document.lines)
     return config
+
+
+def _contradictions(config: PlannerConfig) -> Iterator[Finding]:
+    """What each value alone does not show."""
+    try:
+        config.bounds()
+    except PlanBoundsError as error:
+        yield Finding(("gpus",), str(error))
+    for number, model in enumerate(config.models):
+        for place, worker in enumerate(model.workers):
+            path = ("models", number, "workers", place)
+            if worker.role not in (Role.PREFILL, Role.DECODE, Role.MIXED):
+                yield Finding((*path, "role"), "expected one of prefill, decode, mixed")
+            for key, value, known in (
+                ("gpu_name", worker.gpu_name, GPUS),
+                ("priced_as", worker.priced_as, MODELS),
+            ):
+                names = [each.name for each in known]
+                if value not in names:
+                    yield Finding((*path, key), f"expected one of {', '.join(names)}")
+            try:
+                worker.costs()
+            except (DisaggError, ValueError) as error:
+                yield Finding((*path, "gpus"), str(error))
+            except StopIteration:
+                continue

@@ -60,6 +60,8 @@ Commands:
   report      Report how a cluster's GPU time was used.
   forecast    Forecast the load of prefill and decode.
   backtest    Say how good such forecasts would have been.
+  plan        Say how many GPUs each phase needs, when and why.
+  whatif      Plan for another load, other GPUs or targets.
   planner     Forecast for a whole cluster, as a service.
   completion  Print the completion script of a shell.
 

@@ -49,11 +49,11 @@ class PrometheusCosts:
         Raises:
             PrometheusError: No answer in time, or a refusal.
         """
-        told = CostFamilies({name: list(self._instant(name, now_seconds)) for name in FAMILIES})
-        kinds: dict[CostKey, list[tuple[LearnedSteps, float | None]]] = defaultdict(list)
-        for engine, key in told.engines():
-            kinds[key].append((told.steps(engine), told.kv_tokens(engine)))
-        return {key: _pooled(key, kinds[key]) for key in sorted(kinds)}
+        return costs_of(self.families(now_seconds))
+
+    def families(self, now_seconds: float) -> CostFamilies:
+        """What the engines tell now; raises as `read`."""
+        return CostFamilies({name: list(self._instant(name, now_seconds)) for name in FAMILIES})
 
     def _instant(self, name: str, now_seconds: float) -> Iterator[Sample]:
         expr = SampleSource(self.cluster).of(name)
@@ -63,6 +63,14 @@ class PrometheusCosts:
             for _, value in series.values[-1:]:
                 if math.isfinite(value):
                     yield series.labels, value
+
+
+def costs_of(told: CostFamilies) -> dict[CostKey, LearnedCosts | UndecidedCapacity]:
+    """What steps take of every kind of engine."""
+    kinds: dict[CostKey, list[tuple[LearnedSteps, float | None]]] = defaultdict(list)
+    for engine, key in told.engines():
+        kinds[key].append((told.steps(engine), told.kv_tokens(engine)))
+    return {key: _pooled(key, kinds[key]) for key in sorted(kinds)}
 
 
 def _pooled(

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from disagg_cluster.planner.advice.demands import ClusterEngines
+from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_cluster.planner.history.history_request import HistoryRequest
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import LoadSeries
@@ -11,9 +13,31 @@ from disagg_cluster.planner.service.planner_landing import PlannerLanding
 from disagg_cluster.planner.service.planner_rounds import PlannerRounds
 from disagg_cluster.planner.service.planner_state import planner_rows
 from disagg_cluster.planner.service.rolling_history import RollingHistory
+from disagg_cluster.planner.settings.planner_file import (
+    ModelSection,
+    OfferSection,
+    PlannerConfig,
+    WorkerSection,
+)
 from disagg_cluster.prometheus.prometheus_api import NoAnswerError
+from disagg_exporter.model import Role
 
 EVERY_SECONDS = 300.0
+WORKERS = tuple(
+    WorkerSection(
+        role=role,
+        gpu_name="NVIDIA H200",
+        gpus=4,
+        priced_as="meta-llama/Llama-3.3-70B-Instruct",
+        engines=engines,
+    )
+    for role, engines in ((Role.PREFILL, 1), (Role.DECODE, 2))
+)
+CONFIG = PlannerConfig(
+    every_seconds=EVERY_SECONDS,
+    gpus=(OfferSection(gpu_name="NVIDIA H200", most_gpus=64),),
+    models=(ModelSection(model_name="a<b", workers=WORKERS),),
+)
 HOURS = 3600.0
 NOW = 1_000_000 * 60.0
 
@@ -25,6 +49,7 @@ class Prometheus:
     hours: float = 20.0
     clusters: tuple[str, ...] = ("east",)
     down: bool = False
+    counted: bool = True
     calls: list[HistoryRequest] = field(default_factory=list)
 
     def read(self, request: HistoryRequest) -> list[LoadHistory]:
@@ -33,17 +58,24 @@ class Prometheus:
         times = request.first_seconds + 60 * np.arange(request.steps)
         values = np.where(times >= NOW - self.hours * HOURS, 50 + 10 * np.sin(times / 900), np.nan)
         series = LoadSeries(request.first_seconds, 60.0, values)
-        return [LoadHistory(LoadKey(each, "a<b"), series, series) for each in self.clusters]
+        requests = replace(series, values=series.values / 50)
+        return [
+            LoadHistory(LoadKey(each, "a<b"), series, series, requests if self.counted else None)
+            for each in self.clusters
+        ]
 
 
 @dataclass
 class Planner:
     prometheus: Prometheus = field(default_factory=Prometheus)
     now_ns: int = 0
+    engines: ClusterEngines = field(default_factory=ClusterEngines)
 
     def __post_init__(self) -> None:
         history = RollingHistory(self.prometheus, 24 * HOURS, 60.0)
-        self.rounds = PlannerRounds(history, EVERY_SECONDS, now_ns=lambda: self.now_ns)
+        self.rounds = PlannerRounds(
+            history, lambda _now: self.engines, CONFIG, now_ns=lambda: self.now_ns
+        )
 
     def names(self) -> set[str]:
         return set(planner_rows(self.rounds.state, self.now_ns).samples)
@@ -139,3 +171,32 @@ def test_names_from_outside_are_escaped_on_the_page_for_people() -> None:
     assert "a<b" not in page
     assert "<Planner>" not in page
     assert "undecided: 1200 steps of history" in page
+
+
+def test_the_plan_says_what_is_there_what_is_needed_and_what_to_have() -> None:
+    planner = Planner()
+    planner.rounds.take(NOW)
+
+    gpus = planner.samples("disagg_plan_gpus")
+    decode = ("a<b", "", "NVIDIA H200", "decode")
+    assert gpus[*decode, "current", "", ""] == 8
+    assert gpus[*decode, "needed", "1h", "0.9"] == 4
+    assert gpus[*decode, "recommended", "6h", ""] == 4
+    short = planner.samples("disagg_plan_shortfall_gpus")
+    assert short[*decode, "1h", "0.9"] == 0
+    assert planner.samples("disagg_plan_idle_gpus")["a<b", "", "current"] > 0
+    assert planner.samples("disagg_collector_success")["plan",] == 1
+
+
+def test_without_knowing_requests_there_is_no_plan_but_a_reason_and_what_is_there() -> None:
+    planner = Planner(Prometheus(counted=False))
+    key = CostKey("a<b", "", Role.DECODE, "NVIDIA L4", 2)
+    planner.engines = ClusterEngines({key: 3})
+
+    planner.rounds.take(NOW)
+
+    assert planner.samples("disagg_plan_gpus") == {
+        ("a<b", "", "NVIDIA L4", "decode", "current", "", ""): 6
+    }
+    undecided = planner.samples("disagg_plan_undecided")
+    assert ("a<b", "", "", "", "no_forecast") in undecided

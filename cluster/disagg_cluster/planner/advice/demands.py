@@ -1,0 +1,227 @@
+"""What a plan is made from, put together of history, planner file and what engines have learned."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from disagg_cluster.planner.capacity.engine_costs import EngineCosts
+from disagg_cluster.planner.capacity.learned.cost_families import CostFamilies, CostKey
+from disagg_cluster.planner.capacity.learned.prometheus_costs import costs_of
+from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
+from disagg_cluster.planner.capacity.request_mix import RequestMix
+from disagg_cluster.planner.forecast.driver_shifts import driver_shifts
+from disagg_cluster.planner.forecast.forecast_error import (
+    ForecastError,
+    PastForecast,
+    forecast_error,
+)
+from disagg_cluster.planner.forecast.forecaster import forecast
+from disagg_cluster.planner.forecast.load_forecast import LoadForecast, UndecidedForecast
+from disagg_cluster.planner.forecast.paths import LoadPaths, forecast_paths
+from disagg_cluster.planner.history.load_history import LoadHistory
+from disagg_cluster.planner.history.load_series import LoadSeries
+from disagg_cluster.planner.plan.model_demand import ModelDemand, RunningEngines
+from disagg_cluster.planner.plan.worker_option import WorkerOption
+from disagg_cluster.planner.settings.planner_file import ModelSection, PlannerConfig, WorkerSection
+from disagg_exporter.model import Role
+
+HORIZONS_SECONDS = (86_400.0, 21_600.0, 3600.0, 900.0)
+"""How far a plan looks: the first of these that the history is long enough for."""
+_ERROR_ORIGINS = 8
+_ERROR_QUANTILES = (0.5, 0.9)
+_LATELY_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEngines:
+    """The engines that run, how many of each kind, and what their steps were seen to take."""
+
+    running: Mapping[CostKey, int] = field(default_factory=dict)
+    costs: Mapping[CostKey, EngineCosts | UndecidedCapacity] = field(default_factory=dict)
+
+    def unlearned(self, model_name: str, engine_namespace: str) -> tuple[str, ...]:
+        """Why nothing is known of the steps of a model's engines, where nothing is."""
+        return tuple(
+            f"{key.role} engines on {key.gpus} x {key.gpu_name}: {costs.reason}"
+            for key, costs in sorted(self.costs.items(), key=lambda each: each[0])
+            if isinstance(costs, UndecidedCapacity)
+            and (key.model_name, key.engine_namespace) == (model_name, engine_namespace)
+        )
+
+
+def engines_of(told: CostFamilies) -> ClusterEngines:
+    """The engines that run by what they tell themselves."""
+    running = Counter(key for _, key in told.engines())
+    return ClusterEngines(running, costs_of(told))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadScale:
+    """What if: so many times the requests, with prompts and outputs so many times as long.
+
+    `hit_rate` is the share of each prompt that a cache has, None for what it has now.
+    `prompt_length` is of the whole prompt, whatever is cached of it.
+    """
+
+    requests: float = 1.0
+    prompt_length: float = 1.0
+    output_length: float = 1.0
+    hit_rate: float | None = None
+
+
+AS_IT_IS = LoadScale()
+
+
+class DemandBuilder:
+    """Makes the demands of a plan; keeps the capacities that it worked out for the next one.
+
+    Args:
+        config: The planner file.
+    """
+
+    def __init__(self, config: PlannerConfig) -> None:
+        self._config = config
+        self._options: dict[tuple[object, ...], WorkerOption] = {}
+        self._learned: dict[tuple[object, ...], WorkerOption] = {}
+
+    def demand(
+        self, history: LoadHistory, engines: ClusterEngines, scale: LoadScale = AS_IT_IS
+    ) -> ModelDemand:
+        """That of one model. Where nobody tells which engines run, those of the file do."""
+        key = history.key
+        told = self._config.of_model(key.model_name, key.engine_namespace)
+        here = {
+            kind: count
+            for kind, count in engines.running.items()
+            if (kind.model_name, kind.engine_namespace) == (key.model_name, key.engine_namespace)
+        }
+        running = tuple(
+            RunningEngines(kind.role, kind.gpu_name, kind.gpus, count)
+            for kind, count in sorted(here.items())
+        ) or tuple(
+            RunningEngines(each.role, each.gpu_name, each.gpus, each.engines)
+            for each in told.workers
+            if each.engines
+        )
+        paths = _paths(history)
+        like, prompt_factor = _scaled(_like(history), history, scale)
+        if isinstance(paths, LoadPaths):
+            paths = paths.scaled(scale.requests, prompt_factor, scale.output_length)
+        return ModelDemand(
+            key.model_name,
+            key.engine_namespace,
+            paths,
+            self._worker_options(told, here, engines),
+            running,
+            like,
+            driver_shifts(_drivers(history)),
+            self._error(history.output_tokens),
+        )
+
+    def _worker_options(
+        self, told: ModelSection, here: Mapping[CostKey, int], engines: ClusterEngines
+    ) -> tuple[WorkerOption, ...]:
+        """What engines have learned before what tables say of the same kind."""
+        found: dict[tuple[Role, str, int], WorkerOption] = {}
+        for kind in sorted(here):
+            costs = engines.costs.get(kind)
+            if costs is not None and not isinstance(costs, UndecidedCapacity):
+                found[kind.role, kind.gpu_name, kind.gpus] = self._option(told, kind, costs)
+        for worker in told.workers:
+            place = (worker.role, worker.gpu_name, worker.gpus)
+            if place not in found:
+                found[place] = self._priced(told, worker)
+        return tuple(found.values())
+
+    def _option(self, told: ModelSection, kind: CostKey, costs: EngineCosts) -> WorkerOption:
+        """The one of the last plan, as long as the engines have learned nothing new."""
+        targets = (told.targets or self._config.targets).targets()
+        place = (kind, targets, told.transfer_seconds)
+        known = self._learned.get(place)
+        if known is None or known.costs != costs:
+            known = WorkerOption(kind.role, costs, targets, told.transfer_seconds)
+            self._learned[place] = known
+        return known
+
+    def _priced(self, told: ModelSection, worker: WorkerSection) -> WorkerOption:
+        key = ("priced", told.model_name, worker)
+        if key not in self._options:
+            targets = (told.targets or self._config.targets).targets()
+            self._options[key] = WorkerOption(
+                worker.role, worker.costs(), targets, told.transfer_seconds
+            )
+        return self._options[key]
+
+    def _error(self, series: LoadSeries) -> ForecastError | None:
+        """Of forecasts made again a lead time before what came, spread over the last half."""
+        ahead = max(1, round(self._config.timing.lead_seconds / series.step_seconds))
+        length = len(series.values)
+        made = []
+        for origin in np.linspace(length // 2, length - ahead, _ERROR_ORIGINS).astype(int):
+            known = LoadSeries(series.start_seconds, series.step_seconds, series.values[:origin])
+            said = forecast(known, ahead, _ERROR_QUANTILES)
+            if isinstance(said, LoadForecast):
+                at_seconds = known.end_seconds + (ahead - 1) * series.step_seconds
+                median, high = (float(said.path(each)[-1]) for each in _ERROR_QUANTILES)
+                made.append(PastForecast(known.end_seconds, at_seconds, median, high))
+        return forecast_error(made, series, _ERROR_QUANTILES[-1])
+
+
+def _paths(history: LoadHistory) -> LoadPaths | UndecidedForecast:
+    requests, step = history.requests, history.prompt_tokens.step_seconds
+    if requests is None:
+        return UndecidedForecast("how many requests arrive is not known")
+    made: LoadPaths | UndecidedForecast = UndecidedForecast("the history has too long steps")
+    for horizon in HORIZONS_SECONDS:
+        if horizon < step:
+            break
+        made = forecast_paths(
+            requests, history.prompt_tokens, history.output_tokens, round(horizon / step)
+        )
+        if isinstance(made, LoadPaths):
+            break
+    return made
+
+
+def _like(history: LoadHistory) -> RequestMix:
+    """What requests are like beside number and lengths: the cached part of prompts, lately."""
+    requests, cached = history.requests, history.cached_tokens
+    if requests is None or cached is None:
+        return RequestMix(1.0, 1.0, 1.0)
+    steps = max(1, int(_LATELY_SECONDS / requests.step_seconds))
+    known = np.isfinite(requests.values[-steps:]) & np.isfinite(cached.values[-steps:])
+    arrived = float(requests.values[-steps:][known].sum())
+    spared = float(cached.values[-steps:][known].sum())
+    return RequestMix(1.0, 1.0, 1.0, cached_tokens=spared / arrived if arrived > 0 else 0.0)
+
+
+def _scaled(like: RequestMix, history: LoadHistory, scale: LoadScale) -> tuple[RequestMix, float]:
+    """Requests as they would be, and the factor of the tokens to compute of a prompt."""
+    cached = like.cached_tokens * scale.prompt_length
+    if scale.hit_rate is None or history.requests is None:
+        return replace(like, cached_tokens=cached), scale.prompt_length
+    steps = max(1, int(_LATELY_SECONDS / history.requests.step_seconds))
+    arrived = np.nansum(history.requests.values[-steps:])
+    computed = float(np.nansum(history.prompt_tokens.values[-steps:]) / max(arrived, 1e-12))
+    if not computed > 0:
+        return replace(like, cached_tokens=cached), scale.prompt_length
+    whole = (computed + like.cached_tokens) * scale.prompt_length
+    return (
+        replace(like, cached_tokens=whole * scale.hit_rate),
+        whole * (1 - scale.hit_rate) / computed,
+    )
+
+
+def _drivers(history: LoadHistory) -> dict[str, tuple[str, LoadSeries, LoadSeries | None]]:
+    requests = history.requests
+    if requests is None:
+        return {}
+    return {
+        "requests": ("a second", requests, None),
+        "prompt length": ("tokens", history.prompt_tokens, requests),
+        "output length": ("tokens", history.output_tokens, requests),
+    }

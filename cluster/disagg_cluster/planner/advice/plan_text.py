@@ -1,0 +1,121 @@
+"""A plan as tables and sentences for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from disagg_cluster.host.columns import columns
+from disagg_cluster.planner.history.load_history import LoadKey
+from disagg_cluster.planner.outlook.wording import clock, duration, named
+from disagg_cluster.planner.plan.gpu_plan import (
+    ExpectedCost,
+    GpuPlan,
+    ModelPlan,
+    PlanAction,
+    PlanActionKind,
+    RolePlan,
+    UndecidedPlan,
+)
+
+
+def plan_text(plan: GpuPlan, cluster: str = "") -> str:
+    """The whole plan: what to do, then each model with its rows and reasons."""
+    parts = [_actions(plan)]
+    parts += [_model(each, plan, cluster) for each in plan.models]
+    return "\n\n".join(parts)
+
+
+def change_text(before: GpuPlan, after: GpuPlan, cluster: str = "") -> str:
+    """Two plans beside each other: the most GPUs that each role needs, and when."""
+    return "\n\n".join(
+        _change(old, new, cluster) for old, new in zip(before.models, after.models, strict=True)
+    )
+
+
+def _change(old: ModelPlan | UndecidedPlan, new: ModelPlan | UndecidedPlan, cluster: str) -> str:
+    lines = [named(LoadKey(cluster, old.model_name, old.engine_namespace))]
+    rows: list[tuple[str, ...]] = [
+        ("", "ROLE", "GPU", "NOW", "MOST NEEDED (95 %)", "MOST RECOMMENDED")
+    ]
+    for name, model in (("as it is", old), ("if", new)):
+        if isinstance(model, UndecidedPlan):
+            rows.append((name, f"undecided: {model.reason}"))
+            continue
+        for role in model.roles:
+            cells = (
+                str(role.engines * role.gpus),
+                str(max(row.needed for row in role.rows)),
+                str(max(row.recommended for row in role.rows)),
+            )
+            rows.append((name, role.role.value, role.gpu_name, *cells))
+    lines.append(columns(rows, right=range(3, 6)))
+    for name, model in (("as it is", old), ("if", new)):
+        if isinstance(model, ModelPlan):
+            lines.append(f"{name}: following it {_cost(model.following)}")
+    return "\n".join(lines)
+
+
+def _actions(plan: GpuPlan) -> str:
+    reach = f"Planned at {clock(plan.now_seconds)} UTC for {duration(plan.horizon_seconds)}."
+    lines = [reach] if plan.horizon_seconds else [f"Planned at {clock(plan.now_seconds)} UTC."]
+    decided = [each for each in plan.models if isinstance(each, ModelPlan)]
+    if not plan.actions:
+        lines.append("Nothing to do." if decided else "Nothing can be said.")
+    lines += [f"  {action_words(each)}" for each in plan.actions]
+    lines += [f"  bound: {each}" for each in plan.bounds]
+    return "\n".join(lines)
+
+
+def action_words(action: PlanAction) -> str:
+    """One action as a sentence."""
+    engines = f"{action.engines} x {action.gpus} {action.gpu_name}"
+    of = f"of {named(LoadKey('', action.model_name, action.engine_namespace))}"
+    when = f"at {clock(action.at_seconds)}"
+    if action.kind is PlanActionKind.MOVE:
+        return f"{when} move {engines} from {action.role} to {action.to_role} {of}"
+    verb = "add" if action.kind is PlanActionKind.ADD else "remove"
+    return f"{when} {verb} {engines} for {action.role} {of}"
+
+
+def _model(model: ModelPlan | UndecidedPlan, plan: GpuPlan, cluster: str) -> str:
+    head = named(LoadKey(cluster, model.model_name, model.engine_namespace))
+    if isinstance(model, UndecidedPlan):
+        return f"{head}\nundecided: {model.reason}"
+    quantiles = sorted({row.quantile for role in model.roles for row in role.rows})
+    titles = ("ROLE", "GPU", "HORIZON", "AT (UTC)", "NOW")
+    needed = (f"{100 * each:g} %" for each in quantiles)
+    rows: list[tuple[str, ...]] = [(*titles, *needed, "RECOMMENDED", "SHORT")]
+    for role in model.roles:
+        rows += _rows(role, quantiles, plan.now_seconds)
+    lines = [head, columns(rows, right=range(4, len(rows[0])))]
+    for role in model.roles:
+        lines += [f"{role.role} on {role.gpu_name}: {reason}" for reason in role.reasons]
+    lines += [f"moved: {each}" for each in model.drivers]
+    lines.append(f"so far: {model.error_so_far}")
+    lines.append(f"doing nothing: {_cost(model.doing_nothing)}")
+    lines.append(f"following it: {_cost(model.following)}")
+    return "\n".join(lines)
+
+
+def _rows(role: RolePlan, quantiles: list[float], now_seconds: float) -> Iterator[tuple[str, ...]]:
+    for horizon in sorted({row.horizon_seconds for row in role.rows}):
+        at = {row.quantile: row for row in role.rows if row.horizon_seconds == horizon}
+        any_row = next(iter(at.values()))
+        yield (
+            role.role.value,
+            role.gpu_name,
+            duration(horizon),
+            clock(now_seconds + horizon),
+            str(any_row.current),
+            *(str(at[each].needed) if each in at else "" for each in quantiles),
+            str(any_row.recommended),
+            str(max(row.shortfall for row in at.values())),
+        )
+
+
+def _cost(cost: ExpectedCost) -> str:
+    money = "" if cost.money is None else f", at a price of {cost.money:,.2f}"
+    return (
+        f"{cost.minutes_over_target:.0f} minutes over target, {cost.idle_gpu_hours:.1f} of "
+        f"{cost.gpu_hours:.1f} GPU-hours not needed{money}"
+    )

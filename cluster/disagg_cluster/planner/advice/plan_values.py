@@ -1,0 +1,76 @@
+"""A plan as values for JSON: stable names, units in them, times with zone."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from disagg_cluster.planner.outlook.values import Value, timestamp
+from disagg_cluster.planner.plan.gpu_plan import (
+    GpuPlan,
+    ModelPlan,
+    PlanAction,
+    RolePlan,
+    UndecidedPlan,
+)
+
+
+def plan_value(plan: GpuPlan) -> Value:
+    """The whole plan."""
+    return {
+        "made_at": timestamp(plan.now_seconds),
+        "horizon_seconds": plan.horizon_seconds,
+        "actions": [_action(each) for each in plan.actions],
+        "bounds": list(plan.bounds),
+        "models": [_model(each, plan.now_seconds) for each in plan.models],
+    }
+
+
+def _action(action: PlanAction) -> Value:
+    return {
+        "kind": action.kind.value,
+        "time": timestamp(action.at_seconds),
+        "model_name": action.model_name,
+        "engine_namespace": action.engine_namespace,
+        "role": action.role.value,
+        "to_role": None if action.to_role is None else action.to_role.value,
+        "gpu_name": action.gpu_name,
+        "gpus_per_engine": action.gpus,
+        "engines": action.engines,
+    }
+
+
+def _model(model: ModelPlan | UndecidedPlan, now_seconds: float) -> Value:
+    whose = {"model_name": model.model_name, "engine_namespace": model.engine_namespace}
+    if isinstance(model, UndecidedPlan):
+        return {**whose, "undecided": model.reason}
+    return {
+        **whose,
+        "roles": [_role(each, now_seconds) for each in model.roles],
+        "drivers": list(model.drivers),
+        "error_so_far": model.error_so_far,
+        "doing_nothing": asdict(model.doing_nothing),
+        "following": asdict(model.following),
+    }
+
+
+def _role(role: RolePlan, now_seconds: float) -> Value:
+    return {
+        "role": role.role.value,
+        "gpu_name": role.gpu_name,
+        "gpus_per_engine": role.gpus,
+        "engines": role.engines,
+        "engines_now": role.engines_now,
+        "reasons": list(role.reasons),
+        "horizons": [
+            {
+                "horizon_seconds": row.horizon_seconds,
+                "time": timestamp(now_seconds + row.horizon_seconds),
+                "quantile": row.quantile,
+                "current_gpus": row.current,
+                "needed_gpus": row.needed,
+                "recommended_gpus": row.recommended,
+                "shortfall_gpus": row.shortfall,
+            }
+            for row in role.rows
+        ],
+    }

@@ -1,0 +1,80 @@
+"""Pictures over time, by matplotlib.
+
+It is imported when a picture is drawn, and only then: it takes 40 MB and half a second.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from disagg_exporter.errors import DisaggError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = (".png", ".svg")
+MOST_ROWS = 12
+"""More than these nobody reads in one picture."""
+COLOURS = {"prefill": "#1f77b4", "decode": "#d95f02", "mixed": "#7570b3"}
+_DAY_SECONDS = 86_400.0
+
+
+class PlotError(DisaggError):
+    """A picture that cannot be drawn; the text says why and the way out."""
+
+
+def require_matplotlib() -> None:
+    """Raise `PlotError` where pictures cannot be drawn, before anything is read for one."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        raise PlotError(
+            f"--plot needs matplotlib ({error}): pip install 'disagg-node[plot]'"
+        ) from error
+
+
+def grid(rows: int, columns: int) -> tuple[Figure, list[list[Axes]]]:
+    """An empty picture with places for so many plots."""
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 3.4 * rows + 0.6), layout="constrained")
+    places = figure.subplots(rows, columns, squeeze=False)
+    return figure, [list(row) for row in places]
+
+
+def days(seconds: float) -> float:
+    """A Unix time as matplotlib counts it: days since 1970, UTC."""
+    return seconds / _DAY_SECONDS
+
+
+def time_axis(axes: Axes, unit: str) -> None:
+    """Make time the horizontal axis, and name both."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    # The library has no types here.
+    locator = AutoDateLocator(tz=UTC)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    formatter = ConciseDateFormatter(locator, tz=UTC)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_formatter(formatter)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel(unit)
+    axes.set_xlabel("UTC")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="upper left", fontsize=8, framealpha=0.8)
+
+
+def note(axes: Axes, text: str) -> None:
+    """Say in a plot why it has nothing to show."""
+    axes.set_title(text, fontsize=8, loc="center", y=0.85).set_wrap(True)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write it; raises `PlotError` where that cannot be."""
+    try:
+        figure.savefig(path, dpi=120)
+    except OSError as error:
+        raise PlotError(f"cannot write {path}: {error.strerror}") from error

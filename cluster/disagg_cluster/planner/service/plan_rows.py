@@ -1,0 +1,54 @@
+"""The rows of a plan on the planner's page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from disagg_cluster.planner.capacity.learned.cost_families import CostKey
+from disagg_cluster.planner.outlook.wording import duration
+from disagg_cluster.planner.plan.gpu_plan import GpuPlan, ModelPlan, RolePlan, UndecidedPlan
+from disagg_exporter.metrics.family import MetricRows
+
+_REASONS = (("no forecast", "no_forecast"), ("no capacity", "no_capacity"))
+_SECONDS_A_MINUTE = 60.0
+_SECONDS_AN_HOUR = 3600.0
+
+
+def write_plan(rows: MetricRows, plan: GpuPlan | None, running: Mapping[CostKey, int]) -> None:
+    """Write what a plan says, and the GPUs that there are, of which nobody need have a plan."""
+    for key, engines in running.items():
+        whose = (key.model_name, key.engine_namespace, key.gpu_name, key.role.value)
+        rows.add("disagg_plan_gpus", engines * key.gpus, *whose, "current", "", "")
+    if plan is None:
+        return
+    for model in plan.models:
+        if isinstance(model, UndecidedPlan):
+            labels = (model.model_name, model.engine_namespace, "", "", _reason(model))
+            rows.set("disagg_plan_undecided", 1, *labels)
+        else:
+            _write_model(rows, model, plan.horizon_seconds)
+
+
+def _write_model(rows: MetricRows, model: ModelPlan, horizon_seconds: float) -> None:
+    whose = (model.model_name, model.engine_namespace)
+    for role in model.roles:
+        _write_role(rows, whose, role)
+    for kind, cost in (("current", model.doing_nothing), ("recommended", model.following)):
+        idle = cost.idle_gpu_hours * _SECONDS_AN_HOUR / horizon_seconds
+        rows.set("disagg_plan_idle_gpus", idle, *whose, kind)
+        late = cost.minutes_over_target * _SECONDS_A_MINUTE
+        rows.set("disagg_plan_over_target_seconds", late, *whose, kind)
+
+
+def _write_role(rows: MetricRows, whose: tuple[str, str], role: RolePlan) -> None:
+    of = (*whose, role.gpu_name, role.role.value)
+    rows.set("disagg_plan_gpus", role.engines * role.gpus, *of, "current", "", "")
+    for row in role.rows:
+        ahead, quantile = duration(row.horizon_seconds), f"{row.quantile:g}"
+        rows.set("disagg_plan_gpus", row.needed, *of, "needed", ahead, quantile)
+        rows.set("disagg_plan_gpus", row.recommended, *of, "recommended", ahead, "")
+        rows.set("disagg_plan_shortfall_gpus", row.missing, *of, ahead, quantile)
+
+
+def _reason(plan: UndecidedPlan) -> str:
+    return next((word for text, word in _REASONS if plan.reason.startswith(text)), "other")

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from disagg_cluster.cli.main import main
+
+START = 1_700_000_000 // 300 * 300
+LLAMA = "meta-llama/Llama-3.3-70B-Instruct"
+WORKERS = f"""\
+models:
+  - workers:
+      - {{role: prefill, gpu_name: NVIDIA H200, gpus: 4, priced_as: {LLAMA}, engines: 1}}
+      - {{role: decode, gpu_name: NVIDIA H200, gpus: 4, priced_as: {LLAMA}, engines: 1}}
+"""
+FILE = f"""\
+targets: {{ttft_seconds: 2, itl_seconds: 0.05}}
+gpus: [{{gpu_name: NVIDIA H200, most_gpus: 64, price_per_hour: 3}}]
+{WORKERS}"""
+
+
+def run(*args: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, [str(each) for each in args], prog_name="disagg-node")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve hours of 100 requests a second, of which one engine of each role is not enough."""
+    path = tmp_path_factory.mktemp("load") / "load.csv"
+    rng = np.random.default_rng(5)
+    rows = ["t_s,requests_per_s,prompt_tokens_per_s,output_tokens_per_s"]
+    for step in range(144):
+        rate = 100 * rng.lognormal(0, 0.02)
+        rows.append(f"{START + 300 * step},{rate:.2f},{rate * 500:.1f},{rate * 100:.1f}")
+    path.write_text("\n".join(rows))
+    return path
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "planner.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def test_a_shortage_is_told_with_what_to_add_why_and_what_it_costs_to_wait(
+    load: Path, file: Path
+) -> None:
+    code, out, err = run("plan", "-c", file, "--csv", load)
+
+    assert (code, err) == (0, "")
+    assert "add " in out
+    assert "x 4 NVIDIA H200 for decode of all requests" in out
+    assert "decode on NVIDIA H200: 90 % of futures need at most" in out
+    assert "so far: 8 forecasts" in out
+    assert "doing nothing: 360 minutes over target" in out
+
+
+def test_json_has_every_row_with_units_and_zone(load: Path, file: Path) -> None:
+    code, out, _ = run("plan", "-c", file, "--csv", load, "--json")
+    whole = json.loads(out)
+
+    assert code == 0
+    assert datetime.fromisoformat(whole["made_at"]).timestamp() == START + 144 * 300
+    (model,) = whole["models"]
+    assert [role["role"] for role in model["roles"]] == ["prefill", "decode"]
+    for role in model["roles"]:
+        assert role["reasons"]
+        for row in role["horizons"]:
+            assert row["current_gpus"] == 4
+            assert row["needed_gpus"] > 4
+            assert row["needed_gpus"] % 4 == 0
+    assert {each["kind"] for each in whole["actions"]} == {"add"}
+
+
+def test_a_picture_shows_what_is_needed(load: Path, file: Path, tmp_path: Path) -> None:
+    path = tmp_path / "plan.svg"
+
+    assert run("plan", "-c", file, "--csv", load, "--plot", path)[0] == 0
+
+    assert b"<svg" in path.read_bytes()[:2000]
+
+
+def test_longer_prompts_ask_for_more_prefill_and_a_cache_for_less(load: Path, file: Path) -> None:
+    def most(*options: object) -> dict[str, int]:
+        whole = json.loads(run("whatif", "-c", file, "--csv", load, "--json", *options)[1])
+        return {
+            role["role"]: max(row["needed_gpus"] for row in role["horizons"])
+            for role in whole["then"]["models"][0]["roles"]
+        }
+
+    now = most()
+    assert most("--prompt-factor", 3)["prefill"] > now["prefill"]
+    assert most("--hit-rate", 0.8)["prefill"] < now["prefill"]
+    assert most("--output-factor", 3)["decode"] > now["decode"]
+
+
+def test_whatif_shows_both_beside_each_other(load: Path, file: Path) -> None:
+    code, out, _ = run("whatif", "-c", file, "--csv", load, "--requests-factor", 2)
+
+    assert code == 0
+    heads = [line.split("  ")[0] for line in out.splitlines() if "NVIDIA H200" in line]
+    assert heads == ["as it is", "as it is", "if", "if"]
+
+
+def test_without_workers_or_requests_it_is_undecided_and_says_why(
+    load: Path, file: Path, tmp_path: Path
+) -> None:
+    file.write_text("every_seconds: 300\n")
+    code, out, _ = run("plan", "-c", file, "--csv", load)
+    assert code == 0
+    assert "undecided: no capacity for prefill: no workers for prefill are offered" in out
+
+    file.write_text(FILE)
+    uncounted = tmp_path / "uncounted.csv"
+    rows = [f"{300 * step},{1000},{100}" for step in range(100)]
+    uncounted.write_text("\n".join(["t_s,prompt_tokens_per_s,output_tokens_per_s", *rows]))
+    assert (
+        "undecided: no forecast: how many requests arrive is not known"
+        in (run("plan", "-c", file, "--csv", uncounted)[1])
+    )
+
+
+def test_a_wrong_planner_file_is_told_whole(file: Path) -> None:
+    file.write_text(FILE.replace("NVIDIA H200, gpus: 4", "H200, gpus: 4").replace("ttft", "tft"))
+
+    code, out, err = run("plan", "-c", file, "--csv", "/nowhere.csv")
+
+    assert (code, out) == (2, "")
+    assert "targets.tft_seconds" in err
+    assert "models" not in err or "gpu_name" in err
