@@ -102,7 +102,9 @@ def find_batch(points: Sequence[Point], target_seconds: float) -> DecodeLimit | 
     two plus its error, whichever is steeper; these errors know that no size lies on a line, however
     often it was seen. Steeper than from zero is no slope of a step, which has a share that does not
     depend on the batch. So ignorance makes the batch too small, and the engine look too full,
-    hardly ever the other way. Where even the smallest is slower, a line leads back from it.
+    hardly ever the other way. Where even the smallest is slower, a line leads back from it, as flat
+    as it may well be; nothing is said where that is too flat to say whether any batch meets the
+    target, as with a single size.
 
     Args:
         points: Steps that only write, by their batch, smallest first; from step to step.
@@ -119,19 +121,28 @@ def find_batch(points: Sequence[Point], target_seconds: float) -> DecodeLimit | 
         more = (target_seconds - last.seconds) / max(slope, _FLAT)
         return DecodeLimit(min(last.size + more, FARTHEST * last.size), LimitConfidence.ONE)
     if not quick:
-        first = slow[0]
-        slope, _ = _line([point for point in points if point.size <= first.size * _NEAR])
-        slope = min(max(slope, _FLAT), first.seconds / first.size)
-        batch = first.size - (first.seconds - target_seconds) / slope
-        if batch < 1:
-            return DecodeLimit(None, LimitConfidence.UNREACHABLE)
-        return DecodeLimit(batch, LimitConfidence.ONE)
+        return _led_back(points, slow[0], target_seconds)
     low, high = quick[-1], slow[0]
     part = (target_seconds - low.seconds) / (high.seconds - low.seconds)
     samples = min(sum(point.samples for point in side) for side in (quick, slow))
     batch = low.size + part * (high.size - low.size)
     both = samples >= ENOUGH_EACH_SIDE
     return DecodeLimit(batch, LimitConfidence.BOTH if both else LimitConfidence.ONE)
+
+
+def _led_back(points: Sequence[Point], first: Point, target_seconds: float) -> DecodeLimit | None:
+    """Return the batch below all that were seen, of which `first` is the smallest."""
+    slope, error = _line([point for point in points if point.size <= first.size * _NEAR])
+    steepest = first.seconds / first.size
+    if not math.isfinite(error):
+        slope, error = 0.0, steepest
+    flat, steep = (
+        first.size - (first.seconds - target_seconds) / min(max(each, _FLAT), steepest)
+        for each in (slope - error, slope + _SURE * error)
+    )
+    if flat >= 1:
+        return DecodeLimit(flat, LimitConfidence.ONE)
+    return DecodeLimit(None, LimitConfidence.UNREACHABLE) if steep < 1 else None
 
 
 def _steepest(points: Sequence[Point], size: float) -> float:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,10 +77,38 @@ def test_nothing_is_concluded_far_beyond_what_was_seen() -> None:
 
 
 def test_a_target_below_all_that_was_seen_leads_back_along_the_line() -> None:
-    """20 ms are met by 50 requests; never fewer than 64 ran."""
+    """20 ms are met by 50 requests; never fewer than 64 ran. The slope's error makes it fewer."""
     found = find_batch(line(64, 128, 256), 0.020)
 
-    assert found == DecodeLimit(pytest.approx(50), LimitConfidence.ONE)
+    assert found is not None
+    assert found.requests is not None
+    assert 45 < found.requests <= 50
+    assert found.confidence is LimitConfidence.ONE
+
+
+def test_a_single_batch_beyond_the_target_does_not_say_which_one_meets_it() -> None:
+    """64 requests in 22.8 ms: 56 meet 20 ms if steps grew with the batch, and 50 by the truth."""
+    assert find_batch(line(64), 0.020) is None
+
+
+def test_a_single_batch_that_no_smaller_one_can_undo_is_unreachable() -> None:
+    """64 requests in 6.4 s: even one alone would take 0.1 s."""
+    found = find_batch([Point(64, 6.4, 20, scatter=0.02)], 0.09)
+
+    assert found == DecodeLimit(None, LimitConfidence.UNREACHABLE)
+
+
+def test_a_batch_led_back_to_is_hardly_ever_too_large() -> None:
+    """Of two neighbouring sizes with chance in their times, on a flat curve."""
+    draw, found = Random(1), []
+    for _ in range(300):
+        seconds = [(0.030 + 1e-4 * n) * draw.gauss(1, 0.01) for n in (64, 72)]
+        points = [Point(n, s, 20, scatter=0.02) for n, s in zip((64, 72), seconds, strict=True)]
+        limit = find_batch(points, 0.034)
+        if limit is not None and limit.requests is not None:
+            found.append(limit.requests)
+
+    assert sum(requests > 40 * 1.1 for requests in found) < 300 * 0.15
 
 
 def test_a_target_that_one_request_misses_is_unreachable() -> None:
