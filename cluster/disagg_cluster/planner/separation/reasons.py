@@ -36,8 +36,9 @@ def engines_in_words(engines: int, role: str, shape: EngineShape) -> str:
 def _reasons(
     gain: Gain, mixed: MixedEngines, split: SplitPools, gpus: int, interference_gain: float | None
 ) -> Iterator[str]:
+    verb = "takes" if mixed.engines == 1 else "take"
     yield (
-        f"{engines_in_words(mixed.engines, 'mixed', mixed.shape)} take "
+        f"{engines_in_words(mixed.engines, 'mixed', mixed.shape)} {verb} "
         f"{mixed.requests_per_second:.3g} requests/s, bound by {_BOUNDS[mixed.bound]}"
     )
     whose = "" if split.limited_by == "link" else f" of {split.limited_by}"

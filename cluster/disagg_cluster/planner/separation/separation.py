@@ -75,7 +75,7 @@ def separation(
     found = _compare(engines, mix, targets, gpus, link)
     if isinstance(found, UndecidedSeparation):
         return found
-    gain = Gain.of(found.ratio, _deviation(found, gpus))
+    gain = found.gain(gpus)
     advice = {True: Advice.SEPARATE, False: Advice.STAY_MIXED, None: Advice.UNDECIDED}
     told = None if interference is None else interference.gain_ratio
     return SeparationVerdict(
@@ -111,7 +111,7 @@ def merging(
     found = _compare(engines, mix, targets, gpus, link, today)
     if isinstance(found, UndecidedSeparation):
         return found
-    gain = Gain.of(1 / found.ratio, _deviation(found, gpus))
+    gain = found.gain(gpus).turned
     advice = {True: Advice.MERGE, False: Advice.STAY_SEPARATE, None: Advice.UNDECIDED}
     why = reasons(gain, found.mixed, found.split, gpus, None)
     best = found.pair.best(gpus)
@@ -139,25 +139,57 @@ class _Comparison:
 
     @property
     def ratio(self) -> float:
-        return self.split.requests_per_second / self.mixed.requests_per_second
+        return _ratio(self.split, self.mixed)
 
     @property
     def pair(self) -> PoolPair:
         return PoolPair(self.prefill_costs, self.decode_costs, self.demand, self.link)
 
-    def ratio_if(self, error: PhaseError, factor: float, gpus: int) -> float | None:
-        """The ratio if this is off by that factor, the split chosen anew; None if nothing is."""
+    def gain(self, gpus: int) -> Gain:
+        """The gain of separating and what is known of it.
+
+        Each thing that may be off is put up and down by its own, alone. What that does to the
+        logarithm of the ratio is added up as of things that do not depend on each other.
+        """
+        ends = [
+            [self._ratio_if(error, factor, gpus) for factor in _factors(error)]
+            for error in phase_errors((self.mixed_costs, self.prefill_costs, self.decode_costs))
+        ]
+        if not 0 < self.ratio < math.inf:
+            reached = [self.ratio, *(end for both in ends for end in both)]
+            return Gain(self.ratio, min(reached), max(reached))
+        variance = FORMULA_ERROR**2
+        for both in ends:
+            # An end at which one way keeps no targets says that this matters beyond any measure.
+            known = all(0 < end < math.inf for end in both)
+            moved = max(abs(math.log(end / self.ratio)) for end in both) if known else 1.0
+            variance += moved**2
+        return Gain.of(self.ratio, math.sqrt(variance))
+
+    def _ratio_if(self, error: PhaseError, factor: float, gpus: int) -> float:
+        """The ratio if this is off by that factor, the split chosen anew."""
         mixed_costs, prefill, decode = (
             stretched(costs, error, factor)
             for costs in (self.mixed_costs, self.prefill_costs, self.decode_costs)
         )
-        mixed = mixed_engines(mixed_costs, self.demand, gpus)
         pair = PoolPair(prefill, decode, self.demand, self.link)
-        split = pair.of(*self.today) if self.today else pair.best(gpus)
-        if mixed is None or split is None:
-            return None
-        loads = split.requests_per_second, mixed.requests_per_second
-        return loads[0] / loads[1] if min(loads) > 0 else None
+        try:
+            mixed = mixed_engines(mixed_costs, self.demand, gpus)
+            split = pair.of(*self.today) if self.today else pair.best(gpus)
+        except NoCapacityError:
+            return 0.0
+        return _ratio(split, mixed) if split and mixed else 0.0
+
+
+def _ratio(split: SplitPools, mixed: MixedEngines) -> float:
+    """One load over the other; infinite where only the first is any, 0 where none is."""
+    if mixed.requests_per_second:
+        return split.requests_per_second / mixed.requests_per_second
+    return math.inf if split.requests_per_second else 0.0
+
+
+def _factors(error: PhaseError) -> tuple[float, float]:
+    return 1 + error.relative_error, 1 / (1 + error.relative_error)
 
 
 def _compare(
@@ -199,12 +231,14 @@ def _compare(
     )
     if mixed is None:
         missing.append(f"a mixed engine that fits on {gpus} GPUs")
-    elif not mixed[0].requests_per_second:
-        missing.append("a mixed engine that keeps the targets under any load")
     if best is None:
         missing.append(f"a prefill and a decode engine that fit on {gpus} GPUs together")
-    if mixed is None or best is None or missing:
+    if mixed is None or best is None:
         return UndecidedSeparation(tuple(missing))
+    if not (mixed[0].requests_per_second or best[0].requests_per_second):
+        return UndecidedSeparation(
+            ("engines that keep the targets under any load, mixed or separate",)
+        )
     return _Comparison(mixed[1], best[1], best[2], demand, link, mixed[0], best[0], today)
 
 
@@ -226,24 +260,3 @@ def _missing(engines: Engines, link: KvLink | None) -> list[str]:
         if costs.shape.kv_bytes_per_token is None
     ]
     return missing
-
-
-def _deviation(found: _Comparison, gpus: int) -> float:
-    """The standard deviation of the logarithm of the ratio.
-
-    Each thing that may be off is put up and down by its own, alone, and what that does to the ratio
-    is added up as of things that do not depend on each other.
-    """
-    variance = FORMULA_ERROR**2
-    costs = (found.mixed_costs, found.prefill_costs, found.decode_costs)
-    for error in phase_errors(costs):
-        ends = []
-        for factor in (1 + error.relative_error, 1 / (1 + error.relative_error)):
-            try:
-                ends.append(found.ratio_if(error, factor, gpus))
-            except NoCapacityError:
-                ends.append(None)
-        moved = [abs(math.log(end / found.ratio)) for end in ends if end and found.ratio]
-        # An end at which nothing keeps the targets says that this matters beyond any measure.
-        variance += max(moved, default=0.0) ** 2 if len(moved) == len(ends) else 1.0
-    return math.sqrt(variance)

@@ -25,7 +25,10 @@ class Advice(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Largest load after over largest load before, on the same GPUs; ends of its 90 % interval."""
+    """Largest load after over largest load before, on the same GPUs; ends of its 90 % interval.
+
+    Infinite where the targets are kept under no load before.
+    """
 
     ratio: float
     low: float
@@ -36,6 +39,14 @@ class Gain:
         """The gain whose logarithm is off by this standard deviation."""
         factor = math.exp(_INTERVAL * deviation)
         return cls(ratio, ratio / factor, ratio * factor)
+
+    @property
+    def turned(self) -> Gain:
+        """That of going the other way."""
+        low, ratio, high = (
+            1 / end if end else math.inf for end in (self.high, self.ratio, self.low)
+        )
+        return Gain(ratio, low, high)
 
     @property
     def worth_it(self) -> bool | None:

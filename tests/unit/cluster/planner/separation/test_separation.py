@@ -211,7 +211,7 @@ def test_all_that_is_missing_is_named_at_once() -> None:
     ("engines", "targets", "gpus", "why"),
     [
         (ALIKE, LOOSE, 1, "a prefill and a decode engine that fit on 1 GPUs together"),
-        (ALIKE, Targets(1.0, 0.001), 8, "a mixed engine that keeps the targets under any load"),
+        (ALIKE, Targets(1.0, 0.001), 8, "engines that keep the targets under any load, mixed or"),
         (
             Engines((COSTS,), (COSTS,), (UnseenCosts(),)),
             LOOSE,
@@ -227,6 +227,26 @@ def test_nothing_is_said_of_what_cannot_be(
 
     assert isinstance(verdict, UndecidedSeparation)
     assert why in verdict.reason
+
+
+def test_where_only_pools_keep_the_targets_the_gain_is_boundless() -> None:
+    slow = LineCosts(replace(SMALL, gpu_name="old GPU"), step=0.05)
+
+    verdict = told(CHAT, Targets(1.0, 0.02), engines=Engines((slow,), (COSTS,), (COSTS,)))
+
+    assert verdict.mixed.requests_per_second == 0
+    assert verdict.gain.ratio == math.inf
+    assert verdict.advice is Advice.SEPARATE
+
+
+def test_pools_that_keep_no_targets_are_merged() -> None:
+    slow_wire = KvLink(1e6)
+
+    verdict = merging(ALIKE, CHAT, Targets(1.0, 0.02), (4, 4), slow_wire)
+
+    assert isinstance(verdict, SeparationVerdict)
+    assert verdict.split.requests_per_second == 0
+    assert verdict.advice is Advice.MERGE
 
 
 def test_no_gpus_are_refused() -> None:
