@@ -1,0 +1,205 @@
+"""The gain of separating that the mixed deployments and the kernel tables foresee.
+
+The largest load of p prefill and d decode workers under so many requests at a time, which is how
+the deployments were measured: no queue, no tail, all lengths alike. Decode workers have so many
+requests that a step still is as fast as the users want, in doublings, as the mixed rows were swept;
+prefill workers keep up with them. Of each pool that what NVIDIA's aiconfigurator takes for what two
+pools that wait for each other can use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from bench.separation.deployments import Deployment, Kind, Pair, Parallel
+from bench.separation.kernel_tables import KernelSteps
+from bench.separation.step_costs import Estimate, Floats, LearnedSteps
+
+from disagg_cluster.planner.separation.verdict import Gain
+
+_BATCHES = tuple(2**power for power in range(13))
+_MOST_GPUS = 64
+_DRAWS = 9
+_LOW, _HIGH = 0.05, 0.95
+# aiconfigurator, sdk/picking.py: for bubbles in the pipeline "when benchmarking with concurrency",
+# and for places in the decode batch that are not taken.
+_PREFILL_USED, _DECODE_USED = 0.9, 0.92
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What is foreseen of a pair, and of which split."""
+
+    pair: Pair
+    gain: Gain
+    backend: str
+    prefill: Parallel
+    decode: Parallel
+    batch: int
+
+
+class Foresight:
+    """All that the mixed rows say, by model, GPU, precision and backend.
+
+    Args:
+        rows: Deployments; those that are separate are not looked at.
+        learn: Whether the mixed rows correct the tables.
+    """
+
+    def __init__(self, rows: Iterable[Deployment], *, learn: bool = True) -> None:
+        self._learn = learn
+        self._rows: dict[tuple[str, str, str], dict[str, list[Deployment]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
+        for row in rows:
+            if row.mixed:
+                self._rows[row.kind[:3]][row.backend].append(row)
+        self._learned: dict[tuple[str, str, str, str], LearnedSteps] = {}
+
+    def of(self, pair: Pair) -> Foreseen | None:
+        """The gain of a pair of which the mixed half is known; None if the tables lack too much.
+
+        The split is the one that is the best at the low end: what is surely good.
+        """
+        candidates = [
+            (np.sort(loads), backend, prefill, decode, batch)
+            for backend, rows in self._rows[pair.kind[:3]].items()
+            for loads, prefill, decode, batch in self._splits(pair, backend, rows)
+        ]
+        if not candidates:
+            return None
+        loads, backend, prefill, decode, batch = max(candidates, key=_surely)
+        low, middle, high = (
+            max(float(np.quantile(loads, level)), 1e-3) / pair.mixed for level in (_LOW, 0.5, _HIGH)
+        )
+        return Foreseen(pair, Gain(middle, low, high), backend, prefill, decode, batch)
+
+    def by_tables(self, pair: Pair) -> float | None:
+        """The gain if both ways are as the tables say to the letter; None if they lack much."""
+        mixed, separate = [0.0], [0.0]
+        for backend, rows in self._rows[pair.kind[:3]].items():
+            steps = self._steps(pair.kind, backend, rows).steps
+            mixed += [_mixed(pair, each) for each in steps.values()]
+            separate += [
+                _exact(pair, prefill, decode)
+                for prefill in steps.values()
+                for decode in steps.values()
+            ]
+        return max(separate) / max(mixed) if max(mixed) else None
+
+    def _splits(
+        self, pair: Pair, backend: str, rows: Sequence[Deployment]
+    ) -> Iterator[tuple[Floats, Parallel, Parallel, int]]:
+        learned = self._steps(pair.kind, backend, rows)
+        context = pair.kind.prompt_tokens + pair.kind.output_tokens / 2
+        for decode in learned.steps:
+            batches = [batch for batch in _BATCHES if batch >= decode.attention_data]
+            steps = {batch: learned.decode(decode, batch, context) for batch in batches}
+            for prefill in learned.steps:
+                prompt = learned.prompt(prefill, pair.kind.prompt_tokens)
+                loads = np.array(list(_loads(pair, steps, prompt, decode.gpus, prefill.gpus)))
+                batch = _largest(pair, steps, 0.0)
+                yield loads, prefill, decode, batch or 0
+
+    def _steps(self, kind: Kind, backend: str, rows: Sequence[Deployment]) -> LearnedSteps:
+        key = (*kind[:3], backend)
+        if key not in self._learned:
+            steps = {}
+            for parallel in _ways(rows):
+                try:
+                    steps[parallel] = KernelSteps(kind, backend, rows[0].quantization, parallel)
+                except LookupError:
+                    continue
+            self._learned[key] = LearnedSteps(steps, rows if self._learn else ())
+        return self._learned[key]
+
+
+def _surely(candidate: tuple[Floats, str, Parallel, Parallel, int]) -> tuple[float, float]:
+    return float(np.quantile(candidate[0], _LOW)), float(candidate[0].mean())
+
+
+def _ways(rows: Sequence[Deployment]) -> set[Parallel]:
+    """How workers may divide the model: as mixed ones did, and with attention in data parallel."""
+    ways = {row.parallel for row in rows}
+    experts = any(way.expert > 1 for way in ways) or any(row.quantization[1] for row in rows)
+    if experts:
+        ways |= {Parallel(1, way.gpus, 1, way.gpus) for way in ways}
+    return ways
+
+
+def _largest(pair: Pair, steps: dict[int, Estimate], off: float) -> int | None:
+    """The largest batch whose step is fast enough for the users, if steps are off by so much."""
+    most = 1 / pair.user_tokens_per_second
+    fast = [
+        batch for batch, step in steps.items() if step.seconds * math.exp(off * step.error) <= most
+    ]
+    return max(fast, default=None)
+
+
+def _loads(
+    pair: Pair, steps: dict[int, Estimate], prompt: Estimate, decode_gpus: int, prefill_gpus: int
+) -> Iterator[float]:
+    """Tokens/s/GPU of the best split, for draws of what steps and prompts are off by."""
+    normal = NormalDist()
+    levels = [normal.inv_cdf((number + 0.5) / _DRAWS) for number in range(_DRAWS)]
+    for off in levels:
+        batch = _largest(pair, steps, off)
+        if batch is None:
+            yield from [0.0] * len(levels)
+            continue
+        step_seconds = steps[batch].seconds * math.exp(off * steps[batch].error)
+        decoding = batch / (pair.kind.output_tokens * step_seconds)
+        for prompt_off in levels:
+            prefilling = 1 / (prompt.seconds * math.exp(prompt_off * prompt.error))
+            best = _best_split(prefilling, decoding, prefill_gpus, decode_gpus)
+            yield best * pair.kind.output_tokens
+
+
+def _exact(pair: Pair, prefill: KernelSteps, decode: KernelSteps) -> float:
+    """Tokens/s/GPU of the best split of these workers by the tables."""
+    context = pair.kind.prompt_tokens + pair.kind.output_tokens / 2
+    steps = {
+        batch: Estimate(decode.decode_seconds(batch, context), 0.0)
+        for batch in _BATCHES
+        if batch >= decode.parallel.attention_data
+    }
+    batch = _largest(pair, steps, 0.0)
+    if batch is None:
+        return 0.0
+    decoding = batch / (pair.kind.output_tokens * steps[batch].seconds)
+    prefilling = 1 / prefill.prompt_seconds(pair.kind.prompt_tokens)
+    gpus = prefill.parallel.gpus, decode.parallel.gpus
+    return _best_split(prefilling, decoding, *gpus) * pair.kind.output_tokens
+
+
+def _mixed(pair: Pair, steps: KernelSteps) -> float:
+    """Tokens/s/GPU of a mixed worker by the tables, at the largest batch that is fast enough."""
+    kind, best = pair.kind, 0.0
+    prompt = steps.prompt_seconds(kind.prompt_tokens)
+    for batch in _BATCHES:
+        if batch < steps.parallel.attention_data:
+            continue
+        step = steps.decode_seconds(batch, kind.prompt_tokens + kind.output_tokens / 2)
+        # While a request writes, as many prompts come as requests are there.
+        each = kind.output_tokens * step + batch * prompt
+        if each / kind.output_tokens <= 1 / pair.user_tokens_per_second:
+            best = max(best, batch / each * kind.output_tokens / steps.parallel.gpus)
+    return best
+
+
+def _best_split(prefilling: float, decoding: float, prefill_gpus: int, decode_gpus: int) -> float:
+    """Requests/s/GPU of the best whole numbers of workers."""
+    best = 0.0
+    for prefill in range(1, (_MOST_GPUS - decode_gpus) // prefill_gpus + 1):
+        most = (_MOST_GPUS - prefill * prefill_gpus) // decode_gpus
+        wanted = max(1, math.floor(prefill * prefilling * _PREFILL_USED / decoding / _DECODE_USED))
+        for decode in {min(most, wanted), min(most, wanted + 1)}:
+            gpus = prefill * prefill_gpus + decode * decode_gpus
+            load = min(prefill * prefilling * _PREFILL_USED, decode * decoding * _DECODE_USED)
+            best = max(best, load / gpus)
+    return best
