@@ -11,8 +11,10 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+import yaml
 
 from support.backfill import Past, openmetrics, prometheus_with
+from support.prometheus_query import query
 
 pytestmark = pytest.mark.prometheus
 
@@ -87,3 +89,27 @@ def test_a_cluster_without_load_is_an_error_that_says_what_to_look_at(url: str) 
 
     assert done.returncode == 1
     assert "the last 8h: nothing of a cluster 'west' is there; there is 'east'" in done.stderr
+
+
+def test_the_autoscalers_query_adds_up_what_is_recommended(tmp_path: Path) -> None:
+    """One answer whatever was exported: each name of GPUs once, of other models and kinds none."""
+    examples = Path(__file__).parents[2] / "examples" / "planner"
+    scaled = yaml.safe_load((examples / "keda.yaml").read_text(encoding="utf-8"))
+    asked = scaled["spec"]["triggers"][0]["metadata"]["query"]
+    now = int(time.time())
+    common = {"cluster": "east", "model_name": "llama", "role": "decode", "horizon": "15m"}
+
+    def gpus(value: float, **labels: str) -> Past:
+        return Past("disagg_plan_gpus", common | labels, lambda _at: value)
+
+    past = [
+        gpus(12.0, gpu_name="NVIDIA H200", kind="recommended"),
+        gpus(12.0, gpu_name="NVIDIA H200", kind="recommended", pod="planner-old"),
+        gpus(4.0, gpu_name="NVIDIA B200", kind="recommended"),
+        gpus(99.0, gpu_name="NVIDIA H200", kind="needed", quantile="0.9"),
+        gpus(50.0, gpu_name="NVIDIA H200", kind="recommended", model_name="other"),
+    ]
+    with prometheus_with(openmetrics(past, range(now - 120, now + 1, 15)), tmp_path) as running:
+        ((_, answer),) = query(running, asked)
+
+    assert answer == 16.0

@@ -111,19 +111,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- /* How to scrape a page, for both kinds of monitors. */}}
 {{- define "disagg-node.endpoint" -}}
-port: metrics
-path: /metrics
-scheme: {{ include "disagg-node.scheme" . }}
-interval: {{ .Values.scrape.interval }}
-scrapeTimeout: {{ .Values.scrape.timeout }}
-{{- with .Values.scrape.tlsConfig }}
-tlsConfig:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .Values.scrape.basicAuth }}
-basicAuth:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
+{{ include "disagg-node.request" . }}
 relabelings:
   - sourceLabels: [__meta_kubernetes_pod_node_name]
     targetLabel: node
@@ -137,5 +125,44 @@ relabelings:
 {{- with .Values.scrape.metricRelabelings }}
 metricRelabelings:
   {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* How a page is asked for. */}}
+{{- define "disagg-node.request" -}}
+port: metrics
+path: /metrics
+scheme: {{ include "disagg-node.scheme" . }}
+interval: {{ .Values.scrape.interval }}
+scrapeTimeout: {{ .Values.scrape.timeout }}
+{{- with .Values.scrape.tlsConfig }}
+tlsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.scrape.basicAuth }}
+basicAuth:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* The planner is no node: another name, so that nothing that chooses nodes chooses it. */}}
+{{- define "disagg-node.plannerSelector" -}}
+app.kubernetes.io/name: disagg-planner
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "disagg-node.plannerLabels" -}}
+{{ include "disagg-node.plannerSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "disagg-node.plannerEndpoint" -}}
+{{ include "disagg-node.request" . }}
+{{- if .Values.cluster }}
+relabelings:
+  - targetLabel: cluster
+    replacement: {{ .Values.cluster | quote }}
 {{- end }}
 {{- end }}

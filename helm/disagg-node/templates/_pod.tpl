@@ -145,8 +145,8 @@ timeoutSeconds: 5
 {{- end }}
 {{- end }}
 
-{{- /* The volumes of both profiles beside run folder and node file; may be nothing. */}}
-{{- define "disagg-node.volumes" -}}
+{{- /* What serving by TLS and passwords takes; may be nothing. */}}
+{{- define "disagg-node.webVolume" -}}
 {{- with include "disagg-node.webSecret" . }}
 - name: web
   {{- if and $.Values.web.tlsSecret (not $.Values.web.existingSecret) }}
@@ -158,6 +158,11 @@ timeoutSeconds: 5
   secret: {secretName: {{ . }}}
   {{- end }}
 {{- end }}
+{{- end }}
+
+{{- /* The volumes of both profiles beside run folder and node file; may be nothing. */}}
+{{- define "disagg-node.volumes" -}}
+{{- include "disagg-node.webVolume" . }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}

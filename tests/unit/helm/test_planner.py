@@ -1,0 +1,118 @@
+"""The planner in the chart: one, reading Prometheus, and taken for no node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helm_python import HelmError
+
+from disagg_cluster.planner.settings.planner_file import read_planner_file
+from support.chart import Manifest, one, render, values_of
+
+CASE = "planner"
+
+
+def named(kind: str, **values: Any) -> Manifest:
+    """What the value set renders of a kind under the planner's name."""
+    found = [
+        each
+        for each in render(values_of(CASE) | values)
+        if each["kind"] == kind and each["metadata"]["name"].endswith("-planner")
+    ]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_there_is_none_unless_it_is_asked_for() -> None:
+    assert not [each for each in render({}) if each["kind"] == "Deployment"]
+
+
+def test_there_is_one_and_never_two() -> None:
+    spec = named("Deployment")["spec"]
+
+    assert spec["replicas"] == 1
+    assert spec["strategy"] == {"type": "Recreate"}
+
+
+def test_its_file_is_a_planner_file_with_the_charts_page_and_credentials(tmp_path: Path) -> None:
+    path = tmp_path / "planner.yaml"
+    path.write_text(named("ConfigMap")["data"]["planner.yaml"])
+
+    config = read_planner_file(path)
+
+    assert config.cluster == "east"
+    assert config.prometheus.url == "http://prometheus.monitoring:9090"
+    assert config.prometheus.http_config == "/etc/disagg-prometheus/http-config.yaml"
+    assert config.listen.web_config == "/etc/disagg-web/web-config.yaml"
+    assert config.listen.metrics_address.port == 9848
+
+
+def test_every_file_that_it_names_is_mounted() -> None:
+    pod = named("Deployment")["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+
+    mounted = {each["mountPath"] for each in container["volumeMounts"]}
+    assert mounted == {"/etc/disagg-planner", "/etc/disagg-prometheus", "/etc/disagg-web"}
+    assert {each["name"] for each in container["volumeMounts"]} == {
+        each["name"] for each in pod["volumes"]
+    }
+    assert container["args"] == ["planner", "--config=/etc/disagg-planner/planner.yaml"]
+
+
+def test_it_has_no_rights_that_it_does_not_need() -> None:
+    pod = named("Deployment")["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+@pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])
+def test_it_is_scraped_with_the_cluster_and_without_a_node(kind: str) -> None:
+    values: dict[str, Any] = {}
+    if kind == "ServiceMonitor":
+        values = {"podMonitor": {"enabled": False}, "serviceMonitor": {"enabled": True}}
+    spec = named(kind, **values)["spec"]
+
+    [endpoint] = spec.get("podMetricsEndpoints") or spec["endpoints"]
+    assert endpoint["relabelings"] == [{"targetLabel": "cluster", "replacement": "east"}]
+    assert "basicAuth" in endpoint
+
+
+def test_nothing_that_chooses_nodes_chooses_it() -> None:
+    """Nor does its job's name: alerts about nodes look for one that holds disagg-node."""
+    labels = named("Deployment")["spec"]["template"]["metadata"]["labels"]
+    of_nodes = [
+        each["spec"].get("selector", each["spec"].get("podSelector"))
+        for each in render(values_of(CASE))
+        if each["kind"] in ("PodMonitor", "NetworkPolicy", "Service", "DaemonSet")
+        and not each["metadata"]["name"].endswith("-planner")
+    ]
+
+    assert of_nodes
+    for selector in of_nodes:
+        wanted = selector.get("matchLabels", selector)
+        assert not wanted.items() <= labels.items()
+    assert labels["app.kubernetes.io/name"] == "disagg-planner"
+
+
+def test_a_prometheus_must_be_named() -> None:
+    with pytest.raises(HelmError, match=r"planner\.config\.prometheus\.url"):
+        render({"planner": {"enabled": True}})
+
+
+def test_the_nodes_stay_as_they_were() -> None:
+    without = [each for each in render({}) if each["kind"] == "DaemonSet"]
+    config = {"prometheus": {"url": "http://prometheus:9090"}}
+
+    with_it = render({"planner": {"enabled": True, "config": config}})
+
+    assert [one(with_it, "DaemonSet")] == without
