@@ -15,7 +15,7 @@ from disagg_exporter.attribution.pages.prefill_shares import LearnedShares
 from disagg_exporter.capacity.curves.curve import LearnedLimits
 from disagg_exporter.errors import DisaggError
 
-VERSION: Final = 2
+VERSION: Final = 3
 ENGINE_BYTES: Final = 256 * 1024
 """What is kept of one engine; beyond it, older and rarer steps are left out, the fits never."""
 MOST_ENGINES: Final = 128
@@ -94,7 +94,7 @@ class StoredEntry(NamedTuple):
 
 
 class _LearnedDocument(BaseModel, strict=True, extra="forbid"):
-    version: Literal[2]
+    version: Literal[3]
     engines: tuple[LearnedEntry, ...]
 
 

@@ -95,6 +95,7 @@ class StepCost:
             steps=(prefill, decode, mixed),
             residuals=(prefill_residual, decode_residual, mixed_residual),
             now=now,
+            doubt=self._doubt.save(),
             cells=cells,
         )
 
@@ -110,10 +111,7 @@ class StepCost:
         cost._fits, cost._next_fit = saved.fits, saved.next_fit
         cost._reach_tokens = saved.reach_tokens
         cost._steps, cost._residuals = list(saved.steps), list(saved.residuals)
-        if cost._lines is not None and saved.cells:
-            cells = cost._cells.means()
-            table = Table.of(cells, cost._lines.form)
-            cost._doubt = doubt(table, cells, cost._lines, cost._reach_tokens)
+        cost._doubt = Doubt.restored(saved.doubt)
         return cost
 
     def passes_over(self, kind: int) -> bool:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from disagg_exporter.attribution.cost_model.fit import Form, Lines, Numbers, SampleBin, Table
+from disagg_exporter.attribution.cost_model.learned_costs import LearnedDoubt
 from disagg_exporter.attribution.cost_model.nnls import solve
 from disagg_exporter.attribution.cost_model.samples import StepWork
 from disagg_exporter.model import ReferenceStep
@@ -45,6 +46,15 @@ _POINTS = (
     *((0, requests) for requests in (1, 16, 64, 256)),
     *((tokens, requests) for tokens in (256, 1024) for requests in (16, 64)),
 )
+
+
+def _name(tokens: int, requests: int) -> str:
+    parts = [f"prefill_{tokens}"] * bool(tokens) + [f"decode_{requests}"] * bool(requests)
+    return "_".join(parts) or "empty"
+
+
+# What was learned is kept by their order.
+_NAMES = tuple(_name(*point) for point in _POINTS)
 
 
 class Figures(NamedTuple):
@@ -152,6 +162,17 @@ class Doubt(NamedTuple):
     mixed_ratio: float = 0.0
     steps: tuple[ReferenceStep, ...] = ()
 
+    def save(self) -> LearnedDoubt:
+        """Return it as plain values."""
+        steps = tuple((_NAMES.index(name), seconds, error) for name, seconds, error in self.steps)
+        return (*self.said, *self.error, self.mixed_ratio, steps)
+
+    @classmethod
+    def restored(cls, saved: LearnedDoubt) -> Self:
+        """Return what was saved."""
+        steps = tuple(ReferenceStep(_NAMES[number], *both) for number, *both in saved[5])
+        return cls(Figures(*saved[:2]), Figures(*saved[2:4]), saved[4], steps)
+
     def error_at(self, pace: float) -> Figures:
         """Return the error while all steps take so many times what was learned.
 
@@ -201,13 +222,12 @@ def _points(cells: Sequence[SampleBin]) -> Iterator[tuple[str, StepWork]]:
     """Yield reference steps; a token attends to as much, and a request reads as much, as lately."""
     sums = np.sum([weight * np.array(work) for weight, work, _ in cells], axis=0)
     prefill, attended, decode, decode_kv = sums.tolist()
-    for tokens, requests in _POINTS:
+    for name, (tokens, requests) in zip(_NAMES, _POINTS, strict=True):
         if (prefill or not tokens) and (decode or not requests):
-            names = [f"prefill_{tokens}"] * bool(tokens) + [f"decode_{requests}"] * bool(requests)
             context = tokens * attended / prefill if tokens else 0.0
             read = requests * decode_kv / decode if requests else 0.0
             work = StepWork(float(tokens), context, float(requests), read)
-            yield "_".join(names) or "empty", work
+            yield name, work
 
 
 class _Pushed:

@@ -26,6 +26,11 @@ LearnedLines = tuple[bool, bool, bool, tuple[float, ...], tuple[float, ...]]
 """A fit: whether requests, experts and decode beside a prompt have terms, then seconds a term of
 computing and reading."""
 
+LearnedDoubt = tuple[float, float, float, float, float, tuple[tuple[int, float, float], ...]]
+"""How sure a fit is: what it says of prefill and interference in mixed steps, how far either may be
+off, the mixed part of step time, and of reference steps: number, seconds, and their error."""
+
+MOST_POINTS = 12
 MOST_CELLS = 1200
 _MOST_WEIGHT = 1e15
 _MOST_STEPS = 2**60
@@ -41,7 +46,7 @@ class LearnedCost:
 
     `cells` are in the order in which they were first seen, `now` is what a step of now weighs.
     `steps` and `residuals` are by kind of step: prefill, decode, mixed. `pace` is the mean and the
-    mean of means of its speed factor.
+    mean of means of its speed factor. `doubt` is of the last fit, not of cells that came since.
 
     Raises:
         ValueError: The values are not those of a cost model.
@@ -56,6 +61,7 @@ class LearnedCost:
     steps: tuple[int, int, int]
     residuals: tuple[float, float, float]
     now: float
+    doubt: LearnedDoubt
     cells: tuple[LearnedCell, ...] = ()
 
     def __post_init__(self) -> None:
@@ -74,6 +80,7 @@ class LearnedCost:
             if (len(computing), len(reading)) != lengths:
                 raise ValueError(f"lines have other terms than {lengths}")
             check_range("lines", filter(None, computing + reading), 1e-60, MOST_SECONDS)
+        _check_doubt(self.doubt)
         if len(self.cells) > MOST_CELLS:
             raise ValueError(f"{len(self.cells)} cells, expected at most {MOST_CELLS}")
         for cell in self.cells:
@@ -86,6 +93,18 @@ class LearnedCost:
         heaviest = sorted(self.cells, key=lambda cell: cell[3], reverse=True)
         kept = set(heaviest[: len(heaviest) // 2])
         return replace(self, cells=tuple(cell for cell in self.cells if cell in kept))
+
+
+def _check_doubt(doubt: LearnedDoubt) -> None:
+    *said, prefill_error, interference_error, mixed_ratio, points = doubt
+    check_range("doubt: said", said, -2, 2)
+    check_range("doubt: error", (prefill_error, interference_error), 0, 10)
+    check_range("doubt: mixed", (mixed_ratio,), 0, 2)
+    numbers = [number for number, *_ in points]
+    check_range("doubt: points", numbers, 0, MOST_POINTS - 1)
+    if len(set(numbers)) < len(numbers):
+        raise ValueError("doubt: a point stands there twice")
+    check_range("doubt: seconds", (each for _, *both in points for each in both), 0, MOST_SECONDS)
 
 
 def _check_cell(cell: LearnedCell) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -39,6 +40,7 @@ def test_a_restored_model_divides_foresees_and_learns_on_like_the_one_that_was_s
     restored = StepCost.restored(cost.save())
 
     assert restored.save() == cost.save()
+    assert restored.state == cost.state
     for work, seconds in later:
         assert restored.expect(work) == cost.expect(work)
         assert restored.prefill_share(work) == cost.prefill_share(work)
@@ -46,6 +48,19 @@ def test_a_restored_model_divides_foresees_and_learns_on_like_the_one_that_was_s
         restored.learn(work, seconds)
     assert restored.state == cost.state
     assert restored.save() == cost.save()
+
+
+def test_a_restored_model_doubts_like_the_one_that_was_saved_between_two_fits() -> None:
+    draw, cost = Random(1), StepCost()
+    for _ in range(399):
+        prefill, decode = draw.choice([(0, 20), (300, 0), (900, 30)])
+        work = StepWork(prefill, prefill * 100.0, decode * draw.random() + 1, decode * 50.0)
+        cost.learn(work, (0.01 + prefill * 1e-5) * draw.uniform(0.8, 1.2))
+    saved = cost.save()
+
+    assert saved.next_fit > sum(saved.steps)  # the cells are newer than the fit
+    assert cost.state.share_error_ratio
+    assert StepCost.restored(saved).state == cost.state
 
 
 def test_a_lighter_model_divides_the_same() -> None:
@@ -58,6 +73,7 @@ def test_a_lighter_model_divides_the_same() -> None:
     for work in works[:20]:
         shares = [StepCost.restored(each).prefill_share(work) for each in (saved, lighter)]
         assert shares[0] == shares[1] is not None
+    assert StepCost.restored(lighter).state == StepCost.restored(saved).state
 
 
 CELL = (1, 2, 3, 1.0, 10.0, 55.0, 2.0, 100.0, 0.01)
@@ -71,6 +87,7 @@ KNOWN = LearnedCost(
     steps=(10, 20, 3),
     residuals=(0.1, 0.1, 0.1),
     now=1.5,
+    doubt=(0.3, -0.1, 0.02, 0.03, 0.5, ((0, 0.001, 0.0), (10, 0.02, 0.001))),
     cells=(CELL,),
 )
 
@@ -91,6 +108,11 @@ KNOWN = LearnedCost(
         {"lines": (False, False, False, (-1.0, 2.0, 3.0), (1.0, 2.0, 3.0))},
         {"lines": (False, False, True, (1.0, 2.0, 3.0), (1.0, 2.0, 3.0))},
         {"kv_in_tokens": False},
+        {"doubt": (math.nan, 0.0, 0.0, 0.0, 0.0, ())},
+        {"doubt": (0.0, 0.0, -0.1, 0.0, 0.0, ())},
+        {"doubt": (0.0, 0.0, 0.0, 0.0, 0.0, ((12, 0.1, 0.1),))},
+        {"doubt": (0.0, 0.0, 0.0, 0.0, 0.0, ((1, 0.1, 0.1), (1, 0.1, 0.1)))},
+        {"doubt": (0.0, 0.0, 0.0, 0.0, 0.0, ((1, math.inf, 0.1),))},
         {"cells": (CELL, CELL)},
         {"cells": tuple((n, *CELL[1:]) for n in range(1201))},
         {"cells": ((*CELL[:3], 0.0, *CELL[4:]),)},
