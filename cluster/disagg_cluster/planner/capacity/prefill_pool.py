@@ -17,9 +17,9 @@ from disagg_cluster.planner.capacity.prompt_queue import PromptQueue
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.capacity.targets import Targets
 
-# From the KV's arrival to the first token, in decode steps at the target: what is left of the one
-# under way when the KV is asked for and when it has come, half each, and the token's own.
-_DECODE_STEPS = 2.0
+# Decode steps between prompt and first token: half of the one under way when a place is asked for,
+# the one with which the KV's transfer begins, and the one that makes the token. Simulated: 2.5.
+_DECODE_STEPS = 2.5
 # Beyond it a higher TTFT target would allow hardly more.
 _ALL_USED = 0.97
 
@@ -80,8 +80,8 @@ def prefill_capacity(
     Args:
         costs: Of each engine.
         mix: The requests; how many there are does not matter.
-        targets: `ttft_seconds` includes the transfer and the first decode step, which is taken to
-            wait for one step before it, both at `itl_seconds` (0 where that is infinite).
+        targets: `ttft_seconds` includes the transfer, and decode steps until the first token: two
+            and a half of `itl_seconds` (none where that is infinite).
         engines: How many.
         transfer_seconds: What the KV of a prompt takes to the decode engine.
 
