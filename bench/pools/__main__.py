@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -26,6 +26,7 @@ from disagg_cluster.planner.capacity.mixed_pool import mixed_capacity
 from disagg_cluster.planner.capacity.pool_capacity import PoolCapacity, UndecidedCapacity
 from disagg_cluster.planner.capacity.prefill_pool import prefill_capacity
 from disagg_cluster.planner.capacity.priced_costs import priced_costs
+from disagg_cluster.simulator.cluster.network import Policy
 from disagg_exporter.model import Role
 
 SEED = 7
@@ -65,8 +66,13 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--drawn", type=int, default=DRAWN, help="how many pools are drawn")
     parser.add_argument("--seed", type=int, default=SEED, help="of those that are drawn")
+    parser.add_argument(
+        "--round-robin", action="store_true", help="simulate a router that counts nothing"
+    )
     options = parser.parse_args()
     cases = [*chosen_cases(), *drawn_cases(options.drawn, options.seed)]
+    if options.round_robin:
+        cases = [replace(case, policy=Policy.ROUND_ROBIN) for case in cases]
     rows = []
     with ProcessPoolExecutor(os.cpu_count()) as executor:
         for row in executor.map(compared, cases):
@@ -80,7 +86,8 @@ def main() -> int:
         errors = [row.error_percent for row in rows if row.role == role]
         figures[f"{role}_median_error_percent"] = median(map(abs, errors))
         figures[f"{role}_worst_error_percent"] = max(errors, key=abs)
-    how = {"seed": options.seed, "rows": [asdict(row) for row in rows]}
+    policy = Policy.ROUND_ROBIN if options.round_robin else Policy.LEAST_LOADED
+    how = {"seed": options.seed, "policy": policy, "rows": [asdict(row) for row in rows]}
     return finish(REPORT, figures, BARS, as_json=options.json, **how)
 
 
@@ -91,7 +98,9 @@ def compared(case: PoolCase) -> PoolRow:
     if isinstance(found, UndecidedCapacity):
         raise SystemExit(f"{case.name}: {found.reason}")
     load = found.requests_per_second
-    return PoolRow(case.name, str(case.role), found.bound, load, largest_load(case, load))
+    return PoolRow(
+        case.name, str(case.role), found.bound, load, largest_load(case, max(load, 0.01))
+    )
 
 
 if __name__ == "__main__":
