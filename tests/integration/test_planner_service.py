@@ -96,7 +96,7 @@ def test_it_forecasts_says_when_prometheus_is_gone_and_is_alone(tmp_path: Path) 
             assert found[near] == pytest.approx(1200, rel=0.01)
             undecided = ("disagg_plan_undecided", "", "24h", "llama", "short_history", "decode")
             assert found[undecided] == 1
-            assert found["disagg_collector_success", "history"] == 1
+            assert found["disagg_collector_success", "planner:history"] == 1
             with pytest.raises(urllib.error.HTTPError, match="401"):
                 urllib.request.urlopen(f"{root}/metrics", timeout=10, context=context)
 
@@ -104,7 +104,7 @@ def test_it_forecasts_says_when_prometheus_is_gone_and_is_alone(tmp_path: Path) 
             assert second.returncode == 1
             assert f"another planner (pid {planner.pid}) holds {tmp_path / 'lock'}" in second.stderr
 
-        failed = ("disagg_collector_success", "history")
+        failed = ("disagg_collector_success", "planner:history")
         wait_for(
             lambda: samples(f"{root}/metrics", context).get(failed) == 0,
             "the planner to say that Prometheus is gone",

@@ -60,7 +60,7 @@ class PlannerRounds:
         self._now_ns = now_ns
         self._past = PastForecasts()
         self._reading, self._forecasting, self._planning, self._testing = (
-            CollectorHealth(name, _log, subject=f"planner: {name}", untried="not tried yet")
+            CollectorHealth(f"planner:{name}", _log, untried="not tried yet")
             for name in ("history", "forecast", "plan", "back_test")
         )
         self._failures = FailureCounts()

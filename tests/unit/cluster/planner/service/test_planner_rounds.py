@@ -113,7 +113,7 @@ def test_a_prometheus_that_fails_is_said_and_old_figures_expire() -> None:
 
     planner.now_ns = int(EVERY_SECONDS * 1e9)
     planner.rounds.take(NOW + EVERY_SECONDS)
-    assert planner.samples("disagg_collector_success")["history",] == 0
+    assert planner.samples("disagg_collector_success")["planner:history",] == 0
     assert "disagg_forecast_tokens_per_second" in planner.names()
 
     planner.now_ns = int(3.1 * EVERY_SECONDS * 1e9)
@@ -124,11 +124,11 @@ def test_a_prometheus_that_fails_is_said_and_old_figures_expire() -> None:
     }
     page = PlannerLanding("Planner", lambda: planner.rounds.state, lambda: planner.now_ns)
     assert "too old to be shown" in page.page("", "")
-    assert "Failing: history" in page.page("", "")
+    assert "Failing: planner:history" in page.page("", "")
 
     planner.prometheus.down = False
     planner.rounds.take(NOW + 4 * EVERY_SECONDS)
-    assert planner.samples("disagg_collector_success")["history",] == 1
+    assert planner.samples("disagg_collector_success")["planner:history",] == 1
     assert "disagg_forecast_tokens_per_second" in planner.names()
 
 
@@ -185,7 +185,7 @@ def test_the_plan_says_what_is_there_what_is_needed_and_what_to_have() -> None:
     short = planner.samples("disagg_plan_shortfall_gpus")
     assert short[*decode, "1h", "0.9"] == 0
     assert planner.samples("disagg_plan_idle_gpus")["a<b", "", "current"] > 0
-    assert planner.samples("disagg_collector_success")["plan",] == 1
+    assert planner.samples("disagg_collector_success")["planner:plan",] == 1
 
 
 def test_without_knowing_requests_there_is_no_plan_but_a_reason_and_what_is_there() -> None:
