@@ -66,7 +66,13 @@ class CostFamilies:
             gpus = {each.get("gpu", "") for each in on}
             names = {gpu_names.get((engine[:2], gpu), "") for gpu in gpus}
             role = labels.get("role", "")
-            if role in _SERVING and len(names) == 1 and "" not in names:
+            # A follower has no model of its own.
+            if (
+                labels.get("model_name")
+                and role in _SERVING
+                and len(names) == 1
+                and "" not in names
+            ):
                 yield (
                     engine,
                     CostKey(

@@ -111,7 +111,8 @@ def learned_costs(
     """The costs of one kind of engine, pooled over those there are.
 
     `shape.max_num_batched_tokens` is cut to the largest step with a prompt that was seen: larger
-    ones may be faster by the token, and nobody has seen it.
+    ones may be faster by the token, and nobody has seen it. `shape.max_num_seqs` is no less than
+    the largest batch that was.
     """
     prefill = pooled([engine.prefill for engine in engines])
     decode = pooled([engine.decode for engine in engines])
@@ -120,6 +121,8 @@ def learned_costs(
     if prefill is not None:
         most = max(1, min(shape.max_num_batched_tokens, int(prefill.largest)))
         shape = replace(shape, max_num_batched_tokens=most)
+    if decode is not None:
+        shape = replace(shape, max_num_seqs=max(shape.max_num_seqs, int(decode.largest)))
     mixtures = {mixture for engine in engines for mixture in engine.together}
     return LearnedCosts(
         shape,

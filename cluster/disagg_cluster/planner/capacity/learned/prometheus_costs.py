@@ -23,9 +23,9 @@ from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
 from disagg_cluster.planner.history.history_queries import SampleSource
 from disagg_cluster.planner.history.range_reader import RangeQueries
 
-# Of vLLM, for what is on no page; the steps that were seen are the tighter limit mostly.
+# For what is on no page, as vLLM has it by default; the steps that were seen say more.
 _MAX_NUM_BATCHED_TOKENS = 8192
-_MAX_NUM_SEQS = 1024
+_MAX_NUM_SEQS = 256
 _STEP_SECONDS = 60.0
 
 

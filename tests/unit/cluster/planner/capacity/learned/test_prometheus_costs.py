@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from disagg_cluster.planner.capacity.learned.cost_families import FAMILIES, CostKey
 from disagg_cluster.planner.capacity.learned.learned_costs import LearnedCosts
@@ -179,3 +182,32 @@ def test_only_the_cluster_that_is_named_is_asked_for() -> None:
 
 def test_every_family_that_is_read_is_one_that_nodes_export() -> None:
     assert [name for name in FAMILIES if f"`{name}`" not in reference()] == []
+
+
+def test_a_nodes_page_is_understood() -> None:
+    text = (Path(__file__).parents[5] / "data" / "golden_page.prom").read_text(encoding="utf-8")
+    samples: dict[str, list[tuple[dict[str, str], float]]] = defaultdict(list)
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            samples[sample.name].append((sample.labels, sample.value))
+
+    found = read(samples)
+
+    assert [(key.role, key.gpus) for key in found] == [(Role.DECODE, 1), (Role.PREFILL, 1)]
+    decode, prefill = found.values()
+    assert isinstance(decode, LearnedCosts)
+    assert isinstance(prefill, LearnedCosts)
+    assert decode.step_seconds(0, 0, 64, 0) == 0.015625
+    assert decode.context_tokens == pytest.approx(700)
+    assert prefill.step_seconds(256, 128, 0, 0) == pytest.approx(256 / 31_000)
+    assert prefill.shape.max_num_batched_tokens == 512
+
+
+def test_a_batch_larger_than_vllm_takes_by_default_was_allowed_where_it_was_seen() -> None:
+    (usual, large) = (
+        read(page(decode={"1": 0.007, batch: 0.02})).popitem()[1] for batch in ("100", "700")
+    )
+
+    assert isinstance(usual, LearnedCosts)
+    assert isinstance(large, LearnedCosts)
+    assert (usual.shape.max_num_seqs, large.shape.max_num_seqs) == (256, 700)
