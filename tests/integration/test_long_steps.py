@@ -27,8 +27,8 @@ def test_prompts_of_ten_seconds_from_rest_are_their_engines_and_nobody_elses(
     with running_node(node_file, folder) as node:
         node.wait_ready()
         for _ in range(PROMPTS):
-            # So long that heartbeats of the resting engine commit what they may.
-            time.sleep(7)
+            # Heartbeats of the resting engine commit what they may.
+            node.wait_committed("prefill-0", until=time.time())
             complete_on_one(node.url("prefill-0"), MODEL, "word" * TOKENS, 1, 60.0)
         page = node.wait_settled()
 

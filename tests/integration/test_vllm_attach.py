@@ -132,12 +132,18 @@ def test_it_is_measured_by_its_page_and_exactly_once_it_tells_its_steps(
         finally:
             stopping.set()
             loading.join(180)
-        # At rest nothing is its work, though its processes use some CPU: what it did is accounted
-        # within seconds, as a page's windows are final.
-        time.sleep(8)
-        worked = node.page().sum("disagg_engine_gpu_seconds_total", engine=engine)
-        time.sleep(15)
-        rested = node.page().sum("disagg_engine_gpu_seconds_total", engine=engine) - worked
+        # At rest nothing is its work, though its processes use some CPU. Its page may tell of its
+        # last request a look or two later.
+        resting = time.time() + 3
+        worked = node.wait_committed(engine, resting).sum(
+            "disagg_engine_gpu_seconds_total", engine=engine
+        )
+        rested = (
+            node.wait_committed(engine, resting + 15).sum(
+                "disagg_engine_gpu_seconds_total", engine=engine
+            )
+            - worked
+        )
         say(f"attached by hand: {worked:.1f} s by its page, {rested:.3f} s more in 15 s of rest")
         assert rested == 0
         [(facts, _)] = [

@@ -125,6 +125,23 @@ class RunningNode:
 
         return wait_for(settled, "the watermarks to pass", seconds)
 
+    def wait_committed(self, engine: str, until: float, seconds: float = 60.0) -> Page:
+        """Wait until an engine's time is committed up to a moment (Unix seconds)."""
+
+        def committed() -> Page | None:
+            page = self.page()
+            serving = page.samples.get("disagg_gpu_assignment_info", [])
+            gpus = {of["gpu"] for of, _ in serving if of["engine"] == engine}
+            marks = [
+                value
+                for label, names in (("engine", {engine}), ("gpu", gpus))
+                for of, value in page.samples.get(f"disagg_{label}_watermark_timestamp_seconds", [])
+                if of[label] in names
+            ]
+            return page if len(marks) > len(gpus) > 0 and min(marks) > until else None
+
+        return wait_for(committed, f"the watermarks of {engine} to pass", seconds)
+
     def stop(self) -> int:
         """Ctrl-C; return the exit code."""
         self.process.send_signal(signal.SIGINT)
