@@ -141,7 +141,7 @@ def _show_shares(source: str, scores: list[LoadScore]) -> None:
         )  # fmt: skip
         _say(
             f"{way:15} {_worst(errors)}; by tokens {_worst(tokens)}; interference {_worst(lost)} "
-            f"({len(known)} of {len(some)} told, sign wrong {wrong})"
+            f"({len(known)} of {len(some)} told, {_told(some):.0%} of time, sign wrong {wrong})"
         )
     for score in sorted(scores, key=lambda score: -abs(score.error))[:5]:
         _say(f"  {score.engine} ({score.way}): {score.error:+.2f} ± {score.half_width:.2f}")
@@ -168,6 +168,10 @@ def _show_knees(which: str, knees: list[limits.KneeScore]) -> None:
     for score in knees:
         learned = "-" if score.learned is None else f"{score.learned:.0f}"
         _say(f"  {score.curve:44} {learned:>6} of {score.tokens:.0f} tokens")
+
+
+def _told(scores: list[LoadScore]) -> float:
+    return sum(score.interference_told_ratio for score in scores) / len(scores)
 
 
 def _worst(values: Iterable[float]) -> str:

@@ -24,8 +24,9 @@ class LoadScore:
     """One engine at one load, one way to tell its steps; shares in points of all step time.
 
     `error` is what is said less what is true, `half_width` how far it may be off by its own word;
-    `tokens_error` is that of division by tokens. `interference` is true, `interference_error` None
-    where nothing was said.
+    `tokens_error` is that of division by tokens. `interference` is true, of the step time of which
+    it was told (`interference_told_ratio` of all), in points of that time; `interference_error` is
+    None where none was.
     """
 
     engine: str
@@ -38,6 +39,7 @@ class LoadScore:
     trusted: bool
     interference: float
     interference_error: float | None
+    interference_told_ratio: float
 
 
 WAYS: dict[str, Callable[[Seen], Step]] = {
@@ -52,17 +54,21 @@ def measure(load: PricedLoad, learned: int = LEARNED, taken: int = TAKEN) -> lis
     judged = steps[learned:]
     seconds = sum(one.seconds for one in judged)
     true = sum(one.seconds * one.share for one in judged)
-    interference = 100 * sum(one.interference_seconds for one in judged) / seconds
     mixed_ratio = sum(one.seconds for one in judged if one.mixed) / seconds
     by_tokens = sum(one.seconds * _by_tokens(one) for one in judged)
     scores = []
     for way, told in WAYS.items():
         split = StepSplit()
         _divide(split, steps[:learned], told)
-        before, knows = split.loss_seconds - split.gain_seconds, split.state
-        prefill = _divide(split, judged, told)
-        said = 100 * (split.loss_seconds - split.gain_seconds - before) / seconds
-        known = knows.interference_error_ratio is not None
+        knows = split.state
+        lost, known = split.loss_seconds - split.gain_seconds, split.known_seconds
+        prefill = true_lost = 0.0
+        for one in judged:
+            before = split.known_seconds
+            prefill += _divide(split, [one], told)
+            true_lost += one.interference_seconds * (split.known_seconds > before)
+        lost = split.loss_seconds - split.gain_seconds - lost
+        known = split.known_seconds - known
         scores.append(
             LoadScore(
                 load.name,
@@ -73,8 +79,9 @@ def measure(load: PricedLoad, learned: int = LEARNED, taken: int = TAKEN) -> lis
                 100 * (by_tokens - true) / seconds,
                 100 * (knows.share_error_ratio or 0.0),
                 knows.trusted,
-                interference,
-                said - interference if known else None,
+                100 * true_lost / known if known else 0.0,
+                100 * (lost - true_lost) / known if known else None,
+                known / seconds,
             )
         )
     return scores

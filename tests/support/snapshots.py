@@ -273,7 +273,7 @@ def golden_snapshot() -> Snapshot:
                 residual_ratio=0.0625,
                 fitted_steps=5_000,
                 share_error_ratio=0.015625,
-                interference=Interference(12.5, 0.25, 0.0078125),
+                interference=Interference(12.5, 0.25, 150.0, 0.0078125),
                 reference_steps=(
                     ReferenceStep("empty", 0.0078125, 0.0009765625),
                     ReferenceStep("prefill_256_decode_16", 0.015625, 0.001953125),

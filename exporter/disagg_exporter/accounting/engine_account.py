@@ -34,7 +34,8 @@ class EngineLedger:
     """What one engine has used; it outlives the engine's processes, as counters must.
 
     `cut_ns` is what was cut on devices that are no more; the others count their own. `loss_ns` and
-    `gain_ns` are what mixing prefill and decode cost and saved, by all cost models it ever had.
+    `gain_ns` are what mixing prefill and decode cost and saved, by all cost models it ever had, in
+    the `known_ns` of step time of which they knew it.
     """
 
     assignment: Assignment
@@ -52,12 +53,14 @@ class EngineLedger:
     cut_ns: int = 0
     loss_ns: int = 0
     gain_ns: int = 0
+    known_ns: int = 0
 
     def count_interference(self) -> None:
         """Count what mixing has cost and saved since this was called last."""
-        loss_ns, gain_ns = self.costs.take_interference_ns()
+        loss_ns, gain_ns, known_ns = self.costs.take_interference_ns()
         self.loss_ns += loss_ns
         self.gain_ns += gain_ns
+        self.known_ns += known_ns
 
     def forget_costs(self) -> None:
         """Learn its costs anew: it serves another model, or on other devices."""
@@ -91,6 +94,7 @@ class EngineLedger:
             cut_ns=self.cut_ns,
             loss_ns=self.loss_ns,
             gain_ns=self.gain_ns,
+            known_ns=self.known_ns,
         )
 
     @classmethod
@@ -118,6 +122,7 @@ class EngineLedger:
         ledger.lost_records, ledger.late_records = before.lost_records, before.late_records
         ledger.cut_ns = before.cut_ns
         ledger.loss_ns, ledger.gain_ns = before.loss_ns, before.gain_ns
+        ledger.known_ns = before.known_ns
         return ledger
 
     @property
@@ -241,7 +246,12 @@ class EngineLedger:
     def _interference(self, error_ratio: float | None) -> Interference | None:
         if error_ratio is None:
             return None
-        return Interference(self.loss_ns / SECOND_NS, self.gain_ns / SECOND_NS, error_ratio)
+        return Interference(
+            self.loss_ns / SECOND_NS,
+            self.gain_ns / SECOND_NS,
+            self.known_ns / SECOND_NS,
+            error_ratio,
+        )
 
     def _start_ns(self, desired_ns: int, devices: Sequence[DeviceLedger]) -> int:
         """Return when a new timeline may begin: nothing that is committed moves again."""

@@ -49,14 +49,22 @@ class RankCostModels:
         """The number of steps that all ranks' costs were learned from."""
         return sum(split.state.steps for split in self._splits.values())
 
-    def take_interference_ns(self) -> tuple[int, int]:
-        """Return what mixtures have lost and gained since this was asked last."""
+    def take_interference_ns(self) -> tuple[int, int, int]:
+        """Return what mixtures have lost and gained, and of how much step time that was known.
+
+        Since this was asked last.
+        """
         splits = self._splits.values()
-        taken = [(split.loss_seconds, split.gain_seconds) for split in splits]
+        loss_seconds = sum(split.loss_seconds for split in splits)
+        gain_seconds = sum(split.gain_seconds for split in splits)
+        known_seconds = sum(split.known_seconds for split in splits)
         for split in splits:
-            split.loss_seconds = split.gain_seconds = 0.0
-        loss_seconds, gain_seconds = map(sum, zip(*taken, strict=True)) if taken else (0.0, 0.0)
-        return round(loss_seconds * SECOND_NS), round(gain_seconds * SECOND_NS)
+            split.loss_seconds = split.gain_seconds = split.known_seconds = 0.0
+        return (
+            round(loss_seconds * SECOND_NS),
+            round(gain_seconds * SECOND_NS),
+            round(known_seconds * SECOND_NS),
+        )
 
     def known(self, ranks: Collection[int]) -> CostKnowledge:
         """Return how these ranks' mixed steps are divided, and how well the worst is known."""

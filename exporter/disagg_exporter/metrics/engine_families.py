@@ -85,9 +85,12 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "and decode would have taken in steps of their own, the engine's constant share counted "
            "once. Loss less gain is what separating the phases would give back. Absent while it is "
            "not known."),
+    Family("disagg_engine_interference_step_seconds_total", Data.ENGINES, ("engine",),
+           "Seconds of all steps, mixed or not, while what mixing costs and saves was known: what "
+           "loss less gain is a part of."),
     Family("disagg_engine_interference_error_ratio", Data.ENGINES, ("engine",),
-           "How far loss less gain may be off, over the engine's step time: the truth is that near "
-           "nine times in ten."),
+           "How far loss less gain may be off, over the step time of which it is known: the truth "
+           "is that near nine times in ten."),
     Family("disagg_span_cut_seconds_total", Data.ENGINES, ("engine",),
            "Seconds of steps that fitted nowhere, even late, and are in no other counter."),
     Family("disagg_late_records_total", Data.ENGINES, ("engine",),

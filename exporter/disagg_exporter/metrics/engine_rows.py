@@ -75,10 +75,11 @@ def _write_account(rows: MetricRows, account: EngineAccount, status: EngineStatu
         rows.set("disagg_engine_step_cost_seconds", step.seconds, engine, step.point)
         rows.set("disagg_engine_step_cost_error_seconds", step.error_seconds, engine, step.point)
     if account.interference is not None:
-        name, (loss, gain, error_ratio) = "disagg_engine_interference", account.interference
+        name, (loss, gain, total, error) = "disagg_engine_interference", account.interference
         rows.set(f"{name}_seconds_total", loss, engine, "loss")
         rows.set(f"{name}_seconds_total", gain, engine, "gain")
-        rows.set(f"{name}_error_ratio", error_ratio, engine)
+        rows.set(f"{name}_step_seconds_total", total, engine)
+        rows.set(f"{name}_error_ratio", error, engine)
     rows.set("disagg_span_cut_seconds_total", account.cut_seconds, engine)
     rows.set("disagg_late_records_total", account.late_records, engine)
     rows.set("disagg_lost_records_total", account.lost_records, engine)

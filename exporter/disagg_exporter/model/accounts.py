@@ -94,12 +94,13 @@ class ReferenceStep(NamedTuple):
 class Interference(NamedTuple):
     """By how many seconds mixed steps took longer, or shorter, than their parts apart.
 
-    `loss_seconds` and `gain_seconds` are of one device and never fall. Their difference, over the
-    engine's step time, is within `error_ratio` of the truth nine times in ten.
+    All seconds are of one device and never fall. Loss less gain, over the `step_seconds` of which
+    they were known, is within `error_ratio` of the truth nine times in ten.
     """
 
     loss_seconds: float
     gain_seconds: float
+    step_seconds: float
     error_ratio: float
 
 

@@ -81,7 +81,7 @@ class EngineCheckpoint(NamedTuple):
     """What one engine has used; `live` are its timelines that go on, `ended` those that do not.
 
     `cut_ns` is what was cut on devices that are no more, `loss_ns` and `gain_ns` are what mixing
-    prefill and decode cost and saved.
+    prefill and decode cost and saved, in the `known_ns` of step time of which that was known.
     """
 
     assignment: Assignment
@@ -97,6 +97,7 @@ class EngineCheckpoint(NamedTuple):
     cut_ns: int = 0
     loss_ns: int = 0
     gain_ns: int = 0
+    known_ns: int = 0
 
 
 class PowerCheckpoint(NamedTuple):

@@ -62,9 +62,10 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class InterferenceSeconds:
-    """What mixed steps cost and saved over a while, and how long the engines were busy.
+    """What mixed steps cost and saved over a while, and how long all steps were meanwhile.
 
-    Of `disagg_engine_interference_seconds_total` (`loss`, `gain`) and the engines' step time.
+    Of `disagg_engine_interference_seconds_total` (`loss`, `gain`), and the step time of which that
+    was known (`disagg_engine_interference_step_seconds_total`).
 
     Raises:
         ValueError: They cannot have been busy so long.

@@ -34,7 +34,8 @@ class StepSplit:
     `preview` is for the fast gauges: each record as it arrives, by what is known then. Both take
     records that follow each other and return the shares of prefill, 1 for what is not mixed.
     `loss_seconds` and `gain_seconds` are by how much mixed steps took longer, or shorter, than
-    their parts apart, since that has been known; who has counted them may set them to 0.
+    their parts apart, over those steps, `known_seconds` in all, of which that was known; who has
+    counted them may set them to 0.
     """
 
     __slots__ = (
@@ -44,11 +45,12 @@ class StepSplit:
         "_preempted",
         "_previewed",
         "gain_seconds",
+        "known_seconds",
         "loss_seconds",
     )
 
     def __init__(self) -> None:
-        self.loss_seconds = self.gain_seconds = 0.0
+        self.loss_seconds = self.gain_seconds = self.known_seconds = 0.0
         self._kv_in_tokens = False
         self._cost = StepCost(kv_in_tokens=False)
         self._divided = Proxies()
@@ -102,6 +104,7 @@ class StepSplit:
             alone |= teaches
         pure, alone_at = np.flatnonzero(teaches & ~alone), np.flatnonzero(alone)
         ends, first = np.searchsorted(pure, alone_at).tolist(), 0
+        passed, until = 0.0, np.cumsum(seconds)
         for number, end in zip(alone_at.tolist(), ends, strict=True):
             if end > first:
                 self._cost.learn_pure(works[pure[first:end]], seconds[pure[first:end]])
@@ -114,10 +117,14 @@ class StepSplit:
             work = StepWork._make(works[number].tolist())
             if kind == wire.MIXED:
                 self._cost.refresh()
-                shares[number] = self._share(rows[number], work, float(seconds[number]))
+                # Pure steps are known, or not, with the mixed one that follows them.
+                since, passed = float(until[number]) - passed, float(until[number])
+                shares[number] = self._share(rows[number], work, float(seconds[number]), since)
             if teaching:
                 self._cost.learn(work, float(seconds[number]))
         self._cost.learn_pure(works[pure[first:]], seconds[pure[first:]])
+        if self._cost.knows_interference:
+            self.known_seconds += float(seconds.sum()) - passed
         return shares
 
     def preview(self, rows: Rows, kinds: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -143,8 +150,13 @@ class StepSplit:
             self._kv_in_tokens = in_tokens
             self._cost = StepCost(kv_in_tokens=in_tokens)
 
-    def _share(self, row: np.void, work: StepWork, seconds: float = 0.0) -> float:
-        """Return prefill's share, and count what the mixture cost or saved in so many seconds."""
+    def _share(
+        self, row: np.void, work: StepWork, seconds: float = 0.0, since: float = 0.0
+    ) -> float:
+        """Return prefill's share, and count what the mixture cost or saved in so many seconds.
+
+        `since` is all step time after the mixed step before.
+        """
         if not row["context_tokens"]:
             return 1.0
         parts = self._cost.parts(work) if self._cost.divides else None
@@ -153,6 +165,7 @@ class StepSplit:
         if seconds and self._cost.knows_interference:
             self.loss_seconds += max(parts.interference_ratio, 0.0) * seconds
             self.gain_seconds += max(-parts.interference_ratio, 0.0) * seconds
+            self.known_seconds += since
         return parts.prefill_share
 
     def _teach(self, rows: Rows, kinds: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -55,6 +55,24 @@ def test_what_mixing_costs_goes_on_with_the_next_daemon() -> None:
     assert before.loss_seconds > 0.5
     assert _interference(after, now).loss_seconds > before.loss_seconds
     assert _interference(after, now).gain_seconds >= before.gain_seconds
+    assert _interference(after, now).step_seconds > before.step_seconds > before.loss_seconds
+
+
+def test_what_mixing_costs_is_a_part_of_the_steps_of_which_it_was_known() -> None:
+    """Of all steps it would be less: those before it was known count nothing."""
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine()
+    early = _interference(accounting, _mix(accounting, reporter, 0.0, 1500))
+
+    later_end = _mix(accounting, reporter, 1000.0, 1500)
+    later = _interference(accounting, later_end)
+
+    def cost_ratio(loss: float, gain: float, steps: float) -> float:
+        return (loss - gain) / steps
+
+    at_first = cost_ratio(*early[:3])
+    since = cost_ratio(*(now - then for now, then in zip(later[:3], early[:3], strict=True)))
+    assert abs(at_first - since) < 0.02
 
 
 def test_what_mixing_costs_goes_on_with_the_next_model() -> None:

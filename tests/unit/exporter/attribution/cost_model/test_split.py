@@ -278,3 +278,44 @@ def test_units_that_change_within_a_look_change_for_each_record() -> None:
     together.divide(rows_of(steps), np.full(6, wire.GENERATION), lengths_ns, np.ones(6, np.bool_))
 
     assert together.state == alone.state
+
+
+def _mixing(count: int, seed: int = 3) -> list[tuple[Step, int, int]]:
+    """Steps whose mixture costs a tenth of what both parts take."""
+    rng = random.Random(seed)
+    found = []
+    for _ in range(count):
+        prefill, decode = rng.choice([0, rng.randint(20, 400)]), rng.randint(1, 60)
+        record, kind, length_ns = _record(prefill, decode, kv=decode / 100)
+        found.append((record, kind, round(length_ns * (1.1 if prefill else 1))))
+    return found
+
+
+def test_what_mixing_costs_is_counted_over_the_steps_of_which_it_is_known() -> None:
+    """Nothing before; then every step, pure ones too, so that their quotient holds at any time."""
+    split, unknown_seconds, known_seconds = StepSplit(), 0.0, 0.0
+
+    for record, kind, length_ns in _mixing(4000):
+        before = split.state.interference_error_ratio is not None
+        divide(split, record, kind, length_ns)
+        known_seconds += length_ns / 1e9 * before
+        unknown_seconds += length_ns / 1e9 * (not before)
+
+    assert unknown_seconds > 0
+    assert known_seconds > 0
+    assert split.known_seconds == pytest.approx(known_seconds, rel=0.02)
+
+
+def test_what_mixing_costs_does_not_depend_on_how_records_are_batched() -> None:
+    steps = _mixing(3000)
+    at_once, one_by_one = StepSplit(), StepSplit()
+    for split, size in ((one_by_one, 1), (at_once, 100)):
+        for first in range(0, len(steps), size):
+            records, kinds, lengths = zip(*steps[first : first + size], strict=True)
+            split.divide(
+                rows_of(list(records)), np.array(kinds), np.array(lengths), np.ones(size, bool)
+            )
+
+    assert at_once.known_seconds > 0
+    assert at_once.known_seconds == pytest.approx(one_by_one.known_seconds, rel=0.02)
+    assert at_once.loss_seconds == pytest.approx(one_by_one.loss_seconds)
