@@ -48,10 +48,15 @@ class UseTrail:
         """
         edges = np.append(0.0, np.cumsum(self._lengths_ns))
         starts, ends, known = edges[-count - 1 : -1], edges[-count:], self.reaches(count, start_ns)
-        found: dict[Cell, Floats] = {}
+        moved: dict[Cell, Floats] = {}
         for cell, own in self._shares.items():
             so_far = np.append(0.0, np.cumsum(own))
-            moved = np.interp(ends - end_ns, edges, so_far)
-            moved -= np.interp(starts - start_ns, edges, so_far)
-            found[cell] = np.where(known, np.maximum(moved, 0.0), own[-count:])
-        return found
+            amounts = np.interp(ends - end_ns, edges, so_far)
+            amounts -= np.interp(starts - start_ns, edges, so_far)
+            moved[cell] = np.maximum(amounts, 0.0)
+        # Beside a long hole, rounding may leave nothing of a short interval.
+        known = known & (sum(moved.values(), np.zeros(count)) > 0)
+        return {
+            cell: np.where(known, amounts, self._shares[cell][-count:])
+            for cell, amounts in moved.items()
+        }
