@@ -30,12 +30,17 @@ class FrontTally:
         name: What it goes by.
         namespace: The Kubernetes namespace of the engines behind it.
         model_name: Whose requests those are of which it tells no model.
+        first_pages: What so many pages count is the past. By these replicas become known: the first
+            turn to one that has counted more looks like growth.
     """
 
-    def __init__(self, name: str, namespace: str = "", model_name: str = "") -> None:
+    def __init__(
+        self, name: str, namespace: str = "", model_name: str = "", *, first_pages: int = 1
+    ) -> None:
         self._name = name
         self._namespace = namespace
         self._model_name = model_name
+        self._first_pages = first_pages
         self._source = RequestSource.FRONTEND
         self._counts: dict[str, ServingCounts] = {}
         self._left_out_models = 0
@@ -51,6 +56,9 @@ class FrontTally:
         self._read_ns = now_ns
         counted = {each.model_name or self._model_name: each.serving for each in page.models}
         before = self._page_before(counted, now_ns)
+        if self._first_pages > 0:
+            self._first_pages -= 1
+            before = counted
         if len(self._counts.keys() | counted.keys()) > MOST_MODELS:
             # Those that it serves no more make room.
             self._counts = {name: self._counts[name] for name in self._counts.keys() & counted}

@@ -18,6 +18,9 @@ from disagg_exporter.model import CollectorStatus, FrontCounts
 
 Fetch = Callable[[str, float], bytes]
 
+FIRST_PAGES = 5
+"""What a frontend has counted up to so many looks is the past."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -92,7 +95,7 @@ class _Watched:
         address = frontend.url.partition("://")[2].rstrip("/")
         self.url = frontend.url.rstrip("/") + "/metrics"
         self.keys = SeriesKeys()
-        self.tally = FrontTally(address, frontend.namespace)
+        self.tally = FrontTally(address, frontend.namespace, first_pages=FIRST_PAGES)
         self.health = CollectorHealth(
             f"frontend:{address}",
             _log,

@@ -21,9 +21,9 @@ def page(ended: float = 0, failed: float = 0, *models: str) -> FrontPage:
     return FrontPage(RequestSource.FRONTEND, tuple(pages))
 
 
-def tallied(*pages: FrontPage) -> FrontTally:
+def tallied(*pages: FrontPage, first_pages: int = 1) -> FrontTally:
     """The tally after a page a second."""
-    tally = FrontTally("f")
+    tally = FrontTally("f", first_pages=first_pages)
     for second, each in enumerate(pages, 1):
         tally.take(each, second * SECOND_NS)
     return tally
@@ -41,6 +41,13 @@ def test_two_replicas_at_one_address_are_each_counted_on_from_their_own_page() -
     turns = (page(9000), page(400), page(9003), page(404), page(405), page(9010))
 
     assert ended(tallied(*turns)) == 10 + 5
+
+
+def test_what_replicas_have_counted_is_known_from_the_first_pages() -> None:
+    """The first turn to one that has counted more looks like growth, and counts nothing then."""
+    turns = (page(400), page(9000), page(403), page(9003), page(404))
+
+    assert ended(tallied(*turns, first_pages=3)) == 3 + 1
 
 
 def test_that_replicas_answer_in_turn_is_known_when_two_have_come_back() -> None:

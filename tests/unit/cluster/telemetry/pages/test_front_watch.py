@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from disagg_cluster.config import Frontend
-from disagg_cluster.telemetry.pages.front_watch import FrontWatch
+from disagg_cluster.telemetry.pages.front_watch import FIRST_PAGES, FrontWatch
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import CollectorStatus, RequestSource, Total
 
@@ -22,8 +22,9 @@ def page(started: int, model: str = "m") -> bytes:
 
 
 def watched(*looks: Told, namespace: str = "") -> FrontWatch:
-    """The watch of one frontend after these looks."""
-    told, over = list(looks), asyncio.Event()
+    """The watch of one frontend after looks at the first page, and these."""
+    first = [look for look in looks if isinstance(look, bytes)][:1]
+    told, over = [*first * (FIRST_PAGES - 1), *looks], asyncio.Event()
 
     def fetch(url: str, _deadline: float) -> bytes:
         assert url == "http://10.0.0.7:8000/metrics"
