@@ -21,6 +21,7 @@ part of the bars.
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import platform
@@ -63,6 +64,7 @@ Scores = dict[float, list[Score]]
 
 def main() -> int:
     """Measure, print, write the report; 1 if a bar is missed."""
+    argparse.ArgumentParser(prog="make bench-attribution", description=__doc__).parse_args()
     began = time.perf_counter()
     loads = [
         (number, level, prompt_tokens)

@@ -9,6 +9,7 @@ load is what the simulator was asked for, or what it did, over the true limit.
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 import sys
@@ -63,6 +64,7 @@ class Row:
 
 def main() -> int:
     """Measure, print, write the report."""
+    argparse.ArgumentParser(prog="make bench-capacity", description=__doc__).parse_args()
     rows = {"prefill": list(_prefill_rows()), "decode": list(_decode_rows())}
     for phase, several in rows.items():
         sys.stdout.write(f"\n{phase}\n")

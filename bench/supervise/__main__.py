@@ -10,6 +10,7 @@ supervisord goes into an environment of its own, `.venv-bench`, made on the firs
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -130,6 +131,7 @@ def processor() -> str:
 
 def main() -> int:
     """Measure, print and write the table; 1 if a bar is missed."""
+    argparse.ArgumentParser(prog="make bench-supervise", description=__doc__).parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-supervise-") as name:
         missed = measure(Path(name))
     figures = {

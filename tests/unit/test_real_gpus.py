@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from bench.real import __main__ as bench_real
 from bench.real import shares, steps
 from bench.real.engines import MEASURED, PricedLoad
 from bench.real.measured import SHAPES, MeasuredSteps
@@ -43,3 +44,15 @@ def test_shares_of_measured_mixed_batches_lie_where_they_are_said_to(
         assert abs(score.error) <= score.half_width
         assert abs(score.error) <= 5 or not score.trusted
         assert score.interference_error is None or abs(score.interference_error) <= 3
+
+
+@pytest.mark.parametrize("arguments", [["knees"], ["--part", "x"], ["--part"]])
+def test_the_bench_refuses_what_it_does_not_know(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before it measures for minutes; nothing is printed that could be taken for a result."""
+    with pytest.raises(SystemExit) as refused:
+        bench_real.main(arguments)
+
+    assert refused.value.code == 2
+    assert capsys.readouterr().out == ""
