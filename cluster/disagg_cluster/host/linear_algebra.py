@@ -1,4 +1,4 @@
-"""What numpy's linear algebra needs of memory, had before anything is scarce."""
+"""How numpy's linear algebra is kept from taking more of a machine than it gives."""
 
 from __future__ import annotations
 
@@ -13,3 +13,14 @@ def hold_buffer() -> None:
     the process. Once mapped, small systems need no more.
     """
     np.linalg.solve(np.eye(2), np.ones(2))
+
+
+def one_thread() -> None:
+    """Let linear algebra run on the thread that asks, from now on.
+
+    Systems of ours are small. On several threads they take no less time, and on a busy machine
+    several times the CPU, because the threads wait for each other awake.
+    """
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1)

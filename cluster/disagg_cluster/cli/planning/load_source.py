@@ -15,6 +15,7 @@ import click
 
 from disagg_cluster.cli.daemon_page import http_config_option
 from disagg_cluster.cli.prometheus_access import DEFAULT_URL, access_of, header_option
+from disagg_cluster.host.linear_algebra import one_thread
 from disagg_cluster.inspect.report.past import parse_since
 from disagg_cluster.planner.advice.demands import ClusterEngines, engines_of
 from disagg_cluster.planner.capacity.learned.prometheus_costs import PrometheusCosts
@@ -96,6 +97,7 @@ class LoadSource:
             NoLoadError: There is no load in it.
             LoadSpanError: No step lies in the time asked for, or too many.
         """
+        one_thread()
         given = [each for each in (self.url, self.csv, self.request_log) if each is not None]
         if len(given) > 1:
             raise click.UsageError("give one of --prometheus, --csv and --requests")

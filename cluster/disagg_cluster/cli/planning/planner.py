@@ -9,6 +9,7 @@ import click
 from disagg_cluster.cli.start import say_where
 from disagg_cluster.daemon.foreground import log_to_stderr
 from disagg_cluster.daemon.metrics_service import scheme_of
+from disagg_cluster.host.linear_algebra import one_thread
 from disagg_cluster.planner.service.planner_service import PlannerService
 from disagg_cluster.planner.settings.planner_file import PlannerConfig, read_planner_file
 
@@ -34,5 +35,6 @@ def planner(file: Path | None, check: bool, verbose: bool) -> None:
     if check:
         click.echo(f"{file or 'no file'}: right")
         return
+    one_thread()
     log_to_stderr(verbose)
     PlannerService(config).run(lambda address: say_where(address, scheme))

@@ -28,3 +28,16 @@ def test_a_process_without_memory_still_solves_small_systems() -> None:
     held = _solve_without_memory("hold_buffer()")
 
     assert (held.returncode, held.stdout) == (0, "1.0\n"), held.stderr
+
+
+def test_linear_algebra_is_kept_on_the_thread_that_asks() -> None:
+    script = (
+        "from disagg_cluster.host.linear_algebra import one_thread\n"
+        "from threadpoolctl import threadpool_info\n"
+        "one_thread()\n"
+        "print({pool['num_threads'] for pool in threadpool_info()})"
+    )
+    argv = [sys.executable, "-c", script]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+
+    assert (done.returncode, done.stdout) == (0, "{1}\n"), done.stderr
