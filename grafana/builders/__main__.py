@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from grafana.builders.capacity import dashboard as capacity
 from grafana.builders.cluster import dashboard as cluster
 from grafana.builders.engines import dashboard as engines
 from grafana.builders.exporter import dashboard as exporter
@@ -17,6 +18,7 @@ DASHBOARDS: dict[str, Callable[[], dict[str, Any]]] = {
     "cluster": cluster.dashboard,
     "node": node.dashboard,
     "engines": engines.dashboard,
+    "capacity": capacity.dashboard,
     "exporter": exporter.dashboard,
 }
 

@@ -50,7 +50,7 @@ def test_the_committed_dashboards_are_what_the_builders_write(tmp_path: Path) ->
 
     written = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
     committed = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()}
-    assert len(committed) == 4
+    assert len(committed) == 5
     assert written == committed
 
 
@@ -199,7 +199,8 @@ def test_every_alert_has_a_panel_that_leads_to_its_runbook() -> None:
 def test_what_happened_is_marked_on_the_time_axis(name: str) -> None:
     marked = {mark.panel for mark in marks(name)}
 
-    moves = {"cluster": "Pool sizes change", "exporter": "Daemon starts"}
+    moves = dict.fromkeys(("cluster", "capacity"), "Pool sizes change")
+    moves["exporter"] = "Daemon starts"
     assert marked >= {"Alerts", moves.get(name, "Role changes")}
     assert "Worker restarts" in marked or name == "exporter"
 

@@ -16,6 +16,7 @@ UIDS = {
     "cluster": "disagg-cluster",
     "node": "disagg-node",
     "engines": "disagg-engines",
+    "capacity": "disagg-capacity",
     "exporter": "disagg-exporter",
 }
 NODE_LINK = f"/d/{UIDS['node']}?var-node=${{__data.fields.Node}}&${{__url_time_range}}"

@@ -1,0 +1,1 @@
+"""The Capacity dashboard: one module for some rows, and what they ask."""
