@@ -42,12 +42,12 @@ def past(now: int) -> str:
         for labels, value in samples.items()
     ]
     whose = {"cluster": "east", "model_name": "llama"}
-    for phase in ("prefill", "decode"):
+    for phase, level in (("prefill", 55_000), ("decode", 12_000)):
         series.append(
             Past(
                 "cluster_model_namespace:disagg_phase_tokens:rate1m",
                 whose | {"phase": phase},
-                lambda at: 5000 + 800 * math.sin(at / 1500),
+                lambda at, level=level: level * (1 + 0.04 * math.sin(at / 500)),  # type: ignore[misc]
             )
         )
     return openmetrics(series, range(begun, now + 1, 60))

@@ -33,10 +33,10 @@ def ahead() -> Row:
             "the reason beside this. Empty without a planner (docs/planner.md).",
             asks,
             [
-                Column("phase", "Phase"),
-                Column("horizon", "Horizon"),
+                Column("phase", "Phase", width=90),
+                Column("horizon", "Horizon", width=90),
                 *(
-                    Column(letter, header, unit="short", decimals=0)
+                    Column(letter, header, unit="short", decimals=0, width=90)
                     for letter, header in zip("ABCD", ("5 %", "50 %", "90 %", "95 %"), strict=True)
                 ),
             ],
