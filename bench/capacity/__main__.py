@@ -20,31 +20,25 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+from bench.capacity.learning import LENGTHS, SECOND_NS, STEPS_ONLY, learn_capacity
 from bench.capacity.truth import knee, step_seconds, target_batch
 
-from disagg_cluster.simulator.cluster.spec import ClusterSpec, EngineSpec, Reporting, disaggregated
+from disagg_cluster.simulator.cluster.spec import ClusterSpec, EngineSpec, disaggregated
 from disagg_cluster.simulator.engine.hardware import GPT_OSS_120B, H100, L40S, LLAMA_8B, LLAMA_70B
 from disagg_cluster.simulator.engine.roofline import Noise
-from disagg_cluster.simulator.load import Constant, Lengths, Mix
+from disagg_cluster.simulator.load import Constant, Mix
 from disagg_cluster.simulator.simulation import Simulation
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.capacity.curves.utilization import utilization
-from disagg_exporter.capacity.engine import StepCapacity
-from disagg_exporter.capacity.stream import learn
-from disagg_exporter.capacity.work import Inbox
 from disagg_exporter.model import EngineState, EngineStatus, Role, StreamKey
 from disagg_exporter.steps.messages import ControlMessage, MessageKind
 from disagg_exporter.steps.rows import rows_of
 
-SECOND_NS = 1_000_000_000
-RUN_SECONDS = 180
 PROMPT_TOKENS, OUTPUT_TOKENS = 1155.0, 400.0
-LENGTHS = Lengths(prompt_spread=0.8, output_spread=0.6)
 PREFILL_LEVELS = (0.02, 0.25, 0.5, 0.75, 1.3)
 BATCHES = (2, 18, 64, 130)
 TARGETS_SECONDS = (0.015, 0.05)
 REPORT = Path("bench/out/capacity.json")
-_REPORTING = Reporting(page_seconds=None, sweep_seconds=None, requests=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +83,7 @@ def _prefill_rows() -> Iterator[Row]:
         tokens, rate = knee(spec, PROMPT_TOKENS, LENGTHS)
         for level in PREFILL_LEVELS:
             mix = Mix(level * rate / PROMPT_TOKENS, PROMPT_TOKENS, 4)
-            known, spent_tokens = _learn(specs, mix, spec.name, TARGETS_SECONDS[:1])
+            known, spent_tokens = learn_capacity(specs, mix, spec.name, TARGETS_SECONDS[:1])
             limit, load = known[0].prefill, known[0].load
             yield Row(
                 name,
@@ -114,7 +108,7 @@ def _decode_rows() -> Iterator[Row]:
                 continue
             rps = batch / (OUTPUT_TOKENS * step_seconds(spec, batch, kv_each))
             mix = Mix(rps, PROMPT_TOKENS, OUTPUT_TOKENS)
-            known, _ = _learn(specs, mix, spec.name, TARGETS_SECONDS)
+            known, _ = learn_capacity(specs, mix, spec.name, TARGETS_SECONDS)
             for target, engine in zip(TARGETS_SECONDS, known, strict=True):
                 limit, load = engine.decode, engine.load
                 if load is None:
@@ -132,44 +126,12 @@ def _decode_rows() -> Iterator[Row]:
                 )
 
 
-def _learn(
-    specs: tuple[EngineSpec, ...], mix: Mix, name: str, targets: tuple[float, ...]
-) -> tuple[list[StepCapacity], float]:
-    """Return what is known of an engine after a run, and the prefill tokens a second it took."""
-    simulation = Simulation(
-        ClusterSpec(specs), Constant(mix), lengths=LENGTHS, reporting=_REPORTING, seed=1
-    )
-    known = [StepCapacity(target) for target in targets]
-    inbox, next_ns, tokens = Inbox(), SECOND_NS, 0
-
-    def advance(now_ns: int) -> None:
-        told = list(inbox.take())
-        for engine in known:
-            learn(pair for key, some in told for pair in engine.ingest(key, some))
-            engine.advance(now_ns)
-
-    for t_ns, event in simulation.events(RUN_SECONDS * SECOND_NS):
-        while next_ns <= t_ns:
-            advance(next_ns)
-            next_ns += SECOND_NS
-        if not isinstance(event, ControlMessage) or event.key.engine != name or event.step is None:
-            continue
-        if event.kind is not MessageKind.STEP:
-            inbox.heartbeat(event.key, event.step)
-            continue
-        inbox.step(event.key, event.step, overlapped=False)
-        if t_ns > (RUN_SECONDS - 60) * SECOND_NS:
-            tokens += event.step.context_tokens
-    advance(RUN_SECONDS * SECOND_NS)
-    return known, tokens / 60
-
-
 def _costs() -> dict[str, float]:
     """Return what it costs to hear a record, and to learn from those of 16 engines beside it."""
     simulation = Simulation(
         ClusterSpec(ENGINES["8B on H100"]),
         Constant(Mix(16.0, PROMPT_TOKENS, OUTPUT_TOKENS)),
-        reporting=_REPORTING,
+        reporting=STEPS_ONLY,
     )
     told = [
         (event.key, event.step)

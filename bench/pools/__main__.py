@@ -3,7 +3,8 @@
 Pools of prefill, decode and mixed engines, in the discrete simulator (batches, queues, chunks,
 caches, preemption), under loads between which bisection finds the largest at which 95 % of the
 requests are within the targets. Beside it what `planner/capacity` computes from the same prices.
-Some pools are chosen, as many are drawn, and no constant of the formulas was fitted to either.
+Some pools are chosen, others drawn, and no constant of the formulas was fitted to either. Then the
+capacities that engines have taught, beside those by their true prices.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.pools.cases import chosen_cases, drawn_cases
+from bench.pools.learned import learned_rows
 from bench.pools.simulated import PoolCase, largest_load
 from bench.report import finish
 
@@ -30,11 +32,13 @@ from disagg_cluster.simulator.cluster.network import Policy
 from disagg_exporter.model import Role
 
 SEED = 7
-DRAWN = 18
+DRAWN = 12
 BARS = {
     "prefill_median_error_percent": 8.0,
     "decode_median_error_percent": 8.0,
     "mixed_median_error_percent": 8.0,
+    "prefill_learned_most_promised_percent": 10.0,
+    "decode_learned_most_promised_percent": 10.0,
 }
 REPORT = Path("bench/out/pools.json")
 _CAPACITIES: Mapping[Role, Callable[..., PoolCapacity | UndecidedCapacity]] = {
@@ -86,8 +90,14 @@ def main() -> int:
         errors = [row.error_percent for row in rows if row.role == role]
         figures[f"{role}_median_error_percent"] = median(map(abs, errors))
         figures[f"{role}_worst_error_percent"] = max(errors, key=abs)
+    told = list(learned_rows())
+    for role in (Role.PREFILL, Role.DECODE):
+        errors = [each.error_percent for each in told if each.role == role]
+        figures[f"{role}_learned_median_error_percent"] = median(map(abs, errors))
+        figures[f"{role}_learned_most_promised_percent"] = max(errors)
     policy = Policy.ROUND_ROBIN if options.round_robin else Policy.LEAST_LOADED
     how = {"seed": options.seed, "policy": policy, "rows": [asdict(row) for row in rows]}
+    how["learned"] = [each._asdict() for each in told]
     return finish(REPORT, figures, BARS, as_json=options.json, **how)
 
 

@@ -95,6 +95,10 @@ class _Instant:
         return Price(1e-6)
 
 
+QUICK_STEPS = _Instant()
+"""Of engines that are no part of what is asked."""
+
+
 def _engines(case: PoolCase) -> tuple[EngineSpec, ...]:
     def engine(number: int, role: Role, *, measured: bool) -> EngineSpec:
         spec = EngineSpec(
@@ -108,7 +112,7 @@ def _engines(case: PoolCase) -> tuple[EngineSpec, ...]:
         if measured:
             return spec
         return replace(
-            spec, costs=_Instant(), gap_seconds=0.0, kv_tokens=10**8, running_requests=10**6
+            spec, costs=QUICK_STEPS, gap_seconds=0.0, kv_tokens=10**8, running_requests=10**6
         )
 
     measured = [engine(n, case.role, measured=True) for n in range(case.engines)]

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from disagg_cluster.planner.capacity.learned.learned_costs import LearnedSteps
+from disagg_cluster.planner.capacity.learned.learned_curve import widened
 from disagg_exporter.model import Role
 
 FAMILIES = (
@@ -85,15 +86,15 @@ class CostFamilies:
                 )
 
     def steps(self, engine: EngineId) -> LearnedSteps:
-        """What this engine tells of its steps; its curves before its cost model, if it has both."""
+        """What this engine tells of its steps: its curves, and its cost model where they end."""
         rates = self._by(engine, "disagg_engine_prefill_curve_tokens_per_second", "step_tokens")
         decode = self._by(engine, "disagg_engine_decode_curve_seconds", "batch")
         points = self._points(engine, "disagg_engine_step_cost_seconds")
         errors = self._points(engine, "disagg_engine_step_cost_error_seconds")
         prefill = {tokens: tokens / rate for tokens, rate in rates.items()}
         return LearnedSteps(
-            prefill or {tokens: t for (tokens, n), t in points.items() if tokens and not n},
-            decode or {n: t for (tokens, n), t in points.items() if n and not tokens},
+            widened(prefill, {tokens: t for (tokens, n), t in points.items() if not n}),
+            widened(decode, {n: t for (tokens, n), t in points.items() if not tokens}),
             _together(points),
             points.get((0.0, 0.0)),
             self._context_tokens(engine),

@@ -74,13 +74,42 @@ def pooled(curves: Sequence[Points]) -> LearnedCurve | None:
         if len(there) > 1:
             away = float(np.median(np.abs(there - medians[-1])))
             spreads.append(_MAD_TO_DEVIATION * away / medians[-1])
-    rising = np.maximum.accumulate(np.array(medians))
     return LearnedCurve(
         tuple(sizes),
-        tuple(rising.tolist()),
+        tuple(_rising(medians)),
         float(np.mean(spreads)) if spreads else None,
         len(known),
     )
+
+
+def widened(curve: Points, model: Points) -> Points:
+    """A curve that was seen, and beyond both its ends what a cost model says, on the ends' level.
+
+    What was seen is surer, and reaches less far.
+    """
+    curve, model = _sound(curve), _sound(model)
+    if not curve or not model:
+        return curve or model
+    ends = min(curve), max(curve)
+    low, high = (curve[end] / _read(model, end) for end in ends)
+    further = {
+        size: seconds * (low if size < ends[0] else high)
+        for size, seconds in model.items()
+        if not ends[0] <= size <= ends[1]
+    }
+    return {**curve, **further}
+
+
+def _rising(values: Sequence[float]) -> list[float]:
+    """The nearest values that never fall: falling neighbours become their mean (isotonic)."""
+    pools: list[tuple[float, int]] = []
+    for value in values:
+        mean, count = value, 1
+        while pools and pools[-1][0] > mean:
+            before, several = pools.pop()
+            mean, count = (before * several + mean * count) / (several + count), several + count
+        pools.append((mean, count))
+    return [mean for mean, count in pools for _ in range(count)]
 
 
 def _sound(curve: Points) -> dict[float, float]:

@@ -5,7 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_cluster.planner.capacity.engine_costs import UnseenStepError
-from disagg_cluster.planner.capacity.learned.learned_curve import REACH, LearnedCurve, pooled
+from disagg_cluster.planner.capacity.learned.learned_curve import (
+    REACH,
+    LearnedCurve,
+    pooled,
+    widened,
+)
 
 seconds = st.floats(1e-4, 10)
 curves = st.lists(
@@ -64,3 +69,18 @@ def test_one_point_alone_goes_on_in_proportion() -> None:
 def test_what_is_no_step_is_no_point(nonsense: dict[float, float]) -> None:
     assert pooled([nonsense]) is None
     assert pooled([nonsense, {2: 1.0}]) == pooled([{2: 1.0}])
+
+
+def test_noise_that_falls_is_levelled_and_not_lifted() -> None:
+    assert curve({1: 1.0, 2: 4.0, 3: 2.0, 4: 3.0}).seconds == (1.0, 3.0, 3.0, 3.0)
+
+
+def test_where_a_curve_ends_the_cost_model_goes_on_at_its_level() -> None:
+    seen, model = {16: 0.02, 32: 0.03}, {1: 0.005, 16: 0.01, 20: 9.0, 64: 0.02, 48: 0.015}
+
+    found = widened(seen, model)
+
+    high = 0.03 / (9.0 + (0.015 - 9.0) * 12 / 28)
+    assert found == pytest.approx({1: 0.01, 16: 0.02, 32: 0.03, 48: 0.015 * high, 64: 0.02 * high})
+    assert widened({}, model) == model
+    assert widened(seen, {}) == seen

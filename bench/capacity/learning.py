@@ -1,0 +1,48 @@
+"""What an engine's records teach of its capacity in some minutes of simulation."""
+
+from __future__ import annotations
+
+from disagg_cluster.simulator.cluster.spec import ClusterSpec, EngineSpec, Reporting
+from disagg_cluster.simulator.load import Constant, Lengths, Mix
+from disagg_cluster.simulator.simulation import Simulation
+from disagg_exporter.capacity.engine import StepCapacity
+from disagg_exporter.capacity.stream import learn
+from disagg_exporter.capacity.work import Inbox
+from disagg_exporter.steps.messages import ControlMessage, MessageKind
+
+SECOND_NS = 1_000_000_000
+RUN_SECONDS = 180
+LENGTHS = Lengths(prompt_spread=0.8, output_spread=0.6)
+STEPS_ONLY = Reporting(page_seconds=None, sweep_seconds=None, requests=False)
+
+
+def learn_capacity(
+    specs: tuple[EngineSpec, ...], mix: Mix, name: str, targets: tuple[float, ...]
+) -> tuple[list[StepCapacity], float]:
+    """Return what is known of an engine after a run, and the prefill tokens a second it took."""
+    simulation = Simulation(
+        ClusterSpec(specs), Constant(mix), lengths=LENGTHS, reporting=STEPS_ONLY, seed=1
+    )
+    known = [StepCapacity(target) for target in targets]
+    inbox, next_ns, tokens = Inbox(), SECOND_NS, 0
+
+    def advance(now_ns: int) -> None:
+        told = list(inbox.take())
+        for engine in known:
+            learn(pair for key, some in told for pair in engine.ingest(key, some))
+            engine.advance(now_ns)
+
+    for t_ns, event in simulation.events(RUN_SECONDS * SECOND_NS):
+        while next_ns <= t_ns:
+            advance(next_ns)
+            next_ns += SECOND_NS
+        if not isinstance(event, ControlMessage) or event.key.engine != name or event.step is None:
+            continue
+        if event.kind is not MessageKind.STEP:
+            inbox.heartbeat(event.key, event.step)
+            continue
+        inbox.step(event.key, event.step, overlapped=False)
+        if t_ns > (RUN_SECONDS - 60) * SECOND_NS:
+            tokens += event.step.context_tokens
+    advance(RUN_SECONDS * SECOND_NS)
+    return known, tokens / 60
