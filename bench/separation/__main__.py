@@ -123,15 +123,16 @@ def _say_score(found: PairScore, gains: list[float], by_tables: list[float | Non
 def _simulated(loads: int, seed: int, bars: dict[str, bool]) -> list[dict[str, Any]]:
     _say("\nsimulated loads, requests/s: foreseen / simulated")
     with ProcessPoolExecutor(_PROCESSES) as processes:
-        found = list(processes.map(_simulate, cases(loads, seed)))
-    known = [each for each in found if each is not None]
-    for each in known:
-        _say(_line(each))
+        known = []
+        for each in processes.map(_simulate, cases(loads, seed)):
+            if each is not None:
+                known.append(each)
+                _say(_line(each))
     errors = [abs(each.error) for each in known]
     held = sum(each.verdict.gain.low <= each.gain <= each.verdict.gain.high for each in known)
     _say(
         f"gain, error: median {median(errors):.1%}, worst {max(errors):.0%}; within its interval "
-        f"{held} of {len(known)}; undecided for lack of something {len(found) - len(known)}"
+        f"{held} of {len(known)}; undecided for lack of something {loads - len(known)}"
     )
     bars["median error of the simulated gain 10 %"] = median(errors) <= _LOAD_BAR
     return [

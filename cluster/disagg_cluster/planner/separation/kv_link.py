@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 
+_CARRIED = (1.0, 0.75, 0.6825, 0.6553, 0.6399, 0.6302, 0.6234, 0.6184)
+_CARRIED_BY_MANY = 0.5858
+
 
 @dataclass(frozen=True, slots=True)
 class KvLink:
@@ -43,10 +46,23 @@ def waiting_seconds(
     """How long all but this share of transfers wait at most; infinite where they pile up.
 
     Once for the sender and once for the taker, each M/D/1 (Pollaczek and Khinchine: u / 2 (1 - u)
-    of a transfer in the mean), with a tail that falls exponentially.
+    of a transfer in the mean), with a tail that falls exponentially. A sender whose next prompt
+    goes to a busy taker idles, so that links carry only a part of what they could.
     """
-    used = [requests_per_second * transfer_seconds / links for links in (senders, takers)]
+    carried = _carried_share(min(senders, takers))
+    used = [
+        requests_per_second * transfer_seconds / (links * carried) for links in (senders, takers)
+    ]
     if max(used) >= 1:
         return math.inf
     mean = sum(transfer_seconds * each / (2 * (1 - each)) for each in used)
     return mean * max(1.0, -math.log(late_share))
+
+
+def _carried_share(links: int) -> float:
+    """What first-come, first-served leaves of so many inputs to as many outputs when all are full.
+
+    Karol, Hluchyj and Morgan, "Input versus output queueing on a space-division packet switch",
+    IEEE Trans. Communications 35 (1987), table I.
+    """
+    return _CARRIED[links - 1] if links <= len(_CARRIED) else _CARRIED_BY_MANY

@@ -130,8 +130,8 @@ class PoolPair:
         while step:
             beside = (best.prefill_engines - step, best.prefill_engines + step)
             tried = [split(count) for count in beside if 1 <= count <= most]
-            better = max(tried, key=_load, default=best)
-            if _load(better) > _load(best):
+            better = max(tried, key=_merit, default=best)
+            if _merit(better) > _merit(best):
                 best = better
             else:
                 step //= 2
@@ -227,8 +227,9 @@ class PoolPair:
         return self._decoding[engines]
 
 
-def _load(split: SplitPools) -> float:
-    return split.requests_per_second
+def _merit(split: SplitPools) -> tuple[float, int]:
+    """Its load; of several with the same decode pool, fewer prefill engines lead to the better."""
+    return split.requests_per_second, -split.prefill_engines
 
 
 def _known(

@@ -160,10 +160,9 @@ class _Comparison:
             return Gain(self.ratio, min(reached), max(reached))
         variance = FORMULA_ERROR**2
         for both in ends:
+            moved = [abs(math.log(end / self.ratio)) for end in both if 0 < end < math.inf]
             # An end at which one way keeps no targets says that this matters beyond any measure.
-            known = all(0 < end < math.inf for end in both)
-            moved = max(abs(math.log(end / self.ratio)) for end in both) if known else 1.0
-            variance += moved**2
+            variance += max(moved if len(moved) == len(both) else [1.0, *moved]) ** 2
         return Gain.of(self.ratio, math.sqrt(variance))
 
     def _ratio_if(self, error: PhaseError, factor: float, gpus: int) -> float:

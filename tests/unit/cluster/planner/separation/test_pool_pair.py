@@ -26,19 +26,22 @@ COSTS = priced_costs(H100, LLAMA_8B, 1)
 
 @given(
     st.floats(100, 8000), st.floats(20, 600), st.floats(0.5, 4), st.floats(0.01, 0.1),
-    st.integers(2, 7), st.sampled_from([1e9, 1e10, 1e12]),
+    st.integers(5, 9), st.sampled_from([1e9, 1e10, 1e12]), st.sampled_from([1, 2, 4]),
 )  # fmt: skip
 @settings(max_examples=8, deadline=None)
 def test_the_best_split_is_the_best_of_all(
-    prompt: float, output: float, ttft: float, itl: float, gpus: int, link: float
+    prompt: float, output: float, ttft: float, itl: float, gpus: int, link: float, each: int
 ) -> None:
     demand = Demand(RequestMix(1.0, prompt, output), Targets(ttft, itl))
-    pair = PoolPair(COSTS, COSTS, demand, KvLink(link))
+    pair = PoolPair(COSTS, priced_costs(H100, LLAMA_8B, each), demand, KvLink(link))
 
     best = pair.best(gpus)
 
     assert best is not None
-    every = [pair.of(count, gpus - count).requests_per_second for count in range(1, gpus)]
+    every = [
+        pair.of(count, (gpus - count) // each).requests_per_second
+        for count in range(1, gpus - each + 1)
+    ]
     assert best.requests_per_second >= max(every) * 0.99
 
 
