@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import random
+from statistics import median
+
 import pytest
 from bench.real import __main__ as bench_real
 from bench.real import shares, steps
 from bench.real.engines import MEASURED, PricedLoad
-from bench.real.measured import SHAPES, MeasuredSteps
+from bench.real.measured import SHAPES, MeasuredSteps, Shape
 
 from disagg_cluster.simulator.engine.roofline import BatchWork
+from disagg_exporter.capacity.curves.curve import Curve
+from disagg_exporter.capacity.curves.limits import find_batch
 
 
 def test_steps_of_a_b200_are_foreseen_as_well_as_nvidias_regression_foresees_them() -> None:
@@ -56,3 +61,24 @@ def test_the_bench_refuses_what_it_does_not_know(
 
     assert refused.value.code == 2
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_a_batch_four_times_what_was_seen_is_not_too_large(shape: Shape) -> None:
+    """On measured decode steps; experts are read until all are, so theirs are far too small."""
+    costs, ratios = MeasuredSteps(shape), []
+    for read in (512, 2048, 8192):
+        for true in (16, 32, 64, 128):
+            dice, curve = random.Random(f"{read} {true}"), Curve()
+            for step in range(1500):
+                requests = 1 + step % (true // 4)
+                seconds = costs.price(BatchWork(0, 0, 0, requests, requests * read)).seconds
+                curve.add(requests, seconds * max(dice.gauss(1, 0.05), 0.1), 1)
+            target = costs.price(BatchWork(0, 0, 0, true, true * read)).seconds
+            limit = find_batch(curve.points(1), target)
+            assert limit is not None
+            assert limit.requests is not None
+            ratios.append(limit.requests / true)
+
+    assert max(ratios) <= 1.1
+    assert median(ratios) >= (0.4 if shape.experts else 0.6)
