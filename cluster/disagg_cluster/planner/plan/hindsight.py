@@ -1,0 +1,178 @@
+"""What a split wasted over a window that is past, and which split would have been the best."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
+from disagg_cluster.planner.capacity.request_mix import RequestMix
+from disagg_cluster.planner.forecast.paths import LoadPaths
+from disagg_cluster.planner.history.load_series import Floats
+from disagg_cluster.planner.plan.bounds import GpuOffer
+from disagg_cluster.planner.plan.schedule import (
+    PlanCosts,
+    PlanTiming,
+    ScheduleProblem,
+    cheapest_schedule,
+)
+from disagg_cluster.planner.plan.worker_option import Counts, WorkerOption, block_needs
+from disagg_exporter.model import Role
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldEngines:
+    """Engines of one role that there were in each step."""
+
+    option: WorkerOption
+    engines: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class SplitOutcome:
+    """What some engines came to over the window.
+
+    `idle_gpu_hours` were held and not needed, `short_gpu_hours` needed and not held;
+    `minutes_over_target` had too few engines of some role. Energy and money are those of the idle
+    GPU-hours, None where power at rest or price is not known.
+    """
+
+    engines: tuple[tuple[Role, int, int], ...]
+    gpu_hours: float
+    idle_gpu_hours: float
+    short_gpu_hours: float
+    minutes_over_target: float
+    idle_kilowatt_hours: float | None
+    idle_money: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hindsight:
+    """The split that was, the best one that never changes on as many GPUs, and the best of all.
+
+    `engines` of an outcome are `(role, fewest, most)`. `following` changes as the load did, known
+    beforehand, with the costs of moves.
+    """
+
+    window_seconds: float
+    present: SplitOutcome
+    best_static: SplitOutcome
+    following: SplitOutcome
+
+
+def hindsight(
+    load: LoadPaths,
+    like: RequestMix,
+    held: Sequence[HeldEngines],
+    offers: Sequence[GpuOffer],
+    timing: PlanTiming,
+    costs: PlanCosts | None = None,
+) -> Hindsight | UndecidedCapacity:
+    """Judge what was held against what came.
+
+    Args:
+        load: What came, as a single path in steps of some minutes, without gaps.
+        like: What else requests are like.
+        held: Of each role one kind of engines, by step.
+        offers: Prices and power of the GPUs, as far as known.
+        timing: What moves take.
+        costs: What being short costs over being idle.
+
+    Raises:
+        ValueError: Nothing was held, not one number for each step, or not one path.
+    """
+    if load.count != 1 or not held or any(len(of.engines) != load.steps for of in held):
+        raise ValueError("hindsight takes one path, and held engines of each of its steps")
+    needs = []
+    for of in held:
+        found = block_needs(of.option, load, like)
+        if isinstance(found, UndecidedCapacity):
+            return found
+        needs.append(found[0])
+    hours = load.step_seconds / 3600
+
+    def outcome(engines: Sequence[Counts]) -> SplitOutcome:
+        return _outcome(held, needs, engines, hours, offers)
+
+    following = []
+    for of, need in zip(held, needs, strict=True):
+        problem = ScheduleProblem(
+            needs=need[None, :],
+            least=need,
+            keep=need,
+            present=int(of.engines[0]),
+            reachable=0,
+            block_hours=hours,
+            hold_blocks=max(1, round(timing.hold_seconds / load.step_seconds)),
+        )
+        following.append(cheapest_schedule(problem, timing, costs or PlanCosts()))
+    return Hindsight(
+        window_seconds=load.horizon_seconds,
+        present=outcome([of.engines for of in held]),
+        best_static=outcome(
+            [np.full(load.steps, count, dtype=np.int64) for count in _best_static(held, needs)]
+        ),
+        following=outcome(following),
+    )
+
+
+def _best_static(held: Sequence[HeldEngines], needs: Sequence[Counts]) -> list[int]:
+    """The engines with the fewest steps short on the GPUs that were held at most; then the fewest.
+
+    Of one role or two: for each number of the first, what is left is the second's.
+    """
+    sizes = [of.option.gpus for of in held]
+    gpus = int(sum(size * of.engines for size, of in zip(sizes, held, strict=True)).max())
+    tops = [int(need.max(initial=0)) for need in needs]
+    best: tuple[float, int, list[int]] | None = None
+    for first in range(min(gpus // sizes[0], tops[0]) + 1):
+        counts = [first]
+        if len(held) > 1:
+            counts.append(min((gpus - first * sizes[0]) // sizes[1], tops[1]))
+        short = np.zeros(len(needs[0]), dtype=bool)
+        for need, count in zip(needs, counts, strict=True):
+            short |= need > count
+        # As few as leave no more steps short.
+        fewest = [int(need[~short].max(initial=0)) if not short.all() else 0 for need in needs]
+        rank = (float(short.mean()), sum(n * s for n, s in zip(fewest, sizes, strict=True)), fewest)
+        best = rank if best is None else min(best, rank)
+    return best[2] if best else [0 for _ in held]
+
+
+def _outcome(
+    held: Sequence[HeldEngines],
+    needs: Sequence[Counts],
+    engines: Sequence[Counts],
+    hours: float,
+    offers: Sequence[GpuOffer],
+) -> SplitOutcome:
+    by_name = {offer.gpu_name: offer for offer in offers}
+    short: Floats = np.zeros(len(needs[0]))
+    total = idle = lacking = 0.0
+    energy: float | None = 0.0
+    money: float | None = 0.0
+    told = []
+    for of, need, there in zip(held, needs, engines, strict=True):
+        gpus = of.option.gpus
+        over = float(np.maximum(there - need, 0).sum()) * gpus * hours
+        total += float(there.sum()) * gpus * hours
+        idle += over
+        lacking += float(np.maximum(need - there, 0).sum()) * gpus * hours
+        short = np.maximum(short, need > there)
+        offer = by_name.get(of.option.gpu_name)
+        watts = None if offer is None else offer.idle_watts
+        price = None if offer is None else offer.price_per_hour
+        energy = None if energy is None or watts is None else energy + over * watts / 1000
+        money = None if money is None or price is None else money + over * price
+        told.append((of.option.role, int(there.min()), int(there.max())))
+    return SplitOutcome(
+        engines=tuple(told),
+        gpu_hours=total,
+        idle_gpu_hours=idle,
+        short_gpu_hours=lacking,
+        minutes_over_target=float(short.sum()) * hours * 60,
+        idle_kilowatt_hours=energy,
+        idle_money=money,
+    )
