@@ -124,7 +124,8 @@ def _best_static(held: Sequence[HeldEngines], needs: Sequence[Counts]) -> list[i
     Of one role or two: for each number of the first, what is left is the second's.
     """
     sizes = [of.option.gpus for of in held]
-    gpus = int(sum(size * of.engines for size, of in zip(sizes, held, strict=True)).max())
+    by_role = [size * of.engines for size, of in zip(sizes, held, strict=True)]
+    gpus = int(np.sum(by_role, axis=0).max())
     tops = [int(need.max(initial=0)) for need in needs]
     best: tuple[float, int, list[int]] | None = None
     for first in range(min(gpus // sizes[0], tops[0]) + 1):

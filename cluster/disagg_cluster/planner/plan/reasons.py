@@ -12,7 +12,7 @@ from disagg_cluster.planner.forecast.paths import LoadPaths
 from disagg_cluster.planner.plan.model_demand import ModelDemand
 from disagg_cluster.planner.plan.role_pool import RolePool
 from disagg_cluster.planner.plan.schedule import PlanCosts, PlanTiming
-from disagg_cluster.planner.plan.worker_option import Counts, step_mix
+from disagg_cluster.planner.plan.worker_option import Counts, EngineCurve, step_mix
 
 _PERCENT = 100
 
@@ -66,9 +66,13 @@ def pool_words(
         f"{paths.horizon_seconds / 3600:.2g} h: {_load_words(paths, peak)}"
     ]
     curve = option.curve(step_mix(paths, peak, demand.like))
-    bound = getattr(curve, "bound", None)
-    if bound is not None:
-        words.append(f"what gives out first is {_BOUNDS.get(bound, bound)}")
+    if isinstance(curve, EngineCurve):
+        words.append(f"what gives out first is {_BOUNDS.get(curve.bound, curve.bound)}")
+        if not curve.held:
+            words.append(
+                "requests are too long for the targets whatever the number: so many keep the "
+                "queue from growing"
+            )
     if pool.cheaper_than:
         words.append(f"{option.gpu_name} serve it cheaper than {pool.cheaper_than}")
     changed = np.flatnonzero(counts != pool.present)

@@ -27,6 +27,8 @@ _LENGTH_GRID = 1.25
 _DISPERSION_GRID = 0.25
 _LENGTH_FACTORS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 _MOST_ERROR = 0.5
+# Steps of the grid: to four tenths of the length.
+_MOST_SHORTER = 4
 # Tokens without requests are of no length.
 _MOST_TOKENS = 1e7
 Counts = NDArray[np.int64]
@@ -38,7 +40,8 @@ class EngineCurve:
 
     `rates[k - 1]` is what k engines hold. A request of other lengths counts for as many as it
     takes time of an engine: `prompt_seconds` by its prompt's length, and for each output token
-    `token_seconds` by its context; those that are not the role's are 0.
+    `token_seconds` by its context; those that are not the role's are 0. Not `held` are the targets
+    where it stands in for requests that are too long for them.
     """
 
     mix: RequestMix
@@ -48,6 +51,7 @@ class EngineCurve:
     prompt_seconds: Floats
     contexts: Floats
     token_seconds: Floats
+    held: bool = True
 
     def engines(self, requests: Floats, prompt_tokens: Floats, output_tokens: Floats) -> Counts:
         """How many engines hold these loads, all a second; 0 where nothing comes."""
@@ -65,6 +69,11 @@ class EngineCurve:
         context = self.mix.cached_tokens + prompt_length + written
         seconds: Floats = _line(prompt_length, self.prompts, self.prompt_seconds)
         return seconds + output_length * _line(context, self.contexts, self.token_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class HopelessTargets(UndecidedCapacity):
+    """No number of engines holds the targets."""
 
 
 class WorkerOption:
@@ -106,8 +115,24 @@ class WorkerOption:
             output_dispersion=_stepped(mix.output_dispersion),
         )
         if key not in self._curves:
-            self._curves[key] = self._worked_out(key)
+            found = self._worked_out(key)
+            if isinstance(found, HopelessTargets):
+                found = self._of_shorter(key) or found
+            self._curves[key] = found
         return self._curves[key]
+
+    def _of_shorter(self, mix: RequestMix) -> EngineCurve | None:
+        """That of the longest prompts that targets can be held for, if they are not much shorter.
+
+        For a while prompts may be too long for their target whatever the number of engines. What
+        would hold it for shorter ones, by the time that they take, keeps the queue from growing.
+        """
+        for shorter in range(1, _MOST_SHORTER + 1):
+            prompt = _rounded(mix.prompt_tokens / _LENGTH_GRID**shorter)
+            found = self._worked_out(replace(mix, prompt_tokens=prompt))
+            if isinstance(found, EngineCurve):
+                return replace(found, held=False)
+        return None
 
     def _worked_out(self, mix: RequestMix) -> EngineCurve | UndecidedCapacity:
         found: list[PoolCapacity] = []
@@ -118,7 +143,7 @@ class WorkerOption:
             found.append(capacity)
         each = np.array([pool.requests_per_second for pool in found]) / _ENGINES
         if not each[-1] > 0:
-            return UndecidedCapacity(
+            return HopelessTargets(
                 f"no number of {self.role} engines on {self.gpus} x {self.gpu_name} holds the "
                 f"targets for prompts of about {mix.prompt_tokens:,.0f} tokens: {found[-1].bound}"
             )

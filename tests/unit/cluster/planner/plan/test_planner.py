@@ -255,6 +255,20 @@ def test_targets_that_nothing_holds_leave_it_undecided() -> None:
     assert "no capacity for prefill" in told.reason
 
 
+def test_prompts_too_long_for_their_target_are_still_planned_for_and_that_is_said() -> None:
+    """One that is hopeless for an hour must not leave the pool without a plan for it."""
+    tight = options(targets=Targets(0.42, 0.05))
+    longer = paths([40.0] * 12).scaled(prompt_length=2.0)
+    shorter = paths([40.0] * 12).scaled(prompt_length=0.5)
+    hopeless, held = (
+        role(planned(demand(of, Fleet(8, 2), tight)), Role.PREFILL) for of in (longer, shorter)
+    )
+
+    assert any("too long for the targets" in each for each in hopeless.reasons)
+    assert not any("too long for the targets" in each for each in held.reasons)
+    assert hopeless.rows[-1].needed > held.rows[-1].needed
+
+
 def test_a_forecast_that_ended_is_none() -> None:
     found = planned(demand(paths([5.0] * 12, start=NOW - 3600)))
 
