@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import floor, log
@@ -102,8 +103,18 @@ class WorkerOption:
         self._curves: dict[RequestMix, EngineCurve | UndecidedCapacity] = {}
 
     def curve(self, mix: RequestMix) -> EngineCurve | UndecidedCapacity:
-        """For a mix with about these lengths: each is rounded to a step of a quarter."""
-        key = replace(
+        """For a mix with about these lengths."""
+        key = self.rounded(mix)
+        if key not in self._curves:
+            found = self._worked_out(key)
+            if isinstance(found, HopelessTargets):
+                found = self._of_shorter(key) or found
+            self._curves[key] = found
+        return self._curves[key]
+
+    def rounded(self, mix: RequestMix) -> RequestMix:
+        """The mix whose curve stands for this one: lengths are rounded to steps of a quarter."""
+        return replace(
             mix,
             requests_per_second=1.0,
             prompt_tokens=_rounded(mix.prompt_tokens),
@@ -114,12 +125,6 @@ class WorkerOption:
             prompt_dispersion=_stepped(mix.prompt_dispersion),
             output_dispersion=_stepped(mix.output_dispersion),
         )
-        if key not in self._curves:
-            found = self._worked_out(key)
-            if isinstance(found, HopelessTargets):
-                found = self._of_shorter(key) or found
-            self._curves[key] = found
-        return self._curves[key]
 
     def _of_shorter(self, mix: RequestMix) -> EngineCurve | None:
         """That of the longest prompts that targets can be held for, if they are not much shorter.
@@ -207,17 +212,17 @@ def block_needs(
         like: What else requests are like: cached tokens, dispersions.
     """
     needs = np.zeros((paths.count, paths.steps), dtype=np.int64)
-    strays = _strays(paths.count, option.costs.relative_error, option.role)
-    for step in range(paths.steps):
-        requests, prompt, output = (
-            of[:, step] for of in (paths.requests, paths.prompt_tokens, paths.output_tokens)
-        )
-        if not requests.any():
-            continue
-        curve = option.curve(step_mix(paths, step, like))
+    strays = _strays(paths.count, option.costs.relative_error, option.role)[:, None]
+    # Steps whose lengths round alike have a curve in common.
+    alike: dict[RequestMix, list[int]] = defaultdict(list)
+    for step in np.flatnonzero(paths.requests.any(axis=0)).tolist():
+        alike[option.rounded(step_mix(paths, step, like))].append(step)
+    for mix, steps in alike.items():
+        curve = option.curve(mix)
         if isinstance(curve, UndecidedCapacity):
             return curve
-        needs[:, step] = curve.engines(requests * strays, prompt * strays, output * strays)
+        loads = (paths.requests, paths.prompt_tokens, paths.output_tokens)
+        needs[:, steps] = curve.engines(*(of[:, steps] * strays for of in loads))
     return needs
 
 
