@@ -1,0 +1,348 @@
+"""Who says how many engines: ours, and those it is held against.
+
+All decide from what the last minutes showed, all get the same GPUs, and all that know a capacity
+know it from the same price table. Those that have a target get the best of `TARGETS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+from typing import Protocol
+
+import numpy as np
+from bench.plan.days import DISPERSION, HISTORY_DAYS, MINUTES, Day
+from bench.plan.truth import LEAD_MINUTES, ModelTruth
+
+from disagg_cluster.planner.capacity.request_mix import RequestMix
+from disagg_cluster.planner.forecast.paths import LoadPaths, forecast_paths
+from disagg_cluster.planner.history.load_series import Floats, LoadSeries
+from disagg_cluster.planner.plan.bounds import PlanBounds
+from disagg_cluster.planner.plan.gpu_plan import ModelPlan
+from disagg_cluster.planner.plan.model_demand import ModelDemand, RunningEngines
+from disagg_cluster.planner.plan.planner import plan
+from disagg_cluster.planner.plan.schedule import PlanTiming
+from disagg_cluster.planner.plan.worker_option import EngineCurve, WorkerOption, block_needs
+from disagg_exporter.model import Role
+
+TARGETS = (0.4, 0.5, 0.6, 0.7)
+STEP_MINUTES = 5
+FORECAST_MINUTES = 60
+HORIZON_STEPS = 36
+_TOLERANCE = 0.1
+_STABLE_MINUTES = 5
+
+Engines = tuple[tuple[int, int], ...]
+"""Prefill and decode engines of each model."""
+
+
+class Rule(Protocol):
+    """Anything that says each minute how many engines there should be."""
+
+    def wanted(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
+        """After so many minutes of the day."""
+
+
+@dataclass(slots=True)
+class Stabilized:
+    """Kubernetes' HPA, at its defaults: rises at once, falls to the most wanted in five minutes.
+
+    A change of less than a tenth is none.
+    """
+
+    last: list[list[int]] = field(default_factory=list)
+
+    def settle(self, wanted: Sequence[float], present: Sequence[int]) -> list[int]:
+        """What to have, from what would be just enough."""
+        raw = [
+            there if abs(of / there - 1) <= _TOLERANCE else max(1, ceil(of - 1e-9))
+            for of, there in zip(wanted, present, strict=True)
+        ]
+        self.last = [*self.last[1 - _STABLE_MINUTES :], raw]
+        return [
+            max(of, min(there, max(each[number] for each in self.last)))
+            for number, (of, there) in enumerate(zip(raw, present, strict=True))
+        ]
+
+
+def present(models: Sequence[ModelTruth]) -> list[int]:
+    """Engines ordered, prefill and decode of each model in turn."""
+    return [pool.ordered for model in models for pool in (model.prefill, model.decode)]
+
+
+def pairs(flat: Sequence[int]) -> Engines:
+    """Two by two."""
+    return tuple(zip(flat[::2], flat[1::2], strict=True))
+
+
+@dataclass(slots=True)
+class Reactive:
+    """An HPA for each pool: prefill by its busy share, decode by requests of those it may hold.
+
+    An engine holds as many as the targets allow at the lengths of late, which is more than any
+    HPA's metric tells.
+    """
+
+    target: float
+    profile: Profile
+    hpa: Stabilized = field(default_factory=Stabilized)
+
+    def wanted(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
+        """Usage over target."""
+        usage: list[float] = []
+        for number, model in enumerate(models):
+            usage.append(model.prefill.serving * model.prefill_busy / self.target)
+            batch = self.profile.batch(number, minute)
+            usage.append(model.decode_requests / batch / self.target)
+        return pairs(self.hpa.settle(usage, present(models)))
+
+
+@dataclass(slots=True)
+class FixedRatio:
+    """HeteroScale's: decode engines by decode tokens a second, prefill engines in a fixed ratio.
+
+    Both from a profile at the mean lengths of the days before.
+    """
+
+    target: float
+    profile: Profile
+    hpa: Stabilized = field(default_factory=Stabilized)
+
+    def wanted(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
+        """Tokens over what an engine writes at most, times the target."""
+        usage: list[float] = []
+        for number, model in enumerate(models):
+            tokens = _last_minute(model.day, minute, "output_tokens")
+            decode = tokens / self.profile.tokens_each[number] / self.target
+            usage += [decode * self.profile.ratio[number], decode]
+        return pairs(self.hpa.settle(usage, present(models)))
+
+
+@dataclass(slots=True)
+class TokenVelocity:
+    """TokenScale's: tokens that come, over those that an engine of each stage lets through.
+
+    Decode's velocity is that of the lengths of late, as by its buckets with lengths known
+    beforehand. Its convertible decode engines are left out.
+    """
+
+    target: float
+    profile: Profile
+    hpa: Stabilized = field(default_factory=Stabilized)
+
+    def wanted(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
+        """Of the last minute's arrivals."""
+        usage: list[float] = []
+        for number in range(len(models)):
+            mix = self.profile.mix(number, minute, 1)
+            for role in range(2):
+                each = self.profile.rate_each(number, role, mix)
+                usage.append(mix.requests_per_second / each / self.target)
+        return pairs(self.hpa.settle(usage, present(models)))
+
+
+@dataclass(slots=True)
+class LastValue:
+    """What the last five minutes would need by our capacity, as if they went on."""
+
+    profile: Profile
+    hpa: Stabilized = field(default_factory=Stabilized)
+
+    def wanted(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
+        """Engines needed."""
+        flat = []
+        for number in range(len(models)):
+            mix = self.profile.mix(number, minute, STEP_MINUTES)
+            flat += [float(self.profile.engines(number, role, mix)) for role in range(2)]
+        settled = self.hpa.settle(flat, present(models))
+        return pairs([max(of, ceil(need)) for of, need in zip(settled, flat, strict=True)])
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """The same engines all day, chosen when it was over: a quantile of what it needed."""
+
+    engines: Engines
+
+    def wanted(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
+        """Always these."""
+        return self.engines
+
+
+class Profile:
+    """What the price table says of engines, and what arrived, for rules that ask."""
+
+    def __init__(self, days: Sequence[Day], options: Sequence[tuple[WorkerOption, ...]]) -> None:
+        self.days = days
+        self.options = options
+        self.tokens_each: list[float] = []
+        self.ratio: list[float] = []
+        for number, day in enumerate(days):
+            before = slice(0, HISTORY_DAYS * MINUTES)
+            mix = _mix(day, before)
+            prefill, decode = (self.rate_each(number, role, mix) for role in range(2))
+            self.tokens_each.append(decode * mix.output_tokens)
+            self.ratio.append(decode / prefill)
+
+    def mix(self, number: int, minute: int, minutes: int) -> RequestMix:
+        """What came in the last minutes."""
+        now = HISTORY_DAYS * MINUTES + minute
+        return _mix(self.days[number], slice(now - minutes, now))
+
+    def rate_each(self, number: int, role: int, mix: RequestMix) -> float:
+        """Requests a second that one engine of many takes at most."""
+        curve = self._curve(number, role, mix)
+        # Other lengths than the curve's count as many requests as they need engines.
+        thousand = np.array([1000.0])
+        engines = curve.engines(
+            thousand, thousand * mix.prompt_tokens, thousand * mix.output_tokens
+        )
+        return 1000.0 / float(engines[0])
+
+    def engines(self, number: int, role: int, mix: RequestMix) -> int:
+        """As many as hold the targets."""
+        rate = np.array([mix.requests_per_second])
+        curve = self._curve(number, role, mix)
+        return int(curve.engines(rate, rate * mix.prompt_tokens, rate * mix.output_tokens)[0])
+
+    def batch(self, number: int, minute: int) -> float:
+        """Requests on a decode engine at its most, at the lengths of the last five minutes."""
+        mix = self.mix(number, minute, STEP_MINUTES)
+        seconds = mix.output_tokens * self.days[number].served.targets.itl_seconds
+        costs = self.options[number][1].costs
+        kv_tokens = costs.shape.kv_tokens or np.inf
+        by_rate = self.rate_each(number, 1, mix) * seconds
+        return float(min(by_rate, kv_tokens / mix.context_tokens, costs.shape.max_num_seqs))
+
+    def _curve(self, number: int, role: int, mix: RequestMix) -> EngineCurve:
+        curve = self.options[number][role].curve(mix)
+        if not isinstance(curve, EngineCurve):
+            raise SystemExit(f"{self.days[number].served.name}: {curve.reason}")
+        return curve
+
+
+class Ours:
+    """The plan: a model is forecast every hour, and at once when more came than was to be feared.
+
+    That is the 99 % quantile, the most that any future has.
+    """
+
+    def __init__(self, profile: Profile, bounds: PlanBounds) -> None:
+        self._profile = profile
+        self._bounds = bounds
+        self._timing = PlanTiming(lead_seconds=60.0 * LEAD_MINUTES)
+        self._paths: dict[int, LoadPaths] = {}
+        self._last: Engines = ()
+
+    def wanted(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
+        """Each five minutes anew."""
+        if minute % STEP_MINUTES:
+            return self._last
+        for number, day in enumerate(self._profile.days):
+            if self._is_due(number, day, minute):
+                self._paths[number] = _forecast(day, minute)
+        found = plan(
+            [self._demand(number, model) for number, model in enumerate(models)],
+            self._bounds,
+            self._timing,
+            minute * 60.0,
+        )
+        flat = []
+        for told in found.models:
+            if not isinstance(told, ModelPlan):
+                raise SystemExit(told.reason)
+            flat += [role.engines_now for role in told.roles]
+        self._last = pairs(flat)
+        return self._last
+
+    def _is_due(self, number: int, day: Day, minute: int) -> bool:
+        if number not in self._paths:
+            return True
+        paths = self._paths[number]
+        steps = int(minute * 60 - paths.start_seconds) // (60 * STEP_MINUTES)
+        now = HISTORY_DAYS * MINUTES + minute
+        return steps * STEP_MINUTES >= FORECAST_MINUTES or any(
+            getattr(day, load)[now - STEP_MINUTES : now].mean()
+            > getattr(paths, load)[:, steps - 1].max()
+            for load in ("prompt_tokens", "output_tokens")
+        )
+
+    def _demand(self, number: int, model: ModelTruth) -> ModelDemand:
+        served = model.day.served
+        gpu_name = self._profile.options[number][0].gpu_name
+        running = tuple(
+            RunningEngines(role, gpu_name, served.gpus, pool.ordered)
+            for role, pool in ((Role.PREFILL, model.prefill), (Role.DECODE, model.decode))
+        )
+        return ModelDemand(
+            served.name,
+            "default",
+            self._paths[number],
+            self._profile.options[number],
+            running,
+            _LIKE,
+        )
+
+
+_LIKE = RequestMix(1.0, 1.0, 1.0, prompt_dispersion=DISPERSION, output_dispersion=DISPERSION)
+
+
+def worker_options(days: Sequence[Day]) -> list[tuple[WorkerOption, ...]]:
+    """Prefill and decode of each model, by the price table."""
+    return [
+        tuple(
+            WorkerOption(role, day.served.costs(), day.served.targets, day.served.transfer_seconds)
+            for role in (Role.PREFILL, Role.DECODE)
+        )
+        for day in days
+    ]
+
+
+def static_engines(profile: Profile, level: float) -> Engines:
+    """A quantile of what each five minutes of the day needed, of each pool."""
+    flat = []
+    for day, options in zip(profile.days, profile.options, strict=True):
+        loads = [
+            of[HISTORY_DAYS * MINUTES :].reshape(-1, STEP_MINUTES).mean(axis=1)[None, :]
+            for of in (day.requests, day.prompt_tokens, day.output_tokens)
+        ]
+        paths = LoadPaths(0.0, 60.0 * STEP_MINUTES, *loads)
+        for option in options:
+            needs = block_needs(option, paths, _LIKE)
+            if not isinstance(needs, np.ndarray):
+                raise SystemExit(needs.reason)
+            flat.append(int(np.quantile(needs[0], level, method="higher")))
+    return pairs(flat)
+
+
+def _forecast(day: Day, minute: int) -> LoadPaths:
+    now = HISTORY_DAYS * MINUTES + minute
+    series = [
+        LoadSeries(
+            -HISTORY_DAYS * MINUTES * 60.0,
+            60.0 * STEP_MINUTES,
+            of[:now].reshape(-1, STEP_MINUTES).mean(axis=1),
+        )
+        for of in (day.requests, day.prompt_tokens, day.output_tokens)
+    ]
+    found = forecast_paths(series[0], series[1], series[2], HORIZON_STEPS)
+    if not isinstance(found, LoadPaths):
+        raise SystemExit(found.why)
+    return found
+
+
+def _mix(day: Day, minutes: slice) -> RequestMix:
+    requests = float(day.requests[minutes].mean())
+    some = max(requests, 1e-9)
+    return replace(
+        _LIKE,
+        requests_per_second=requests,
+        prompt_tokens=max(1.0, float(day.prompt_tokens[minutes].mean()) / some),
+        output_tokens=max(1.0, float(day.output_tokens[minutes].mean()) / some),
+    )
+
+
+def _last_minute(day: Day, minute: int, load: str) -> float:
+    values: Floats = getattr(day, load)
+    return float(values[HISTORY_DAYS * MINUTES + minute - 1])

@@ -1,0 +1,134 @@
+"""What bench-plan holds plans against, held against what is known of queues; and an hour of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from bench.plan.__main__ import OURS, live
+from bench.plan.days import HISTORY_DAYS, MINUTES, SERVED, Arrivals, Day, make_day
+from bench.plan.replay import GPUS, replay
+from bench.plan.rules import Stabilized, Static
+from bench.plan.truth import DRAIN_MINUTES, LEAD_MINUTES, EnginePool, ModelTruth
+
+from disagg_cluster.planner.history.load_series import Floats
+
+_MODEL = SERVED[2]
+_HOUR = 60
+
+
+def day(seconds: Floats, prompt_tokens: float = 8000.0, output_tokens: float = 100.0) -> Day:
+    """Requests all alike, at these seconds."""
+    count = len(seconds)
+    arrivals = Arrivals(seconds, np.full(count, prompt_tokens), np.full(count, output_tokens))
+    nothing = np.zeros(HISTORY_DAYS * MINUTES + _HOUR)
+    return Day(_MODEL, nothing, nothing, nothing, arrivals)
+
+
+def lived(of: Day, prefill: int, decode: int, minutes: int = _HOUR) -> ModelTruth:
+    model = ModelTruth(of, prefill, decode)
+    for minute in range(minutes):
+        model.minute(minute)
+    return model
+
+
+def service_seconds() -> float:
+    """Of one prompt of 8,000 tokens, by the steps that it takes."""
+    costs = _MODEL.costs()
+    first = costs.step_seconds(4096, 2048, 0, 0)
+    return first + costs.step_seconds(8000 - 4096, 4096 + (8000 - 4096) / 2, 0, 0)
+
+
+def test_prompts_wait_as_queueing_theory_says() -> None:
+    """One server, Poisson arrivals, equal services: the mean wait of Pollaczek and Khinchine."""
+    service = service_seconds()
+    used = 0.7
+    rng = np.random.default_rng(0)
+    seconds = np.cumsum(rng.exponential(service / used, 200_000))
+    seconds = seconds[seconds < 6 * 3600]
+    model = lived(day(seconds, output_tokens=1.0), 1, 8, 6 * _HOUR)
+
+    step = _MODEL.costs().step_seconds(0, 0, 1, 8000)
+    waits = model.ttft_seconds[:-100] - service - _MODEL.transfer_seconds - step
+    assert waits.mean() == pytest.approx(used * service / (2 * (1 - used)), rel=0.1)
+
+
+def test_a_token_takes_a_step_of_the_requests_that_decode_with_it() -> None:
+    together = day(np.zeros(16), prompt_tokens=1.0, output_tokens=500.0)
+    itl = lived(together, 16, 1).itl_seconds
+
+    step = _MODEL.costs().step_seconds(0, 0, 16, 16 * 251)
+    assert itl.mean() == pytest.approx(step, rel=0.03)
+
+
+def test_what_finds_no_room_in_the_cache_waits_and_is_late() -> None:
+    """The cache of an 8B on one H100 has room for 44 requests of 9,000 tokens."""
+    model = lived(day(np.zeros(80), output_tokens=2000.0), 80, 1)
+
+    late = model.ttft_seconds > 10.0
+    assert 20 < late.sum() < 40
+
+
+def test_a_backlog_goes_on_into_the_next_minutes() -> None:
+    service = service_seconds()
+    model = lived(day(np.full(600, 0.0)), 1, 4)
+
+    assert model.ttft_seconds.max() == pytest.approx(600 * service, rel=0.02)
+    assert model.within_targets().mean() < 0.05
+
+
+def test_an_engine_serves_a_lead_time_after_its_order_and_is_paid_from_it_on() -> None:
+    pool = EnginePool(4, 1)
+    pool.order(2, 0)
+    serving = []
+    for minute in range(LEAD_MINUTES + 1):
+        pool.advance(minute)
+        serving.append(pool.serving)
+
+    assert serving == [1] * LEAD_MINUTES + [2]
+    assert pool.gpu_minutes == 4 * 2 * (LEAD_MINUTES + 1)
+
+
+def test_an_engine_that_is_given_up_is_paid_for_until_it_is_drained() -> None:
+    pool = EnginePool(4, 2)
+    pool.order(1, 0)
+    held = []
+    for minute in range(DRAIN_MINUTES + 2):
+        pool.advance(minute)
+        held.append(pool.held_gpus)
+
+    assert pool.serving == 1
+    assert held == [8] * DRAIN_MINUTES + [4, 4]
+
+
+def test_no_rule_gets_more_gpus_than_there_are() -> None:
+    days = make_day(3, 10)
+    greedy = Static(((50, 50),) * len(days))
+    found = replay(days, greedy, ((1, 1),) * len(days), 10)
+
+    assert found.gpu_hours <= GPUS * 10 / 60 + 1e-9
+
+
+def test_the_reactive_rule_falls_to_the_most_of_five_minutes_and_ignores_a_tenth() -> None:
+    hpa = Stabilized()
+    settled = [hpa.settle([want], [10]) for want in (14.0, 10.9, 6.0, 6.0, 6.0, 6.0, 6.0)]
+
+    assert settled[0] == [14]
+    assert settled[1] == [10]
+    assert settled[5:] == [[10], [6]]
+
+
+def test_a_day_of_one_seed_is_the_same_day_and_of_another_is_not() -> None:
+    days = [make_day(seed, 5)[0].requests for seed in (5, 5, 6)]
+
+    np.testing.assert_array_equal(days[0], days[1])
+    assert not np.array_equal(days[0], days[2])
+
+
+def test_our_plan_lives_through_twenty_minutes() -> None:
+    """The bench itself, short: every request is answered for, within the GPUs there are."""
+    found = live(2, 20, OURS)[OURS]
+
+    requests = sum(len(each.arrivals.seconds) for each in make_day(2, 20))
+    assert found.requests == requests
+    assert 0 < found.gpu_hours <= GPUS / 3 + 1e-9
+    assert found.attainment > 0.5
