@@ -129,10 +129,10 @@ chart: $(READY) ## Write into helm/disagg-node what it repeats of rules, dashboa
 	$(BIN)/python -m helm.generator
 
 bench-%: $(READY)
-	@test -d bench/$* || { echo "no benchmark bench/$*"; exit 2; }
+	@test -d bench/$(subst -,_,$*) || { echo "no benchmark bench/$(subst -,_,$*)"; exit 2; }
 	@mkdir -p bench/out
 	@# Some load real engines as the tests do.
-	PYTHONPATH=tests $(BIN)/python -m bench.$*
+	PYTHONPATH=tests $(BIN)/python -m bench.$(subst -,_,$*)
 
 clean: ## Remove environments and caches
 	rm -rf $(VENV) $(VLLM_VENV) $(ROUTER_VENV) $(DYNAMO_VENV) .venv-bench .venv-bench-forecast .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out build

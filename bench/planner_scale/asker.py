@@ -14,6 +14,7 @@ from contextlib import closing
 import numpy as np
 from bench.planner_scale.recorded import DAY_SECONDS, DAYS, MINUTES
 
+from disagg_cluster.host.linear_algebra import one_thread
 from disagg_cluster.planner.forecast.forecaster import forecast
 from disagg_cluster.planner.forecast.load_forecast import LoadForecast
 from disagg_cluster.planner.history.history_request import HistoryRequest
@@ -28,6 +29,7 @@ def main() -> None:
     url, end_seconds, *cluster = sys.argv[1:]
     end = float(end_seconds)
     request = HistoryRequest(end - DAYS * DAY_SECONDS, end, cluster=cluster[0] if cluster else None)
+    one_thread()  # as commands and service do
     began = time.monotonic()
     with closing(Prometheus(url)) as prometheus:
         found = PrometheusHistory(prometheus).read(request)
