@@ -7,13 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import yaml
 
-from support.backfill import Past, openmetrics, prometheus_with
+from support.backfill import At, Past, openmetrics, prometheus_with
 from support.prometheus_query import query
 
 pytestmark = pytest.mark.prometheus
@@ -113,3 +113,49 @@ def test_the_autoscalers_query_adds_up_what_is_recommended(tmp_path: Path) -> No
         ((_, answer),) = query(running, asked)
 
     assert answer == 16.0
+
+
+def test_two_spans_are_compared_at_equal_load(tmp_path: Path) -> None:
+    """In the second the same tokens take half of the GPUs."""
+    now = int(time.time()) // 60 * 60
+    start, changed = now - 4 * HOUR, now - 2 * HOUR
+    whose = {"cluster": "east", "node": "n1", "model_name": "llama", "engine_namespace": ""}
+
+    def growing(first: float, second: float) -> At:
+        return lambda t: first * (min(t, changed) - start) + second * max(0, t - changed)
+
+    past = [
+        Past("disagg_node_phase_tokens_total", whose | {"phase": "prefill"}, growing(500, 500)),
+        Past("disagg_node_phase_tokens_total", whose | {"phase": "decode"}, growing(100, 100)),
+        Past("disagg_node_phase_seconds_total", whose | {"phase": "idle"}, growing(8, 4)),
+        Past(
+            "cluster_model_namespace:disagg_request_arrivals:rate1m",
+            {name: whose[name] for name in ("cluster", "model_name", "engine_namespace")},
+            lambda _at: 1.0,
+        ),
+    ]
+    text = openmetrics(past, range(start, now + 1, 15))
+
+    def at(seconds: int) -> str:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M/110m")
+
+    common = ("--before", at(start + 300), "--after", at(changed + 300), "--cluster", "east")
+    with prometheus_with(text, tmp_path) as running:
+        told = run("compare", *common, "--prometheus", running, "--model", "llama", "--json")
+        shown = run("compare", *common, "--prometheus", running)
+
+    assert (told.returncode, told.stderr) == (0, "")
+    measures = {each["name"]: each for each in json.loads(told.stdout)["measures"]}
+    assert measures["tokens_per_gpu_second"]["before"] == pytest.approx(75, rel=0.01)
+    assert measures["tokens_per_gpu_second"]["change_ratio"] == pytest.approx(1.0, abs=0.02)
+    assert measures["tokens_per_gpu_second"]["verdict"] == "better"
+    assert "undecided" in measures["joules_per_million_tokens"]
+    assert "tokens_per_gpu_second" in shown.stdout
+
+
+@pytest.mark.parametrize("asked", ["2026-11-01", "2026-11-01T10:00", "2026-13-01T10:00/2h", "x/2h"])
+def test_what_is_no_span_is_bad_usage(asked: str) -> None:
+    done = run("compare", "--before", asked, "--after", "2026-11-01T10:00/2h")
+
+    assert done.returncode == 2
+    assert "is no " in done.stderr

@@ -62,6 +62,7 @@ Commands:
   backtest    Say how good such forecasts would have been.
   plan        Say how many GPUs each phase needs, when and why.
   whatif      Plan for another load, other GPUs or targets.
+  compare     Compare two spans of time at equal load.
   planner     Forecast for a whole cluster, as a service.
   completion  Print the completion script of a shell.
 
@@ -325,6 +326,7 @@ def test_completing_a_command_shows_the_table_and_imports_none() -> None:
 
     assert shown.splitlines() == [
         *("plain", "config", "Look at a node file without starting it."),
+        *("plain", "compare", "Compare two spans of time at equal load."),
         *("plain", "completion", "Print the completion script of a shell."),
         "imported",
     ]

@@ -1,0 +1,144 @@
+"""`disagg-node compare`: what changed between two spans of time, at equal load."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from disagg_cluster.cli.daemon_page import http_config_option
+from disagg_cluster.cli.planning.load_source import Progress, span
+from disagg_cluster.cli.prometheus_access import DEFAULT_URL, access_of, header_option
+from disagg_cluster.host.columns import columns
+from disagg_cluster.planner.compare.comparison import Comparison, UnknownMeasure, compare
+from disagg_cluster.planner.compare.matching import UndecidedComparison
+from disagg_cluster.planner.compare.minutes import SpanMinutes
+from disagg_cluster.planner.compare.prometheus_minutes import PrometheusMinutes
+from disagg_cluster.planner.history.history_request import HistoryRequest
+from disagg_cluster.planner.outlook.values import timestamp
+from disagg_cluster.planner.outlook.wording import clock
+from disagg_cluster.prometheus.prometheus_api import NoAnswerError, Prometheus
+
+Times = tuple[float, float]
+
+
+def times(ctx: click.Context, param: click.Parameter, text: str) -> Times:
+    """Begin and end, as Unix times, of 2026-11-01T10:00/2h; without a zone it is UTC."""
+    begin, slash, length = text.partition("/")
+    if not slash or not re.match(r"\d{4}-\d\d-\d\dT", begin):
+        told = f"{text!r} is no span: give its begin and length, such as 2026-11-01T10:00/2h"
+        raise click.BadParameter(told, ctx, param)
+    try:
+        at = datetime.fromisoformat(begin)
+    except ValueError as error:
+        raise click.BadParameter(f"{begin!r} is no time: {error}", ctx, param) from None
+    seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    return seconds, seconds + (span(ctx, param, length) or 0.0)
+
+
+@click.command("compare")
+@click.option("--before", callback=times, required=True, metavar="BEGIN/LENGTH", help="One span.")
+@click.option("--after", callback=times, required=True, metavar="BEGIN/LENGTH", help="The other.")
+@click.option(
+    "--prometheus",
+    "url",
+    default=DEFAULT_URL,
+    show_default=True,
+    metavar="URL",
+    help="A Prometheus with our rules, or what speaks like one.",
+)
+@click.option("--cluster", help="Only this cluster.  [default: all of them, added up]")
+@click.option("--model", help="Only this model.  [default: all of them, added up]")
+@header_option
+@http_config_option
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def compare_spans(
+    before: Times,
+    after: Times,
+    url: str,
+    cluster: str | None,
+    model: str | None,
+    headers: Sequence[str],
+    http_config: Path | None,
+    as_json: bool,
+) -> None:
+    """Say what changed between two spans: tokens a GPU-second, latencies, energy, at equal load.
+
+    Minutes are put into strata of load and prompt length; those that have no like in the other
+    span count for nothing, and it is said how many. Intervals hold 90 %, by drawing blocks of a
+    quarter of an hour again. Times without a zone are UTC.
+
+    \b
+      disagg-node compare --before 2026-11-01T10:00/2h --after 2026-11-08T10:00/2h
+    """  # noqa: D301 # click looks for the character itself
+    access = access_of(url, headers, http_config)
+    progress = Progress()
+    with closing(Prometheus(access.url, access.headers, access.tls)) as prometheus:
+        reader = PrometheusMinutes(prometheus, model, progress.say)
+
+        def minutes(asked: Times) -> SpanMinutes:
+            return reader.read(HistoryRequest(*asked, cluster=cluster))
+
+        try:
+            old, new = minutes(before), minutes(after)
+        except NoAnswerError as error:
+            raise NoAnswerError(f"{error}; --prometheus says where it is") from error
+        finally:
+            progress.end()
+    found = compare(old, new)
+    if as_json:
+        click.echo(json.dumps(_value(found, before, after), indent=2))
+    else:
+        click.echo(_text(found, before, after))
+
+
+def _value(found: Comparison | UndecidedComparison, *asked: Times) -> dict[str, object]:
+    spans = {
+        name: {"begin": timestamp(begin), "end": timestamp(end)}
+        for name, (begin, end) in zip(("before", "after"), asked, strict=True)
+    }
+    if isinstance(found, UndecidedComparison):
+        return {**spans, "undecided": found.why}
+    measures = [
+        {"name": each.name, "unit": each.unit, "undecided": each.why}
+        if isinstance(each, UnknownMeasure)
+        else {**asdict(each), "verdict": each.verdict}
+        for each in found.measures
+    ]
+    matched = dict(zip(("before", "after"), found.matched_ratio, strict=True))
+    return {
+        **spans,
+        "matched_ratio": matched,
+        "unmatched": list(found.unmatched),
+        "measures": measures,
+    }
+
+
+def _text(found: Comparison | UndecidedComparison, *asked: Times) -> str:
+    lines = [
+        f"{name}: {clock(begin)} to {clock(end)} UTC"
+        for name, (begin, end) in zip(("before", "after"), asked, strict=True)
+    ]
+    if isinstance(found, UndecidedComparison):
+        return "\n".join([*lines, f"undecided: {found.why}"])
+    lines.append(
+        "matched: {:.0%} of the minutes before, {:.0%} of those after".format(*found.matched_ratio)
+    )
+    lines += [f"  {each}" for each in found.unmatched]
+    rows: list[tuple[str, ...]] = [
+        ("MEASURE", "UNIT", "BEFORE", "AFTER", "CHANGE", "90 % INTERVAL", "")
+    ]
+    for each in found.measures:
+        if isinstance(each, UnknownMeasure):
+            rows.append((each.name, each.unit, f"undecided: {each.why}"))
+        else:
+            interval = f"{each.low:+.1%} to {each.high:+.1%}"
+            figures = (f"{each.before:.4g}", f"{each.after:.4g}", f"{each.change_ratio:+.1%}")
+            rows.append((each.name, each.unit, *figures, interval, each.verdict))
+    return "\n".join([*lines, columns(rows, right=range(2, 6))])

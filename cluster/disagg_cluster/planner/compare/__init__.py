@@ -1,0 +1,1 @@
+"""Two spans of time held against each other, at equal load."""
