@@ -32,7 +32,7 @@ from disagg_cluster.simulator.cluster.network import Policy
 from disagg_exporter.model import Role
 
 SEED = 7
-DRAWN = 12
+DRAWN = 18
 BARS = {
     "prefill_median_error_percent": 8.0,
     "decode_median_error_percent": 8.0,
