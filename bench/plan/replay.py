@@ -10,7 +10,7 @@ from bench.plan.days import Day
 from bench.plan.rules import Engines, Rule
 from bench.plan.truth import EnginePool, ModelTruth
 
-GPUS = 80
+GPUS = 128
 
 
 @dataclass(frozen=True, slots=True)

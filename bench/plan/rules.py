@@ -22,11 +22,12 @@ from disagg_cluster.planner.plan.bounds import PlanBounds
 from disagg_cluster.planner.plan.gpu_plan import ModelPlan
 from disagg_cluster.planner.plan.model_demand import ModelDemand, RunningEngines
 from disagg_cluster.planner.plan.planner import plan
-from disagg_cluster.planner.plan.schedule import PlanTiming
+from disagg_cluster.planner.plan.schedule import PlanCosts, PlanTiming
 from disagg_cluster.planner.plan.worker_option import EngineCurve, WorkerOption, block_needs
 from disagg_exporter.model import Role
 
 TARGETS = (0.4, 0.5, 0.6, 0.7)
+SHORT_WEIGHTS = (9.0, 19.0, 49.0)
 STEP_MINUTES = 5
 FORECAST_MINUTES = 60
 HORIZON_STEPS = 36
@@ -176,6 +177,7 @@ class Profile:
     def __init__(self, days: Sequence[Day], options: Sequence[tuple[WorkerOption, ...]]) -> None:
         self.days = days
         self.options = options
+        self._forecasts: dict[tuple[int, int], LoadPaths] = {}
         self.tokens_each: list[float] = []
         self.ratio: list[float] = []
         for number, day in enumerate(days):
@@ -184,6 +186,12 @@ class Profile:
             prefill, decode = (self.rate_each(number, role, mix) for role in range(2))
             self.tokens_each.append(decode * mix.output_tokens)
             self.ratio.append(decode / prefill)
+
+    def forecast(self, number: int, minute: int) -> LoadPaths:
+        """Futures of a model; what comes depends on no rule, so each is made once."""
+        if (number, minute) not in self._forecasts:
+            self._forecasts[number, minute] = _forecast(self.days[number], minute)
+        return self._forecasts[number, minute]
 
     def mix(self, number: int, minute: int, minutes: int) -> RequestMix:
         """What came in the last minutes."""
@@ -228,7 +236,8 @@ class Ours:
     That is the 99 % quantile, the most that any future has.
     """
 
-    def __init__(self, profile: Profile, bounds: PlanBounds) -> None:
+    def __init__(self, short_weight: float, profile: Profile, bounds: PlanBounds) -> None:
+        self._costs = PlanCosts(short_weight)
         self._profile = profile
         self._bounds = bounds
         self._timing = PlanTiming(lead_seconds=60.0 * LEAD_MINUTES)
@@ -241,12 +250,13 @@ class Ours:
             return self._last
         for number, day in enumerate(self._profile.days):
             if self._is_due(number, day, minute):
-                self._paths[number] = _forecast(day, minute)
+                self._paths[number] = self._profile.forecast(number, minute)
         found = plan(
             [self._demand(number, model) for number, model in enumerate(models)],
             self._bounds,
             self._timing,
             minute * 60.0,
+            self._costs,
         )
         flat = []
         for told in found.models:

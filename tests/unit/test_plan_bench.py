@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from bench.plan.__main__ import OURS, live
+from bench.plan.__main__ import BARS, best_of, figures_of, live
 from bench.plan.days import HISTORY_DAYS, MINUTES, SERVED, Arrivals, Day, make_day
-from bench.plan.replay import GPUS, replay
+from bench.plan.replay import GPUS, Outcome, replay
 from bench.plan.rules import Stabilized, Static
 from bench.plan.truth import DRAIN_MINUTES, LEAD_MINUTES, EnginePool, ModelTruth
 
@@ -126,9 +126,29 @@ def test_a_day_of_one_seed_is_the_same_day_and_of_another_is_not() -> None:
 
 def test_our_plan_lives_through_twenty_minutes() -> None:
     """The bench itself, short: every request is answered for, within the GPUs there are."""
-    found = live(2, 20, OURS)[OURS]
+    found = live(2, 20, "ours 9")["ours 9"]
 
     requests = sum(len(each.arrivals.seconds) for each in make_day(2, 20))
     assert found.requests == requests
     assert 0 < found.gpu_hours <= GPUS / 3 + 1e-9
     assert found.attainment > 0.5
+
+
+def outcome(gpu_hours: float, minutes_over: int) -> Outcome:
+    return Outcome(gpu_hours, minutes_over, 90, 100)
+
+
+def test_ours_is_held_against_the_reactive_rule_at_no_more_gpu_hours() -> None:
+    total = {
+        "reactive 0.5": outcome(100.0, 40),
+        "reactive 0.7": outcome(80.0, 90),
+        "ours 9": outcome(85.0, 30),
+        "ours 19": outcome(95.0, 12),
+        "ours 49": outcome(130.0, 1),
+        "last value": outcome(90.0, 10),
+    }
+    best = best_of(total)
+    figures = figures_of(best, total)
+
+    assert (best["ours"], best["reactive"]) == ("ours 19", "reactive 0.5")
+    assert [figures[bar] for bar in BARS] == [0.3, 0.95, 1.0]
