@@ -60,12 +60,10 @@ class RollingHistory:
         request = HistoryRequest(since, now_seconds, self._step_seconds, self._cluster)
         new = {each.key: each for each in self._reader.read(request)}
         window = HistoryRequest(begin, now_seconds, self._step_seconds)
-        # Growth of what is in flight is not known in the first step of what was read.
-        fresh_from = request.first_seconds + (self._step_seconds if self._known else 0.0)
         joined = {}
         for key in {**self._known, **new}:
             parts = [each for each in (self._known.get(key), new.get(key)) if each is not None]
-            joined[key] = _joined(parts, fresh_from, window)
+            joined[key] = _joined(parts, window)
         self._known = {
             key: each
             for key, each in sorted(joined.items())
@@ -75,9 +73,7 @@ class RollingHistory:
         return list(self._known.values())
 
 
-def _joined(
-    parts: Sequence[LoadHistory], fresh_from_seconds: float, window: HistoryRequest
-) -> LoadHistory:
+def _joined(parts: Sequence[LoadHistory], window: HistoryRequest) -> LoadHistory:
     """The older and the newer part as one that fills the window; the newer part prevails."""
     names = [each.name for each in fields(LoadHistory) if each.name != "key"]
     found: dict[str, Any] = {}
@@ -89,22 +85,15 @@ def _joined(
             if not isinstance(series, LoadSeries):
                 continue
             told = True
-            newer = part is parts[-1] and len(parts) > 1
-            _put(values, window, series, fresh_from_seconds if newer else -np.inf)
+            _put(values, window, series)
         found[name] = (
             LoadSeries(window.first_seconds, window.step_seconds, values) if told else None
         )
     return replace(parts[-1], **found)
 
 
-def _put(
-    values: np.typing.NDArray[np.float64],
-    window: HistoryRequest,
-    series: LoadSeries,
-    from_seconds: float,
-) -> None:
+def _put(values: np.typing.NDArray[np.float64], window: HistoryRequest, series: LoadSeries) -> None:
     steps = round((series.start_seconds - window.first_seconds) / window.step_seconds)
     at = steps + np.arange(len(series.values))
-    times = series.start_seconds + series.step_seconds * np.arange(len(series.values))
-    inside = (at >= 0) & (at < len(values)) & (times >= from_seconds - 1e-6)
+    inside = (at >= 0) & (at < len(values))
     values[at[inside]] = series.values[inside]
