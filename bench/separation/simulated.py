@@ -23,6 +23,7 @@ _QUIET = Reporting(
 )
 _FINER = 3
 _WIDEN = 1.15
+_LEAST_OF_GUESS = 0.1
 _WARM_STAYS, _GRACE_STAYS = 1.5, 6.0
 
 Roles = tuple[tuple[Role, int], ...]
@@ -46,7 +47,9 @@ class SimulatedGain:
 
     @property
     def error(self) -> float:
-        """Of the predicted gain, over the simulated one."""
+        """Of the predicted gain, over the simulated one; none where neither is any."""
+        if not self.gain:
+            return 0.0 if not self.verdict.gain.ratio else math.inf
         return self.verdict.gain.ratio / self.gain - 1
 
 
@@ -57,10 +60,13 @@ def simulated_gain(case: LoadCase, requests: int, seeds: int) -> SimulatedGain |
     """
     costs = (case.costs,)
     verdict = separation(Engines(costs, costs, costs), case.mix, case.targets, case.gpus, case.link)
-    if isinstance(verdict, UndecidedSeparation):
+    if isinstance(verdict, UndecidedSeparation) or not verdict.mixed.requests_per_second:
         return None
     trial = _Trial(case, requests, seeds)
     mixed = trial.largest_load(((Role.MIXED, case.engines),), verdict.mixed.requests_per_second)
+    if not mixed:
+        return None
+    guess = verdict.split.requests_per_second or mixed * _LEAST_OF_GUESS
     advised = verdict.split.prefill_engines
     best, split = 0.0, (advised, case.engines - advised)
     for prefill in (advised, advised - 1, advised + 1):
@@ -70,7 +76,7 @@ def simulated_gain(case: LoadCase, requests: int, seeds: int) -> SimulatedGain |
         roles = ((Role.PREFILL, prefill), (Role.DECODE, decode))
         if best and not trial.holds(roles, best * _WIDEN ** (1 / 2**_FINER)):
             continue
-        load = trial.largest_load(roles, best or verdict.split.requests_per_second)
+        load = trial.largest_load(roles, best or guess)
         if load > best:
             best, split = load, (prefill, decode)
     return SimulatedGain(case, verdict, mixed, best, split)
@@ -83,14 +89,19 @@ class _Trial:
     seeds: int
 
     def largest_load(self, roles: Roles, guess: float) -> float:
-        """The largest requests a second at which both targets hold, by bisection from a guess."""
-        low = high = max(guess, 1e-3)
+        """The largest requests a second at which both targets hold, by bisection from a guess.
+
+        0 where they do not hold under a tenth of the guess.
+        """
+        low = high = guess
         if self.holds(roles, guess):
             while self.holds(roles, high := high * _WIDEN):
                 low = high
         else:
             while not self.holds(roles, low := low / _WIDEN):
                 high = low
+                if low < guess * _LEAST_OF_GUESS:
+                    return 0.0
         for _ in range(_FINER):
             middle = math.sqrt(low * high)
             low, high = (middle, high) if self.holds(roles, middle) else (low, middle)

@@ -36,6 +36,8 @@ from disagg_cluster.planner.separation.verdict import (
 
 FORMULA_ERROR = 0.05
 """One standard deviation of what the formulas of capacity do to a gain: `make bench-separation`."""
+LINK_ERROR = 0.3
+"""The same where links hold the pools back, which is known less well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,7 @@ class _Comparison:
         if not 0 < self.ratio < math.inf:
             reached = [self.ratio, *(end for both in ends for end in both)]
             return Gain(self.ratio, min(reached), max(reached))
-        variance = FORMULA_ERROR**2
+        variance = (LINK_ERROR if self.split.limited_by == "link" else FORMULA_ERROR) ** 2
         for both in ends:
             moved = [abs(math.log(end / self.ratio)) for end in both if 0 < end < math.inf]
             # An end at which one way keeps no targets says that this matters beyond any measure.
