@@ -91,7 +91,10 @@ class DemandBuilder:
     def demand(
         self, history: LoadHistory, engines: ClusterEngines, scale: LoadScale = AS_IT_IS
     ) -> ModelDemand:
-        """That of one model. Where nobody tells which engines run, those of the file do."""
+        """That of one model. Where nobody tells which engines run, those of the file do.
+
+        Where any engine of the cluster is known, a model of which none is has none.
+        """
         key = history.key
         told = self._config.of_model(key.model_name, key.engine_namespace)
         here = {
@@ -102,11 +105,13 @@ class DemandBuilder:
         running = tuple(
             RunningEngines(kind.role, kind.gpu_name, kind.gpus, count)
             for kind, count in sorted(here.items())
-        ) or tuple(
-            RunningEngines(each.role, each.gpu_name, each.gpus, each.engines)
-            for each in told.workers
-            if each.engines
         )
+        if not engines.running:
+            running = tuple(
+                RunningEngines(each.role, each.gpu_name, each.gpus, each.engines)
+                for each in told.workers
+                if each.engines
+            )
         paths = _paths(history)
         like, prompt_factor = _scaled(_like(history), history, scale)
         if isinstance(paths, LoadPaths):
@@ -148,9 +153,9 @@ class DemandBuilder:
         return known
 
     def _priced(self, told: ModelSection, worker: WorkerSection) -> WorkerOption:
-        key = ("priced", told.model_name, worker)
+        targets = (told.targets or self._config.targets).targets()
+        key = (worker, targets, told.transfer_seconds)
         if key not in self._options:
-            targets = (told.targets or self._config.targets).targets()
             self._options[key] = WorkerOption(
                 worker.role, worker.costs(), targets, told.transfer_seconds
             )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_cluster.planner.outlook.wording import duration
 from disagg_cluster.planner.plan.gpu_plan import GpuPlan, ModelPlan, RolePlan, UndecidedPlan
 from disagg_exporter.metrics.family import MetricRows
+from disagg_exporter.model import Role
 
 _REASONS = (("no forecast", "no_forecast"), ("no capacity", "no_capacity"))
 _SECONDS_A_MINUTE = 60.0
@@ -26,13 +27,25 @@ def write_plan(rows: MetricRows, plan: GpuPlan | None, running: Mapping[CostKey,
             labels = (model.model_name, model.engine_namespace, "", "", _reason(model))
             rows.set("disagg_plan_undecided", 1, *labels)
         else:
-            _write_model(rows, model, plan.horizon_seconds)
+            counted = {
+                (each.gpu_name, each.role)
+                for each in running
+                if (each.model_name, each.engine_namespace)
+                == (model.model_name, model.engine_namespace)
+            }
+            _write_model(rows, model, plan.horizon_seconds, counted)
 
 
-def _write_model(rows: MetricRows, model: ModelPlan, horizon_seconds: float) -> None:
+def _write_model(
+    rows: MetricRows, model: ModelPlan, horizon_seconds: float, counted: Set[tuple[str, Role]]
+) -> None:
     whose = (model.model_name, model.engine_namespace)
     for role in model.roles:
-        _write_role(rows, whose, role)
+        of = (*whose, role.gpu_name, role.role.value)
+        # Those that run are counted already, whatever of them the plan knows.
+        if (role.gpu_name, role.role) not in counted:
+            rows.add("disagg_plan_gpus", role.engines * role.gpus, *of, "current", "", "")
+        _write_role(rows, of, role)
     for kind, cost in (("current", model.doing_nothing), ("recommended", model.following)):
         idle = cost.idle_gpu_hours * _SECONDS_AN_HOUR / horizon_seconds
         rows.set("disagg_plan_idle_gpus", idle, *whose, kind)
@@ -40,14 +53,15 @@ def _write_model(rows: MetricRows, model: ModelPlan, horizon_seconds: float) -> 
         rows.set("disagg_plan_over_target_seconds", late, *whose, kind)
 
 
-def _write_role(rows: MetricRows, whose: tuple[str, str], role: RolePlan) -> None:
-    of = (*whose, role.gpu_name, role.role.value)
-    rows.set("disagg_plan_gpus", role.engines * role.gpus, *of, "current", "", "")
+def _write_role(rows: MetricRows, of: tuple[str, str, str, str], role: RolePlan) -> None:
+    """Engines of several sizes on GPUs of one name add up: the page does not tell them apart."""
+    recommended = {row.horizon_seconds: row.recommended for row in role.rows}
+    for horizon, gpus in recommended.items():
+        rows.add("disagg_plan_gpus", gpus, *of, "recommended", duration(horizon), "")
     for row in role.rows:
         ahead, quantile = duration(row.horizon_seconds), f"{row.quantile:g}"
-        rows.set("disagg_plan_gpus", row.needed, *of, "needed", ahead, quantile)
-        rows.set("disagg_plan_gpus", row.recommended, *of, "recommended", ahead, "")
-        rows.set("disagg_plan_shortfall_gpus", row.missing, *of, ahead, quantile)
+        rows.add("disagg_plan_gpus", row.needed, *of, "needed", ahead, quantile)
+        rows.add("disagg_plan_shortfall_gpus", row.missing, *of, ahead, quantile)
 
 
 def _reason(plan: UndecidedPlan) -> str:

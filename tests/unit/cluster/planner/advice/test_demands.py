@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import numpy as np
+
+from disagg_cluster.planner.advice.demands import ClusterEngines, DemandBuilder
+from disagg_cluster.planner.capacity.learned.cost_families import CostKey
+from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
+from disagg_cluster.planner.history.load_series import LoadSeries
+from disagg_cluster.planner.settings.planner_file import (
+    ModelSection,
+    PlannerConfig,
+    TargetsSection,
+    WorkerSection,
+)
+from disagg_exporter.model import Role
+
+WORKER = WorkerSection(
+    role=Role.DECODE,
+    gpu_name="NVIDIA H200",
+    gpus=4,
+    priced_as="meta-llama/Llama-3.3-70B-Instruct",
+    engines=3,
+)
+
+
+def history(namespace: str = "") -> LoadHistory:
+    """Too short for a forecast, which nobody asks for here."""
+    series = LoadSeries(0.0, 60.0, np.ones(10))
+    return LoadHistory(LoadKey("", "llama", namespace), series, series, series)
+
+
+def test_models_of_one_name_keep_the_targets_of_their_own_namespaces() -> None:
+    fast, slow = TargetsSection(itl_seconds=0.02), TargetsSection(itl_seconds=0.1)
+    sections = tuple(
+        ModelSection(model_name="llama", engine_namespace=name, targets=targets, workers=(WORKER,))
+        for name, targets in (("chat", fast), ("batch", slow))
+    )
+    builder = DemandBuilder(PlannerConfig(models=sections))
+
+    chat, batch = (
+        builder.demand(history(name), ClusterEngines()).options[0].targets
+        for name in ("chat", "batch")
+    )
+
+    assert (chat.itl_seconds, batch.itl_seconds) == (0.02, 0.1)
+
+
+def test_engines_of_the_file_are_there_only_where_nobody_tells_which_engines_run() -> None:
+    """Once Prometheus knows a cluster's engines, a model none of whose engines runs has none."""
+    config = PlannerConfig(models=(ModelSection(model_name="llama", workers=(WORKER,)),))
+    other = ClusterEngines({CostKey("mistral", "", Role.MIXED, "NVIDIA L4", 1): 2})
+
+    nobody_tells = DemandBuilder(config).demand(history(), ClusterEngines())
+    told = DemandBuilder(config).demand(history(), other)
+
+    assert [each.engines for each in nobody_tells.running] == [3]
+    assert told.running == ()
