@@ -20,42 +20,50 @@ _PRIOR_SAMPLES = 2.0
 class Situation:
     """What bands depend on: how restless the load is, how high, how much the experts disagree.
 
-    `features[horizon, origin, feature]`, the first of them constant.
+    `features[horizon, origin, feature]`, the first of them constant, the others in the unit of the
+    values.
     """
 
     features: Floats
 
     @classmethod
     def of(
-        cls,
-        values: Floats,
-        origins: Indices,
-        centre: Floats,
-        points: Floats,
-        weights: Floats,
-        scale: Floats,
+        cls, values: Floats, origins: Indices, centre: Floats, points: Floats, weights: Floats
     ) -> Situation:
-        """At each origin; `scale[horizon]` is what errors are measured in."""
+        """At each origin."""
         changes = np.abs(np.diff(values, prepend=values[:1]))
         changes[0] = 0.0
         if not np.isfinite(changes).any():
             changes = np.zeros(len(values))
         restless = RunningMeans(changes)
         ones = np.ones_like(centre)
-        level = np.minimum(1.0, scale / max(float(np.nanmean(values)), np.finfo(float).tiny))
         apart = np.sqrt(np.matmul((points - centre[..., None]) ** 2, weights[..., None])[..., 0])
         rows = [
-            ones * scale[:, None],
+            ones,
             *(ones * restless.trailing(width)[origins] for width in _RESTLESS_WINDOWS),
-            centre * level[:, None],
+            centre,
             apart,
         ]
-        return cls(np.stack(rows, axis=-1) / scale[:, None, None])
+        return cls(np.stack(rows, axis=-1))
+
+    def times(self, sizes: Floats) -> Situation:
+        """Each feature in other units, `sizes[horizon, feature]`."""
+        return Situation(self.features * sizes[:, None])
 
     def errors(self, coefficients: Floats) -> Floats:
-        """The quantiles of the error, `[horizon, quantile, origin]`, in units of the scale."""
+        """The quantiles of the error, `[horizon, quantile, origin]`."""
         found: Floats = np.matmul(coefficients, np.swapaxes(self.features, 1, 2))
         return found
+
+
+def feature_sizes(values: Floats, scale: Floats) -> Floats:
+    """`[horizon, feature]`: what features are multiplied by to be about 1 beside errors.
+
+    Errors are measured in `scale[horizon]`; how high a load is counts for no more than they do.
+    """
+    level = np.minimum(1.0, scale / max(float(np.nanmean(values)), np.finfo(float).tiny))
+    restless = [1 / scale] * len(_RESTLESS_WINDOWS)
+    return np.stack([np.ones_like(scale), *restless, level / scale, 1 / scale], axis=-1)
 
 
 def error_coefficients(

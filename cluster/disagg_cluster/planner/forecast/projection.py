@@ -6,7 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from disagg_cluster.planner.forecast.bands import Situation, error_coefficients, students_widening
+from disagg_cluster.planner.forecast.bands import (
+    Situation,
+    error_coefficients,
+    feature_sizes,
+    students_widening,
+)
 from disagg_cluster.planner.forecast.experts import expert_points, possible_seasons
 from disagg_cluster.planner.forecast.past_origins import PastOrigins
 from disagg_cluster.planner.forecast.season_test import season_helps
@@ -58,7 +63,8 @@ def project(
     weights = stacking_weights(errors, past.sample_weights)
     centre = _held_out(past, experts.points, errors, weights)
 
-    situation = Situation.of(scaled, past.origins, centre, experts.points, weights, scale)
+    sizes = feature_sizes(scaled, scale)
+    situation = Situation.of(scaled, past.origins, centre, experts.points, weights).times(sizes)
     coefficients = error_coefficients(
         situation, (past.outcomes - centre) / scale[:, None], past.sample_weights, quantiles
     )
@@ -82,11 +88,14 @@ def project(
         return np.stack(spread, axis=-1).reshape(horizon_steps, *of.shape[1:])
 
     coming = expert_points(scaled, now, ahead, used).points
-    shares, scales = at_each_step(weights), at_each_step(scale)
+    shares = at_each_step(weights)
     path = np.matmul(coming, shares[..., None])[..., 0]
-    present = Situation.of(scaled, now, path, coming, shares, scales)
-    offsets = np.sort(present.errors(at_each_step(coefficients))[..., 0], axis=1)
-    offsets = _widened(offsets, quantiles, at_each_step(past.independent)) * scales[:, None]
+    present = Situation.of(scaled, now, path, coming, shares)
+    # Scales of two horizons may be worlds apart, where one saw nights only: between them goes what
+    # a feature does to the load, not to the error in units of its scale.
+    effects = coefficients * (sizes * scale[:, None])[:, None]
+    offsets = np.sort(present.errors(at_each_step(effects))[..., 0], axis=1)
+    offsets = _widened(offsets, quantiles, at_each_step(past.independent))
     told = min(horizon_steps, max(1, round(_HOUR_SECONDS / step_seconds))) - 1
     return Projection(
         values=to_load(path + offsets).T,

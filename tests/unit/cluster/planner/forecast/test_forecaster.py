@@ -251,3 +251,14 @@ def test_what_cannot_be_foreseen_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=said):
         forecast(LoadSeries(0.0, 60.0, np.ones(100)), horizon_steps, quantiles)
+
+
+def test_a_load_that_rests_at_night_is_forecast_no_higher_than_it_ever_was() -> None:
+    """At 24 hours the only outcomes known are of the second night: no error, and so no scale."""
+    hours = np.arange(2 * 1440 + 450) / 60 % 24
+    rng = np.random.default_rng(1)
+    values = np.where((hours >= 8) & (hours < 20), 20 * rng.lognormal(0, 0.1, len(hours)), 0.0)
+
+    found = made(values, 1440, step_seconds=60)
+
+    assert found.values.max() < 2 * values.max()
