@@ -60,7 +60,7 @@ class PlannerRounds:
         self._now_ns = now_ns
         self._past = PastForecasts()
         self._reading, self._forecasting, self._planning, self._testing = (
-            CollectorHealth(f"planner:{name}", _log, untried="not tried yet")
+            CollectorHealth(f"planner:{name}", _log)
             for name in ("history", "forecast", "plan", "back_test")
         )
         self._failures = FailureCounts()
@@ -129,6 +129,7 @@ class PlannerRounds:
         collectors = tuple(
             each.status()
             for each in (self._reading, self._forecasting, self._planning, self._testing)
+            if each.tried
         )
         self._state = replace(
             self._state,

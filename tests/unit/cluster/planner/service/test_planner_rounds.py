@@ -86,7 +86,8 @@ class Planner:
 
 def test_a_round_gives_each_phase_a_load_or_a_reason_at_each_horizon() -> None:
     planner = Planner()
-    assert planner.rounds.why_not_ready == "not tried yet"
+    assert planner.rounds.why_not_ready == "the first round is not over"
+    assert planner.names() == {"disagg_build_info"}
 
     planner.rounds.take(NOW)
 
