@@ -22,7 +22,7 @@ from disagg_cluster.planner.forecast.forecast_error import (
 from disagg_cluster.planner.forecast.forecaster import forecast
 from disagg_cluster.planner.forecast.load_forecast import LoadForecast, UndecidedForecast
 from disagg_cluster.planner.forecast.paths import LoadPaths, forecast_paths
-from disagg_cluster.planner.history.load_history import LoadHistory
+from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import LoadSeries
 from disagg_cluster.planner.plan.model_demand import ModelDemand, RunningEngines
 from disagg_cluster.planner.plan.worker_option import WorkerOption
@@ -33,6 +33,7 @@ HORIZONS_SECONDS = (86_400.0, 21_600.0, 3600.0, 900.0)
 """How far a plan looks: the first of these that the history is long enough for."""
 _ERROR_ORIGINS = 8
 _ERROR_QUANTILES = (0.5, 0.9)
+_ERROR_LASTS_SECONDS = 3600.0
 _LATELY_SECONDS = 3600.0
 
 
@@ -87,6 +88,7 @@ class DemandBuilder:
         self._config = config
         self._options: dict[tuple[object, ...], WorkerOption] = {}
         self._learned: dict[tuple[object, ...], WorkerOption] = {}
+        self._errors: dict[LoadKey, tuple[float, ForecastError | None]] = {}
 
     def demand(
         self, history: LoadHistory, engines: ClusterEngines, scale: LoadScale = AS_IT_IS
@@ -124,7 +126,7 @@ class DemandBuilder:
             running,
             like,
             driver_shifts(_drivers(history)),
-            self._error(history.output_tokens),
+            self._known_error(history),
         )
 
     def _worker_options(
@@ -160,6 +162,15 @@ class DemandBuilder:
                 worker.role, worker.costs(), targets, told.transfer_seconds
             )
         return self._options[key]
+
+    def _known_error(self, history: LoadHistory) -> ForecastError | None:
+        """As it was within the last hour: to judge forecasts takes longer than to make one."""
+        end = history.output_tokens.end_seconds
+        made, error = self._errors.get(history.key, (-np.inf, None))
+        if end - made >= _ERROR_LASTS_SECONDS:
+            made, error = end, self._error(history.output_tokens)
+            self._errors[history.key] = made, error
+        return error
 
     def _error(self, series: LoadSeries) -> ForecastError | None:
         """Of forecasts made again a lead time before what came, spread over the last half."""
