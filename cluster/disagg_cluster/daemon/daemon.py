@@ -164,8 +164,8 @@ class Daemon:
 
     def _hand_over(self) -> None:
         """Leave the accounting to the next daemon."""
-        now_ns = time.monotonic_ns()
-        self._parts.succession.finish(now_ns, self._parts.main_loop.wall_offset_seconds(now_ns))
+        offset_seconds = self._parts.main_loop.wall_offset_seconds()
+        self._parts.succession.finish(time.monotonic_ns(), offset_seconds)
 
     async def _end(self, crew: Supervisor, at_end: AtEnd) -> None:
         self._parts.control.refuse()

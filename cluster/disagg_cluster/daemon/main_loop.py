@@ -154,9 +154,10 @@ class MainLoop:
         """Tell Unix time as the daemon before did: what it has shown does not move."""
         self._wall.resume(wall_offset_seconds)
 
-    def wall_offset_seconds(self, now_ns: int) -> float:
+    def wall_offset_seconds(self) -> float:
         """Return Unix time minus monotonic time."""
-        return self._wall.offset_seconds(now_ns, time.time())
+        # Of both clocks at once: how long a round took would be taken for a jump of the clock.
+        return self._wall.offset_seconds(time.monotonic_ns(), time.time())
 
     async def run(self) -> None:
         """Tick until cancelled."""
@@ -207,7 +208,7 @@ class MainLoop:
 
     def _certain(self, now_ns: int) -> Snapshot:
         """What can be said without measurements: how workers and collectors stand."""
-        certain = self._node_status(now_ns, self.wall_offset_seconds(now_ns))
+        certain = self._node_status(now_ns, self.wall_offset_seconds())
         own = (self._accounting, self._capacity, self._serving, self._shown, self._upkeep)
         collectors = (
             self._watch.look.status(now_ns),
@@ -227,7 +228,7 @@ class MainLoop:
         if self._is_outdated or self._view is None or not self._view.is_of(engines):
             # A counter that was shown and not written down would have been higher than our
             # successor's: then every `increase()` over our death counts it twice.
-            self._is_outdated = not self._save(now_ns, self.wall_offset_seconds(now_ns))
+            self._is_outdated = not self._save(now_ns, self.wall_offset_seconds())
             if not self._is_outdated:
                 self._view = read_accounting(self._ledger, self._capacity_model, engines, now_ns)
                 self._view_ns = now_ns

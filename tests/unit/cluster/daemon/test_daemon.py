@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ from disagg_cluster.host.worker_logs import Rotation
 from disagg_cluster.nodefile import from_mapping
 from disagg_cluster.supervisor.journal.journal import here, load
 from disagg_cluster.telemetry.snapshot import STALE_SECONDS
+from disagg_exporter.accounting import Ledger
 from disagg_exporter.collectors import Backoff, keep_running
 from disagg_exporter.devices.source import NoDevices
 from disagg_exporter.model import EngineStatus, Role, Snapshot
@@ -426,3 +428,48 @@ def test_while_an_older_checkpoint_is_stuck_nothing_newer_is_shown_and_soon_noth
     assert first.accounts == last.accounts != ()
     assert first.engine_accounts == last.engine_accounts
     assert first.fresh_until_ns == last.fresh_until_ns < last.taken_ns + STALE_SECONDS * 1e9
+
+
+class HeldClock:
+    """The clocks of a machine that holds a process up: all of them go on meanwhile."""
+
+    def __init__(self) -> None:
+        self.held_seconds = 0.0
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns() + round(self.held_seconds * 1e9)
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.held_seconds
+
+    def time(self) -> float:
+        return time.time() + self.held_seconds
+
+
+def test_a_round_that_takes_long_moves_no_timestamp(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither while it is taken nor from the first on: where the page begins stands still."""
+    monkeypatch.setattr(main_loop, "TICK_SECONDS", 0.02)
+    clock, advance, offsets = HeldClock(), Ledger.advance, []
+    monkeypatch.setattr(main_loop, "time", clock)
+    enough = asyncio.Event()
+
+    def advance_slowly(self: Ledger, now_ns: int) -> None:
+        advance(self, now_ns)
+        if daemon.snapshot is not None:
+            offsets.append(daemon.snapshot.wall_offset_seconds)
+        clock.held_seconds += 0.7 * (len(offsets) % 2 == 0)
+        if len(offsets) == 4:
+            enough.set()
+
+    monkeypatch.setattr(Ledger, "advance", advance_slowly)
+    daemon = make(folder)
+
+    async def story() -> None:
+        async with asyncio.timeout(20), daemon.running():
+            await enough.wait()
+
+    asyncio.run(story())
+    assert len(set(offsets)) == 1
+    assert offsets[0] == pytest.approx(time.time() - time.monotonic(), abs=0.3)
