@@ -27,9 +27,10 @@ from disagg_cluster.planner.plan.worker_option import EngineCurve, WorkerOption,
 from disagg_exporter.model import Role
 
 TARGETS = (0.4, 0.5, 0.6, 0.7)
-SHORT_WEIGHTS = (9.0, 19.0, 49.0)
+SHORT_WEIGHTS = (9.0, 19.0)
 STEP_MINUTES = 5
 FORECAST_MINUTES = 60
+RECENT_MINUTES = 3
 HORIZON_STEPS = 36
 _TOLERANCE = 0.1
 _STABLE_MINUTES = 5
@@ -245,14 +246,12 @@ class Ours:
         self._last: Engines = ()
 
     def wanted(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
-        """Each five minutes anew."""
-        if minute % STEP_MINUTES:
-            return self._last
+        """Each minute anew."""
         for number, day in enumerate(self._profile.days):
             if self._is_due(number, day, minute):
                 self._paths[number] = self._profile.forecast(number, minute)
         found = plan(
-            [self._demand(number, model) for number, model in enumerate(models)],
+            [self._demand(number, model, minute) for number, model in enumerate(models)],
             self._bounds,
             self._timing,
             minute * 60.0,
@@ -266,9 +265,18 @@ class Ours:
         self._last = pairs(flat)
         return self._last
 
+    def _renewed(self, number: int, minute: int) -> LoadPaths:
+        mix = self._profile.mix(number, minute, RECENT_MINUTES)
+        rate = mix.requests_per_second
+        return self._paths[number].renewed(
+            minute * 60.0, rate, rate * mix.prompt_tokens, rate * mix.output_tokens
+        )
+
     def _is_due(self, number: int, day: Day, minute: int) -> bool:
         if number not in self._paths:
             return True
+        if minute % STEP_MINUTES:
+            return False
         paths = self._paths[number]
         steps = int(minute * 60 - paths.start_seconds) // (60 * STEP_MINUTES)
         now = HISTORY_DAYS * MINUTES + minute
@@ -278,7 +286,7 @@ class Ours:
             for load in ("prompt_tokens", "output_tokens")
         )
 
-    def _demand(self, number: int, model: ModelTruth) -> ModelDemand:
+    def _demand(self, number: int, model: ModelTruth, minute: int) -> ModelDemand:
         served = model.day.served
         gpu_name = self._profile.options[number][0].gpu_name
         running = tuple(
@@ -288,7 +296,7 @@ class Ours:
         return ModelDemand(
             served.name,
             "default",
-            self._paths[number],
+            self._renewed(number, minute),
             self._profile.options[number],
             running,
             _LIKE,

@@ -27,6 +27,7 @@ _PERIODS = {"day": DAY_SECONDS, "week": WEEK_SECONDS}
 # An error is what came less the mean of so many steps before its origin.
 _LEVEL_STEPS = 6
 _LEAST_ORIGINS = 8
+_FADING_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +78,36 @@ class LoadPaths:
             requests=self.requests[:, steps:],
             prompt_tokens=self.prompt_tokens[:, steps:],
             output_tokens=self.output_tokens[:, steps:],
+        )
+
+    def renewed(
+        self, now_seconds: float, requests: float, prompt_tokens: float, output_tokens: float
+    ) -> LoadPaths:
+        """What these futures say later, when the loads of the moment are known.
+
+        The medians go on from the present loads and come back to what was forecast, half of the
+        way in an hour; around them lies what lay around them as far ahead as it now is. It stands
+        in for a new forecast where that would take too long.
+        """
+        steps = min(
+            self.steps - 1, max(0, int((now_seconds - self.start_seconds) // self.step_seconds))
+        )
+        left = self.steps - steps
+        fading = 0.5 ** (np.arange(left) * self.step_seconds / _FADING_SECONDS)
+
+        def again(of: Floats, present: float) -> Floats:
+            median = np.median(of, axis=0)
+            off = present / median[steps] - 1 if median[steps] > 0 else 0.0
+            around = of[:, :left] / np.where(median[:left] > 0, median[:left], 1.0)
+            paths: Floats = median[steps:] * (1 + off * fading) * around
+            return paths
+
+        return LoadPaths(
+            now_seconds,
+            self.step_seconds,
+            again(self.requests, requests),
+            again(self.prompt_tokens, prompt_tokens),
+            again(self.output_tokens, output_tokens),
         )
 
     def in_blocks(self, block_seconds: float) -> LoadPaths:

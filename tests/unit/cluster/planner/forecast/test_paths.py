@@ -139,3 +139,14 @@ def test_blocks_take_the_means_of_their_steps() -> None:
     assert blocks.step_seconds == 240.0
     np.testing.assert_allclose(blocks.requests, [[1.5, 5.5, 8.5]])
     np.testing.assert_allclose(blocks.output_tokens, [[4.5, 16.5, 25.5]])
+
+
+def test_renewed_paths_begin_at_the_present_load_and_come_back_to_what_was_forecast() -> None:
+    around = np.array([[0.9], [1.0], [1.1]]) * np.ones(100)
+    paths = LoadPaths(0.0, _STEP, around * 10, around * 100, around * 50)
+    later = paths.renewed(4 * _STEP, 20.0, 100.0, 50.0)
+
+    assert (later.start_seconds, later.steps) == (4 * _STEP, 96)
+    np.testing.assert_allclose(later.requests[:, 0], [18.0, 20.0, 22.0])
+    np.testing.assert_allclose(later.requests[1, -1], 10.0, rtol=0.01)
+    np.testing.assert_allclose(later.prompt_tokens, 100 * around[:, :96])
