@@ -35,6 +35,7 @@ _ERROR_ORIGINS = 8
 _ERROR_QUANTILES = (0.5, 0.9)
 _ERROR_LASTS_SECONDS = 3600.0
 _LATELY_SECONDS = 3600.0
+_LONGEST_SILENCE_SECONDS = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class DemandBuilder:
                 for each in told.workers
                 if each.engines
             )
-        paths = _paths(history)
+        paths = _paths(history, self._config.timing.lead_seconds)
         like, prompt_factor = _scaled(_like(history), history, scale)
         if isinstance(paths, LoadPaths):
             paths = paths.scaled(scale.requests, prompt_factor, scale.output_length)
@@ -187,10 +188,15 @@ class DemandBuilder:
         return forecast_error(made, series, _ERROR_QUANTILES[-1])
 
 
-def _paths(history: LoadHistory) -> LoadPaths | UndecidedForecast:
+def _paths(history: LoadHistory, lead_seconds: float) -> LoadPaths | UndecidedForecast:
+    """Of a load that may be another by now there are none: what is ordered would come too late."""
     requests, step = history.requests, history.prompt_tokens.step_seconds
     if requests is None:
         return UndecidedForecast("how many requests arrive is not known")
+    drivers = (requests, history.prompt_tokens, history.output_tokens)
+    silent_seconds = max(each.silent_seconds for each in drivers)
+    if max(lead_seconds, _LONGEST_SILENCE_SECONDS, step) < silent_seconds < np.inf:
+        return UndecidedForecast(f"nothing is known of the last {silent_seconds:g} s")
     made: LoadPaths | UndecidedForecast = UndecidedForecast("the history has too long steps")
     for horizon in HORIZONS_SECONDS:
         if horizon < step:

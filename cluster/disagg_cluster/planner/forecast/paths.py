@@ -28,6 +28,8 @@ _PERIODS = {"day": DAY_SECONDS, "week": WEEK_SECONDS}
 _LEVEL_STEPS = 6
 _LEAST_ORIGINS = 8
 _FADING_SECONDS = 3600.0
+# Once in thirty years is never.
+_LEAST_RATE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,7 +170,8 @@ def coupled_paths(
         _drawn(made, rank) for made, rank in zip(forecasts, ranks, strict=True)
     )
     first = forecasts[0]
-    return LoadPaths(first.start_seconds, first.step_seconds, requests, prompt, output)
+    some = (np.where(of < _LEAST_RATE, 0.0, of) for of in (requests, prompt, output))
+    return LoadPaths(first.start_seconds, first.step_seconds, *some)
 
 
 def _drawn(made: LoadForecast, ranks: NDArray[np.int64]) -> Floats:

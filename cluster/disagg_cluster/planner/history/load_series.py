@@ -43,6 +43,14 @@ class LoadSeries:
         """How many steps have a value."""
         return int(np.isfinite(self.values).sum())
 
+    @property
+    def silent_seconds(self) -> float:
+        """How long before the end the last known step ended; infinite if there is none."""
+        known = np.flatnonzero(np.isfinite(self.values))
+        if not len(known):
+            return np.inf
+        return float((len(self.values) - 1 - known[-1]) * self.step_seconds)
+
 
 def load_series(
     times_seconds: Sequence[float] | Floats, values: Sequence[float] | Floats, step_seconds: float

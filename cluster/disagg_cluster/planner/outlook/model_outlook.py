@@ -135,7 +135,7 @@ def phase_outlook(
 ) -> PhaseOutlook:
     """Forecast as far as the history allows, once, and read every nearer horizon off that."""
     undecided: dict[float, UndecidedHorizon] = {}
-    gap_seconds = _seconds_without(series)
+    gap_seconds = series.silent_seconds
     for horizon in horizons_seconds:
         if horizon < series.step_seconds:
             why = f"steps of {series.step_seconds:g} s are longer than that"
@@ -174,11 +174,3 @@ def _horizon(
 
 def _steps(horizon_seconds: float, series: LoadSeries) -> int:
     return int(np.ceil(horizon_seconds / series.step_seconds))
-
-
-def _seconds_without(series: LoadSeries) -> float:
-    """How long ago the last known step ended; infinite if there is none."""
-    known = np.flatnonzero(np.isfinite(series.values))
-    if not len(known):
-        return np.inf
-    return float((len(series.values) - 1 - known[-1]) * series.step_seconds)

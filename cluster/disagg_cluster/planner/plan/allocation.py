@@ -49,6 +49,7 @@ def share(
     counts = [min(wish.least, top) for wish, top in zip(wishes, tops, strict=True)]
     for index in _least_first(wishes, counts, taken, bounds):
         counts[index] = 0
+    tops = [_alone(index, wishes, counts, top, taken, bounds) for index, top in enumerate(tops)]
     order = _filling(wishes, counts, tops)
     low, high = 0, len(order)
     # The longest beginning of the order that fits.
@@ -136,6 +137,30 @@ def _least_first(
         left[index] = 0
         without.append(index)
     return without
+
+
+def _alone(
+    index: int,
+    wishes: Sequence[Wish],
+    counts: Sequence[int],
+    top: int,
+    taken: Mapping[EngineKind, int],
+    bounds: PlanBounds,
+) -> int:
+    """What a pool could have if others had their least; of so many that portions would be coarse.
+
+    Where far more is wanted than there is, not even one portion of it would fit.
+    """
+    low, high = counts[index], top
+    if high - low <= _FINEST:
+        return top
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _broken(wishes, [*counts[:index], middle, *counts[index + 1 :]], taken, bounds) is None:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _filling(

@@ -108,7 +108,8 @@ def _rows(
                     current=pool.present * gpus,
                     needed=needed * gpus,
                     recommended=recommended * gpus,
-                    shortfall=max(0, needed - recommended) * gpus,
+                    # Of now: what is ordered now is not there yet.
+                    shortfall=max(0, needed - int(counts[block])) * gpus,
                 )
             )
     return rows

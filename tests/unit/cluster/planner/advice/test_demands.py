@@ -4,6 +4,8 @@ import numpy as np
 
 from disagg_cluster.planner.advice.demands import ClusterEngines, DemandBuilder
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
+from disagg_cluster.planner.forecast.load_forecast import UndecidedForecast
+from disagg_cluster.planner.forecast.paths import LoadPaths
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import LoadSeries
 from disagg_cluster.planner.settings.planner_file import (
@@ -55,3 +57,20 @@ def test_engines_of_the_file_are_there_only_where_nobody_tells_which_engines_run
 
     assert [each.engines for each in nobody_tells.running] == [3]
     assert told.running == ()
+
+
+def test_a_load_that_nobody_has_seen_for_longer_than_a_start_takes_is_not_planned_for() -> None:
+    """It may be another by now; late samples and short outages are no reason to say nothing."""
+    values = np.full(200, 5.0)
+    config = PlannerConfig(models=(ModelSection(model_name="llama", workers=(WORKER,)),))
+
+    def paths_after(unknown_steps: int) -> LoadPaths | UndecidedForecast:
+        known = np.append(values, np.full(unknown_steps, np.nan))
+        series = LoadSeries(0.0, 60.0, known)
+        told = LoadHistory(LoadKey("", "llama"), series, series, series)
+        return DemandBuilder(config).demand(told, ClusterEngines()).paths
+
+    assert isinstance(paths_after(10), LoadPaths)
+    silent = paths_after(40)
+    assert isinstance(silent, UndecidedForecast)
+    assert silent.why == "nothing is known of the last 2400 s"

@@ -150,3 +150,12 @@ def test_renewed_paths_begin_at_the_present_load_and_come_back_to_what_was_forec
     np.testing.assert_allclose(later.requests[:, 0], [18.0, 20.0, 22.0])
     np.testing.assert_allclose(later.requests[1, -1], 10.0, rtol=0.01)
     np.testing.assert_allclose(later.prompt_tokens, 100 * around[:, :96])
+
+
+def test_a_load_of_zeros_has_futures_of_zeros() -> None:
+    zeros = np.zeros(100)
+
+    paths = drawn(zeros, zeros, zeros)
+
+    assert not paths.requests.any()
+    assert not paths.prompt_tokens.any()

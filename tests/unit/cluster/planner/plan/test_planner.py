@@ -294,6 +294,26 @@ def test_doing_nothing_costs_minutes_over_target() -> None:
     assert told.following.money == pytest.approx(2 * told.following.gpu_hours)
 
 
+def test_what_is_ordered_now_is_short_until_it_is_there() -> None:
+    found = planned(demand(paths([100.0] * 12), Fleet(1, 1)))
+
+    for each in model(found).roles:
+        now = next(row for row in each.rows if row.quantile == 0.9)
+        assert (now.horizon_seconds, now.current) == (0.0, 1)
+        assert now.recommended == now.needed > 1
+        assert now.shortfall == now.needed - 1
+
+
+def test_far_more_load_than_gpus_still_gets_all_of_them() -> None:
+    bounds = PlanBounds((GpuOffer("A", 16, gpus_per_node=1),))
+
+    found = planned(demand(paths([1e7] * 12), Fleet(1, 1)), bounds=bounds)
+
+    last = [each.rows[-1].recommended for each in model(found).roles]
+    assert sum(last) == 16
+    assert min(last) > 1
+
+
 def test_models_of_different_clocks_are_refused() -> None:
     slow = paths([5.0] * 12)
     other = LoadPaths(NOW, 900.0, slow.requests, slow.prompt_tokens, slow.output_tokens)
