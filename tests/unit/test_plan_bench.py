@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from bench.plan.__main__ import BARS, best_of, figures_of, live
+from bench.plan.comparison import BARS, best_of, figures_of, live
 from bench.plan.days import HISTORY_DAYS, MINUTES, SERVED, Arrivals, Day, make_day
 from bench.plan.replay import GPUS, Outcome, replay
 from bench.plan.rules import Stabilized, Static

@@ -1,0 +1,123 @@
+"""What the price table says of engines, what arrived, and what is forecast, for rules that ask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from bench.plan.days import DISPERSION, HISTORY_DAYS, MINUTES, Day
+
+from disagg_cluster.planner.capacity.request_mix import RequestMix
+from disagg_cluster.planner.forecast.paths import LoadPaths, forecast_paths
+from disagg_cluster.planner.history.load_series import Floats, LoadSeries
+from disagg_cluster.planner.plan.worker_option import EngineCurve, WorkerOption
+from disagg_exporter.model import Role
+
+STEP_MINUTES = 5
+HORIZON_STEPS = 36
+
+LIKE = RequestMix(1.0, 1.0, 1.0, prompt_dispersion=DISPERSION, output_dispersion=DISPERSION)
+
+
+def worker_options(days: Sequence[Day]) -> list[tuple[WorkerOption, ...]]:
+    """Prefill and decode of each model, by the price table."""
+    return [
+        tuple(
+            WorkerOption(role, day.served.costs(), day.served.targets, day.served.transfer_seconds)
+            for role in (Role.PREFILL, Role.DECODE)
+        )
+        for day in days
+    ]
+
+
+def _forecast(day: Day, minute: int) -> LoadPaths:
+    now = HISTORY_DAYS * MINUTES + minute
+    series = [
+        LoadSeries(
+            -HISTORY_DAYS * MINUTES * 60.0,
+            60.0 * STEP_MINUTES,
+            of[:now].reshape(-1, STEP_MINUTES).mean(axis=1),
+        )
+        for of in (day.requests, day.prompt_tokens, day.output_tokens)
+    ]
+    found = forecast_paths(series[0], series[1], series[2], HORIZON_STEPS)
+    if not isinstance(found, LoadPaths):
+        raise SystemExit(found.why)
+    return found
+
+
+def _mix(day: Day, minutes: slice) -> RequestMix:
+    requests = float(day.requests[minutes].mean())
+    some = max(requests, 1e-9)
+    return replace(
+        LIKE,
+        requests_per_second=requests,
+        prompt_tokens=max(1.0, float(day.prompt_tokens[minutes].mean()) / some),
+        output_tokens=max(1.0, float(day.output_tokens[minutes].mean()) / some),
+    )
+
+
+def last_minute(day: Day, minute: int, load: str) -> float:
+    """A load of the minute that just ended."""
+    values: Floats = getattr(day, load)
+    return float(values[HISTORY_DAYS * MINUTES + minute - 1])
+
+
+class Profile:
+    """What the price table says of engines, and what arrived, for rules that ask."""
+
+    def __init__(self, days: Sequence[Day], options: Sequence[tuple[WorkerOption, ...]]) -> None:
+        self.days = days
+        self.options = options
+        self._forecasts: dict[tuple[int, int], LoadPaths] = {}
+        self.tokens_each: list[float] = []
+        self.ratio: list[float] = []
+        for number, day in enumerate(days):
+            before = slice(0, HISTORY_DAYS * MINUTES)
+            mix = _mix(day, before)
+            prefill, decode = (self.rate_each(number, role, mix) for role in range(2))
+            self.tokens_each.append(decode * mix.output_tokens)
+            self.ratio.append(decode / prefill)
+
+    def forecast(self, number: int, minute: int) -> LoadPaths:
+        """Futures of a model; what comes depends on no rule, so each is made once."""
+        if (number, minute) not in self._forecasts:
+            self._forecasts[number, minute] = _forecast(self.days[number], minute)
+        return self._forecasts[number, minute]
+
+    def mix(self, number: int, minute: int, minutes: int) -> RequestMix:
+        """What came in the last minutes."""
+        now = HISTORY_DAYS * MINUTES + minute
+        return _mix(self.days[number], slice(now - minutes, now))
+
+    def rate_each(self, number: int, role: int, mix: RequestMix) -> float:
+        """Requests a second that one engine of many takes at most."""
+        curve = self._curve(number, role, mix)
+        # Other lengths than the curve's count as many requests as they need engines.
+        thousand = np.array([1000.0])
+        engines = curve.engines(
+            thousand, thousand * mix.prompt_tokens, thousand * mix.output_tokens
+        )
+        return 1000.0 / float(engines[0])
+
+    def engines(self, number: int, role: int, mix: RequestMix) -> int:
+        """As many as hold the targets."""
+        rate = np.array([mix.requests_per_second])
+        curve = self._curve(number, role, mix)
+        return int(curve.engines(rate, rate * mix.prompt_tokens, rate * mix.output_tokens)[0])
+
+    def batch(self, number: int, minute: int) -> float:
+        """Requests on a decode engine at its most, at the lengths of the last five minutes."""
+        mix = self.mix(number, minute, STEP_MINUTES)
+        seconds = mix.output_tokens * self.days[number].served.targets.itl_seconds
+        costs = self.options[number][1].costs
+        kv_tokens = costs.shape.kv_tokens or np.inf
+        by_rate = self.rate_each(number, 1, mix) * seconds
+        return float(min(by_rate, kv_tokens / mix.context_tokens, costs.shape.max_num_seqs))
+
+    def _curve(self, number: int, role: int, mix: RequestMix) -> EngineCurve:
+        curve = self.options[number][role].curve(mix)
+        if not isinstance(curve, EngineCurve):
+            raise SystemExit(f"{self.days[number].served.name}: {curve.reason}")
+        return curve
