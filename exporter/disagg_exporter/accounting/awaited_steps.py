@@ -68,6 +68,7 @@ class AwaitedSteps:
     def ingest(self, t_ns: int, report: InFlight) -> None:
         """Ingest a heartbeat of `t_ns`; one that is older than the last record says nothing new."""
         self._unheard.discard(report.pid)
+        self._resumed_ns = self._resumed_ns or t_ns
         if report.requests is None or t_ns <= report.recorded_ns:
             return
         since_ns = max(report.recorded_ns, t_ns - _FRESH_NS)
@@ -101,8 +102,7 @@ class AwaitedSteps:
             active = read_active()
             patience_ns = rules.withdrawn_ns if active is None else rules.unclaimed_ns
             return active is not False and t_ns - promised_ns <= patience_ns
-        if self._unheard:
-            self._resumed_ns = self._resumed_ns or t_ns
+        if self._unheard and self._resumed_ns is not None:
             if t_ns - self._resumed_ns <= _REUNION_NS:
                 return True
             self._unheard.clear()

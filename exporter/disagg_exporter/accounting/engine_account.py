@@ -270,5 +270,8 @@ class EngineLedger:
 def _unreported_seconds(timelines: Iterable[EngineTimeline], now_ns: int) -> float | None:
     """How long time waits for a step of which no record tells yet; None where none ever would."""
     ranks = [each for each in timelines if isinstance(each, StepTimeline)]
-    held_ns = [now_ns - each.committing_ns for each in ranks if each.work_pending or each.awaited]
-    return max(held_ns, default=0) / SECOND_NS if ranks else None
+    # What the daemon before had finalized waits for nothing.
+    since_ns = [
+        max(each.committing_ns, each.mark_ns) for each in ranks if each.work_pending or each.awaited
+    ]
+    return (now_ns - min(since_ns, default=now_ns)) / SECOND_NS if ranks else None

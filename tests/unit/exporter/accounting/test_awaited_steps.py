@@ -353,6 +353,47 @@ def test_a_process_that_has_ended_meanwhile_is_waited_for_some_seconds() -> None
     assert after.watermark() == 54
 
 
+def test_while_a_new_daemon_hears_all_processes_it_tells_no_step_of_the_hours_of_rest() -> None:
+    """What was committed before waits for nothing."""
+    before = NodeAccounting()
+    before.engine(role=Role.PREFILL, pids=(1, 2))
+    reporters = [StepReporter(pid=1), StepReporter(pid=2)]
+    before.step(reporters[0], reporters[0].prefill(5, 2))
+    for t in range(6, 3601):
+        for reporter in reporters:
+            before.beat(reporter, t, in_flight=0)
+    before.advance(3600)
+    after = before.successor(written=3600, back=3603)
+    after.engine(role=Role.PREFILL, pids=(1, 2))
+    after.beat(reporters[0], 3604, in_flight=0)
+    [account] = after.ledger.engine_accounts(3604 * SECOND_NS)
+
+    assert account.unreported_step_seconds is not None
+    assert account.unreported_step_seconds <= 10
+
+
+def test_a_process_that_ended_meanwhile_is_waited_for_from_the_first_beat_only() -> None:
+    """Its engine works for a minute, and rests as soon as any other after it."""
+    before = NodeAccounting()
+    before.engine(role=Role.PREFILL, pids=(1, 2))
+    reporters = [StepReporter(pid=1), StepReporter(pid=2)]
+    for t in range(1, 31):
+        for reporter in reporters:
+            before.beat(reporter, t, in_flight=0)
+        before.advance(t)
+    after = before.successor(written=30, back=33)
+    after.engine(role=Role.PREFILL, pids=(1, 2))
+    for t in range(34, 91):
+        after.step(reporters[0], reporters[0].step(t, 1, context_tokens=9, running=int(t < 90)))
+        after.beat(reporters[0], t, in_flight=int(t < 90))
+        after.advance(t)
+    for t in range(91, 96):
+        after.beat(reporters[0], t, in_flight=0)
+        after.advance(t)
+
+    assert after.watermark() == 89
+
+
 def test_of_several_ranks_one_that_works_holds_up_no_other() -> None:
     """Nobody says which rank has a request; while one works, it is that one's."""
     accounting = NodeAccounting(gpus=2)
