@@ -64,6 +64,7 @@ WITHOUT_SERIES = {
     "cluster_model:disagg_interference_ratio:rate5m": NO_MIXING,
     "cluster_model:disagg_interference_seconds:rate5m": NO_MIXING,
     "cluster_model:disagg_interference_step_seconds:rate5m": NO_MIXING,
+    "cluster_model_namespace:disagg_shared_usage_cost_per_hour:rate1h": NO_MIXING,
     "node_role_model_gpu:disagg_occupancy_off_median:rate5m": "it takes four nodes",
 }
 """What rules ask or record that the demo does not have."""
