@@ -12,12 +12,16 @@ import click
 
 from disagg_cluster.cli.planning.forecast import check_plot
 from disagg_cluster.cli.planning.load_source import LoadSource, Progress, source_options
-from disagg_cluster.planner.advice.cluster_plan import cluster_plan, load_factors
+from disagg_cluster.planner.advice.cluster_plan import (
+    check_one_cluster,
+    cluster_plan,
+    load_factors,
+)
 from disagg_cluster.planner.advice.demands import AS_IT_IS, ClusterEngines, DemandBuilder, LoadScale
 from disagg_cluster.planner.advice.plan_figure import draw_plan
 from disagg_cluster.planner.advice.plan_text import change_text, plan_text
 from disagg_cluster.planner.advice.plan_values import plan_value
-from disagg_cluster.planner.history.load_history import LoadHistory
+from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.plan.gpu_plan import GpuPlan
 from disagg_cluster.planner.settings.planner_file import PlannerConfig, read_planner_file
 
@@ -134,12 +138,18 @@ class _Planning:
             )
         self._progress = Progress()
         self._now_seconds = time.time()
+        model = source.model
+        if any(files):
+            source = replace(source, model=None)
         self._histories: list[LoadHistory] = source.read(self._now_seconds, self._progress)
+        check_one_cluster(self._histories)
         self._engines: ClusterEngines = source.engines(self._now_seconds)
         if any(files):
             # A file's present is where it ends.
             ends = [each.prompt_tokens.end_seconds for each in self._histories]
             self._now_seconds = max(ends)
+            key = _key_of_file(config, model)
+            self._histories = [replace(each, key=key) for each in self._histories]
 
     @property
     def cluster(self) -> str:
@@ -157,3 +167,19 @@ class _Planning:
             )
         finally:
             self._progress.end()
+
+
+def _key_of_file(config: PlannerConfig, model: str | None) -> LoadKey:
+    """Whose load a file is, which does not say so: the model that is named, or the only one."""
+    of_any = [each for each in config.models if not each.model_name]
+    fitting = [each for each in config.models if model in (None, each.model_name)]
+    if not config.models or (of_any and model is None):
+        return LoadKey()
+    if len(fitting) == 1 or (fitting and model is not None):
+        return LoadKey("", fitting[0].model_name, fitting[0].engine_namespace or "")
+    there = ", ".join(repr(each.model_name) for each in config.models)
+    raise click.UsageError(
+        f"a file does not say of which model its load is: --model names one of {there}"
+        if model is None
+        else f"the planner file knows no model {model!r}; it knows {there}"
+    )

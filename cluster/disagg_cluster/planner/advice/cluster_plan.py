@@ -11,6 +11,7 @@ from disagg_cluster.planner.plan.gpu_plan import GpuPlan, ModelPlan, UndecidedPl
 from disagg_cluster.planner.plan.planner import plan
 from disagg_cluster.planner.plan.schedule import PlanCosts, PlanTiming
 from disagg_cluster.planner.settings.planner_file import PlannerConfig
+from disagg_exporter.errors import DisaggError
 
 
 def cluster_plan(
@@ -38,8 +39,24 @@ def cluster_plan(
         PlanTiming(timing.lead_seconds, timing.drain_seconds, timing.hold_seconds),
         now_seconds,
         PlanCosts(config.short_weight),
+        engines.of_others({each.key for each in histories}),
     )
     return replace(made, models=tuple(_with_reasons(each, engines) for each in made.models))
+
+
+class SeveralClustersError(DisaggError):
+    """Loads of several clusters, and nobody says which is meant."""
+
+
+def check_one_cluster(histories: Sequence[LoadHistory]) -> None:
+    """Raise `SeveralClustersError` unless all loads are of one: engines of others serve none."""
+    clusters = sorted({each.key.cluster for each in histories})
+    if len(clusters) > 1:
+        names = ", ".join(map(repr, clusters))
+        raise SeveralClustersError(
+            f"Prometheus knows several clusters ({names}): `cluster:` of the planner file, or "
+            f"`--cluster`, says which"
+        )
 
 
 def _with_reasons(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -44,6 +44,15 @@ class ClusterEngines:
 
     running: Mapping[CostKey, int] = field(default_factory=dict)
     costs: Mapping[CostKey, EngineCosts | UndecidedCapacity] = field(default_factory=dict)
+
+    def of_others(self, keys: Set[LoadKey]) -> tuple[RunningEngines, ...]:
+        """Engines of models that are none of these."""
+        own = {(key.model_name, key.engine_namespace) for key in keys}
+        return tuple(
+            RunningEngines(kind.role, kind.gpu_name, kind.gpus, count)
+            for kind, count in sorted(self.running.items())
+            if (kind.model_name, kind.engine_namespace) not in own
+        )
 
     def unlearned(self, model_name: str, engine_namespace: str) -> tuple[str, ...]:
         """Why nothing is known of the steps of a model's engines, where nothing is."""

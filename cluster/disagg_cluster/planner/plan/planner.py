@@ -13,7 +13,7 @@ from disagg_cluster.planner.plan.actions import pool_actions, with_moves
 from disagg_cluster.planner.plan.allocation import EngineKind, share_blocks
 from disagg_cluster.planner.plan.bounds import PlanBounds
 from disagg_cluster.planner.plan.gpu_plan import GpuPlan, PlanAction, UndecidedPlan
-from disagg_cluster.planner.plan.model_demand import ModelDemand
+from disagg_cluster.planner.plan.model_demand import ModelDemand, RunningEngines
 from disagg_cluster.planner.plan.model_rows import told
 from disagg_cluster.planner.plan.planned_model import PlannedModel
 from disagg_cluster.planner.plan.reasons import clock
@@ -30,6 +30,7 @@ def plan(
     timing: PlanTiming,
     now_seconds: float,
     costs: PlanCosts | None = None,
+    others: Sequence[RunningEngines] = (),
 ) -> GpuPlan:
     """Say how many GPUs each phase of each model needs, when, and what to do.
 
@@ -42,11 +43,11 @@ def plan(
         timing: What starting, draining take, and how long one holds on.
         now_seconds: Unix time.
         costs: What being short costs over being idle.
+        others: Engines that run for none of these models; they keep their GPUs.
     """
     costs = costs or PlanCosts()
-    bounds = bounds.with_running(
-        (each.gpu_name, each.engines * each.gpus) for demand in demands for each in demand.running
-    )
+    there = [*others, *(each for demand in demands for each in demand.running)]
+    bounds = bounds.with_running((each.gpu_name, each.engines * each.gpus) for each in there)
     outcomes = [_planned(demand, bounds, costs, now_seconds) for demand in demands]
     planned = [each for each in outcomes if isinstance(each, PlannedModel)]
     steps = {each.paths.step_seconds for each in planned}
@@ -62,7 +63,7 @@ def plan(
             wanted_engines(pools, reachable, block / 3600, timing, costs) for pools in each.roles
         ]
     hold_blocks = max(1, round(timing.hold_seconds / block))
-    binding = share_blocks(planned, _taken(outcomes, demands), bounds, hold_blocks)
+    binding = share_blocks(planned, _taken(outcomes, demands, others), bounds, hold_blocks)
     starts = [start + number * block for number in range(blocks)]
     actions: list[PlanAction] = []
     for each in planned:
@@ -112,12 +113,19 @@ def _undecided(demand: ModelDemand, reason: str) -> UndecidedPlan:
 
 
 def _taken(
-    outcomes: Sequence[PlannedModel | UndecidedPlan], demands: Sequence[ModelDemand]
+    outcomes: Sequence[PlannedModel | UndecidedPlan],
+    demands: Sequence[ModelDemand],
+    others: Sequence[RunningEngines],
 ) -> Counter[EngineKind]:
-    """Engines of models that are undecided."""
-    taken: Counter[EngineKind] = Counter()
+    """Engines that nothing is decided of: others, of undecided models, of kinds in no pool."""
+    staying = list(others)
     for demand, outcome in zip(demands, outcomes, strict=True):
-        if isinstance(outcome, UndecidedPlan):
-            for each in demand.running:
-                taken[each.gpu_name, each.gpus] += each.engines
+        pools = [] if isinstance(outcome, UndecidedPlan) else outcome.pools
+        decided = {(of.option.role, of.option.gpu_name, of.option.gpus) for of, _ in pools}
+        staying += [
+            each for each in demand.running if (each.role, each.gpu_name, each.gpus) not in decided
+        ]
+    taken: Counter[EngineKind] = Counter()
+    for each in staying:
+        taken[each.gpu_name, each.gpus] += each.engines
     return taken

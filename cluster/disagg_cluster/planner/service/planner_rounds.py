@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from disagg_cluster.planner.advice.cluster_plan import cluster_plan
+from disagg_cluster.planner.advice.cluster_plan import check_one_cluster, cluster_plan
 from disagg_cluster.planner.advice.demands import ClusterEngines, DemandBuilder
 from disagg_cluster.planner.history.load_history import LoadHistory
 from disagg_cluster.planner.outlook.model_outlook import (
@@ -21,16 +21,11 @@ from disagg_cluster.planner.service.planner_state import PlannerState
 from disagg_cluster.planner.service.rolling_history import RollingHistory
 from disagg_cluster.planner.settings.planner_file import PlannerConfig
 from disagg_exporter.collectors.health import CollectorHealth, FailureCounts
-from disagg_exporter.errors import DisaggError
 
 FRESH_INTERVALS = 3
 """After so many intervals without a good round nothing of the last one is shown any more."""
 _TESTS_A_ROUND = 8
 _log = logging.getLogger("disagg_node")
-
-
-class SeveralClustersError(DisaggError):
-    """A Prometheus of several clusters, and nobody says which is meant."""
 
 
 class PlannerRounds:
@@ -84,7 +79,7 @@ class PlannerRounds:
         with self._reading.round():
             found = self._history.read(now_seconds)
             histories = [each for each in found if _is_there(each)]
-            _one_cluster(histories)
+            check_one_cluster(histories)
         if self._reading.ok:
             with self._forecasting.round():
                 self._forecast(histories, now_seconds)
@@ -145,12 +140,3 @@ def _is_there(history: LoadHistory) -> bool:
     steps = int(max(HORIZONS_SECONDS) / history.prompt_tokens.step_seconds)
     series = (history.prompt_tokens, history.output_tokens)
     return any(np.isfinite(each.values[-steps:]).any() for each in series)
-
-
-def _one_cluster(histories: Sequence[LoadHistory]) -> None:
-    clusters = sorted({each.key.cluster for each in histories})
-    if len(clusters) > 1:
-        names = ", ".join(map(repr, clusters))
-        raise SeveralClustersError(
-            f"Prometheus knows several clusters ({names}): `cluster:` says which"
-        )

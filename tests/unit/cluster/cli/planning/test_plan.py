@@ -137,3 +137,23 @@ def test_a_wrong_planner_file_is_told_whole(file: Path) -> None:
     assert (code, out) == (2, "")
     assert "targets.tft_seconds" in err
     assert "models" not in err or "gpu_name" in err
+
+
+def test_a_files_load_is_that_of_the_only_model_or_of_the_one_that_is_named(
+    load: Path, file: Path
+) -> None:
+    named = FILE.replace("  - workers:", "  - model_name: llama\n    workers:")
+    file.write_text(named)
+    assert "for decode of model llama" in run("plan", "-c", file, "--csv", load)[1]
+
+    file.write_text(f"{named}  - model_name: mistral\n")
+    assert (
+        "for decode of model llama" in run("plan", "-c", file, "--csv", load, "--model", "llama")[1]
+    )
+    for options, told in (
+        ((), "--model names one of 'llama', 'mistral'"),
+        (("--model", "lama"), "knows no model 'lama'; it knows 'llama', 'mistral'"),
+    ):
+        code, out, err = run("plan", "-c", file, "--csv", load, *options)
+        assert (code, out) == (2, "")
+        assert told in err

@@ -74,3 +74,14 @@ def test_a_load_that_nobody_has_seen_for_longer_than_a_start_takes_is_not_planne
     silent = paths_after(40)
     assert isinstance(silent, UndecidedForecast)
     assert silent.why == "nothing is known of the last 2400 s"
+
+
+def test_engines_of_models_that_nobody_plans_for_keep_their_gpus() -> None:
+    """One that had no load for a day still runs; one that `--model` leaves out does, too."""
+    idle = CostKey("mistral", "", Role.MIXED, "NVIDIA L4", 1)
+    own = CostKey("llama", "", Role.DECODE, "NVIDIA H200", 4)
+    engines = ClusterEngines({idle: 2, own: 3})
+
+    (left,) = engines.of_others({LoadKey("east", "llama", "")})
+
+    assert (left.gpu_name, left.engines) == ("NVIDIA L4", 2)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,7 +19,7 @@ from disagg_cluster.planner.plan.gpu_plan import (
     RolePlan,
     UndecidedPlan,
 )
-from disagg_cluster.planner.plan.model_demand import ModelDemand
+from disagg_cluster.planner.plan.model_demand import ModelDemand, RunningEngines
 from disagg_cluster.planner.plan.planner import plan
 from disagg_cluster.planner.plan.schedule import PlanTiming
 from disagg_exporter.model import Role
@@ -312,6 +314,20 @@ def test_far_more_load_than_gpus_still_gets_all_of_them() -> None:
     last = [each.rows[-1].recommended for each in model(found).roles]
     assert sum(last) == 16
     assert min(last) > 1
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_gpus_of_engines_that_nothing_is_decided_of_are_not_given_away(own: bool) -> None:
+    """Of a kind that has learned nothing yet, or of a model that is not planned for."""
+    bounds = PlanBounds((GpuOffer("A", 10, gpus_per_node=1),))
+    unlearned = RunningEngines(Role.DECODE, "A", 2, 3)
+    asked = demand(paths([500.0] * 12), Fleet(1, 1))
+    if own:
+        asked = replace(asked, running=(*asked.running, unlearned))
+
+    found = plan([asked], bounds, TIMING, NOW, others=() if own else (unlearned,))
+
+    assert sum(each.rows[-1].recommended for each in model(found).roles) == 4
 
 
 def test_models_of_different_clocks_are_refused() -> None:
