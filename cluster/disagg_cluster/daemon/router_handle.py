@@ -125,7 +125,9 @@ class RouterWatch:
         self._fetch = fetch
         self._keys = SeriesKeys()
         self._status = RouterStatus(engines)
-        self._tally = FrontTally(ROUTER_NAME, model_name=model_name)
+        self._tally = FrontTally(
+            ROUTER_NAME, model_name=model_name, interval_seconds=interval_seconds
+        )
         self._front_keys = SeriesKeys()
         self._health = CollectorHealth(
             "router",

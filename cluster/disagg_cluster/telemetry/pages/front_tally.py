@@ -10,6 +10,8 @@ from disagg_exporter.model import FrontCounts, RequestSource, ServingCounts
 
 STALE_SECONDS = 60.0
 """Unread for longer, it is no source any more: what its users meet is not known."""
+STALE_LOOKS = 3
+"""So many looks in vain it is in any case: it may be looked at more seldom."""
 TURNS_SECONDS = 600.0
 """Several processes answer in turn where earlier ones came back twice within so long."""
 
@@ -32,15 +34,23 @@ class FrontTally:
         model_name: Whose requests those are of which it tells no model.
         first_pages: What so many pages count is the past. By these replicas become known: the first
             turn to one that has counted more looks like growth.
+        interval_seconds: From one look at it to the next.
     """
 
     def __init__(
-        self, name: str, namespace: str = "", model_name: str = "", *, first_pages: int = 1
+        self,
+        name: str,
+        namespace: str = "",
+        model_name: str = "",
+        *,
+        first_pages: int = 1,
+        interval_seconds: float = 0.0,
     ) -> None:
         self._name = name
         self._namespace = namespace
         self._model_name = model_name
         self._first_pages = first_pages
+        self._stale_ns = max(STALE_SECONDS, STALE_LOOKS * interval_seconds) * 1e9
         self._source = RequestSource.FRONTEND
         self._counts: dict[str, ServingCounts] = {}
         self._left_out_models = 0
@@ -78,7 +88,7 @@ class FrontTally:
             self._name,
             dict(self._counts),
             self._namespace,
-            is_stale=now_ns - self._read_ns > STALE_SECONDS * 1e9,
+            is_stale=now_ns - self._read_ns > self._stale_ns,
             left_out_models=self._left_out_models,
         )
 

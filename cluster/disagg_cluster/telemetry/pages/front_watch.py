@@ -47,7 +47,7 @@ class FrontWatch:
         self._deadline_seconds = deadline_seconds
         self._fetch = fetch
         self._clock_ns = clock_ns
-        self._watched = tuple(_Watched(each) for each in frontends)
+        self._watched = tuple(_Watched(each, interval_seconds) for each in frontends)
 
     def counts(self) -> tuple[FrontCounts, ...]:
         """Return what each has counted since its page was first seen."""
@@ -91,11 +91,16 @@ class FrontWatch:
 class _Watched:
     """One frontend: where its page is, and what is known of it."""
 
-    def __init__(self, frontend: Frontend) -> None:
+    def __init__(self, frontend: Frontend, interval_seconds: float) -> None:
         address = frontend.url.partition("://")[2].rstrip("/")
         self.url = frontend.url.rstrip("/") + "/metrics"
         self.keys = SeriesKeys()
-        self.tally = FrontTally(address, frontend.namespace, first_pages=FIRST_PAGES)
+        self.tally = FrontTally(
+            address,
+            frontend.namespace,
+            first_pages=FIRST_PAGES,
+            interval_seconds=interval_seconds,
+        )
         self.health = CollectorHealth(
             f"frontend:{address}",
             _log,

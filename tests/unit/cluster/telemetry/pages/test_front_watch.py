@@ -105,3 +105,33 @@ def test_nothing_is_looked_at_where_no_frontend_is_named() -> None:
     watch = FrontWatch((), 1.0)
 
     assert (watch.counts(), watch.collectors()) == ((), ())
+
+
+def test_a_frontend_that_is_looked_at_every_two_minutes_is_no_stale_one_in_between() -> None:
+    now_ns, read = 0, asyncio.Event()
+
+    def fetch(_url: str, _deadline: float) -> bytes:
+        loop.call_soon_threadsafe(read.set)
+        return page(3)
+
+    async def look_once() -> None:
+        nonlocal loop
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(20):
+            running = asyncio.create_task(watch.run())
+            await read.wait()
+            while not watch.counts()[0].by_model:
+                await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    loop: asyncio.AbstractEventLoop
+    frontends = (Frontend(url="http://10.0.0.7:8000"),)
+    watch = FrontWatch(frontends, 120.0, fetch=fetch, clock_ns=lambda: now_ns)
+    asyncio.run(look_once())
+    stale = []
+    for seconds in (0, 121, 361):
+        now_ns = seconds * 1_000_000_000
+        stale += [each.is_stale for each in watch.counts()]
+
+    assert stale == [False, False, True]
