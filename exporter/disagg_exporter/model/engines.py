@@ -32,11 +32,12 @@ class PrefillLimit:
 class DecodeLimit:
     """The batch (requests that each get a token in a step) that just meets the target.
 
-    None where no batch does.
+    None where no batch does, or where it is only known to be smaller than `below`.
     """
 
     requests: float | None
     confidence: LimitConfidence
+    below: float | None = None
 
 
 class CurveSample(NamedTuple):

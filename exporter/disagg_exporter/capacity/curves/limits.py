@@ -103,8 +103,8 @@ def find_batch(points: Sequence[Point], target_seconds: float) -> DecodeLimit | 
     often it was seen. Steeper than from zero is no slope of a step, which has a share that does not
     depend on the batch. So ignorance makes the batch too small, and the engine look too full,
     hardly ever the other way. Where even the smallest is slower, a line leads back from it, as flat
-    as it may well be; nothing is said where that is too flat to say whether any batch meets the
-    target, as with a single size.
+    as it may well be; where that is too flat to say whether any batch meets the target, as with a
+    single size, only what the batch is smaller than is said.
 
     Args:
         points: Steps that only write, by their batch, smallest first; from step to step.
@@ -130,7 +130,7 @@ def find_batch(points: Sequence[Point], target_seconds: float) -> DecodeLimit | 
     return DecodeLimit(batch, LimitConfidence.BOTH if both else LimitConfidence.ONE)
 
 
-def _led_back(points: Sequence[Point], first: Point, target_seconds: float) -> DecodeLimit | None:
+def _led_back(points: Sequence[Point], first: Point, target_seconds: float) -> DecodeLimit:
     """Return the batch below all that were seen, of which `first` is the smallest."""
     slope, error = _line([point for point in points if point.size <= first.size * _NEAR])
     steepest = first.seconds / first.size
@@ -142,7 +142,9 @@ def _led_back(points: Sequence[Point], first: Point, target_seconds: float) -> D
     )
     if flat >= 1:
         return DecodeLimit(flat, LimitConfidence.ONE)
-    return DecodeLimit(None, LimitConfidence.UNREACHABLE) if steep < 1 else None
+    if steep < 1:
+        return DecodeLimit(None, LimitConfidence.UNREACHABLE)
+    return DecodeLimit(None, LimitConfidence.ONE, below=target_seconds / steepest)
 
 
 def _steepest(points: Sequence[Point], size: float) -> float:

@@ -158,6 +158,8 @@ def utilization(
 ) -> float | None:
     """Return how full an engine of a role is; None where a limit that it needs is not known.
 
+    Of a batch that is only known to be too large it is known that the engine is full.
+
     A mixed engine gives each step to both phases: reading takes the share of its time that its
     tokens need at the knee, and what is left must do for writing within the target. Both shares
     together are 1 when it is full.
@@ -167,6 +169,8 @@ def utilization(
         reading = load.prefill_tokens_per_second / prefill.tokens_per_second
     if decode is not None and decode.requests is not None:
         writing = load.batch / decode.requests
+    elif decode is not None and decode.below is not None and load.batch >= decode.below:
+        writing = load.batch / decode.below
     room = max(load.kv_usage_ratio, load.blocked_ratio)
     match role:
         case Role.PREFILL:

@@ -86,9 +86,11 @@ def test_a_target_below_all_that_was_seen_leads_back_along_the_line() -> None:
     assert found.confidence is LimitConfidence.ONE
 
 
-def test_a_single_batch_beyond_the_target_does_not_say_which_one_meets_it() -> None:
+def test_a_single_batch_beyond_the_target_says_only_that_a_smaller_one_meets_it() -> None:
     """64 requests in 22.8 ms: 56 meet 20 ms if steps grew with the batch, and 50 by the truth."""
-    assert find_batch(line(64), 0.020) is None
+    found = find_batch(line(64), 0.020)
+
+    assert found == DecodeLimit(None, LimitConfidence.ONE, below=pytest.approx(64 * 20 / 22.8))
 
 
 def test_a_single_batch_that_no_smaller_one_can_undo_is_unreachable() -> None:

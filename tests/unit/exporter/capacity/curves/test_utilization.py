@@ -54,6 +54,17 @@ def test_without_the_limit_it_needs_a_role_has_no_ratio(
     assert utilization(role, Load(0, 0, 1.0), prefill, decode) is None
 
 
+@pytest.mark.parametrize(("batch", "used"), [(64.0, 1.28), (50.0, 1.0), (49.0, None)])
+def test_an_engine_that_only_ever_ran_too_large_batches_is_full(
+    batch: float, used: float | None
+) -> None:
+    """The batch at the target is smaller than 50, nobody knows by how much."""
+    limit = DecodeLimit(None, LimitConfidence.ONE, below=50.0)
+
+    assert utilization(Role.DECODE, Load(0, batch, 0.5), PREFILL, limit) == used
+    assert utilization(Role.MIXED, Load(0, batch, 0.5), PREFILL, limit) == used
+
+
 def test_a_load_is_the_mean_of_the_ranks_over_time() -> None:
     """Time without a step counts: 20 requests for a quarter of it are 5."""
     minute, quarter = 60e9, 15e9
