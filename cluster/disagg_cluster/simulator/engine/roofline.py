@@ -20,7 +20,7 @@ _ACTIVATION_BYTES = 2
 # Of p in (computeᵖ + memoryᵖ)^(1/p): fitted to prefill of 3 dense models on 6 GPUs, 16 to 4096
 # tokens, composed of kernel times by `aiconfigurator-core` 0.12.0. Their step times are met within
 # 4 % (root mean square) by 1.7, within 9 % by 1 and by 3, within 10 % by the longer of the two.
-_CORNER = 1.7
+CORNER = 1.7
 
 # Reading the cache of requests that write beside a prompt, over reading it in a step of their own,
 # for each head that shares a KV head: 1.5 of 4 heads, 2.7 of 8, median of 3,960 batches that
@@ -67,7 +67,8 @@ class Roofline:
     For where no step has been measured. The efficiencies, and what a layer's kernels take however
     small they are, are round figures with which it meets 176 steps of 3 dense models on 6 GPUs,
     composed of kernel times by `aiconfigurator-core` 0.12.0, within 8.5 % (root mean square; 26 %
-    for the sharp corner). `clock_ratio` below 1 is a throttled group: it computes slower and reads
+    for the sharp corner). `corner` is the power of the mean of computing and reading: the larger,
+    the sharper. `clock_ratio` below 1 is a throttled group: it computes slower and reads
     as fast as ever. Raises `LinkError` where there is no such group.
     """
 
@@ -78,6 +79,7 @@ class Roofline:
     bandwidth_efficiency: float = 0.8
     layer_seconds: float = 25e-6
     clock_ratio: float = 1.0
+    corner: float = CORNER
 
     def __post_init__(self) -> None:
         if self.tensor_parallel < 1:
@@ -88,7 +90,8 @@ class Roofline:
         peak_seconds, memory_seconds = self.least_seconds(work)
         compute_seconds = peak_seconds / (self.compute_efficiency * self.clock_ratio)
         reading_seconds = memory_seconds / self.bandwidth_efficiency
-        corner = (compute_seconds**_CORNER + reading_seconds**_CORNER) ** (1 / _CORNER)
+        power = self.corner
+        corner = (compute_seconds**power + reading_seconds**power) ** (1 / power)
         exchange_seconds = self.exchange_seconds(padded(work.context_tokens + work.writers))
         least_seconds = self.layer_seconds * self.model.layers
         seconds = corner + self.mixed_seconds(work) + least_seconds + exchange_seconds
