@@ -12,6 +12,7 @@ from disagg_cluster.daemon.metrics_service import scheme_of
 from disagg_cluster.host.linear_algebra import one_thread
 from disagg_cluster.planner.service.planner_service import PlannerService
 from disagg_cluster.planner.settings.planner_file import PlannerConfig, read_planner_file
+from disagg_cluster.prometheus import http_config_file
 
 
 @click.command
@@ -32,6 +33,8 @@ def planner(file: Path | None, check: bool, verbose: bool) -> None:
     """
     config = PlannerConfig() if file is None else read_planner_file(file)
     scheme = scheme_of(config.listen)
+    if config.prometheus.http_config is not None:
+        http_config_file.load(Path(config.prometheus.http_config))
     if check:
         click.echo(f"{file or 'no file'}: right")
         return

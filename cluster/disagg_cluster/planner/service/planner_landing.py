@@ -1,4 +1,4 @@
-"""The planner's page for people: what is forecast and what is not, with the reasons in words.
+"""The planner's page for people: the plan, what is forecast and what is not, with the reasons.
 
 Everything that comes from outside (names of models and namespaces) is escaped here.
 """
@@ -10,6 +10,7 @@ from html import escape
 from importlib.resources import files
 
 import disagg_exporter
+from disagg_cluster.planner.advice.plan_text import plan_text
 from disagg_cluster.planner.outlook.model_outlook import (
     ModelOutlook,
     PhaseOutlook,
@@ -92,6 +93,11 @@ class PlannerLanding:
         if state.made_seconds is not None and self._now_ns() > state.fresh_until_ns:
             yield "<p>What was forecast is too old to be shown.</p>\n"
             return
+        if state.plan is not None:
+            # The words of `disagg-node plan`, so that nobody reads two plans.
+            cluster = next((each.key.cluster for each in state.outlooks), "")
+            words = escape(plan_text(state.plan, cluster))
+            yield f'<section><h2>GPUs</h2><div class="scroll"><pre>{words}</pre></div></section>\n'
         for outlook in state.outlooks:
             yield _model(outlook)
 

@@ -5,11 +5,11 @@ All its problems are told at once, each with its line, as those of a node file a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from disagg_cluster.config import Listen
 from disagg_cluster.config.problems import Finding, config_error
@@ -35,6 +35,28 @@ from disagg_exporter.model import Role
 
 _DAY_SECONDS = 86_400.0
 DEFAULT_PORT = 9848
+
+
+def _serving(role: Role) -> Role:
+    if role not in (Role.PREFILL, Role.DECODE, Role.MIXED):
+        raise ValueError("not a role that a plan knows")
+    return role
+
+
+def _known(names: Sequence[str]) -> AfterValidator:
+    def check(name: str) -> str:
+        if name not in names:
+            raise ValueError("not one that we can price")
+        return name
+
+    return AfterValidator(check)
+
+
+_GPU_NAMES = tuple(each.name for each in GPUS)
+_MODEL_NAMES = tuple(each.name for each in MODELS)
+_ServingRole = Annotated[EngineRole, AfterValidator(_serving)]
+_PricedGpu = Annotated[Text, _known(_GPU_NAMES)]
+_PricedModel = Annotated[Text, _known(_MODEL_NAMES)]
 
 
 class PrometheusSection(Section):
@@ -108,10 +130,10 @@ class WorkerSection(Section):
     `engines` are how many there are where nobody else tells.
     """
 
-    role: EngineRole = Field(description="one of prefill, decode, mixed")
-    gpu_name: Text = Field(description=f"one of {', '.join(each.name for each in GPUS)}")
+    role: _ServingRole = Field(description="one of prefill, decode, mixed")
+    gpu_name: _PricedGpu = Field(description=f"one of {', '.join(_GPU_NAMES)}")
     gpus: Count = Field(default=1, description="GPUs of an engine, 1 or more")
-    priced_as: Text = Field(description=f"one of {', '.join(each.name for each in MODELS)}")
+    priced_as: _PricedModel = Field(description=f"one of {', '.join(_MODEL_NAMES)}")
     engines: Annotated[int, Field(ge=0)] = Field(
         default=0, description="a number of engines, 0 or more"
     )
@@ -124,7 +146,6 @@ class WorkerSection(Section):
         Raises:
             ValueError: The model leaves no room for a cache on so many GPUs.
             LinkError: There is no such group of GPUs.
-            StopIteration: GPU or model have no such name.
         """
         return priced_costs(
             next(each for each in GPUS if each.name == self.gpu_name),
@@ -235,20 +256,16 @@ def _contradictions(config: PlannerConfig) -> Iterator[Finding]:
     except PlanBoundsError as error:
         yield Finding(("gpus",), str(error))
     for number, model in enumerate(config.models):
-        for place, worker in enumerate(model.workers):
-            path = ("models", number, "workers", place)
-            if worker.role not in (Role.PREFILL, Role.DECODE, Role.MIXED):
-                yield Finding((*path, "role"), "expected one of prefill, decode, mixed")
-            for key, value, known in (
-                ("gpu_name", worker.gpu_name, GPUS),
-                ("priced_as", worker.priced_as, MODELS),
+        for before, other in enumerate(config.models[:number]):
+            if other.model_name == model.model_name and other.engine_namespace in (
+                None,
+                model.engine_namespace,
             ):
-                names = [each.name for each in known]
-                if value not in names:
-                    yield Finding((*path, key), f"expected one of {', '.join(names)}")
+                told = f"models[{before}] is for it already: the first that fits counts"
+                yield Finding(("models", number), told)
+                break
+        for place, worker in enumerate(model.workers):
             try:
                 worker.costs()
             except (DisaggError, ValueError) as error:
-                yield Finding((*path, "gpus"), str(error))
-            except StopIteration:
-                continue
+                yield Finding(("models", number, "workers", place, "gpus"), str(error))

@@ -157,3 +157,12 @@ def test_a_files_load_is_that_of_the_only_model_or_of_the_one_that_is_named(
         code, out, err = run("plan", "-c", file, "--csv", load, *options)
         assert (code, out) == (2, "")
         assert told in err
+
+
+def test_a_check_of_a_planner_file_also_reads_the_files_that_it_names(file: Path) -> None:
+    file.write_text("prometheus: {http_config: nowhere.yaml}\n")
+
+    code, out, err = run("planner", "--check", "-c", file)
+
+    assert (code, out) == (2, "")
+    assert "nowhere.yaml: cannot be read" in err

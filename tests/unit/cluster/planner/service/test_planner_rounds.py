@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from html import escape
 
 import numpy as np
 
 from disagg_cluster.planner.advice.demands import ClusterEngines
+from disagg_cluster.planner.advice.plan_text import plan_text
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_cluster.planner.history.history_request import HistoryRequest
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
@@ -187,6 +189,18 @@ def test_the_plan_says_what_is_there_what_is_needed_and_what_to_have() -> None:
     assert short[*decode, "1h", "0.9"] == 0
     assert planner.samples("disagg_plan_idle_gpus")["a<b", "", "current"] > 0
     assert planner.samples("disagg_collector_success")["planner:plan",] == 1
+
+
+def test_the_page_for_people_has_the_plan_in_the_words_of_the_command() -> None:
+    planner = Planner()
+    planner.rounds.take(NOW)
+    plan = planner.rounds.state.plan
+    assert plan is not None
+
+    page = PlannerLanding("Planner", lambda: planner.rounds.state, lambda: 0).page("", "")
+
+    assert escape(plan_text(plan, "east")) in page
+    assert "decode on NVIDIA H200: 90 % of futures need" in page
 
 
 def test_without_knowing_requests_there_is_no_plan_but_a_reason_and_what_is_there() -> None:

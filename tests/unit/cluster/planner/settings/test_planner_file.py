@@ -40,6 +40,39 @@ def test_every_problem_is_told_with_its_line(tmp_path: Path) -> None:
     assert "every_seconds" in str(error.value)
 
 
+def test_what_a_worker_cannot_be_is_told_beside_all_else(tmp_path: Path) -> None:
+    path = tmp_path / "planner.yaml"
+    path.write_text(
+        "evry_seconds: 60\nmodels:\n  - workers:\n"
+        "    - {role: encode, gpu_name: H200, priced_as: llama}\n"
+    )
+
+    with pytest.raises(ConfigError) as error:
+        read_planner_file(path)
+
+    worker = "models[0].workers[0]"
+    assert {each.path for each in error.value.problems} == {
+        "evry_seconds",
+        *(f"{worker}.{key}" for key in ("role", "gpu_name", "priced_as")),
+    }
+    assert "not 'H200'" in str(error.value)
+
+
+def test_a_model_that_an_earlier_one_covers_is_refused(tmp_path: Path) -> None:
+    """Only the first that fits counts; what the second says would be lost in silence."""
+    path = tmp_path / "planner.yaml"
+    path.write_text(
+        "models:\n  - {model_name: a, engine_namespace: x}\n  - {model_name: a}\n"
+        "  - {model_name: a, engine_namespace: y}\n  - {model_name: b}\n"
+    )
+
+    with pytest.raises(ConfigError) as error:
+        read_planner_file(path)
+
+    assert [(each.path, each.line) for each in error.value.problems] == [("models[2]", 4)]
+    assert "models[1] is for it already" in str(error.value)
+
+
 @pytest.mark.parametrize("text", ["- a list\n", "a: [\n", "\x00"])
 def test_what_is_no_mapping_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "planner.yaml"
