@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -70,7 +72,19 @@ def plan(source: LoadSource, file: Path, as_json: bool, plot: Path | None) -> No
         click.echo(plot, err=True)
 
 
-_FACTOR = click.FloatRange(min=0, max=1000, min_open=True)
+class _Number(click.FloatRange):
+    """One within a range; NaN, which no bound keeps out, is none."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value} is not a number.", param, ctx)
+        return number
+
+
+_FACTOR = _Number(min=0, max=1000, min_open=True)
 
 
 @click.command
@@ -82,7 +96,7 @@ _FACTOR = click.FloatRange(min=0, max=1000, min_open=True)
 @click.option("--output-factor", type=_FACTOR, default=1.0, help="Outputs so many times as long.")
 @click.option(
     "--hit-rate",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=_Number(0, 1, max_open=True),
     help="So much of each prompt is found in a cache, instead of what is found now.",
 )
 @click.option(

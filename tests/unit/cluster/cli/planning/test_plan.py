@@ -166,3 +166,11 @@ def test_a_check_of_a_planner_file_also_reads_the_files_that_it_names(file: Path
 
     assert (code, out) == (2, "")
     assert "nowhere.yaml: cannot be read" in err
+
+
+@pytest.mark.parametrize("option", ["--requests-factor", "--hit-rate"])
+def test_what_is_no_number_is_no_factor(file: Path, option: str) -> None:
+    code, out, err = run("whatif", "-c", file, "--csv", "/nowhere.csv", option, "nan")
+
+    assert (code, out) == (2, "")
+    assert "nan is not a number" in err
