@@ -98,10 +98,14 @@ def pool_words(
         )
     late = np.flatnonzero(counts < pool.needed)
     if late.size and counts[late[0]] >= pool.present and late[0] * block <= timing.lead_seconds:
-        words.append(
-            f"one more takes {timing.lead_seconds / 60:.0f} minutes to start, so "
-            f"{pool.needed[late[0]] - counts[late[0]]} are missing until then"
-        )
+        # What bounds keep away no waiting brings.
+        started = min(len(counts) - 1, int(np.ceil(timing.lead_seconds / block)))
+        missing = min(pool.needed[late[0]], counts[started]) - counts[late[0]]
+        if missing > 0:
+            words.append(
+                f"one more takes {timing.lead_seconds / 60:.0f} minutes to start, so "
+                f"{missing} are missing until then"
+            )
     return tuple(words)
 
 

@@ -330,6 +330,16 @@ def test_gpus_of_engines_that_nothing_is_decided_of_are_not_given_away(own: bool
     assert sum(each.rows[-1].recommended for each in model(found).roles) == 4
 
 
+def test_what_bounds_keep_away_is_not_said_to_come_after_a_start() -> None:
+    def missing(most_gpus: int) -> bool:
+        bounds = PlanBounds((GpuOffer("A", most_gpus, gpus_per_node=1),))
+        found = planned(demand(paths([500.0] * 12), Fleet(1, 1)), bounds=bounds)
+        return any("missing until then" in told for told in role(found, Role.PREFILL).reasons)
+
+    assert missing(1000)
+    assert not missing(2)
+
+
 def test_models_of_different_clocks_are_refused() -> None:
     slow = paths([5.0] * 12)
     other = LoadPaths(NOW, 900.0, slow.requests, slow.prompt_tokens, slow.output_tokens)
