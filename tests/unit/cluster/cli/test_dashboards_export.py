@@ -12,7 +12,7 @@ from disagg_cluster.cli.main import main
 from disagg_cluster.deploy.export import ExportError, export
 from disagg_cluster.host.files.package_data import asset_dir
 
-NAMES = ["cluster", "engines", "exporter", "node"]
+NAMES = ["capacity", "cluster", "engines", "exporter", "node"]
 
 
 def run(*args: str) -> tuple[int, str, str]:
@@ -123,7 +123,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     exit_code, out, err = run("export", str(tmp_path))
 
     assert (exit_code, out) == (1, "")
-    wanted = tmp_path / "dashboards" / "cluster.json"
+    wanted = tmp_path / "dashboards" / "capacity.json"
     assert err == f"disagg-node: cannot write {wanted}: File exists\n"
 
 

@@ -167,8 +167,6 @@ def test_without_matplotlib_the_way_out_is_told_before_anything_is_read(
         (("--horizons", "soon"), "is no length of time"),
         (("--horizons", "0m"), "is no length of time"),
         (("--since", "soon"), "is no span of time"),
-        (("--plot", "load.pdf"), ".svg or a .png"),
-        (("--plot", "/nowhere/load.svg"), "is no folder"),
         (("--prometheus", "prometheus:9090"), "is no address"),
         (("--prometheus", "http://a:b@prometheus:9090"), "belong in the --http-config file"),
         (("--header", "nothing"), "is no header"),
@@ -176,9 +174,17 @@ def test_without_matplotlib_the_way_out_is_told_before_anything_is_read(
 )
 @pytest.mark.parametrize("command", ["forecast", "backtest"])
 def test_a_wrong_command_line_is_bad_usage(command: str, args: tuple[str, ...], words: str) -> None:
-    if command == "backtest" and "--plot" in args:
-        pytest.skip("it draws nothing")
     code, out, err = run(command, *args)
+
+    assert (code, out) == (2, "")
+    assert words in err
+
+
+@pytest.mark.parametrize(
+    ("plot", "words"), [("load.pdf", ".svg or a .png"), ("/nowhere/load.svg", "is no folder")]
+)
+def test_a_picture_that_cannot_be_drawn_is_bad_usage(plot: str, words: str) -> None:
+    code, out, err = run("forecast", "--plot", plot)
 
     assert (code, out) == (2, "")
     assert words in err
