@@ -82,6 +82,8 @@ CORE = [
     "disagg_cluster.planner.advice.plan_figure",
     "disagg_cluster.planner.advice.plan_text",
     "disagg_cluster.planner.advice.plan_values",
+    "disagg_cluster.planner.advice.separation_text",
+    "disagg_cluster.planner.advice.separation_values",
     "disagg_cluster.planner.compare.comparison",
     "disagg_cluster.planner.compare.prometheus_minutes",
     "disagg_cluster.planner.outlook.back_test",

@@ -54,6 +54,27 @@ class ClusterEngines:
             if (kind.model_name, kind.engine_namespace) not in own
         )
 
+    def of_model(self, key: LoadKey) -> dict[CostKey, int]:
+        """Those of one model, of every kind so many."""
+        return {
+            kind: count
+            for kind, count in self.running.items()
+            if (kind.model_name, kind.engine_namespace) == (key.model_name, key.engine_namespace)
+        }
+
+    def of_model_or_file(self, key: LoadKey, told: ModelSection) -> tuple[RunningEngines, ...]:
+        """The same; where no engine of any model is known, what the planner file says of it."""
+        if self.running:
+            return tuple(
+                RunningEngines(kind.role, kind.gpu_name, kind.gpus, count)
+                for kind, count in sorted(self.of_model(key).items())
+            )
+        return tuple(
+            RunningEngines(each.role, each.gpu_name, each.gpus, each.engines)
+            for each in told.workers
+            if each.engines
+        )
+
     def unlearned(self, model_name: str, engine_namespace: str) -> tuple[str, ...]:
         """Why nothing is known of the steps of a model's engines, where nothing is."""
         return tuple(
@@ -109,21 +130,6 @@ class DemandBuilder:
         """
         key = history.key
         told = self._config.of_model(key.model_name, key.engine_namespace)
-        here = {
-            kind: count
-            for kind, count in engines.running.items()
-            if (kind.model_name, kind.engine_namespace) == (key.model_name, key.engine_namespace)
-        }
-        running = tuple(
-            RunningEngines(kind.role, kind.gpu_name, kind.gpus, count)
-            for kind, count in sorted(here.items())
-        )
-        if not engines.running:
-            running = tuple(
-                RunningEngines(each.role, each.gpu_name, each.gpus, each.engines)
-                for each in told.workers
-                if each.engines
-            )
         paths = _paths(history, self._config.timing.lead_seconds)
         like, prompt_factor = _scaled(_like(history), history, scale)
         if isinstance(paths, LoadPaths):
@@ -132,8 +138,8 @@ class DemandBuilder:
             key.model_name,
             key.engine_namespace,
             paths,
-            self._worker_options(told, here, engines),
-            running,
+            self._worker_options(told, engines.of_model(key), engines),
+            engines.of_model_or_file(key, told),
             like,
             driver_shifts(_drivers(history)),
             self._known_error(history),

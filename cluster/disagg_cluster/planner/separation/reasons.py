@@ -9,7 +9,7 @@ from disagg_cluster.planner.separation.pools import MixedEngines, SplitPools
 from disagg_cluster.planner.separation.verdict import WORTH, Gain
 
 _LITTLE = 0.02
-_BOUNDS = {
+BOUND_WORDS = {
     "ttft": "the time to first token",
     "itl": "the time between tokens",
     "kv": "room in the cache",
@@ -18,6 +18,7 @@ _BOUNDS = {
     "unseen": "how far their steps are known",
     "link": "the links that carry KV",
 }
+"""What gives out first."""
 
 
 def reasons(
@@ -39,13 +40,13 @@ def _reasons(
     verb = "takes" if mixed.engines == 1 else "take"
     yield (
         f"{engines_in_words(mixed.engines, 'mixed', mixed.shape)} {verb} "
-        f"{mixed.requests_per_second:.3g} requests/s, bound by {_BOUNDS[mixed.bound]}"
+        f"{mixed.requests_per_second:.3g} requests/s, bound by {BOUND_WORDS[mixed.bound]}"
     )
     whose = "" if split.limited_by == "link" else f" of {split.limited_by}"
     yield (
         f"{engines_in_words(split.prefill_engines, 'prefill', split.prefill)} and "
         f"{engines_in_words(split.decode_engines, 'decode', split.decode)} take "
-        f"{split.requests_per_second:.3g}, bound by {_BOUNDS[split.bound]}{whose}"
+        f"{split.requests_per_second:.3g}, bound by {BOUND_WORDS[split.bound]}{whose}"
     )
     if split.transfer_seconds:
         yield f"the KV of a prompt travels {split.transfer_seconds * 1e3:.3g} ms"

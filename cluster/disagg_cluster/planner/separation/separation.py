@@ -203,7 +203,7 @@ def _compare(
 ) -> _Comparison | UndecidedSeparation:
     if gpus < 1:
         raise ValueError(f"gpus is {gpus}, not 1 or more")
-    missing = _missing(engines, link)
+    missing = missing_inputs(engines, link)
     if missing or link is None:
         return UndecidedSeparation(tuple(missing))
     demand = Demand(mix, targets)
@@ -243,7 +243,8 @@ def _compare(
     return _Comparison(mixed[1], best[1], best[2], demand, link, mixed[0], best[0], today)
 
 
-def _missing(engines: Engines, link: KvLink | None) -> list[str]:
+def missing_inputs(engines: Engines, link: KvLink | None) -> list[str]:
+    """All without which no gain is known, in words; empty where nothing is missing."""
     missing = [
         f"what steps of {role} engines cost"
         for role, known in (

@@ -163,6 +163,9 @@ class ModelSection(Section):
     engine_namespace: AnyText | None = Field(default=None, description="a namespace, text")
     targets: TargetsSection | None = None
     transfer_seconds: Amount = 0.0
+    kv_bytes_per_token: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
+        default=None, description="bytes of KV that a token takes, a number above 0"
+    )
     workers: Annotated[tuple[WorkerSection, ...], Field(strict=False)] = Field(
         default=(), description="a list of workers"
     )
@@ -196,6 +199,11 @@ class PlannerConfig(Section):
     budget_per_hour: Amount | None = Field(
         default=None, description="money for an hour, a number from 0 up"
     )
+    kv_link_bytes_per_second: Annotated[float, Field(gt=0, le=1e15)] | None = Field(
+        default=None,
+        description="bytes a second, a number above 0, such as 50000000000 or 5.0e+10",
+    )
+    kv_link_latency_seconds: Amount = 0.0
     models: Annotated[tuple[ModelSection, ...], Field(strict=False)] = Field(
         default=(), description="a list of models"
     )

@@ -54,7 +54,7 @@ class CostFamilies:
         for name, samples in families.items():
             by_engine = self._of[name] = defaultdict(list)
             for labels, value in samples:
-                by_engine[_engine_id(labels)].append((labels, value))
+                by_engine[engine_id(labels)].append((labels, value))
 
     def engines(self) -> Iterator[tuple[EngineId, CostKey]]:
         """Every engine that serves a model on known GPUs of one name."""
@@ -164,7 +164,8 @@ def _error_ratio(
     return ratios[len(ratios) // 2] if ratios else None
 
 
-def _engine_id(labels: Mapping[str, str]) -> EngineId:
+def engine_id(labels: Mapping[str, str]) -> EngineId:
+    """Whose sample this is."""
     return *_node(labels), labels.get("engine", "")
 
 

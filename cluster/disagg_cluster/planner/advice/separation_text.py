@@ -1,0 +1,111 @@
+"""What separating or merging would bring, as verdicts, tables and reasons for people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from disagg_cluster.host.columns import columns
+from disagg_cluster.planner.advice.separation_advice import GpuSeparation, ModelSeparation, Today
+from disagg_cluster.planner.outlook.wording import amount, named
+from disagg_cluster.planner.separation.reasons import BOUND_WORDS, engines_in_words
+from disagg_cluster.planner.separation.verdict import Advice, Gain, UndecidedSeparation
+
+_HINT = (
+    "A planner file can tell what is missing: `workers`, `kv_link_bytes_per_second`, "
+    "`kv_bytes_per_token`."
+)
+
+
+def separation_text(models: Sequence[ModelSeparation]) -> str:
+    """All models, each with its verdicts first."""
+    return "\n\n".join("\n".join(_model(each)) for each in models)
+
+
+def verdict_words(answer: GpuSeparation) -> str:
+    """The verdict in one line, its gain with the interval, and the GPUs that it is about."""
+    verdict = answer.verdict
+    where = _where(answer)
+    if isinstance(verdict, UndecidedSeparation):
+        return f"undecided{where}: missing {verdict.reason}"
+    other = "merged" if answer.today is Today.SEPARATE else "separate"
+    advice = verdict.advice.value
+    if answer.today is Today.ASSUMED and verdict.advice is Advice.STAY_MIXED:
+        advice = "mixed"
+    return f"{advice}{where}: {other}, they would take {_gain(verdict.gain)}"
+
+
+def _where(answer: GpuSeparation) -> str:
+    if not answer.gpu_name:
+        return "" if answer.gpus is None else f", {answer.gpus} GPUs"
+    today = "" if answer.today is Today.ASSUMED else f", {answer.today} today"
+    return f", {answer.gpus} x {answer.gpu_name}{today}"
+
+
+def _gain(gain: Gain) -> str:
+    if math.isinf(gain.ratio):
+        return "a load at these targets, and as the other way none at all"
+    interval = f"90 %: {amount(gain.low)} to {amount(gain.high)}"
+    return f"{amount(gain.ratio)} times the load at the same targets ({interval})"
+
+
+def _model(model: ModelSeparation) -> Iterator[str]:
+    yield named(model.key)
+    for answer in model.answers:
+        yield verdict_words(answer)
+    if (load := model.load) is not None:
+        mix = load.mix
+        cached = f", {amount(mix.cached_tokens)} more cached" if mix.cached_tokens else ""
+        yield (
+            f"load: {amount(mix.requests_per_second)} requests/s in the mean, "
+            f"{amount(load.peak_requests_per_second)} at busy times; prompts of "
+            f"{amount(mix.prompt_tokens)} tokens to compute{cached}, outputs of "
+            f"{amount(mix.output_tokens)}"
+        )
+    targets = model.targets
+    yield (
+        f"targets: {targets.ttft_seconds:g} s to the first token and {targets.itl_seconds:g} s "
+        f"between tokens, for {100 * targets.attainment:g} % of all requests"
+    )
+    for answer in model.answers:
+        yield from _figures(model, answer)
+    if any(isinstance(each.verdict, UndecidedSeparation) for each in model.answers):
+        yield _HINT
+
+
+def _figures(model: ModelSeparation, answer: GpuSeparation) -> Iterator[str]:
+    verdict = answer.verdict
+    if isinstance(verdict, UndecidedSeparation):
+        return
+    mixed, split = verdict.mixed, verdict.split
+    pools = (
+        engines_in_words(split.prefill_engines, "prefill", split.prefill),
+        engines_in_words(split.decode_engines, "decode", split.decode),
+    )
+    whose = "" if split.limited_by == "link" else f" of {split.limited_by}"
+    yield columns(
+        [
+            ("", "REQUESTS/S", "HOLDS BUSY TIMES", "ENGINES", "BOUND BY"),
+            (
+                "mixed",
+                amount(mixed.requests_per_second),
+                _yes_or_no(model.holds(mixed.requests_per_second)),
+                engines_in_words(mixed.engines, "mixed", mixed.shape),
+                BOUND_WORDS[mixed.bound],
+            ),
+            (
+                "separate",
+                amount(split.requests_per_second),
+                _yes_or_no(model.holds(split.requests_per_second)),
+                " + ".join(pools),
+                BOUND_WORDS[split.bound] + whose,
+            ),
+        ],
+        right=(1,),
+    )
+    for reason in verdict.reasons[2:]:
+        yield f"  {reason}"
+
+
+def _yes_or_no(holds: bool | None) -> str:
+    return {True: "yes", False: "no", None: "-"}[holds]
