@@ -156,6 +156,11 @@ _ROWS = {
         ("backtest", "planning.backtest:backtest", "Say how good such forecasts would have been."),
         ("plan", "planning.plan:plan", "Say how many GPUs each phase needs, when and why."),
         ("whatif", "planning.plan:whatif", "Plan for another load, other GPUs or targets."),
+        (
+            "separation",
+            "planning.separation:separation",
+            "Say whether separating prefill and decode would pay.",
+        ),
         ("compare", "planning.compare:compare_spans", "Compare two spans of time at equal load."),
         ("planner", "planning.planner:planner", "Forecast for a whole cluster, as a service."),
         ("completion", completion, "Print the completion script of a shell."),

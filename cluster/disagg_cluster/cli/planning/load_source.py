@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from disagg_cluster.cli.prometheus_access import DEFAULT_URL, access_of, header_
 from disagg_cluster.host.linear_algebra import one_thread
 from disagg_cluster.inspect.report.past import parse_since
 from disagg_cluster.planner.advice.demands import ClusterEngines, engines_of
+from disagg_cluster.planner.advice.interference import Interference, read_interference
 from disagg_cluster.planner.capacity.learned.prometheus_costs import PrometheusCosts
 from disagg_cluster.planner.history.history_request import DEFAULT_STEP_SECONDS, HistoryRequest
 from disagg_cluster.planner.history.load_history import LoadHistory
@@ -119,17 +120,35 @@ class LoadSource:
             raise click.UsageError("--step is not for --csv: the step is that of its times")
         return [read_trace(self.csv)]
 
+    @property
+    def is_file(self) -> bool:
+        """Whether the past is that of a file, which knows of no engines."""
+        return self.csv is not None or self.request_log is not None
+
     def engines(self, now_seconds: float) -> ClusterEngines:
         """The engines that run; a file knows of none.
 
         Raises:
             PrometheusError: No answer, or a refusal.
         """
-        if self.csv is not None or self.request_log is not None:
+        if self.is_file:
             return ClusterEngines()
+        with self._prometheus() as prometheus:
+            return engines_of(PrometheusCosts(prometheus, self.cluster).families(now_seconds))
+
+    def engines_and_interference(self, now_seconds: float) -> tuple[ClusterEngines, Interference]:
+        """The engines that run, and what their mixed steps cost in the last day; raises as they."""
+        if self.is_file:
+            return ClusterEngines(), {}
+        with self._prometheus() as prometheus:
+            told = PrometheusCosts(prometheus, self.cluster).families(now_seconds)
+            return engines_of(told), read_interference(prometheus, told, self.cluster, now_seconds)
+
+    @contextmanager
+    def _prometheus(self) -> Iterator[Prometheus]:
         access = access_of(self.url or DEFAULT_URL, self.headers, self.http_config)
         with closing(Prometheus(access.url, access.headers, access.tls)) as prometheus:
-            return engines_of(PrometheusCosts(prometheus, self.cluster).families(now_seconds))
+            yield prometheus
 
     def _from_prometheus(self, now_seconds: float, progress: Progress) -> list[LoadHistory]:
         access = access_of(self.url or DEFAULT_URL, self.headers, self.http_config)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +12,12 @@ import click
 
 from disagg_cluster.cli.planning.forecast import check_plot
 from disagg_cluster.cli.planning.load_source import LoadSource, Progress, source_options
-from disagg_cluster.planner.advice.cluster_plan import (
-    check_one_cluster,
-    cluster_plan,
-    load_factors,
-)
+from disagg_cluster.cli.planning.planned_load import read_planned_load
+from disagg_cluster.planner.advice.cluster_plan import cluster_plan, load_factors
 from disagg_cluster.planner.advice.demands import AS_IT_IS, ClusterEngines, DemandBuilder, LoadScale
 from disagg_cluster.planner.advice.plan_figure import draw_plan
 from disagg_cluster.planner.advice.plan_text import change_text, plan_text
 from disagg_cluster.planner.advice.plan_values import plan_value
-from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.plan.gpu_plan import GpuPlan
 from disagg_cluster.planner.settings.planner_file import PlannerConfig, read_planner_file
 
@@ -35,6 +29,23 @@ config_option = click.option(
     required=True,
     help="The planner file: targets, workers, GPUs that can be had and their prices.",
 )
+
+
+class NumberRange(click.FloatRange):
+    """A range of numbers; NaN is none, though no comparison finds it outside."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """As any range does, and refuse NaN."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is not a number.", param, ctx)
+        return number
+
+
+FACTOR = NumberRange(min=0, max=1000, min_open=True)
+"""How many times something: a load, a length."""
 json_option = click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 
 
@@ -72,31 +83,16 @@ def plan(source: LoadSource, file: Path, as_json: bool, plot: Path | None) -> No
         click.echo(plot, err=True)
 
 
-class _Number(click.FloatRange):
-    """One within a range; NaN, which no bound keeps out, is none."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        number = float(super().convert(value, param, ctx))
-        if math.isnan(number):
-            self.fail(f"{value} is not a number.", param, ctx)
-        return number
-
-
-_FACTOR = _Number(min=0, max=1000, min_open=True)
-
-
 @click.command
 @source_options
 @config_option
 @json_option
-@click.option("--requests-factor", type=_FACTOR, default=1.0, help="So many times the requests.")
-@click.option("--prompt-factor", type=_FACTOR, default=1.0, help="Prompts so many times as long.")
-@click.option("--output-factor", type=_FACTOR, default=1.0, help="Outputs so many times as long.")
+@click.option("--requests-factor", type=FACTOR, default=1.0, help="So many times the requests.")
+@click.option("--prompt-factor", type=FACTOR, default=1.0, help="Prompts so many times as long.")
+@click.option("--output-factor", type=FACTOR, default=1.0, help="Outputs so many times as long.")
 @click.option(
     "--hit-rate",
-    type=_Number(0, 1, max_open=True),
+    type=NumberRange(0, 1, max_open=True),
     help="So much of each prompt is found in a cache, instead of what is found now.",
 )
 @click.option(
@@ -140,30 +136,11 @@ class _Planning:
 
     def __init__(self, source: LoadSource, config: PlannerConfig) -> None:
         self._config = config
-        files = (source.csv, source.request_log)
-        if source.url is None and not any(files):
-            told = config.prometheus
-            of_file = None if told.http_config is None else Path(told.http_config)
-            source = replace(
-                source,
-                url=told.url,
-                http_config=source.http_config or of_file,
-                cluster=source.cluster or config.cluster,
-            )
         self._progress = Progress()
-        self._now_seconds = time.time()
-        model = source.model
-        if any(files):
-            source = replace(source, model=None)
-        self._histories: list[LoadHistory] = source.read(self._now_seconds, self._progress)
-        check_one_cluster(self._histories)
-        self._engines: ClusterEngines = source.engines(self._now_seconds)
-        if any(files):
-            # A file's present is where it ends.
-            ends = [each.prompt_tokens.end_seconds for each in self._histories]
-            self._now_seconds = max(ends)
-            key = _key_of_file(config, model)
-            self._histories = [replace(each, key=key) for each in self._histories]
+        load = read_planned_load(source, config, self._progress)
+        self._histories = load.histories
+        self._now_seconds = load.now_seconds
+        self._engines: ClusterEngines = load.source.engines(load.read_seconds)
 
     @property
     def cluster(self) -> str:
@@ -181,19 +158,3 @@ class _Planning:
             )
         finally:
             self._progress.end()
-
-
-def _key_of_file(config: PlannerConfig, model: str | None) -> LoadKey:
-    """Whose load a file is, which does not say so: the model that is named, or the only one."""
-    of_any = [each for each in config.models if not each.model_name]
-    fitting = [each for each in config.models if model in (None, each.model_name)]
-    if not config.models or (of_any and model is None):
-        return LoadKey()
-    if len(fitting) == 1 or (fitting and model is not None):
-        return LoadKey("", fitting[0].model_name, fitting[0].engine_namespace or "")
-    there = ", ".join(repr(each.model_name) for each in config.models)
-    raise click.UsageError(
-        f"a file does not say of which model its load is: --model names one of {there}"
-        if model is None
-        else f"the planner file knows no model {model!r}; it knows {there}"
-    )

@@ -62,6 +62,7 @@ Commands:
   backtest    Say how good such forecasts would have been.
   plan        Say how many GPUs each phase needs, when and why.
   whatif      Plan for another load, other GPUs or targets.
+  separation  Say whether separating prefill and decode would pay.
   compare     Compare two spans of time at equal load.
   planner     Forecast for a whole cluster, as a service.
   completion  Print the completion script of a shell.

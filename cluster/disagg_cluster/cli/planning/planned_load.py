@@ -1,0 +1,71 @@
+"""The past load that a plan is made of, where options and planner file say together whose it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from disagg_cluster.cli.planning.load_source import LoadSource, Progress
+from disagg_cluster.planner.advice.cluster_plan import check_one_cluster
+from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
+from disagg_cluster.planner.settings.planner_file import PlannerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLoad:
+    """What was read, from where, and the Unix times of that and of the load's present."""
+
+    source: LoadSource
+    histories: Sequence[LoadHistory]
+    read_seconds: float
+    now_seconds: float
+
+
+def read_planned_load(source: LoadSource, config: PlannerConfig, progress: Progress) -> PlannedLoad:
+    """Read the load of one cluster; without a source, from the Prometheus of the planner file.
+
+    Raises:
+        UsageError: A file of load, and nobody says of which model it is.
+        SeveralClustersError: It is of several clusters.
+        DisaggError: As `LoadSource.read`.
+    """
+    read_seconds = time.time()
+    if source.is_file:
+        histories = replace(source, model=None).read(read_seconds, progress)
+        key = _key_of_file(config, source.model)
+        # A file's present is where it ends.
+        end_seconds = max(each.prompt_tokens.end_seconds for each in histories)
+        of_model = [replace(each, key=key) for each in histories]
+        return PlannedLoad(source, of_model, read_seconds, end_seconds)
+    if source.url is None:
+        told = config.prometheus
+        of_file = None if told.http_config is None else Path(told.http_config)
+        source = replace(
+            source,
+            url=told.url,
+            http_config=source.http_config or of_file,
+            cluster=source.cluster or config.cluster,
+        )
+    histories = source.read(read_seconds, progress)
+    check_one_cluster(histories)
+    return PlannedLoad(source, histories, read_seconds, read_seconds)
+
+
+def _key_of_file(config: PlannerConfig, model: str | None) -> LoadKey:
+    """Whose load a file is, which does not say so: the model that is named, or the only one."""
+    of_any = [each for each in config.models if not each.model_name]
+    fitting = [each for each in config.models if model in (None, each.model_name)]
+    if not config.models or (of_any and model is None):
+        return LoadKey()
+    if len(fitting) == 1 or (fitting and model is not None):
+        return LoadKey("", fitting[0].model_name, fitting[0].engine_namespace or "")
+    there = ", ".join(repr(each.model_name) for each in config.models)
+    raise click.UsageError(
+        f"a file does not say of which model its load is: --model names one of {there}"
+        if model is None
+        else f"the planner file knows no model {model!r}; it knows {there}"
+    )
