@@ -159,3 +159,73 @@ def test_what_is_no_span_is_bad_usage(asked: str) -> None:
 
     assert done.returncode == 2
     assert "is no " in done.stderr
+
+
+def test_mixed_engines_of_a_cluster_are_asked_whether_to_separate(tmp_path: Path) -> None:
+    """By what they have learned of their steps, with what they lost to mixing beside it."""
+    now = int(time.time()) // 60 * 60
+    start = now - 2 * HOUR
+    node = {"cluster": "east", "node": "n1"}
+    whose = {"model_name": "llama", "engine_namespace": "search"}
+
+    def steady(name: str, value: float, **labels: str) -> Past:
+        return Past(name, node | labels, lambda _at: value)
+
+    def growing(name: str, per_second: float, **labels: str) -> Past:
+        return Past(name, node | labels, lambda t: per_second * (t - start))
+
+    past = [
+        growing("disagg_node_phase_tokens_total", 4000, phase="prefill", **whose),
+        growing("disagg_node_phase_tokens_total", 800, phase="decode", **whose),
+        Past(
+            "cluster_model_namespace:disagg_request_arrivals:rate1m",
+            {"cluster": "east", **whose},
+            lambda _at: 4.0,
+        ),
+    ]
+    interference = "disagg_engine_interference"
+    for number in range(4):
+        engine, gpu = f"e{number}", f"g{number}"
+        past += [
+            steady("disagg_engine_info", 1, engine=engine, role="mixed", model_name="llama"),
+            steady("disagg_gpu_info", 1, gpu=gpu, gpu_name="NVIDIA H200"),
+            steady(
+                "disagg_gpu_assignment_info", 1,
+                gpu=gpu, engine=engine, engine_namespace="search",
+            ),
+            growing(f"{interference}_seconds_total", 0.12, engine=engine, effect="loss"),
+            growing(f"{interference}_seconds_total", 0.02, engine=engine, effect="gain"),
+            growing(f"{interference}_step_seconds_total", 0.5, engine=engine),
+        ]  # fmt: skip
+        past += [
+            steady(
+                "disagg_engine_prefill_curve_tokens_per_second", rate,
+                engine=engine, step_tokens=tokens,
+            )
+            for tokens, rate in (("256", 12_000.0), ("2048", 20_000.0), ("8192", 21_000.0))
+        ]  # fmt: skip
+        past += [
+            steady("disagg_engine_decode_curve_seconds", seconds, engine=engine, batch=batch)
+            for batch, seconds in (("1", 0.012), ("64", 0.02), ("256", 0.04))
+        ]
+    file = tmp_path / "planner.yaml"
+    file.write_text(
+        "targets: {ttft_seconds: 3, itl_seconds: 0.1}\n"
+        "kv_link_bytes_per_second: 50000000000\n"
+        "models: [{model_name: llama, kv_bytes_per_token: 131072}]\n"
+    )
+    text = openmetrics(past, range(start, now + 1, 15))
+    with prometheus_with(text, tmp_path) as running:
+        common = ("separation", "-c", str(file), "--prometheus", running, "--since", "2h", "--json")
+        done = run(*common)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    (model,) = json.loads(done.stdout)["models"]
+    assert model["load"]["prompt_tokens"] == pytest.approx(1000, rel=0.02)
+    (answer,) = model["answers"]
+    assert (answer["today"], answer["gpu_name"], answer["gpus"]) == ("mixed", "NVIDIA H200", 4)
+    assert answer["mixed"]["engines"] == 4
+    assert answer["separate"]["kv_transfer_seconds"] == pytest.approx(
+        model["load"]["prompt_tokens"] * 131_072 / 5e10
+    )
+    assert answer["interference_gain_ratio"] == pytest.approx(0.5 / 0.4, rel=0.01)
