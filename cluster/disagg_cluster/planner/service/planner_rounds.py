@@ -11,11 +11,13 @@ import numpy as np
 
 from disagg_cluster.planner.advice.cluster_plan import check_one_cluster, cluster_plan
 from disagg_cluster.planner.advice.demands import ClusterEngines, DemandBuilder
+from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_cluster.planner.history.load_history import LoadHistory
 from disagg_cluster.planner.outlook.model_outlook import (
     HORIZONS_SECONDS,
     model_outlook,
 )
+from disagg_cluster.planner.plan.gpu_plan import GpuPlan
 from disagg_cluster.planner.service.past_forecasts import PastForecasts
 from disagg_cluster.planner.service.planner_state import PlannerState
 from disagg_cluster.planner.service.rolling_history import RollingHistory
@@ -107,12 +109,16 @@ class PlannerRounds:
         self._show()
 
     def _plan(self, histories: Sequence[LoadHistory], now_seconds: float) -> None:
-        # A plan that fails must not leave the one before standing beside newer forecasts.
-        self._state = replace(self._state, plan=None)
-        engines = self._engines(now_seconds)
-        self._state = replace(self._state, running=engines.running)
-        made = cluster_plan(self._builder, self._config, histories, engines, now_seconds)
-        self._state = replace(self._state, plan=made)
+        plan: GpuPlan | None = None
+        running: Mapping[CostKey, int] = {}
+        try:
+            engines = self._engines(now_seconds)
+            running = engines.running
+            plan = cluster_plan(self._builder, self._config, histories, engines, now_seconds)
+        finally:
+            # A plan that fails leaves nothing older beside newer forecasts. While one is made that
+            # before it stands: a scrape without any would start the `for` of alerts anew.
+            self._state = replace(self._state, plan=plan, running=running)
 
     def _test(self) -> None:
         """Back-test a few of the loads that were not tested yet: it takes seconds for each."""

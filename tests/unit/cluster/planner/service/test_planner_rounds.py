@@ -71,13 +71,21 @@ class Prometheus:
 class Planner:
     prometheus: Prometheus = field(default_factory=Prometheus)
     now_ns: int = 0
-    engines: ClusterEngines = field(default_factory=ClusterEngines)
+    engines: ClusterEngines | None = field(default_factory=ClusterEngines)
+    shown_meanwhile: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         history = RollingHistory(self.prometheus, 24 * HOURS, 60.0)
         self.rounds = PlannerRounds(
-            history, lambda _now: self.engines, CONFIG, now_ns=lambda: self.now_ns
+            history, lambda _now: self.asked(), CONFIG, now_ns=lambda: self.now_ns
         )
+
+    def asked(self) -> ClusterEngines:
+        """What runs, unless nobody tells; what the page showed meanwhile is kept."""
+        self.shown_meanwhile = self.names()
+        if self.engines is None:
+            raise NoAnswerError("no answer from http://prometheus: timed out")
+        return self.engines
 
     def names(self) -> set[str]:
         return set(planner_rows(self.rounds.state, self.now_ns).samples)
@@ -215,3 +223,27 @@ def test_without_knowing_requests_there_is_no_plan_but_a_reason_and_what_is_ther
     }
     undecided = planner.samples("disagg_plan_undecided")
     assert ("a<b", "", "", "", "no_forecast") in undecided
+
+
+def test_a_plan_stands_until_the_next_is_made() -> None:
+    """An alert that waits ten minutes would else begin anew with each round."""
+    planner = Planner()
+    planner.rounds.take(NOW)
+
+    planner.rounds.take(NOW + EVERY_SECONDS)
+
+    assert {"disagg_plan_gpus", "disagg_plan_shortfall_gpus"} <= planner.shown_meanwhile
+
+
+def test_of_a_plan_that_fails_nothing_older_stands_beside_newer_forecasts() -> None:
+    planner = Planner()
+    planner.engines = ClusterEngines({CostKey("a<b", "", Role.DECODE, "NVIDIA L4", 2): 3})
+    planner.rounds.take(NOW)
+    assert "disagg_plan_gpus" in planner.names()
+
+    planner.engines = None
+    planner.rounds.take(NOW + EVERY_SECONDS)
+
+    assert planner.samples("disagg_collector_success")["planner:plan",] == 0
+    assert "disagg_forecast_tokens_per_second" in planner.names()
+    assert "disagg_plan_gpus" not in planner.names()
