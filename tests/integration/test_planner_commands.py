@@ -115,7 +115,8 @@ def test_the_autoscalers_query_adds_up_what_is_recommended(tmp_path: Path) -> No
     assert answer == 16.0
 
 
-def test_two_spans_are_compared_at_equal_load(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scrape_seconds", [15, 60])
+def test_two_spans_are_compared_at_equal_load(tmp_path: Path, scrape_seconds: int) -> None:
     """In the second the same tokens take half of the GPUs."""
     now = int(time.time()) // 60 * 60
     start, changed = now - 4 * HOUR, now - 2 * HOUR
@@ -134,7 +135,7 @@ def test_two_spans_are_compared_at_equal_load(tmp_path: Path) -> None:
             lambda _at: 1.0,
         ),
     ]
-    text = openmetrics(past, range(start, now + 1, 15))
+    text = openmetrics(past, range(start, now + 1, scrape_seconds))
 
     def at(seconds: int) -> str:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M/110m")

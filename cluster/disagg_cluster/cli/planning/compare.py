@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
@@ -16,6 +17,7 @@ from disagg_cluster.cli.daemon_page import http_config_option
 from disagg_cluster.cli.planning.load_source import Progress, span
 from disagg_cluster.cli.prometheus_access import DEFAULT_URL, access_of, header_option
 from disagg_cluster.host.columns import columns
+from disagg_cluster.host.linear_algebra import one_thread
 from disagg_cluster.planner.compare.comparison import Comparison, UnknownMeasure, compare
 from disagg_cluster.planner.compare.matching import UndecidedComparison
 from disagg_cluster.planner.compare.minutes import SpanMinutes
@@ -72,11 +74,13 @@ def compare_spans(
 
     Minutes are put into strata of load and prompt length; those that have no like in the other
     span count for nothing, and it is said how many. Intervals hold 90 %, by drawing blocks of a
-    quarter of an hour again. Times without a zone are UTC.
+    quarter of an hour or more again. Times without a zone are UTC.
 
     \b
       disagg-node compare --before 2026-11-01T10:00/2h --after 2026-11-08T10:00/2h
     """  # noqa: D301 # click looks for the character itself
+    _check(before, after, time.time())
+    one_thread()
     access = access_of(url, headers, http_config)
     progress = Progress()
     with closing(Prometheus(access.url, access.headers, access.tls)) as prometheus:
@@ -93,9 +97,22 @@ def compare_spans(
             progress.end()
     found = compare(old, new)
     if as_json:
-        click.echo(json.dumps(_value(found, before, after), indent=2))
+        click.echo(json.dumps(_value(found, before, after), indent=2, allow_nan=False))
     else:
         click.echo(_text(found, before, after))
+
+
+def _check(before: Times, after: Times, now_seconds: float) -> None:
+    """Tell all that is wrong with two spans beside each other."""
+    wrong = [
+        f"{option} is not over yet"
+        for option, (_, end) in (("--before", before), ("--after", after))
+        if end > now_seconds
+    ]
+    if after[0] < before[1]:
+        wrong.append("--after begins before --before ends")
+    if wrong:
+        raise click.UsageError("; ".join(wrong))
 
 
 def _value(found: Comparison | UndecidedComparison, *asked: Times) -> dict[str, object]:

@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from disagg_cluster.planner.compare.matching import MatchedMinutes, UndecidedComparison, match
+from disagg_cluster.planner.compare.matching import LEAST_MINUTES, UndecidedComparison, match
 from disagg_cluster.planner.compare.minutes import SpanMinutes
 from disagg_cluster.planner.history.load_series import Floats
 
-BLOCK_SECONDS = 900.0
-"""Minutes beside each other are alike: they are drawn again in blocks of so long."""
+LEAST_BLOCK_SECONDS = 900.0
+"""Minutes beside each other are alike: they are drawn again in blocks of so long at least."""
+MOST_BLOCKS = 8
+"""A longer span has longer blocks: loads and latencies may wander as slowly as it is long."""
 RESAMPLES = 1000
+_MOST_AT_A_TIME = 2_000_000
 _INTERVAL = (0.05, 0.95)
+_NORMAL = 1.645
+# Student's t for 95 %, by degrees of freedom from 1 on: few blocks know little of how they vary.
+_STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895)
 _QUANTILE = 0.95
+_WHEN = ("before", "after")
 _MILLION = 1e6
 
 Estimate = Callable[[SpanMinutes, Floats], Floats]
 """A measure of a span for each row of weights of its minutes; NaN where it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Measure:
+    """What is measured; `known` says in which minutes."""
+
+    name: str
+    unit: str
+    more_is_better: bool
+    estimate: Estimate
+    known: Callable[[SpanMinutes], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,59 +86,95 @@ class Comparison:
 def compare(before: SpanMinutes, after: SpanMinutes) -> Comparison | UndecidedComparison:
     """Compare two spans at equal load.
 
-    Measures are ratios of sums over weighted minutes. Intervals are by the moving block bootstrap
-    (Künsch 1989): blocks of a quarter of an hour of each span are drawn again and again.
+    Measures are ratios of sums over weighted minutes; each takes the minutes that tell it, matched
+    anew. Intervals are by the moving block bootstrap (Künsch 1989), and wider for few blocks.
     """
     matched = match(before, after)
     if isinstance(matched, UndecidedComparison):
         return matched
-    measures = tuple(
-        _change(name, unit, more, estimate, (before, after), matched)
-        for name, unit, more, estimate in _MEASURES
-    )
+    measures = tuple(_change(each, (before, after)) for each in _MEASURES)
     return Comparison(measures, matched.matched_ratio, matched.unmatched)
 
 
 def _change(
-    name: str,
-    unit: str,
-    more_is_better: bool,
-    estimate: Estimate,
-    spans: tuple[SpanMinutes, SpanMinutes],
-    matched: MatchedMinutes,
+    measure: _Measure, spans: tuple[SpanMinutes, SpanMinutes]
 ) -> MeasuredChange | UnknownMeasure:
+    def unknown(why: str) -> UnknownMeasure:
+        return UnknownMeasure(measure.name, measure.unit, why)
+
+    told = tuple(measure.known(span) for span in spans)
+    for when, minutes in zip(_WHEN, told, strict=True):
+        if not minutes.any():
+            return unknown(f"it is not known in the minutes {when}")
+    matched = match(*(_only(span, minutes) for span, minutes in zip(spans, told, strict=True)))
+    if isinstance(matched, UndecidedComparison):
+        return unknown(f"fewer than {LEAST_MINUTES} minutes that tell it are alike")
     weights = (matched.before, matched.after)
     old, new = (
-        float(estimate(span, each[None, :])[0]) for span, each in zip(spans, weights, strict=True)
+        float(measure.estimate(span, each[None, :])[0])
+        for span, each in zip(spans, weights, strict=True)
     )
-    for when, value in (("before", old), ("after", new)):
+    for when, value in zip(_WHEN, (old, new), strict=True):
         if not (np.isfinite(value) and value > 0):
-            return UnknownMeasure(name, unit, f"it is not known in the minutes {when}")
+            return unknown(f"it is 0 in the minutes {when}")
     generator = np.random.default_rng(0)
     drawn = [
-        estimate(span, _resampled(span, weight, generator))
+        np.concatenate(
+            [measure.estimate(span, rows) for rows in _resampled(span, weight, generator)]
+        )
         for span, weight in zip(spans, weights, strict=True)
     ]
-    ratios = drawn[1] / drawn[0] - 1
-    low, high = np.quantile(ratios[np.isfinite(ratios)], _INTERVAL)
+    ratios = drawn[1] / drawn[0]
+    ratios = ratios[np.isfinite(ratios) & (ratios > 0)]
+    ends = np.log(np.quantile(ratios, _INTERVAL)) - np.log(new / old)
+    wider = max(_for_few(span, weight) for span, weight in zip(spans, weights, strict=True))
+    low, high = new / old * np.exp(wider * ends) - 1
     return MeasuredChange(
-        name, unit, old, new, new / old - 1, float(low), float(high), more_is_better
+        measure.name,
+        measure.unit,
+        old,
+        new,
+        new / old - 1,
+        float(low),
+        float(high),
+        measure.more_is_better,
     )
 
 
-def _resampled(span: SpanMinutes, weights: Floats, generator: np.random.Generator) -> Floats:
-    """`[resample, minute]`: weights times how often a block that holds the minute was drawn."""
-    length = max(1, min(round(BLOCK_SECONDS / span.step_seconds), len(weights)))
-    blocks = -(-len(weights) // length)
-    starts = generator.integers(0, len(weights), (RESAMPLES, blocks))
-    # Blocks go on from the end at the beginning, so that every minute is drawn as often.
-    at = (starts[..., None] + np.arange(length)) % len(weights)
-    offsets = np.arange(RESAMPLES)[:, None] * len(weights)
-    counts = np.bincount(
-        (at.reshape(RESAMPLES, -1) + offsets).ravel(), minlength=RESAMPLES * len(weights)
-    )
-    found: Floats = counts.reshape(RESAMPLES, -1) * weights
-    return found
+def _only(span: SpanMinutes, minutes: NDArray[np.bool_]) -> SpanMinutes:
+    """The span as if of the other minutes nothing were known."""
+    return replace(span, requests=np.where(minutes, span.requests, np.nan))
+
+
+def _block_steps(span: SpanMinutes) -> int:
+    least = round(LEAST_BLOCK_SECONDS / span.step_seconds)
+    return max(1, min(max(least, -(-span.steps // MOST_BLOCKS)), span.steps))
+
+
+def _for_few(span: SpanMinutes, weights: Floats) -> float:
+    """How much wider an interval is of as few blocks as the minutes that count make.
+
+    Blocks drawn again vary by (n - 1) / n of what they should, and by Student's t at that.
+    """
+    counted = 1 / float(np.square(weights).sum())
+    blocks = max(2.0, counted / _block_steps(span))
+    student = _STUDENT[min(int(blocks) - 1, len(_STUDENT)) - 1]
+    return student / _NORMAL * float(np.sqrt(blocks / (blocks - 1)))
+
+
+def _resampled(
+    span: SpanMinutes, weights: Floats, generator: np.random.Generator
+) -> Iterator[Floats]:
+    """`[resample, minute]`, some at a time: weights times how often a minute was drawn."""
+    steps, length = len(weights), _block_steps(span)
+    at_a_time = max(1, min(RESAMPLES, _MOST_AT_A_TIME // steps))
+    for first in range(0, RESAMPLES, at_a_time):
+        rows = min(at_a_time, RESAMPLES - first)
+        starts = generator.integers(0, steps, (rows, -(-steps // length)))
+        # Blocks go on from the end at the beginning, so that every minute is drawn as often.
+        at = (starts[..., None] + np.arange(length)) % steps
+        at += (np.arange(rows) * steps)[:, None, None]
+        yield np.bincount(at.ravel(), minlength=rows * steps).reshape(rows, steps) * weights
 
 
 def _quotient(above: Floats, below: Floats, weights: Floats, factor: float = 1.0) -> Floats:
@@ -151,30 +206,50 @@ def _first_token(span: SpanMinutes, weights: Floats) -> Floats:
     return found
 
 
-_MEASURES: tuple[tuple[str, str, bool, Estimate], ...] = (
-    (
+def _has_first_token(span: SpanMinutes) -> NDArray[np.bool_]:
+    buckets = span.first_token_buckets
+    if not buckets.size:
+        return np.zeros(span.steps, dtype=np.bool_)
+    found: NDArray[np.bool_] = np.isfinite(buckets).all(axis=0) & (buckets[-1] > 0)
+    return found
+
+
+def _has_between(span: SpanMinutes) -> NDArray[np.bool_]:
+    return np.isfinite(span.between_tokens_seconds) & (span.between_tokens_count > 0)
+
+
+def _has_tokens(span: SpanMinutes) -> NDArray[np.bool_]:
+    return np.isfinite(span.prompt_tokens + span.output_tokens)
+
+
+_MEASURES = (
+    _Measure(
         "tokens_per_gpu_second",
         "tokens/s/GPU",
         True,
         lambda span, w: _quotient(span.prompt_tokens + span.output_tokens, span.gpus, w),
+        _has_tokens,
     ),
-    (
+    _Measure(
         "output_tokens_per_gpu_second",
         "tokens/s/GPU",
         True,
         lambda span, w: _quotient(span.output_tokens, span.gpus, w),
+        lambda span: np.isfinite(span.output_tokens),
     ),
-    ("time_to_first_token_p95_seconds", "s", False, _first_token),
-    (
+    _Measure("time_to_first_token_p95_seconds", "s", False, _first_token, _has_first_token),
+    _Measure(
         "inter_token_latency_mean_seconds",
         "s",
         False,
         lambda span, w: _quotient(span.between_tokens_seconds, span.between_tokens_count, w),
+        _has_between,
     ),
-    (
+    _Measure(
         "joules_per_million_tokens",
         "J",
         False,
         lambda span, w: _quotient(span.watts, span.prompt_tokens + span.output_tokens, w, _MILLION),
+        lambda span: np.isfinite(span.watts) & _has_tokens(span),
     ),
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from disagg_cluster.planner.compare.minutes import SpanMinutes
+from disagg_cluster.planner.history.history_queries import ARRIVALS, SampleSource
 from disagg_cluster.planner.history.history_request import HistoryRequest
 from disagg_cluster.planner.history.load_series import Floats
 from disagg_cluster.planner.history.range_reader import (
@@ -19,7 +20,6 @@ from disagg_cluster.planner.history.range_reader import (
 )
 
 _FIRST_TOKEN = "cluster_model_namespace:disagg_request_time_to_first_token_bucket:rate5m"
-_ARRIVALS = "cluster_model_namespace:disagg_request_arrivals:rate1m"
 _BETWEEN = "disagg_engine_inter_token_latency_seconds"
 
 
@@ -69,23 +69,25 @@ class PrometheusMinutes:
         )
 
     def _queries(self, cluster: str | None) -> dict[str, str]:
-        told = {"cluster": cluster, "model_name": self.model_name}
-        given = {name: value for name, value in told.items() if value is not None}
-        of = ",".join(f'{name}="{_quoted(value)}"' for name, value in given.items())
-        engines = f"max by (cluster, node, engine) (disagg_engine_info{{{of}}})"
+        of_model = () if self.model_name is None else (f'model_name="{_quoted(self.model_name)}"',)
+        source = SampleSource(cluster)
+        engines = f"max by (cluster, node, engine) ({source.of('disagg_engine_info', *of_model)})"
+
+        def rate(family: str) -> str:
+            return source.rate(family, *of_model)
 
         def between(part: str) -> str:
-            rates = f"sum by (cluster, node, engine) (rate({_BETWEEN}_{part}[1m]))"
+            rates = f"sum by (cluster, node, engine) ({source.rate(f'{_BETWEEN}_{part}')})"
             return f"sum ({rates} * on (cluster, node, engine) {engines})"
 
         return {
-            "requests": f"sum ({_ARRIVALS}{{{of}}})",
-            "tokens": f"sum by (phase) (rate(disagg_node_phase_tokens_total{{{of}}}[1m]))",
-            "gpus": f"sum (rate(disagg_node_phase_seconds_total{{{of}}}[1m]))",
-            "watts": f"sum (rate(disagg_node_energy_joules_total{{{of}}}[1m]))",
+            "requests": f"sum ({source.of(ARRIVALS.record, *of_model)})",
+            "tokens": f"sum by (phase) ({rate('disagg_node_phase_tokens_total')})",
+            "gpus": f"sum ({rate('disagg_node_phase_seconds_total')})",
+            "watts": f"sum ({rate('disagg_node_energy_joules_total')})",
             "between_sum": between("sum"),
             "between_count": between("count"),
-            "first_token": f"sum by (le) ({_FIRST_TOKEN}{{{of}}})",
+            "first_token": f"sum by (le) ({source.of(_FIRST_TOKEN, *of_model)})",
         }
 
 

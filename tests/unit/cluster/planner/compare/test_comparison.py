@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -146,3 +147,96 @@ def test_gaps_count_for_nothing() -> None:
     found = changes(minutes(15), holed)
 
     assert found["tokens_per_gpu_second"].verdict == "no sure difference"
+
+
+def wandering(rng: np.random.Generator, steps: int) -> SpanMinutes:
+    """Loads and latencies each of whose minutes is much like the one before."""
+
+    def wander(spread: float) -> np.ndarray:
+        values = np.zeros(steps + 200)
+        for at, noise in enumerate(rng.normal(0, np.sqrt(1 - 0.8**2), steps + 199), 1):
+            values[at] = 0.8 * values[at - 1] + noise
+        return np.exp(spread * values[200:])
+
+    requests = 10 * wander(0.1)
+    return replace(
+        minutes(0, steps),
+        requests=requests,
+        prompt_tokens=500 * requests * wander(0.1),
+        output_tokens=100 * requests * wander(0.15),
+    )
+
+
+def test_an_hour_of_minutes_alike_is_not_taken_for_many_observations() -> None:
+    """Four quarters of an hour drawn again, and taken at their word, differ twice as often."""
+    rng = np.random.default_rng(1)
+
+    wrong = [
+        changes(wandering(rng, 60), wandering(rng, 60))["output_tokens_per_gpu_second"].verdict
+        != "no sure difference"
+        for _ in range(60)
+    ]
+
+    assert sum(wrong) <= 9
+
+
+def test_a_single_minute_that_tells_a_measure_decides_nothing() -> None:
+    silent = replace(minutes(16), watts=np.full(240, np.nan))
+    silent.watts[100] = 1000.0
+
+    found = compare(silent, minutes(17))
+
+    assert isinstance(found, Comparison)
+    (energy,) = [each for each in found.measures if each.name == "joules_per_million_tokens"]
+    assert isinstance(energy, UnknownMeasure)
+    assert energy.why == "fewer than 30 minutes that tell it are alike"
+
+
+def test_a_measure_told_only_at_some_loads_is_compared_at_those() -> None:
+    """Latency rises with the load; before, only quiet minutes tell it, and nothing changed."""
+    rng = np.random.default_rng(18)
+
+    def span() -> SpanMinutes:
+        requests = np.repeat([10.0, 40.0], 120) * rng.lognormal(0, 0.02, 240)
+        made = minutes(0)
+        count = requests * 100
+        return replace(
+            made,
+            requests=requests,
+            prompt_tokens=requests * 500,
+            output_tokens=count,
+            between_tokens_count=count,
+            between_tokens_seconds=count * 0.001 * requests,
+        )
+
+    before, after = span(), span()
+    before.between_tokens_count[125:] = np.nan
+
+    latency = changes(before, after)["inter_token_latency_mean_seconds"]
+
+    assert latency.change_ratio == pytest.approx(0, abs=0.05)
+
+
+def test_nothing_put_out_is_zero_and_not_unknown() -> None:
+    still = replace(minutes(19), output_tokens=np.zeros(240))
+
+    found = compare(still, minutes(20))
+
+    assert isinstance(found, Comparison)
+    (output,) = [each for each in found.measures if each.name == "output_tokens_per_gpu_second"]
+    assert isinstance(output, UnknownMeasure)
+    assert output.why == "it is 0 in the minutes before"
+
+
+def test_weeks_are_compared_in_little_memory() -> None:
+    """A thousand rows of as many minutes would be hundreds of megabytes."""
+    before, after = minutes(21, steps=20_160), minutes(22, steps=20_160)
+
+    tracemalloc.start()
+    try:
+        compare(before, after)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert most < 150e6
