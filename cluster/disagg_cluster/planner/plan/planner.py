@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from disagg_cluster.host.counted import counted
 from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
 from disagg_cluster.planner.forecast.load_forecast import UndecidedForecast
 from disagg_cluster.planner.plan.actions import pool_actions, with_moves
@@ -81,8 +82,8 @@ def plan(
         models=models,
         actions=with_moves(actions),
         bounds=tuple(
-            f"{reason} from {clock(starts[first], now_seconds)} on: {short} GPUs short of what is "
-            f"needed at most"
+            f"{reason} from {clock(starts[first], now_seconds)} on: "
+            f"{counted(short, 'GPU')} short of what is needed at most"
             for reason, (first, short) in binding.items()
         ),
     )

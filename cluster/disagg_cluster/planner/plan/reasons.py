@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 
+from disagg_cluster.host.counted import counted
 from disagg_cluster.planner.forecast.driver_shifts import DriverShift
 from disagg_cluster.planner.forecast.forecast_error import ForecastError
 from disagg_cluster.planner.forecast.paths import LoadPaths
@@ -38,7 +39,8 @@ def error_words(error: ForecastError | None) -> str:
         return "no forecast of ours has come due yet: how wrong they are is not known"
     high_or_low = "high" if error.bias_ratio > 0 else "low"
     return (
-        f"{error.count} forecasts {error.ahead_seconds / 60:.0f} minutes ahead came due: off by "
+        f"{counted(error.count, 'forecast')} {counted(round(error.ahead_seconds / 60), 'minute')} "
+        f"ahead came due: off by "
         f"{error.error_ratio * _PERCENT:.0f} % in the median, "
         f"{abs(error.bias_ratio) * _PERCENT:.0f} % too {high_or_low}; "
         f"{error.held * _PERCENT:.0f} % of what came lay below the "
@@ -61,9 +63,10 @@ def pool_words(
     block = paths.step_seconds
     at = clock(paths.start_seconds + peak * block, now_seconds)
     words = [
-        f"{costs.quantile * _PERCENT:.0f} % of futures need at most {pool.needed[peak]} engines of "
-        f"{option.gpus} x {option.gpu_name} for {option.role} at {at}, the most of the next "
-        f"{paths.horizon_seconds / 3600:.2g} h: {_load_words(paths, peak)}"
+        f"{costs.quantile * _PERCENT:.0f} % of futures need at most "
+        f"{counted(int(pool.needed[peak]), 'engine')} of {option.gpus} x {option.gpu_name} for "
+        f"{option.role} at {at}, the most of the next {paths.horizon_seconds / 3600:.2g} h: "
+        f"{_load_words(paths, peak)}"
     ]
     curve = option.curve(step_mix(paths, peak, demand.like))
     if isinstance(curve, EngineCurve):
@@ -77,7 +80,7 @@ def pool_words(
         words.append(f"{option.gpu_name} serve it cheaper than {pool.cheaper_than}")
     changed = np.flatnonzero(counts != pool.present)
     if not changed.size:
-        words.append(f"the {pool.present} there are enough, and wanted: nothing to do")
+        words.append(f"{_those_there(pool.present)} enough, and wanted: nothing to do")
     elif counts[changed[0]] < pool.present:
         later = np.flatnonzero(counts[changed[0] :] >= pool.present)
         until = (
@@ -91,10 +94,12 @@ def pool_words(
             f"even by {costs.release_margin * _PERCENT:.0f} % more load"
         )
     else:
+        more = int(counts[changed[0]] - pool.present)
         words.append(
-            f"{counts[changed[0]] - pool.present} more than the {pool.present} there must serve at "
-            f"{clock(paths.start_seconds + changed[0] * block, now_seconds)}, and take "
-            f"{timing.lead_seconds / 60:.0f} minutes to start"
+            f"{more} more than the {pool.present} there must serve at "
+            f"{clock(paths.start_seconds + changed[0] * block, now_seconds)}, and "
+            f"{'takes' if more == 1 else 'take'} "
+            f"{counted(round(timing.lead_seconds / 60), 'minute')} to start"
         )
     late = np.flatnonzero(counts < pool.needed)
     if late.size and counts[late[0]] >= pool.present and late[0] * block <= timing.lead_seconds:
@@ -103,10 +108,14 @@ def pool_words(
         missing = min(pool.needed[late[0]], counts[started]) - counts[late[0]]
         if missing > 0:
             words.append(
-                f"one more takes {timing.lead_seconds / 60:.0f} minutes to start, so "
-                f"{missing} are missing until then"
+                f"one more takes {counted(round(timing.lead_seconds / 60), 'minute')} to start, so "
+                f"{missing} {'is' if missing == 1 else 'are'} missing until then"
             )
     return tuple(words)
+
+
+def _those_there(engines: int) -> str:
+    return "the one there is" if engines == 1 else f"the {engines} there are"
 
 
 _BOUNDS = {

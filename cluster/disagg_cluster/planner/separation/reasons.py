@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from disagg_cluster.host.counted import counted
 from disagg_cluster.planner.capacity.engine_shape import EngineShape
 from disagg_cluster.planner.separation.pools import MixedEngines, SplitPools
 from disagg_cluster.planner.separation.verdict import WORTH, Gain
@@ -30,8 +31,7 @@ def reasons(
 
 def engines_in_words(engines: int, role: str, shape: EngineShape) -> str:
     """As `3 prefill engines of 2 x NVIDIA H100`."""
-    plural = "" if engines == 1 else "s"
-    return f"{engines} {role} engine{plural} of {shape.gpus} x {shape.gpu_name}"
+    return f"{counted(engines, f'{role} engine')} of {shape.gpus} x {shape.gpu_name}"
 
 
 def _reasons(
