@@ -15,6 +15,11 @@ from disagg_cluster.cli.planning.load_source import LoadSource, Progress, source
 from disagg_cluster.cli.planning.planned_load import read_planned_load
 from disagg_cluster.planner.advice.cluster_plan import cluster_plan, load_factors
 from disagg_cluster.planner.advice.demands import AS_IT_IS, ClusterEngines, DemandBuilder, LoadScale
+from disagg_cluster.planner.advice.past_split import (
+    PastSplit,
+    UndecidedPastSplit,
+    past_split,
+)
 from disagg_cluster.planner.advice.plan_figure import draw_plan
 from disagg_cluster.planner.advice.plan_text import change_text, plan_text
 from disagg_cluster.planner.advice.plan_values import plan_value
@@ -64,7 +69,8 @@ def plan(source: LoadSource, file: Path, as_json: bool, plot: Path | None) -> No
     From the load to come, the capacity of engines at the targets and what may be used. Without
     another source the history is that of the Prometheus that the planner file names. What cannot
     be said is undecided, with the reason; nothing is recommended without why, and how wrong
-    forecasts of it were lately.
+    forecasts of it were lately. Beside it stands what the engines of now would have wasted in the
+    last days, and which fixed split had been best.
 
     \b
       disagg-node plan -c planner.yaml
@@ -74,9 +80,11 @@ def plan(source: LoadSource, file: Path, as_json: bool, plot: Path | None) -> No
         check_plot(plot)
     config = read_planner_file(file)
     made = _Planning(source, config)
-    found = made.plan(AS_IT_IS)
+    found, past = made.plan(AS_IT_IS), made.past()
     click.echo(
-        json.dumps(plan_value(found), indent=2) if as_json else plan_text(found, made.cluster)
+        json.dumps(plan_value(found, past), indent=2)
+        if as_json
+        else plan_text(found, made.cluster, past)
     )
     if plot is not None:
         draw_plan(found, plot)
@@ -136,6 +144,7 @@ class _Planning:
 
     def __init__(self, source: LoadSource, config: PlannerConfig) -> None:
         self._config = config
+        self._builder = DemandBuilder(config)
         self._progress = Progress()
         load = read_planned_load(source, config, self._progress)
         self._histories = load.histories
@@ -150,11 +159,22 @@ class _Planning:
     def plan(self, scale: LoadScale, config: PlannerConfig | None = None) -> GpuPlan:
         """Plan as things are, or as they might be."""
         used = config or self._config
-        builder = DemandBuilder(used)
+        builder = self._builder if config is None else DemandBuilder(used)
         self._progress.say("planning")
         try:
             return cluster_plan(
                 builder, used, self._histories, self._engines, self._now_seconds, scale
             )
+        finally:
+            self._progress.end()
+
+    def past(self) -> list[PastSplit | UndecidedPastSplit]:
+        """What the engines of now would have wasted, by model."""
+        self._progress.say("looking back")
+        try:
+            return [
+                past_split(self._builder, self._config, each, self._engines)
+                for each in self._histories
+            ]
         finally:
             self._progress.end()

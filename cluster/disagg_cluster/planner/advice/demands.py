@@ -131,26 +131,25 @@ class DemandBuilder:
         key = history.key
         told = self._config.of_model(key.model_name, key.engine_namespace)
         paths = _paths(history, self._config.timing.lead_seconds)
-        like, prompt_factor = _scaled(_like(history), history, scale)
+        like, prompt_factor = _scaled(requests_like(history), history, scale)
         if isinstance(paths, LoadPaths):
             paths = paths.scaled(scale.requests, prompt_factor, scale.output_length)
         return ModelDemand(
             key.model_name,
             key.engine_namespace,
             paths,
-            self._worker_options(told, engines.of_model(key), engines),
+            self.options(key, engines),
             engines.of_model_or_file(key, told),
             like,
             driver_shifts(_drivers(history)),
             self._known_error(history),
         )
 
-    def _worker_options(
-        self, told: ModelSection, here: Mapping[CostKey, int], engines: ClusterEngines
-    ) -> tuple[WorkerOption, ...]:
-        """What engines have learned before what tables say of the same kind."""
+    def options(self, key: LoadKey, engines: ClusterEngines) -> tuple[WorkerOption, ...]:
+        """Workers that could serve a model: what engines have learned before what tables say."""
+        told = self._config.of_model(key.model_name, key.engine_namespace)
         found: dict[tuple[Role, str, int], WorkerOption] = {}
-        for kind in sorted(here):
+        for kind in sorted(engines.of_model(key)):
             costs = engines.costs.get(kind)
             if costs is not None and not isinstance(costs, UndecidedCapacity):
                 found[kind.role, kind.gpu_name, kind.gpus] = self._option(told, kind, costs)
@@ -224,7 +223,7 @@ def _paths(history: LoadHistory, lead_seconds: float) -> LoadPaths | UndecidedFo
     return made
 
 
-def _like(history: LoadHistory) -> RequestMix:
+def requests_like(history: LoadHistory) -> RequestMix:
     """What requests are like beside number and lengths: the cached part of prompts, lately."""
     requests, cached = history.requests, history.cached_tokens
     if requests is None or cached is None:

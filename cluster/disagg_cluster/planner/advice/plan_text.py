@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from disagg_cluster.host.columns import columns
+from disagg_cluster.host.counted import counted
+from disagg_cluster.planner.advice.past_split import PastSplit, UndecidedPastSplit
+from disagg_cluster.planner.advice.past_split_text import past_split_words
 from disagg_cluster.planner.history.load_history import LoadKey
 from disagg_cluster.planner.outlook.wording import clock, duration, named
 from disagg_cluster.planner.plan.gpu_plan import (
@@ -18,10 +21,20 @@ from disagg_cluster.planner.plan.gpu_plan import (
 )
 
 
-def plan_text(plan: GpuPlan, cluster: str = "") -> str:
-    """The whole plan: what to do, then each model with its rows and reasons."""
+def plan_text(
+    plan: GpuPlan, cluster: str = "", past: Sequence[PastSplit | UndecidedPastSplit] = ()
+) -> str:
+    """The whole plan: what to do, then each model with its rows, reasons and what it wasted.
+
+    `past` are of its models those of which that was worked out.
+    """
+    wasted = {(each.key.model_name, each.key.engine_namespace): each for each in past}
     parts = [_actions(plan)]
-    parts += [_model(each, plan, cluster) for each in plan.models]
+    for model in plan.models:
+        lines = [_model(model, plan, cluster)]
+        if (split := wasted.get((model.model_name, model.engine_namespace))) is not None:
+            lines += past_split_words(split)
+        parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
 
@@ -116,6 +129,6 @@ def _rows(role: RolePlan, quantiles: list[float], now_seconds: float) -> Iterato
 def _cost(cost: ExpectedCost) -> str:
     money = "" if cost.money is None else f", at a price of {cost.money:,.2f}"
     return (
-        f"{cost.minutes_over_target:.0f} minutes over target, {cost.idle_gpu_hours:.1f} of "
-        f"{cost.gpu_hours:.1f} GPU-hours not needed{money}"
+        f"{counted(round(cost.minutes_over_target), 'minute')} over target, "
+        f"{cost.idle_gpu_hours:.1f} of {cost.gpu_hours:.1f} GPU-hours not needed{money}"
     )

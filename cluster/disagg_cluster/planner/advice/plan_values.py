@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
+from disagg_cluster.planner.advice.past_split import PastSplit, UndecidedPastSplit
+from disagg_cluster.planner.advice.past_split_text import past_split_value
 from disagg_cluster.planner.outlook.values import Value, timestamp
 from disagg_cluster.planner.plan.gpu_plan import (
     GpuPlan,
@@ -14,14 +17,21 @@ from disagg_cluster.planner.plan.gpu_plan import (
 )
 
 
-def plan_value(plan: GpuPlan) -> Value:
-    """The whole plan."""
+def plan_value(plan: GpuPlan, past: Sequence[PastSplit | UndecidedPastSplit] = ()) -> Value:
+    """The whole plan; `in_hindsight` of the models of which `past` is told."""
+    wasted = {(each.key.model_name, each.key.engine_namespace): each for each in past}
+
+    def model(each: ModelPlan | UndecidedPlan) -> Value:
+        split = wasted.get((each.model_name, each.engine_namespace))
+        value = _model(each, plan.now_seconds)
+        return value if split is None else {**value, "in_hindsight": past_split_value(split)}
+
     return {
         "made_at": timestamp(plan.now_seconds),
         "horizon_seconds": plan.horizon_seconds,
         "actions": [_action(each) for each in plan.actions],
         "bounds": list(plan.bounds),
-        "models": [_model(each, plan.now_seconds) for each in plan.models],
+        "models": [model(each) for each in plan.models],
     }
 
 

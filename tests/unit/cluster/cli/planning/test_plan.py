@@ -174,3 +174,28 @@ def test_what_is_no_number_is_no_factor(file: Path, option: str) -> None:
 
     assert (code, out) == (2, "")
     assert "nan is not a number" in err
+
+
+def test_what_the_engines_wasted_stands_beside_the_plan_and_not_in_whatif(
+    load: Path, file: Path
+) -> None:
+    """One engine of each role was never enough, so nothing was idle."""
+    out = run("plan", "-c", file, "--csv", load)[1]
+    assert "last 12 hours, had the engines of the planner file run all along: 0.0 of 96.0" in out
+    assert "best fixed split: " in out
+
+    (model,) = json.loads(run("plan", "-c", file, "--csv", load, "--json")[1])["models"]
+    assert model["in_hindsight"]["present"]["minutes_over_target"] == pytest.approx(720.0)
+    assert model["in_hindsight"]["best_static"]["gpu_hours"] <= 96.0
+
+    then = json.loads(run("whatif", "-c", file, "--csv", load, "--json")[1])
+    assert "in_hindsight" not in then["now"]["models"][0]
+
+
+def test_a_file_of_load_without_engines_leaves_the_past_undecided(load: Path, file: Path) -> None:
+    file.write_text(FILE.replace(", engines: 1", ""))
+
+    assert (
+        "in hindsight undecided: which engines there were is not known"
+        in (run("plan", "-c", file, "--csv", load)[1])
+    )

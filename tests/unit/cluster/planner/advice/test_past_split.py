@@ -1,0 +1,180 @@
+"""What engines wasted in the past: over which window, by which engines, and when nobody knows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from disagg_cluster.planner.advice.demands import ClusterEngines, DemandBuilder
+from disagg_cluster.planner.advice.past_split import PastSplit, UndecidedPastSplit, past_split
+from disagg_cluster.planner.advice.past_split_text import past_split_value, past_split_words
+from disagg_cluster.planner.capacity.learned.cost_families import CostKey
+from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
+from disagg_cluster.planner.history.load_series import Floats, LoadSeries
+from disagg_cluster.planner.settings.planner_file import (
+    ModelSection,
+    OfferSection,
+    PlannerConfig,
+    TargetsSection,
+    WorkerSection,
+)
+from disagg_exporter.model import Role
+
+H200 = "NVIDIA H200"
+LLAMA = "meta-llama/Llama-3.3-70B-Instruct"
+START = 1_700_000_000.0
+DAY_STEPS = 288
+
+
+def worker(role: Role, engines: int) -> WorkerSection:
+    return WorkerSection(role=role, gpu_name=H200, gpus=4, priced_as=LLAMA, engines=engines)
+
+
+def config(*workers: WorkerSection, price: float | None = 3.0) -> PlannerConfig:
+    return PlannerConfig(
+        targets=TargetsSection(ttft_seconds=2.0, itl_seconds=0.05),
+        gpus=(OfferSection(gpu_name=H200, price_per_hour=price, idle_watts=100.0),),
+        models=(ModelSection(model_name="llama", workers=workers),),
+    )
+
+
+PAIR = config(worker(Role.PREFILL, 2), worker(Role.DECODE, 2))
+
+
+def series(values: Floats) -> LoadSeries:
+    return LoadSeries(START, 300.0, values)
+
+
+def history(rates: Floats, busy_gpus: float | None = None) -> LoadHistory:
+    busy = None if busy_gpus is None else series(np.full(len(rates), busy_gpus))
+    return LoadHistory(
+        LoadKey("", "llama"), series(rates * 500), series(rates * 100), series(rates), busy
+    )
+
+
+def steady(steps: int, rate: float = 10.0) -> Floats:
+    return np.full(steps, rate)
+
+
+def judged(
+    load: LoadHistory, told: PlannerConfig = PAIR, engines: ClusterEngines | None = None
+) -> PastSplit | UndecidedPastSplit:
+    return past_split(DemandBuilder(told), told, load, engines or ClusterEngines())
+
+
+def found(
+    load: LoadHistory, told: PlannerConfig = PAIR, engines: ClusterEngines | None = None
+) -> PastSplit:
+    past = judged(load, told, engines)
+    assert isinstance(past, PastSplit)
+    return past
+
+
+def running(prefill: int, decode: int) -> ClusterEngines:
+    counts = ((Role.PREFILL, prefill), (Role.DECODE, decode))
+    return ClusterEngines({CostKey("llama", "", role, H200, 4): n for role, n in counts})
+
+
+def why(past: PastSplit | UndecidedPastSplit) -> str:
+    assert isinstance(past, UndecidedPastSplit)
+    assert list(past_split_words(past)) == [f"in hindsight undecided: {past.reason}"]
+    assert past_split_value(past) == {"undecided": past.reason}
+    return past.reason
+
+
+def test_two_lines_say_what_was_idle_and_which_fixed_split_had_been_best() -> None:
+    lines = list(past_split_words(found(history(steady(DAY_STEPS // 2)))))
+
+    assert lines == [
+        "last 12 hours, had the engines of the planner file run all along: 96.0 of 192.0 GPU-hours "
+        "idle beyond need (50 %, 9.6 kWh, 288.00 at 3.00/h), 0 minutes over target",
+        "best fixed split: 1 prefill engine + 1 decode engine, 96.0 GPU-hours less, "
+        "0 minutes more over target",
+        "engines that follow the load: 96.0 GPU-hours less, 0 minutes more over target",
+    ]
+
+
+def test_engines_that_were_right_are_the_best_split() -> None:
+    right = config(worker(Role.PREFILL, 1), worker(Role.DECODE, 1), price=None)
+    first, second, _ = past_split_words(found(history(steady(DAY_STEPS)), right))
+
+    assert "0.0 of 192.0 GPU-hours idle beyond need (0 %, 0.0 kWh), 0 minutes" in first
+    assert second == "best fixed split: the same, 1 prefill engine + 1 decode engine"
+
+
+def test_json_has_every_figure_with_its_unit() -> None:
+    value = past_split_value(found(history(steady(DAY_STEPS // 2))))
+
+    assert (value["engines_from"], value["window_seconds"]) == ("planner_file", 43_200.0)
+    present = value["present"]
+    assert present == {
+        "engines": {"prefill": {"least": 2, "most": 2}, "decode": {"least": 2, "most": 2}},
+        "gpu_hours": pytest.approx(192.0),
+        "idle_gpu_hours": pytest.approx(96.0),
+        "short_gpu_hours": 0.0,
+        "minutes_over_target": 0.0,
+        "idle_kilowatt_hours": pytest.approx(9.6),
+        "idle_money": pytest.approx(288.0),
+    }
+
+
+def test_no_more_than_the_last_seven_days_count() -> None:
+    """Of the first week, two prefill engines would have been short."""
+    rates = np.concatenate([steady(7 * DAY_STEPS, 200.0), steady(7 * DAY_STEPS)])
+    past = found(history(rates))
+
+    assert past.window_seconds == 7 * 86_400
+    assert past.hindsight.present.minutes_over_target == 0.0
+
+
+def test_what_is_not_known_of_the_window_is_said_and_counts_for_nothing() -> None:
+    rates = steady(2 * DAY_STEPS)
+    rates[DAY_STEPS // 2 : DAY_STEPS] = np.nan
+    past = found(history(rates))
+
+    assert next(iter(past_split_words(past))).startswith("last 2 days (36 hours of them known)")
+    assert past.hindsight.present.gpu_hours == pytest.approx(36 * 16)
+
+
+def test_engines_that_run_are_those_that_are_judged() -> None:
+    past = found(history(steady(DAY_STEPS), busy_gpus=8.0), engines=running(3, 1))
+
+    assert past.running
+    assert past.hindsight.present.engines == ((Role.PREFILL, 3, 3), (Role.DECODE, 1, 1))
+    assert "had the engines that run now run all along" in next(iter(past_split_words(past)))
+
+
+def test_a_window_begins_after_more_gpus_were_busy_than_there_are_now() -> None:
+    load = history(steady(DAY_STEPS), busy_gpus=8.0)
+    assert load.prefill_gpus is not None
+    busy = load.prefill_gpus.values.copy()
+    busy[DAY_STEPS // 2] = 20.0
+    load = replace(load, prefill_gpus=series(busy))
+
+    past = found(load, engines=running(2, 2))
+    assert past.window_seconds == (DAY_STEPS // 2 - 1) * 300
+
+    busy[-3] = 20.0
+    told = why(judged(load, engines=running(2, 2)))
+    assert told == "until lately more GPUs were busy than the 16 that run now"
+
+
+def test_what_nobody_can_know_is_undecided_with_the_reason() -> None:
+    load = history(steady(DAY_STEPS))
+    several = (worker(Role.PREFILL, 1), worker(Role.DECODE, 1), worker(Role.MIXED, 1))
+    one_size = worker(Role.DECODE, 1)
+    other = one_size.model_copy(update={"gpus": 8})
+
+    assert why(judged(load, config())) == "which engines there were is not known"
+    assert why(judged(load, config(*several))).endswith("are no split that can be judged")
+    assert why(judged(load, config(one_size))).startswith("engines that are decode")
+    assert "several kinds" in why(judged(load, config(several[0], one_size, other)))
+    assert why(judged(replace(load, requests=None))) == "how many requests arrive is not known"
+    assert why(judged(history(steady(5)))) == "less than an hour of its load is known"
+    assert why(judged(history(steady(DAY_STEPS, 0.0)))) == "no request came"
+    gone = ClusterEngines({CostKey("other", "", Role.MIXED, H200, 4): 1})
+    assert why(judged(load, engines=gone)) == "which engines there were is not known"
+    unpriced = ClusterEngines({CostKey("llama", "", Role.MIXED, "NVIDIA L4", 1): 1})
+    assert why(judged(load, engines=unpriced)) == "what steps of mixed engines take is not known"
