@@ -23,8 +23,11 @@ from disagg_cluster.planner.advice.past_split import (
 from disagg_cluster.planner.advice.plan_figure import draw_plan
 from disagg_cluster.planner.advice.plan_text import change_text, plan_text
 from disagg_cluster.planner.advice.plan_values import plan_value
+from disagg_cluster.planner.advice.separation_advice import ModelSeparation, SeparationAdvisor
+from disagg_cluster.planner.history.load_history import LoadKey
 from disagg_cluster.planner.plan.gpu_plan import GpuPlan
 from disagg_cluster.planner.settings.planner_file import PlannerConfig, read_planner_file
+from disagg_exporter.model import Role
 
 config_option = click.option(
     "-c",
@@ -70,7 +73,7 @@ def plan(source: LoadSource, file: Path, as_json: bool, plot: Path | None) -> No
     another source the history is that of the Prometheus that the planner file names. What cannot
     be said is undecided, with the reason; nothing is recommended without why, and how wrong
     forecasts of it were lately. Beside it stands what the engines of now would have wasted in the
-    last days, and which fixed split had been best.
+    last days, which fixed split had been best, and whether mixed engines should be separate.
 
     \b
       disagg-node plan -c planner.yaml
@@ -80,12 +83,12 @@ def plan(source: LoadSource, file: Path, as_json: bool, plot: Path | None) -> No
         check_plot(plot)
     config = read_planner_file(file)
     made = _Planning(source, config)
-    found, past = made.plan(AS_IT_IS), made.past()
-    click.echo(
-        json.dumps(plan_value(found, past), indent=2)
-        if as_json
-        else plan_text(found, made.cluster, past)
-    )
+    found = made.plan(AS_IT_IS)
+    beside = made.past(), made.separations()
+    if as_json:
+        click.echo(json.dumps(plan_value(found, *beside), indent=2))
+    else:
+        click.echo(plan_text(found, made.cluster, *beside))
     if plot is not None:
         draw_plan(found, plot)
         click.echo(plot, err=True)
@@ -178,3 +181,17 @@ class _Planning:
             ]
         finally:
             self._progress.end()
+
+    def separations(self) -> list[ModelSeparation]:
+        """Whether engines that run mixed should be separate, by model."""
+        # What engines lost to mixed steps would stand beside the gain and not change it.
+        advisor = SeparationAdvisor(self._config, self._engines, {})
+        self._progress.say("comparing mixed with separate engines")
+        try:
+            return [advisor.advise(each) for each in self._histories if self._runs_mixed(each.key)]
+        finally:
+            self._progress.end()
+
+    def _runs_mixed(self, key: LoadKey) -> bool:
+        told = self._config.of_model(key.model_name, key.engine_namespace)
+        return any(each.role is Role.MIXED for each in self._engines.of_model_or_file(key, told))

@@ -8,6 +8,8 @@ from disagg_cluster.host.columns import columns
 from disagg_cluster.host.counted import counted
 from disagg_cluster.planner.advice.past_split import PastSplit, UndecidedPastSplit
 from disagg_cluster.planner.advice.past_split_text import past_split_words
+from disagg_cluster.planner.advice.separation_advice import ModelSeparation
+from disagg_cluster.planner.advice.separation_text import verdict_words
 from disagg_cluster.planner.history.load_history import LoadKey
 from disagg_cluster.planner.outlook.wording import clock, duration, named
 from disagg_cluster.planner.plan.gpu_plan import (
@@ -22,18 +24,25 @@ from disagg_cluster.planner.plan.gpu_plan import (
 
 
 def plan_text(
-    plan: GpuPlan, cluster: str = "", past: Sequence[PastSplit | UndecidedPastSplit] = ()
+    plan: GpuPlan,
+    cluster: str = "",
+    past: Sequence[PastSplit | UndecidedPastSplit] = (),
+    separations: Sequence[ModelSeparation] = (),
 ) -> str:
     """The whole plan: what to do, then each model with its rows, reasons and what it wasted.
 
-    `past` are of its models those of which that was worked out.
+    `past` and `separations` are of its models those of which that was worked out.
     """
+    mixed = {(each.key.model_name, each.key.engine_namespace): each for each in separations}
     wasted = {(each.key.model_name, each.key.engine_namespace): each for each in past}
     parts = [_actions(plan)]
     for model in plan.models:
         lines = [_model(model, plan, cluster)]
-        if (split := wasted.get((model.model_name, model.engine_namespace))) is not None:
+        whose = (model.model_name, model.engine_namespace)
+        if (split := wasted.get(whose)) is not None:
             lines += past_split_words(split)
+        if (advised := mixed.get(whose)) is not None:
+            lines += [f"separation: {verdict_words(each)}" for each in advised.of_mixed]
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 

@@ -7,6 +7,8 @@ from dataclasses import asdict
 
 from disagg_cluster.planner.advice.past_split import PastSplit, UndecidedPastSplit
 from disagg_cluster.planner.advice.past_split_text import past_split_value
+from disagg_cluster.planner.advice.separation_advice import ModelSeparation
+from disagg_cluster.planner.advice.separation_values import answer_value
 from disagg_cluster.planner.outlook.values import Value, timestamp
 from disagg_cluster.planner.plan.gpu_plan import (
     GpuPlan,
@@ -17,14 +19,23 @@ from disagg_cluster.planner.plan.gpu_plan import (
 )
 
 
-def plan_value(plan: GpuPlan, past: Sequence[PastSplit | UndecidedPastSplit] = ()) -> Value:
-    """The whole plan; `in_hindsight` of the models of which `past` is told."""
+def plan_value(
+    plan: GpuPlan,
+    past: Sequence[PastSplit | UndecidedPastSplit] = (),
+    separations: Sequence[ModelSeparation] = (),
+) -> Value:
+    """The whole plan; `in_hindsight` and `separation` of the models of which they are told."""
+    mixed = {(each.key.model_name, each.key.engine_namespace): each for each in separations}
     wasted = {(each.key.model_name, each.key.engine_namespace): each for each in past}
 
     def model(each: ModelPlan | UndecidedPlan) -> Value:
-        split = wasted.get((each.model_name, each.engine_namespace))
-        value = _model(each, plan.now_seconds)
-        return value if split is None else {**value, "in_hindsight": past_split_value(split)}
+        whose = (each.model_name, each.engine_namespace)
+        value = dict(_model(each, plan.now_seconds))
+        if (split := wasted.get(whose)) is not None:
+            value["in_hindsight"] = past_split_value(split)
+        if (advised := mixed.get(whose)) is not None and advised.of_mixed:
+            value["separation"] = [answer_value(advised, answer) for answer in advised.of_mixed]
+        return value
 
     return {
         "made_at": timestamp(plan.now_seconds),

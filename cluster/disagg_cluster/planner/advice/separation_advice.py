@@ -57,6 +57,11 @@ class ModelSeparation:
     targets: Targets
     answers: tuple[GpuSeparation, ...]
 
+    @property
+    def of_mixed(self) -> tuple[GpuSeparation, ...]:
+        """The answers about engines that run mixed today."""
+        return tuple(each for each in self.answers if each.today is Today.MIXED)
+
     def holds(self, requests_per_second: float) -> bool | None:
         """Whether so many are enough for its busy times; None where several GPUs share them."""
         if self.load is None or len(self.answers) > 1:

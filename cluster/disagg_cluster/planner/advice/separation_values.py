@@ -25,11 +25,12 @@ def _model(model: ModelSeparation) -> Value:
         if load is None
         else {**asdict(load.mix), "peak_requests_per_second": load.peak_requests_per_second},
         "targets": asdict(model.targets),
-        "answers": [_answer(model, each) for each in model.answers],
+        "answers": [answer_value(model, each) for each in model.answers],
     }
 
 
-def _answer(model: ModelSeparation, answer: GpuSeparation) -> Value:
+def answer_value(model: ModelSeparation, answer: GpuSeparation) -> Value:
+    """One answer about a model."""
     verdict = answer.verdict
     asked = {"today": answer.today.value, "gpu_name": answer.gpu_name, "gpus": answer.gpus}
     if isinstance(verdict, UndecidedSeparation):

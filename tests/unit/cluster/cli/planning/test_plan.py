@@ -199,3 +199,20 @@ def test_a_file_of_load_without_engines_leaves_the_past_undecided(load: Path, fi
         "in hindsight undecided: which engines there were is not known"
         in (run("plan", "-c", file, "--csv", load)[1])
     )
+
+
+def test_mixed_engines_have_a_line_that_says_whether_to_separate_them(
+    load: Path, file: Path
+) -> None:
+    assert "separation: " not in run("plan", "-c", file, "--csv", load)[1]
+
+    kept = WORKERS.replace("role: decode", "role: mixed").splitlines()
+    mixed = "\n".join(line for line in kept if "prefill" not in line)
+    file.write_text(FILE.replace(WORKERS, mixed))
+    out = run("plan", "-c", file, "--csv", load)[1]
+    assert "separation: undecided, 4 x NVIDIA H200, mixed today: missing the bandwidth" in out
+    file.write_text(f"kv_link_bytes_per_second: 50000000000\n{FILE.replace(WORKERS, mixed)}")
+    (model,) = json.loads(run("plan", "-c", file, "--csv", load, "--json")[1])["models"]
+    (answer,) = model["separation"]
+    assert (answer["today"], answer["gpus"]) == ("mixed", 4)
+    assert answer["verdict"] in {"stay mixed", "separate", "undecided"}
