@@ -14,6 +14,8 @@ from disagg_cluster.planner.history.load_series import LoadSeries
 
 OVERLAP_STEPS = 10
 """So many steps that were read before are read again: samples come late."""
+LATE_SECONDS = 86_400.0
+"""Steps of which nothing was known are read again for so long: a queue of samples is worked off."""
 
 
 class HistoryReader(Protocol):
@@ -56,7 +58,10 @@ class RollingHistory:
         """
         begin = now_seconds - self._window_seconds
         overlap = OVERLAP_STEPS * self._step_seconds
-        since = begin if self._end_seconds is None else max(begin, self._end_seconds - overlap)
+        since = begin
+        if self._end_seconds is not None:
+            read_until = min(self._end_seconds, now_seconds)
+            since = max(begin, min(read_until, self._known_until(read_until)) - overlap)
         request = HistoryRequest(since, now_seconds, self._step_seconds, self._cluster)
         new = {each.key: each for each in self._reader.read(request)}
         window = HistoryRequest(begin, now_seconds, self._step_seconds)
@@ -71,6 +76,15 @@ class RollingHistory:
         }
         self._end_seconds = now_seconds
         return list(self._known.values())
+
+    def _known_until(self, read_until: float) -> float:
+        """When the newest known step of any model ends; no longer ago than samples may be late."""
+        ends = [
+            each.prompt_tokens.start_seconds + (int(known[-1]) + 1) * self._step_seconds
+            for each in self._known.values()
+            if len(known := np.flatnonzero(np.isfinite(each.prompt_tokens.values)))
+        ]
+        return max(*ends, read_until - LATE_SECONDS) if ends else read_until
 
 
 def _joined(parts: Sequence[LoadHistory], window: HistoryRequest) -> LoadHistory:

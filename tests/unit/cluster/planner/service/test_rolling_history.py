@@ -87,3 +87,29 @@ def test_a_model_that_is_gone_has_a_gap_and_leaves_with_the_window() -> None:
     assert np.isnan(gone.prompt_tokens.values[-10:]).all()
     names = [each.key.model_name for each in history.read(60_000.0 + 2 * WINDOW_SECONDS)]
     assert names == ["a"]
+
+
+def test_an_hour_that_comes_late_is_read_again() -> None:
+    """A server answers all along, while what is written to it waits in a queue for an hour."""
+    past = Past(known_until_seconds=60_000.0)
+    history = RollingHistory(past, WINDOW_SECONDS, 60.0)
+    for now in range(60_000, 63_601, 300):
+        history.read(float(now))
+
+    past.known_until_seconds = np.inf
+    (found,) = history.read(63_900.0)
+
+    assert np.isfinite(found.prompt_tokens.values).all()
+    history.read(64_200.0)
+    assert past.asked[-1].steps == 5 + OVERLAP_STEPS
+
+
+def test_a_clock_that_goes_back_is_followed() -> None:
+    past = Past()
+    history = RollingHistory(past, WINDOW_SECONDS, 60.0)
+    history.read(60_000.0)
+
+    (found,) = history.read(57_000.0)
+
+    assert found.prompt_tokens.start_seconds == 57_000 - WINDOW_SECONDS
+    assert np.isfinite(found.prompt_tokens.values).sum() >= OVERLAP_STEPS
