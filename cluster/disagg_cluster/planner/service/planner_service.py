@@ -85,10 +85,10 @@ class PlannerService:
             )
             self._server = server = self._make_server(rounds)
             stack.callback(server.close)
-            stack.enter_context(self._signals())
-            serving(server.start())
-            manager.ready()
-            with contextlib.suppress(_Ended):
+            # From the first signal on, whatever is under way ends.
+            with contextlib.suppress(_Ended), self._signals():
+                serving(server.start())
+                manager.ready()
                 self._make_rounds(rounds)
             manager.stopping()
 
