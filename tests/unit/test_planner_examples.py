@@ -42,6 +42,16 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
     assert told == []
 
 
+def test_the_units_user_of_no_group_may_read_its_file() -> None:
+    """A dynamic user is neither root nor of root's group."""
+    text = (EXAMPLES / "disagg-planner.service").read_text(encoding="utf-8")
+    mode = re.search(r"install -m (\d+) planner\.yaml", text)
+
+    assert "DynamicUser=yes" in text
+    assert mode is not None
+    assert int(mode[1], 8) & 0o004
+
+
 def test_the_lock_lies_in_the_units_folder() -> None:
     text = (EXAMPLES / "disagg-planner.service").read_text(encoding="utf-8")
     folder = re.search(r"^RuntimeDirectory=(.+)$", text, re.MULTILINE)
