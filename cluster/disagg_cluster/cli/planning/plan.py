@@ -86,7 +86,7 @@ def plan(source: LoadSource, file: Path, as_json: bool, plot: Path | None) -> No
     found = made.plan(AS_IT_IS)
     beside = made.past(), made.separations()
     if as_json:
-        click.echo(json.dumps(plan_value(found, *beside), indent=2))
+        click.echo(json.dumps(plan_value(found, made.cluster, *beside), indent=2))
     else:
         click.echo(plan_text(found, made.cluster, *beside))
     if plot is not None:
@@ -136,8 +136,8 @@ def whatif(
     after = made.plan(scale, if_config)
     if as_json:
         factors: Mapping[str, object] = load_factors(scale)
-        whole = {"if": factors, "now": plan_value(before), "then": plan_value(after)}
-        click.echo(json.dumps(whole, indent=2))
+        now, then = (plan_value(each, made.cluster) for each in (before, after))
+        click.echo(json.dumps({"if": factors, "now": now, "then": then}, indent=2))
     else:
         click.echo(change_text(before, after, made.cluster))
 

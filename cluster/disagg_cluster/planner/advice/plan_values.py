@@ -21,10 +21,14 @@ from disagg_cluster.planner.plan.gpu_plan import (
 
 def plan_value(
     plan: GpuPlan,
+    cluster: str,
     past: Sequence[PastSplit | UndecidedPastSplit] = (),
     separations: Sequence[ModelSeparation] = (),
 ) -> Value:
-    """The whole plan; `in_hindsight` and `separation` of the models of which they are told."""
+    """The whole plan of a cluster, whose name is empty where nobody says it.
+
+    `in_hindsight` and `separation` are of the models of which they are told.
+    """
     mixed = {(each.key.model_name, each.key.engine_namespace): each for each in separations}
     wasted = {(each.key.model_name, each.key.engine_namespace): each for each in past}
 
@@ -38,6 +42,7 @@ def plan_value(
         return value
 
     return {
+        "cluster": cluster,
         "made_at": timestamp(plan.now_seconds),
         "horizon_seconds": plan.horizon_seconds,
         "actions": [_action(each) for each in plan.actions],

@@ -69,6 +69,7 @@ def test_json_has_every_row_with_units_and_zone(load: Path, file: Path) -> None:
     whole = json.loads(out)
 
     assert code == 0
+    assert whole["cluster"] == ""
     assert datetime.fromisoformat(whole["made_at"]).timestamp() == START + 144 * 300
     (model,) = whole["models"]
     assert [role["role"] for role in model["roles"]] == ["prefill", "decode"]
