@@ -26,6 +26,10 @@ PLANNER_FAMILIES: tuple[Family, ...] = (
     Family("disagg_plan_idle_gpus", Data.PLANNER, (*_MODEL, "kind"),
            "GPUs held and not needed, in the mean of all futures and over the plan's horizon: if "
            "nothing is done (kind current), or if the plan is followed (kind recommended)."),
+    Family("disagg_plan_wasted_gpus", Data.PLANNER, (*_MODEL, "role"),
+           "GPUs that the load of the last seven days, or as far as it is known, did not need, in "
+           "the mean, had those that are there now run all along. Made anew once an hour; absent "
+           "where it is not known."),
     Family("disagg_plan_over_target_seconds", Data.PLANNER, (*_MODEL, "kind"),
            "Seconds of the plan's horizon with too few engines of some role for the targets, in "
            "the mean of all futures: if nothing is done (kind current), or if it is followed."),

@@ -58,6 +58,9 @@ def _outcome(outcome: SplitOutcome) -> Value:
         },
         "gpu_hours": outcome.gpu_hours,
         "idle_gpu_hours": outcome.idle_gpu_hours,
+        "idle_gpu_hours_by_role": {
+            role.value: hours for role, hours in outcome.idle_gpu_hours_by_role
+        },
         "short_gpu_hours": outcome.short_gpu_hours,
         "minutes_over_target": outcome.minutes_over_target,
         "idle_kilowatt_hours": outcome.idle_kilowatt_hours,

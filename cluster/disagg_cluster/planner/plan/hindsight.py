@@ -44,6 +44,7 @@ class SplitOutcome:
     idle_gpu_hours: float
     short_gpu_hours: float
     minutes_over_target: float
+    idle_gpu_hours_by_role: tuple[tuple[Role, float], ...]
     idle_kilowatt_hours: float | None
     idle_money: float | None
 
@@ -155,6 +156,7 @@ def _outcome(
     energy: float | None = 0.0
     money: float | None = 0.0
     told = []
+    idle_by_role = []
     for of, need, there in zip(held, needs, engines, strict=True):
         gpus = of.option.gpus
         over = float(np.maximum(there - need, 0).sum()) * gpus * hours
@@ -167,6 +169,7 @@ def _outcome(
         price = None if offer is None else offer.price_per_hour
         energy = None if energy is None or watts is None else energy + over * watts / 1000
         money = None if money is None or price is None else money + over * price
+        idle_by_role.append((of.option.role, over))
         told.append((of.option.role, int(there.min()), int(there.max())))
     return SplitOutcome(
         engines=tuple(told),
@@ -174,6 +177,7 @@ def _outcome(
         idle_gpu_hours=idle,
         short_gpu_hours=lacking,
         minutes_over_target=float(short.sum()) * hours * 60,
+        idle_gpu_hours_by_role=tuple(idle_by_role),
         idle_kilowatt_hours=energy,
         idle_money=money,
     )

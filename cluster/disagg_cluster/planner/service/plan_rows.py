@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 
+from disagg_cluster.planner.advice.past_split import PastSplit, UndecidedPastSplit
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_cluster.planner.outlook.wording import duration
 from disagg_cluster.planner.plan.gpu_plan import GpuPlan, ModelPlan, RolePlan, UndecidedPlan
@@ -34,6 +35,16 @@ def write_plan(rows: MetricRows, plan: GpuPlan | None, running: Mapping[CostKey,
                 == (model.model_name, model.engine_namespace)
             }
             _write_model(rows, model, plan.horizon_seconds, counted)
+
+
+def write_past(rows: MetricRows, past: Iterable[PastSplit | UndecidedPastSplit]) -> None:
+    """Write what engines wasted, as GPUs in the mean: windows are not all equally long."""
+    for each in past:
+        if isinstance(each, PastSplit):
+            hours = each.hindsight.window_seconds / _SECONDS_AN_HOUR
+            whose = (each.key.model_name, each.key.engine_namespace)
+            for role, idle in each.hindsight.present.idle_gpu_hours_by_role:
+                rows.set("disagg_plan_wasted_gpus", idle / hours, *whose, role.value)
 
 
 def _write_model(

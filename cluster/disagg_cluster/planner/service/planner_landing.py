@@ -96,7 +96,7 @@ class PlannerLanding:
         if state.plan is not None:
             # The words of `disagg-node plan`, so that nobody reads two plans.
             cluster = next((each.key.cluster for each in state.outlooks), "")
-            words = escape(plan_text(state.plan, cluster))
+            words = escape(plan_text(state.plan, cluster, state.past))
             yield f'<section><h2>GPUs</h2><div class="scroll"><pre>{words}</pre></div></section>\n'
         for outlook in state.outlooks:
             yield _model(outlook)

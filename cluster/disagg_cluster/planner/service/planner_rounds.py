@@ -19,6 +19,7 @@ from disagg_cluster.planner.outlook.model_outlook import (
 )
 from disagg_cluster.planner.plan.gpu_plan import GpuPlan
 from disagg_cluster.planner.service.past_forecasts import PastForecasts
+from disagg_cluster.planner.service.past_waste import PastWaste
 from disagg_cluster.planner.service.planner_state import PlannerState
 from disagg_cluster.planner.service.rolling_history import RollingHistory
 from disagg_cluster.planner.settings.planner_file import PlannerConfig
@@ -53,6 +54,8 @@ class PlannerRounds:
         self._engines = engines
         self._config = config
         self._builder = DemandBuilder(config)
+        self._waste = PastWaste(self._builder, config)
+        self._known_engines: ClusterEngines | None = None
         self._process = process
         self._now_ns = now_ns
         self._past = PastForecasts()
@@ -89,6 +92,7 @@ class PlannerRounds:
                 self._plan(histories, now_seconds)
             with self._testing.round():
                 self._test()
+                self._look_back(histories, now_seconds)
         self._show()
 
     def beat(self) -> None:
@@ -111,8 +115,9 @@ class PlannerRounds:
     def _plan(self, histories: Sequence[LoadHistory], now_seconds: float) -> None:
         plan: GpuPlan | None = None
         running: Mapping[CostKey, int] = {}
+        self._known_engines = None
         try:
-            engines = self._engines(now_seconds)
+            engines = self._known_engines = self._engines(now_seconds)
             running = engines.running
             plan = cluster_plan(self._builder, self._config, histories, engines, now_seconds)
         finally:
@@ -125,6 +130,11 @@ class PlannerRounds:
         for _ in range(_TESTS_A_ROUND):
             if not self._past.test_next(self._state.outlooks):
                 break
+
+    def _look_back(self, histories: Sequence[LoadHistory], now_seconds: float) -> None:
+        engines = self._known_engines
+        past = () if engines is None else self._waste.look_back(histories, engines, now_seconds)
+        self._state = replace(self._state, past=past)
 
     def _show(self) -> None:
         collectors = tuple(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import disagg_exporter
+from disagg_cluster.planner.advice.past_split import PastSplit, UndecidedPastSplit
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_cluster.planner.forecast.trend import PhaseTrend
 from disagg_cluster.planner.outlook.model_outlook import (
@@ -16,7 +17,7 @@ from disagg_cluster.planner.outlook.model_outlook import (
 from disagg_cluster.planner.outlook.wording import duration
 from disagg_cluster.planner.plan.gpu_plan import GpuPlan
 from disagg_cluster.planner.service.past_forecasts import Place
-from disagg_cluster.planner.service.plan_rows import write_plan
+from disagg_cluster.planner.service.plan_rows import write_past, write_plan
 from disagg_exporter.metrics.family import MetricRows
 from disagg_exporter.model import CollectorStatus
 
@@ -32,6 +33,7 @@ class PlannerState:
     fresh_until_ns: int
     outlooks: tuple[ModelOutlook, ...] = ()
     plan: GpuPlan | None = None
+    past: tuple[PastSplit | UndecidedPastSplit, ...] = ()
     running: Mapping[CostKey, int] = field(default_factory=dict)
     error_ratios: Mapping[Place, float] = field(default_factory=dict)
     collectors: tuple[CollectorStatus, ...] = ()
@@ -54,6 +56,7 @@ def planner_rows(state: PlannerState | None, now_ns: int) -> MetricRows:
             labels = (key.model_name, key.engine_namespace, phase.value, duration(horizon))
             rows.set("disagg_plan_error_ratio", ratio, *labels)
         write_plan(rows, state.plan, state.running)
+        write_past(rows, state.past)
     return rows
 
 

@@ -113,6 +113,7 @@ def test_json_has_every_figure_with_its_unit() -> None:
         "engines": {"prefill": {"least": 2, "most": 2}, "decode": {"least": 2, "most": 2}},
         "gpu_hours": pytest.approx(192.0),
         "idle_gpu_hours": pytest.approx(96.0),
+        "idle_gpu_hours_by_role": {"prefill": pytest.approx(48.0), "decode": pytest.approx(48.0)},
         "short_gpu_hours": 0.0,
         "minutes_over_target": 0.0,
         "idle_kilowatt_hours": pytest.approx(9.6),

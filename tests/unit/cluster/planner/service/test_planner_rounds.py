@@ -5,12 +5,13 @@ from html import escape
 
 import numpy as np
 
-from disagg_cluster.planner.advice.demands import ClusterEngines
+from disagg_cluster.planner.advice.demands import ClusterEngines, DemandBuilder
 from disagg_cluster.planner.advice.plan_text import plan_text
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_cluster.planner.history.history_request import HistoryRequest
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import LoadSeries
+from disagg_cluster.planner.service.past_waste import PastWaste
 from disagg_cluster.planner.service.planner_landing import PlannerLanding
 from disagg_cluster.planner.service.planner_rounds import PlannerRounds
 from disagg_cluster.planner.service.planner_state import planner_rows
@@ -207,7 +208,7 @@ def test_the_page_for_people_has_the_plan_in_the_words_of_the_command() -> None:
 
     page = PlannerLanding("Planner", lambda: planner.rounds.state, lambda: 0).page("", "")
 
-    assert escape(plan_text(plan, "east")) in page
+    assert escape(plan_text(plan, "east", planner.rounds.state.past)) in page
     assert "decode on NVIDIA H200: 90 % of futures need" in page
 
 
@@ -247,3 +248,34 @@ def test_of_a_plan_that_fails_nothing_older_stands_beside_newer_forecasts() -> N
     assert planner.samples("disagg_collector_success")["planner:plan",] == 0
     assert "disagg_forecast_tokens_per_second" in planner.names()
     assert "disagg_plan_gpus" not in planner.names()
+
+
+def test_what_is_wasted_is_shown_by_role_and_follows_the_engines_that_run() -> None:
+    planner = Planner()
+    planner.rounds.take(NOW)
+    wasted = planner.samples("disagg_plan_wasted_gpus")
+    assert wasted == {("a<b", "", "prefill"): 0.0, ("a<b", "", "decode"): 4.0}
+
+    first = planner.rounds.state.past
+    planner.rounds.take(NOW + EVERY_SECONDS)
+    assert planner.rounds.state.past == first
+    planner.rounds.take(NOW + HOURS)
+    assert planner.rounds.state.past != first
+
+    key = CostKey("a<b", "", Role.DECODE, "NVIDIA H200", 4)
+    planner.engines = ClusterEngines({key: 3})
+    planner.rounds.take(NOW + HOURS + EVERY_SECONDS)
+    assert "disagg_plan_wasted_gpus" not in planner.names()
+
+
+def test_many_models_are_looked_back_at_a_few_a_round() -> None:
+    section = CONFIG.models[0]
+    models = tuple(section.model_copy(update={"model_name": f"m{n}"}) for n in range(6))
+    config = CONFIG.model_copy(update={"models": models})
+    (load,) = Prometheus().read(HistoryRequest(NOW - 24 * HOURS, NOW, 60.0))
+    loads = [replace(load, key=LoadKey("east", f"m{n}")) for n in range(6)]
+    waste = PastWaste(DemandBuilder(config), config)
+
+    assert len(waste.look_back(loads, ClusterEngines(), NOW)) == 4
+    assert len(waste.look_back(loads, ClusterEngines(), NOW + EVERY_SECONDS)) == 6
+    assert len(waste.look_back(loads[:2], ClusterEngines(), NOW + 2 * EVERY_SECONDS)) == 2
