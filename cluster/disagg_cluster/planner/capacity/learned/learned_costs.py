@@ -117,6 +117,8 @@ def learned_costs(
     prefill = pooled([engine.prefill for engine in engines])
     decode = pooled([engine.decode for engine in engines])
     if prefill is None and decode is None:
+        if len(engines) == 1:
+            return UndecidedCapacity("its only engine does not tell what its steps take")
         return UndecidedCapacity(f"none of {len(engines)} engines tells what its steps take")
     if prefill is not None:
         most = max(1, min(shape.max_num_batched_tokens, int(prefill.largest)))

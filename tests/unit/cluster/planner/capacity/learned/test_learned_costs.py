@@ -72,7 +72,7 @@ def test_half_of_the_truth_is_enough_for_half_of_the_answers() -> None:
 
 def test_engines_that_tell_nothing_are_undecided() -> None:
     assert learned_costs([LearnedSteps({}, {}, {})], SHAPE) == UndecidedCapacity(
-        "none of 1 engines tells what its steps take"
+        "its only engine does not tell what its steps take"
     )
     assert isinstance(learned_costs([], SHAPE), UndecidedCapacity)
 

@@ -153,7 +153,7 @@ def test_rates_become_times_and_the_cost_model_tells_what_mixing_costs() -> None
 def test_an_engine_that_tells_nothing_sound_is_undecided(odd: dict[str, dict[str, float]]) -> None:
     (found,) = read(page(**odd)).values()  # type: ignore[arg-type] # families only
 
-    assert found == UndecidedCapacity("none of 1 engines tells what its steps take")
+    assert found == UndecidedCapacity("its only engine does not tell what its steps take")
 
 
 def test_an_engine_on_unknown_or_unlike_gpus_is_left_out() -> None:
