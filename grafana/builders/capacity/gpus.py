@@ -7,7 +7,7 @@ from typing import Any
 from grafana.builders.capacity.queries import C, M
 from grafana.builders.panels.board import Row
 from grafana.builders.panels.charts import lines, numbers
-from grafana.builders.panels.frame import THIRD
+from grafana.builders.panels.frame import QUARTER, THIRD
 from grafana.builders.panels.palette import BLUE, GREY, ORANGE, PHASES, ROLES, YELLOW
 from grafana.builders.panels.queries import Ask
 from grafana.builders.panels.tables import Column, rows
@@ -137,9 +137,19 @@ def wasted() -> Row:
             "would give back. Good: both low, without seconds over target beside this.",
             [Ask(f"sum by (kind) (disagg_plan_idle_gpus{{{M}, {kinds}}})", "{{kind}}")],
             decimals=1,
-            width=THIRD,
+            width=QUARTER,
             at_least=1,
             colours=_KINDS,
+        ),
+        lines(
+            "GPUs not needed lately",
+            "GPUs that the load of the last seven days did not need, in the mean, by role, had "
+            "those that are there now run all along. Good: near 0. Empty where it is not known.",
+            [Ask(f"max by (role) (disagg_plan_wasted_gpus{{{M}}})", "{{role}}")],
+            decimals=1,
+            width=QUARTER,
+            at_least=1,
+            colours=ROLES,
         ),
         lines(
             "Time over target to come",
@@ -147,7 +157,7 @@ def wasted() -> Row:
             "futures: if nothing is done, and if the plan is followed. Good: both near 0.",
             [Ask(f"sum by (kind) (disagg_plan_over_target_seconds{{{M}, {kinds}}})", "{{kind}}")],
             unit="s",
-            width=THIRD,
+            width=QUARTER,
             at_least=60,
             colours=_KINDS,
         ),
@@ -163,7 +173,7 @@ def wasted() -> Row:
                 )
             ],
             unit="percentunit",
-            width=THIRD,
+            width=QUARTER,
             filled=0,
         ),
     ]
