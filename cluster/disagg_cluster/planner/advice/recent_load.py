@@ -13,6 +13,8 @@ from disagg_cluster.planner.history.load_series import Floats
 _DAY_SECONDS = 86_400.0
 _PEAK = 0.95
 _MOST_TOKENS = 1e7
+LEAST_REQUESTS = 30
+"""Fewer say nothing of what requests are like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class RecentLoad:
 
 
 def recent_load(history: LoadHistory) -> RecentLoad | None:
-    """Of the last day's steps of which requests and tokens are known; None if none had a request.
+    """Of the last day's steps of which requests and tokens are known; None of too few requests.
 
     A request counts as much as any other, so that busy hours say more of what requests are like.
     """
@@ -42,7 +44,7 @@ def recent_load(history: LoadHistory) -> RecentLoad | None:
     requests, prompts, outputs = (each.values[-steps:] for each in told)
     known = np.isfinite(requests) & np.isfinite(prompts) & np.isfinite(outputs)
     arrived = float(requests[known].sum())
-    if not arrived > 0:
+    if not arrived * history.requests.step_seconds >= LEAST_REQUESTS:
         return None
 
     def of_each(tokens: Floats, among: Floats, least: float) -> float:

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from disagg_cluster.planner.advice.demands import ClusterEngines
 from disagg_cluster.planner.advice.interference import Interference
-from disagg_cluster.planner.advice.recent_load import RecentLoad, recent_load
+from disagg_cluster.planner.advice.recent_load import LEAST_REQUESTS, RecentLoad, recent_load
 from disagg_cluster.planner.advice.separation_costs import SeparationCosts
 from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
@@ -197,7 +197,8 @@ class _Asked:
         return answer(self._explained(found))
 
     def _without_load(self, engines: Engines) -> UndecidedSeparation:
-        missing = ("requests of the last day", *missing_inputs(engines, self.link))
+        few = f"{LEAST_REQUESTS} requests of the last day or more"
+        missing = (few, *missing_inputs(engines, self.link))
         return self._explained_missing(missing)
 
     def _explained(

@@ -58,8 +58,8 @@ def load_series(
     """Put samples into steps, in whatever order they come.
 
     A step takes the mean of its samples. What is no load (NaN, infinite, negative) leaves a gap, as
-    a step without samples does, at the ends too. Steps lie on multiples of `step_seconds`, so that
-    the series of one clock lie beside each other.
+    a step without samples does, at the ends too, and where there is no load at all. Steps lie on
+    multiples of `step_seconds`, so that the series of one clock lie beside each other.
 
     Raises:
         LoadSpanError: From the first time to the last are more than `MOST_STEPS` steps.
@@ -71,7 +71,7 @@ def load_series(
     timed = np.isfinite(times)
     times, loads = times[timed], loads[timed]
     sound = np.isfinite(loads) & (loads >= 0)
-    if not sound.any():
+    if not len(times):
         return LoadSeries(0.0, step_seconds, np.empty(0))
     # What a scraper calls 59.9999 s is the step at 60 s.
     with np.errstate(over="ignore"):

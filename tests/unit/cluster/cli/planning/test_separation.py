@@ -151,7 +151,9 @@ def test_a_history_without_requests_is_undecided(file: Path, tmp_path: Path) -> 
     rows = [f"{300 * step},{1000},{100}" for step in range(100)]
     path.write_text("\n".join(["t_s,prompt_tokens_per_s,output_tokens_per_s", *rows]))
 
-    assert only_answer("-c", file, "--csv", path)["missing"] == ["requests of the last day"]
+    assert only_answer("-c", file, "--csv", path)["missing"] == [
+        "30 requests of the last day or more"
+    ]
 
 
 @pytest.mark.parametrize("wrong", ["0", "-1", "50e9", ".inf", "fast"])
@@ -168,3 +170,15 @@ def test_a_link_that_cannot_be_is_told_with_its_line(load: Path, file: Path, wro
 def test_options_that_cannot_be_are_refused(load: Path, file: Path, options: object) -> None:
     assert isinstance(options, tuple)
     assert run("separation", "-c", file, "--csv", load, *options)[0] == 2
+
+
+@pytest.mark.parametrize("command", ["separation", "plan", "whatif", "forecast", "backtest"])
+def test_a_column_of_requests_with_nothing_in_it_is_a_history_without(
+    command: str, file: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "empty.csv"
+    head = "t_s,requests_per_s,prompt_tokens_per_s,output_tokens_per_s"
+    path.write_text("\n".join([head, *(f"{300 * step},,1000,100" for step in range(100))]))
+    options = () if command in ("forecast", "backtest") else ("-c", file)
+
+    assert run(command, *options, "--csv", path)[0] == 0

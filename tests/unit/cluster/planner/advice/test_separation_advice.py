@@ -109,7 +109,7 @@ def test_all_that_is_missing_is_told_at_once() -> None:
 
     assert answer.verdict == UndecidedSeparation(
         (
-            "requests of the last day",
+            "30 requests of the last day or more",
             "what steps of mixed engines cost",
             "what steps of prefill engines cost",
             "what steps of decode engines cost",
@@ -203,6 +203,9 @@ def test_busy_hours_say_more_of_what_requests_are_like_and_older_days_nothing() 
     assert load.peak_requests_per_second == 3.0
     idle = replace(told, requests=series(np.zeros(48)))
     assert recent_load(idle) is None
+    seldom = replace(told, requests=series(np.full(48, 1 / 3600)))
+    assert recent_load(seldom) is None
+    assert recent_load(replace(told, requests=series(np.full(48, 2 / 3600)))) is not None
 
 
 def test_targets_that_one_way_never_keeps_are_words_and_no_number_in_json() -> None:

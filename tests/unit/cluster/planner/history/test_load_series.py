@@ -39,9 +39,15 @@ def test_what_is_no_load_is_left_out() -> None:
     np.testing.assert_array_equal(found.values, [1.0, _NAN, _NAN, 5.0])
 
 
-def test_nothing_known_is_an_empty_series() -> None:
+def test_no_samples_are_an_empty_series() -> None:
     assert len(load_series([], [], 60.0).values) == 0
-    assert len(load_series([0.0], [_NAN], 60.0).values) == 0
+
+
+def test_samples_that_are_no_load_lie_beside_those_of_the_same_times() -> None:
+    found = load_series([0.0, 120.0], [_NAN, -1.0], 60.0)
+
+    assert np.isnan(found.values).tolist() == [True, True, True]
+    assert found.known == 0
 
 
 def test_series_of_one_clock_lie_beside_each_other_whatever_is_unknown_of_them() -> None:
