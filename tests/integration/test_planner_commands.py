@@ -217,8 +217,9 @@ def test_mixed_engines_of_a_cluster_are_asked_whether_to_separate(tmp_path: Path
     )
     text = openmetrics(past, range(start, now + 1, 15))
     with prometheus_with(text, tmp_path) as running:
-        common = ("separation", "-c", str(file), "--prometheus", running, "--since", "2h", "--json")
-        done = run(*common)
+        common = ("-c", str(file), "--prometheus", running, "--since", "2h", "--json")
+        done = run("separation", *common)
+        planned = run("plan", *common)
 
     assert (done.returncode, done.stderr) == (0, "")
     (model,) = json.loads(done.stdout)["models"]
@@ -230,3 +231,12 @@ def test_mixed_engines_of_a_cluster_are_asked_whether_to_separate(tmp_path: Path
         model["load"]["prompt_tokens"] * 131_072 / 5e10
     )
     assert answer["interference_gain_ratio"] == pytest.approx(0.5 / 0.4, rel=0.01)
+
+    assert (planned.returncode, planned.stderr) == (0, "")
+    (beside,) = json.loads(planned.stdout)["models"]
+    assert [each["verdict"] for each in beside["separation"]] == [answer["verdict"]]
+    wasted = beside["in_hindsight"]
+    assert wasted["engines_from"] == "running"
+    assert wasted["known_seconds"] == pytest.approx(2 * HOUR, rel=0.1)
+    assert wasted["present"]["engines"] == {"mixed": {"least": 4, "most": 4}}
+    assert 0 < wasted["present"]["idle_gpu_hours"] < wasted["present"]["gpu_hours"]
