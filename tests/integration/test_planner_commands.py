@@ -135,7 +135,8 @@ def test_two_spans_are_compared_at_equal_load(tmp_path: Path, scrape_seconds: in
             lambda _at: 1.0,
         ),
     ]
-    text = openmetrics(past, range(start, now + 1, scrape_seconds))
+    # Scrapes and steps do not fall together.
+    text = openmetrics(past, range(start + 7, now + 1, scrape_seconds))
 
     def at(seconds: int) -> str:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M/110m")
