@@ -18,6 +18,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPResponse
 from pathlib import Path
 
 from bench.planner_scale.recorded import (
@@ -108,9 +109,11 @@ def _import(url: str, series: Iterator[RecordedSeries], start: int) -> None:
     _open(f"{url}/api/v1/import", b"".join(batch)).close()
 
 
-def _open(url: str, body: bytes | None = None):  # type: ignore[no-untyped-def]
+def _open(url: str, body: bytes | None = None) -> HTTPResponse:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    return opener.open(urllib.request.Request(url, data=body), timeout=120)
+    answer = opener.open(urllib.request.Request(url, data=body), timeout=120)
+    assert isinstance(answer, HTTPResponse)
+    return answer
 
 
 def _ask(url: str, end: int, cluster: str | None = None) -> dict[str, float]:

@@ -47,7 +47,7 @@ def past(now: int) -> str:
             Past(
                 "cluster_model_namespace:disagg_phase_tokens:rate1m",
                 whose | {"phase": phase},
-                lambda at, level=level: level * (1 + 0.04 * math.sin(at / 500)),  # type: ignore[misc]
+                lambda at, level=level: level * (1 + 0.04 * math.sin(at / 500)),  # type: ignore[misc] # a bound default
             )
         )
     return openmetrics(series, range(begun, now + 1, 60))

@@ -41,7 +41,7 @@ def past(now: int) -> str:
         Past(
             "disagg_node_phase_tokens_total",
             labels | {"role": phase, "phase": phase},
-            lambda t, per_second=per_second: per_second * (t - start),  # type: ignore[misc]
+            lambda t, per_second=per_second: per_second * (t - start),  # type: ignore[misc] # a bound default
         )
         for phase, per_second in (("prefill", 1200.0), ("decode", 300.0))
     ]

@@ -29,7 +29,7 @@ class PlotError(DisaggError):
 def require_matplotlib() -> None:
     """Raise `PlotError` where pictures cannot be drawn, before anything is read for one."""
     try:
-        import matplotlib.figure  # noqa: F401
+        import matplotlib.figure  # noqa: F401 # is it there?
     except ImportError as error:
         raise PlotError(
             f"--plot needs matplotlib ({error}): pip install 'disagg-node[plot]'"
@@ -55,10 +55,9 @@ def time_axis(axes: Axes, unit: str) -> None:
     """Make time the horizontal axis, and name both."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    # The library has no types here.
-    locator = AutoDateLocator(tz=UTC)  # type: ignore[no-untyped-call]
+    locator = AutoDateLocator(tz=UTC)  # type: ignore[no-untyped-call] # of matplotlib
     axes.xaxis.set_major_locator(locator)
-    formatter = ConciseDateFormatter(locator, tz=UTC)  # type: ignore[no-untyped-call]
+    formatter = ConciseDateFormatter(locator, tz=UTC)  # type: ignore[no-untyped-call] # too
     axes.xaxis.set_major_formatter(formatter)
     axes.set_ylim(bottom=0)
     axes.set_ylabel(unit)
