@@ -1,0 +1,1 @@
+"""Exported series as evidence: what each engine did, window by window."""

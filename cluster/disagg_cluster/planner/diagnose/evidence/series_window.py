@@ -1,0 +1,37 @@
+"""Exported series of a stretch of time as they were scraped: all that a diagnosis may read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScrapedSeries:
+    """One series: its labels, without `__name__`, and its samples by rising Unix time."""
+
+    labels: Mapping[str, str]
+    times_seconds: Floats
+    values: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SeriesWindow:
+    """Series by family, with the labels that a scrape adds (`cluster`, `node`, `instance`).
+
+    A histogram is three families, as on the page: `_bucket` (label `le`), `_sum` and `_count`.
+    A family that nobody exports is missing, and says that its evidence is.
+    """
+
+    begin_seconds: float
+    now_seconds: float
+    families: Mapping[str, tuple[ScrapedSeries, ...]] = field(default_factory=dict)
+
+    def of(self, family: str) -> tuple[ScrapedSeries, ...]:
+        """The series of a family; none if it is missing."""
+        return self.families.get(family, ())
