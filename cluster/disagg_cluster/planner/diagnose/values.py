@@ -32,7 +32,7 @@ class Cause(StrEnum):
     ROUTER_LIMIT = "router_limit"
 
 
-class ActionKind(StrEnum):
+class RemedyKind(StrEnum):
     """What can be done; one action a finding."""
 
     ROUTE_AWAY = "route_away"
@@ -54,7 +54,7 @@ class TtftPart(StrEnum):
     FIRST_DECODE = "first_decode"
 
 
-class Outcome(StrEnum):
+class DiagnosisOutcome(StrEnum):
     """What a diagnosis of one model came to."""
 
     FOUND = "found"
@@ -94,17 +94,17 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class Remedy:
     """What to do, for whom, and what it would bring. `value` is that of a `set_…` action."""
 
-    kind: ActionKind
+    kind: RemedyKind
     text: str
     value: int | None = None
     ttft_gain_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class BottleneckFinding:
     """One cause that holds requests back.
 
     Without `engines` it is the pool of the `role` as a whole. `ttft_cost_seconds` is added to the
@@ -120,7 +120,7 @@ class Finding:
     engine_cost_seconds: float
     since_seconds: float
     evidence: tuple[Evidence, ...]
-    action: Action
+    remedy: Remedy
     text: str
 
 
@@ -138,7 +138,7 @@ class EngineParts:
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis:
+class ModelDiagnosis:
     """What is known of one model at one moment; `findings` cost most first.
 
     `missing` names evidence that nobody exports, in words, whatever the outcome.
@@ -146,8 +146,8 @@ class Diagnosis:
 
     model: ModelKey
     now_seconds: float
-    outcome: Outcome
-    findings: tuple[Finding, ...] = ()
+    outcome: DiagnosisOutcome
+    findings: tuple[BottleneckFinding, ...] = ()
     parts: tuple[EngineParts, ...] = ()
     missing: tuple[str, ...] = ()
     text: str = ""
