@@ -6,7 +6,11 @@ from dataclasses import dataclass
 
 from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.planner.diagnose.evidence.series_window import SeriesWindow
-from disagg_cluster.planner.diagnose.values import DiagnosisOutcome, ModelDiagnosis, ModelKey
+from disagg_cluster.planner.diagnose.verdict.values import (
+    DiagnosisOutcome,
+    ModelDiagnosis,
+    ModelKey,
+)
 
 
 @dataclass(frozen=True, slots=True)
