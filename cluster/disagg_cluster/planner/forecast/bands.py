@@ -7,9 +7,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from disagg_cluster.planner.forecast.experts import Indices
 from disagg_cluster.planner.forecast.quantile_regression import quantile_regression
-from disagg_cluster.planner.forecast.running_means import RunningMeans
+from disagg_cluster.planner.forecast.running_means import Indices, RunningMeans
 from disagg_cluster.planner.history.load_series import Floats
 
 _RESTLESS_WINDOWS = (6, 48)
@@ -40,7 +39,7 @@ class Situation:
         apart = np.sqrt(np.matmul((points - centre[..., None]) ** 2, weights[..., None])[..., 0])
         rows = [
             ones,
-            *(ones * restless.trailing(width)[origins] for width in _RESTLESS_WINDOWS),
+            *(ones * restless.trailing(width, origins) for width in _RESTLESS_WINDOWS),
             centre,
             apart,
         ]

@@ -9,12 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from disagg_cluster.planner.forecast.running_means import RunningMeans
+from disagg_cluster.planner.forecast.running_means import Indices, RunningMeans
 from disagg_cluster.planner.history.load_series import Floats
-
-Indices = NDArray[np.int64]
 
 DAY_SECONDS = 86_400
 WEEK_SECONDS = 7 * DAY_SECONDS
@@ -79,7 +76,7 @@ def expert_points(
     columns: list[tuple[str, str, Floats]] = []
     width = 1
     while width <= max(1, length // 4):
-        level = np.broadcast_to(means.trailing(width)[origins], (len(horizons), len(origins)))
+        level = np.broadcast_to(means.trailing(width, origins), (len(horizons), len(origins)))
         columns.append((f"mean {width}", "", level))
         width *= 2
     for width in _TREND_WINDOWS:
@@ -96,13 +93,11 @@ def expert_points(
 
 def _trend(means: RunningMeans, width: int, origins: Indices, ahead: Floats) -> Floats:
     """The slope between two neighbouring windows goes on and fades: Gardner and McKenzie (1985)."""
-    level = means.trailing(width)
-    slope = (level[origins] - level[np.maximum(origins - width, 0)]) / width
+    level = means.trailing(width, origins)
+    slope = (level - means.trailing(width, np.maximum(origins - width, 0))) / width
     damping = 0.5 ** (1 / (2 * width))
     to_now = (width - 1) / 2
-    points: Floats = level[origins] + slope * (
-        to_now + damping * (1 - damping**ahead) / (1 - damping)
-    )
+    points: Floats = level + slope * (to_now + damping * (1 - damping**ahead) / (1 - damping))
     return points
 
 

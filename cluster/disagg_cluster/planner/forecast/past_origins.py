@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_cluster.planner.forecast.experts import Indices
+from disagg_cluster.planner.forecast.running_means import Indices
 from disagg_cluster.planner.history.load_series import Floats
 
 _MOST_ORIGINS = 700

@@ -178,11 +178,10 @@ def _drawn(made: LoadForecast, ranks: NDArray[np.int64]) -> Floats:
     """The quantile of each rank in each step; beyond the outermost quantiles lies nothing."""
     order = np.argsort(made.quantiles)
     levels = np.asarray(made.quantiles)[order]
-    count, horizon = ranks.shape
-    even = (np.arange(count) + 0.5) / count
-    paths = np.empty((count, horizon))
-    for step in range(horizon):
-        paths[:, step] = np.interp(even, levels, made.values[order, step])[ranks[:, step]]
+    even = (np.arange(len(ranks)) + 0.5) / len(ranks)
+    # What each of the quantiles asked for counts in that of each rank, by linear interpolation.
+    shares = np.stack([np.interp(even, levels, each) for each in np.eye(len(levels))], axis=-1)
+    paths: Floats = np.take_along_axis(shares @ made.values[order], ranks, axis=0)
     return paths
 
 
@@ -206,14 +205,14 @@ def _error_ranks(
     # Drawn from a fixed seed: the same past gives the same plan.
     rng = np.random.default_rng(0)
     origins = np.round(np.linspace(first, last, count)).astype(np.int64)
-    ranks = np.empty((len(drivers), count, horizon), dtype=np.int64)
-    chance = rng.random((count, 1))
+    ranks = np.empty((len(drivers), horizon, count), dtype=np.int64)
+    # Equal errors (a load of zeros) are put in the same order for all drivers and steps.
+    chance = np.argsort(rng.random(count))
     for number, values in enumerate(pasts):
-        errors = _errors(values, origins, horizon, period)
-        # Equal errors (a load of zeros) are put in the same order for all drivers and steps.
-        order = np.lexsort((np.broadcast_to(chance, errors.shape), errors), axis=0)
-        np.put_along_axis(ranks[number], order, np.arange(count)[:, None], axis=0)
-    return ranks
+        errors = np.ascontiguousarray(_errors(values, origins, horizon, period)[chance].T)
+        order = chance[np.argsort(errors, axis=1, kind="stable")]
+        np.put_along_axis(ranks[number], order, np.arange(count)[None, :], axis=1)
+    return np.swapaxes(ranks, 1, 2)
 
 
 def _errors(values: Floats, origins: NDArray[np.int64], horizon: int, period: int) -> Floats:
@@ -227,7 +226,7 @@ def _errors(values: Floats, origins: NDArray[np.int64], horizon: int, period: in
         back = -(-(np.arange(horizon) + 1) // period) * period
         errors = errors - values[np.maximum(ahead - back, 0)]
     else:
-        errors = errors - RunningMeans(values).trailing(_LEVEL_STEPS)[origins - 1][:, None]
+        errors = errors - RunningMeans(values).trailing(_LEVEL_STEPS, origins - 1)[:, None]
     errors = np.where(np.isfinite(errors), errors, np.nan)
     known = np.where(np.isfinite(errors), np.arange(horizon), 0)
     filled = np.take_along_axis(errors, np.maximum.accumulate(known, axis=1), axis=1)

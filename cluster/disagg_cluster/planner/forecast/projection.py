@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ from disagg_cluster.planner.forecast.bands import (
 )
 from disagg_cluster.planner.forecast.experts import expert_points, possible_seasons
 from disagg_cluster.planner.forecast.past_origins import PastOrigins
+from disagg_cluster.planner.forecast.running_means import Indices
 from disagg_cluster.planner.forecast.season_test import season_helps
 from disagg_cluster.planner.forecast.stacking import stacking_weights
 from disagg_cluster.planner.history.load_series import Floats
@@ -60,8 +62,11 @@ def project(
     scale = past.mean(np.abs(experts.points[..., 0] - past.outcomes))
     scale = np.maximum(scale, 1e-9 * float(np.nanmean(scaled)) + 1e-100)
     errors = (experts.points - past.outcomes[..., None]) / scale[:, None, None]
-    weights = stacking_weights(errors, past.sample_weights)
-    centre = _held_out(past, experts.points, errors, weights)
+    folds = past.folds()
+    weights, *elsewhere = stacking_weights(
+        errors, np.stack([past.sample_weights, *(others for _, others in folds)])
+    )
+    centre = _held_out(folds, experts.points, weights, elsewhere)
 
     sizes = feature_sizes(scaled, scale)
     situation = Situation.of(scaled, past.origins, centre, experts.points, weights).times(sizes)
@@ -105,23 +110,35 @@ def project(
     )
 
 
-def _held_out(past: PastOrigins, points: Floats, errors: Floats, weights: Floats) -> Floats:
+def _held_out(
+    folds: Sequence[tuple[Indices, Floats]],
+    points: Floats,
+    weights: Floats,
+    elsewhere: Sequence[Floats],
+) -> Floats:
     """What the stack says at each origin, weighed by errors of other times.
 
     Errors of a stack that was fitted to them would be too small. Where nothing else is known, the
     weights of all times stand in.
+
+    Args:
+        folds: Runs of origins, and sample weights of the outcomes that lie clear of each.
+        points: `[horizon, origin, expert]`.
+        weights: `[horizon, expert]`, by all outcomes.
+        elsewhere: The same by the outcomes that lie clear of each run.
     """
     centre: Floats = np.matmul(points, weights[..., None])[..., 0]
-    for fold, elsewhere in past.folds():
-        known = elsewhere.sum(axis=1) > 0
-        others = np.where(known[:, None], stacking_weights(errors, elsewhere), weights)
-        centre[:, fold] = np.matmul(points[:, fold], others[..., None])[..., 0]
+    for (fold, clear), others in zip(folds, elsewhere, strict=True):
+        known = clear.sum(axis=1) > 0
+        used = np.where(known[:, None], others, weights)
+        centre[:, fold] = np.matmul(points[:, fold], used[..., None])[..., 0]
     return centre
 
 
 def _widened(offsets: Floats, quantiles: Floats, independent: Floats) -> Floats:
     """Bands as far from their middle as few errors leave it open."""
-    middle = np.array([np.interp(0.5, quantiles, each) for each in offsets])[:, None]
+    of_middle = np.array([np.interp(0.5, quantiles, each) for each in np.eye(len(quantiles))])
+    middle = (offsets @ of_middle)[:, None]
     more = _WIDENING * (students_widening(quantiles, independent) - 1)
     widened: Floats = middle + (offsets - middle) * (1 + more)
     return widened

@@ -31,16 +31,17 @@ def quantile_regression(
         prior: `[problem, quantile, feature]`, where the iteration begins, too.
         prior_weight: As many samples as it counts for.
     """
+    width = features.shape[-1]
     weighted = features * sample_weights[..., None]
-    ridge = np.eye(features.shape[-1]) * prior_weight
+    # Of each sample the products of its features: a round only weighs them.
+    products = (weighted[..., None] * features[..., None, :]).reshape(*weighted.shape[:2], -1)
+    ridge = np.eye(width) * prior_weight
     asymmetry = (2 * quantiles - 1)[None, :, None]
     coefficients = prior
     for _ in range(_ROUNDS):
         fitted = np.matmul(coefficients, np.swapaxes(features, 1, 2))
         curvature = 1.0 / (_SMOOTHING + np.abs(targets[:, None] - fitted))
-        left = np.matmul(
-            np.swapaxes(weighted, 1, 2)[:, None] * curvature[:, :, None], features[:, None]
-        )
+        left = np.matmul(curvature, products).reshape(*prior.shape, width)
         right = np.matmul(curvature * targets[:, None] + asymmetry, weighted)
         coefficients = np.linalg.solve(left + ridge, (right + prior_weight * prior)[..., None])[
             ..., 0

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from disagg_cluster.planner.history.load_series import Floats
+
+Indices = NDArray[np.int64]
 
 
 class RunningMeans:
@@ -20,20 +23,21 @@ class RunningMeans:
         self._counts = np.concatenate([[0], np.cumsum(known)])
         self._last_known = values[np.maximum.accumulate(np.where(known, np.arange(len(values)), 0))]
 
-    def trailing(self, width: int) -> Floats:
-        """The mean of the last `width` values at each; in a gap as wide, the last known value."""
-        ends = np.arange(1, len(self._sums))
-        sums, counts = self._between(np.maximum(0, ends - width), ends)
-        return np.where(counts > 0, sums / np.maximum(counts, 1), self._last_known)
+    def trailing(self, width: int, at: Indices | None = None) -> Floats:
+        """The mean of the last `width` values at some places, or at each.
+
+        In a gap as wide it is the last known value.
+        """
+        at = np.arange(len(self._last_known)) if at is None else at
+        sums, counts = self._between(np.maximum(0, at + 1 - width), at + 1)
+        return np.where(counts > 0, sums / np.maximum(counts, 1), self._last_known[at])
 
     def centred(self, width: int) -> Floats:
         """The mean of `width` values around each; NaN where none of them is known."""
-        at = np.arange(len(self._sums) - 1)
+        at = np.arange(len(self._last_known))
         half = width // 2
         sums, counts = self._between(np.maximum(0, at - half), np.minimum(len(at), at + half + 1))
         return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
-    def _between(
-        self, start: np.typing.NDArray[np.int64], end: np.typing.NDArray[np.int64]
-    ) -> tuple[Floats, Floats]:
+    def _between(self, start: Indices, end: Indices) -> tuple[Floats, Floats]:
         return self._sums[end] - self._sums[start], self._counts[end] - self._counts[start]

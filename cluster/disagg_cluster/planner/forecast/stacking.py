@@ -15,7 +15,7 @@ _PRIOR_SHARPNESS = 2.0
 
 
 def stacking_weights(errors: Floats, sample_weights: Floats) -> Floats:
-    """Weights of the experts at each horizon, `[horizon, expert]`, non-negative with the sum 1.
+    """Weights of the experts at each horizon, `[…, horizon, expert]`, non-negative, the sum 1.
 
     They minimise the weighted squared error of the combination (Breiman 1996, stacked
     regressions), shrunk towards weights by each expert's own error, which guards against chance
@@ -24,21 +24,20 @@ def stacking_weights(errors: Floats, sample_weights: Floats) -> Floats:
     Args:
         errors: `[horizon, origin, expert]`, about 1 in size; single ones are clipped, so that one
             burst does not choose the experts.
-        sample_weights: `[horizon, origin]`.
+        sample_weights: `[…, horizon, origin]`: several are solved together, for the time of a few.
     """
     clipped = np.clip(errors, -_CLIPPED_AT, _CLIPPED_AT)
-    weighted = np.swapaxes(clipped * sample_weights[..., None], 1, 2)
-    totals = np.maximum(sample_weights.sum(axis=1), np.finfo(float).tiny)
-    gram = np.matmul(weighted, clipped) / totals[:, None, None]
-    gram = np.einsum("gh,hef->gef", _neighbours(len(gram)), gram)
+    across = np.swapaxes(clipped, 1, 2)
+    totals = np.maximum(sample_weights.sum(axis=-1), np.finfo(float).tiny)
+    gram = np.matmul(across * sample_weights[..., None, :], clipped) / totals[..., None, None]
+    gram = np.einsum("gh,...hef->...gef", _neighbours(len(errors)), gram)
     experts = gram.shape[-1]
-    own = np.maximum(np.einsum("hee->he", gram), 1e-12)
-    prior = (own / own.min(axis=1, keepdims=True)) ** -_PRIOR_SHARPNESS
-    prior /= prior.sum(axis=1, keepdims=True)
-    shrinkage = _SHRINKAGE * own.min(axis=1) * experts
-    return _on_the_simplex(
-        gram + np.eye(experts) * shrinkage[:, None, None], shrinkage[:, None] * prior
-    )
+    own = np.maximum(np.einsum("...ee->...e", gram), 1e-12)
+    best = own.min(axis=-1, keepdims=True)
+    prior = (own / best) ** -_PRIOR_SHARPNESS
+    prior /= prior.sum(axis=-1, keepdims=True)
+    shrinkage = _SHRINKAGE * best * experts
+    return _on_the_simplex(gram + np.eye(experts) * shrinkage[..., None], shrinkage * prior)
 
 
 def _neighbours(horizons: int) -> Floats:
@@ -50,11 +49,13 @@ def _neighbours(horizons: int) -> Floats:
 
 def _on_the_simplex(quadratic: Floats, linear: Floats) -> Floats:
     """Minimise w'Qw/2 − b'w by exponentiated gradient (Kivinen and Warmuth 1997), in a batch."""
-    weights = np.full(linear.shape, 1.0 / linear.shape[1])
-    rate = _STEP / np.maximum(np.abs(quadratic).max(axis=(1, 2)), 1e-12)[:, None]
+    weights = np.full(linear.shape, 1.0 / linear.shape[-1])
+    rate = -_STEP / np.maximum(np.abs(quadratic).max(axis=(-2, -1)), 1e-12)[..., None]
+    quadratic, linear = rate[..., None] * quadratic, rate * linear
     for _ in range(_ROUNDS):
-        gradient = np.matmul(quadratic, weights[..., None])[..., 0] - linear
-        gradient -= (gradient * weights).sum(axis=1, keepdims=True)
-        weights = weights * np.exp(np.clip(-rate * gradient, -_MOST_LOG_STEP, _MOST_LOG_STEP))
-        weights /= weights.sum(axis=1, keepdims=True)
+        step = np.matmul(quadratic, weights[..., None])[..., 0] - linear
+        step -= (step * weights).sum(axis=-1, keepdims=True)
+        # Not np.clip: the rounds are many, the arrays small.
+        weights *= np.exp(np.minimum(np.maximum(step, -_MOST_LOG_STEP), _MOST_LOG_STEP))
+        weights /= weights.sum(axis=-1, keepdims=True)
     return weights
