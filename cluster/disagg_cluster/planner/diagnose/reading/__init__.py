@@ -1,0 +1,1 @@
+"""Where a diagnosis takes its series from: any API that speaks as Prometheus does."""

@@ -1,0 +1,92 @@
+"""The samples of all series of one scraped page: they share their times, each series is a row."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_cluster.planner.diagnose.evidence.series_window import Floats, ScrapedSeries
+from disagg_cluster.prometheus.prometheus_api import Samples
+
+_NAME = "__name__"
+_SeriesId = frozenset[tuple[str, str]]
+
+
+class TargetSamples:
+    """What is kept of one page; NaN where a series had no sample in a scrape."""
+
+    def __init__(self) -> None:
+        self._times = np.empty(0)
+        self._values = np.empty((0, 0))
+        self._rows: dict[_SeriesId, int] = {}
+        self._series: list[tuple[str, Mapping[str, str]]] = []
+
+    def __len__(self) -> int:
+        return len(self._series)
+
+    @property
+    def newest_seconds(self) -> float:
+        """The time of the newest sample; minus infinity without any."""
+        return float(self._times[-1]) if len(self._times) else -np.inf
+
+    def take(self, found: Sequence[Samples]) -> None:
+        """Add samples; those that are there already may come again."""
+        together: dict[tuple[float, ...], tuple[list[int], list[tuple[float, ...]]]] = defaultdict(
+            lambda: ([], [])
+        )
+        for each in found:
+            if each.values:
+                times, values = zip(*each.values, strict=True)
+                rows, told = together[times]
+                rows.append(self._row(each.labels))
+                told.append(values)
+        if not together:
+            return
+        self._make_room(np.unique(np.concatenate([np.array(times) for times in together])))
+        for times, (rows, told) in together.items():
+            columns = np.searchsorted(self._times, np.array(times))
+            self._values[np.ix_(np.array(rows), columns)] = told
+
+    def forget(self, before_seconds: float) -> None:
+        """Give up older samples, and the series that have none any more."""
+        first = int(np.searchsorted(self._times, before_seconds))
+        if first == 0:
+            return
+        self._times, values = self._times[first:], self._values[:, first:]
+        alive: NDArray[np.bool_] = np.asarray(np.isfinite(values).any(axis=1))
+        self._values = values[alive]
+        self._series = [each for each, told in zip(self._series, alive, strict=True) if told]
+        places = np.cumsum(alive) - 1
+        self._rows = {key: int(places[row]) for key, row in self._rows.items() if alive[row]}
+
+    def series(self) -> Iterator[tuple[str, ScrapedSeries]]:
+        """Each series with the name of its family; series without a gap share their times."""
+        whole: NDArray[np.bool_] = np.asarray(np.isfinite(self._values).all(axis=1))
+        for row, (family, labels) in enumerate(self._series):
+            values = self._values[row]
+            if whole[row]:
+                yield family, ScrapedSeries(labels, self._times, values)
+            elif len(at := np.flatnonzero(np.isfinite(values))):
+                yield family, ScrapedSeries(labels, self._times[at], values[at])
+
+    def _row(self, told: Mapping[str, str]) -> int:
+        key = frozenset(told.items())
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = len(self._series)
+            # Thousands of series have the same names and values of labels.
+            labels = {sys.intern(name): sys.intern(value) for name, value in told.items()}
+            self._series.append((labels.pop(_NAME, ""), labels))
+        return row
+
+    def _make_room(self, times: Floats) -> None:
+        """Have a row for each series and a column for each of these times, too."""
+        union = np.union1d(self._times, times)
+        values = np.full((len(self._series), len(union)), np.nan)
+        rows, _ = self._values.shape
+        values[:rows, np.searchsorted(union, self._times)] = self._values
+        self._times, self._values = union, values
