@@ -107,7 +107,9 @@ def test_daemons_may_die_and_no_request_is_lost_and_no_second(folder: Path) -> N
 
 
 # Prompts' tokens are counted from engines' pages, anew by each daemon.
-COMMITTED = "disagg_(gpu|node)_(?!prompt_)|disagg_engine_(gpu|phase|step|interference)"
+COMMITTED = (
+    "disagg_(gpu|node)_(?!prompt_)|disagg_engine_(gpu|phase|step|interference|expected|compared)"
+)
 WATERMARK = "min(disagg_gpu_watermark_timestamp_seconds)"
 SECONDS = "disagg_engine_gpu_seconds_total[10m]"
 # As `increase()`, which guesses what is before the first sample and after the last one, without

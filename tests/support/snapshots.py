@@ -25,6 +25,7 @@ from disagg_exporter.model import (
     EnginePage,
     EngineState,
     EngineStatus,
+    ExpectedSteps,
     GpuPrice,
     GpuShare,
     Histogram,
@@ -273,6 +274,7 @@ def golden_snapshot() -> Snapshot:
                 residual_ratio=0.0625,
                 fitted_steps=5_000,
                 share_error_ratio=0.015625,
+                expected_steps=ExpectedSteps((8 * 10**9, 0, 4 * 10**9), (10**10, 0, 5 * 10**9)),
                 interference=Interference(12.5, 0.25, 150.0, 0.0078125),
                 reference_steps=(
                     ReferenceStep("empty", 0.0078125, 0.0009765625),

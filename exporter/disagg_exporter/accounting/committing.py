@@ -27,7 +27,7 @@ def collect(engine: EngineLedger, devices: Mapping[str, DeviceLedger], node: Nod
         engine.lost_records += timeline.lost_records
         engine.late_records += timeline.late_records
         timeline.reset_counts()
-    engine.count_interference()
+    engine.count_costs()
     marks_ns = (timeline.mark_ns for timeline in engine.timelines.values())
     engine.history.forget_before(min(marks_ns, default=0))
 

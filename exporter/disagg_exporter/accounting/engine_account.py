@@ -19,6 +19,7 @@ from disagg_exporter.model import (
     Assignment,
     EngineAccount,
     EngineState,
+    ExpectedSteps,
     Interference,
     Method,
     Phase,
@@ -35,7 +36,7 @@ class EngineLedger:
 
     `cut_ns` is what was cut on devices that are no more; the others count their own. `loss_ns` and
     `gain_ns` are what mixing prefill and decode cost and saved, by all cost models it ever had, in
-    the `known_ns` of step time of which they knew it.
+    the `known_ns` of step time of which they knew it; `expected` is what they expected of steps.
     """
 
     assignment: Assignment
@@ -54,17 +55,19 @@ class EngineLedger:
     loss_ns: int = 0
     gain_ns: int = 0
     known_ns: int = 0
+    expected: ExpectedSteps = field(default_factory=ExpectedSteps)
 
-    def count_interference(self) -> None:
-        """Count what mixing has cost and saved since this was called last."""
+    def count_costs(self) -> None:
+        """Count what mixing has cost, and steps were to take, since this was called last."""
         loss_ns, gain_ns, known_ns = self.costs.take_interference_ns()
         self.loss_ns += loss_ns
         self.gain_ns += gain_ns
         self.known_ns += known_ns
+        self.expected = self.expected.plus(self.costs.take_expected())
 
     def forget_costs(self) -> None:
         """Learn its costs anew: it serves another model, or on other devices."""
-        self.count_interference()
+        self.count_costs()
         self.costs = RankCostModels()
 
     def reports_tokens(self, phase: Phase) -> bool:
@@ -95,6 +98,7 @@ class EngineLedger:
             loss_ns=self.loss_ns,
             gain_ns=self.gain_ns,
             known_ns=self.known_ns,
+            expected=self.expected,
         )
 
     @classmethod
@@ -122,7 +126,7 @@ class EngineLedger:
         ledger.lost_records, ledger.late_records = before.lost_records, before.late_records
         ledger.cut_ns = before.cut_ns
         ledger.loss_ns, ledger.gain_ns = before.loss_ns, before.gain_ns
-        ledger.known_ns = before.known_ns
+        ledger.known_ns, ledger.expected = before.known_ns, before.expected
         return ledger
 
     @property
@@ -237,6 +241,7 @@ class EngineLedger:
             residual_ratio=known.residual_ratio,
             fitted_steps=known.fitted_steps,
             share_error_ratio=known.share_error_ratio,
+            expected_steps=self.expected,
             interference=self._interference(known.interference_error_ratio),
             reference_steps=known.reference_steps,
             unreported_step_seconds=_unreported_seconds(live.values(), now_ns),

@@ -9,7 +9,7 @@ from disagg_exporter.accounting.intervals.rules import SECOND_NS
 from disagg_exporter.attribution.cost_model.doubt import CostState
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.attribution.cost_model.split import StepSplit
-from disagg_exporter.model import ReferenceStep, Split
+from disagg_exporter.model import ExpectedSteps, ReferenceStep, Split
 
 
 class CostKnowledge(NamedTuple):
@@ -65,6 +65,13 @@ class RankCostModels:
             round(gain_seconds * SECOND_NS),
             round(known_seconds * SECOND_NS),
         )
+
+    def take_expected(self) -> ExpectedSteps:
+        """Return the steps that were foreseen well enough since this was asked last."""
+        taken = ExpectedSteps()
+        for split in self._splits.values():
+            taken = taken.plus(split.take_expected())
+        return taken
 
     def known(self, ranks: Collection[int]) -> CostKnowledge:
         """Return how these ranks' mixed steps are divided, and how well the worst is known."""

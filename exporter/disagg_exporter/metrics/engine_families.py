@@ -53,6 +53,13 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "Seconds the engine says its steps took, on each of its devices. Of an engine with "
            "async scheduling it is the time that they held them; "
            "reported by an older plugin, waits only."),
+    Family("disagg_engine_expected_step_seconds_total", Data.ENGINES, ("engine", "role", "kind"),
+           "Seconds that steps were expected to take: by the engine's own cost model as it was "
+           "before each, at the pace of its last hours of step time (half an hour after a slowdown "
+           "8 % of it are in that). Of steps that are foreseen well enough; absent before any."),
+    Family("disagg_engine_compared_step_seconds_total", Data.ENGINES, ("engine", "role", "kind"),
+           "Seconds that these same steps took. Divide its increase by that of the seconds "
+           "expected: 1 is an engine as it was, 2 one that takes twice as long for the same work."),
     Family("disagg_engine_requests", Data.ENGINES, ("engine", "role", "state"),
            "Requests in an engine: running, waiting for room, or deferred (waiting for something "
            "else, such as KV to arrive). From its step records; from its metrics page where it "

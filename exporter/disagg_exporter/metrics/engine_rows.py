@@ -90,6 +90,11 @@ def _write_account(rows: MetricRows, account: EngineAccount, status: EngineStatu
             rows.set("disagg_engine_steps_total", steps, engine, account.role, kind)
             seconds = elapsed_ns / 1e9
             rows.set("disagg_engine_step_seconds_total", seconds, engine, account.role, kind)
+    for kind, expected_ns, taken_ns in zip(STEP_KINDS, *account.expected_steps, strict=False):
+        if taken_ns:
+            by_kind = (engine, account.role, kind)
+            rows.set("disagg_engine_expected_step_seconds_total", expected_ns / 1e9, *by_kind)
+            rows.set("disagg_engine_compared_step_seconds_total", taken_ns / 1e9, *by_kind)
     # While an engine drains or starts its account has the role `none`; the rows of the role it
     # is for must stand at 0 before its first step.
     roles = dict.fromkeys((account.role, status.role if status else account.role))

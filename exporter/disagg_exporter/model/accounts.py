@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import add
 from typing import NamedTuple
 
 from disagg_exporter.model.devices import GPU_SLICES, Device
@@ -104,6 +105,21 @@ class Interference(NamedTuple):
     error_ratio: float
 
 
+class ExpectedSteps(NamedTuple):
+    """What some steps were expected to take, and what the same steps took.
+
+    Nanoseconds of one device by kind of step: context, generation, mixed.
+    """
+
+    expected_ns: tuple[int, ...] = (0, 0, 0)
+    taken_ns: tuple[int, ...] = (0, 0, 0)
+
+    def plus(self, others: ExpectedSteps) -> ExpectedSteps:
+        """Return these steps and others together."""
+        expected_ns = tuple(map(add, self.expected_ns, others.expected_ns))
+        return ExpectedSteps(expected_ns, tuple(map(add, self.taken_ns, others.taken_ns)))
+
+
 @dataclass(frozen=True, slots=True)
 class EngineAccount:
     """What one engine has used (all its devices summed), and how well that is known.
@@ -112,7 +128,8 @@ class EngineAccount:
     is that of one device. `residual_ratio` is how far a step's length is from what the cost model
     foresaw, `fitted_steps` how many it has learned from, `share_error_ratio` how far prefill's
     share of the engine's step time may be off, `cut_prompts` that it is known by sums which hold
-    prompts in pieces. `interference` is None until it is known. `unreported_step_seconds` is how
+    prompts in pieces. `expected_steps` are those of its steps that were foreseen well enough.
+    `interference` is None until it is known. `unreported_step_seconds` is how
     long its time has waited for a step of which no record tells yet. `watermark_ns` is None while
     no source reports it: then nothing is to be committed.
     """
@@ -138,6 +155,7 @@ class EngineAccount:
     residual_ratio: float | None = None
     fitted_steps: int = 0
     share_error_ratio: float | None = None
+    expected_steps: ExpectedSteps = field(default_factory=ExpectedSteps)
     interference: Interference | None = None
     reference_steps: tuple[ReferenceStep, ...] = ()
     unreported_step_seconds: float | None = None

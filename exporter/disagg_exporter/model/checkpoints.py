@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from disagg_exporter.model.accounts import ActivityCell, Cell, TokenAccount
+from disagg_exporter.model.accounts import ActivityCell, Cell, ExpectedSteps, TokenAccount
 from disagg_exporter.model.devices import Device
 from disagg_exporter.model.enums import Method, Phase, Reason, Role, Throttle
 from disagg_exporter.model.steps import Assignment, StepTotals
@@ -81,7 +81,8 @@ class EngineCheckpoint(NamedTuple):
     """What one engine has used; `live` are its timelines that go on, `ended` those that do not.
 
     `cut_ns` is what was cut on devices that are no more, `loss_ns` and `gain_ns` are what mixing
-    prefill and decode cost and saved, in the `known_ns` of step time of which that was known.
+    prefill and decode cost and saved, in the `known_ns` of step time of which that was known;
+    `expected` is what was expected of its steps, where that was known.
     """
 
     assignment: Assignment
@@ -98,6 +99,7 @@ class EngineCheckpoint(NamedTuple):
     loss_ns: int = 0
     gain_ns: int = 0
     known_ns: int = 0
+    expected: ExpectedSteps = ExpectedSteps()
 
 
 class PowerCheckpoint(NamedTuple):

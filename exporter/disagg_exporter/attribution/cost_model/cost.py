@@ -15,6 +15,8 @@ from disagg_exporter.attribution.cost_model.doubt import CostState, Doubt, Mixed
 from disagg_exporter.attribution.cost_model.fit import Form, Lines, Table, best
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.attribution.cost_model.samples import SampleBins, SpeedFactor, StepWork
+from disagg_exporter.attribution.cost_model.usual_pace import UsualPace
+from disagg_exporter.model import ExpectedSteps
 
 ENOUGH_MIXED_STEPS = 100
 ENOUGH_PURE_STEPS = 30
@@ -65,12 +67,13 @@ class StepCost:
         "_residuals",
         "_steps",
         "_unfitted_seconds",
+        "_usual_pace",
     )
 
     def __init__(self, *, kv_in_tokens: bool = True) -> None:
         self._forms = [Form(kv_in_tokens, *more) for more in product((False, True), repeat=3)]
         self._cells = SampleBins(MEMORY_STEPS)
-        self._pace = SpeedFactor()
+        self._pace, self._usual_pace = SpeedFactor(), UsualPace()
         self._lines: Lines | None = None
         self._doubt = Doubt()
         self._fits, self._next_fit = 0, _FIRST_FIT_STEPS
@@ -88,6 +91,7 @@ class StepCost:
             kv_in_tokens=form.kv_in_tokens,
             lines=lines and (*lines.form[1:], lines.computing, lines.reading),
             pace=self._pace.save(),
+            usual_pace=self._usual_pace.save(),
             fits=self._fits,
             # What waits is due at once after a restart.
             next_fit=sum(self._steps) if self._fit_waits else self._next_fit,
@@ -105,6 +109,7 @@ class StepCost:
         cost = cls(kv_in_tokens=saved.kv_in_tokens)
         cost._cells.restore(saved.now, saved.cells)
         cost._pace.restore(saved.pace)
+        cost._usual_pace.restore(saved.usual_pace)
         if saved.lines is not None:
             *more, computing, reading = saved.lines
             cost._lines = Lines(Form(saved.kv_in_tokens, *more), computing, reading)
@@ -161,6 +166,10 @@ class StepCost:
     def expect(self, work: StepWork) -> float | None:
         """Return the seconds that a step with this work would take now; None if not known yet."""
         return None if self._lines is None else self._lines.price(work) * self._pace.ratio
+
+    def take_expected(self) -> ExpectedSteps:
+        """Return the steps that were foreseen well enough since this was called last."""
+        return self._usual_pace.take()
 
     def parts(self, work: StepWork) -> MixedParts | None:
         """Return what a mixed step's time is made of; None if it is not known."""
@@ -226,9 +235,12 @@ class StepCost:
 
     def _sample(self, kind: int, work: StepWork, seconds: float, alike: int) -> None:
         """Learn from a step that is counted already and stands for so many `alike`."""
+        tokens, usual = work.prefill_tokens + work.decode_requests, self._usual_pace
         expected = self._lines.price(work) if self._lines else 0.0
         ratio = self._pace.ratio
         weight = self._judge(kind, seconds, expected, ratio, alike) if expected > 0 else 1.0
+        if expected > 0 and tokens <= self._reach_tokens and (usual.began or self._settled()):
+            usual.count(kind, expected * alike, ratio, seconds * alike)
         self._cells.add(work, seconds / ratio, weight, alike)
         self._unfitted_seconds += seconds * alike
         steps = sum(self._steps)
@@ -237,6 +249,13 @@ class StepCost:
             self._fit_waits = True
         if self._fit_waits and (alike == 1 or self._unfitted_seconds >= _UNREAD_FIT_SECONDS):
             self._fit_anew()
+
+    def _settled(self) -> bool:
+        """Whether steps are foreseen well enough to say what is usual.
+
+        Once that began, errors are no reason to stop: a slowdown is one.
+        """
+        return sum(self._steps) > _PACE_AFTER_STEPS and self._residual() <= RESIDUAL_LIMIT_RATIO
 
     def _residual(self) -> float:
         if self._steps[MIXED] >= ENOUGH_PURE_STEPS:

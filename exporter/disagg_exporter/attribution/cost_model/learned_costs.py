@@ -46,7 +46,8 @@ class LearnedCost:
 
     `cells` are in the order in which they were first seen, `now` is what a step of now weighs.
     `steps` and `residuals` are by kind of step: prefill, decode, mixed. `pace` is the mean and the
-    mean of means of its speed factor. `doubt` is of the last fit, not of cells that came since.
+    mean of means of its speed factor, `usual_pace` that of its last hours and the step time of
+    which it is. `doubt` is of the last fit, not of cells that came since.
 
     Raises:
         ValueError: The values are not those of a cost model.
@@ -63,10 +64,12 @@ class LearnedCost:
     now: float
     doubt: LearnedDoubt
     cells: tuple[LearnedCell, ...] = ()
+    usual_pace: tuple[float, float] = (1.0, 0.0)
 
     def __post_init__(self) -> None:
         """Check what no type can say."""
-        check_range("pace", self.pace, 0, 1e3)
+        check_range("pace", (*self.pace, self.usual_pace[0]), 0, 1e3)
+        check_range("usual_pace", self.usual_pace[1:], 0, MOST_SECONDS)
         check_range("steps", self.steps, 0, _MOST_STEPS)
         check_range("fits", (self.fits,), 0, _MOST_STEPS)
         check_range("next_fit", (self.next_fit,), 0, sum(self.steps) + _MOST_TO_NEXT_FIT)

@@ -15,6 +15,7 @@ from disagg_exporter.attribution.cost_model.doubt import CostState
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.attribution.cost_model.samples import Proxies, StepWork
 from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.model import ExpectedSteps
 from disagg_exporter.steps.rows import NOT_REPORTED, Rows
 
 # Runs of steps of one phase each, of so many in the mean, are learned from as columns.
@@ -143,6 +144,10 @@ class StepSplit:
     def state(self) -> CostState:
         """How well the engine's costs are known."""
         return self._cost.state
+
+    def take_expected(self) -> ExpectedSteps:
+        """Return the steps that were foreseen well enough since this was called last."""
+        return self._cost.take_expected()
 
     def _check_units(self, in_tokens: bool) -> None:
         """Begin anew if decode's cache has another unit than before: it is from another source."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from disagg_exporter.attribution.cost_model.cost import StepCost
 from disagg_exporter.attribution.cost_model.samples import StepWork
+from disagg_exporter.model import ExpectedSteps
 
 
 def _price(work: StepWork, compute: float = 1.0) -> float:
@@ -291,3 +292,79 @@ def test_a_share_is_always_a_share(history: list[tuple[StepWork, float]], asked:
     assert share is None or 0 <= share <= 1
     assert all(value >= 0 and math.isfinite(value) for value in state.coefficients)
     assert state.residual_ratio is None or 0 <= state.residual_ratio <= 1
+
+
+def _paces(cost: StepCost) -> tuple[float, ...]:
+    """What steps took, over what was expected of them, by kind."""
+    sums = cost.take_expected()
+    return tuple(taken / said for said, taken in zip(*sums, strict=True))
+
+
+def test_steps_take_what_is_expected_of_them() -> None:
+    cost = _taught(6000, noise=0.1)
+
+    assert _paces(cost) == pytest.approx((1.0, 1.0, 1.0), abs=0.02)
+
+
+def test_half_an_hour_after_it_began_a_slowdown_is_still_seen() -> None:
+    """The pace itself has followed within minutes: what steps cost *now* hides it."""
+    cost, seconds, rng = _taught(12_000, noise=0.05), 0.0, random.Random(3)
+    works = list(_steps(2000, seed=4))
+    while seconds < 1800.0:
+        for work in works:
+            length = 1.5 * _price(work) * rng.gauss(1, 0.05)
+            cost.learn(work, length)
+            seconds += length
+    cost.take_expected()
+    now = cost.expect(works[0])
+    for work in works:
+        cost.learn(work, 1.5 * _price(work))
+
+    assert now == pytest.approx(1.5 * _price(works[0]), rel=0.05)
+    assert min(_paces(cost)) > 1.38
+
+
+def test_nothing_is_expected_of_steps_before_they_are_foreseen() -> None:
+    young = _taught(250)
+    erratic, rng = StepCost(), random.Random(5)
+    for work in _steps(3000):
+        erratic.learn(work, _price(work) * rng.choice((0.1, 1.0, 10.0)))
+
+    assert young.take_expected() == ExpectedSteps()
+    assert erratic.take_expected() == ExpectedSteps()
+
+
+def test_nothing_is_expected_of_steps_larger_than_any_that_was_seen() -> None:
+    cost = _taught()
+    cost.take_expected()
+    cost.learn(StepWork(50_000, 5e7), 9.0)
+
+    assert cost.take_expected() == ExpectedSteps()
+
+
+def test_one_step_in_eight_stands_for_all_of_them() -> None:
+    cost, rng = StepCost(), random.Random(6)
+    for _ in range(4000):
+        requests = rng.randint(8, 100)
+        cost.learn(StepWork(0, 0, requests, requests * 500), 0.01)
+    cost.take_expected()
+    for _ in range(800):
+        requests = rng.randint(8, 100)
+        cost.learn(StepWork(0, 0, requests, requests * 500), 0.02)
+
+    expected_ns, taken_ns = cost.take_expected()
+    assert taken_ns == (0, 16_000_000_000, 0)
+    assert expected_ns[1] == pytest.approx(8e9, rel=0.03)
+
+
+def test_a_slowdown_that_strays_far_is_held_against_what_was_expected_all_along() -> None:
+    """A process that is stopped for most of the time takes steps of one length or ten."""
+    cost, rng = _taught(12_000), random.Random(8)
+    cost.take_expected()
+    works = list(_steps(2000, seed=9))
+    for work in works:
+        cost.learn(work, _price(work) * rng.choice((1.0, 10.0)))
+
+    expected_ns, taken_ns = cost.take_expected()
+    assert sum(taken_ns) > 4 * sum(_price(work) for work in works) * 1e9
+    assert sum(taken_ns) / sum(expected_ns) == pytest.approx(5.5, rel=0.1)

@@ -1,4 +1,4 @@
-"""What mixing prefill and decode cost an engine is counted through all its cost models."""
+"""What an engine's cost models tell of its steps is counted through all that it ever had."""
 
 from __future__ import annotations
 
@@ -88,3 +88,24 @@ def test_what_mixing_costs_goes_on_with_the_next_model() -> None:
 
     assert restarted.interference is None
     assert _interference(accounting, now).loss_seconds > 1.8 * before.loss_seconds
+
+
+def test_what_was_expected_of_steps_goes_on_with_the_next_daemon_and_model() -> None:
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine(pids=(1,))
+    now = _mix(accounting, reporter, 0.0, 1500)
+    [before] = accounting.ledger.engine_accounts(ns(now))
+
+    after = accounting.successor(now, now + 1)
+    after.ledger.restore_costs("e", accounting.ledger.costs("e"))
+    after.beat(reporter, now + 2)
+    now = _mix(after, reporter, now + 2, 300)
+    [resumed] = after.ledger.engine_accounts(ns(now))
+    after.engine(state=EngineState.GONE, since=now)
+    after.engine(since=now + 1, model="another", pids=(2,))
+    [restarted] = after.ledger.engine_accounts(ns(now + 1))
+
+    assert min(before.expected_steps.taken_ns) > 0
+    for at_first, later in zip(before.expected_steps, resumed.expected_steps, strict=True):
+        assert all(then < since for then, since in zip(at_first, later, strict=True))
+    assert sum(restarted.expected_steps.taken_ns) >= sum(resumed.expected_steps.taken_ns)
