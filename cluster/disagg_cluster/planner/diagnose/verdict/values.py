@@ -109,7 +109,8 @@ class BottleneckFinding:
 
     Without `engines` it is the pool of the `role` as a whole. `ttft_cost_seconds` is added to the
     mean time to first token of all requests of the model in the window; `engine_cost_seconds` to
-    that of the requests that went through these engines. `confidence` is from 0 to 1.
+    that of the requests that went through these engines. `confidence` is from 0 to 1,
+    `since_seconds` the Unix time at which it began, as far as the window shows.
     """
 
     cause: Cause
