@@ -162,6 +162,11 @@ _ROWS = {
             "Say whether separating prefill and decode would pay.",
         ),
         ("compare", "planning.compare:compare_spans", "Compare two spans of time at equal load."),
+        (
+            "diagnose",
+            "planning.diagnose:diagnose_models",
+            "Name the engine that holds first tokens back, and why.",
+        ),
         ("planner", "planning.planner:planner", "Forecast for a whole cluster, as a service."),
         ("completion", completion, "Print the completion script of a shell."),
     )

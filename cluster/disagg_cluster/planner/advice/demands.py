@@ -161,7 +161,7 @@ class DemandBuilder:
 
     def _option(self, told: ModelSection, kind: CostKey, costs: EngineCosts) -> WorkerOption:
         """The one of the last plan, as long as the engines have learned nothing new."""
-        targets = (told.targets or self._config.targets).targets()
+        targets = self._config.targets_of(told)
         place = (kind, targets, told.transfer_seconds)
         known = self._learned.get(place)
         if known is None or known.costs != costs:
@@ -170,7 +170,7 @@ class DemandBuilder:
         return known
 
     def _priced(self, told: ModelSection, worker: WorkerSection) -> WorkerOption:
-        targets = (told.targets or self._config.targets).targets()
+        targets = self._config.targets_of(told)
         key = (worker, targets, told.transfer_seconds)
         if key not in self._options:
             self._options[key] = WorkerOption(

@@ -95,7 +95,7 @@ class SeparationAdvisor:
         asked = _Asked(
             SeparationCosts.of(key, told, self.engines),
             None if load is None else load.times(self.load_factor),
-            (told.targets or self.config.targets).targets(),
+            self.config.targets_of(told),
             self._link(),
             self.engines.unlearned(key.model_name, key.engine_namespace),
         )

@@ -215,6 +215,10 @@ class PlannerConfig(Section):
                 return each
         return ModelSection(model_name=model_name)
 
+    def targets_of(self, model: ModelSection) -> Targets:
+        """What users of a model were promised: its own targets, or those of all."""
+        return (model.targets or self.targets).targets()
+
     def bounds(self) -> PlanBounds:
         """What a plan stays within.
 

@@ -64,6 +64,7 @@ Commands:
   whatif      Plan for another load, other GPUs or targets.
   separation  Say whether separating prefill and decode would pay.
   compare     Compare two spans of time at equal load.
+  diagnose    Name the engine that holds first tokens back, and why.
   planner     Forecast for a whole cluster, as a service.
   completion  Print the completion script of a shell.
 

@@ -1,0 +1,190 @@
+"""`disagg-node diagnose`: which engine holds first tokens back now, why, and what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from disagg_cluster.cli.daemon_page import http_config_option
+from disagg_cluster.cli.planning.load_source import Progress, span
+from disagg_cluster.cli.prometheus_access import PrometheusAccess, access_of, header_option
+from disagg_cluster.host.linear_algebra import one_thread
+from disagg_cluster.planner.diagnose.evidence.families import FAMILIES
+from disagg_cluster.planner.diagnose.reading.rolling_diagnosis import Diagnoses, RollingDiagnosis
+from disagg_cluster.planner.diagnose.reading.rolling_series import RollingSeries
+from disagg_cluster.planner.diagnose.reading.series_queries import SeriesQueries
+from disagg_cluster.planner.diagnose.verdict.values import TtftPart
+from disagg_cluster.planner.diagnose.words.diagnosis_text import diagnoses_text
+from disagg_cluster.planner.diagnose.words.diagnosis_values import diagnosis_value
+from disagg_cluster.planner.diagnose.words.ttft_bars import plain
+from disagg_cluster.planner.outlook.values import timestamp
+from disagg_cluster.planner.outlook.wording import duration
+from disagg_cluster.planner.settings.planner_file import PlannerConfig, read_planner_file
+from disagg_cluster.prometheus.prometheus_api import NoAnswerError, Prometheus, PrometheusError
+from disagg_exporter.errors import DisaggError
+
+_WATCH_SECONDS = 15.0
+_LEAST_SECONDS, _MOST_SECONDS = 120.0, 6 * 3600.0
+_CLEAR = "\x1b[H\x1b[2J\x1b[3J"
+_COLOURS = {
+    TtftPart.ROUTER: "magenta",
+    TtftPart.QUEUE: "red",
+    TtftPart.PREFILL: "blue",
+    TtftPart.KV_TRANSFER: "yellow",
+    TtftPart.FIRST_DECODE: "green",
+}
+
+
+class NothingServedError(DisaggError):
+    """No engine serves what was asked about; the text says what there is."""
+
+
+@click.command("diagnose")
+@click.option(
+    "--prometheus",
+    "url",
+    metavar="URL",
+    help="A Prometheus that scrapes the nodes, or what speaks like one.  [default: that of the "
+    f"planner file, or {PlannerConfig().prometheus.url}]",
+)
+@click.option(
+    "--since",
+    "since_seconds",
+    callback=span,
+    default="30m",
+    show_default=True,
+    metavar="SPAN",
+    help="How far back to look: 2m to 6h.",
+)
+@click.option("--cluster", help="Only this cluster.  [default: each of them]")
+@click.option("--model", help="Only this model.  [default: each of them]")
+@click.option(
+    "-c",
+    "--config",
+    "file",
+    type=click.Path(path_type=Path),
+    help="A planner file: the targets of each model, and where Prometheus is.",
+)
+@header_option
+@http_config_option
+@click.option("--watch", is_flag=True, help="Look again every 15 s, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON; --watch: a line each.")
+def diagnose_models(
+    url: str | None,
+    since_seconds: float,
+    cluster: str | None,
+    model: str | None,
+    file: Path | None,
+    headers: Sequence[str],
+    http_config: Path | None,
+    watch: bool,
+    as_json: bool,
+) -> None:
+    """Say which engine holds first tokens back now, why, what that costs, and what to do.
+
+    For each model: its bottlenecks, the costliest first, with evidence and an action; or that
+    there is none and what was looked at; or that it is undecided and what is missing. Below, where
+    the time to first token goes at each engine, above what its work should take. Exit code 0
+    whatever is found (--json: `outcome`), 1 without an answer, 2 for bad usage.
+
+    \b
+      disagg-node diagnose --prometheus http://prometheus:9090 --cluster east
+      disagg-node diagnose --since 2h --model llama --json
+    """  # noqa: D301 # click looks for the character itself
+    if not _LEAST_SECONDS <= since_seconds <= _MOST_SECONDS:
+        told = f"--since: {duration(since_seconds)} is too short or too long: 2m to 6h"
+        raise click.UsageError(told)
+    config = PlannerConfig() if file is None else read_planner_file(file)
+    access = _access(config, url, headers, http_config)
+    one_thread()
+    progress = Progress()
+    with closing(Prometheus(access.url, access.headers, access.tls)) as prometheus:
+        queries = SeriesQueries(prometheus, FAMILIES, cluster or config.cluster)
+        rolling = RollingDiagnosis(
+            RollingSeries(queries, since_seconds, progress.say),
+            lambda key: config.targets_of(config.of_model(key.model_name, key.engine_namespace)),
+        )
+
+        def look() -> str:
+            now_seconds = time.time()
+            try:
+                found = rolling.take(now_seconds)
+            except NoAnswerError as error:
+                raise NoAnswerError(f"{error}; --prometheus says where it is") from error
+            finally:
+                progress.end()
+            wanted = _wanted(found, model, access.url)
+            if as_json:
+                return _json(wanted, now_seconds, access.url, indent=None if watch else 2)
+            head = f"{timestamp(now_seconds)}, last {duration(since_seconds)}\n\n" if watch else ""
+            return head + diagnoses_text(wanted, _painted if _coloured() else plain)
+
+        if watch:
+            _watch(look, as_json)
+        else:
+            click.echo(look())
+
+
+def _access(
+    config: PlannerConfig, url: str | None, headers: Sequence[str], http_config: Path | None
+) -> PrometheusAccess:
+    """How to reach Prometheus: what the options say, else what the planner file does."""
+    told = config.prometheus
+    if url is None and http_config is None and told.http_config is not None:
+        http_config = Path(told.http_config)
+    return access_of(url or told.url, headers, http_config)
+
+
+def _wanted(found: Diagnoses, model: str | None, url: str) -> Diagnoses:
+    wanted = tuple(each for each in found if model in (None, each.model.model_name))
+    if wanted:
+        return wanted
+    there = ", ".join(sorted({repr(each.model.model_name) for each in found}))
+    raise NothingServedError(
+        f"{url} knows no model {model!r}; it knows {there}"
+        if there
+        else f"{url}: no engine says which model it serves; its node's `disagg-node doctor` tells"
+    )
+
+
+def _json(found: Diagnoses, now_seconds: float, url: str, indent: int | None) -> str:
+    whole = {
+        "made_at": timestamp(now_seconds),
+        "source": url,
+        "models": [diagnosis_value(each) for each in found],
+    }
+    return json.dumps(whole, indent=indent, allow_nan=False)
+
+
+def _watch(look: Callable[[], str], as_json: bool) -> None:
+    """Show what is found again and again; what fails is shown, too, and tried again."""
+    screen = sys.stdout.isatty() and not as_json
+    try:
+        while True:
+            due_seconds = time.monotonic() + _WATCH_SECONDS
+            try:
+                shown = look()
+            except (PrometheusError, NothingServedError) as error:
+                click.echo(f"disagg-node: {error}", err=True)
+            else:
+                click.echo(f"{_CLEAR if screen else ''}{shown}", color=True if screen else None)
+                if not screen and not as_json:
+                    click.echo()
+            time.sleep(max(0.0, due_seconds - time.monotonic()))
+    except KeyboardInterrupt:
+        click.echo(err=True)
+
+
+def _coloured() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _painted(part: TtftPart, text: str) -> str:
+    return click.style(text, fg=_COLOURS[part])

@@ -1,0 +1,91 @@
+"""The parts of a first token as bars of letters, observed above expected, for each engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from disagg_cluster.planner.diagnose.verdict.values import EngineKey, EngineParts, TtftPart
+from disagg_cluster.planner.diagnose.words.vocabulary import PARTS, duration_words
+
+MOST_ENGINES = 12
+LETTERS = {
+    TtftPart.ROUTER: "r",
+    TtftPart.QUEUE: "q",
+    TtftPart.PREFILL: "p",
+    TtftPart.KV_TRANSFER: "k",
+    TtftPart.FIRST_DECODE: "d",
+}
+_NAME_WIDTH = 25
+_BAR_WIDTH = 33
+_LEAST_SECONDS = 1e-6
+
+Paint = Callable[[TtftPart, str], str]
+"""Gives a stretch of a bar its colour."""
+Seconds = Sequence[tuple[TtftPart, float]]
+
+
+def plain(_part: TtftPart, text: str) -> str:
+    """No colour: the letters say it."""
+    return text
+
+
+def ttft_bars(
+    parts: Sequence[EngineParts],
+    blamed: Collection[EngineKey] = (),
+    paint: Paint = plain,
+    most: int = MOST_ENGINES,
+) -> Iterator[str]:
+    """Lines of at most 80 columns: engines that are blamed first, then those furthest off.
+
+    All bars have one scale. Of more engines than `most` it is said how many are left out.
+    """
+    told = [each for each in parts if each.observed_seconds]
+    if not told:
+        return
+    there = {part for each in told for part, _ in (*each.observed_seconds, *each.expected_seconds)}
+    legend = ", ".join(f"{LETTERS[part]} {PARTS[part]}" for part in TtftPart if part in there)
+    yield ""
+    yield "Mean time to first token by part, observed above expected"
+    yield f"({legend}):"
+    told.sort(key=lambda each: (each.engine not in blamed, -_excess(each)))
+    shown = told[:most]
+    longest = max(
+        max(_total(each.observed_seconds), _total(each.expected_seconds)) for each in shown
+    )
+    for each in shown:
+        name = "all requests" if each.engine is None else f"{each.engine.engine} {each.engine.node}"
+        if len(name) > _NAME_WIDTH:
+            name = f"{name[: _NAME_WIDTH - 1]}…"
+        yield _line(name, each.role.value, each.observed_seconds, longest, paint)
+        if each.expected_seconds:
+            yield _line("", "expected", each.expected_seconds, longest, paint)
+    if len(told) > most:
+        yield f"  and {len(told) - most:,} more engines, less far off (--json has them all)"
+
+
+def _line(name: str, what: str, seconds: Seconds, longest: float, paint: Paint) -> str:
+    total = duration_words(_total(seconds))
+    bar = "".join(paint(part, text) for part, text in _stretches(seconds, longest))
+    return f"  {name:{_NAME_WIDTH}} {what:8} {total:>8}  {bar}".rstrip()
+
+
+def _stretches(seconds: Seconds, longest: float) -> Iterator[tuple[TtftPart, str]]:
+    """Each part's letters; ends are rounded, so that a bar is as long as its sum."""
+    scale = _BAR_WIDTH / max(longest, _LEAST_SECONDS)
+    told, begin, done = dict(seconds), 0, 0.0
+    for part in TtftPart:
+        done += max(told.get(part, 0.0), 0.0)
+        end = round(done * scale)
+        if end > begin:
+            yield part, LETTERS[part] * (end - begin)
+        begin = max(begin, end)
+
+
+def _total(seconds: Seconds) -> float:
+    return sum(max(each, 0.0) for _, each in seconds)
+
+
+def _excess(parts: EngineParts) -> float:
+    if not parts.expected_seconds:
+        return 0.0
+    return _total(parts.observed_seconds) - _total(parts.expected_seconds)

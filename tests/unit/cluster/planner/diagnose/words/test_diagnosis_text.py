@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from disagg_cluster.planner.diagnose.verdict.values import (
+    Cause,
+    EngineKey,
+    EngineParts,
+    RemedyKind,
+    TtftPart,
+)
+from disagg_cluster.planner.diagnose.words.diagnosis_text import diagnoses_text
+from disagg_cluster.planner.diagnose.words.diagnosis_values import diagnosis_value
+from disagg_cluster.planner.diagnose.words.ttft_bars import LETTERS, ttft_bars
+from disagg_cluster.planner.diagnose.words.vocabulary import (
+    CAUSES,
+    PARTS,
+    REMEDIES,
+    duration_words,
+    whose_words,
+)
+from disagg_exporter.model import Role
+from support.diagnosed import CLEAN, DEMAND, FOUND, SICK, SLOW_GPU, UNDECIDED, WELL
+from support.diagnosed import PARTS as ENGINES
+
+FOUND_TEXT = """\
+model llama, namespace search, cluster east: 2 bottlenecks
+  One engine of two holds half of the requests back.
+1. slow GPU: prefill engine prefill-1 on gpu-7
+   adds 0.412 s to the mean time to first token, 0.83 s to that of this engine;
+   confidence 97%, since 05:52 UTC
+   Each step of prefill-1 takes twice as long as the same work takes its peers.
+   * steps take 2.03 times what the same work took before; peers take 1.01 times
+   * its clock is at 0.98 GHz, its peers' at 1.98
+   do: Send prefill-1 a third of the prompts. (route_away); would save 0.39 s
+   more: docs/causes/slow_gpu.md
+2. demand above what the pool can serve: the decode pool
+   adds 50 ms to the mean time to first token; confidence 60%, since 05:40 UTC
+   do: Let each decode engine run more requests. (set_max_num_seqs 384)
+   more: docs/causes/demand_above_capacity.md
+  not known here:
+    * how long requests wait in the router: no frontend is read
+
+Mean time to first token by part, observed above expected
+(q queue, p prefill, k KV transfer, d first decode step):
+  prefill-1 gpu-7           prefill    1.06 s  qqqqqqqqqqqqqqqqqqqqppppppppppppp
+                            expected   0.25 s  qqpppppp
+  prefill-0 gpu-6           prefill    0.26 s  qqpppppp
+                            expected   0.25 s  qqpppppp
+  decode-0 gpu-8            decode      50 ms  kd"""
+UNDECIDED_TEXT = """\
+model qwen, cluster east: undecided
+  First tokens take 0.4 s longer than half an hour ago, and nothing shows why.
+  missing:
+    * the parts of the first token: no engine tells them"""
+CLEAN_TEXT = """\
+model llama, namespace search, cluster east: no bottleneck
+  First tokens take what their work takes.
+  looked at: queue, prefill, KV transfer and first decode step of 1 prefill
+  engine and 1 decode engine"""
+
+
+def test_what_holds_requests_back_is_told_first_what_is_well_last() -> None:
+    told = diagnoses_text([CLEAN, UNDECIDED, FOUND])
+
+    assert told == "\n\n".join([FOUND_TEXT, UNDECIDED_TEXT, CLEAN_TEXT])
+
+
+def test_a_model_that_is_well_has_its_bars_where_it_is_alone() -> None:
+    told = diagnoses_text([CLEAN])
+
+    assert told.startswith(CLEAN_TEXT)
+    assert "  decode-0 gpu-8            decode      50 ms  kkkkdd" in told
+
+
+def test_a_thousand_engines_fill_no_screen_and_those_that_are_blamed_are_on_it() -> None:
+    crowd = tuple(replace(ENGINES[0], engine=EngineKey("n", f"e{n}")) for n in range(1000))
+    diagnosis = replace(FOUND, parts=(*crowd, ENGINES[1]))
+
+    lines = list(ttft_bars(diagnosis.parts, [SICK]))
+
+    assert lines[3].split()[0] == SICK.engine
+    assert len(lines) == 3 + 2 * 12 + 1
+    assert lines[-1] == "  and 989 more engines, less far off (--json has them all)"
+
+
+_SECONDS = st.floats(0, 1e4)
+
+
+@given(
+    parts=st.lists(
+        st.dictionaries(st.sampled_from(TtftPart), _SECONDS, min_size=1), min_size=1, max_size=20
+    ),
+    name=st.text("abcü-", min_size=1, max_size=60),
+)
+def test_bars_fit_80_columns_and_are_as_long_as_their_sums(
+    parts: list[dict[TtftPart, float]], name: str
+) -> None:
+    engines = [
+        EngineParts(EngineKey("node", f"{name}{n}"), Role.PREFILL, tuple(told.items()))
+        for n, told in enumerate(parts)
+    ]
+
+    lines = list(ttft_bars(engines, most=len(engines)))
+    bars = [line[47:] for line in lines[3:]]
+
+    assert max(map(len, lines)) <= 80
+    longest = max(sum(told.values()) for told in parts)
+    expected = sorted(round(33 * sum(told.values()) / max(longest, 1e-6)) for told in parts)
+    found = sorted(map(len, bars))
+    assert all(abs(one - other) <= 1 for one, other in zip(found, expected, strict=True))
+
+
+def test_every_cause_action_and_part_has_its_words() -> None:
+    assert set(CAUSES) == set(Cause)
+    assert set(REMEDIES) == set(RemedyKind)
+    assert set(PARTS) == set(LETTERS) == set(TtftPart)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.0, "0 ms"),
+        (0.0003, "0.3 ms"),
+        (0.042, "42 ms"),
+        (0.0999, "100 ms"),
+        (0.00996, "10 ms"),
+        (1.2345, "1.23 s"),
+        (4321.0, "4,321 s"),
+    ],
+)
+def test_a_wait_has_a_unit_that_fits_it(seconds: float, words: str) -> None:
+    assert duration_words(seconds) == words
+
+
+def test_many_engines_are_named_up_to_four() -> None:
+    engines = [EngineKey("n", f"e{number}") for number in range(6)]
+
+    assert whose_words(Role.DECODE, engines).endswith("e3 on n and 2 more")
+    assert whose_words(Role.PREFILL, [SICK, WELL]) == (
+        "prefill engines prefill-1 on gpu-7 and prefill-0 on gpu-6"
+    )
+
+
+def test_json_has_units_in_its_names_and_all_that_the_words_have() -> None:
+    told = json.loads(json.dumps(diagnosis_value(FOUND), allow_nan=False))
+
+    slow, demand = told["findings"]
+    assert (told["outcome"], told["undecided"], told["model_name"]) == ("found", None, "llama")
+    assert (slow["cause"], slow["engines"]) == (
+        "slow_gpu",
+        [{"node": "gpu-7", "engine": "prefill-1"}],
+    )
+    assert slow["ttft_cost_seconds"] == SLOW_GPU.ttft_cost_seconds
+    assert slow["since"] == "2025-11-23T05:52:00+00:00"
+    assert slow["action"]["kind"] == "route_away"
+    assert [each["unit"] for each in slow["evidence"]] == ["ratio", "hertz"]
+    assert (demand["engines"], demand["action"]["value"]) == ([], DEMAND.remedy.value)
+    assert told["ttft_parts"][1]["observed_seconds"] == {"queue": 0.64, "prefill": 0.42}
+
+
+def test_json_says_of_what_is_undecided_whether_evidence_is_missing() -> None:
+    assert diagnosis_value(UNDECIDED)["undecided"] == "missing_evidence"
+    assert diagnosis_value(replace(UNDECIDED, missing=()))["undecided"] == "unexplained"
+    assert diagnosis_value(CLEAN)["undecided"] is None
