@@ -25,6 +25,8 @@ _GAP_SECONDS = np.array([_BOUNDS[0] / 2, *_MIDDLES, 2 * _BOUNDS[-1]])
 _SLOW = 1.4
 # Quick and slow steps are two kinds if there are next to none between, and the slow ones take time.
 _VALLEY, _LEAST_SLOW_TIME = 0.25, 0.1
+# Fewer steps are none: counters of a hostile page may have risen by any fraction.
+_LEAST_STEPS = 1e-9
 # Prompts are cut if so many more steps are slow than prompts come, into pieces not shorter than so.
 _CUT, _LEAST_PIECE_TOKENS = 1.3, 128.0
 
@@ -65,10 +67,10 @@ class Cutting(NamedTuple):
         requests = sums.decode_tokens / sums.steps
         if self.tokens_per_second and costs is not None:
             mixed, seconds = _slow_steps(sums, costs, self.first_slow)
-            tokens = self.tokens_per_second * seconds / np.where(mixed > 0, mixed, 1.0)
+            tokens = self.tokens_per_second * seconds / _or_one(mixed)
             return Steps(sums.steps - mixed, mixed, requests, tokens[:, None], _WHOLE)
         mixed = _with_a_prompt(sums)
-        mean = sums.prefill_tokens / np.where(mixed > 0, mixed, 1.0)
+        mean = sums.prefill_tokens / _or_one(mixed)
         return Steps(sums.steps - mixed, mixed, requests, mean[:, None] * _SPREAD, _SPREAD_PARTS)
 
 
@@ -81,6 +83,11 @@ def cutting(sums: Sums, costs: WindowCosts | None) -> Cutting:
     tokens = float(sums.prefill_tokens.sum())
     cut = slow > _CUT * float(_with_a_prompt(sums).sum()) and tokens >= slow * _LEAST_PIECE_TOKENS
     return Cutting(tokens / seconds, first) if cut else Cutting()
+
+
+def _or_one(steps: Columns) -> Columns:
+    """What tokens of steps are divided by."""
+    return np.where(steps > _LEAST_STEPS, steps, 1.0)
 
 
 def _with_a_prompt(sums: Sums) -> Columns:

@@ -122,6 +122,15 @@ def test_what_is_remembered_is_bounded_and_reaches_far_back() -> None:
     assert 3000 / 10 < shares.stretches < 3000 / 4
 
 
+def test_next_to_no_prompt_with_thousands_of_tokens_breaks_nothing() -> None:
+    shares = PhaseShares()
+    steady, none = Counts(0, 0, 1.0, 8.0), Counts(0, 0)
+    odd = Counts(12_159, 1, 0.0, 6.8e-305)
+    for counts in (*[steady] * 4, none, Counts(0, 0, 1.0, 0.0), odd, none):
+        shares.learn(counts, 1.0, 10.0)
+        assert 0.0 <= shares.share(Role.MIXED, counts, 1.0) <= 1.0
+
+
 @given(
     st.lists(
         st.tuples(
