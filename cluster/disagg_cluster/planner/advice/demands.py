@@ -19,7 +19,7 @@ from disagg_cluster.planner.forecast.forecast_error import (
     PastForecast,
     forecast_error,
 )
-from disagg_cluster.planner.forecast.forecaster import forecast
+from disagg_cluster.planner.forecast.forecaster import Forecasting, forecast
 from disagg_cluster.planner.forecast.load_forecast import LoadForecast, UndecidedForecast
 from disagg_cluster.planner.forecast.paths import LoadPaths, forecast_paths
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
@@ -113,10 +113,12 @@ class DemandBuilder:
 
     Args:
         config: The planner file.
+        forecasting: Forecasts the loads of now.
     """
 
-    def __init__(self, config: PlannerConfig) -> None:
+    def __init__(self, config: PlannerConfig, forecasting: Forecasting = forecast) -> None:
         self._config = config
+        self._forecasting = forecasting
         self._options: dict[tuple[object, ...], WorkerOption] = {}
         self._learned: dict[tuple[object, ...], WorkerOption] = {}
         self._errors: dict[LoadKey, tuple[float, ForecastError | None]] = {}
@@ -130,7 +132,7 @@ class DemandBuilder:
         """
         key = history.key
         told = self._config.of_model(key.model_name, key.engine_namespace)
-        paths = _paths(history, self._config.timing.lead_seconds)
+        paths = _paths(history, self._config.timing.lead_seconds, self._forecasting)
         like, prompt_factor = _scaled(requests_like(history), history, scale)
         if isinstance(paths, LoadPaths):
             paths = paths.scaled(scale.requests, prompt_factor, scale.output_length)
@@ -202,7 +204,9 @@ class DemandBuilder:
         return forecast_error(made, series, _ERROR_QUANTILES[-1])
 
 
-def _paths(history: LoadHistory, lead_seconds: float) -> LoadPaths | UndecidedForecast:
+def _paths(
+    history: LoadHistory, lead_seconds: float, forecasting: Forecasting
+) -> LoadPaths | UndecidedForecast:
     """Of a load that may be another by now there are none: what is ordered would come too late."""
     requests, step = history.requests, history.prompt_tokens.step_seconds
     if requests is None:
@@ -215,9 +219,7 @@ def _paths(history: LoadHistory, lead_seconds: float) -> LoadPaths | UndecidedFo
     for horizon in HORIZONS_SECONDS:
         if horizon < step:
             break
-        made = forecast_paths(
-            requests, history.prompt_tokens, history.output_tokens, round(horizon / step)
-        )
+        made = forecast_paths(*drivers, round(horizon / step), forecasting=forecasting)
         if isinstance(made, LoadPaths):
             break
     return made

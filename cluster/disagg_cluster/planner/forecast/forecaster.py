@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from disagg_cluster.planner.forecast.load_forecast import (
     LEAST_HISTORY_PER_HORIZON,
     LEAST_OBSERVATIONS,
+    PATH_QUANTILES,
     QUANTILES,
     LoadForecast,
     UndecidedForecast,
@@ -16,6 +17,8 @@ from disagg_cluster.planner.forecast.load_forecast import (
 from disagg_cluster.planner.forecast.projection import Projection, project
 from disagg_cluster.planner.history.load_series import Floats, LoadSeries
 
+Forecasting = Callable[[LoadSeries, int, Sequence[float]], LoadForecast | UndecidedForecast]
+"""Makes a forecast of a series, so many steps ahead, in these quantiles."""
 _POWERS = (0.5, 1.0)
 _SHARPNESS = 20.0
 # Four weeks of minutes.
@@ -73,6 +76,33 @@ def forecast(
         best.seasons,
         tuple(sorted(best.experts, key=lambda each: -each[1])),
     )
+
+
+class SharedForecasts:
+    """Forecasts for several that ask for the same series, each made once.
+
+    They are made with all quantiles that futures are drawn from; whoever asks for fewer is given
+    those. Series are told apart as objects: keep this no longer than they are the latest.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[LoadSeries, int], LoadForecast | UndecidedForecast] = {}
+
+    def forecast(
+        self, series: LoadSeries, horizon_steps: int, quantiles: Sequence[float] = QUANTILES
+    ) -> LoadForecast | UndecidedForecast:
+        """As the function `forecast` does."""
+        if not set(quantiles) <= set(PATH_QUANTILES):
+            return forecast(series, horizon_steps, quantiles)
+        asked = series, horizon_steps
+        if asked not in self._made:
+            self._made[asked] = forecast(series, horizon_steps, PATH_QUANTILES)
+        made = self._made[asked]
+        return made.of(quantiles) if isinstance(made, LoadForecast) else made
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._made.clear()
 
 
 def _shares(parts: Sequence[Projection]) -> Floats:

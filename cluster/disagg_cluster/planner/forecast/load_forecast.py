@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from disagg_cluster.planner.history.load_series import Floats
 
 QUANTILES = (0.05, 0.5, 0.9, 0.95)
+PATH_QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
+"""Those that futures are drawn from; the others are among them."""
 LEAST_OBSERVATIONS = 20
 """Fewer known steps are no history."""
 LEAST_HISTORY_PER_HORIZON = 2
@@ -52,6 +55,11 @@ class LoadForecast:
         except ValueError:
             raise KeyError(f"{quantile} is none of {self.quantiles}") from None
         return found
+
+    def of(self, quantiles: Sequence[float]) -> LoadForecast:
+        """The same with these of its quantiles alone; `KeyError` if one was not asked."""
+        values = np.stack([self.path(each) for each in quantiles])
+        return replace(self, quantiles=tuple(quantiles), values=values)
 
     def at(self, seconds_ahead: float, quantile: float) -> float:
         """The load in the step that lies so far ahead."""

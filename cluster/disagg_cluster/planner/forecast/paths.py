@@ -15,14 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_cluster.planner.forecast.experts import DAY_SECONDS, WEEK_SECONDS
-from disagg_cluster.planner.forecast.forecaster import forecast
-from disagg_cluster.planner.forecast.load_forecast import LoadForecast, UndecidedForecast
+from disagg_cluster.planner.forecast.forecaster import Forecasting, forecast
+from disagg_cluster.planner.forecast.load_forecast import (
+    PATH_QUANTILES,
+    LoadForecast,
+    UndecidedForecast,
+)
 from disagg_cluster.planner.forecast.running_means import RunningMeans
 from disagg_cluster.planner.history.load_series import Floats, LoadSeries
 
 PATHS = 200
-PATH_QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
-"""Those that a forecast should have for paths to be drawn from it."""
 _PERIODS = {"day": DAY_SECONDS, "week": WEEK_SECONDS}
 # An error is what came less the mean of so many steps before its origin.
 _LEVEL_STEPS = 6
@@ -132,12 +134,13 @@ def forecast_paths(
     output_tokens: LoadSeries,
     horizon_steps: int,
     count: int = PATHS,
+    forecasting: Forecasting = forecast,
 ) -> LoadPaths | UndecidedForecast:
     """Forecast three loads of one clock and draw their futures together."""
     drivers = (requests, prompt_tokens, output_tokens)
     forecasts = []
     for name, series in zip(("requests", "prompt tokens", "output tokens"), drivers, strict=True):
-        made = forecast(series, horizon_steps, PATH_QUANTILES)
+        made = forecasting(series, horizon_steps, PATH_QUANTILES)
         if isinstance(made, UndecidedForecast):
             return UndecidedForecast(f"{name}: {made.why}")
         forecasts.append(made)

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from disagg_cluster.planner.forecast.forecaster import forecast
+from disagg_cluster.planner.forecast.forecaster import Forecasting, forecast
 from disagg_cluster.planner.forecast.load_forecast import (
     LEAST_OBSERVATIONS,
     QUANTILES,
@@ -99,6 +99,7 @@ def model_outlook(
     history: LoadHistory,
     horizons_seconds: Sequence[float] = HORIZONS_SECONDS,
     quantiles: Sequence[float] = QUANTILES,
+    forecasting: Forecasting = forecast,
 ) -> ModelOutlook:
     """Look ahead from the end of a history."""
     prompt, output, requests = history.prompt_tokens, history.output_tokens, history.requests
@@ -119,8 +120,8 @@ def model_outlook(
     return ModelOutlook(
         history.key,
         (
-            phase_outlook(Phase.PREFILL, prompt, horizons_seconds, quantiles),
-            phase_outlook(Phase.DECODE, output, horizons_seconds, quantiles),
+            phase_outlook(Phase.PREFILL, prompt, horizons_seconds, quantiles, forecasting),
+            phase_outlook(Phase.DECODE, output, horizons_seconds, quantiles, forecasting),
         ),
         phase_trend(prefill, decode, drivers),
         work,
@@ -132,6 +133,7 @@ def phase_outlook(
     series: LoadSeries,
     horizons_seconds: Sequence[float],
     quantiles: Sequence[float] = QUANTILES,
+    forecasting: Forecasting = forecast,
 ) -> PhaseOutlook:
     """Forecast as far as the history allows, once, and read every nearer horizon off that."""
     undecided: dict[float, UndecidedHorizon] = {}
@@ -145,7 +147,7 @@ def phase_outlook(
             undecided[horizon] = UndecidedHorizon(horizon, why, UndecidedReason.NOTHING_LATELY)
     made: LoadForecast | None = None
     for horizon in sorted(set(horizons_seconds) - set(undecided), reverse=True):
-        found = forecast(series, _steps(horizon, series), quantiles)
+        found = forecasting(series, _steps(horizon, series), quantiles)
         if isinstance(found, LoadForecast):
             made = found
             break

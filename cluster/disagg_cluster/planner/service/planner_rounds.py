@@ -12,6 +12,7 @@ import numpy as np
 from disagg_cluster.planner.advice.cluster_plan import check_one_cluster, cluster_plan
 from disagg_cluster.planner.advice.demands import ClusterEngines, DemandBuilder
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
+from disagg_cluster.planner.forecast.forecaster import SharedForecasts
 from disagg_cluster.planner.history.load_history import LoadHistory
 from disagg_cluster.planner.outlook.model_outlook import (
     HORIZONS_SECONDS,
@@ -53,7 +54,8 @@ class PlannerRounds:
         self._history = history
         self._engines = engines
         self._config = config
-        self._builder = DemandBuilder(config)
+        self._forecasts = SharedForecasts()
+        self._builder = DemandBuilder(config, self._forecasts.forecast)
         self._waste = PastWaste(self._builder, config)
         self._known_engines: ClusterEngines | None = None
         self._process = process
@@ -90,6 +92,7 @@ class PlannerRounds:
                 self._forecast(histories, now_seconds)
             with self._planning.round():
                 self._plan(histories, now_seconds)
+            self._forecasts.clear()
             with self._testing.round():
                 self._test()
                 self._look_back(histories, now_seconds)
@@ -100,7 +103,10 @@ class PlannerRounds:
         self._show()
 
     def _forecast(self, histories: Sequence[LoadHistory], now_seconds: float) -> None:
-        outlooks = tuple(model_outlook(each, HORIZONS_SECONDS) for each in histories)
+        forecasting = self._forecasts.forecast
+        outlooks = tuple(
+            model_outlook(each, HORIZONS_SECONDS, forecasting=forecasting) for each in histories
+        )
         self._past.settle(outlooks, now_seconds)
         self._past.remember(outlooks)
         fresh_ns = int(FRESH_INTERVALS * self._config.every_seconds * 1e9)

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_cluster.planner.forecast.forecaster import forecast
+from disagg_cluster.planner.forecast.forecaster import SharedForecasts, forecast
 from disagg_cluster.planner.forecast.load_forecast import (
     LEAST_OBSERVATIONS,
+    PATH_QUANTILES,
     QUANTILES,
     LoadForecast,
     UndecidedForecast,
@@ -262,3 +263,26 @@ def test_a_load_that_rests_at_night_is_forecast_no_higher_than_it_ever_was() -> 
     found = made(values, 1440, step_seconds=60)
 
     assert found.values.max() < 2 * values.max()
+
+
+def test_shared_forecasts_are_made_once_and_say_what_each_would_have_been_told() -> None:
+    load = LoadSeries(0.0, 600.0, daily(6))
+    shared = SharedForecasts()
+    drawn_from, told = shared.forecast(load, 48, PATH_QUANTILES), shared.forecast(load, 48)
+    alone = forecast(load, 48)
+    assert isinstance(drawn_from, LoadForecast)
+    assert isinstance(told, LoadForecast)
+    assert isinstance(alone, LoadForecast)
+
+    assert told.quantiles == QUANTILES
+    np.testing.assert_allclose(told.values, alone.values, rtol=0.02)
+    np.testing.assert_array_equal(told.path(0.9), drawn_from.path(0.9))
+
+
+def test_quantiles_that_no_futures_are_drawn_from_are_forecast_as_if_alone() -> None:
+    load = LoadSeries(0.0, 600.0, daily(6))
+    found, alone = SharedForecasts().forecast(load, 12, (0.8,)), forecast(load, 12, (0.8,))
+
+    assert isinstance(found, LoadForecast)
+    assert isinstance(alone, LoadForecast)
+    np.testing.assert_array_equal(found.values, alone.values)
