@@ -26,6 +26,7 @@ from disagg_exporter.model import (
     EngineState,
     EngineStatus,
     ExpectedSteps,
+    ForeignWork,
     GpuPrice,
     GpuShare,
     Histogram,
@@ -315,6 +316,7 @@ def golden_snapshot() -> Snapshot:
         ),
         busy_window_seconds=1.0,
         requests=REQUESTS,
+        foreign_work=(ForeignWork(GPU_0, 0.125, 1 << 30), ForeignWork(GPU_1, 0.0, 0)),
         gpu_shares=(GpuShare("prefill-0", GPU_0, 0.4375),),
         capacities=(
             EngineCapacity(

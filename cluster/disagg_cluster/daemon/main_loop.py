@@ -12,6 +12,7 @@ from dataclasses import replace
 from disagg_cluster.host.processes.process_table import parents
 from disagg_cluster.telemetry.device_watch import DeviceWatch
 from disagg_cluster.telemetry.engine_registry import EngineRegistry
+from disagg_cluster.telemetry.gpu_processes import KnownParents
 from disagg_cluster.telemetry.snapshot import (
     STALE_SECONDS,
     AccountingView,
@@ -132,6 +133,7 @@ class MainLoop:
         self._inherit = inherit
         self._fronts = fronts
         self._requests = ModelRequests()
+        self._parents = KnownParents(parents)
         self._accounting, self._capacity, self._serving, self._shown, self._upkeep = (
             CollectorHealth(name, _log)
             for name in ("accounting", "capacity", "requests", "snapshot", "upkeep")
@@ -234,6 +236,7 @@ class MainLoop:
                 self._view_ns = now_ns
         if self._view is None:
             return certain
+        self._parents.look(self._watch.look.readings(now_ns))
         snapshot = compose(
             certain,
             self._view,
@@ -241,7 +244,7 @@ class MainLoop:
             devices=(*self._devices, *self._registry.devices()),
             look=self._watch.look,
             engines=engines,
-            parents=parents,
+            parents=self._parents,
             gpu_price=self._gpu_price,
             left_out_engines=self._registry.left_out,
             requests=self._requests.accounts(),

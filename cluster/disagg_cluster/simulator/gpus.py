@@ -141,6 +141,8 @@ class GpuGroup:
                 energy_joules=idle_watts * (now_ns - self._start_ns) / _NS + done.joules,
                 sm_clock_hertz=self._clock_hertz(clock_ratio, busy=busy_ratio > 0),
                 pids=self.pids,
+                process_ratios=tuple((pid, busy_ratio) for pid in self.pids),
+                process_memory=tuple((pid, self.memory_used_bytes) for pid in self.pids),
                 graphics_ratio=busy_ratio,
                 sm_ratio=busy_ratio,
                 tensor_ratio=min(1.0, (done.tensor_ns - seen.tensor_ns) / passed_ns),

@@ -227,6 +227,7 @@ class SimDevices:
             power_watts=used.power_watts if used else IDLE_WATTS,
             energy_joules=track.energy_joules,
             pids=(used.pid,) if used else (),
+            process_memory=((used.pid, used.memory_used_bytes),) if used else (),
             **track.ratios._asdict(),
             # Nothing ever holds its clocks back.
             throttles=(),

@@ -81,6 +81,9 @@ def write_devices(rows: MetricRows, snapshot: Snapshot) -> None:
         rows.set(ecc, reading.ecc_uncorrected_errors, gpu, "uncorrected")
     for failure in snapshot.failures:
         _write_xids(rows, failure)
+    for foreign in snapshot.foreign_work:
+        rows.set("disagg_gpu_foreign_sm_ratio", foreign.sm_ratio, foreign.gpu)
+        rows.set("disagg_gpu_foreign_memory_bytes", foreign.memory_bytes, foreign.gpu)
 
 
 def _write_xids(rows: MetricRows, reading: DeviceReading | DeviceFailure) -> None:

@@ -35,6 +35,13 @@ NODE_FAMILIES: tuple[Family, ...] = (
            "figure for its last sample period. It says busy, not full: one small kernel that never "
            "ends shows 1. It is one sample, not an average between scrapes; take shares of time "
            "from the seconds counters."),
+    Family("disagg_gpu_foreign_sm_ratio", Data.DEVICES, ("gpu",),
+           "Share of SM time that processes of no engine of this node took, as the driver sampled "
+           "them in the last second; 0 where there are none. Absent where processes are not "
+           "told (dcgm-exporter, MIG) or an engine's own are not among them (another PID "
+           "namespace)."),
+    Family("disagg_gpu_foreign_memory_bytes", Data.DEVICES, ("gpu",),
+           "Device memory that these processes hold; 0 where there are none."),
     Family("disagg_gpu_ecc_errors_total", Data.DEVICES, ("gpu", "kind"),
            "Memory errors in the device's whole life, as its driver counts them; absent without "
            "ECC and on MIG instances."),

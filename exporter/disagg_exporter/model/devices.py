@@ -59,7 +59,9 @@ class DeviceReading:
     its driver; None, too, where activity is reported so late that it may be over by now.
     `throttles` is empty where nothing holds the clocks back. ECC errors are those of the device's
     whole life. `xid_errors` are (number, errors) since it is watched, `process_ratios` (pid, share
-    of SM time) of the processes that were sampled in the last second or so. `traffic` is over its
+    of SM time) of the processes that were sampled in the last second or so, `process_memory` (pid,
+    bytes, None where not told) all that compute on it, those of another PID namespace as pid 0;
+    either is None where the driver does not say. `traffic` is over its
     links since it is watched; empty where none is reported.
     """
 
@@ -81,6 +83,7 @@ class DeviceReading:
     ecc_uncorrected_errors: int | None = None
     xid_errors: tuple[tuple[int, int], ...] | None = None
     process_ratios: tuple[tuple[int, float], ...] | None = None
+    process_memory: tuple[tuple[int, int | None], ...] | None = None
     temperature_celsius: float | None = None
     memory_temperature_celsius: float | None = None
     power_limit_watts: float | None = None
@@ -94,6 +97,14 @@ class GpuShare:
     engine: str
     gpu: str
     sm_ratio: float
+
+
+class ForeignWork(NamedTuple):
+    """What processes that belong to no engine of this node take of a GPU; None where unknown."""
+
+    gpu: str
+    sm_ratio: float | None
+    memory_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)

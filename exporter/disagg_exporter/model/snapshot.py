@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from disagg_exporter.model.accounts import BusyGpus, DeviceAccount, EngineAccount, TokenAccount
-from disagg_exporter.model.devices import Device, DeviceFailure, DeviceReading, GpuShare
+from disagg_exporter.model.devices import (
+    Device,
+    DeviceFailure,
+    DeviceReading,
+    ForeignWork,
+    GpuShare,
+)
 from disagg_exporter.model.engines import EngineCapacity, EngineStatus
 from disagg_exporter.model.enums import Phase
 from disagg_exporter.model.serving import RequestAccounts
@@ -139,6 +145,7 @@ class Snapshot:
     engines: tuple[EngineStatus, ...] = ()
     capacities: tuple[EngineCapacity, ...] = ()
     gpu_shares: tuple[GpuShare, ...] = ()
+    foreign_work: tuple[ForeignWork, ...] = ()
     workers: tuple[WorkerStatus, ...] = ()
     collectors: tuple[CollectorStatus, ...] = ()
     worker_states: tuple[str, ...] = ()

@@ -129,7 +129,8 @@ def _pairs(told: list[list[Any]] | None) -> Any:
 
 def _reading(told: dict[str, Any]) -> DeviceReading:
     throttles = told["throttles"]
-    pairs = {name: _pairs(told[name]) for name in ("xid_errors", "process_ratios")}
+    paired = ("xid_errors", "process_ratios", "process_memory")
+    pairs = {name: _pairs(told[name]) for name in paired}
     lists = {
         **pairs,
         "pids": tuple(told["pids"]),

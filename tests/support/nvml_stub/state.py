@@ -60,12 +60,14 @@ class Gpu(Structure):
         *_words("limit_milliwatts", "limit_error"),
         ("link_mebibytes", c_uint64 * 4),
         ("samples", Sample * 8),
+        ("process_memory_bytes", c_uint64 * 8),
     )
 
-    def run(self, *pids: int) -> None:
-        """Say that these processes compute on the GPU."""
+    def run(self, *pids: int, memory_bytes: tuple[int, ...] = ()) -> None:
+        """Say that these processes compute on the GPU, and hold so much memory; 0 if not said."""
         self.process_count = len(pids)
         self.processes[: len(pids)] = pids
+        self.process_memory_bytes[:] = (memory_bytes + (0,) * 8)[:8]
 
     def sample(self, *samples: tuple[int, int, int]) -> None:
         """Set the samples of processes: (time in microseconds, pid, percent of SM time) each."""

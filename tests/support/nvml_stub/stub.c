@@ -48,6 +48,7 @@ typedef struct {
     /* PCIe sent and received, NVLink sent and received, in all. */
     uint64_t link_mebibytes[4];
     process_sample_t samples[MAX_PROCESSES];
+    uint64_t process_memory_bytes[MAX_PROCESSES];
 } gpu_t;
 
 /* An error that waits to be reported. */
@@ -276,7 +277,9 @@ int nvmlDeviceGetComputeRunningProcesses_v2(handle_t handle, unsigned *count, pr
     unsigned have = instance ? instance->process != 0 : gpu->process_count, room = *count;
     *count = have;
     if (room < have) return TOO_SMALL;
-    for (unsigned i = 0; i < have; i++) told[i] = (process_t){.pid = pids[i]};
+    for (unsigned i = 0; i < have; i++)
+        told[i] = (process_t){.pid = pids[i],
+                              .memory_used_bytes = instance ? 0 : gpu->process_memory_bytes[i]};
     return OK;
 }
 

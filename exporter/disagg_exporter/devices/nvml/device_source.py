@@ -201,6 +201,7 @@ class NvmlDevices:
             ecc_uncorrected_errors=opened.ecc[1],
             xid_errors=self._xids_of(opened.device.gpu),
             process_ratios=opened.process_ratios,
+            process_memory=opened.process_memory,
             temperature_celsius=opened.temperatures[0],
             memory_temperature_celsius=opened.temperatures[1],
             power_limit_watts=opened.power_limit_watts,
@@ -227,9 +228,11 @@ class NvmlDevices:
             return
         opened.slow_ns = now_ns
         value = ask(self._nvml, opened.processes, opened.handle)
+        opened.process_memory = None
         if value is not None:
             # A process of another PID namespace is reported as 0, which is no process.
             opened.pids = tuple(sorted({process.pid for process in value if process.pid}))
+            opened.process_memory = tuple((each.pid, each.usedGpuMemory) for each in value)
         clock = (self._nvml.nvmlDeviceGetClockInfo, opened.handle, self._nvml.NVML_CLOCK_SM)
         megahertz = _known(ask(self._nvml, *clock))
         opened.sm_clock_hertz = None if megahertz is None else megahertz * 1e6

@@ -27,14 +27,17 @@ class ProcessMeter:
         self._seen_us = 0
 
     def read(self, nvml: Any, handle: Any) -> tuple[tuple[int, float], ...] | None:
-        """(pid, mean share of SM time) of each process sampled since; None where none was reported.
+        """(pid, mean share of SM time) of each process sampled since; None where it is not known.
 
         The first call shows where samples begin: the driver has kept some of long ago.
         """
-        samples = ask(nvml, nvml.nvmlDeviceGetProcessUtilization, handle, self._seen_us)
-        if samples is None:
-            return None
         seen_us = self._seen_us
+        try:
+            samples = nvml.nvmlDeviceGetProcessUtilization(handle, seen_us)
+        except nvml.NVMLError_NotFound:
+            return () if seen_us else None  # none since
+        except nvml.NVMLError:
+            return None
         self._seen_us = max((sample.timeStamp for sample in samples), default=seen_us)
         if not seen_us:
             return None
@@ -53,9 +56,9 @@ class OpenDevice:
     `gpu_handle` is that of the whole GPU, `gpu_instance` the MIG instance's number on it; it is
     None, too, of a compute instance that shares its GPU instance, because nothing is counted apart
     for it. `memory`, `processes` and `throttles` are the newest calls that this driver has for
-    them, or None. `pids`, `ecc`, `sm_clock_hertz`, `process_ratios`, `temperatures` (of the GPU and
-    of its memory) and `power_limit_watts` were read at `slow_ns`; they are asked for less often
-    than the rest.
+    them, or None. `pids`, `process_memory`, `ecc`, `sm_clock_hertz`, `process_ratios`,
+    `temperatures` (of the GPU and of its memory) and `power_limit_watts` were read at `slow_ns`;
+    they are asked for less often than the rest.
     """
 
     device: Device
@@ -67,6 +70,7 @@ class OpenDevice:
     processes: Callable[[Any], Any] | None
     throttles: Callable[[Any], Any] | None
     pids: tuple[int, ...] = ()
+    process_memory: tuple[tuple[int, int | None], ...] | None = None
     ecc: tuple[int | None, int | None] = (None, None)
     sm_clock_hertz: float | None = None
     slow_ns: int | None = None

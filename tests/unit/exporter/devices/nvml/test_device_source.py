@@ -58,7 +58,7 @@ def test_a_reading_is_in_base_units(stub: StubDriver) -> None:
     gpu.power_milliwatts = 612_345
     gpu.energy_millijoules = 9_876_543_210
     gpu.sm_clock_megahertz = 1980
-    gpu.run(4321, 1234)
+    gpu.run(4321, 1234, memory_bytes=(3 * GIB, GIB))
 
     stub.child.open()
     sweep = stub.child.sweep(17)
@@ -75,6 +75,7 @@ def test_a_reading_is_in_base_units(stub: StubDriver) -> None:
         energy_joules=9_876_543.21,
         sm_clock_hertz=1.98e9,
         pids=(1234, 4321),
+        process_memory=((4321, 3 * GIB), (1234, GIB)),
         temperature_celsius=31.0,
         power_limit_watts=700.0,
     )
@@ -195,6 +196,7 @@ def test_a_list_of_processes_that_cannot_be_had_is_not_an_empty_one(stub: StubDr
     ended = stub.child.sweep(12 * SECOND)
 
     assert [sweep.readings[0].pids for sweep in (failed, ended)] == [(11,), ()]
+    assert [sweep.readings[0].process_memory for sweep in (failed, ended)] == [None, ()]
 
 
 def test_a_process_of_another_pid_namespace_is_nobody(stub: StubDriver) -> None:
@@ -202,7 +204,17 @@ def test_a_process_of_another_pid_namespace_is_nobody(stub: StubDriver) -> None:
 
     stub.child.open()
 
-    assert stub.child.sweep().readings[0].pids == (12,)
+    reading = stub.child.sweep().readings[0]
+    assert reading.pids == (12,)
+    assert [pid for pid, _ in reading.process_memory or ()] == [0, 12, 0]
+
+
+def test_memory_that_the_driver_does_not_tell_of_a_process_is_absent(stub: StubDriver) -> None:
+    stub.state.gpus[0].run(11, 12, memory_bytes=(2**64 - 1, GIB))
+
+    stub.child.open()
+
+    assert stub.child.sweep().readings[0].process_memory == ((11, None), (12, GIB))
 
 
 def test_an_old_driver_tells_less_and_breaks_nothing(old_stub: StubDriver) -> None:

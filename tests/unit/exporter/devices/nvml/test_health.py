@@ -137,7 +137,7 @@ def test_processes_are_told_by_the_samples_since_the_last_look(stub: StubDriver)
 
     assert first.process_ratios is None
     assert second.process_ratios == ((11, 0.5), (12, 0.25))
-    assert third.process_ratios is None
+    assert third.process_ratios == ()
 
 
 def test_what_cannot_be_a_share_or_a_process_is_left_out(stub: StubDriver) -> None:
