@@ -26,6 +26,7 @@ _MARKS = (
     (re.compile(r"\.\*disagg-node\.\*"), "<job>"),
     (re.compile(r'(?<=time_to_first_token_seconds_bucket\{le=")[\d.]+'), "<first_token>"),
     (re.compile(r'(?<=inter_token_latency_seconds_bucket\{le=")[\d.]+'), "<between_tokens>"),
+    (re.compile(r"vector\(0\) > 0"), "<expected_gpus>"),
     (re.compile(r"(?<=_slow:)(rate\d+[mh] / )[\d.]+"), r"\1<slow_share>"),
 )
 """What stands in several rules and is one value of the chart; each with its mark."""

@@ -67,9 +67,12 @@ def metric_names(text: str) -> set[str]:
 
 
 def hasten(rules: list[dict[str, Any]], divisor: float) -> list[dict[str, Any]]:
-    """Divide every window and every `for`; thresholds stay. For tests against real time only."""
+    """Divide windows, `for` and intervals; thresholds stay. For tests against real time only."""
     return [
-        {**group, "rules": [_hasten_rule(rule, divisor) for rule in group["rules"]]}
+        {
+            **_hastened(group, ("interval",), divisor),
+            "rules": [_hasten_rule(rule, divisor) for rule in group["rules"]],
+        }
         for group in rules
     ]
 
@@ -85,8 +88,12 @@ def divided(length: str, divisor: float) -> str:
 
 def _hasten_rule(rule: dict[str, Any], divisor: float) -> dict[str, Any]:
     expr = _WINDOW.sub(lambda found: _divided_window(found.group(1), divisor), rule["expr"])
-    lasting = {"for": divided(rule["for"], divisor)} if "for" in rule else {}
-    return {**rule, "expr": expr, **lasting}
+    return {**_hastened(rule, ("for", "keep_firing_for"), divisor), "expr": expr}
+
+
+def _hastened(values: dict[str, Any], lengths: tuple[str, ...], divisor: float) -> dict[str, Any]:
+    shorter = {key: divided(values[key], divisor) for key in lengths if key in values}
+    return {**values, **shorter}
 
 
 def _divided_window(window: str, divisor: float) -> str:

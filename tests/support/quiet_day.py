@@ -18,6 +18,7 @@ from support.alert_rules import group_names
 MINUTES = 24 * 60
 NODES = ("a", "b", "c", "d", "e")
 LEAVES_AT = 20 * 60
+DRAINED_FIRST = LEAVES_AT - 10
 UPDATED_AT = 9 * 60
 DRAINED_AT = 15 * 60
 POOL = 'model_name="m",gpu_name="H"'
@@ -153,13 +154,14 @@ def _worker(
         )
     restarts = [float(replaced(minute) and minute == DRAINED_AT) for minute in range(MINUTES + 1)]
     counter("disagg_worker_restarts_total", worker, restarts)
-    _service(role, engine, shares, chance, gauge, counter)
+    _service(node, role, engine, shares, chance, gauge, counter)
     for kind in ("steps", "engine"):
         labels = f'collector="{kind}:{role}-0"'
         gauge("disagg_collector_success", labels, lambda minute: not silent(minute))
 
 
 def _service(
+    node: str,
     role: str,
     engine: str,
     shares: list[float],
@@ -172,7 +174,10 @@ def _service(
     full = [1.2 * share + chance.uniform(0.0, 0.05) for share in shares]
     gauge("disagg_node_capacity_used_gpus", pool, lambda minute: full[minute])
     gauge("disagg_node_capacity_known_gpus", pool, lambda minute: 1)
-    gauge("disagg_node_role_gpus", f'role="{role}",gpu_name="H"', lambda minute: 1)
+    # A node that leaves gives up its engines first.
+    left = DRAINED_FIRST if node == "e" else MINUTES + 1
+    gauge("disagg_node_role_gpus", f'role="{role}",gpu_name="H"', lambda minute: minute < left)
+    gauge("disagg_node_role_gpus", f'role="none",gpu_name="H",pool="{role}"', lambda m: m >= left)
     who = f'{engine},role="{role}"'
     requests = [60.0 + 60 * share for share in shares]
     for name, bound in (("time_to_first_token", "0.5"), ("inter_token_latency", "0.05")):

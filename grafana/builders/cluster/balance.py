@@ -85,7 +85,7 @@ def fullness() -> Row:
             at_least=1,
             steps=FULLNESS,
             colours=ROLES,
-            runbooks=("DisaggPoolFull", "DisaggPoolFilling"),
+            runbooks=("DisaggPoolFull", "DisaggPoolFilling", "DisaggPoolVanished"),
         ),
         lines(
             "Imbalance (log2 of prefill over decode)",

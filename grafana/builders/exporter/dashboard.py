@@ -28,7 +28,12 @@ def _now() -> Row:
             [Ask(f"sum (up{{{J}}})")],
             decimals=0,
             width=3,
-            runbooks=("DisaggNoNodes",),
+            runbooks=(
+                "DisaggNoNodes",
+                "DisaggNodesGone",
+                "DisaggGpusMissing",
+                "DisaggScrapeLabelMissing",
+            ),
         ),
         numbers(
             "Unreachable nodes",
@@ -37,7 +42,7 @@ def _now() -> Row:
             decimals=0,
             width=3,
             steps=((None, "green"), (1, "red")),
-            runbooks=("DisaggNodeDown", "DisaggExporterStale"),
+            runbooks=("DisaggNodeDown", "DisaggExporterStale", "DisaggDaemonRestarting"),
         ),
         numbers(
             "Failing collectors",

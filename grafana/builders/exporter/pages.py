@@ -64,7 +64,12 @@ def collectors() -> Row:
             ascending=True,
             width=HALF,
             height=14,
-            runbooks=("DisaggEnginePageUnreadable", "DisaggAttachedPageUnreadable"),
+            runbooks=(
+                "DisaggEnginePageUnreadable",
+                "DisaggAttachedPageUnreadable",
+                "DisaggEngineDown",
+                "DisaggUnusedEngineDown",
+            ),
         ),
     ]
 

@@ -46,7 +46,9 @@ def test_without_a_daemon_only_the_rules_that_need_none_are_written(tmp_path: Pa
 def test_the_links_lead_to_where_the_runbooks_are(tmp_path: Path) -> None:
     assert export(str(tmp_path), "--runbooks", "https://wiki.example/disagg/")[0] == 0
 
-    rules = yaml.safe_load((tmp_path / "rules" / "disagg-alerts.yaml").read_text(encoding="utf-8"))
+    rules = yaml.safe_load(
+        (tmp_path / "rules" / "disagg-alerts-fleet.yaml").read_text(encoding="utf-8")
+    )
     links = {
         rule["alert"]: rule["annotations"]["runbook_url"]
         for group in rules["groups"]
