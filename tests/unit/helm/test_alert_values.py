@@ -127,6 +127,14 @@ def test_a_target_of_latency_is_taken_over_wherever_it_stands(
     assert any(before in rule["expr"] for rule in rendered())
 
 
+def test_the_gpus_that_a_cluster_should_have_are_a_rule_with_its_name() -> None:
+    name = "cluster:disagg_expected_gpus:configured"
+
+    found = rules({"cluster": "east", "prometheusRule": {"enabled": True, "expectedGpus": 512}})
+    expected = {"record": name, "expr": "vector(512)", "labels": {"cluster": "east"}}
+    assert [rule for rule in found if rule.get("record") == name] == [expected]
+
+
 def test_a_group_without_rules_is_left_out() -> None:
     off = {name: {"enabled": False} for name in SHIPPED if name.startswith("DisaggRouter")}
 
