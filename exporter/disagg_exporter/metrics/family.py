@@ -35,7 +35,7 @@ class Data(StrEnum):
     ENGINES = "Engines"
     REQUESTS = "Requests, by model"
     ROUTER = "Router"
-    PLANNER = "Planner: the load to come, and the GPUs for it"
+    PLANNER = "Planner: the load to come, the GPUs for it, and what holds it back"
     WORKERS = "Workers"
     COLLECTORS = "Collectors"
     HTTP = "Its own pages"

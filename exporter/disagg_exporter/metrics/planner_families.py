@@ -5,6 +5,7 @@ from __future__ import annotations
 from disagg_exporter.metrics.family import Data, Family
 
 _MODEL = ("model_name", "engine_namespace")
+_VERDICT = ("node", "engine", *_MODEL, "role", "cause")
 
 # fmt: off
 PLANNER_FAMILIES: tuple[Family, ...] = (
@@ -40,4 +41,19 @@ PLANNER_FAMILIES: tuple[Family, ...] = (
     Family("disagg_plan_undecided", Data.PLANNER, (*_MODEL, "role", "horizon", "reason"),
            "1 where nothing is said of a role's load or GPUs so far ahead, with the reason; the "
            "planner's own page has it in words."),
+    Family("disagg_bottleneck", Data.PLANNER, _VERDICT,
+           "How sure it is, from 0 to 1, that this engine, or a role's whole pool where node and "
+           "engine are empty, holds first tokens back now, and of this cause. Only verdicts that "
+           "stand now: absent as soon as one does not. Scrape with honor_labels."),
+    Family("disagg_bottleneck_ttft_cost_seconds", Data.PLANNER, _VERDICT,
+           "What that adds to the mean time to first token of all requests of the model. Of a "
+           "verdict on several engines each has the whole of it: take the maximum, not the sum."),
+    Family("disagg_bottleneck_action_info", Data.PLANNER, (*_VERDICT, "action"),
+           "What to do about it."),
+    Family("disagg_bottlenecks", Data.PLANNER, _MODEL,
+           "Verdicts that stand on a model now: 0 where nothing holds its first tokens back, "
+           "absent where that is undecided."),
+    Family("disagg_bottleneck_undecided", Data.PLANNER, (*_MODEL, "reason"),
+           "1 where nothing is said of what holds a model's first tokens back, with the reason; "
+           "the planner's own page has it in words."),
 )

@@ -18,7 +18,8 @@ that table, not this file.
 
 Units are base units, ratios run from 0 to 1, and times of day are Unix seconds. A counter counts
 since the daemon started and never goes down while it lives. A number that is not known is absent,
-never 0. `cluster`, `node`, `instance` and `job` come from the scrape and are never set here.
+never 0. `cluster`, `node`, `instance` and `job` come from the scrape and are never set here; only
+the planner's verdicts have the `node` of whom they are about.
 """
 
 _STALE = "Absent as soon as the daemon's picture of the node is stale."

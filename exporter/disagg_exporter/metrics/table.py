@@ -2,7 +2,7 @@
 
 The rooms named here are the one place that may invent a metric name. `cluster`, `node`,
 `instance`, `job`, `pod` and `namespace` are never labels: the first four belong to the scraper,
-and it would overwrite the last two.
+and it would overwrite the last two. Only the planner, which is no node, says `node` of others.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LABELS: dict[str, str] = {
     "malformed or tls; of requests that ended stop, length, abort, error, other, or success where "
     "stop and length are not told apart; of those refused queued_requests or queued_tokens (an "
     "engine's limit of either) or overload; of what the planner leaves undecided a word of "
-    "docs/planner.md",
+    "docs/planner.md, of a diagnosis missing_evidence or unexplained",
     "component": "stage of a request before its first token: queue, prefill, kv_transfer or "
     "first_decode",
     "clock": "what the length of a step means: engine_wait (of the engine core for the model), "
@@ -76,6 +76,11 @@ LABELS: dict[str, str] = {
     "direction": "which way bytes go, seen from the device: sent or received",
     "xid": "NVIDIA's number of an error; other beyond 32 different ones",
     "bound": "what keeps an engine from doing more: compute, bandwidth, kv, host, none, unknown",
+    "node": "name of an engine's node, as its own series have it from the scrape; only the planner "
+    "sets it, of engines that it speaks of",
+    "cause": "what holds first tokens back, a word of docs/diagnosis.md",
+    "action": "what to do: route_away, set_max_num_batched_tokens, set_max_num_seqs, move_worker, "
+    "replace_gpu, merge_pools or none",
     "worker": "name of the child process in the node file; of a router's engine elsewhere its "
     "address",
     "verb": "what was asked of the daemon: pause, resume, restart, status, or unknown",

@@ -51,7 +51,7 @@ def read_planned_load(source: LoadSource, config: PlannerConfig, progress: Progr
             cluster=source.cluster or config.cluster,
         )
     histories = source.read(read_seconds, progress)
-    check_one_cluster(histories)
+    check_one_cluster(each.key.cluster for each in histories)
     return PlannedLoad(source, histories, read_seconds, read_seconds)
 
 

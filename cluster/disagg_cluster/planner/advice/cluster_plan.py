@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from disagg_cluster.planner.advice.demands import AS_IT_IS, ClusterEngines, DemandBuilder, LoadScale
@@ -48,11 +48,11 @@ class SeveralClustersError(DisaggError):
     """Loads of several clusters, and nobody says which is meant."""
 
 
-def check_one_cluster(histories: Sequence[LoadHistory]) -> None:
-    """Raise `SeveralClustersError` unless all loads are of one: engines of others serve none."""
-    clusters = sorted({each.key.cluster for each in histories})
-    if len(clusters) > 1:
-        names = ", ".join(map(repr, clusters))
+def check_one_cluster(clusters: Iterable[str]) -> None:
+    """Raise `SeveralClustersError` unless all are one: engines of others serve none of its load."""
+    there = sorted(set(clusters))
+    if len(there) > 1:
+        names = ", ".join(map(repr, there))
         raise SeveralClustersError(
             f"Prometheus knows several clusters ({names}): `cluster:` of the planner file, or "
             f"`--cluster`, says which"

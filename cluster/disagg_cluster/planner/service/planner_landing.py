@@ -1,4 +1,4 @@
-"""The planner's page for people: the plan, what is forecast and what is not, with the reasons.
+"""The planner's page for people: bottlenecks, the plan, what is forecast and what is not, and why.
 
 Everything that comes from outside (names of models and namespaces) is escaped here.
 """
@@ -11,13 +11,14 @@ from importlib.resources import files
 
 import disagg_exporter
 from disagg_cluster.planner.advice.plan_text import plan_text
+from disagg_cluster.planner.diagnose.words.diagnosis_text import diagnoses_text
 from disagg_cluster.planner.outlook.model_outlook import (
     ModelOutlook,
     PhaseOutlook,
     UndecidedHorizon,
 )
 from disagg_cluster.planner.outlook.wording import amount, clock, duration, named
-from disagg_cluster.planner.service.planner_state import PlannerState
+from disagg_cluster.planner.service.planner_state import DiagnosisRound, PlannerState
 
 _FRAME = """\
 <!DOCTYPE html>
@@ -34,7 +35,7 @@ _FRAME = """\
 <body>
 <header>
 <h1>{name}</h1>
-<p class="about">The load to come, by disagg-node {version}</p>
+<p class="about">The load to come and what holds it back, by disagg-node {version}</p>
 <p class="refresh">{clock}</p>
 </header>
 <main>
@@ -45,7 +46,7 @@ _FRAME = """\
 <li><a href="/metrics">/metrics</a>: the same for Prometheus</li>
 <li><a href="/healthz">/healthz</a>: whether the planner itself is alive{health}</li>
 <li><a href="/readyz">/readyz</a>: whether it has looked ahead{readiness}</li>
-<li>What the words mean: docs/planner.md; every metric: docs/metrics.md</li>
+<li>What the words mean: docs/planner.md, docs/diagnosis.md; every metric: docs/metrics.md</li>
 </ul>
 </footer>
 </body>
@@ -90,16 +91,29 @@ class PlannerLanding:
         if failing:
             names = escape(", ".join(failing))
             yield f"<p><strong>Failing: {names}.</strong> The log says why.</p>\n"
+        if state.diagnosis.made_seconds is not None:
+            yield self._bottlenecks(state.diagnosis)
         if state.made_seconds is not None and self._now_ns() > state.fresh_until_ns:
             yield "<p>What was forecast is too old to be shown.</p>\n"
             return
         if state.plan is not None:
-            # The words of `disagg-node plan`, so that nobody reads two plans.
             cluster = next((each.key.cluster for each in state.outlooks), "")
-            words = escape(plan_text(state.plan, cluster, state.past))
-            yield f'<section><h2>GPUs</h2><div class="scroll"><pre>{words}</pre></div></section>\n'
+            yield _words("GPUs", plan_text(state.plan, cluster, state.past))
         for outlook in state.outlooks:
             yield _model(outlook)
+
+    def _bottlenecks(self, round_: DiagnosisRound) -> str:
+        if self._now_ns() > round_.fresh_until_ns:
+            return "<p>What was diagnosed is too old to be shown.</p>\n"
+        told = diagnoses_text(round_.diagnoses) or "No engine says which model it serves."
+        return _words("What holds first tokens back", told)
+
+
+def _words(title: str, text: str) -> str:
+    """Words as a command prints them, so that nobody reads two versions."""
+    return (
+        f'<section><h2>{title}</h2><div class="scroll"><pre>{escape(text)}</pre></div></section>\n'
+    )
 
 
 def _model(outlook: ModelOutlook) -> str:

@@ -21,13 +21,11 @@ from disagg_cluster.planner.outlook.model_outlook import (
 from disagg_cluster.planner.plan.gpu_plan import GpuPlan
 from disagg_cluster.planner.service.past_forecasts import PastForecasts
 from disagg_cluster.planner.service.past_waste import PastWaste
-from disagg_cluster.planner.service.planner_state import PlannerState
+from disagg_cluster.planner.service.planner_state import FRESH_INTERVALS, PlannerState
 from disagg_cluster.planner.service.rolling_history import RollingHistory
 from disagg_cluster.planner.settings.planner_file import PlannerConfig
 from disagg_exporter.collectors.health import CollectorHealth, FailureCounts
 
-FRESH_INTERVALS = 3
-"""After so many intervals without a good round nothing of the last one is shown any more."""
 _TESTS_A_ROUND = 8
 _log = logging.getLogger("disagg_node")
 
@@ -86,7 +84,7 @@ class PlannerRounds:
         with self._reading.round():
             found = self._history.read(now_seconds)
             histories = [each for each in found if _is_there(each)]
-            check_one_cluster(histories)
+            check_one_cluster(each.key.cluster for each in histories)
         if self._reading.ok:
             with self._forecasting.round():
                 self._forecast(histories, now_seconds)

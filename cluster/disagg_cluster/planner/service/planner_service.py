@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -17,7 +18,12 @@ from disagg_cluster.host.service_manager import ServiceManager
 from disagg_cluster.nodefile.web.access import WebConfigWatch
 from disagg_cluster.planner.advice.demands import engines_of
 from disagg_cluster.planner.capacity.learned.prometheus_costs import PrometheusCosts
+from disagg_cluster.planner.diagnose.evidence.families import FAMILIES
+from disagg_cluster.planner.diagnose.reading.rolling_diagnosis import RollingDiagnosis
+from disagg_cluster.planner.diagnose.reading.rolling_series import RollingSeries
+from disagg_cluster.planner.diagnose.reading.series_queries import SeriesQueries
 from disagg_cluster.planner.history.prometheus_history import PrometheusHistory
+from disagg_cluster.planner.service.diagnosis_rounds import DiagnosisRounds
 from disagg_cluster.planner.service.planner_landing import PlannerLanding
 from disagg_cluster.planner.service.planner_lock import planner_lock
 from disagg_cluster.planner.service.planner_rounds import PlannerRounds
@@ -76,6 +82,7 @@ class PlannerService:
                 self._config.history.step_seconds,
                 self._config.cluster,
             )
+            diagnosing = self._diagnosing(prometheus)
             costs = PrometheusCosts(prometheus, self._config.cluster)
             rounds = PlannerRounds(
                 history,
@@ -83,14 +90,32 @@ class PlannerService:
                 self._config,
                 self._process.usage,
             )
-            self._server = server = self._make_server(rounds)
+            self._server = server = self._make_server(rounds, diagnosing)
             stack.callback(server.close)
             # From the first signal on, whatever is under way ends.
             with contextlib.suppress(_Ended), self._signals():
                 serving(server.start())
                 manager.ready()
+                if diagnosing is not None:
+                    self._begin(diagnosing)
                 self._make_rounds(rounds)
             manager.stopping()
+
+    def _diagnosing(self, prometheus: Prometheus) -> DiagnosisRounds | None:
+        told, config = self._config.diagnosis, self._config
+        if not told.enabled:
+            return None
+        queries = SeriesQueries(prometheus, FAMILIES, config.cluster)
+        diagnosis = RollingDiagnosis(
+            RollingSeries(queries, told.minutes * 60),
+            lambda key: config.targets_of(config.of_model(key.model_name, key.engine_namespace)),
+        )
+        return DiagnosisRounds(diagnosis.take, told.every_seconds)
+
+    def _begin(self, diagnosing: DiagnosisRounds) -> None:
+        """Diagnose beside the rounds, which take minutes; what is under way ends with us."""
+        run = partial(diagnosing.run, self._ending)
+        threading.Thread(target=run, name="diagnosis", daemon=True).start()
 
     def _make_rounds(self, rounds: PlannerRounds) -> None:
         due_seconds = time.monotonic()
@@ -102,13 +127,17 @@ class PlannerService:
             rounds.beat()
             self._ending.wait(_BEAT_SECONDS)
 
-    def _make_server(self, rounds: PlannerRounds) -> MetricsServer:
+    def _make_server(
+        self, rounds: PlannerRounds, diagnosing: DiagnosisRounds | None
+    ) -> MetricsServer:
         def state() -> PlannerState:
             server, web = self._server, self._web
             beside = () if server is None else server.collectors()
             own = () if web is None else (web.status(),)
             refusals = {} if server is None else server.refusals()
             known = rounds.state
+            if diagnosing is not None:
+                known = diagnosing.beside(known)
             return replace(
                 known, collectors=(*known.collectors, *beside, *own), http_refusals=refusals
             )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import disagg_exporter
 from disagg_cluster.planner.advice.past_split import PastSplit, UndecidedPastSplit
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
+from disagg_cluster.planner.diagnose.verdict.values import ModelDiagnosis
 from disagg_cluster.planner.forecast.trend import PhaseTrend
 from disagg_cluster.planner.outlook.model_outlook import (
     HorizonLoad,
@@ -16,10 +17,26 @@ from disagg_cluster.planner.outlook.model_outlook import (
 )
 from disagg_cluster.planner.outlook.wording import duration
 from disagg_cluster.planner.plan.gpu_plan import GpuPlan
+from disagg_cluster.planner.service.diagnosis_rows import write_diagnoses
 from disagg_cluster.planner.service.past_forecasts import Place
 from disagg_cluster.planner.service.plan_rows import write_past, write_plan
 from disagg_exporter.metrics.family import MetricRows
 from disagg_exporter.model import CollectorStatus
+
+FRESH_INTERVALS = 3
+"""After so many intervals without a good round nothing of the last one is shown any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosisRound:
+    """What the last good diagnosis found, shown until `fresh_until_ns`.
+
+    `made_seconds` is its Unix time, None before there was one.
+    """
+
+    made_seconds: float | None = None
+    fresh_until_ns: int = 0
+    diagnoses: tuple[ModelDiagnosis, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +57,7 @@ class PlannerState:
     process: Mapping[str, float] = field(default_factory=dict)
     http_refusals: Mapping[str, int] = field(default_factory=dict)
     unexpected_failures: Mapping[str, int] = field(default_factory=dict)
+    diagnosis: DiagnosisRound = field(default_factory=DiagnosisRound)
 
 
 def planner_rows(state: PlannerState | None, now_ns: int) -> MetricRows:
@@ -57,6 +75,8 @@ def planner_rows(state: PlannerState | None, now_ns: int) -> MetricRows:
             rows.set("disagg_plan_error_ratio", ratio, *labels)
         write_plan(rows, state.plan, state.running)
         write_past(rows, state.past)
+    if now_ns <= state.diagnosis.fresh_until_ns:
+        write_diagnoses(rows, state.diagnosis.diagnoses)
     return rows
 
 

@@ -86,6 +86,18 @@ class HistorySection(Section):
         return self.days * _DAY_SECONDS
 
 
+class DiagnosisSection(Section):
+    """How often what holds requests back is looked for, and over how long."""
+
+    enabled: bool = Field(default=True, description="true or false")
+    every_seconds: Annotated[float, Field(ge=5, le=300)] = Field(
+        default=15.0, description="seconds, a number from 5 to 300"
+    )
+    minutes: Annotated[float, Field(ge=5, le=120)] = Field(
+        default=30.0, description="minutes, a number from 5 to 120"
+    )
+
+
 class TargetsSection(Section):
     """What users were promised, and which share of the requests has to be within each of both."""
 
@@ -181,6 +193,7 @@ class PlannerConfig(Section):
     every_seconds: Annotated[Seconds, Field(ge=10)] = Field(
         default=300.0, description="seconds, a number from 10 up"
     )
+    diagnosis: DiagnosisSection = DiagnosisSection()
     lock_file: PathText | None = Field(
         default=None, description="the path of a file that one planner locks"
     )
