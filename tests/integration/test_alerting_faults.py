@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.simulator.fault_injector import FailingTransfer, Slow, Throttled
+from disagg_cluster.simulator.engine_faults import Slow
+from disagg_cluster.simulator.gpu_faults import Throttled
 from disagg_cluster.simulator.load import Mix
+from disagg_cluster.simulator.network_faults import FailingTransfer
 from disagg_exporter.model import Role
 from support.alerting import Inbox, alertmanager, inbox, paging_prometheus
 from support.prometheus_query import query

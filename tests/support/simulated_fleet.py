@@ -12,35 +12,18 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from disagg_cluster.lifecycle.state import WorkerState
 from disagg_cluster.prometheus.local_server import ScrapeTarget
-from disagg_cluster.simulator.cluster.event_queue import Event, SimulatedPage
 from disagg_cluster.simulator.cluster.spec import ClusterSpec, EngineSpec, Reporting
-from disagg_cluster.simulator.fault_injector import Fault
+from disagg_cluster.simulator.fault import Fault
 from disagg_cluster.simulator.load import LoadOverTime, Mix
-from disagg_cluster.simulator.simulation import Simulation, add_devices, feed
-from disagg_cluster.telemetry.snapshot import DeviceLook, compose, read_accounting
-from disagg_exporter.accounting import Ledger
-from disagg_exporter.capacity import CapacityModel
-from disagg_exporter.engine_pages.parse import parse_page
-from disagg_exporter.engine_pages.window import CumulativeCounts
+from disagg_cluster.simulator.simulation import Simulation
 from disagg_exporter.http.listen import ListenAddress
 from disagg_exporter.http.server.node_site import node_site
 from disagg_exporter.http.server.server import MetricsServer
-from disagg_exporter.model import (
-    Assignment,
-    DeviceSweep,
-    EnginePage,
-    EngineState,
-    EngineStatus,
-    RequestAccounts,
-    Role,
-    Snapshot,
-)
-from disagg_exporter.steps.messages import ControlMessage, MessageKind
+from disagg_exporter.model import Role, Snapshot
+from support.simulated_node import SECOND_NS, SimulatedNode
 
 WARM_SECONDS = 200.0
-SECOND_NS = 1_000_000_000
 _REPORTING = Reporting(single_steps=False, page_seconds=5.0, sweep_seconds=1.0)
 _TICK_SECONDS = 0.25
 
@@ -86,81 +69,16 @@ def gpu_of(node: str) -> str:
     return f"GPU-{node}"
 
 
-class _Node:
-    """What the daemon of one node would know."""
+class _Node(SimulatedNode):
+    """A node whose last snapshot is kept for whoever asks."""
 
     def __init__(self, name: str, simulation: Simulation) -> None:
-        self.name = name
-        self.ledger = Ledger()
-        add_devices({name: self.ledger}, simulation)
-        self.snapshot: Snapshot | None = None
-        self._devices = simulation.nodes[name]
-        self._capacity_model = CapacityModel(0.05)
-        self._assignment: Assignment | None = None
-        self._page: EnginePage | None = None
-        self._tally = CumulativeCounts()
-        self._look = DeviceLook("sim")
-
-    def hear(self, event: Event, now_ns: int) -> None:
-        feed(self.ledger, event, now_ns)
-        match event:
-            case Assignment():
-                self._assignment = event
-            case SimulatedPage():
-                self._page = parse_page(event.text.encode(), event.t_ns)
-                self._tally.take(self._page)
-            case DeviceSweep():
-                self._look = DeviceLook("sim", event, 0.001, time.time())
-            case ControlMessage(kind=MessageKind.STEP, step=step) if step is not None:
-                self._capacity_model.step(event.key, step, overlapped=False)
-            case ControlMessage(step=step) if step is not None:
-                self._capacity_model.heartbeat(event.key, step)
-
-    def advance(self, now_ns: int) -> None:
-        self.ledger.advance(now_ns)
-        self._capacity_model.advance(self._statuses(), now_ns, self._look.readings(now_ns))
+        offset_seconds = time.time() - time.monotonic()
+        super().__init__(name, simulation, wall_offset_seconds=offset_seconds)
+        self.shown: Snapshot | None = None
 
     def compose(self, now_ns: int) -> None:
-        engines = self._statuses()
-        certain = Snapshot(
-            taken_ns=now_ns,
-            wall_offset_seconds=time.time() - now_ns / SECOND_NS,
-            fresh_until_ns=now_ns,
-            worker_states=tuple(WorkerState),
-            collectors=(self._look.status(now_ns),),
-            simulated=True,
-        )
-        self.snapshot = compose(
-            certain,
-            read_accounting(self.ledger, self._capacity_model, engines, now_ns),
-            self.ledger.fast_gauges(now_ns),
-            devices=self._devices,
-            look=self._look,
-            engines=engines,
-            parents=lambda _pid: (),
-            requests=RequestAccounts(),
-        )
-
-    def _statuses(self) -> tuple[EngineStatus, ...]:
-        assigned = self._assignment
-        if assigned is None:
-            return ()
-        return (
-            EngineStatus(
-                engine=assigned.engine,
-                role=assigned.role,
-                kind="vllm",
-                version="0.32.0",
-                model_name=assigned.model_name,
-                devices=assigned.devices,
-                state=assigned.state,
-                up=assigned.state is EngineState.READY,
-                source="config",
-                confidence="certain",
-                page=self._page,
-                serving=self._tally.counts,
-            ),
-        )
+        self.shown = self.snapshot(now_ns)
 
 
 class _Cluster:
@@ -229,7 +147,7 @@ def fleet(scenes: Sequence[Scene]) -> Iterator[list[ScrapeTarget]]:
 
 @contextlib.contextmanager
 def _served(node: _Node) -> Iterator[str]:
-    site = node_site(lambda: node.snapshot, lambda: "", lambda: 0.0)
+    site = node_site(lambda: node.shown, lambda: "", lambda: 0.0)
     server = MetricsServer(ListenAddress("127.0.0.1", 0), site)
     address = server.start()
     try:

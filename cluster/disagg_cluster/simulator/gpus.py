@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from disagg_cluster.simulator.engine.hardware import Gpu
@@ -53,7 +54,8 @@ def device(gpu: Gpu, uuid: str, index: int) -> Device:
 class _Done(NamedTuple):
     """Running totals of what the GPUs of a group have done; time in which they only rest left out.
 
-    `tensor_ns` and `dram_ns` weigh the busy time with the use made of either peak.
+    `tensor_ns` and `dram_ns` weigh the busy time with the use made of either peak; a GPU at a
+    lower clock computes a larger part of that time than those that wait for it.
     """
 
     busy_ns: int = 0
@@ -61,18 +63,40 @@ class _Done(NamedTuple):
     dram_ns: float = 0.0
     joules: float = 0.0
 
-    def plus(self, busy_ns: int, price: Price, extra_watts: float) -> _Done:
-        """The totals after steps of this price."""
+    def plus(self, busy_ns: int, price: Price, extra_watts: float, clock_ratio: float) -> _Done:
+        """The totals after steps of this price on a GPU at this part of its clock."""
         return _Done(
             self.busy_ns + busy_ns,
-            self.tensor_ns + busy_ns * price.compute_ratio,
+            self.tensor_ns + busy_ns * min(1.0, price.compute_ratio / clock_ratio),
             self.dram_ns + busy_ns * price.memory_ratio,
             self.joules + busy_ns * extra_watts / _NS,
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """A process of somebody else on a GPU: its part of the SMs' time, and its memory."""
+
+    pid: int
+    sm_ratio: float
+    memory_bytes: int
+
+
+@dataclass(slots=True)
+class _GroupedGpu:
+    """One GPU of a group: what it has done, now and at its last reading, and what is wrong."""
+
+    uuid: str
+    done: _Done
+    seen: _Done
+    clock_ratio: float = 1.0
+    throttle: Throttle = Throttle.THERMAL
+    stranger: Stranger | None = None
+    ecc_corrected_errors: int = 0
+
+
 class GpuGroup:
-    """The GPUs of one engine. They work in step, so all of them do the same.
+    """The GPUs of one engine. They work in step: all are busy as long as the slowest computes.
 
     `memory_used_bytes` and `pids` are those of the engine's process now; all else goes on from
     one process to the next.
@@ -81,26 +105,36 @@ class GpuGroup:
     def __init__(self, gpu: Gpu, uuids: Sequence[str], now_ns: int) -> None:
         self.memory_used_bytes = 0
         self.pids: tuple[int, ...] = ()
+        self.busy_ns = 0
         self._gpu = gpu
         self._start_ns = now_ns
-        self._done = self._seen = _Done()
         self._seen_ns = now_ns
-        self._clock_ratios = dict.fromkeys(uuids, 1.0)
+        self._gpus = {uuid: _GroupedGpu(uuid, _Done(), _Done()) for uuid in uuids}
         self._moved_bytes = dict.fromkeys(Direction, 0)
-
-    @property
-    def busy_ns(self) -> int:
-        """How long the GPUs have worked."""
-        return self._done.busy_ns
 
     @property
     def clock_ratio(self) -> float:
         """The clock of the slowest: the others wait for it."""
-        return min(self._clock_ratios.values())
+        return min(each.clock_ratio for each in self._gpus.values())
 
-    def throttle(self, uuid: str, clock_ratio: float) -> None:
+    @property
+    def free_ratio(self) -> float:
+        """What strangers leave of the SMs' time, where they take the most."""
+        strangers = (each.stranger for each in self._gpus.values())
+        return 1 - max((each.sm_ratio for each in strangers if each is not None), default=0.0)
+
+    def throttle(self, uuid: str, clock_ratio: float, reason: Throttle = Throttle.THERMAL) -> None:
         """Let one GPU run at this part of its clock; 1 ends it."""
-        self._clock_ratios[uuid] = clock_ratio
+        self._gpus[uuid].clock_ratio = clock_ratio
+        self._gpus[uuid].throttle = reason
+
+    def share(self, uuid: str, stranger: Stranger | None) -> None:
+        """Let a stranger work on one GPU; None ends it."""
+        self._gpus[uuid].stranger = stranger
+
+    def correct(self, uuid: str, errors: int) -> None:
+        """Let the memory of one GPU have so many more errors, which are corrected."""
+        self._gpus[uuid].ecc_corrected_errors += errors
 
     def move(self, direction: Direction, size_bytes: int) -> None:
         """Send or receive KV, each GPU its part; it goes to the network by PCIe."""
@@ -108,56 +142,87 @@ class GpuGroup:
 
     def work(self, busy_ns: int, price: Price) -> None:
         """Charge steps that have ended."""
-        self._done = self._done.plus(busy_ns, price, self._extra_watts(price))
+        self.busy_ns += busy_ns
+        for each in self._gpus.values():
+            each.done = self._after(each, busy_ns, price)
 
     def read(self, now_ns: int, under_way_ns: int, price: Price) -> list[DeviceReading]:
         """What the driver says now, `under_way_ns` of work at `price` not being charged yet.
 
         Activity and power are the means since the last reading.
         """
-        done = self._done
-        if under_way_ns:
-            done = done.plus(under_way_ns, price, self._extra_watts(price))
-        seen, passed_ns = self._seen, now_ns - self._seen_ns
-        self._seen, self._seen_ns = done, now_ns
-        if not passed_ns:
-            return []
-        busy_ratio = min(1.0, (done.busy_ns - seen.busy_ns) / passed_ns)
-        idle_watts = self._gpu.idle_watts
-        gpus = len(self._clock_ratios)
-        traffic = tuple(
-            LinkTraffic(LinkKind.PCIE, direction, size_bytes / gpus)
-            for direction, size_bytes in self._moved_bytes.items()
-        )
-        drawn_watts = idle_watts + (done.joules - seen.joules) * _NS / passed_ns
-        return [
-            DeviceReading(
-                gpu=uuid,
-                t_ns=now_ns,
-                busy_ratio=busy_ratio,
-                memory_used_bytes=self.memory_used_bytes,
-                memory_total_bytes=self._gpu.memory_bytes,
-                power_watts=drawn_watts,
-                energy_joules=idle_watts * (now_ns - self._start_ns) / _NS + done.joules,
-                sm_clock_hertz=self._clock_hertz(clock_ratio, busy=busy_ratio > 0),
-                pids=self.pids,
-                process_ratios=tuple((pid, busy_ratio) for pid in self.pids),
-                process_memory=tuple((pid, self.memory_used_bytes) for pid in self.pids),
-                graphics_ratio=busy_ratio,
-                sm_ratio=busy_ratio,
-                tensor_ratio=min(1.0, (done.tensor_ns - seen.tensor_ns) / passed_ns),
-                dram_ratio=min(1.0, (done.dram_ns - seen.dram_ns) / passed_ns),
-                throttles=(Throttle.THERMAL,) if clock_ratio < 1 else (),
-                temperature_celsius=celsius(drawn_watts),
-                power_limit_watts=self._gpu.max_watts,
-                traffic=traffic,
-            )
-            for uuid, clock_ratio in self._clock_ratios.items()
-        ]
+        passed_ns, self._seen_ns = now_ns - self._seen_ns, now_ns
+        readings = []
+        for each in self._gpus.values():
+            done, seen = each.done, each.seen
+            if under_way_ns:
+                done = self._after(each, under_way_ns, price)
+            each.seen = done
+            if passed_ns:
+                readings.append(self._reading(each, seen, done, now_ns, passed_ns))
+        return readings
 
-    def _extra_watts(self, price: Price) -> float:
+    def _reading(
+        self, each: _GroupedGpu, seen: _Done, done: _Done, now_ns: int, passed_ns: int
+    ) -> DeviceReading:
+        own_ratio = min(1.0, (done.busy_ns - seen.busy_ns) / passed_ns)
+        stranger = each.stranger or _NOBODY
+        busy_ratio = own_ratio + (1 - own_ratio) * stranger.sm_ratio
+        idle_watts = self._gpu.idle_watts
+        drawn_watts = idle_watts + (done.joules - seen.joules) * _NS / passed_ns
+        is_throttled = each.clock_ratio < 1
+        is_hot = is_throttled and each.throttle is Throttle.THERMAL
+        is_capped = is_throttled and each.throttle is Throttle.POWER_CAP
+        gpus = len(self._gpus)
+        return DeviceReading(
+            gpu=each.uuid,
+            t_ns=now_ns,
+            busy_ratio=busy_ratio,
+            memory_used_bytes=min(
+                self.memory_used_bytes + stranger.memory_bytes, self._gpu.memory_bytes
+            ),
+            memory_total_bytes=self._gpu.memory_bytes,
+            power_watts=drawn_watts,
+            energy_joules=idle_watts * (now_ns - self._start_ns) / _NS + done.joules,
+            sm_clock_hertz=self._clock_hertz(each.clock_ratio, busy=busy_ratio > 0),
+            pids=self.pids if each.stranger is None else (*self.pids, stranger.pid),
+            graphics_ratio=busy_ratio,
+            sm_ratio=busy_ratio,
+            tensor_ratio=min(1.0, (done.tensor_ns - seen.tensor_ns) / passed_ns),
+            dram_ratio=min(1.0, (done.dram_ns - seen.dram_ns) / passed_ns),
+            throttles=(each.throttle,) if is_throttled else (),
+            process_ratios=self._process_ratios(own_ratio, each.stranger),
+            process_memory=(
+                *((pid, self.memory_used_bytes) for pid in self.pids),
+                *(() if each.stranger is None else ((stranger.pid, stranger.memory_bytes),)),
+            ),
+            ecc_corrected_errors=each.ecc_corrected_errors,
+            temperature_celsius=max(celsius(drawn_watts), _HOT_CELSIUS if is_hot else 0.0),
+            power_limit_watts=self._gpu.max_watts * (each.clock_ratio if is_capped else 1.0),
+            traffic=tuple(
+                LinkTraffic(LinkKind.PCIE, direction, size_bytes / gpus)
+                for direction, size_bytes in self._moved_bytes.items()
+            ),
+        )
+
+    def _process_ratios(
+        self, own_ratio: float, stranger: Stranger | None
+    ) -> tuple[tuple[int, float], ...]:
+        """Whose the SMs' time was: while the engine works, strangers take their part of it."""
+        taken_ratio = 0.0 if stranger is None else stranger.sm_ratio
+        own = tuple((pid, own_ratio * (1 - taken_ratio)) for pid in self.pids[:1])
+        return own if stranger is None else (*own, (stranger.pid, taken_ratio))
+
+    def _after(self, each: _GroupedGpu, busy_ns: int, price: Price) -> _Done:
+        """The totals of one GPU after steps of this price."""
+        clock_ratio = each.clock_ratio
         # Power falls with the clock at least in proportion.
-        return (watts(self._gpu, price) - self._gpu.idle_watts) * self.clock_ratio
+        extra_watts = (watts(self._gpu, price) - self._gpu.idle_watts) * clock_ratio
+        return each.done.plus(busy_ns, price, extra_watts, clock_ratio)
 
     def _clock_hertz(self, clock_ratio: float, *, busy: bool) -> float:
         return self._gpu.max_clock_hertz * clock_ratio if busy else self._gpu.idle_clock_hertz
+
+
+_HOT_CELSIUS = 88.0
+_NOBODY = Stranger(0, 0.0, 0)

@@ -90,13 +90,17 @@ class Lengths:
 
 
 class Arrivals:
-    """Draws requests one after the other: Poisson arrivals at the rate of the moment."""
+    """Draws requests one after the other: Poisson arrivals at the rate of the moment.
+
+    `factor`, on the rate, and `lengths` are what faults make of them.
+    """
 
     def __init__(
         self, shape: LoadOverTime, lengths: Lengths, rng: random.Random, start_ns: int
     ) -> None:
+        self.factor = 1.0
+        self.lengths = lengths
         self._shape = shape
-        self._lengths = lengths
         self._rng = rng
         self._start_ns = start_ns
         self._drawn = 0
@@ -104,9 +108,9 @@ class Arrivals:
     def draw(self, now_ns: int) -> tuple[int, Request | None]:
         """Return when to draw again, and the request that arrives then, if one does."""
         mix = self._shape.rate((now_ns - self._start_ns) / _NS)
-        pause_seconds = math.inf
-        if mix.requests_per_second > 0:
-            pause_seconds = self._rng.expovariate(mix.requests_per_second)
+        pause_seconds, rate = math.inf, mix.requests_per_second * self.factor
+        if rate > 0:
+            pause_seconds = self._rng.expovariate(rate)
         if pause_seconds > _LONGEST_PAUSE_SECONDS:
             # Cut short and drawn anew, which changes nothing: the process has no memory.
             return now_ns + round(_LONGEST_PAUSE_SECONDS * _NS), None
@@ -114,7 +118,7 @@ class Arrivals:
         return t_ns, self._request(mix, t_ns)
 
     def _request(self, mix: Mix, t_ns: int) -> Request:
-        lengths, rng = self._lengths, self._rng
+        lengths, rng = self.lengths, self._rng
         self._drawn += 1
         prompt_tokens = self._length(mix.prompt_tokens, lengths.prompt_spread)
         prefix = None
@@ -134,7 +138,7 @@ class Arrivals:
         if spread:
             # The mean of a log-normal is exp(spread² / 2) times its median.
             tokens *= self._rng.lognormvariate(-spread * spread / 2, spread)
-        return min(max(1, round(tokens)), self._lengths.longest_tokens)
+        return min(max(1, round(tokens)), self.lengths.longest_tokens)
 
 
 def _between(low: float, high: float, weight: float) -> float:

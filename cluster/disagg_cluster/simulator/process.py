@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
 from disagg_cluster.simulator.cluster.event_queue import EventQueue, SimulatedPage
 from disagg_cluster.simulator.cluster.spec import EngineSpec, Reporting
-from disagg_cluster.simulator.engine.batch import Sequence
+from disagg_cluster.simulator.engine.batch import SchedulerLimits, Sequence
 from disagg_cluster.simulator.engine.engine import Engine, StepRun
 from disagg_cluster.simulator.engine.roofline import Price, StepNoise
 from disagg_cluster.simulator.engine.scheduler import Scheduler
@@ -21,6 +22,9 @@ _AT_REST = Price(0.0)
 
 class ProcessListener(Protocol):
     """Who is notified of what becomes of the requests in a process."""
+
+    def started(self, process: EngineProcess, sequence: Sequence) -> None:
+        """A request has written its first token."""
 
     def finished(self, process: EngineProcess, sequence: Sequence) -> None:
         """A request has written its last token."""
@@ -63,6 +67,7 @@ class EngineProcess:
             StepNoise(spec.noise, rng),
             gap_seconds=spec.gap_seconds,
         )
+        self.engine.slowdowns.shared = 1 / gpus.free_ratio
         self.telemetry = Telemetry(spec, pid, queue, reporting, rng, self.scheduler.state)
         self._queue = queue
         self._gpus = gpus
@@ -103,14 +108,24 @@ class EngineProcess:
             self._await(self.engine.run)
 
     def reprice(self) -> None:
-        """Let the steps after the one under way cost what they do at the clock of its GPUs now."""
+        """Let the steps after the one under way cost what they do on its GPUs as these are now."""
         self.engine.costs = self.spec.step_costs(self._gpus.clock_ratio)
+        self.engine.slowdowns.shared = 1 / self._gpus.free_ratio
         self._disturb()
 
-    def slow_down(self, factor: float) -> None:
-        """Let the steps after the one under way take so many times as long; 1 ends it."""
-        self.engine.step_noise.slowdown = factor
+    def change(self, change: Callable[[Engine], None]) -> None:
+        """Change its engine; that holds for the steps after the one under way."""
+        change(self.engine)
         self._disturb()
+
+    def resize(self, limits: SchedulerLimits) -> None:
+        """Hold other limits from the next step on."""
+        self.scheduler.resize(limits)
+        self._disturb()
+
+    def reuse_prefixes(self, *, on: bool) -> None:
+        """Look for what prompts have in common, or not."""
+        self.scheduler.prefix_caching = on
 
     def die(self) -> None:
         """End at once, and all requests with it; what is not reported yet never will be."""
@@ -175,6 +190,8 @@ class EngineProcess:
             return
         self._gpus.work(outcome.elapsed_ns, run.price)
         self.telemetry.step(outcome, self.scheduler.state())
+        for sequence in outcome.started:
+            self._listener.started(self, sequence)
         for sequence in outcome.finished:
             self._listener.finished(self, sequence)
         if self.engine.run is None:

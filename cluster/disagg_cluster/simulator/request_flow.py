@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -13,7 +14,10 @@ from disagg_cluster.simulator.cluster.spec import ClusterSpec
 from disagg_cluster.simulator.engine.batch import Request, Sequence
 from disagg_cluster.simulator.process import EngineProcess
 from disagg_cluster.simulator.server import Server
+from disagg_cluster.simulator.telemetry.front_page import FrontPage
 from disagg_exporter.model import Direction, Role
+
+_NS = 1_000_000_000
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +28,7 @@ class RequestProgress:
     reader: EngineProcess | None = None
     writer: EngineProcess | None = None
     read: bool = False
+    first_token_ns: int | None = None
 
 
 class RequestFlow:
@@ -31,20 +36,33 @@ class RequestFlow:
 
     The prefill engine is chosen when a request arrives, the decode engine when its prompt is
     read; a request for which there is none waits in the router.
+
+    What faults make of it: the router takes `router_seconds` for each request, one after the
+    other, and `before_entry_seconds` and `before_decode_seconds` pass beside the hop before an
+    engine has a request, however many there are.
     """
 
     def __init__(
-        self, cluster: ClusterSpec, queue: EventQueue, transfer: KvNetwork, *, emit_ends: bool
+        self,
+        cluster: ClusterSpec,
+        queue: EventQueue,
+        transfer: KvNetwork,
+        rng: random.Random,
+        *,
+        emit_ends: bool,
     ) -> None:
         self.servers: Mapping[str, Server] = {}
         self.transfer = transfer
+        self.router_seconds = self.before_entry_seconds = self.before_decode_seconds = 0.0
+        self._router_free_ns = 0
+        self.front = FrontPage(cluster.engines[0].model.name)
         self.completed = 0
         self.failed = 0
-        self._cluster = cluster
+        self.cluster = cluster
         self._queue = queue
         self._emit_ends = emit_ends
-        self._readers = RequestRouter(cluster.policy, cluster.most_in_flight)
-        self._writers = RequestRouter(cluster.policy, cluster.most_in_flight)
+        self.entry_router = RequestRouter(cluster.policy, cluster.most_in_flight, rng)
+        self._writers = RequestRouter(cluster.policy, cluster.most_in_flight, rng)
         self._to_read: deque[RequestProgress] = deque()
         self._to_write: deque[RequestProgress] = deque()
         self._under_way: dict[int, RequestProgress] = {}
@@ -59,11 +77,22 @@ class RequestFlow:
         """Requests that have not ended."""
         return len(self._under_way)
 
+    def unfinished(self) -> Iterator[tuple[Request, int | None]]:
+        """Those requests, each with when its user saw the first token (None: not yet)."""
+        for progress in self._under_way.values():
+            yield progress.request, progress.first_token_ns
+
     def arrive(self, request: Request) -> None:
         """Take a request from its user."""
-        progress = self._under_way[request.number] = RequestProgress(request)
-        self._to_read.append(progress)
-        self._route()
+        self.front.arrived()
+        self._under_way[request.number] = progress = RequestProgress(request)
+        if self.router_seconds:
+            now_ns = self._queue.now_ns
+            self._router_free_ns = max(now_ns, self._router_free_ns)
+            self._router_free_ns += round(self.router_seconds * _NS)
+            self._queue.at(self._router_free_ns, partial(self._enter, progress))
+        else:
+            self._enter(progress)
 
     def became_ready(self, server: Server) -> None:
         """A server is ready."""
@@ -76,6 +105,13 @@ class RequestFlow:
             if reading or progress.writer is process:
                 self._end(progress, failed=True)
 
+    def started(self, process: EngineProcess, sequence: Sequence) -> None:
+        """An engine has written a first token; the user sees that of the one who writes them."""
+        progress = self._under_way[sequence.number]
+        if process is progress.writer and sequence.first_token_ns is not None:
+            progress.first_token_ns = sequence.first_token_ns
+            self.front.first_token(progress.request, sequence.first_token_ns)
+
     def finished(self, process: EngineProcess, sequence: Sequence) -> None:
         """An engine has written the last token that was asked of it."""
         progress = self._under_way[sequence.number]
@@ -83,7 +119,7 @@ class RequestFlow:
             self._end(progress, first_token_ns=sequence.first_token_ns)
             return
         progress.read = True
-        self._readers.end(process.name)
+        self.entry_router.end(process.name)
         self._to_write.append(progress)
         self._route()
 
@@ -98,23 +134,34 @@ class RequestFlow:
         )
         self._queue.at(transfer.end_ns, partial(self._arrived, progress, transfer))
 
+    def _enter(self, progress: RequestProgress) -> None:
+        self._to_read.append(progress)
+        self._route()
+
     def _route(self) -> None:
-        entries = (Role.MIXED, Role.PREFILL)
-        while self._to_read and (process := self._choose(self._readers, *entries)):
+        while self._to_read:
+            tokens = self._to_read[0].request.prompt_tokens
+            process = self._choose(self.entry_router, tokens, Role.MIXED, Role.PREFILL)
+            if process is None:
+                break
             progress = self._to_read.popleft()
             if process.spec.role is Role.MIXED:
                 progress.writer = process
             else:
                 progress.reader = process
-            self._queue.after(self._cluster.hop_seconds, partial(self._set_out, progress))
-        while self._to_write and (process := self._choose(self._writers, Role.DECODE)):
+            hop_seconds = self.cluster.hop_seconds + self.before_entry_seconds
+            self._queue.after(hop_seconds, partial(self._set_out, progress))
+        while self._to_write and (process := self._choose(self._writers, 0, Role.DECODE)):
             progress = self._to_write.popleft()
             progress.writer = process
-            self._queue.after(self._cluster.hop_seconds, partial(self._set_out, progress))
+            hop_seconds = self.cluster.hop_seconds + self.before_decode_seconds
+            self._queue.after(hop_seconds, partial(self._set_out, progress))
 
-    def _choose(self, router: RequestRouter, *roles: Role) -> EngineProcess | None:
-        ready = [name for role in roles for name in self._cluster.of(role)]
-        name = router.choose([name for name in ready if self.servers[name].ready])
+    def _choose(
+        self, router: RequestRouter, prompt_tokens: int, *roles: Role
+    ) -> EngineProcess | None:
+        ready = [name for role in roles for name in self.cluster.of(role)]
+        name = router.choose([name for name in ready if self.servers[name].ready], prompt_tokens)
         return None if name is None else self.servers[name].process
 
     def _set_out(self, progress: RequestProgress) -> None:
@@ -159,7 +206,7 @@ class RequestFlow:
     def _leave_to_expire(self, progress: RequestProgress) -> None:
         if progress.reader is not None:
             let_go = partial(progress.reader.let_go, progress.request.number, expired=True)
-            self._queue.after(self._cluster.lease_seconds, let_go)
+            self._queue.after(self.cluster.lease_seconds, let_go)
 
     def _end(
         self, progress: RequestProgress, *, first_token_ns: int | None = None, failed: bool = False
@@ -168,13 +215,14 @@ class RequestFlow:
         del self._under_way[progress.request.number]
         self.completed += not failed
         self.failed += failed
+        self.front.ended(progress.request, self._queue.now_ns, failed=failed)
         if failed and progress.read:
             self._leave_to_expire(progress)
         if writer is not None:
-            router = self._readers if writer.spec.role is Role.MIXED else self._writers
+            router = self.entry_router if writer.spec.role is Role.MIXED else self._writers
             router.end(writer.name)
         elif reader is not None and not progress.read:
-            self._readers.end(reader.name)
+            self.entry_router.end(reader.name)
         if self._emit_ends:
             entry = reader or writer
             self._queue.emit(

@@ -8,11 +8,12 @@ from typing import Protocol
 from disagg_cluster.simulator.cluster.event_queue import EventQueue
 from disagg_cluster.simulator.cluster.spec import EngineSpec, Reporting
 from disagg_cluster.simulator.engine.roofline import Price
-from disagg_cluster.simulator.gpus import GpuGroup
+from disagg_cluster.simulator.gpus import GpuGroup, Stranger
 from disagg_cluster.simulator.process import EngineProcess, ProcessListener
-from disagg_exporter.model import Assignment, DeviceReading, EngineState
+from disagg_exporter.model import Assignment, DeviceReading, EngineState, Throttle
 
 _AT_REST = Price(0.0)
+_NS = 1_000_000_000
 
 
 class ServerListener(ProcessListener, Protocol):
@@ -67,7 +68,7 @@ class Server:
         self._next_pid += 1
         self.gpus.memory_used_bytes = round(self.spec.gpu.memory_bytes * 0.9)
         if ready_now:
-            self._get_ready()
+            self._get_ready(cold=False)
         else:
             self._emit_state(EngineState.STARTING)
             self._queue.after(self.spec.start_seconds, self._get_ready)
@@ -87,9 +88,15 @@ class Server:
         if restart_after_seconds is not None:
             self._queue.after(restart_after_seconds, self.start)
 
-    def throttle(self, gpu: str, clock_ratio: float) -> None:
+    def throttle(self, gpu: str, clock_ratio: float, reason: Throttle = Throttle.THERMAL) -> None:
         """Let one of its GPUs run at this part of its clock; 1 ends it."""
-        self.gpus.throttle(gpu, clock_ratio)
+        self.gpus.throttle(gpu, clock_ratio, reason)
+        if self.process is not None:
+            self.process.reprice()
+
+    def share(self, gpu: str, stranger: Stranger | None) -> None:
+        """Let a stranger work on one of its GPUs; None ends it."""
+        self.gpus.share(gpu, stranger)
         if self.process is not None:
             self.process.reprice()
 
@@ -99,13 +106,17 @@ class Server:
             return self.process.read_gpus()
         return self.gpus.read(self._queue.now_ns, 0, _AT_REST)
 
-    def _get_ready(self) -> None:
+    def _get_ready(self, *, cold: bool = True) -> None:
         pid = self.gpus.pids[0]
         self._emit_state(EngineState.READY)
         rng = random.Random(f"{self._seed} {self.name} {pid}")
         self.process = EngineProcess(
             self.spec, pid, self._queue, self.gpus, self._reporting, self._listener, rng
         )
+        if cold:
+            slowdowns, now_ns = self.process.engine.slowdowns, self._queue.now_ns
+            slowdowns.cold, slowdowns.cold_ns = self.spec.cold_factor, now_ns
+            slowdowns.warm_ns = now_ns + round(self.spec.warm_up_seconds * _NS)
         self._listener.became_ready(self)
 
     def _emit_state(self, state: EngineState) -> None:

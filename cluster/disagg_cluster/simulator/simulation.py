@@ -14,7 +14,8 @@ from disagg_cluster.simulator.cluster.event_queue import (
 )
 from disagg_cluster.simulator.cluster.network import KvNetwork
 from disagg_cluster.simulator.cluster.spec import ClusterSpec, Reporting
-from disagg_cluster.simulator.fault_injector import Fault, FaultInjector
+from disagg_cluster.simulator.fault import Fault, FaultTargets
+from disagg_cluster.simulator.fault_injector import schedule_faults
 from disagg_cluster.simulator.gpus import device
 from disagg_cluster.simulator.load import Arrivals, Lengths, LoadOverTime
 from disagg_cluster.simulator.request_flow import RequestFlow
@@ -58,7 +59,9 @@ class Simulation:
         self.cluster = cluster
         self._queue = queue = EventQueue(start_ns)
         transfer = KvNetwork(cluster.link, _chance(seed, "transfer"))
-        self.request_flow = RequestFlow(cluster, queue, transfer, emit_ends=reporting.requests)
+        self.request_flow = RequestFlow(
+            cluster, queue, transfer, _chance(seed, "router"), emit_ends=reporting.requests
+        )
         self.servers: Mapping[str, Server] = {
             spec.name: Server(
                 spec,
@@ -81,7 +84,8 @@ class Simulation:
         lengths = lengths or Lengths()
         self._arrivals = Arrivals(shape, lengths, _chance(seed, "load"), start_ns)
         self._draw()
-        FaultInjector(queue, self.servers, transfer).schedule(faults)
+        targets = FaultTargets(queue, self.servers, transfer, self.request_flow, self._arrivals)
+        schedule_faults(faults, targets)
 
     @property
     def now_ns(self) -> int:

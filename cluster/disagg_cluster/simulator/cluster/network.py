@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -16,22 +16,51 @@ class Policy(StrEnum):
     LEAST_LOADED = "least_loaded"
 
 
-class RequestRouter:
-    """Chooses among engines of one role, and knows how many requests each has in flight."""
+@dataclass(frozen=True, slots=True)
+class StickyLengths:
+    """Prompts of so many tokens or more all go to one engine."""
 
-    def __init__(self, policy: Policy, most_in_flight: int | None = None) -> None:
-        """Take a policy, and how many requests an engine is given at once at most."""
+    engine: str
+    least_tokens: int
+
+    def takes(self, prompt_tokens: int) -> bool:
+        """Whether a prompt goes there."""
+        return prompt_tokens >= self.least_tokens
+
+
+class RequestRouter:
+    """Chooses among engines of one role, and knows how many requests each has in flight.
+
+    `most_in_flight` is how many requests an engine is given at once at most. `weights` and
+    `sticky` are what faults make of it: it then draws by weights, whatever its policy says, and
+    sends long prompts to one engine.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        most_in_flight: int | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.most_in_flight = most_in_flight
+        self.weights: Mapping[str, float] = {}
+        self.sticky: StickyLengths | None = None
         self._policy = policy
-        self._most_in_flight = most_in_flight
+        self._rng = rng or random.Random(0)
         self._in_flight: Counter[str] = Counter()
         self._turn = 0
 
-    def choose(self, engines: Sequence[str]) -> str | None:
+    def choose(self, engines: Sequence[str], prompt_tokens: int = 0) -> str | None:
         """Give the next request to one of these engines; None if none may have it now."""
         free = [name for name in engines if self._may_have_more(name)]
         if not free:
             return None
-        if self._policy is Policy.ROUND_ROBIN:
+        if self.sticky and self.sticky.takes(prompt_tokens) and self.sticky.engine in free:
+            chosen = self.sticky.engine
+        elif self.weights:
+            shares = [self.weights.get(name, 1.0) for name in free]
+            chosen = self._rng.choices(free, shares)[0]
+        elif self._policy is Policy.ROUND_ROBIN:
             chosen = free[self._turn % len(free)]
             self._turn += 1
         else:
@@ -48,7 +77,7 @@ class RequestRouter:
         return self._in_flight[engine]
 
     def _may_have_more(self, engine: str) -> bool:
-        return self._most_in_flight is None or self._in_flight[engine] < self._most_in_flight
+        return self.most_in_flight is None or self._in_flight[engine] < self.most_in_flight
 
 
 _NS = 1_000_000_000
@@ -78,24 +107,31 @@ class Transfer:
 
 
 class KvNetwork:
-    """All links. An engine sends one transfer after the other and takes one after the other.
-
-    `slowdown` and `failing_ratio` are what faults make of it.
-    """
+    """All links. An engine sends one transfer after the other and takes one after the other."""
 
     def __init__(self, link: LinkSpec, rng: random.Random) -> None:
-        self.slowdown = 1.0
-        self.failing_ratio = 0.0
         self._link = link
         self._rng = rng
         self._free_ns: dict[str, int] = {}
+        self._slowdowns: dict[str | None, float] = {}
+        self._failing_ratios: dict[str | None, float] = {}
+
+    def slow_down(self, engine: str | None, factor: float) -> None:
+        """Let transfers from and to an engine, None: all, take so many times as long; 1 ends it."""
+        self._slowdowns[engine] = factor
+
+    def let_fail(self, engine: str | None, ratio: float) -> None:
+        """Let so many of the transfers from and to an engine, None: of all, fail; 0 ends it."""
+        self._failing_ratios[engine] = ratio
 
     def book(self, source: str, target: str, size_bytes: int, now_ns: int) -> Transfer:
         """Send `size_bytes` as soon as both ends are free."""
         sender, taker = f"from {source}", f"to {target}"
         start_ns = max(now_ns, self._free_ns.get(sender, 0), self._free_ns.get(taker, 0))
         seconds = self._link.latency_seconds + size_bytes / self._link.bytes_per_second
-        end_ns = start_ns + round(seconds * self.slowdown * _NS)
+        slowdown = max(self._slowdowns.get(each, 1.0) for each in (None, source, target))
+        end_ns = start_ns + round(seconds * slowdown * _NS)
         self._free_ns[sender] = self._free_ns[taker] = end_ns
-        failed = self.failing_ratio > 0 and self._rng.random() < self.failing_ratio
+        ratio = max(self._failing_ratios.get(each, 0.0) for each in (None, source, target))
+        failed = ratio > 0 and self._rng.random() < ratio
         return Transfer(start_ns, end_ns, size_bytes, failed)

@@ -24,7 +24,9 @@ class EngineSpec:
 
     `kv_tokens`: room of its cache, None for what the memory holds. `costs`: what its steps take,
     None for `best_costs` of its GPUs and model. `start_seconds` pass from a start of its process
-    until it is ready.
+    until it is ready; its first step then takes `cold_factor` times as long (kernels compiled,
+    graphs captured), which fades over `warm_up_seconds`. Engines that are there from the start of
+    a simulation are warm. `reserved_output_tokens`: see `SchedulerLimits`.
     """
 
     name: str
@@ -42,6 +44,9 @@ class EngineSpec:
     noise: Noise = field(default_factory=Noise)
     gap_seconds: float = 0.0005
     start_seconds: float = 60.0
+    cold_factor: float = 1.0
+    warm_up_seconds: float = 0.0
+    reserved_output_tokens: int = 0
     costs: CostModel | None = None
 
     def roofline(self) -> Roofline:
@@ -66,6 +71,7 @@ class EngineSpec:
             block_tokens=self.block_tokens,
             running_requests=self.running_requests,
             step_tokens=self.step_tokens,
+            reserved_output_tokens=self.reserved_output_tokens,
         )
 
 

@@ -89,6 +89,9 @@ class SchedulerLimits:
     """Requests in the batch at once (`--max-num-seqs`)."""
     step_tokens: int = 8192
     """Tokens of one step; longer prompts are cut into chunks (`--max-num-batched-tokens`)."""
+    reserved_output_tokens: int = 0
+    """Room kept free for the output of each request that is there, before another's KV may come:
+    what SGLang's decode engines do (`--num-reserved-decode-tokens`)."""
 
 
 @dataclass(frozen=True, slots=True)

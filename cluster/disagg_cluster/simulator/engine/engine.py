@@ -54,6 +54,33 @@ class StepRun:
         return (ended - self.done) * self.length_ns + under_way_ns
 
 
+@dataclass(slots=True)
+class Slowdowns:
+    """What stretches the steps of an engine, each as the factor on their length.
+
+    `sick`: nobody knows why. `shared`: another process takes its part of the GPU. `mixed`: of
+    steps in which requests write beside a prompt. `cold`: of the first step of a process; it
+    fades until `warm_ns`.
+    """
+
+    sick: float = 1.0
+    shared: float = 1.0
+    mixed: float = 1.0
+    cold: float = 1.0
+    cold_ns: int = 0
+    warm_ns: int = 0
+
+    def factor(self, batch: StepBatch, now_ns: int) -> float:
+        """The factor on a step that begins now."""
+        factor = self.sick * self.shared
+        if batch.context and batch.writing:
+            factor *= self.mixed
+        if now_ns < self.warm_ns:
+            left = (self.warm_ns - now_ns) / (self.warm_ns - self.cold_ns)
+            factor *= 1 + (self.cold - 1) * left
+        return factor
+
+
 class Engine:
     """An engine's batch loop in virtual time.
 
@@ -61,7 +88,8 @@ class Engine:
         scheduler: What it works on.
         costs: What a step takes; may be replaced between two steps.
         step_noise: What it takes more than that; None for nothing.
-        gap_seconds: Host time before each step: scheduling, and taking in the last output.
+        gap_seconds: Host time before each step: scheduling, and taking in the last output; may
+            be changed.
         longest_run: The most steps planned at once. Their length is that of the middle one,
             so this bounds how far the growth of the cache is averaged over.
     """
@@ -79,7 +107,8 @@ class Engine:
         self.costs = costs
         self.step_noise = step_noise or StepNoise(Noise(), random.Random(0))
         self.run: StepRun | None = None
-        self._gap_ns = round(gap_seconds * _NS)
+        self.gap_seconds = gap_seconds
+        self.slowdowns = Slowdowns()
         self._longest_run = longest_run
         self._stalled_until_ns = 0
 
@@ -92,8 +121,10 @@ class Engine:
             return None
         count = self._repeats(batch)
         price = self.costs.price(batch.work(later_steps=(count - 1) / 2))
+        price = price.stretched(self.slowdowns.factor(batch, now_ns))
         length_ns = round(price.seconds * self.step_noise.factor(now_ns, count) * _NS)
-        self.run = StepRun(batch, now_ns, self._gap_ns, max(1, length_ns), price, count)
+        gap_ns = round(self.gap_seconds * _NS)
+        self.run = StepRun(batch, now_ns, gap_ns, max(1, length_ns), price, count)
         return self.run
 
     def settle(self, now_ns: int) -> Outcome | None:

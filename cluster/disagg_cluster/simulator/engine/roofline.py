@@ -52,6 +52,12 @@ class Price:
     compute_ratio: float = 0.0
     memory_ratio: float = 0.0
 
+    def stretched(self, factor: float) -> Price:
+        """The same work in so many times the time."""
+        if factor == 1.0:
+            return self
+        return Price(self.seconds * factor, self.compute_ratio / factor, self.memory_ratio / factor)
+
 
 class CostModel(Protocol):
     """Anything that knows what a step costs."""
@@ -168,17 +174,16 @@ class Noise:
 
 
 class StepNoise:
-    """The factor on the length of an engine's steps; `slowdown` is what faults make of it."""
+    """The factor on the length of an engine's steps."""
 
     def __init__(self, noise: Noise, rng: random.Random) -> None:
-        self.slowdown = 1.0
         self._noise = noise
         self._rng = rng
         self._phase = rng.uniform(0, 2 * math.pi)
 
     def factor(self, now_ns: int, steps: int) -> float:
         """The factor on the mean length of `steps` steps that begin now."""
-        noise, factor = self._noise, self.slowdown
+        noise, factor = self._noise, 1.0
         if noise.drift_ratio:
             turns = now_ns / _NS / noise.drift_period_seconds
             factor *= 1 + noise.drift_ratio * math.sin(2 * math.pi * turns + self._phase)

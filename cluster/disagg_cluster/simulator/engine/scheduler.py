@@ -28,7 +28,7 @@ class Scheduler:
         self.cache = KvCache(limits.kv_blocks, limits.block_tokens)
         self.running: list[Sequence] = []
         self.to_fetch: list[Sequence] = []
-        self._prefix_caching = prefix_caching
+        self.prefix_caching = prefix_caching
         self._submitted: list[Sequence] = []
         self._waiting: deque[Sequence] = deque()
         self._deferred: dict[int, Sequence] = {}
@@ -73,6 +73,11 @@ class Scheduler:
         if sequence is not None:
             self.cache.release(sequence.holding)
         return sequence is not None
+
+    def resize(self, limits: SchedulerLimits) -> None:
+        """Hold other limits from the next step on; a cache that is too full now empties by use."""
+        self.limits = limits
+        self.cache.blocks = limits.kv_blocks
 
     def state(self) -> SchedulerState:
         """How many requests there are, and how full the cache is."""
@@ -146,7 +151,8 @@ class Scheduler:
                 self._look_up(sequence)
             fetching = sequence.remote_prompt and not sequence.received
             tokens = sequence.missing if fetching else min(sequence.missing, budget)
-            if not self.cache.hold(sequence.holding, sequence.computed + tokens):
+            refused = fetching and not self._leaves_reserve(tokens)
+            if refused or not self.cache.hold(sequence.holding, sequence.computed + tokens):
                 if not sequence.received:
                     self.cache.release(sequence.holding)
                     sequence.computed = 0
@@ -163,10 +169,16 @@ class Scheduler:
             batch.enter(sequence, tokens)
             budget -= tokens
 
+    def _leaves_reserve(self, tokens: int) -> bool:
+        """Whether a prompt that comes leaves the room kept for the output of all that are here."""
+        here = len(self.running) + len(self._deferred) + len(self._arrived)
+        tokens += self.limits.reserved_output_tokens * here
+        return self.cache.blocks_of(tokens) <= self.cache.blocks - self.cache.used_blocks
+
     def _look_up(self, sequence: Sequence) -> None:
         """Skip what the cache has of the prompt; its last token is always computed."""
         prefix = sequence.prefix
-        if prefix is None or not self._prefix_caching:
+        if prefix is None or not self.prefix_caching:
             return
         most = min(prefix.tokens, sequence.prompt_tokens - 1)
         sequence.computed = self.cache.find(prefix.identity, sequence.holding, most)

@@ -10,7 +10,7 @@ import pytest
 from disagg_cluster.simulator.cluster.spec import BRIEF, ClusterSpec, Reporting, disaggregated
 from disagg_cluster.simulator.engine.hardware import H100, LLAMA_8B, LLAMA_70B
 from disagg_cluster.simulator.engine.roofline import Noise
-from disagg_cluster.simulator.fault_injector import Crash, LateRecords, LostRecords, Stuck
+from disagg_cluster.simulator.engine_faults import Crash, LateRecords, LostRecords, Stuck
 from disagg_cluster.simulator.load import Constant, Lengths, Mix, Shifting
 from disagg_cluster.simulator.simulation import Simulation, add_devices, drive
 from disagg_exporter.accounting import Ledger

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from disagg_cluster.simulator.cluster.spec import Reporting
-from disagg_cluster.simulator.fault_injector import Crash, LateRecords, LostRecords, Slow, Stuck
+from disagg_cluster.simulator.engine_faults import Crash, LateRecords, LostRecords, Slow, Stuck
 from disagg_cluster.simulator.load import Constant, Mix
 from disagg_cluster.simulator.simulation import Simulation
 from disagg_exporter.model import EngineState, Step

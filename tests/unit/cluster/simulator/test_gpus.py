@@ -4,7 +4,8 @@ import pytest
 
 from disagg_cluster.simulator.engine.hardware import B200, H100, LLAMA_8B
 from disagg_cluster.simulator.engine.roofline import Price
-from disagg_cluster.simulator.fault_injector import Crash, Stuck, Throttled
+from disagg_cluster.simulator.engine_faults import Crash, Stuck
+from disagg_cluster.simulator.gpu_faults import Throttled
 from disagg_cluster.simulator.gpus import GpuGroup, watts
 from disagg_cluster.simulator.load import Constant, Mix
 from disagg_cluster.simulator.simulation import Simulation

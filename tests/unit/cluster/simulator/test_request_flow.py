@@ -13,8 +13,9 @@ from disagg_cluster.simulator.cluster.spec import (
     disaggregated,
 )
 from disagg_cluster.simulator.engine.hardware import H100, LLAMA_70B
-from disagg_cluster.simulator.fault_injector import Crash, FailingTransfer, SlowTransfer
+from disagg_cluster.simulator.engine_faults import Crash
 from disagg_cluster.simulator.load import Constant, Mix
+from disagg_cluster.simulator.network_faults import FailingTransfer, SlowTransfer
 from disagg_cluster.simulator.simulation import Simulation
 from disagg_exporter.model import Role
 from support.simulations import QUIET, Heard, Until, alone, listen, pair

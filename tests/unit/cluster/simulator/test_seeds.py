@@ -11,8 +11,9 @@ import pytest
 
 from disagg_cluster.simulator.cluster.spec import BRIEF, Reporting
 from disagg_cluster.simulator.engine.roofline import Noise
-from disagg_cluster.simulator.fault_injector import Crash, FailingTransfer, LostRecords
+from disagg_cluster.simulator.engine_faults import Crash, LostRecords
 from disagg_cluster.simulator.load import Constant, Lengths, Mix
+from disagg_cluster.simulator.network_faults import FailingTransfer
 from disagg_cluster.simulator.simulation import Simulation
 from support.simulations import pair
 

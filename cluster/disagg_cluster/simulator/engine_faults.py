@@ -1,0 +1,130 @@
+"""Faults of an engine's process: it dies, hangs, slows down, or what it reports is lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from disagg_cluster.simulator.engine.engine import Engine
+from disagg_cluster.simulator.fault import Fault, FaultTargets, LastingFault
+from disagg_cluster.simulator.process import EngineProcess
+
+_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Crash(Fault):
+    """An engine's process dies; the next one starts so much later, None: never."""
+
+    engine: str
+    restart_after_seconds: float | None = 1.0
+
+    def begin(self, targets: FaultTargets) -> None:
+        """Let it die."""
+        targets.servers[self.engine].crash(self.restart_after_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck(LastingFault):
+    """An engine hangs: no step ends, while its server still answers and beats.
+
+    Its GPUs look busy if it hung inside a step, as they do when a collective waits for ever.
+    """
+
+    engine: str
+
+    def apply(self, targets: FaultTargets, *, on: bool) -> None:
+        """Let it hang; it goes on by itself."""
+        if on:
+            until_ns = targets.queue.now_ns + round(self.for_seconds * _NS)
+            targets.on_process(self.engine, lambda process: process.stall(until_ns))
+
+
+@dataclass(frozen=True, slots=True)
+class Slow(LastingFault):
+    """An engine takes `factor` times as long for each step, and no reading says why."""
+
+    engine: str
+    factor: float
+
+    def apply(self, targets: FaultTargets, *, on: bool) -> None:
+        """Stretch its steps."""
+        factor = self.factor if on else 1.0
+
+        def change(engine: Engine) -> None:
+            engine.slowdowns.sick = factor
+
+        targets.on_process(self.engine, lambda process: process.change(change))
+
+
+@dataclass(frozen=True, slots=True)
+class SlowMixedSteps(LastingFault):
+    """Steps in which requests write beside a prompt take `factor` times as long.
+
+    As where such batches leave the captured graphs, or kernels are made for one phase only.
+    """
+
+    engine: str
+    factor: float
+
+    def apply(self, targets: FaultTargets, *, on: bool) -> None:
+        """Stretch them."""
+        factor = self.factor if on else 1.0
+
+        def change(engine: Engine) -> None:
+            engine.slowdowns.mixed = factor
+
+        targets.on_process(self.engine, lambda process: process.change(change))
+
+
+@dataclass(frozen=True, slots=True)
+class SlowHost(LastingFault):
+    """The host takes `gap_seconds` before each step of an engine: GPUs rest in between."""
+
+    engine: str
+    gap_seconds: float
+
+    def apply(self, targets: FaultTargets, *, on: bool) -> None:
+        """Widen the gaps."""
+
+        def put(process: EngineProcess) -> None:
+            gap_seconds = self.gap_seconds if on else process.spec.gap_seconds
+
+            def change(engine: Engine) -> None:
+                engine.gap_seconds = gap_seconds
+
+            process.change(change)
+
+        targets.on_process(self.engine, put)
+
+
+@dataclass(frozen=True, slots=True)
+class LostRecords(LastingFault):
+    """A part of an engine's step records does not get through."""
+
+    engine: str
+    ratio: float
+
+    def apply(self, targets: FaultTargets, *, on: bool) -> None:
+        """Lose them."""
+        targets.on_process(self.engine, partial(_lose, self.ratio if on else 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class LateRecords(LastingFault):
+    """All that an engine reports arrives late."""
+
+    engine: str
+    late_seconds: float
+
+    def apply(self, targets: FaultTargets, *, on: bool) -> None:
+        """Hold them up."""
+        targets.on_process(self.engine, partial(_delay, self.late_seconds if on else 0.0))
+
+
+def _lose(ratio: float, process: EngineProcess) -> None:
+    process.telemetry.link.lost_ratio = ratio
+
+
+def _delay(seconds: float, process: EngineProcess) -> None:
+    process.telemetry.link.late_seconds = seconds

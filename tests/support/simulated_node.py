@@ -1,0 +1,161 @@
+"""What the daemon of one node would know of simulated engines: real books, real snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from disagg_cluster.lifecycle.state import WorkerState
+from disagg_cluster.simulator.cluster.event_queue import Event, SimulatedPage
+from disagg_cluster.simulator.simulation import Simulation, add_devices, feed
+from disagg_cluster.telemetry.snapshot import DeviceLook, compose, read_accounting
+from disagg_exporter.accounting import Ledger
+from disagg_exporter.capacity import CapacityModel
+from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
+from disagg_exporter.engine_pages.parse import parse_page
+from disagg_exporter.engine_pages.window import CumulativeCounts
+from disagg_exporter.model import (
+    Assignment,
+    DeviceSweep,
+    EnginePage,
+    EngineState,
+    EngineStatus,
+    FrontCounts,
+    RouterStatus,
+    Snapshot,
+)
+from disagg_exporter.serving.requests import ModelRequests
+from disagg_exporter.steps.messages import ControlMessage, MessageKind
+
+SECOND_NS = 1_000_000_000
+
+
+@dataclass(slots=True)
+class _Engine:
+    """One engine of the node: where it runs, its page, and what it has counted."""
+
+    assignment: Assignment
+    page: EnginePage | None = None
+    tally: CumulativeCounts = field(default_factory=CumulativeCounts)
+    keys: SeriesKeys = field(default_factory=SeriesKeys)
+
+    def assign(self, assignment: Assignment) -> None:
+        """Take its new state; a process that is no more has no page, and the next counts from 0."""
+        self.assignment = assignment
+        if assignment.state in (EngineState.GONE, EngineState.STARTING):
+            self.page = None
+            self.tally.restart()
+
+    def show(self, shown: SimulatedPage) -> None:
+        """Read its next page."""
+        self.page = parse_page(shown.text.encode(), shown.t_ns, self.keys)
+        self.tally.take(self.page)
+
+    def status(self) -> EngineStatus:
+        """What is known of it."""
+        assigned = self.assignment
+        return EngineStatus(
+            engine=assigned.engine,
+            role=assigned.role,
+            kind="vllm",
+            version="0.32.0",
+            model_name=assigned.model_name,
+            devices=assigned.devices,
+            state=assigned.state,
+            up=assigned.state is EngineState.READY,
+            source="config",
+            confidence="certain",
+            page=self.page,
+            serving=self.tally.counts,
+            pid=assigned.pids[0] if assigned.pids else None,
+        )
+
+
+class SimulatedNode:
+    """The node of this name in a simulation.
+
+    Args:
+        name: Its name.
+        simulation: Its engines and GPUs.
+        itl_seconds: What users are promised from token to token.
+        wall_offset_seconds: What turns the simulation's time into Unix time.
+        books_energy: Whether joules are accounted for: a third of the work of long recordings.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        simulation: Simulation,
+        *,
+        itl_seconds: float = 0.05,
+        wall_offset_seconds: float,
+        books_energy: bool = True,
+    ) -> None:
+        self.name = name
+        self.ledger = Ledger()
+        add_devices({name: self.ledger}, simulation)
+        self._devices = simulation.nodes[name]
+        self._capacity_model = CapacityModel(itl_seconds)
+        self._requests = ModelRequests()
+        self._engines: dict[str, _Engine] = {}
+        self._look = DeviceLook("sim")
+        self._books_energy = books_energy
+        self._wall_offset_seconds = wall_offset_seconds
+
+    def hear(self, event: Event, now_ns: int) -> None:
+        """Take one event of its engines or devices."""
+        feed(self.ledger, self._booked(event), now_ns)
+        match event:
+            case Assignment():
+                known = self._engines.setdefault(event.engine, _Engine(event))
+                known.assign(event)
+            case SimulatedPage():
+                self._engines[event.engine].show(event)
+            case DeviceSweep():
+                t_seconds = now_ns / SECOND_NS + self._wall_offset_seconds
+                self._look = DeviceLook("sim", event, 0.001, t_seconds)
+            case ControlMessage(kind=MessageKind.STEP, step=step) if step is not None:
+                self._capacity_model.step(event.key, step, overlapped=False)
+            case ControlMessage(step=step) if step is not None:
+                self._capacity_model.heartbeat(event.key, step)
+
+    def advance(self, now_ns: int) -> None:
+        """Advance the books, as each second."""
+        self.ledger.advance(now_ns)
+        self._capacity_model.advance(self._statuses(), now_ns, self._look.readings(now_ns))
+
+    def count_requests(self, fronts: Iterable[FrontCounts], now_ns: int) -> None:
+        """Count on what engines and frontends tell of users' requests."""
+        self._requests.take(self._statuses(), tuple(fronts), now_ns)
+
+    def snapshot(self, now_ns: int, router: RouterStatus | None = None) -> Snapshot:
+        """What its page shows."""
+        engines = self._statuses()
+        certain = Snapshot(
+            taken_ns=now_ns,
+            wall_offset_seconds=self._wall_offset_seconds,
+            fresh_until_ns=now_ns,
+            worker_states=tuple(WorkerState),
+            collectors=(self._look.status(now_ns),),
+            simulated=True,
+            router=router,
+        )
+        return compose(
+            certain,
+            read_accounting(self.ledger, self._capacity_model, engines, now_ns),
+            self.ledger.fast_gauges(now_ns),
+            devices=self._devices,
+            look=self._look,
+            engines=engines,
+            parents=lambda _pid: (),
+            requests=self._requests.accounts(),
+        )
+
+    def _booked(self, event: Event) -> Event:
+        if self._books_energy or not isinstance(event, DeviceSweep):
+            return event
+        readings = (replace(each, power_watts=None, energy_joules=None) for each in event.readings)
+        return replace(event, readings=tuple(readings))
+
+    def _statuses(self) -> tuple[EngineStatus, ...]:
+        return tuple(engine.status() for engine in self._engines.values())
