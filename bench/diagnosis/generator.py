@@ -1,0 +1,90 @@
+"""Draws the scenarios that the scenario file describes, each from a seed of its own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from bench.diagnosis.deployments import draw_deployment
+from bench.diagnosis.kinds import KINDS, Draw
+from bench.diagnosis.scenario import Scenario, Truth
+
+from disagg_cluster.planner.diagnose.verdict.values import Cause
+
+SCENARIOS = Path(__file__).with_name("scenarios.yaml")
+_STATIC_ONSET_SECONDS = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioFile:
+    """What the scenario file says; each kind with all that it does not leave to `deployment`."""
+
+    lead_seconds: float
+    fault_seconds: float
+    fast_share: float
+    kinds: Mapping[str, Mapping[str, object]]
+
+    def cause(self, kind: str) -> tuple[Cause, ...]:
+        """What a kind's fault may be called; nothing where there is none."""
+        told = self.kinds[kind].get("cause", [])
+        return tuple(Cause(str(each)) for each in (told if isinstance(told, list) else [told]))
+
+    def count(self, kind: str) -> int:
+        """How many of a kind are played."""
+        return int(str(self.kinds[kind]["count"]))
+
+
+def read_scenarios(path: Path = SCENARIOS) -> ScenarioFile:
+    """Read the scenario file."""
+    told = yaml.safe_load(path.read_text(encoding="utf-8"))
+    kinds = {name: {**told["deployment"], **own} for name, own in told["kinds"].items()}
+    unknown = kinds.keys() - KINDS.keys()
+    if unknown:
+        raise SystemExit(f"{path}: no kinds of scenarios are {', '.join(sorted(unknown))}")
+    return ScenarioFile(
+        float(told["lead_seconds"]),
+        float(told["fault_seconds"]),
+        float(told["every_5_seconds"]),
+        kinds,
+    )
+
+
+def scenarios_of(
+    told: ScenarioFile, kind: str, count: int | None = None, seed: int = 0
+) -> Iterator[Scenario]:
+    """Draw scenarios of a kind; the first ones of a longer list are those of a shorter one."""
+    for number in range(told.count(kind) if count is None else count):
+        yield draw_scenario(told, kind, f"{seed}-{number}")
+
+
+def draw_scenario(told: ScenarioFile, kind: str, number: str) -> Scenario:
+    """Draw one scenario: the same name, the same scenario."""
+    name = f"{kind}-{number}"
+    rng = random.Random(name)
+    severity = told.kinds[kind]
+    deployment = draw_deployment(rng, severity, mixed=bool(severity.get("mixed")))
+    static = rng.random() < float(str(severity.get("static", 0.0)))
+    onset_seconds = _STATIC_ONSET_SECONDS if static else told.lead_seconds
+    scrape_seconds = 5.0 if rng.random() < told.fast_share else 15.0
+    fault_seconds = told.fault_seconds if scrape_seconds > 5 else told.fault_seconds * 2 / 3
+    end_seconds = told.lead_seconds + fault_seconds
+    lasting = end_seconds - onset_seconds + 1.0
+    play = KINDS[kind](Draw(deployment, severity, rng, onset_seconds, lasting))
+    return Scenario(
+        name=name,
+        kind=kind,
+        seed=rng.randrange(2**31),
+        cluster=play.deployment.cluster,
+        load=play.load,
+        lengths=play.deployment.lengths,
+        targets=play.deployment.targets,
+        truth=Truth(told.cause(kind), play.engines),
+        faults=play.faults,
+        onset_seconds=onset_seconds,
+        end_seconds=end_seconds,
+        scrape_seconds=scrape_seconds,
+        fronts=play.deployment.fronts,
+    )

@@ -1,0 +1,182 @@
+"""Plays one scenario: what users met with and without the fault, and what was said as it went."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from bench.diagnosis.peers import FIRST_TOKEN_FAMILIES, PEERS
+from bench.diagnosis.recorder import Recorder, Scraping
+from bench.diagnosis.scenario import WALL_OFFSET_SECONDS, Scenario, Truth
+
+from disagg_cluster.planner.diagnose.diagnose import DiagnosisState, diagnose
+from disagg_cluster.planner.diagnose.evidence.families import FAMILIES
+from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.verdict.values import Cause, DiagnosisOutcome, EngineKey
+from disagg_cluster.simulator.cluster.event_queue import RequestEnded
+from disagg_cluster.simulator.simulation import Simulation
+
+ROUND_SECONDS = 15.0
+"""From one diagnosis to the next."""
+WARM_SECONDS = 60.0
+_NS = 1_000_000_000
+_LEAST_COST = 0.05
+_PEER_FAMILIES = ("disagg_gpu_utilization_ratio", *FIRST_TOKEN_FAMILIES)
+_KEPT = frozenset(
+    (*FAMILIES, *(name + part for name in _PEER_FAMILIES for part in ("", "_sum", "_count")))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One finding of a round, as far as it is scored."""
+
+    cause: Cause
+    engines: frozenset[EngineKey]
+    cost_seconds: float
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What was said at one time after the start."""
+
+    t_seconds: float
+    outcome: DiagnosisOutcome
+    findings: tuple[Said, ...]
+    missing: tuple[str, ...] = ()
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A scenario that was played.
+
+    `truth` is the scenario's, or nothing where the fault cost too little. `cost_seconds` is what
+    it added to the mean time to first token from its onset on, of which `noise_seconds` may be
+    chance. `hurt_seconds`: from the onset until it first cost that much over a quarter of a
+    minute. `peers`: the engine that each simple rule names at the deadline.
+    """
+
+    scenario: Scenario
+    truth: Truth
+    cost_seconds: float
+    noise_seconds: float
+    hurt_seconds: float
+    rounds: tuple[Round, ...]
+    peers: dict[str, EngineKey | None]
+    cpu_seconds: float
+    diagnosis_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """When requests arrived, and how long their users waited, at least, for the first token."""
+
+    arrived_seconds: Floats
+    wait_seconds: Floats
+
+    def since(self, begin_seconds: float, end_seconds: float = math.inf) -> Floats:
+        """The waits of those that arrived in between."""
+        arrived = self.arrived_seconds
+        return self.wait_seconds[(arrived >= begin_seconds) & (arrived < end_seconds)]
+
+
+def play(scenario: Scenario) -> Played:
+    """Play a scenario with and without its fault, and diagnose as time goes on."""
+    began = time.process_time()
+    usual = _twin_waits(scenario)
+    # Users were promised what is kept while nothing is wrong.
+    kept_seconds = float(np.quantile(usual.since(WARM_SECONDS), 0.95)) * 1.1
+    targets = scenario.targets
+    targets = replace(targets, ttft_seconds=max(targets.ttft_seconds, kept_seconds))
+    scenario = replace(scenario, targets=targets)
+    simulation = scenario.simulation()
+    recorder = Recorder(
+        simulation,
+        Scraping(
+            scrape_seconds=scenario.scrape_seconds,
+            fronts=scenario.fronts,
+            itl_seconds=targets.itl_seconds,
+        ),
+        wall_offset_seconds=WALL_OFFSET_SECONDS,
+        end_seconds=scenario.end_seconds,
+        families=_KEPT,
+    )
+    past: DiagnosisState | None = None
+    rounds: list[Round] = []
+    named: dict[str, EngineKey | None] = {}
+    diagnosing = 0.0
+    deadline_seconds = scenario.onset_seconds + scenario.deadline_seconds
+    for window in recorder.rounds(ROUND_SECONDS):
+        t_seconds = window.now_seconds - WALL_OFFSET_SECONDS
+        before = time.process_time()
+        diagnoses, past = diagnose(window, targets, past)
+        diagnosing += time.process_time() - before
+        (said,) = diagnoses or (None,)
+        if said is not None:
+            findings = tuple(
+                Said(f.cause, frozenset(f.engines), f.ttft_cost_seconds, f.confidence)
+                for f in said.findings
+            )
+            rounds.append(Round(t_seconds, said.outcome, findings, said.missing, said.text))
+        if t_seconds <= deadline_seconds:
+            named = {name: rule(window) for name, rule in PEERS.items()}
+    met = _waits(recorder.ended, simulation)
+    cost_seconds, noise_seconds = _cost(scenario, met, usual)
+    least_seconds = max(_LEAST_COST * targets.ttft_seconds, noise_seconds)
+    hurts = bool(scenario.faults) and cost_seconds > least_seconds
+    return Played(
+        scenario,
+        scenario.truth if hurts else Truth(),
+        cost_seconds,
+        noise_seconds,
+        _hurt_seconds(scenario, met, usual, least_seconds) if hurts else math.inf,
+        tuple(rounds),
+        named,
+        time.process_time() - began,
+        diagnosing,
+    )
+
+
+def _twin_waits(scenario: Scenario) -> Waits:
+    twin = scenario.twin()
+    ended = [
+        event
+        for _, event in twin.events(round(scenario.end_seconds * _NS))
+        if isinstance(event, RequestEnded)
+    ]
+    return _waits(ended, twin)
+
+
+def _waits(ended: Iterable[RequestEnded], simulation: Simulation) -> Waits:
+    """Requests without a first token have waited until now, at least; those that failed, too."""
+    now_ns = simulation.now_ns
+    firsts = [(each.request, each.first_token_ns or now_ns) for each in ended]
+    unfinished = simulation.request_flow.unfinished()
+    firsts += [(request, first_ns or now_ns) for request, first_ns in unfinished]
+    arrived = np.array([request.arrived_ns for request, _ in firsts], float)
+    waits = np.array([first_ns - request.arrived_ns for request, first_ns in firsts], float)
+    return Waits(arrived / _NS, waits / _NS)
+
+
+def _cost(scenario: Scenario, met: Waits, usual: Waits) -> tuple[float, float]:
+    """What was added to the mean wait, and twice the standard error of the difference."""
+    begin_seconds = max(scenario.onset_seconds, WARM_SECONDS)
+    ill, well = met.since(begin_seconds), usual.since(begin_seconds)
+    if not len(ill) or not len(well):
+        return 0.0, math.inf
+    return float(ill.mean() - well.mean()), 2 * float(well.std()) / math.sqrt(len(well))
+
+
+def _hurt_seconds(scenario: Scenario, met: Waits, usual: Waits, least_seconds: float) -> float:
+    onset_seconds = scenario.onset_seconds
+    for begin_seconds in np.arange(onset_seconds, scenario.end_seconds, 5.0):
+        ill = met.since(begin_seconds, begin_seconds + 15.0)
+        well = usual.since(begin_seconds, begin_seconds + 15.0)
+        if len(ill) and len(well) and ill.mean() - well.mean() > least_seconds:
+            return float(begin_seconds - onset_seconds)
+    return math.inf

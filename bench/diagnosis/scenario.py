@@ -1,0 +1,86 @@
+"""One scenario: engines, load, what goes wrong, and what is true of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from disagg_cluster.planner.capacity.targets import Targets
+from disagg_cluster.planner.diagnose.verdict.values import Cause, EngineKey
+from disagg_cluster.simulator.cluster.spec import ClusterSpec, Reporting
+from disagg_cluster.simulator.fault import Fault
+from disagg_cluster.simulator.load import Lengths, LoadOverTime
+from disagg_cluster.simulator.simulation import Simulation
+from disagg_exporter.model import Role
+
+WALL_OFFSET_SECONDS = 1.75e9
+_REPORTING = Reporting(
+    single_steps=False,
+    heartbeat_seconds=5.0,
+    page_seconds=5.0,
+    sweep_seconds=5.0,
+    wall_offset_seconds=WALL_OFFSET_SECONDS,
+)
+_QUIET = replace(_REPORTING, heartbeat_seconds=None, page_seconds=None, sweep_seconds=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What holds requests back in a scenario: the cause, and the engines, none for the pool.
+
+    Where several are named any of them is right: `causes` that one fact of physics may be called
+    by. Empty where nothing does.
+    """
+
+    causes: tuple[Cause, ...] = ()
+    engines: frozenset[EngineKey] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What is simulated and recorded.
+
+    `kind` is that of the scenario file. The fault begins at `onset_seconds` and lasts to the end.
+    `fronts`: nodes that read the frontend's page.
+    """
+
+    name: str
+    kind: str
+    seed: int
+    cluster: ClusterSpec
+    load: LoadOverTime
+    lengths: Lengths
+    targets: Targets
+    truth: Truth = Truth()
+    faults: tuple[Fault, ...] = ()
+    onset_seconds: float = 180.0
+    end_seconds: float = 360.0
+    scrape_seconds: float = 15.0
+    fronts: tuple[str, ...] = ()
+
+    @property
+    def deadline_seconds(self) -> float:
+        """From the onset until the right answer must stand."""
+        return 120.0 if self.scrape_seconds > 5.0 else 60.0
+
+    def simulation(self) -> Simulation:
+        """The scenario as it is recorded."""
+        return self._simulation(self.faults, _REPORTING)
+
+    def twin(self) -> Simulation:
+        """The same without what goes wrong, and with nobody listening."""
+        return self._simulation((), _QUIET)
+
+    def pool(self, role: Role) -> frozenset[EngineKey]:
+        """All engines of a role."""
+        engines = self.cluster.engines
+        return frozenset(EngineKey(e.node, e.name) for e in engines if e.role is role)
+
+    def _simulation(self, faults: tuple[Fault, ...], reporting: Reporting) -> Simulation:
+        return Simulation(
+            self.cluster,
+            self.load,
+            lengths=self.lengths,
+            faults=faults,
+            reporting=reporting,
+            seed=self.seed,
+        )

@@ -1,0 +1,151 @@
+"""Whether what was said of a scenario is right, and how often it was over all of them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from bench.diagnosis.play import WARM_SECONDS, Played, Round, Said
+from bench.diagnosis.scenario import Scenario
+
+from disagg_cluster.planner.diagnose.verdict.values import Cause, DiagnosisOutcome, EngineKey
+from disagg_exporter.model import Role
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """How one scenario came out. Of one without a fault only `blamed` and `undecided` count.
+
+    `delay_seconds`: from the onset until the first round whose first finding is right, inf: none.
+    """
+
+    engine: bool
+    cause: bool
+    cause_in_two: bool
+    undecided: bool
+    blamed: bool
+    delay_seconds: float
+    standing: Round | None
+
+
+def score(played: Played) -> Scored:
+    """Judge what stood at the deadline after the onset; of a clean scenario all that was said.
+
+    A fault that hurts later than at its onset has its deadline so much later.
+    """
+    scenario, truth = played.scenario, played.truth
+    found = [each for each in played.rounds if each.outcome is DiagnosisOutcome.FOUND]
+    if not truth.causes:
+        after = [each for each in found if each.t_seconds > WARM_SECONDS]
+        last = played.rounds[-1] if played.rounds else None
+        undecided = any(each.outcome is DiagnosisOutcome.UNDECIDED for each in played.rounds)
+        told = after[0] if after else last
+        return Scored(False, False, False, undecided, bool(after), math.inf, told)
+    onset_seconds = scenario.onset_seconds
+    hurt_seconds = played.hurt_seconds if math.isfinite(played.hurt_seconds) else 0.0
+    deadline_seconds = onset_seconds + hurt_seconds + scenario.deadline_seconds
+    by_then = [each for each in played.rounds if each.t_seconds <= deadline_seconds]
+    standing = by_then[-1] if by_then else None
+    findings = standing.findings if standing is not None else ()
+    return Scored(
+        engine=bool(findings) and is_engine_right(played, findings[0]),
+        cause=bool(findings) and findings[0].cause in truth.causes,
+        cause_in_two=any(each.cause in truth.causes for each in findings[:2]),
+        undecided=standing is None or standing.outcome is DiagnosisOutcome.UNDECIDED,
+        blamed=any(each.t_seconds < onset_seconds for each in found),
+        delay_seconds=min(
+            (
+                each.t_seconds - onset_seconds
+                for each in found
+                if each.t_seconds >= onset_seconds and _is_right(played, each.findings[0])
+            ),
+            default=math.inf,
+        ),
+        standing=standing,
+    )
+
+
+def is_engine_right(played: Played, said: Said) -> bool:
+    """Whether a finding is of the engines that the fault was brought upon, or of the pool.
+
+    All engines of a role are its pool.
+    """
+    pools = [played.scenario.pool(role) for role in (Role.PREFILL, Role.MIXED, Role.DECODE)]
+    true = _or_pool(played.truth.engines, pools)
+    return _or_pool(said.engines, pools) == true or (
+        # An only engine is its pool.
+        not true and len(said.engines) == 1 and said.engines in pools
+    )
+
+
+def _or_pool(
+    engines: frozenset[EngineKey], pools: Sequence[frozenset[EngineKey]]
+) -> frozenset[EngineKey]:
+    return frozenset() if engines in pools else engines
+
+
+def _is_right(played: Played, said: Said) -> bool:
+    return said.cause in played.truth.causes and is_engine_right(played, said)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came out of scenarios of one cause."""
+
+    scenarios: int = 0
+    engine: int = 0
+    cause: int = 0
+    cause_in_two: int = 0
+    undecided: int = 0
+    in_time: int = 0
+    delays: list[float] = field(default_factory=list)
+    taken_for: Counter[str] = field(default_factory=Counter)
+
+    def add(self, played: Played, scored: Scored) -> None:
+        """Count one."""
+        self.scenarios += 1
+        self.engine += scored.engine
+        self.cause += scored.cause
+        self.cause_in_two += scored.cause_in_two
+        self.undecided += scored.undecided
+        self.in_time += scored.delay_seconds <= played.scenario.deadline_seconds
+        self.delays.append(scored.delay_seconds)
+        if not scored.cause:
+            self.taken_for[said_of(scored)] += 1
+
+    @property
+    def median_delay_seconds(self) -> float:
+        """Half of the right answers came sooner."""
+        return median(self.delays) if self.delays else math.nan
+
+
+def said_of(scored: Scored) -> str:
+    """The first cause that stood, or the outcome without one, in a word."""
+    standing = scored.standing
+    if standing is None:
+        return "nothing"
+    return str(standing.findings[0].cause if standing.findings else standing.outcome)
+
+
+def by_cause(all_played: Iterable[tuple[Played, Scored]]) -> dict[Cause, Tally]:
+    """Tallies of the scenarios with a fault, each under the first of its causes."""
+    tallies: defaultdict[Cause, Tally] = defaultdict(Tally)
+    for played, scored in all_played:
+        if played.truth.causes:
+            tallies[played.truth.causes[0]].add(played, scored)
+    return {cause: tallies[cause] for cause in Cause if cause in tallies}
+
+
+def describe(scenario: Scenario) -> str:
+    """What was simulated, in a line."""
+    engines = scenario.cluster.engines
+    roles = Counter(str(engine.role) for engine in engines)
+    first, pools = engines[0], "+".join(f"{n} {role}" for role, n in roles.items())
+    return (
+        f"{pools} of {first.model.name.split('/')[-1]} on {len(first.gpus)} x {first.gpu.name}, "
+        f"{len({engine.node for engine in engines})} nodes, "
+        f"each {scenario.scrape_seconds:g} s, target {scenario.targets.ttft_seconds:.2f} s"
+    )

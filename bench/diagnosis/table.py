@@ -1,0 +1,119 @@
+"""The table of the diagnosis bench, and its figures against the bars."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bench.diagnosis.peers import PEERS
+from bench.diagnosis.play import Played
+from bench.diagnosis.score import Scored, by_cause
+from bench.report import finish
+
+_OUT = Path(__file__).parents[1] / "out" / "diagnosis.json"
+_BARS = {
+    "wrong_engine_percent": 3.0,
+    "wrong_cause_percent": 7.0,
+    "not_in_first_two_percent": 2.0,
+    "worst_cause_wrong_percent": 20.0,
+    "undecided_percent": 5.0,
+    "clean_blamed_percent": 1.0,
+    "minutes": 20.0,
+}
+
+Results = Sequence[tuple[Played, Scored]]
+
+
+def finish_bench(results: Results, seconds: float, options: argparse.Namespace) -> int:
+    """Write figures, print the table; 1 if a bar is missed."""
+
+    def table(_: Mapping[str, float | None], __: Mapping[str, bool]) -> str:
+        return _table(results, figures)
+
+    figures = _figures(results, seconds)
+    return finish(
+        _OUT, figures, _BARS, table, as_json=options.json, only=options.only, seed=options.seed
+    )
+
+
+def _percent(part: float, whole: float) -> float | None:
+    return 100 * part / whole if whole else None
+
+
+def _figures(results: Results, seconds: float) -> dict[str, float | None]:
+    tallies = by_cause(results)
+    ill = sum(tally.scenarios for tally in tallies.values())
+    clean = [scored for played, scored in results if not played.truth.causes]
+    wrong_by_cause = [1 - tally.cause / tally.scenarios for tally in tallies.values()]
+    undecided = sum(scored.undecided for _, scored in results)
+    right_in_time = sum(tally.in_time for tally in tallies.values())
+    return {
+        "scenarios": float(len(results)),
+        "clean": float(len(clean)),
+        "least_of_a_cause": float(min((t.scenarios for t in tallies.values()), default=0)),
+        "wrong_engine_percent": _percent(ill - sum(t.engine for t in tallies.values()), ill),
+        "wrong_cause_percent": _percent(ill - sum(t.cause for t in tallies.values()), ill),
+        "not_in_first_two_percent": _percent(
+            ill - sum(t.cause_in_two for t in tallies.values()), ill
+        ),
+        "worst_cause_wrong_percent": 100 * max(wrong_by_cause) if wrong_by_cause else None,
+        "undecided_percent": _percent(undecided, len(results)),
+        "clean_blamed_percent": _percent(sum(each.blamed for each in clean), len(clean)),
+        "blamed_before_onset_percent": _percent(
+            sum(scored.blamed for played, scored in results if played.truth.causes), ill
+        ),
+        "late_percent": _percent(ill - right_in_time, ill),
+        "cpu_seconds_each": sum(p.cpu_seconds for p, _ in results) / max(1, len(results)),
+        "diagnosis_seconds_each": sum(p.diagnosis_seconds for p, _ in results)
+        / max(1, len(results)),
+        "minutes": seconds / 60,
+    }
+
+
+def _table(results: Results, figures: Mapping[str, float | None]) -> str:
+    lines = [
+        "| cause | scenarios | right engine | right cause | in first two | median delay "
+        "| taken for |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for cause, tally in by_cause(results).items():
+        delay = tally.median_delay_seconds
+        others = ", ".join(f"{name} {n}" for name, n in tally.taken_for.most_common(3))
+        shares = " | ".join(
+            f"{100 * part / tally.scenarios:.0f} %"
+            for part in (tally.engine, tally.cause, tally.cause_in_two)
+        )
+        told = f"{delay:.0f} s" if math.isfinite(delay) else "-"
+        lines.append(f"| {cause} | {tally.scenarios} | {shares} | {told} | {others} |")
+    lines.append("")
+    lines += _peer_lines(results)
+    lines.append("")
+    width = max(map(len, figures)) + 1
+    for name, value in figures.items():
+        bar = f"   bar {_BARS[name]:g}" if name in _BARS else ""
+        shown = "-" if value is None else f"{value:.2f}"
+        lines.append(f"{name:<{width}}{shown:>10}{bar}")
+    return "\n".join(lines) + "\n"
+
+
+def _peer_lines(results: Results) -> list[str]:
+    """How often simple rules name the engine, of scenarios in which it is one."""
+    of_one = [
+        (played, scored)
+        for played, scored in results
+        if len(played.truth.engines) == 1 and len(played.scenario.cluster.engines) > 1
+    ]
+    if not of_one:
+        return []
+    whole = len(of_one)
+    lines = [
+        f"| names the engine, of {whole} where it is one | |",
+        "| --- | ---: |",
+        f"| diagnosis | {100 * sum(scored.engine for _, scored in of_one) / whole:.0f} % |",
+    ]
+    for name in PEERS:
+        right = sum(played.peers.get(name) in played.truth.engines for played, _ in of_one)
+        lines.append(f"| {name} | {100 * right / whole:.0f} % |")
+    return lines
