@@ -31,6 +31,7 @@ from disagg_exporter.model import (
     GpuShare,
     Histogram,
     Interference,
+    KvQueue,
     LimitConfidence,
     LinkKind,
     LinkTraffic,
@@ -88,6 +89,7 @@ PREFILL_SERVING = ServingCounts(
         Total.EXPIRED_TRANSFERS: 2.0,
     },
     Histogram((0.1, 1.0), (900.0, 1_200.0, 1_200.0), 300.0),
+    prompt_tokens=Histogram((100.0, 1000.0, 10_000.0), (900.0, 1_180.0, 1_199.0, 1_200.0), 164e3),
 )
 DECODE_SERVING = ServingCounts(
     {
@@ -366,6 +368,7 @@ def golden_snapshot() -> Snapshot:
                     kv_usage_ratio=0.07,
                     kv_cache_tokens=180_000.0,
                     asleep=False,
+                    kv_queues={KvQueue.TRANSFER: 2.0},
                 ),
                 serving=DECODE_SERVING,
                 dynamo=DynamoWorker("5f6e72caecfe0dc0", registered=True),

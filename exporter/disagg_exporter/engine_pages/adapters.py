@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from disagg_exporter.engine_pages.exposition.lines import SamplesByName
 from disagg_exporter.engine_pages.series import Adapter, Field, Series
-from disagg_exporter.model import ENDINGS, Total
+from disagg_exporter.model import ENDINGS, KvQueue, Total
 
 _BY_SOURCE = ("prompt_tokens_by_source_total",)
 _BY_REASON = ("num_requests_waiting_by_reason",)
+_BY_STAGE = ("num_requests_kv_fetch_by_stage",)
 _ENDED = ("request_success_total",)
 _REJECTED = ("admission_rejections_total",)
 
@@ -56,6 +57,8 @@ VLLM = Adapter(
         Series(Field.WAITING, _BY_REASON, "reason", ("capacity",)),
         Series(Field.WAITING, ("num_requests_waiting",)),
         Series(Field.DEFERRED, _BY_REASON, "reason", ("deferred",)),
+        # Those whose KV has arrived only wait for a step.
+        Series(KvQueue.TRANSFER, _BY_STAGE, "stage", ("waiting_to_start", "in_progress")),
         Series(Field.KV_USAGE_RATIO, ("kv_cache_usage_perc",)),
         Series(Field.KV_USAGE_RATIO, ("gpu_cache_usage_perc",)),
         # prompt_tokens_total would count transferred tokens on a decode engine: better nothing.
@@ -102,6 +105,12 @@ _TOKENS = ("realtime_tokens_total",)
 _STAGE = "per_stage_req_latency_seconds"
 _SENDING = ("prefill_transfer_kv_cache",)
 
+# The second is an older name of the first.
+_BOOTSTRAP = ("num_prefill_bootstrap_queue_reqs", "num_prefill_prealloc_queue_reqs")
+_INFLIGHT = ("num_prefill_inflight_queue_reqs",)
+_PREALLOC = ("num_decode_prealloc_queue_reqs",)
+_TRANSFER = ("num_decode_transfer_queue_reqs",)
+
 _MEBIBYTE = 2.0**20
 
 
@@ -120,17 +129,13 @@ SGLANG = Adapter(
     series=(
         Series(Field.RUNNING, ("num_running_reqs",)),
         # A decode engine's requests wait for room in its pre-allocation queue first.
-        Series(Field.WAITING, ("num_queue_reqs", "num_decode_prealloc_queue_reqs")),
-        # For the peer, for KV to leave, for KV to arrive. The second is an older name of the first.
-        Series(
-            Field.DEFERRED,
-            (
-                "num_prefill_bootstrap_queue_reqs",
-                "num_prefill_prealloc_queue_reqs",
-                "num_prefill_inflight_queue_reqs",
-                "num_decode_transfer_queue_reqs",
-            ),
-        ),
+        Series(Field.WAITING, ("num_queue_reqs", *_PREALLOC)),
+        # For the peer, for KV to leave, for KV to arrive.
+        Series(Field.DEFERRED, (*_BOOTSTRAP, *_INFLIGHT, *_TRANSFER)),
+        Series(KvQueue.BOOTSTRAP, _BOOTSTRAP),
+        Series(KvQueue.INFLIGHT, _INFLIGHT),
+        Series(KvQueue.PREALLOC, _PREALLOC),
+        Series(KvQueue.TRANSFER, _TRANSFER),
         Series(Field.KV_USAGE_RATIO, ("token_usage",)),
         # Counted step by step; prompt_tokens_total counts at a request's end, cached ones too.
         Series(Field.COMPUTED_TOKENS_TOTAL, _TOKENS, "mode", ("prefill_compute",), sparse=True),

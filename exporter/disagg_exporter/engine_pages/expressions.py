@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from disagg_exporter.engine_pages.exposition.lines import no_count
 from disagg_exporter.engine_pages.exposition.series_keys import SeriesKey
-from disagg_exporter.engine_pages.series import Adapter, Field, Series
-from disagg_exporter.model import Total
+from disagg_exporter.engine_pages.series import Adapter, Field, Series, Value
 
 # More than this is no count of anything, and sums of such numbers overflow.
 LARGEST = 2.0**63
@@ -28,7 +27,7 @@ class Expression:
     A `sparse` one without samples is 0. A sum of a ratio that is above 1 is none.
     """
 
-    gives: Field | Total
+    gives: Value
     name: str
     indexes: tuple[int, ...]
     scale: float
@@ -55,7 +54,7 @@ def expression_of(series: Series, adapter: Adapter, found: Samples) -> Expressio
     present = [name for name in series.names if name in found]
     if not present:
         return None
-    counter = isinstance(series.gives, Total) or series.gives.counter
+    counter = series.is_counter
     placed = [
         one
         for name in present

@@ -29,6 +29,8 @@ LENGTH_BOUNDS_TOKENS = (
     *(10.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0),
     *(5000.0, 10_000.0, 20_000.0, 100_000.0),
 )
+# Of single engines: how long prompts weigh, not how short ones do.
+PROMPT_BOUNDS_TOKENS = (500.0, 1000.0, 2000.0, 5000.0, 10_000.0, 20_000.0, 100_000.0)
 
 
 class _Buckets(NamedTuple):

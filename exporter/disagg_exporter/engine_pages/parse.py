@@ -18,7 +18,7 @@ from disagg_exporter.engine_pages.exposition.series_keys import SeriesKey, Serie
 from disagg_exporter.engine_pages.expressions import LARGEST, IndexedKey, Samples
 from disagg_exporter.engine_pages.series import Adapter, Field
 from disagg_exporter.engine_pages.serving_reader import ServingReader
-from disagg_exporter.model import EnginePage
+from disagg_exporter.model import EnginePage, KvQueue
 
 
 class LayoutReader:
@@ -69,6 +69,7 @@ class LayoutReader:
             model_name=self._model_name,
             kv_cache_tokens=self._kv_cache_tokens(numbers),
             asleep=None if awake is None else awake == 0,
+            kv_queues={key: value for key, value in values.items() if isinstance(key, KvQueue)},
             serving=self._reader.counts(numbers, values),
             ranks=self._ranks,
             **fields,

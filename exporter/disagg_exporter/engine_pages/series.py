@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from disagg_exporter.engine_pages.exposition.lines import SamplesByName
-from disagg_exporter.model import Total
+from disagg_exporter.model import KvQueue, Total
 
 
 class Field(StrEnum):
@@ -37,6 +37,10 @@ class Field(StrEnum):
         return self in (self.KV_USAGE_RATIO, self.PREFILL_SECONDS_TOTAL, self.DECODE_SECONDS_TOTAL)
 
 
+Value = Field | KvQueue | Total
+"""What a series gives: a field of the page, a queue, or a count of requests."""
+
+
 @dataclass(frozen=True, slots=True)
 class Series:
     """The series, by their bare names (without the engine's prefix), that give one value.
@@ -47,12 +51,18 @@ class Series:
     that is on the page is taken.
     """
 
-    gives: Field | Total
+    gives: Value
     names: tuple[str, ...]
     label: str = ""
     values: tuple[str, ...] = ()
     scale: float = 1.0
     sparse: bool = False
+
+    @property
+    def is_counter(self) -> bool:
+        """Whether its value only grows while its engine lives."""
+        gives = self.gives
+        return isinstance(gives, Total) or (isinstance(gives, Field) and gives.counter)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from disagg_exporter.engine_pages.histograms import (
     LENGTH_BOUNDS_TOKENS,
     HistogramReader,
 )
-from disagg_exporter.engine_pages.series import Adapter, Field
+from disagg_exporter.engine_pages.series import Adapter, Field, Value
 from disagg_exporter.model import ENDINGS, ServingCounts, Total
 
 
@@ -42,13 +42,13 @@ class ServingReader:
             )
         )
 
-    def values(self, numbers: Sequence[float]) -> dict[Field | Total, float]:
+    def values(self, numbers: Sequence[float]) -> dict[Value, float]:
         """Return the single values.
 
         Raises:
             PageError: A counter is not a number from 0 up.
         """
-        values: dict[Field | Total, float] = {}
+        values: dict[Value, float] = {}
         for expression in self._expressions:
             if expression.gives not in values:
                 value = expression.of(numbers)
@@ -56,9 +56,7 @@ class ServingReader:
                     values[expression.gives] = value
         return values
 
-    def counts(
-        self, numbers: Sequence[float], values: Mapping[Field | Total, float]
-    ) -> ServingCounts:
+    def counts(self, numbers: Sequence[float], values: Mapping[Value, float]) -> ServingCounts:
         """Return what is counted, those counts included that follow from several values.
 
         Raises:
@@ -70,9 +68,7 @@ class ServingReader:
         )
 
 
-def _completed(
-    totals: dict[Total, float], values: Mapping[Field | Total, float]
-) -> dict[Total, float]:
+def _completed(totals: dict[Total, float], values: Mapping[Value, float]) -> dict[Total, float]:
     """The totals of a page, with those that follow from several of its values."""
     finished = totals.get(Total.FINISHED_REQUESTS)
     if finished is None:

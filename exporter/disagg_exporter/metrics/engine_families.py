@@ -64,6 +64,11 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "Requests in an engine: running, waiting for room, or deferred (waiting for something "
            "else, such as KV to arrive). From its step records; from its metrics page where it "
            "sends none."),
+    Family("disagg_engine_kv_queue_requests", Data.ENGINES, ("engine", "role", "queue"),
+           "Requests in the queues of disaggregation, those of state waiting or deferred by what "
+           "they wait for. Of SGLang's prefill engines: bootstrap (for the decode engine to "
+           "answer) and inflight (for KV to leave); of its decode engines: prealloc (for room for "
+           "their KV) and transfer (for KV to arrive). Of vLLM's: transfer."),
     Family("disagg_engine_kv_cache_usage_ratio", Data.ENGINES, ("engine", "role"),
            "Share of the engine's KV cache in use; known from where disagg_engine_requests is."),
     Family("disagg_attribution_info", Data.ENGINES, ("engine", "method", "split", "confidence"),
@@ -190,6 +195,10 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "Requests an engine refused at its door; they are in no other number of it."),
     Family("disagg_engine_prompt_tokens_total", Data.ENGINES, ("engine", "role", "origin"),
            "Tokens of prompts, by where their KV came from."),
+    Family("disagg_engine_request_prompt_tokens", Data.ENGINES, ("engine", "role"),
+           "Length of the prompts of requests that an engine has finished, cached tokens included. "
+           "Of prefill and mixed engines; disagg_request_prompt_tokens has all of a model's.",
+           is_histogram=True),
     Family("disagg_engine_preemptions_total", Data.ENGINES, ("engine", "role"),
            "Requests that lost their place for want of KV cache and had to be computed again."),
     Family("disagg_engine_kv_transfers_total", Data.ENGINES, ("engine", "role"),

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import disagg_exporter
 from disagg_exporter.metrics.device_rows import write_accounts, write_devices
-from disagg_exporter.metrics.engine_rows import write_capacity, write_engines, write_latency
+from disagg_exporter.metrics.engine_rows import write_capacity, write_engines
 from disagg_exporter.metrics.family import MetricRows
 from disagg_exporter.metrics.node_rows import write_node, write_router
 from disagg_exporter.metrics.request_rows import write_requests
+from disagg_exporter.metrics.serving_rows import write_latency
 from disagg_exporter.model import Snapshot
 
 _WRITERS: tuple[Callable[[MetricRows, Snapshot], None], ...] = (

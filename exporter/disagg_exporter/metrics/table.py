@@ -47,6 +47,7 @@ LABELS: dict[str, str] = {
     "unit": "part of the device: graphics (anything at all ran), sm (multiprocessors busy), tensor "
     "(their tensor cores, any format), dram (memory bandwidth, of its peak)",
     "state": "state of the requests, or of the worker",
+    "queue": "what requests wait for: bootstrap, inflight, prealloc or transfer",
     "source": "where the role is known from; of a capacity limit: steps or page; of requests, best "
     "first: frontend, router, engine, or pools (put together from prefill and decode engines)",
     "part": "part of a wait: prefill, first_decode (to the first token of a decode engine) or "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from disagg_exporter.model.enums import (
     Bottleneck,
     CapacitySource,
     EngineState,
+    KvQueue,
     LimitConfidence,
     Role,
 )
@@ -86,8 +88,8 @@ class EnginePage:
 
     `prefill_seconds_total` and `decode_seconds_total` are the engine's own timers: how long each
     of its devices ran such steps. SGLang's count mixed steps as prefill. `steps_total` are the
-    steps of all ranks. `kv_cache_tokens` is how
-    much its cache can hold, `asleep` whether it has given its memory back for a while. `serving`
+    steps of all ranks. `kv_cache_tokens` is how much its cache can hold, `asleep` whether it has
+    given its memory back for a while. `kv_queues` are parts of `waiting` and `deferred`. `serving`
     counts since the engine started. `ranks` are the data-parallel ranks that are in the sums.
     """
 
@@ -106,6 +108,7 @@ class EnginePage:
     steps_total: float | None = None
     kv_cache_tokens: float | None = None
     asleep: bool | None = None
+    kv_queues: Mapping[KvQueue, float] = field(default_factory=dict)
     serving: ServingCounts = field(default_factory=ServingCounts)
     ranks: int = 1
 

@@ -65,6 +65,19 @@ class Unit(LabelEnum):
     DRAM = "dram"
 
 
+class KvQueue(LabelEnum):
+    """Where requests of an engine that does one phase only wait beside running and waiting.
+
+    On prefill engines for the decode engine to answer (bootstrap) and for KV to leave (inflight);
+    on decode engines for room to take KV in (prealloc) and for KV to arrive (transfer).
+    """
+
+    BOOTSTRAP = "bootstrap"
+    INFLIGHT = "inflight"
+    PREALLOC = "prealloc"
+    TRANSFER = "transfer"
+
+
 class Throttle(LabelEnum):
     """Why a device's clocks are lower than they could be; several may hold at once."""
 

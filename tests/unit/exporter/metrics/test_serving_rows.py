@@ -3,7 +3,16 @@ from dataclasses import replace
 import pytest
 
 from disagg_exporter.engine_pages.histograms import FIRST_TOKEN_BOUNDS_SECONDS
-from disagg_exporter.model import EnginePage, EngineStatus, Method, Role, Snapshot
+from disagg_exporter.model import (
+    EnginePage,
+    EngineStatus,
+    Histogram,
+    KvQueue,
+    Method,
+    Role,
+    ServingCounts,
+    Snapshot,
+)
 from support.client_metrics import render
 from support.snapshots import TAKEN_NS, golden_snapshot
 
@@ -137,3 +146,43 @@ def test_the_cache_in_use_is_the_pages_where_steps_tell_tokens_only() -> None:
     told = rows(replace(snapshot, engine_accounts=accounts), "disagg_engine_kv_cache_usage_ratio")
 
     assert list(told.values()) == [0.07]
+
+
+QUEUE = "disagg_engine_kv_queue_requests"
+QUEUES = {queue: float(number) for number, queue in enumerate(KvQueue)}
+
+
+@pytest.mark.parametrize(
+    ("role", "shown"),
+    [
+        (Role.PREFILL, {"bootstrap": 0.0, "inflight": 1.0}),
+        (Role.DECODE, {"prealloc": 2.0, "transfer": 3.0}),
+        (Role.MIXED, {}),
+        (Role.UNKNOWN, {}),
+    ],
+)
+def test_queues_are_those_of_the_role(role: Role, shown: dict[str, float]) -> None:
+    """SGLang's engines have the other role's on their page, too, at 0 for ever."""
+    snapshot = of_decode(role=role, page=EnginePage("sglang", TAKEN_NS, kv_queues=QUEUES))
+
+    assert {key[-1]: value for key, value in rows(snapshot, QUEUE).items()} == shown
+
+
+def test_queues_that_are_not_told_are_absent() -> None:
+    page = EnginePage("vllm", TAKEN_NS, kv_queues={KvQueue.TRANSFER: 4.0})
+
+    shown = rows(of_decode(page=page), QUEUE)
+    assert {key[-1]: value for key, value in shown.items()} == {"transfer": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("role", "shown"), [(Role.PREFILL, True), (Role.MIXED, True), (Role.DECODE, False)]
+)
+def test_lengths_of_prompts_are_told_of_engines_that_read_them(role: Role, shown: bool) -> None:
+    prompts = Histogram((1000.0, 10_000.0), (3.0, 5.0, 6.0), 40_000.0)
+    serving = ServingCounts(prompt_tokens=prompts)
+
+    found = rows(of_decode(role=role, serving=serving), "disagg_engine_request_prompt_tokens")
+    counts = {key[-1]: count for key, count in found.items() if key[0] == "_bucket"}
+    assert bool(found) is shown
+    assert not shown or (counts["500.0"], counts["1000.0"], counts["+Inf"]) == (0, 3, 6)
