@@ -14,7 +14,7 @@ from disagg_cluster.simulator.cluster.spec import ClusterSpec
 from disagg_cluster.simulator.engine.batch import Request, Sequence
 from disagg_cluster.simulator.process import EngineProcess
 from disagg_cluster.simulator.server import Server
-from disagg_cluster.simulator.telemetry.front_page import FrontPage
+from disagg_cluster.simulator.telemetry.frontend_page import FrontendPage
 from disagg_exporter.model import Direction, Role
 
 _NS = 1_000_000_000
@@ -55,7 +55,7 @@ class RequestFlow:
         self.transfer = transfer
         self.router_seconds = self.before_entry_seconds = self.before_decode_seconds = 0.0
         self._router_free_ns = 0
-        self.front = FrontPage(cluster.engines[0].model.name)
+        self.front = FrontendPage(cluster.engines[0].model.name)
         self.completed = 0
         self.failed = 0
         self.cluster = cluster

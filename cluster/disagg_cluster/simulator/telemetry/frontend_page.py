@@ -26,7 +26,7 @@ _PROMPT = (
 _OUTPUT = (0.0, 100.0, 210.0, 430.0, 880.0, 1800.0, 3700.0, 7600.0, 16000.0, 32000.0)
 
 
-class FrontPage:
+class FrontendPage:
     """What a frontend has counted since the start of the simulation."""
 
     def __init__(self, model_name: str) -> None:
