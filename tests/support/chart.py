@@ -95,11 +95,24 @@ def containers(pod: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def node_files(manifests: list[Manifest]) -> dict[str, str]:
-    """The node files of the ConfigMaps, by the name of the ConfigMap."""
+    """The node file that the pods of each DaemonSet take, by the name of the DaemonSet."""
     return {
-        manifest["metadata"]["name"]: manifest["data"]["node.yaml"]
+        name: manifest["data"]["node.yaml"] for name, manifest in node_file_maps(manifests).items()
+    }
+
+
+def node_file_maps(manifests: list[Manifest]) -> dict[str, Manifest]:
+    """The ConfigMap with the node file of each DaemonSet, by the name of the DaemonSet."""
+    held = {
+        manifest["metadata"]["name"]: manifest
         for manifest in manifests
         if manifest["kind"] == "ConfigMap" and "node.yaml" in manifest["data"]
+    }
+    return {
+        name: held[file]
+        for name, pod in pods(manifests).items()
+        for volume in pod["volumes"]
+        if (file := volume.get("configMap", {}).get("name")) in held
     }
 
 

@@ -69,10 +69,10 @@ def time() -> Row:
             "Alerts now",
             "How many of our alerts fire now; the last row of this page names them, with a link to "
             "what to do. Good: no page, no ticket.",
-            each(
-                ("page", "ticket"),
-                f'count (ALERTS{{{firing(C)}, severity="%s"}}) or vector(0)',
-            ),
+            [
+                Ask(f'count (ALERTS{{{firing(C)}, severity=~"{words}"}}) or vector(0)', name)
+                for name, words in (("page", "page|critical"), ("ticket", "ticket|warning"))
+            ],
             decimals=0,
             steps=((None, "green"), (1, "red")),
         ),

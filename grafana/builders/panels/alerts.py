@@ -7,7 +7,12 @@ from grafana.builders.panels.board import NODE_LINK, RUNBOOK_LINK, Row
 from grafana.builders.panels.queries import Ask
 from grafana.builders.panels.tables import Column, rows
 
-SEVERITIES = (("page", "page", "red"), ("ticket", "ticket", "orange"), ("info", "info", "blue"))
+SEVERITIES = (
+    *(("page", "page", "red"), ("critical", "page", "red")),
+    *(("ticket", "ticket", "orange"), ("warning", "ticket", "orange")),
+    ("info", "info", "blue"),
+)
+"""The rule files' own words, and those that the chart gives them by default."""
 
 
 def alerts(matchers: str) -> Row:

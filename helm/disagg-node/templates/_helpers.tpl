@@ -166,3 +166,13 @@ relabelings:
     replacement: {{ .Values.cluster | quote }}
 {{- end }}
 {{- end }}
+
+{{- /* A duration such as 1m30s in milliseconds. */}}
+{{- define "disagg-node.milliseconds" -}}
+{{- $units := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 }}
+{{- $sum := 0 }}
+{{- range $part := regexFindAll "[0-9]+(ms|[smh])" . -1 }}
+{{- $sum = add $sum (mul (regexFind "[0-9]+" $part | int64) (get $units (regexFind "[a-z]+" $part))) }}
+{{- end }}
+{{- $sum }}
+{{- end }}

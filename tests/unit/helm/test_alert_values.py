@@ -14,7 +14,8 @@ from support.chart import defaults, one, render
 
 JOB = "disagg-node"
 SHIPPED = all_alerts()
-SEVERITIES = {"page", "ticket", "info"}
+SEVERITIES = {"page": "critical", "ticket": "warning", "info": "info"}
+"""How an alert is ranked, and what its label then says by default."""
 TUNABLE = [
     (name, key)
     for name, values in defaults()["alerts"].items()
@@ -39,14 +40,22 @@ def by_name(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {rule["alert"]: rule for rule in found if "alert" in rule}
 
 
+def as_labelled(rule: dict[str, Any]) -> dict[str, Any]:
+    """A shipped rule with the severity that the chart's label has for it."""
+    if "alert" not in rule:
+        return rule
+    labels = rule["labels"]
+    return rule | {"labels": labels | {"severity": SEVERITIES[labels["severity"]]}}
+
+
 def rule_of(expr: str) -> dict[str, Any]:
     return {"alert": "A", "expr": expr, "for": "5m", "labels": {"severity": "page"}}
 
 
 def test_by_default_the_rules_are_the_shipped_ones() -> None:
-    """All of them, in their order; the job is that of the chart's monitors."""
+    """All, in their order; the job is that of our monitors, severities are the operator's words."""
     expected = [
-        rule | {"expr": rule["expr"].strip().replace(".*disagg-node.*", JOB)}
+        as_labelled(rule) | {"expr": rule["expr"].strip().replace(".*disagg-node.*", JOB)}
         for rule in all_rules()
     ]
 
@@ -65,7 +74,7 @@ def test_for_and_severity_are_taken_over_by_each_alert() -> None:
     wish = {
         name: {"for": f"{1000 + number}m", "severity": severity}
         for number, name in enumerate(SHIPPED)
-        for severity in SEVERITIES - {SHIPPED[name]["labels"]["severity"]}
+        for severity in SEVERITIES.keys() - {SHIPPED[name]["labels"]["severity"]}
     }
     before = by_name(rendered())
 
@@ -73,7 +82,7 @@ def test_for_and_severity_are_taken_over_by_each_alert() -> None:
     assert after == {
         name: rule
         | {"for": wish[name]["for"]}
-        | {"labels": rule["labels"] | {"severity": wish[name]["severity"]}}
+        | {"labels": rule["labels"] | {"severity": SEVERITIES[wish[name]["severity"]]}}
         for name, rule in before.items()
     }
 
@@ -148,6 +157,33 @@ def test_runbooks_are_linked_where_people_can_read_them() -> None:
 
     links = {name: rule["annotations"]["runbook_url"] for name, rule in found.items()}
     assert links == {name: f"https://example.com/runbooks/{name}.md" for name in SHIPPED}
+
+
+def test_an_operator_names_severities_and_adds_labels_annotations_and_the_dashboard() -> None:
+    before = by_name(rendered())
+
+    after = by_name(
+        rendered(
+            severities={"page": "P1"},
+            alertLabels={"team": "inference"},
+            alertAnnotations={"channel": "#gpu"},
+            dashboardUrl="https://grafana.example.com/d/disagg-cluster",
+        )
+    )
+    words = SEVERITIES | {"page": "P1"}
+    for name, rule in after.items():
+        ranked = words[SHIPPED[name]["labels"]["severity"]]
+        assert rule["labels"] == before[name]["labels"] | {"severity": ranked, "team": "inference"}
+        assert rule["annotations"] == before[name]["annotations"] | {
+            "channel": "#gpu",
+            "dashboard_url": "https://grafana.example.com/d/disagg-cluster",
+        }
+
+
+def test_what_an_alert_says_itself_goes_before_what_all_say() -> None:
+    found = rendered(alertLabels={"severity": "none"}, alertAnnotations={"summary": "none"})
+
+    assert found == rendered()
 
 
 def test_the_job_is_that_of_other_scrapes_where_one_says_so() -> None:

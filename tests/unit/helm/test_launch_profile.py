@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import yaml
 
 from support.chart import (
     LAUNCH,
     env_of,
+    node_file_maps,
     node_files,
     pods,
     render,
@@ -60,3 +63,36 @@ def test_engines_and_router_run_with_the_images_interpreters_unless_they_name_th
     pools = node_files(render(values_of("launch-pools")))
     [decode] = yaml.safe_load(pools["rel-disagg-node-decode"])["workers"]
     assert decode["python"] == "/opt/engine/bin/python"
+
+
+def test_a_changed_node_file_is_another_object_and_the_old_one_stays_for_pods_that_run() -> None:
+    """Under OnDelete pods outlive an upgrade, and their daemons come back on the file they had."""
+    values = copy.deepcopy(values_of("launch-eight-gpus"))
+    [before] = node_file_maps(render(values)).values()
+    values["launch"]["groups"]["h100"]["nodeFile"]["workers"][0]["port"] = 8101
+    [after] = node_file_maps(render(values)).values()
+
+    assert before["metadata"]["name"] != after["metadata"]["name"]
+    assert after["immutable"] is True
+    assert after["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_what_a_group_says_of_its_pods_goes_before_what_all_say() -> None:
+    found = pods(render(values_of("launch-openshift")))
+    prefill, decode = (found[f"rel-disagg-node-{role}"] for role in ("prefill", "decode"))
+
+    assert prefill["containers"][0]["image"] == "disagg-node:0.1.0-vllm-cu129"
+    assert decode["containers"][0]["image"] == "disagg-node:0.1.0-vllm"
+    assert [taint["key"] for taint in prefill["tolerations"]] == ["pool"]
+    assert [taint["key"] for taint in decode["tolerations"]] == ["nvidia.com/gpu"]
+    assert "affinity" in decode
+    assert "affinity" not in prefill
+    asked = [pod["containers"][0]["resources"] for pod in (prefill, decode)]
+    assert [each["requests"]["memory"] for each in asked] == ["128Gi", "8Gi"]
+    assert [each["limits"] for each in asked] == [{"nvidia.com/gpu": 4}] * 2
+
+
+@pytest.mark.parametrize("case", LAUNCH)
+def test_no_launch_pod_is_among_the_first_that_a_node_short_of_memory_ends(case: str) -> None:
+    for pod in pods(render(values_of(case))).values():
+        assert pod["containers"][0]["resources"]["requests"].keys() >= {"cpu", "memory"}

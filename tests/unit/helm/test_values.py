@@ -97,7 +97,60 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "launch without a group": ({"profile": "launch"}, "launch.groups"),
     "two groups on the same nodes": (
         launch(groups={"a": GROUP, "b": GROUP}),
-        "a and b select the same nodes",
+        "a and b may select the same nodes",
+    ),
+    "two groups that overlap": (
+        launch(
+            groups={
+                "a": GROUP | {"nodeSelector": {"gpu": "h100"}},
+                "b": GROUP | {"nodeSelector": {"zone": "east"}},
+            }
+        ),
+        "a and b may select the same nodes",
+    ),
+    "a group within another": (
+        launch(groups={"a": GROUP, "b": GROUP | {"nodeSelector": {"zone": "east"}}}),
+        "a and b may select the same nodes",
+    ),
+    "more GPUs than are requested": (
+        launch(groups={"a": GROUP | {"gpus": 1, "nodeFile": {"workers": [WORKER | {"gpus": 2}]}}}),
+        "launch.groups.a: its workers need 2 GPUs and it requests 1",
+    ),
+    "more listed GPUs than are requested": (
+        launch(groups={"a": {"gpus": 2, "nodeFile": {"workers": [WORKER | {"gpus": [0, 1, 2]}]}}}),
+        "its workers need 3 GPUs and it requests 2",
+    ),
+    "two workers on one port": (
+        launch(
+            groups={"a": {"gpus": 8, "nodeFile": {"workers": [WORKER, WORKER | {"name": "b"}]}}}
+        ),
+        "launch.groups.a: a and b both listen on port 8100",
+    ),
+    "a router on a worker's port": (
+        launch(
+            groups={"a": {"gpus": 8, "nodeFile": {"workers": [WORKER], "router": {"port": 8100}}}}
+        ),
+        "launch.groups.a: a and the router both listen on port 8100",
+    ),
+    "a scrape that may take longer than the interval": (
+        {"scrape": {"interval": "10s", "timeout": "10s"}},
+        r"scrape.timeout \(10s\) must be shorter than scrape.interval \(10s\)",
+    ),
+    "scrapes too rare for the rules": (
+        {"scrape": {"interval": "1m", "timeout": "10s"}},
+        "scrape.interval: with 1m the rules",
+    ),
+    "an alert that could never fire": (
+        {"prometheusRule": {"targets": {"slowShare": 0.1}}},
+        "/prometheusRule/targets/slowShare",
+    ),
+    "a severity that there is not": (
+        {"prometheusRule": {"severities": {"warn": "warning"}}},
+        "/prometheusRule/severities.*warn",
+    ),
+    "a dashboard without a scheme": (
+        {"prometheusRule": {"dashboardUrl": "grafana/d/disagg-cluster"}},
+        "/prometheusRule/dashboardUrl",
     ),
     "two monitors": (
         {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}},
@@ -119,6 +172,39 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 def test_wrong_values_are_refused_with_their_place(values: dict[str, Any], words: str) -> None:
     with pytest.raises(HelmError, match=words):
         render(values)
+
+
+ACCEPTED: dict[str, dict[str, Any]] = {
+    "rare scrapes without the rules": {
+        "scrape": {"interval": "1m", "timeout": "59s"},
+        "prometheusRule": {"enabled": False},
+    },
+    "durations of several parts": {"scrape": {"interval": "29s1000ms", "timeout": "1s500ms"}},
+    "two workers that share listed GPUs": launch(
+        groups={
+            "a": {
+                "gpus": 1,
+                "nodeFile": {
+                    "workers": [
+                        WORKER | {"gpus": [0]},
+                        WORKER | {"name": "b", "port": 8101, "gpus": [0]},
+                    ]
+                },
+            }
+        }
+    ),
+    "groups apart by one label of several": launch(
+        groups={
+            "a": GROUP | {"nodeSelector": {"gpu": "h100", "zone": "east"}},
+            "b": GROUP | {"nodeSelector": {"gpu": "h100", "zone": "west"}},
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize("values", ACCEPTED.values(), ids=ACCEPTED)
+def test_what_only_looks_wrong_is_rendered(values: dict[str, Any]) -> None:
+    assert render(values)
 
 
 @pytest.mark.parametrize("block", DOCUMENTED)

@@ -79,7 +79,8 @@ def _hours(curve: RuleSeries) -> dict[tuple[str, ...], float]:
 
 
 _NOT_WHOSE = frozenset({"__name__", "alertname", "alertstate", "severity"})
-_ORDER = ("page", "ticket", "info")
+# The rule files' words, and those that the chart gives them by default.
+_ORDER = ("page", "critical", "ticket", "warning", "info")
 
 
 @dataclass(frozen=True, slots=True)
