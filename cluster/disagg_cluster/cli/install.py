@@ -111,7 +111,7 @@ def install(
     steps = plan(files, there, written, force=force)
     if apply:
         carry_out(steps, paths.manifest)
-    after = (*leftovers(steps), *next_steps(paths, chosen, target.scheme))
+    after = (*leftovers(steps), *next_steps(paths, chosen, target.scheme, target.config.cluster))
     undo = undoing(paths, steps)
     if as_json:
         click.echo(_as_json(steps, after, undo, applied=apply))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -41,11 +42,15 @@ def scrape_config(
     interval_seconds: float = 5.0,
     rule_files: Sequence[str] = (),
     scheme: str = "http",
+    alertmanagers: Sequence[str] = (),
+    cluster: str = "",
 ) -> str:
     """The configuration file of a Prometheus that scrapes `targets` and evaluates our rules.
 
     Rules are evaluated as often as pages are scraped. `rule_files` may hold globs. An empty
-    cluster gives no label: the rules then see one nameless cluster.
+    cluster gives no label: the rules then see one nameless cluster. `alertmanagers` are the
+    addresses to which alerts are sent; `cluster` is put on every alert, and on all that is sent to
+    a central store, that does not say its own.
     """
     interval = _duration(interval_seconds)
     statics = [
@@ -66,11 +71,18 @@ def scrape_config(
             "scrape_interval": interval,
             "scrape_timeout": interval,
             "evaluation_interval": interval,
+            **({"external_labels": {"cluster": cluster}} if cluster else {}),
         },
+        **({"alerting": alerting(alertmanagers)} if alertmanagers else {}),
         "rule_files": list(rule_files),
         "scrape_configs": [job],
     }
     return yaml.safe_dump(config, sort_keys=False)
+
+
+def alerting(alertmanagers: Sequence[str]) -> dict[str, Any]:
+    """The `alerting` block of a Prometheus that sends its alerts to some addresses."""
+    return {"alertmanagers": [{"static_configs": [{"targets": list(alertmanagers)}]}]}
 
 
 def find_prometheus(environ: Mapping[str, str], which: Callable[[str], str | None]) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,10 +14,12 @@ import yaml
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.deploy.install.plan import Action, DesiredFile, FileChange
 from disagg_cluster.deploy.install.texts import unit_text
-from disagg_cluster.prometheus.local_server import ScrapeTarget, scrape_config
+from disagg_cluster.prometheus.local_server import ScrapeTarget, alerting, scrape_config
 from disagg_exporter.http.listen import ListenAddress
 
 NAME = "disagg-node"
+ALERTMANAGER = "127.0.0.1:9093"
+"""Where an Alertmanager listens by default; without one Prometheus tells nobody of its alerts."""
 
 
 class InstallPart(StrEnum):
@@ -131,7 +134,13 @@ def _prometheus(
     paths: InstallPaths, node: NodeToInstall, shipped: Shipped
 ) -> Iterator[DesiredFile]:
     rules = str(paths.prometheus / "rules" / "*.yaml")
-    text = scrape_config([_target(node)], rule_files=[rules], scheme=node.scheme)
+    text = scrape_config(
+        [_target(node)],
+        rule_files=[rules],
+        scheme=node.scheme,
+        alertmanagers=[ALERTMANAGER],
+        cluster=node.config.cluster,
+    )
     if paths.system:
         # A Prometheus of one's own has a file of its own; ours is for it to include.
         text = yaml.safe_dump({"scrape_configs": yaml.safe_load(text)["scrape_configs"]})
@@ -150,7 +159,9 @@ def _target(node: NodeToInstall) -> ScrapeTarget:
     )
 
 
-def next_steps(paths: InstallPaths, parts: Iterable[InstallPart], scheme: str) -> tuple[str, ...]:
+def next_steps(
+    paths: InstallPaths, parts: Iterable[InstallPart], scheme: str, cluster: str
+) -> tuple[str, ...]:
     """What is left to do once the files are written."""
     chosen, found = set(parts), []
     prometheus = paths.prometheus
@@ -165,10 +176,22 @@ def next_steps(paths: InstallPaths, parts: Iterable[InstallPart], scheme: str) -
             f"# in prometheus.yml, under rule_files: {rules}",
             f"# and under scrape_config_files: {prometheus / 'scrape.yaml'} (before Prometheus "
             "2.43 copy its job under scrape_configs)",
+            "# alerts reach nobody until prometheus.yml has an alerting block, such as: "
+            f"alerting: {json.dumps(alerting([ALERTMANAGER]))}",
+            f"# routes and inhibitions to start from: {prometheus / 'alertmanager.yaml'}",
             "systemctl reload prometheus",
         ]
     elif InstallPart.PROMETHEUS in chosen:
-        found.append(f"prometheus --config.file={_quoted(prometheus / 'prometheus.yaml')}")
+        found += [
+            f"prometheus --config.file={_quoted(prometheus / 'prometheus.yaml')}",
+            f"alertmanager --config.file={_quoted(prometheus / 'alertmanager.yaml')}"
+            "  # after its receivers are yours",
+        ]
+    if InstallPart.PROMETHEUS in chosen and not cluster:
+        found.append(
+            f"# the cluster has no name: give it one in {paths.node_file} (cluster:) before "
+            "another is scraped by the same Prometheus, and install again"
+        )
     if InstallPart.PROMETHEUS in chosen and scheme == "https":
         found.append("# the page is encrypted: add tls_config and basic_auth, see docs/serving.md")
     if InstallPart.GRAFANA in chosen and paths.system:

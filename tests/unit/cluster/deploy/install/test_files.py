@@ -209,3 +209,24 @@ def test_a_system_without_prometheus_gets_no_prometheus(tmp_path: Path) -> None:
 
     assert on_system(tmp_path).usual_parts() == (InstallPart.SERVICE, InstallPart.GRAFANA)
     assert below(tmp_path).usual_parts() == tuple(InstallPart)
+
+
+def test_prometheus_sends_its_alerts_somewhere_and_names_the_cluster(tmp_path: Path) -> None:
+    found = told("--into", str(tmp_path), "--cluster", "east", "--apply")
+
+    config = yaml.safe_load((tmp_path / "prometheus" / "prometheus.yaml").read_text())
+    assert config["global"]["external_labels"] == {"cluster": "east"}
+    [manager] = config["alerting"]["alertmanagers"]
+    assert manager["static_configs"] == [{"targets": ["127.0.0.1:9093"]}]
+    assert any(line.startswith("alertmanager --config.file=") for line in found["next"])
+    assert not any("the cluster has no name" in line for line in found["next"])
+
+
+def test_what_a_prometheus_of_ones_own_lacks_for_alerts_is_told() -> None:
+    found = told("--system", "--part", "prometheus")
+
+    [block] = [line for line in found["next"] if "alerting block" in line]
+    assert json.loads(block.partition("alerting: ")[2]) == {
+        "alertmanagers": [{"static_configs": [{"targets": ["127.0.0.1:9093"]}]}]
+    }
+    assert any("the cluster has no name" in line for line in found["next"])
