@@ -10,8 +10,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SYSTEM := scripts/system-packages
 
+# Compiled once: not anew by each of the hundreds of processes that tests start.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm-environment router-environment dynamo-environment run run-vllm test test-vllm test-dynamo check lint types docs docs-check docs-serve dashboards chart clean
+.PHONY: help setup vllm-environment router-environment dynamo-environment run run-vllm test test-vllm test-properties test-dynamo check lint types docs docs-check docs-serve dashboards chart clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -94,6 +97,9 @@ test: $(READY) vllm-environment router-environment ## Everything CI runs, real P
 test-vllm: $(READY) vllm-environment router-environment ## The long tests with real vLLM engines
 	@$(SYSTEM) prometheus gcc
 	$(ENGINES) $(BIN)/pytest -m "vllm or vllm_long" -ra
+
+test-properties: $(READY) ## What holds whatever comes, each tried with a thousand examples: an hour
+	$(BIN)/pytest -m hypothesis --hypothesis-profile=many -q tests/unit
 
 test-dynamo: $(READY) dynamo-environment ## The tests with real Dynamo workers
 	DISAGG_DYNAMO_PYTHON=$(DYNAMO_VENV)/bin/python $(BIN)/pytest -m dynamo_long -ra

@@ -8,7 +8,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_cluster.continuity.checkpoint_text import Checkpoint, CheckpointError, decode, encode
@@ -107,7 +107,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.data(), JSON)
 def test_nothing_that_is_put_into_it_does_harm(data: st.DataObject, value: object) -> None:
     """It is refused, or a ledger can go on from it."""

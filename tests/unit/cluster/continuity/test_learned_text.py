@@ -175,7 +175,6 @@ def paths(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 PATHS = paths(json.loads(GOOD))
 
 
-@settings(max_examples=60, deadline=None)
 @example(("engines", 0, "learned", "costs", 0, 1, "cells", 5, 4), 1e-320)
 @given(st.sampled_from(PATHS), VALUES)
 def test_whatever_stands_in_a_file_it_is_refused_or_good_for_a_model(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_cluster.demo.standin import LIMITS, StandinCosts
@@ -89,7 +89,6 @@ def test_a_received_prompt_is_one_context_token_and_counts_as_decode() -> None:
 requests = st.tuples(st.integers(1, 6000), st.integers(1, 12), st.booleans())
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(requests, max_size=12), st.integers(16, 4096), st.integers(1, 6))
 def test_every_token_is_computed_received_and_written_exactly_once(
     load: list[tuple[int, int, bool]], step_tokens: int, running_requests: int

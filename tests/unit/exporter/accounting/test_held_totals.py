@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.inside_engine.disagg_steps import wire
@@ -129,7 +129,6 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(EVENTS)
 def test_whole_streams_are_accounted_alike_by_either_plugin(events: list[Event]) -> None:
     """Only which phase a state between two steps belongs to is known better."""
@@ -146,7 +145,6 @@ def test_whole_streams_are_accounted_alike_by_either_plugin(events: list[Event])
         assert sums[0] == pytest.approx(sums[1], abs=1e-6)
 
 
-@settings(max_examples=100, deadline=None)
 @given(EVENTS, EVENTS, EVENTS, st.booleans(), st.booleans())
 def test_what_is_lost_or_told_to_no_daemon_is_made_good(
     before: list[Event], lost: list[Event], after: list[Event], dies: bool, beats: bool

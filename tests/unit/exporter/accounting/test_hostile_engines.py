@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.accounting.intervals.rules import Rules
@@ -57,7 +57,6 @@ HERE = EngineStatus(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(RECORDS, st.sampled_from([0.0, 0.0, 0.5, 8.0])), max_size=30))
 def test_whatever_numbers_an_engine_sends(records: list[tuple[wire.Record, float]]) -> None:
     """Invariants a and b, and nobody stumbles."""

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.model import EngineState, Method, Phase, Role, Step, Use
@@ -108,7 +108,6 @@ def _play(events: list[tuple[Any, ...]], check: Any) -> NodeAccounting:
     return accounting
 
 
-@settings(max_examples=150, deadline=None)
 @given(EVENTS)
 def test_every_device_is_accounted_for_to_its_watermark(events: list[tuple[Any, ...]]) -> None:
     """Invariant a: the uses of a device sum to weight × (watermark − start), whatever comes."""
@@ -120,7 +119,6 @@ def test_every_device_is_accounted_for_to_its_watermark(events: list[tuple[Any, 
     _play(events, check)
 
 
-@settings(max_examples=100, deadline=None)
 @given(EVENTS)
 def test_nothing_exported_ever_goes_down(events: list[tuple[Any, ...]]) -> None:
     """Invariant b: cells, watermarks, engine seconds, tokens and cuts only grow."""
@@ -145,7 +143,6 @@ def test_nothing_exported_ever_goes_down(events: list[tuple[Any, ...]]) -> None:
     _play(events, check)
 
 
-@settings(max_examples=100, deadline=None)
 @given(EVENTS)
 def test_engine_seconds_are_the_devices_busy_seconds(events: list[tuple[Any, ...]]) -> None:
     """Invariant d, the other way round: what engines used is what devices were busy with."""
@@ -169,7 +166,6 @@ def test_engine_seconds_are_the_devices_busy_seconds(events: list[tuple[Any, ...
 STEPS = st.lists(st.tuples(st.floats(0.001, 0.4), st.booleans()), min_size=1, max_size=14)
 
 
-@settings(max_examples=150, deadline=None)
 @given(STEPS, st.integers(0, 2**16), st.integers(0, 4))
 def test_order_and_duplication_of_records_change_nothing(
     lengths: list[tuple[float, bool]], seed: int, copies: int
@@ -199,7 +195,6 @@ def test_order_and_duplication_of_records_change_nothing(
     assert settle(shuffled) == settle(steps)
 
 
-@settings(max_examples=150, deadline=None)
 @given(STEPS, st.sets(st.integers(0, 13)))
 def test_lost_records_cost_nothing_but_their_own_detail(
     lengths: list[tuple[float, bool]], lost: set[int]

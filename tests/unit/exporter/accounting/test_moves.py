@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.model import EngineState, Method, Phase, Role
@@ -133,7 +133,6 @@ MOVES = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(MOVES)
 def test_moves_change_where_time_is_booked_and_never_how_much(
     moves: list[tuple[float, str]],

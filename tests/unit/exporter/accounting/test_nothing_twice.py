@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from disagg_exporter.model import EngineState, Method, Reason, Role, Use
@@ -119,7 +119,6 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(EVENTS, st.tuples(st.booleans(), st.booleans()))
 @example(
     [("rest", 15), ("step", 0, 20, False), ("rest", 10), ("step", 0, 20, False)], (False, True)
@@ -150,7 +149,6 @@ def test_what_is_counted_as_used_was_used(
     assert counted <= story.true_seconds(story.accounting.watermark()) + 0.2
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(1, 60), st.integers(7, 30), st.booleans()), min_size=1, max_size=6

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.capacity.curves.curve import Curve, Point
@@ -184,7 +184,6 @@ def assert_equal(messages: list[tuple[Any, ...]]) -> None:
                 assert tuple(point) == pytest.approx(tuple(plain_point), rel=1e-9, abs=1e-9)
 
 
-@settings(max_examples=300, deadline=None)
 @given(MESSAGES)
 def test_whatever_is_told(messages: list[tuple[Any, ...]]) -> None:
     """Two streams; lost, late and repeated records, totals that fall, heartbeats, a flag."""

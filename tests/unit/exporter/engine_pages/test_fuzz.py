@@ -74,7 +74,6 @@ def line(name: str, pairs: dict[str, str], value: str) -> bytes:
 lines = st.builds(line, st.sampled_from(NAMES), labels, values)
 
 
-@settings(max_examples=400, deadline=None)
 @given(st.lists(lines | st.binary(max_size=12), max_size=20))
 def test_any_lines_of_wanted_names_give_a_sane_page_or_a_page_error(page: list[bytes]) -> None:
     read, why = outcome(b"\n".join(page) + b"\n")
@@ -88,7 +87,6 @@ def test_any_lines_of_wanted_names_give_a_sane_page_or_a_page_error(page: list[b
     assert is_sane(read.serving.inter_token_latency)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(GOLDEN), st.data())
 def test_a_real_page_with_bytes_changed_is_read_or_refused(file: Path, data: st.DataObject) -> None:
     """Cut, doubled, and with bytes of its own put elsewhere."""
@@ -107,7 +105,6 @@ def test_a_real_page_with_bytes_changed_is_read_or_refused(file: Path, data: st.
     assert read is None or all(0 <= number < math.inf for number in numbers(read))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(lines, max_size=12), min_size=2, max_size=6))
 def test_no_sequence_of_pages_makes_a_count_fall(pages: list[list[bytes]]) -> None:
     """Also with a memory of earlier pages, which must read each as if it were the first."""

@@ -2,7 +2,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -232,7 +232,6 @@ TEXTS = st.lists(FRAGMENTS | st.binary(max_size=4), max_size=24).map(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(TEXTS)
 def test_any_text_gives_a_sane_page_or_a_page_error(text: bytes) -> None:
     why, numbers = "", []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from disagg_cluster.continuity.checkpoint_text import Checkpoint, decode, encode
@@ -193,7 +193,6 @@ A_MODEL_IS_STILL_SERVED_ON_ONE_DEVICE = [
 ]
 
 
-@settings(max_examples=60)
 @example(A_DEVICE_GOES)
 @example(A_MODEL_IS_STILL_SERVED_ON_ONE_DEVICE)
 @example(AN_ACTIVITY_IS_FORGOTTEN_BUT_NO_TIME)

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
@@ -468,7 +468,6 @@ def sums(metrics: list[Metric], name: str, *labels: str) -> dict[tuple[str, ...]
     return {key: total for key, total in totals.items() if total}
 
 
-@settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from(["H100", "L20"]), CELLS), max_size=3))
 def test_node_seconds_are_the_sum_of_the_devices(
     nodes: list[tuple[str, dict[Cell, int]]],
@@ -522,7 +521,6 @@ ACTIVITY = st.dictionaries(
 )
 
 
-@settings(max_examples=50)
 @given(st.lists(st.tuples(ACTIVITY, st.none() | ENERGY), max_size=3))
 def test_node_energy_and_activity_are_the_sums_of_the_devices(
     devices: list[tuple[dict[ActivityCell, int], dict[Cell, int] | None]],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
@@ -57,7 +57,6 @@ def test_names_are_escaped_by_dots_as_the_library_does(as_openmetrics: bool) -> 
     assert page == write(_Families(families_of(rows)), escaping="dots")
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(
         st.tuples(

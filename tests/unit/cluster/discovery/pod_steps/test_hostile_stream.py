@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from disagg_cluster.discovery.pod_steps.admission import (
@@ -116,7 +116,6 @@ ENDLESS = a_record(elapsed_ns=ns(599), context_requests=1, context_tokens=1, run
 
 
 @example([[]] * 19 + [[ENDLESS]])
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(records(), max_size=8), max_size=20))
 def test_whatever_a_pod_tells_its_neighbours_numbers_stay(
     told: list[list[wire.Record]],

@@ -36,7 +36,6 @@ def daily(days: int, noise: float = 0.05, seed: int = 0) -> Floats:
     return shape
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(_VALUES, min_size=40, max_size=120), st.integers(1, 20))
 def test_quantiles_are_finite_ordered_and_not_negative(values: list[float], horizon: int) -> None:
     """Whatever comes: bursts, zeros, gaps."""

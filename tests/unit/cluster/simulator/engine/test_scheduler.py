@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_cluster.simulator.engine.batch import (
@@ -250,7 +250,6 @@ sizes = st.lists(
 
 
 @given(sizes, st.integers(11, 40), st.integers(1, 200), st.integers(1, 8))
-@settings(max_examples=60)
 def test_every_request_is_answered_whole_whatever_the_limits(
     requests: list[tuple[int, int, bool, int]], blocks: int, step_tokens: int, running: int
 ) -> None:

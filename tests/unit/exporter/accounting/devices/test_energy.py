@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.accounting.devices.energy import LONGEST_BUFFER, CommittedTime, EnergyLedger
@@ -338,7 +338,6 @@ def _slices(
     )
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 10**10), HOLDERS), min_size=1, max_size=12),
     st.lists(
@@ -418,7 +417,6 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(EVENTS)
 def test_a_devices_energy_is_what_it_told_up_to_its_watermark(
     events: list[tuple[Any, ...]],

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.accounting.devices.energy import EnergyLedger
@@ -176,7 +176,6 @@ def test_an_absurd_reading_does_not_bend_what_was_learned() -> None:
     assert learned.by_use() == pytest.approx(before, rel=0.02)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(
         st.tuples(*(st.floats(0, 100) for _ in range(4)), st.floats(0, 1e9)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.accounting.devices.use_trail import LONGEST_LAG_NS, UseTrail
@@ -34,7 +34,6 @@ def test_where_nothing_is_known_of_before_uses_are_as_they_are() -> None:
     assert trail.stretched(3, TENTH, TENTH)[DECODE] == pytest.approx(tenths)
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(
         st.lists(st.tuples(st.integers(1, 10**15), st.floats(0, 1)), min_size=1, max_size=5),

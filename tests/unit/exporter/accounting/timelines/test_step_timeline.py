@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.accounting.intervals.rules import Rules
@@ -105,7 +105,6 @@ def _tell(
             pass  # lost on its way
 
 
-@settings(max_examples=400, deadline=None)
 @given(MESSAGES, st.sampled_from([0.01, 0.3, 2.0]))
 def test_whatever_it_is_told(messages: list[tuple[Any, ...]], delay: float) -> None:
     """Two streams, lost and late records, heartbeats that overtake, a flag that changes, ends."""

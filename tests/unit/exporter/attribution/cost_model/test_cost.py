@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.attribution.cost_model.cost import StepCost
@@ -278,7 +278,6 @@ NUMBERS = st.floats(0, 1e9, allow_nan=False)
 WORKS = st.builds(StepWork, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(WORKS, st.floats(-1, 1e6, allow_nan=False)), max_size=60), WORKS)
 def test_a_share_is_always_a_share(history: list[tuple[StepWork, float]], asked: StepWork) -> None:
     """Whatever was learned: from 0 to 1, or not told; never NaN; coefficients never negative."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.attribution.cost_model.cost import StepCost
@@ -31,7 +31,6 @@ def taught(steps: list[tuple[StepWork, float]], *, in_tokens: bool = True) -> St
     return cost
 
 
-@settings(max_examples=40, deadline=None)
 @given(STEPS, STEPS, st.booleans())
 def test_a_restored_model_divides_foresees_and_learns_on_like_the_one_that_was_saved(
     steps: list[tuple[StepWork, float]], later: list[tuple[StepWork, float]], in_tokens: bool

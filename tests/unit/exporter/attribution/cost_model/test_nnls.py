@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.attribution.cost_model.nnls import solve
@@ -47,7 +47,6 @@ def test_twins_share_one_answer() -> None:
     assert sum(solve(*_normal(rows, [3.0, 6.0]))) == pytest.approx(3.0, rel=1e-6)
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(5, 30))
 def test_it_agrees_with_scipy(seed: int, columns: int, count: int) -> None:
     """As good a fit as SciPy's on random systems, and never below 0."""

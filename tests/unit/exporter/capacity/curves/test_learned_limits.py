@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.capacity.curves.curve import FORGET_NS, Curve, LearnedClass, LearnedLimits
@@ -25,7 +25,6 @@ def curve_of(steps: list[tuple[float, float, bool, int]]) -> Curve:
     return curve
 
 
-@settings(max_examples=60, deadline=None)
 @given(STEPS, STEPS, st.floats(0.0, 0.02))
 def test_limits_read_off_what_was_saved_are_the_same_at_once(
     prompts: list[tuple[float, float, bool, int]],

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.engine_pages.exposition.layout_cache import MAX_KEPT_BYTES, MAX_LINE_BYTES
@@ -77,7 +77,6 @@ rows = st.tuples(
 )
 
 
-@settings(max_examples=800, deadline=None)
 @given(st.data())
 def test_any_page_after_any_page_is_read_as_if_it_were_the_first(data: st.DataObject) -> None:
     """Few names that differ by characters of numbers only, so that shapes are often the same."""
@@ -93,7 +92,6 @@ def test_any_page_after_any_page_is_read_as_if_it_were_the_first(data: st.DataOb
         assert repr(outcome(page, heads)) == repr(outcome(page))
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(REAL), st.randoms(use_true_random=False))
 def test_digits_that_change_anywhere_on_a_real_page_deceive_nobody(
     file: Path, random: object

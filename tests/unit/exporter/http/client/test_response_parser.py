@@ -1,7 +1,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.http.client.response_parser import ResponseError, ResponseParser
@@ -53,7 +53,6 @@ def test_a_body_comes_whole_and_says_whether_another_answer_may_follow(
     assert (answer.status, answer.body, answer.keeps_open) == (200, b"hello world", keeps_open)
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.sampled_from([PLAIN, CHUNKED, UNTIL_CLOSED, PLAIN.replace(b"200", b"404")]),
     st.lists(st.integers(0, 120), max_size=5).map(tuple),

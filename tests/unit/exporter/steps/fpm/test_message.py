@@ -2,7 +2,7 @@ import tracemalloc
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.steps.fpm.message import (
@@ -99,7 +99,6 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=300) | st.dictionaries(st.sampled_from(list(MIXED)), VALUES).map(pack))
 def test_any_bytes_give_a_sane_message_or_an_error(body: bytes) -> None:
     try:
