@@ -11,7 +11,7 @@ k engines level divides the pool's fluctuation by k.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from disagg_cluster.planner.capacity.bisection import largest
 from disagg_cluster.planner.capacity.engine_costs import EngineCosts, UnseenStepError
@@ -19,7 +19,7 @@ from disagg_cluster.planner.capacity.pool_capacity import (
     Bound,
     PoolCapacity,
     UndecidedCapacity,
-    check_pool,
+    capacity_of,
 )
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.capacity.targets import Targets
@@ -52,10 +52,17 @@ class DecodePool:
     costs: EngineCosts
     mix: RequestMix
     targets: Targets
+    # By batch: bisections for any number of engines ask for the same ones.
+    _itl_seconds: dict[float, float] = field(default_factory=dict, init=False, compare=False)
 
     def itl_seconds(self, batch: float) -> float:
         """What a step takes with so many requests, each with the context they have in the mean."""
-        return self.costs.step_seconds(0.0, 0.0, batch, batch * self.mix.context_tokens)
+        known = self._itl_seconds.get(batch)
+        if known is None:
+            context_tokens = batch * self.mix.context_tokens
+            known = self.costs.step_seconds(0.0, 0.0, batch, context_tokens)
+            self._itl_seconds[batch] = known
+        return known
 
     def spread(self, batch: float, engines: int) -> float:
         """The standard deviation of the requests on an engine around this mean."""
@@ -129,8 +136,4 @@ def decode_capacity(
     Raises:
         ValueError: No engine.
     """
-    check_pool(engines)
-    try:
-        return decode_pool(costs, mix, targets).capacity(engines)
-    except UnseenStepError as error:
-        return UndecidedCapacity(str(error))
+    return capacity_of(lambda: decode_pool(costs, mix, targets), engines)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from disagg_cluster.planner.capacity.decode_pool import decode_pool
 from disagg_cluster.planner.capacity.engine_costs import EngineCosts, ScaledCosts, UnseenStepError
@@ -12,7 +11,7 @@ from disagg_cluster.planner.capacity.mixed_pool import mixed_pool
 from disagg_cluster.planner.capacity.pool_capacity import (
     Bound,
     EngineNeed,
-    PoolCapacity,
+    EnginePool,
     UndecidedCapacity,
     check_pool,
 )
@@ -26,16 +25,25 @@ _MOST_ENGINES = 1 << 16
 _LEAST_FACTOR = 0.2
 
 
-class _EnginePool(Protocol):
-    def capacity(self, engines: int) -> PoolCapacity:
-        """The largest load at which nothing gives out."""
-
-
-_POOLS: Mapping[Role, Callable[[EngineCosts, RequestMix, Targets, float], _EnginePool]] = {
+_POOLS: Mapping[Role, Callable[[EngineCosts, RequestMix, Targets, float], EnginePool]] = {
     Role.PREFILL: prefill_pool,
     Role.DECODE: lambda costs, mix, targets, _transfer: decode_pool(costs, mix, targets),
     Role.MIXED: lambda costs, mix, targets, _transfer: mixed_pool(costs, mix, targets),
 }
+
+
+def engine_pool(
+    role: Role, costs: EngineCosts, mix: RequestMix, targets: Targets, transfer_seconds: float
+) -> EnginePool:
+    """The pool of a role; of prefill engines also the time that a transfer of KV takes counts.
+
+    Raises:
+        ValueError: The role is none of prefill, decode and mixed, or a negative transfer.
+        UnseenStepError: What their steps take is not known, even for one request.
+    """
+    if role not in _POOLS:
+        raise ValueError(f"engines of role {role} serve no requests")
+    return _POOLS[role](costs, mix, targets, transfer_seconds)
 
 
 def engines_needed(
@@ -54,13 +62,11 @@ def engines_needed(
         ValueError: The role is none of prefill, decode and mixed, or a negative transfer.
     """
     check_pool(1, transfer_seconds)
-    if role not in _POOLS:
-        raise ValueError(f"engines of role {role} serve no requests")
 
     def fewest(factor: float) -> tuple[int, Bound] | UndecidedCapacity:
         scaled = ScaledCosts(costs, max(factor, _LEAST_FACTOR))
         try:
-            pool = _POOLS[role](scaled, mix, targets, transfer_seconds)
+            pool = engine_pool(role, scaled, mix, targets, transfer_seconds)
             return _fewest(pool, mix.requests_per_second)
         except UnseenStepError as error:
             return UndecidedCapacity(str(error))
@@ -79,7 +85,7 @@ def engines_needed(
     )
 
 
-def _fewest(pool: _EnginePool, load: float) -> tuple[int, Bound] | UndecidedCapacity:
+def _fewest(pool: EnginePool, load: float) -> tuple[int, Bound] | UndecidedCapacity:
     """The number, and what one engine less would break; of one engine, what breaks first."""
     one = pool.capacity(1)
     if load == 0:

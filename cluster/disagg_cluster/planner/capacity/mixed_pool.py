@@ -22,7 +22,7 @@ from disagg_cluster.planner.capacity.pool_capacity import (
     Bound,
     PoolCapacity,
     UndecidedCapacity,
-    check_pool,
+    capacity_of,
 )
 from disagg_cluster.planner.capacity.prompt_lengths import length_points
 from disagg_cluster.planner.capacity.prompt_queue import PromptQueue
@@ -62,7 +62,11 @@ class MixedPool:
     costs: EngineCosts
     mix: RequestMix
     targets: Targets
+    _decoding: DecodePool = field(init=False, compare=False)
     _known: _Known = field(default_factory=lambda: _Known({}, {}), init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_decoding", DecodePool(self.costs, self.mix, self.targets))
 
     def rate(self, batch: float) -> float:
         """Requests that an engine ends in a second when so many decode in the mean."""
@@ -96,10 +100,6 @@ class MixedPool:
         rate = self.rate(batch)
         used = rate / max(rate, self.rate(most))
         return PoolCapacity(engines * rate, bound, used, batch)
-
-    @property
-    def _decoding(self) -> DecodePool:
-        return DecodePool(self.costs, self.mix, self.targets)
 
     def _step_seconds(self, tokens: float, attended: float, batch: float) -> float:
         return self.costs.step_seconds(tokens, attended, batch, batch * self.mix.context_tokens)
@@ -199,8 +199,4 @@ def mixed_capacity(
     Raises:
         ValueError: No engine.
     """
-    check_pool(engines)
-    try:
-        return mixed_pool(costs, mix, targets).capacity(engines)
-    except UnseenStepError as error:
-        return UndecidedCapacity(str(error))
+    return capacity_of(lambda: mixed_pool(costs, mix, targets), engines)

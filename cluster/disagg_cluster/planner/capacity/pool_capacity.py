@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
+from disagg_cluster.planner.capacity.engine_costs import UnseenStepError
 from disagg_cluster.planner.capacity.problems import not_in_range, refuse
 
 Bound = Literal["ttft", "itl", "kv", "max_num_seqs", "compute", "unseen"]
@@ -23,6 +25,13 @@ class PoolCapacity:
     bound: Bound
     utilization: float
     batch: float
+
+
+class EnginePool(Protocol):
+    """Engines of one kind and role under requests of a mix's lengths, however many there are."""
+
+    def capacity(self, engines: int) -> PoolCapacity:
+        """The largest load at which nothing gives out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +61,16 @@ def check_pool(engines: int, transfer_seconds: float = 0.0) -> None:
     if engines < 1:
         problems.append(f"engines is {engines}, not 1 or more")
     refuse(problems)
+
+
+def capacity_of(pool: Callable[[], EnginePool], engines: int) -> PoolCapacity | UndecidedCapacity:
+    """What so many engines of a pool take, or that it is not known what their steps take.
+
+    Raises:
+        ValueError: No engine.
+    """
+    check_pool(engines)
+    try:
+        return pool().capacity(engines)
+    except UnseenStepError as error:
+        return UndecidedCapacity(str(error))

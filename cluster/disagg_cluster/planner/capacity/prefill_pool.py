@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass
 
 from disagg_cluster.planner.capacity.bisection import largest
-from disagg_cluster.planner.capacity.engine_costs import EngineCosts, UnseenStepError
+from disagg_cluster.planner.capacity.engine_costs import EngineCosts
 from disagg_cluster.planner.capacity.pool_capacity import (
     Bound,
     PoolCapacity,
     UndecidedCapacity,
+    capacity_of,
     check_pool,
 )
 from disagg_cluster.planner.capacity.prompt_queue import PromptQueue
@@ -89,7 +90,4 @@ def prefill_capacity(
         ValueError: No engine, or a negative transfer; says all.
     """
     check_pool(engines, transfer_seconds)
-    try:
-        return prefill_pool(costs, mix, targets, transfer_seconds).capacity(engines)
-    except UnseenStepError as error:
-        return UndecidedCapacity(str(error))
+    return capacity_of(lambda: prefill_pool(costs, mix, targets, transfer_seconds), engines)

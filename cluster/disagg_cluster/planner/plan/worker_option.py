@@ -11,11 +11,9 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_cluster.planner.capacity.decode_pool import decode_capacity
 from disagg_cluster.planner.capacity.engine_costs import EngineCosts, UnseenStepError
-from disagg_cluster.planner.capacity.mixed_pool import mixed_capacity
+from disagg_cluster.planner.capacity.engines_needed import engine_pool
 from disagg_cluster.planner.capacity.pool_capacity import PoolCapacity, UndecidedCapacity
-from disagg_cluster.planner.capacity.prefill_pool import prefill_capacity
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.planner.forecast.paths import LoadPaths
@@ -140,12 +138,11 @@ class WorkerOption:
         return None
 
     def _worked_out(self, mix: RequestMix) -> EngineCurve | UndecidedCapacity:
-        found: list[PoolCapacity] = []
-        for engines in _ENGINES:
-            capacity = self._capacity(mix, engines)
-            if isinstance(capacity, UndecidedCapacity):
-                return capacity
-            found.append(capacity)
+        try:
+            pool = engine_pool(self.role, self.costs, mix, self.targets, self._transfer_seconds)
+            found = [pool.capacity(engines) for engines in _ENGINES]
+        except UnseenStepError as error:
+            return UndecidedCapacity(str(error))
         each = np.array([pool.requests_per_second for pool in found]) / _ENGINES
         if not each[-1] > 0:
             return HopelessTargets(
@@ -165,13 +162,6 @@ class WorkerOption:
             contexts=contexts,
             token_seconds=token_seconds,
         )
-
-    def _capacity(self, mix: RequestMix, engines: int) -> PoolCapacity | UndecidedCapacity:
-        if self.role is Role.PREFILL:
-            return prefill_capacity(self.costs, mix, self.targets, engines, self._transfer_seconds)
-        if self.role is Role.DECODE:
-            return decode_capacity(self.costs, mix, self.targets, engines)
-        return mixed_capacity(self.costs, mix, self.targets, engines)
 
     def _prompt_seconds(self, mix: RequestMix) -> tuple[Floats, Floats]:
         """Of an engine that never lacks prompts."""
