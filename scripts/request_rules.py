@@ -24,6 +24,8 @@ _SHARE = "cluster_model_namespace:disagg_prefill_wait:share5m"
 _POOLS = "cluster_model_namespace:disagg_pools_time_to_first_token_bucket:rate5m"
 _WHOLE = "cluster_model_namespace:disagg_request_time_to_first_token_bucket:rate5m"
 _P95 = "cluster_model_namespace:disagg_request_time_to_first_token_p95:rate5m"
+_CLUSTER = "cluster:disagg_request_time_to_first_token_bucket:rate5m"
+_CLUSTER_P95 = "cluster:disagg_request_time_to_first_token_p95:rate5m"
 _TOLD = "disagg_request_time_to_first_token_seconds_bucket"
 
 _HEAD = f"""\
@@ -74,6 +76,12 @@ _TAIL = f"""
       # Of no requests there is none.
       - record: {_P95}
         expr: histogram_quantile(0.95, {_WHOLE}) >= 0
+
+      # The same of all models of a cluster.
+      - record: {_CLUSTER}
+        expr: sum by (cluster, le) ({_WHOLE})
+      - record: {_CLUSTER_P95}
+        expr: histogram_quantile(0.95, {_CLUSTER}) >= 0
 """
 
 

@@ -12,22 +12,26 @@ from typing import Any
 import yaml
 from helm.generator.alerts import Alert, alerts, marked_groups
 from helm.generator.values_table import Value, documented, table
+from scripts.request_rules import WHOLE_BOUNDS_SECONDS
 
 from disagg_cluster.nodefile.shape import node_file_schema
-from disagg_exporter.engine_pages.histograms import (
-    BETWEEN_TOKENS_BOUNDS_SECONDS,
-    FIRST_TOKEN_BOUNDS_SECONDS,
-)
+from disagg_exporter.engine_pages.histograms import BETWEEN_TOKENS_BOUNDS_SECONDS
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "disagg-node"
 
 _MARKS = (
     (re.compile(r"\.\*disagg-node\.\*"), "<job>"),
-    (re.compile(r'(?<=time_to_first_token_seconds_bucket\{le=")[\d.]+'), "<first_token>"),
-    (re.compile(r'(?<=inter_token_latency_seconds_bucket\{le=")[\d.]+'), "<between_tokens>"),
+    (
+        re.compile(r'(time_to_first_token_(?:seconds_)?bucket(?::rate5m)?\{le=")[\d.]+'),
+        r"\1<first_token>",
+    ),
+    (
+        re.compile(r'(inter_token_latency_(?:seconds_)?bucket(?::rate5m)?\{le=")[\d.]+'),
+        r"\1<between_tokens>",
+    ),
     (re.compile(r"vector\(0\) > 0"), "<expected_gpus>"),
-    (re.compile(r"(?<=_slow:)(rate\d+[mh] / )[\d.]+"), r"\1<slow_share>"),
+    (re.compile(r"(?<=_slow:)(ratio_rate\d+[mh] / )[\d.]+"), r"\1<slow_share>"),
 )
 """What stands in several rules and is one value of the chart; each with its mark."""
 
@@ -114,7 +118,7 @@ def _schema(schema: str, known: Mapping[str, Alert]) -> str:
     node_file.pop("$schema")
     root["$defs"] = {**shapes, "NodeFile": node_file}
     targets = root["properties"]["prometheusRule"]["properties"]["targets"]["properties"]
-    targets["firstToken"] = {"enum": [str(bound) for bound in FIRST_TOKEN_BOUNDS_SECONDS]}
+    targets["firstToken"] = {"enum": [str(bound) for bound in WHOLE_BOUNDS_SECONDS]}
     targets["betweenTokens"] = {"enum": [str(bound) for bound in BETWEEN_TOKENS_BOUNDS_SECONDS]}
     root["properties"]["alerts"] = {
         "type": "object",

@@ -76,6 +76,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"prometheusRule": {"targets": {"firstToken": "0.7"}}},
         "/prometheusRule/targets/firstToken.*'0.5'",
     ),
+    "a threshold so high that the alert could never fire": (
+        {"alerts": {"DisaggItlBurnSlow": {"threshold": 20}}},
+        "DisaggItlBurnSlow.*alerts.DisaggItlBurnSlow.threshold",
+    ),
     "a group's name as no label may be": (
         launch(groups={"H100_nodes": GROUP}),
         "H100_nodes",
