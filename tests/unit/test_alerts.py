@@ -10,6 +10,9 @@ import yaml
 from scripts.history_rules import history_rules
 from scripts.request_rules import request_rules
 
+from disagg_cluster.planner.diagnose.evidence.families import FAMILIES as READ_BY_DIAGNOSES
+from disagg_cluster.planner.diagnose.verdict.values import Cause, RemedyKind
+from disagg_cluster.planner.diagnose.words.vocabulary import CAUSES as CAUSE_WORDS
 from disagg_exporter.metrics.family import MetricType
 from disagg_exporter.metrics.table import FAMILIES
 from support.alert_rules import (
@@ -27,6 +30,7 @@ from support.alert_rules import (
     metric_names,
 )
 
+CAUSES = RUNBOOKS.parent / "causes"
 RULES = all_rules()
 ALERT = all_alerts()
 NAMES = sorted(ALERT)
@@ -162,6 +166,36 @@ def test_the_alertmanager_example_names_alerts_that_there_are() -> None:
             if label == "severity":
                 continue
             assert any(re.fullmatch(pattern, name) for name in NAMES), pattern
+
+
+def test_the_alert_on_a_bottleneck_has_words_for_every_action() -> None:
+    told = ALERT["DisaggBottleneck"]["annotations"]["description"]
+
+    named = set(re.findall(r'eq \$labels\.action "(\w+)"', told))
+    assert named == {each.value for each in RemedyKind} - {"none"}
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_a_cause_has_a_page_with_evidence_how_to_confirm_and_what_to_do(cause: Cause) -> None:
+    text = (CAUSES / f"{cause}.md").read_text(encoding="utf-8")
+
+    assert text.startswith(f"# {cause}\n")
+    titles = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert titles == ["Evidence", "Confirm", "Do", "Easily taken for it"]
+    assert all(part.strip() for part in re.split(r"^## .+$", text, flags=re.MULTILINE))
+    assert "```sh" in text
+    assert metric_names(text) - KNOWN - set(READ_BY_DIAGNOSES) == set()
+
+
+def test_the_causes_are_listed_with_the_words_of_the_command_and_every_action_is_explained() -> (
+    None
+):
+    text = (CAUSES / "index.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[(\w+)\]\((\w+)\.md\) \| (.+) \|$", text, re.MULTILINE)
+
+    assert rows == [(cause, cause, words) for cause, words in CAUSE_WORDS.items()]
+    assert {path.stem for path in CAUSES.glob("*.md")} == {"index", *Cause}
+    assert re.findall(r"^### (\w+)$", text, re.MULTILINE) == list(RemedyKind)
 
 
 def test_hastening_divides_windows_and_lasting_and_nothing_else() -> None:

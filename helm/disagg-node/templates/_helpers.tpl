@@ -160,6 +160,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{- define "disagg-node.plannerEndpoint" -}}
 {{ include "disagg-node.request" . }}
+{{- /* Its verdicts name the nodes of engines, or none: those of its own pod must not stand in. */}}
+honorLabels: true
 {{- if .Values.cluster }}
 relabelings:
   - targetLabel: cluster

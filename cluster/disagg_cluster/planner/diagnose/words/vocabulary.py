@@ -1,4 +1,4 @@
-"""What people call causes, actions and the parts of a first token."""
+"""What people call causes and the parts of a first token."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from disagg_cluster.host.counted import counted
 from disagg_cluster.planner.diagnose.verdict.values import (
     Cause,
     EngineKey,
-    RemedyKind,
     TtftPart,
 )
 from disagg_exporter.model import Role
@@ -33,15 +32,6 @@ CAUSES = {
     Cause.STRANGER: "another program on the GPU",
     Cause.COLD_START: "an engine that has just started",
     Cause.ROUTER_LIMIT: "a router at its limit",
-}
-REMEDIES = {
-    RemedyKind.ROUTE_AWAY: "send it fewer requests",
-    RemedyKind.SET_BATCHED_TOKENS: "set max_num_batched_tokens",
-    RemedyKind.SET_SEQS: "set max_num_seqs",
-    RemedyKind.MOVE_WORKER: "move a worker to this role",
-    RemedyKind.REPLACE_GPU: "replace the GPU",
-    RemedyKind.MERGE_POOLS: "merge the pools",
-    RemedyKind.NONE: "nothing to switch",
 }
 PARTS = {
     TtftPart.ROUTER: "router",
