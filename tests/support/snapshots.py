@@ -54,6 +54,7 @@ from disagg_exporter.model import (
     ServingCounts,
     Snapshot,
     Split,
+    StepLimits,
     Throttle,
     TlsStatus,
     TokenAccount,
@@ -327,10 +328,12 @@ def golden_snapshot() -> Snapshot:
                 flops_per_second=494.7e12,
                 bytes_per_second=0.67e12,
                 prefill_curve=(CurveSample(256, 31_000.0), CurveSample(512, 33_500.0)),
+                configured=StepLimits(8192, 64),
             ),
             EngineCapacity(
                 *("decode-0", 0.25, None, DecodeLimit(512.0, LimitConfidence.ONE)),
                 decode_curve=(CurveSample(16, 0.0078125), CurveSample(64, 0.015625)),
+                configured=StepLimits(max_num_seqs=256),
             ),
         ),
         engines=(
@@ -347,6 +350,7 @@ def golden_snapshot() -> Snapshot:
                 confidence="certain",
                 page=EnginePage("vllm", TAKEN_NS, "llama"),
                 serving=PREFILL_SERVING,
+                start_timestamp_seconds=1_750_000_000.0,
             ),
             EngineStatus(
                 "decode-0",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections import deque
 from dataclasses import replace
 from functools import partial
@@ -225,8 +224,8 @@ class WorkerSupervisor:
         self._retrier.run("write the journal", self._context.record)
 
     def _new_process(self, start_ticks: int) -> Entry:
-        age_seconds = (procfs.now_ticks() - start_ticks) / os.sysconf("SC_CLK_TCK")
-        return self.spec.entry(start_ticks, self._context.wall() - age_seconds)
+        began_seconds = self._context.wall() - procfs.age_seconds(start_ticks)
+        return self.spec.entry(start_ticks, began_seconds)
 
     def _watch(self, child: ChildProcess, in_seconds: float) -> None:
         self._context.groups.attach(self.spec.name, self.spec.log_path, child)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from disagg_cluster.config import Worker
+from disagg_cluster.host.processes import procfs
 from disagg_cluster.lifecycle.state import WorkerIdentity, WorkerState
 from disagg_cluster.telemetry.engine_registry import (
     EngineRecord,
@@ -24,6 +25,7 @@ from disagg_cluster.telemetry.steps.step_feed import StepFeed
 from disagg_cluster.telemetry.steps.step_source import EngineFeeds
 from disagg_exporter.capacity.compute_rates import size_from_config
 from disagg_exporter.model import EngineState, ModelSize
+from disagg_exporter.roles.command_line.limits import step_limits
 
 MAX_CONFIG_BYTES = 1024 * 1024
 _OTHER_TYPES = ("--dtype", "--quantization", "-q", "--kv-cache-dtype", "--hf-overrides")
@@ -125,6 +127,7 @@ class LaunchedEngines:
                 # Not at the end of the one before: what is on the page is still a stand-in's.
                 feed.begin()
             self._identify(engine)
+            self._inspect(engine, pid)
             # One that was adopted may serve, and reports its steps as soon as its plugin finds us.
             engine.ready_ns = now_ns
         if new is WorkerState.READY and old is not WorkerState.READY:
@@ -133,6 +136,8 @@ class LaunchedEngines:
         engine.tls = replace(engine.tls, pid=pid)
         state = EngineState.GONE if pid is None else ENGINE_STATES[new]
         engine.status = replace(engine.status, state=state, pid=pid)
+        if pid is None:
+            engine.status = replace(engine.status, start_timestamp_seconds=None)
         if pid is not None:
             self._registry.assign(engine, now_ns)
 
@@ -158,6 +163,14 @@ class LaunchedEngines:
         )
         self._identify(engine)
         return engine
+
+    def _inspect(self, engine: LaunchedEngine, pid: int) -> None:
+        """Take since when a process runs, and with which limits."""
+        engine.status = replace(
+            engine.status,
+            start_timestamp_seconds=procfs.start_timestamp_seconds(pid),
+            limits=step_limits(procfs.command_line(pid)),
+        )
 
     def _identify(self, engine: LaunchedEngine) -> None:
         """Take as what the engine's process was started."""

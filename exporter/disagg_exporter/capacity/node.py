@@ -20,6 +20,7 @@ from disagg_exporter.model import (
     EngineState,
     EngineStatus,
     Step,
+    StepLimits,
     StreamKey,
 )
 from disagg_exporter.steps.rows import Rows
@@ -63,6 +64,7 @@ class CapacityModel:
     def __init__(self, itl_seconds: float) -> None:
         self._itl_seconds = itl_seconds
         self._engines: dict[str, _KnownCapacity] = {}
+        self._configured: dict[str, StepLimits] = {}
         self._inbox = Inbox()
         self._activity = DeviceActivity()
 
@@ -78,8 +80,10 @@ class CapacityModel:
         if self._inbox.count >= MOST_HELD:
             self._learn()
 
-    def heartbeat(self, key: StreamKey, said: Step) -> None:
-        """Take a hello or heartbeat."""
+    def heartbeat(self, key: StreamKey, said: Step, limits: StepLimits | None = None) -> None:
+        """Take a hello or heartbeat; a hello may tell the engine's own limits."""
+        if limits is not None:
+            self._configured[key.engine] = limits
         self._inbox.heartbeat(key, said)
         if self._inbox.count >= MOST_HELD:
             self._learn()
@@ -97,6 +101,7 @@ class CapacityModel:
         here = {status.engine: status for status in engines}
         for name in self._engines.keys() - here.keys():
             del self._engines[name]
+            self._configured.pop(name, None)
         for name, status in here.items():
             known = self._engines.get(name)
             if known is None or known.model_name != status.model_name:
@@ -113,7 +118,11 @@ class CapacityModel:
     def capacities(self, engines: Iterable[EngineStatus]) -> tuple[EngineCapacity, ...]:
         """Return how full engines are; one that is not ready, or asleep, has no ratio."""
         return tuple(
-            _capacity(status, self._engines[status.engine])
+            _capacity(
+                status,
+                self._engines[status.engine],
+                self._configured.get(status.engine, status.limits),
+            )
             for status in engines
             if status.engine in self._engines
         )
@@ -164,7 +173,9 @@ class CapacityModel:
         )
 
 
-def _capacity(status: EngineStatus, known: _KnownCapacity) -> EngineCapacity:
+def _capacity(
+    status: EngineStatus, known: _KnownCapacity, configured: StepLimits
+) -> EngineCapacity:
     source, load, size = known.source(), known.steps.load, status.model_size
     flops = read = None
     if load is not None and size is not None and status.state is EngineState.READY:
@@ -182,4 +193,5 @@ def _capacity(status: EngineStatus, known: _KnownCapacity) -> EngineCapacity:
         bytes_per_second=read,
         prefill_curve=known.steps.prefill_curve,
         decode_curve=known.steps.decode_curve,
+        configured=configured,
     )

@@ -23,6 +23,9 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
     Family("disagg_engine_role_changes_total", Data.ENGINES, ("engine",),
            "How often a found engine went from one known role to another; absent for one that this "
            "node launched, whose role is the node file's."),
+    Family("disagg_engine_start_timestamp_seconds", Data.ENGINES, ("engine",),
+           "Unix time at which the engine's process began, whoever started it; absent where it "
+           "cannot be seen from here, and while there is none."),
     Family("disagg_engine_registered", Data.ENGINES, ("engine",),
            "1 when a Dynamo worker is registered where its frontends look, 0 when it answers but "
            "is not: then no request reaches it. Absent where that is unknown."),
@@ -126,6 +129,12 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "Share of SM time that an engine's processes took of a GPU which several engines share, "
            "as its driver sampled them in the last second: to hold against the GPU-seconds, which "
            "are halved while two have a step there. Absent on GPUs of one engine and on MIG."),
+    Family("disagg_engine_max_num_batched_tokens", Data.ENGINES, ("engine",),
+           "Tokens that an engine, or each of its data-parallel ranks, takes into a step at most: "
+           "as our plugin tells, else by its command line (SGLang: chunked-prefill-size)."),
+    Family("disagg_engine_max_num_seqs", Data.ENGINES, ("engine",),
+           "Requests that it takes into a step at most, known likewise (SGLang: "
+           "max-running-requests)."),
     Family("disagg_engine_prefill_knee_tokens", Data.ENGINES, ("engine",),
            "Prefill tokens of the smallest step that reaches nine tenths of the best rate; "
            "absent until smaller steps were seen, too."),

@@ -38,6 +38,8 @@ def write_engines(rows: MetricRows, snapshot: Snapshot) -> None:
         if status.follows is not None:
             rows.set("disagg_engine_follower_info", 1, status.engine, status.follows)
         rows.set("disagg_engine_role_changes_total", status.role_changes, status.engine)
+        start = status.start_timestamp_seconds
+        rows.set("disagg_engine_start_timestamp_seconds", start, status.engine)
         if status.tls is not None:
             tls = status.tls
             rows.set("disagg_engine_tls_info", 1, status.engine, tls.verified, tls.fault)
@@ -189,6 +191,9 @@ def _write_efficiency(
 
 def _write_limits(rows: MetricRows, capacity: EngineCapacity) -> None:
     engine, prefill, decode = capacity.engine, capacity.prefill, capacity.decode
+    most_tokens, most_requests = capacity.configured
+    rows.set("disagg_engine_max_num_batched_tokens", most_tokens, engine)
+    rows.set("disagg_engine_max_num_seqs", most_requests, engine)
     rows.set("disagg_engine_bound_info", 1, engine, capacity.bottleneck)
     for tokens, rate in capacity.prefill_curve:
         rows.set("disagg_engine_prefill_curve_tokens_per_second", rate, engine, str(tokens))

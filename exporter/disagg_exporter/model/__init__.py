@@ -39,6 +39,7 @@ from disagg_exporter.model.engines import (
     EngineStatus,
     ModelSize,
     PrefillLimit,
+    StepLimits,
     TlsStatus,
 )
 from disagg_exporter.model.enums import (
@@ -99,7 +100,7 @@ __all__ = [
     "Part", "PartAccount", "Phase", "PrefillLimit", "PromptTokenAccount", "Reason", "ReferenceStep",
     "RequestAccount", "RequestAccounts", "RequestSource", "Role", "RouterCounts", "RouterEngine",
     "RouterPage", "RouterStatus", "ServingCounts", "ShareConfidence", "Snapshot", "Split", "Step",
-    "StepTotals", "StreamKey", "Throttle", "TlsStatus", "TokenAccount", "Total", "Unit", "Use",
-    "WorkWindow", "WorkerStatus",
+    "StepLimits", "StepTotals", "StreamKey", "Throttle", "TlsStatus", "TokenAccount", "Total",
+    "Unit", "Use", "WorkWindow", "WorkerStatus",
 ]
 # fmt: on

@@ -42,6 +42,13 @@ class DecodeLimit:
     below: float | None = None
 
 
+class StepLimits(NamedTuple):
+    """How much an engine takes into one step at most, each of its ranks; None where not known."""
+
+    max_num_batched_tokens: int | None = None
+    max_num_seqs: int | None = None
+
+
 class CurveSample(NamedTuple):
     """One place on a learned curve: a size (tokens or requests of a step), and its value."""
 
@@ -67,7 +74,7 @@ class EngineCapacity:
     role needs are learned, and while it is not ready. `flops_per_second` and `bytes_per_second`
     are what it computes and reads on all its GPUs, None where the size of its model is not known.
     `prefill_curve` is tokens a second by the tokens of a step, `decode_curve` seconds by requests:
-    what the limits were read off.
+    what the limits were read off. `configured` is what it was started with.
     """
 
     engine: str
@@ -80,6 +87,7 @@ class EngineCapacity:
     bytes_per_second: float | None = None
     prefill_curve: tuple[CurveSample, ...] = ()
     decode_curve: tuple[CurveSample, ...] = ()
+    configured: StepLimits = field(default_factory=StepLimits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +153,8 @@ class EngineStatus:
     before.
     `pid` is the process above all of its own, None where none can be seen.
     `role_changes` is how often it went from one known role to another; None where a person said it.
-    `namespace` is the Kubernetes namespace of its pod.
+    `namespace` is the Kubernetes namespace of its pod. `start_timestamp_seconds` is the Unix time
+    at which its process began, `limits` are those on its command line.
     `follows` is set where it is one node's part of an engine that is led elsewhere: the address at
     which they meet, empty if unknown. It answers nobody, and `up` is that it is there; None
     where it should answer and no probe could be made.
@@ -171,3 +180,5 @@ class EngineStatus:
     tls: TlsStatus | None = None
     role_changes: int | None = None
     namespace: str = ""
+    start_timestamp_seconds: float | None = None
+    limits: StepLimits = field(default_factory=StepLimits)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_exporter.inside_engine.disagg_steps import wire
-from disagg_exporter.model import Step, StepTotals, StreamKey
+from disagg_exporter.model import Step, StepLimits, StepTotals, StreamKey
 from disagg_exporter.steps.rows import (
     ELAPSED_TOTALS,
     LARGEST,
@@ -59,7 +59,7 @@ class ControlMessage(NamedTuple):
     totals and the sequence number that the stream's last step reached. It is None when the
     stream hung up, which is not its engine's death: the plugin may be back within a second.
     `in_flight` are the requests that the process has handed to its engine and not got back, as its
-    hello or heartbeat tells; None where it does not.
+    hello or heartbeat tells; None where it does not. `limits` are the engine's, as a hello tells.
     """
 
     kind: MessageKind
@@ -68,6 +68,7 @@ class ControlMessage(NamedTuple):
     step: Step | None
     t_ns: int
     in_flight: int | None = None
+    limits: StepLimits | None = None
 
 
 class StepRecords(NamedTuple):
@@ -103,11 +104,15 @@ class RecordRun(NamedTuple):
         """Return the event that they are, of a stream."""
         if self.rows is not None:
             return StepRecords(key, self.flags, self.rows)
-        step, in_flight = self.step, None
+        step, in_flight, limits = self.step, None, None
         if step is not None and self.flags & wire.IN_FLIGHT:
-            step, in_flight = step._replace(context_requests=0), step.context_requests
+            in_flight = step.context_requests
+        if step is not None and self.flags & wire.LIMITS:
+            limits = StepLimits(step.context_tokens, step.generation_requests)
+        if step is not None and (in_flight is not None or limits is not None):
+            step = step._replace(context_requests=0, context_tokens=0, generation_requests=0)
         t_ns = 0 if step is None else step.t_ns
-        return ControlMessage(self.kind, key, self.flags, step, t_ns, in_flight)
+        return ControlMessage(self.kind, key, self.flags, step, t_ns, in_flight, limits)
 
 
 def record_runs(packets: Sequence[bytes]) -> tuple[list[RecordRun], int]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from disagg_cluster.config import EngineTls
 from disagg_cluster.discovery.finders.declared import worker_of_page
-from disagg_cluster.discovery.observations.types import FoundEngine
+from disagg_cluster.discovery.observations.types import FoundEngine, Leader
+from disagg_cluster.host.processes import procfs
 from disagg_cluster.telemetry.engine_registry import EngineRecord, Origin, unknown_engine
 from disagg_cluster.telemetry.pages.engine_tls import EngineTlsServer
-from disagg_exporter.model import DynamoWorker, EngineState, Role
+from disagg_exporter.model import DynamoWorker, EngineState, Role, StepLimits
+from disagg_exporter.roles.command_line.limits import step_limits
 from disagg_exporter.roles.evidence.types import Confidence, Verdict
 
 _UNDECIDED = Verdict(Role.UNKNOWN, "none", Confidence.NONE)
@@ -22,7 +24,8 @@ class Attachment(EngineRecord):
     `at` is which of its endpoints is asked, `paged` whether that one has shown a page of an
     engine. A follower answers nobody and is taken at its being there. `worker_id` is Dynamo's, in
     hex, `role_changes` how often it went from one known role to another. `gone_ns` is set while the
-    engine is not there.
+    engine is not there. `started` and `limits` are of the process and command `looked_at`: the Unix
+    time at which it began, and what it takes into a step.
     """
 
     engine: FoundEngine
@@ -33,6 +36,9 @@ class Attachment(EngineRecord):
     model_name: str = ""
     worker_id: str = ""
     role_changes: int = 0
+    looked_at: tuple[Leader | None, tuple[str, ...]] = (None, ())
+    started: float | None = None
+    limits: StepLimits = field(default_factory=StepLimits)
 
     @property
     def endpoint_url(self) -> str:
@@ -90,6 +96,10 @@ class Attachment(EngineRecord):
         """
         engine, verdict, leader = self.engine, self.verdict, self.engine.leader
         here = self.gone_ns is None
+        if (leader, engine.markers.argv) != self.looked_at:
+            self.looked_at = leader, engine.markers.argv
+            self.started = procfs.start_timestamp_seconds(leader.pid) if leader else None
+            self.limits = step_limits(engine.markers.argv)
         self.shown = here and verdict.is_engine
         self.witnessed = bool(leader or engine.pod_uid)
         self.url = self.endpoint_url if here else ""
@@ -112,6 +122,8 @@ class Attachment(EngineRecord):
             confidence=verdict.confidence.value,
             pod=engine.pod,
             pid=leader.pid if leader else None,
+            start_timestamp_seconds=self.started if here else None,
+            limits=self.limits,
             dynamo=DynamoWorker(self.worker_id, registered) if self.worker_id else None,
             role_changes=self.role_changes,
             follows=engine.part.head if engine.part and engine.part.follows else None,

@@ -47,6 +47,20 @@ def now_ticks() -> int:
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
+def age_seconds(start_ticks: int) -> float:
+    """How long ago a process started, by its start in clock ticks since boot."""
+    return (now_ticks() - start_ticks) / os.sysconf("SC_CLK_TCK")
+
+
+def start_timestamp_seconds(pid: int) -> float | None:
+    """The Unix time at which `pid` started; None if there is no such process.
+
+    Each call says something else, by the trimming of the clock.
+    """
+    ticks = start_ticks(pid)
+    return None if ticks is None else time.time() - age_seconds(ticks)
+
+
 def cpu_seconds_of_tree(pid: int) -> float | None:
     """The CPU time of a process and of all that it has started, so far; None if it has gone.
 

@@ -153,7 +153,7 @@ def ingest_steps(
         ledger.steps(event.key, event.rows, now_ns=now_ns)
         capacity_model.steps(event.key, event.rows, overlapped=overlapped)
     elif event.step is not None:
-        capacity_model.heartbeat(event.key, event.step)
+        capacity_model.heartbeat(event.key, event.step, event.limits)
         ledger.heartbeat(
             event.key,
             event.step,

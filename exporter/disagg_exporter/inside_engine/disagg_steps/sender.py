@@ -53,6 +53,8 @@ class Sender:
         flags: The `wire` flags of every record.
         read: Makes what `keep` was given into facts, later and on either thread; None if it is
             not worth a record. What it cannot read, raising anything, is a drop.
+        in_flight: Counts the requests that the engine has not answered; None if unknown.
+        limits: The most tokens and requests that the engine takes into one step, if known.
         clock_ns: CLOCK_MONOTONIC.
         getpid: Tells a forked child from its parent.
         beat_seconds: From one heartbeat to the next.
@@ -72,6 +74,7 @@ class Sender:
         *,
         read: Callable[..., StepReport | None] = lambda report: report,
         in_flight: Callable[[], int | None] = lambda: None,
+        limits: tuple[int, int] | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         getpid: Callable[[], int] = os.getpid,
         beat_seconds: float = BEAT_SECONDS,
@@ -81,6 +84,7 @@ class Sender:
         self._flags = flags
         self._read = read
         self._in_flight = in_flight
+        self._limits = limits
         self._clock_ns = clock_ns
         self._getpid = getpid
         self._beat_ns = round(beat_seconds * 1e9)
@@ -223,6 +227,7 @@ class Sender:
     def _standing(self, kind: int, now_ns: int) -> bytes:
         try:
             in_flight = self._in_flight()
-            return self._stream.standing(kind, now_ns, in_flight)
+            limits = self._limits if kind == wire.HELLO else None
+            return self._stream.standing(kind, now_ns, in_flight, limits)
         except Exception:  # noqa: BLE001 # what an engine of another version says, or does not
             return self._stream.standing(kind, now_ns)

@@ -75,12 +75,25 @@ class Stream:
         self._sequence += 1
         return record
 
-    def standing(self, kind: int, t_ns: int, in_flight: int | None = None) -> bytes:
-        """Return a hello or a heartbeat; `in_flight` are requests not got back, None if unknown."""
+    def standing(
+        self,
+        kind: int,
+        t_ns: int,
+        in_flight: int | None = None,
+        limits: tuple[int, int] | None = None,
+    ) -> bytes:
+        """Return a hello or a heartbeat; what is not known is None.
+
+        `in_flight` are requests not got back, `limits` the most tokens and requests in a step.
+        """
         last = self._last
         flags = self._flags if in_flight is None else self._flags | wire.IN_FLIGHT
+        most_tokens, most_requests = limits or (0, 0)
+        flags |= wire.LIMITS if limits else 0
         state = Facts(
             context_requests=in_flight or 0,
+            context_tokens=most_tokens,
+            generation_requests=most_requests,
             running=last.running,
             waiting=last.waiting,
             deferred=last.deferred,

@@ -66,6 +66,7 @@ class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be insta
                 flags_of(vllm_config),
                 read=self._read,
                 in_flight=find_in_flight(),
+                limits=limits_of(vllm_config),
             )
             sender.start()
             if os.environ.get(KEEP_LOG_ENVIRONMENT) != "1":
@@ -128,6 +129,16 @@ def flags_of(vllm_config: Any) -> int:
     if not getattr(observability, "enable_logging_iteration_details", False):
         flags |= wire.NO_DETAILS
     return flags
+
+
+def limits_of(vllm_config: Any) -> tuple[int, int] | None:
+    """Return the most tokens and requests that the engine takes into a step; None if not known."""
+    try:
+        scheduler = vllm_config.scheduler_config
+        limits = int(scheduler.max_num_batched_tokens), int(scheduler.max_num_seqs)
+    except Exception:  # noqa: BLE001 # an engine must start whatever another version has there
+        return None
+    return limits if all(0 < limit < 2**31 for limit in limits) else None
 
 
 def most_tokens_of(vllm_config: Any) -> float:

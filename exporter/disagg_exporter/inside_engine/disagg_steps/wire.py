@@ -23,8 +23,9 @@ HELLO, STEP, HEARTBEAT = 1, 2, 3
 # the engine is overlapped, and the `ns_*` totals are of the time that its steps held their devices.
 # IN_FLIGHT: of a hello or heartbeat; its `context_requests` are the requests that this process has
 # handed to its engine and not got back, now and not as of the last step. Who does not know the flag
-# reads a heartbeat without it, whose counts it ignores.
-OVERLAPPED, DUMMY, NO_DETAILS, SIMULATED, HELD_TOTALS, IN_FLIGHT = 1, 2, 4, 8, 16, 32
+# reads a heartbeat without it, whose counts it ignores. LIMITS: of a hello; its `context_tokens`
+# and `generation_requests` are how many tokens and requests the engine takes into a step at most.
+OVERLAPPED, DUMMY, NO_DETAILS, SIMULATED, HELD_TOTALS, IN_FLIGHT, LIMITS = 1, 2, 4, 8, 16, 32, 64
 
 # The kinds of steps that running totals are kept for, in the order of the total_* arrays.
 CONTEXT, GENERATION, MIXED, DUMMY_STEP = range(4)

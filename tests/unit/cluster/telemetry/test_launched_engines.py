@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,7 @@ from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.inside_engine.disagg_steps.sender import Sender
-from disagg_exporter.model import Assignment, EngineState, Method
+from disagg_exporter.model import Assignment, EngineState, Method, StepLimits
 from disagg_exporter.steps.plugin_silence import GRACE_SECONDS
 from support.node_files import node, worker
 
@@ -153,3 +156,23 @@ def test_a_death_whose_report_fails_is_reported_when_the_change_is_told_again(
     engines.changed("w", READY, WorkerState.BACKOFF, None, "")
 
     assert states == [EngineState.GONE]
+
+
+def test_it_runs_since_its_process_began_and_by_what_that_was_started_with() -> None:
+    workers = node(worker("w")).workers
+    registry = EngineRegistry(Ledger(), 1.0)
+    engines = LaunchedEngines(workers, lambda _name: WorkerIdentity(), registry)
+    began = time.time()
+    process = subprocess.Popen([sys.executable, "-c", "input()", "--max-num-seqs", "64"], stdin=-1)
+    try:
+        engines.changed("w", WorkerState.STOPPED, STARTING, process.pid, "")
+        [running] = registry.statuses()
+        engines.changed("w", STARTING, WorkerState.BACKOFF, None, "")
+        [ended] = registry.statuses()
+    finally:
+        process.kill()
+        process.communicate()
+
+    assert running.start_timestamp_seconds == pytest.approx(began, abs=5)
+    assert running.limits == StepLimits(None, 64)
+    assert ended.start_timestamp_seconds is None

@@ -15,6 +15,7 @@ from disagg_exporter.model import (
     ModelSize,
     Role,
     Step,
+    StepLimits,
     StreamKey,
 )
 from disagg_exporter.steps.rows import rows_of
@@ -431,3 +432,18 @@ def test_data_parallel_filler_is_no_load() -> None:
         node.engine.decode(0, 0.026, dummy=True, context_tokens=1)
 
     assert node.capacity().used_ratio == pytest.approx(0.2, rel=0.05)
+
+
+def test_limits_are_those_that_the_engine_tells_else_those_of_its_command() -> None:
+    """Its hello may come before anything else is known of it."""
+    node, key = Node(), StreamKey("engine-0", 1, 1, 0)
+    node.status = replace(node.status, limits=StepLimits(None, 256))
+    by_command = node.capacity().configured
+    node.capacity_model.heartbeat(key, Step(0, 0, 0), StepLimits(8192, 64))
+    node.capacity_model.heartbeat(key, Step(1, 0, 0))
+    by_hello = node.capacity().configured
+    node.capacity_model.advance([], node.engine.now_ns)
+    forgotten = node.capacity().configured
+
+    assert (by_command, by_hello) == (StepLimits(None, 256), StepLimits(8192, 64))
+    assert forgotten == by_command

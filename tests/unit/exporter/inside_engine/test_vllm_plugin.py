@@ -140,6 +140,26 @@ def test_the_hello_says_how_far_the_steps_can_be_trusted(
     assert (hello.kind, hello.flags) == (wire.HELLO, flags)
 
 
+def test_the_hello_says_how_much_the_engine_takes_into_a_step(start: Callable[..., Any]) -> None:
+    config = vllm_config()
+    config.scheduler_config.max_num_batched_tokens = 8192
+    config.scheduler_config.max_num_seqs = 64
+    _logger, hello = start(config)
+
+    assert hello.flags == wire.LIMITS
+    assert (hello.context_tokens, hello.generation_requests) == (8192, 64)
+
+
+@pytest.mark.parametrize("tokens", [None, 0, -1, 2**40, "many"])
+def test_limits_that_cannot_be_are_not_told(tokens: object, start: Callable[..., Any]) -> None:
+    config = vllm_config()
+    config.scheduler_config.max_num_batched_tokens = tokens
+    config.scheduler_config.max_num_seqs = 64
+    _logger, hello = start(config)
+
+    assert (hello.flags, hello.context_tokens) == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("generation", "speculative_tokens", "told"),
     [

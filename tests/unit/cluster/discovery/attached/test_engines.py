@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -38,9 +40,10 @@ from disagg_exporter.model import (
     Method,
     Role,
     Snapshot,
+    StepLimits,
 )
 from disagg_exporter.roles.command_line.spanning import EnginePart
-from disagg_exporter.roles.evidence.types import Confidence, Verdict
+from disagg_exporter.roles.evidence.types import Confidence, Markers, Verdict
 
 SECOND_NS = 1_000_000_000
 GPU = Device("GPU-a", 0, "H100", "nvidia0")
@@ -501,3 +504,17 @@ def test_another_process_under_the_name_of_one_before_is_another_engine() -> Non
     assert account.role is Role.NONE, "it has not answered yet"
     reasons = {cell.reason for cell in account.cells}
     assert "starting" in reasons
+
+
+def test_an_engine_runs_since_its_process_began_and_takes_what_its_command_says() -> None:
+    node, markers = Node(), Markers(argv=("vllm", "serve", "m", "--max-num-seqs", "64"))
+    own = os.getpid()
+    node.see(engine(leader=Leader(own, 1), markers=markers))
+    running = node.statuses()["e"]
+    node.see(engine(leader=None, pod_uid="p", markers=Markers()))
+    elsewhere = node.statuses()["e"]
+
+    assert running.start_timestamp_seconds is not None
+    assert 0 < running.start_timestamp_seconds < time.time()
+    assert running.limits == StepLimits(None, 64)
+    assert (elsewhere.start_timestamp_seconds, elsewhere.limits) == (None, StepLimits())
