@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from grafana.builders.engines import held_back as engine_held_back
 from grafana.builders.engines import latency as engine_latency
 from grafana.builders.engines import limits as engine_limits
 from grafana.builders.engines import process_rows as engine_process_rows
@@ -36,6 +37,7 @@ def dashboard() -> dict[str, Any]:
         variables=[CLUSTER, NODE, MODEL, ROLE, ENGINE],
         rows=[
             engine_rows.ranking(),
+            engine_held_back.held_back(),
             engine_limits.limits(),
             engine_latency.latency(),
             engine_requests.queues(),

@@ -1,0 +1,107 @@
+"""Row of the Engines dashboard: what holds first tokens back, engine by engine."""
+
+from __future__ import annotations
+
+from grafana.builders.engines.queries import BY, NAMED, E, R, rate
+from grafana.builders.panels.board import NODE_LINK, Row
+from grafana.builders.panels.charts import lines
+from grafana.builders.panels.frame import QUARTER
+from grafana.builders.panels.queries import Ask
+from grafana.builders.panels.tables import Column, rows
+
+_LATE = ((None, "text"), (0.5, "red"))
+_SLOWER = 1.25
+
+
+def held_back() -> Row:
+    """Where the first token's time goes, and what of it is not the work's."""
+    compared = rate("disagg_engine_compared_step_seconds_total", window="5m")
+    expected = rate("disagg_engine_expected_step_seconds_total", window="5m")
+    between = rate("disagg_gpu_idle_seconds_total", 'cluster=~"$cluster", node=~"$node", %s')
+    gaps = between % 'reason="host_gap"'
+    on = f"on (cluster, node, gpu) group_left (engine) disagg_gpu_assignment_info{{{E}}}"
+
+    def part(component: str) -> Ask:
+        told = f'{R}, component="{component}"'
+        seconds = rate("disagg_engine_ttft_component_seconds_total", told, "5m")
+        requests = rate("disagg_engine_ttft_component_requests_total", told, "5m")
+        return Ask(f"{BY} ({seconds}) / ({BY} ({requests}) > 0)")
+
+    def waits(header: str, letter: str) -> Column:
+        return Column(letter, header, unit="s", decimals=2, width=95, steps=_LATE)
+
+    return "What holds first tokens back", [
+        rows(
+            "Parts of the first token by engine",
+            "Mean seconds that requests spent in each stage at each engine, the last five minutes. "
+            "Good: engines of one role alike. Bad: one whose queue or prefill is longer than its "
+            "peers'. `disagg-node diagnose` says why.",
+            [
+                Ask(f"{BY[:-1]}, role) (disagg_engine_info{{{R}}})"),
+                part("queue"),
+                part("prefill"),
+                part("kv_transfer"),
+                part("first_decode"),
+            ],
+            [
+                Column("engine", "Engine"),
+                Column("node", "Node", link=NODE_LINK),
+                Column("role", "Role", width=70),
+                waits("Queue", "B"),
+                waits("Prefill", "C"),
+                waits("KV transfer", "D"),
+                waits("First decode", "E"),
+            ],
+            sort="Queue",
+            width=9,
+            runbooks=("DisaggBottleneck", "DisaggBottleneckUndecided"),
+        ),
+        lines(
+            "Step time over expected",
+            "Seconds that steps took over those that the same work took before, by each engine's "
+            "own cost model. Good: 1. Above the dashed line an engine has become slower: its GPU, "
+            "its host, or somebody beside it. Absent until the model is learned.",
+            [
+                Ask(
+                    f"sum by (node, engine) ({compared}) / sum by (node, engine) ({expected})",
+                    NAMED,
+                )
+            ],
+            decimals=2,
+            width=QUARTER - 1,
+            height=9,
+            at_least=1.5,
+            filled=0,
+            steps=((None, "transparent"), (_SLOWER, "red")),
+            runbooks=("DisaggBottleneck",),
+        ),
+        lines(
+            "Requests in disaggregation's queues",
+            "What waits between prefill and decode, by what it waits for: `bootstrap` for the "
+            "decode engine to answer, `prealloc` for room there, `inflight` and `transfer` for KV "
+            "on its way. Good: few and soon gone.",
+            [
+                Ask(
+                    f"sum by (queue) (disagg_engine_kv_queue_requests{{{R}}})",
+                    "{{queue}}",
+                )
+            ],
+            decimals=0,
+            width=QUARTER - 1,
+            height=9,
+            at_least=3,
+            filled=0,
+        ),
+        lines(
+            "GPUs between two steps",
+            "GPUs that waited for the host although their engine had requests: scheduling, "
+            "tokenizing, launching. Good: near 0. A tenth of an engine's GPUs or more is time that "
+            "no faster GPU gives back.",
+            [Ask(f"sum by (node, engine) ({gaps} * {on})", NAMED)],
+            decimals=2,
+            width=QUARTER - 1,
+            height=9,
+            at_least=0.5,
+            filled=0,
+        ),
+    ]
