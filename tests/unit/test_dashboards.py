@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from grafana.builders.panels.palette import VERDICTS
 
 from disagg_exporter.metrics.family import MetricType
+from disagg_exporter.metrics.planner_families import PLANNER_FAMILIES
 from disagg_exporter.metrics.table import FAMILIES
 from support.dashboards import FOLDER, NAMES, ROOT, links, load, marks, panels, queries, rules
 
@@ -71,8 +73,15 @@ def test_the_cluster_dashboard_asks_recorded_series_and_node_sums_only() -> None
     touched = {metric for query in [*queries("cluster"), *shown] for metric in names_in(query.expr)}
 
     assert len(touched) > 20
-    dear = touched - recorded_names() - {"ALERTS"}
+    of_planner = {family.name for family in PLANNER_FAMILIES}
+    dear = touched - recorded_names() - of_planner - {"ALERTS"}
     assert [metric for metric in dear if not metric.startswith("disagg_node_")] == []
+
+
+def test_a_verdict_has_a_colour_and_only_verdicts_have() -> None:
+    told = {rule["labels"]["verdict"] for rule in rules() if "verdict" in rule.get("labels", {})}
+
+    assert set(VERDICTS) == told
 
 
 def test_the_nodes_over_time_are_as_many_as_can_be_read() -> None:

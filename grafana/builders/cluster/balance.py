@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
-from grafana.builders.cluster.queries import C
+from grafana.builders.cluster.queries import C, ratio, ratio_of_this_moment, share
 from grafana.builders.panels.board import Row
-from grafana.builders.panels.charts import lines
+from grafana.builders.panels.charts import lines, numbers
 from grafana.builders.panels.frame import THIRD
 from grafana.builders.panels.palette import FULLNESS, ROLES
 from grafana.builders.panels.queries import Ask
 
 
-def balance() -> Row:
-    """The two ratios side by side, of time and of utilisation, and the share of time."""
+def split() -> Row:
+    """GPU time by phase: the ratio now and over time, of time and of utilisation, and the share."""
     ratios = "cluster:disagg_prefill_decode_ratio"
     shares = "cluster:disagg_prefill_share"
+    slow = "cluster:disagg_phase_gpu_seconds:rate5m"
     pools = "cluster_role:disagg_role_gpus:sum"
     prefill = f'sum by (cluster) ({pools}{{{C}, role="prefill"}})'
-    return "Balance", [
+    return "The split of GPU time: what it went to, not which pool is short", [
+        numbers(
+            "P:D now",
+            "GPU time in prefill over GPU time in decode within the last seconds; provisional. It "
+            "swings with each burst: judge the split by the 5-minute figure beside it. Empty while "
+            "nothing decodes, or less than a GPU-second was worked.",
+            [Ask(ratio_of_this_moment())],
+            decimals=2,
+            width=THIRD,
+        ),
+        numbers(
+            "P:D, 5 minutes",
+            "GPU-seconds of prefill over those of decode, all models: what the load costs in each "
+            "phase, for showback and for the sizes of pools to come. It does not say which pool is "
+            "short: busy is not full, and a decode GPU with one request is busy all the time. That "
+            "is in the verdicts above.",
+            [Ask(ratio(slow, C))],
+            decimals=2,
+            width=THIRD,
+        ),
+        numbers(
+            "Prefill share, 5 minutes",
+            "Prefill's part of all working GPU time, from 0 (all decode) to 1 (all prefill). "
+            "Unlike the ratio it exists while one phase rests.",
+            [Ask(share(slow, C))],
+            unit="percentunit",
+            decimals=0,
+            width=THIRD,
+        ),
         lines(
             "Prefill : decode, GPU time",
             "GPU-seconds of prefill over GPU-seconds of decode, on an axis where twice and half "

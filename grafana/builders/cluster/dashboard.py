@@ -32,15 +32,16 @@ def dashboard() -> dict[str, Any]:
     return board(
         "cluster",
         "disagg-node / Cluster",
-        "How the cluster's GPU time is split between prefill and decode, whether the pools fit "
-        "that split, and where GPU time is lost.",
+        "What the cluster's GPUs do, which pools are short and what holds them back, how long "
+        "users wait, and how GPU time is split between prefill and decode.",
         variables=[CLUSTER, MODEL],
         rows=[
-            cluster_now.time(),
-            cluster_now.pools(),
-            cluster_balance.balance(),
-            cluster_balance.fullness(),
+            cluster_now.verdicts(),
+            cluster_now.figures(),
             cluster_users.users(),
+            cluster_balance.fullness(),
+            cluster_balance.split(),
+            cluster_now.waste(),
             cluster_pools.pools(),
             cluster_pools.idle(),
             cluster_work.work(),

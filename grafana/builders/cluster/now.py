@@ -1,69 +1,143 @@
-"""The figures of this moment at the head of the Cluster dashboard."""
+"""The first screen of the Cluster dashboard: where GPU time goes, and what to do about it."""
 
 from __future__ import annotations
 
-from grafana.builders.cluster.queries import (
-    BOTH,
-    C,
-    foreign_share,
-    ratio,
-    ratio_of_this_moment,
-    share,
-)
+from grafana.builders.cluster.queries import BOTH, OBSERVED, C, foreign_share
 from grafana.builders.panels.annotations import firing
-from grafana.builders.panels.board import Row
-from grafana.builders.panels.charts import numbers
-from grafana.builders.panels.palette import FULLNESS, PHASES, ROLES
+from grafana.builders.panels.board import ENGINE_LINK, MODEL_LINK, NODE_LINK, Row
+from grafana.builders.panels.charts import lines, numbers
+from grafana.builders.panels.palette import FULLNESS, PHASES, ROLES, VERDICTS
 from grafana.builders.panels.queries import Ask, each
+from grafana.builders.panels.tables import Column, coloured_words, rows
+
+_MODEL = "cluster, engine_namespace, model_name"
 
 
-def time() -> Row:
-    """How GPU time is split; no header."""
-    fast, slow = "cluster:disagg_busy_gpus:sum", "cluster:disagg_phase_gpu_seconds:rate5m"
-    pools, others = "cluster_role:disagg_role_gpus:sum", f'{C}, role!~"prefill|decode"'
+def verdicts() -> Row:
+    """What all GPUs do, and each model in words; no header."""
+    used = "cluster_model_namespace_role:disagg_capacity_used:ratio"
+    seconds = "cluster_role_model_gpu:disagg_phase_gpu_seconds:rate5m"
+    planned = f'{C}, horizon="1h", quantile="0.9"'
     return "", [
-        numbers(
-            "P:D now",
-            "GPU time in prefill over GPU time in decode within the last seconds; provisional. It "
-            "swings with each burst: judge the split by the 5-minute figure beside it. Empty while "
-            "nothing decodes, or less than a GPU-second was worked.",
-            [Ask(ratio_of_this_moment())],
-            decimals=2,
-        ),
-        numbers(
-            "P:D, 5 minutes",
-            "GPU-seconds of prefill over those of decode, all models. Good: near the ratio of the "
-            "pools' sizes (here to the right), so that both pools are busy alike. Far above it "
-            "prefill is short of GPUs, far below it decode is.",
-            [Ask(ratio(slow, C))],
-            decimals=2,
-        ),
-        numbers(
-            "Prefill share, 5 minutes",
-            "Prefill's part of all working GPU time, from 0 (all decode) to 1 (all prefill). "
-            "Unlike the ratio it exists while one phase rests.",
-            [Ask(share(slow, C))],
-            unit="percentunit",
-            decimals=0,
-        ),
-        numbers(
-            "Busy GPUs now",
-            "GPUs' worth of work in the last seconds, by phase. Bad: one of them stands at the "
-            "size of its pool while the other pool rests.",
-            each(BOTH, f'sum ({fast}{{{C}, phase="%s"}})'),
+        lines(
+            "What the GPUs do",
+            "All GPUs by what they do, 5 minutes. Good: mostly blue and orange. Grey waits for "
+            "requests or KV, and its reasons are below; yellow was busy for nothing that an engine "
+            "reported, and violet is what nobody saw: both should be thin.",
+            [
+                *each(OBSERVED, f'sum ({seconds}{{{C}, phase="%s"}})'),
+                Ask(f"sum (rate(disagg_node_unobserved_seconds_total{{{C}}}[5m]))", "unobserved"),
+            ],
             decimals=1,
+            width=10,
+            stacked=True,
             colours=PHASES,
         ),
-        numbers(
-            "GPUs by role",
-            "How many GPUs each pool has now. `none` is a GPU without an engine that is ready: "
-            "paid for and of no use.",
+        rows(
+            "Models",
+            "Each model in words, by how full its pools are within their latency targets, never by "
+            "how busy: a decode GPU with one request is busy all the time. The GPUs it is short of "
+            "in an hour are the planner's, with a probability of 90 %; what holds it back is the "
+            "diagnosis' costliest finding. Both are empty without a planner. No row: nothing is "
+            "learned of its engines yet. Click a model, or the engine that is named.",
             [
-                *each(BOTH, f'sum ({pools}{{{C}, role="%s"}})'),
-                Ask(f"sum by (role) ({pools}{{{others}}}) > 0", "{{role}}"),
+                Ask(
+                    f"max by ({_MODEL}, verdict) (cluster_model_namespace:disagg_fullest_pool:ratio"
+                    f"{{{C}}})"
+                ),
+                Ask(f'sum by ({_MODEL}) ({used}{{{C}, role="prefill"}})'),
+                Ask(f'sum by ({_MODEL}) ({used}{{{C}, role="decode"}})'),
+                Ask(f'sum by ({_MODEL}) ({used}{{{C}, role="mixed"}})'),
+                Ask(f"sum by ({_MODEL}) (disagg_plan_shortfall_gpus{{{planned}}})"),
+                Ask(
+                    f"topk by ({_MODEL}) (1, max by ({_MODEL}, cause, node, engine)"
+                    f" (disagg_bottleneck_ttft_cost_seconds{{{C}}}))"
+                ),
             ],
+            [
+                Column("cluster", "Cluster", width=80),
+                Column("model_name", "Model", link=MODEL_LINK),
+                Column("verdict", "Verdict", texts=coloured_words(VERDICTS), width=250),
+                Column("B", "Prefill used", bar="green", steps=FULLNESS, width=95),
+                Column("C", "Decode used", bar="green", steps=FULLNESS, width=95),
+                Column("D", "Mixed used", bar="green", steps=FULLNESS, width=95),
+                Column("E", "Short of GPUs", decimals=0, width=75),
+                Column("cause", "Held back by", width=130),
+                Column("node", "Node", link=NODE_LINK, width=90),
+                Column("engine", "Engine", link=ENGINE_LINK, width=90),
+                Column("F", "Costs", unit="s", decimals=2, width=70),
+            ],
+            sort="Costs",
+            width=14,
+            height=8,
+            runbooks=("DisaggImbalance", "DisaggPoolFull", "DisaggPoolFilling"),
+        ),
+    ]
+
+
+def figures() -> Row:
+    """The fullest model and engine, how long users wait, what it costs, what fires; no header."""
+    pool = "cluster_model_namespace_role:disagg_capacity_used:ratio"
+    prices = "cluster_model_namespace:disagg_cost_per_million_tokens:rate1h"
+    first = "cluster_model_namespace:disagg_request_time_to_first_token_p95:rate5m"
+    return "", [
+        numbers(
+            "Fullest pool",
+            "The model and the role that are nearest to what they can serve within their latency "
+            "targets. Good: below 70 %. From 95 % on requests wait. No value until limits are "
+            "learned.",
+            [Ask(f"topk (1, {pool}{{{C}}})", "{{model_name}} {{role}}")],
+            unit="percentunit",
             decimals=0,
-            colours=ROLES,
+            steps=FULLNESS,
+            none="not learned",
+            runbooks=("DisaggPoolFull", "DisaggPoolFilling"),
+        ),
+        numbers(
+            "Fullest engine",
+            "The engine nearest to what it can serve within its latency targets, and its node. One "
+            "that is full beside others with room is a question of routing. No value until limits "
+            "are learned.",
+            [Ask(f"topk (1, engine:disagg_capacity_used:top5{{{C}}})", "{{node}} {{engine}}")],
+            unit="percentunit",
+            decimals=0,
+            steps=FULLNESS,
+            none="not learned",
+        ),
+        numbers(
+            "Users' first token, p95",
+            "Time to first token (TTFT) that 95 of 100 requests keep, end to end as far as it is "
+            "seen, 5 minutes, of the slowest model. The alerts' target is 0.5 s.",
+            [Ask(f"topk (1, {first}{{{C}}})", "{{model_name}}")],
+            unit="s",
+            steps=((None, "green"), (0.5, "red")),
+            none="no request",
+            runbooks=("DisaggTtftBurnFast", "DisaggTtftBurnSlow"),
+        ),
+        numbers(
+            "Next token, p95",
+            "Time between two tokens of a request (ITL) that 95 of 100 keep, 5 minutes, of the "
+            "slowest cluster. The alerts' target is 0.05 s.",
+            [Ask(f"max (cluster:disagg_inter_token_latency_p95:rate5m{{{C}}})")],
+            unit="s",
+            steps=((None, "green"), (0.05, "red")),
+            none="no request",
+            runbooks=("DisaggItlBurnFast", "DisaggItlBurnSlow"),
+        ),
+        numbers(
+            "Cost of an hour, of a million tokens",
+            "What all GPU time of the last hour cost, idle or not, and what a million tokens of "
+            "each phase did, without idle time. Needs `gpu_price` in the node file.",
+            [
+                Ask(
+                    "sum by (currency)"
+                    f" (cluster_model_namespace:disagg_cost_per_hour:rate1h{{{C}}})",
+                    "{{currency}} an hour",
+                ),
+                Ask(f"avg by (phase, currency) ({prices}{{{C}}})", "{{phase}} {{currency}} / M"),
+            ],
+            decimals=2,
+            none="no price",
         ),
         numbers(
             "Alerts now",
@@ -79,58 +153,31 @@ def time() -> Row:
     ]
 
 
-def pools() -> Row:
-    """How full the pools are, how long users wait, and what is wasted; no header."""
-    used = "cluster_role:disagg_capacity_used:ratio"
-    return "", [
+def waste() -> Row:
+    """How many GPUs each pool has and uses, what leaks and what idles."""
+    fast, pools = "cluster:disagg_busy_gpus:sum", "cluster_role:disagg_role_gpus:sum"
+    others = f'{C}, role!~"prefill|decode"'
+    return "GPUs, and what is lost", [
         numbers(
-            "Capacity used",
-            "How full each pool is: what it serves over what it could serve within its latency "
-            "target. Full, not busy. Good: below 70 %. From 95 % on requests wait. Of several "
-            "clusters the fullest; no value until limits are learned.",
-            each(BOTH, f'max ({used}{{{C}, role="%s"}})'),
-            unit="percentunit",
-            decimals=0,
-            steps=FULLNESS,
-            none="not learned",
-            runbooks=("DisaggPoolFull", "DisaggPoolFilling"),
-        ),
-        numbers(
-            "Imbalance (log2)",
-            "How many times prefill is fuller than decode, as a power of two: 0 is balanced, 1 "
-            "means twice as full, -1 half. Beyond 1 either way GPUs of the emptier pool would "
-            "serve more in the other, if the fuller one is above 50 %. Of several clusters the "
-            "furthest from 0.",
+            "GPUs by role",
+            "How many GPUs each pool has now. `none` is a GPU without an engine that is ready: "
+            "paid for and of no use.",
             [
-                Ask(
-                    f"topk (1, abs(cluster:disagg_imbalance:log2{{{C}}}))"
-                    f" * sgn(cluster:disagg_imbalance:log2{{{C}}})"
-                )
+                *each(BOTH, f'sum ({pools}{{{C}, role="%s"}})'),
+                Ask(f"sum by (role) ({pools}{{{others}}}) > 0", "{{role}}"),
             ],
+            decimals=0,
+            width=6,
+            colours=ROLES,
+        ),
+        numbers(
+            "Busy GPUs now",
+            "GPUs' worth of work in the last seconds, by phase. Bad: one of them stands at the "
+            "size of its pool while the other pool rests.",
+            each(BOTH, f'sum ({fast}{{{C}, phase="%s"}})'),
             decimals=1,
-            steps=((None, "orange"), (-1, "green"), (1, "blue")),
-            none="not learned",
-            runbooks=("DisaggImbalance",),
-        ),
-        numbers(
-            "First token, p95",
-            "Time to first token that 95 of 100 requests keep, 5 minutes, of the slowest cluster. "
-            "The alerts' target is 0.5 s. The parts it is made of are below.",
-            [Ask(f"max (cluster:disagg_time_to_first_token_p95:rate5m{{{C}}})")],
-            unit="s",
-            steps=((None, "green"), (0.5, "red")),
-            none="no request",
-            runbooks=("DisaggTtftBurnFast", "DisaggTtftBurnSlow"),
-        ),
-        numbers(
-            "Next token, p95",
-            "Time between two tokens of a request that 95 of 100 keep, 5 minutes, of the slowest "
-            "cluster. The alerts' target is 0.05 s.",
-            [Ask(f"max (cluster:disagg_inter_token_latency_p95:rate5m{{{C}}})")],
-            unit="s",
-            steps=((None, "green"), (0.05, "red")),
-            none="no request",
-            runbooks=("DisaggItlBurnFast", "DisaggItlBurnSlow"),
+            width=6,
+            colours=PHASES,
         ),
         numbers(
             "Decode leakage, 5 min",
@@ -140,6 +187,7 @@ def pools() -> Row:
             [Ask(foreign_share("decode", "prefill", "rate5m"))],
             unit="percentunit",
             decimals=1,
+            width=6,
             steps=((None, "green"), (0.01, "yellow"), (0.05, "red")),
             none="no decode work",
             runbooks=("DisaggDecodeLeakage",),
@@ -156,6 +204,7 @@ def pools() -> Row:
                 )
             ],
             decimals=2,
+            width=6,
             none="no price",
         ),
     ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from grafana.builders.cluster.queries import BOTH, OBSERVED, C, enough, foreign_share
+from grafana.builders.cluster.queries import BOTH, C, enough, foreign_share
 from grafana.builders.panels.board import Row
 from grafana.builders.panels.charts import lines
-from grafana.builders.panels.frame import THIRD
+from grafana.builders.panels.frame import HALF, THIRD
 from grafana.builders.panels.palette import BLUE, ORANGE, PHASES, REASONS, ROLES, UNITS
 from grafana.builders.panels.queries import Ask, each
 
@@ -53,17 +53,6 @@ def pools() -> Row:
             runbooks=("DisaggPoolIdle",),
         ),
         lines(
-            "What the GPUs do",
-            "All GPUs by what they do. Good: mostly blue and orange. Grey is idle and has its "
-            "reasons below; yellow was busy for nothing that an engine reported and should be "
-            "thin. What is missing to the number of GPUs was not observed.",
-            each(OBSERVED, f'sum ({work}{{{C}, phase="%s"}})'),
-            decimals=1,
-            width=THIRD,
-            stacked=True,
-            colours=PHASES,
-        ),
-        lines(
             "Activity of the pools",
             "How hard the parts of the GPUs work: tensor cores and memory (dram), 5 minutes. Good: "
             "prefill high on tensor, as it is bound by compute, decode high on dram, as it is "
@@ -77,7 +66,7 @@ def pools() -> Row:
                 )
             ],
             unit="percentunit",
-            width=THIRD,
+            width=HALF,
             top=1,
             filled=0,
             colours=UNITS,
@@ -93,7 +82,7 @@ def pools() -> Row:
             ],
             unit="percentunit",
             decimals=1,
-            width=THIRD,
+            width=HALF,
             at_least=0.05,
             colours={"prefill in the decode pool": BLUE, "decode in the prefill pool": ORANGE},
             runbooks=("DisaggDecodeLeakage", "DisaggPrefillGenerating"),

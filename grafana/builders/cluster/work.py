@@ -76,7 +76,7 @@ def tables() -> Row:
     by_model, by_gpu = "sum by (cluster, model_name)", "sum by (cluster, gpu_name)"
     return "By model and by kind of GPU, over 5 minutes", [
         rows(
-            "Models",
+            "Work by model",
             "What each model uses and gets; the last column is of both phases. Look for a model "
             "with many GPUs and few tokens, and for one whose ratio is far from the others' that "
             "share its pools.",

@@ -115,3 +115,19 @@ TONES: Sequence[tuple[float | None, str]] = (
 
 FULLNESS: Sequence[tuple[float | None, str]] = ((None, "green"), (0.7, "yellow"), (0.95, "red"))
 """Capacity used: when the alerts say that a pool fills, and that it is full."""
+
+VERDICTS: Mapping[str, str] = MappingProxyType(
+    {
+        "prefill is short of GPUs": RED,
+        "decode is short of GPUs": RED,
+        "both pools are filling up": YELLOW,
+        "the pools are in balance": GREEN,
+        "nothing to do, both pools below 50 %": GREEN,
+        "mixed engines are full": RED,
+        "mixed engines are filling up": YELLOW,
+        "mixed engines have room": GREEN,
+        "what decode can take is not learned yet": GREY,
+        "what prefill can take is not learned yet": GREY,
+    }
+)
+"""What alerts/rules/disagg-recording-verdict.yaml says of a model."""
