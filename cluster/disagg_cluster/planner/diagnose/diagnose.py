@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from disagg_cluster.planner.capacity.targets import Targets
+from disagg_cluster.planner.diagnose.evidence.engine_changes import engine_changes
+from disagg_cluster.planner.diagnose.evidence.fleet import read_fleet
+from disagg_cluster.planner.diagnose.evidence.model_view import model_views
 from disagg_cluster.planner.diagnose.evidence.series_window import SeriesWindow
+from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_AFTER, block_bins
+from disagg_cluster.planner.diagnose.model_diagnosis import diagnose_model
+from disagg_cluster.planner.diagnose.state import DiagnosisState, StandingFinding
 from disagg_cluster.planner.diagnose.verdict.values import (
     DiagnosisOutcome,
     ModelDiagnosis,
     ModelKey,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class DiagnosisState:
-    """What one diagnosis leaves to the next, so that findings do not flap."""
-
-    now_seconds: float = 0.0
+__all__ = ["DiagnosisState", "diagnose"]
 
 
 def diagnose(
@@ -30,19 +29,29 @@ def diagnose(
         targets: What users were promised.
         past: What the diagnosis before left; without it each window is judged by itself.
     """
+    fleet = read_fleet(window)
+    if fleet is None or fleet.grid.bins < LEAST_AFTER * block_bins(fleet.grid.step_seconds):
+        return _unread(window), DiagnosisState(window.now_seconds)
+    found: list[ModelDiagnosis] = []
+    standing: list[StandingFinding] = []
+    for view in model_views(engine_changes(fleet), targets):
+        diagnosis, remembered = diagnose_model(view, past)
+        found.append(diagnosis)
+        standing += remembered
+    return tuple(found), DiagnosisState(window.now_seconds, tuple(standing))
+
+
+def _unread(window: SeriesWindow) -> tuple[ModelDiagnosis, ...]:
+    """Models of which there are too few scrapes to say anything."""
     keys = {
-        ModelKey(
-            series.labels.get("cluster", ""),
-            series.labels.get("engine_namespace", ""),
-            series.labels.get("model_name", ""),
-        )
+        ModelKey(series.labels.get("cluster", ""), "", series.labels.get("model_name", ""))
         for series in window.of("disagg_engine_info")
         if series.labels.get("model_name")
     }
-    undecided = tuple(
+    why = "engines have not been scraped for long enough"
+    return tuple(
         ModelDiagnosis(
-            key, window.now_seconds, DiagnosisOutcome.UNDECIDED, text="the evidence is not read yet"
+            key, window.now_seconds, DiagnosisOutcome.UNDECIDED, missing=(why,), text=why
         )
         for key in sorted(keys)
     )
-    return undecided, DiagnosisState(window.now_seconds)

@@ -1,0 +1,215 @@
+"""Causes between a prompt's end and the user's first token: KV transfers and decode engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from disagg_cluster.planner.diagnose.causes.kv_room import FULL
+from disagg_cluster.planner.diagnose.causes.slow_steps import why_slow
+from disagg_cluster.planner.diagnose.causes.suspicion import ActionAdvice, Suspicion, adverse
+from disagg_cluster.planner.diagnose.causes.waits import Waits
+from disagg_cluster.planner.diagnose.evidence.known import known_median
+from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
+from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, RemedyKind
+from disagg_exporter.model import Role
+
+_LEAST_SLOWER_LINK, _LEAST_APART = float(np.log(1.3)), float(np.log(1.8))
+_LEAST_FAILED = 0.02
+_LEAST_WAITING = 1.0
+# A sender whose KV stays so many times as long as at the others is the slow one.
+_HELD_APART = 2.0
+
+
+def decode_suspicions(view: ModelView, waits: Waits, before: Waits) -> Iterator[Suspicion]:
+    """What makes the waits at decode engines too long.
+
+    Args:
+        view: The model.
+        waits: At decode engines.
+        before: At prefill engines, whose cache fills when nobody takes what is in it.
+    """
+    rows = waits.rows
+    if not len(rows):
+        return
+    excess = waits.excess
+    slower = adverse(view.changed("transfer", rows), _LEAST_SLOWER_LINK, least_apart=_LEAST_APART)
+    failed = _failed_share(view, rows)
+    moving = ((slower.size > 0) | (failed >= _LEAST_FAILED)) & (excess > 0)
+    if moving.any():
+        yield _transfers(view, waits, moving, slower.z, slower.size, failed)
+    waiting = np.nan_to_num(view.recent("waiting", rows))
+    preallocating = np.nan_to_num(view.recent("preallocating", rows))
+    short = (waiting + preallocating >= _LEAST_WAITING) & (excess > 0) & ~moving
+    if short.any():
+        yield _no_room(view, waits, before, short, waiting + preallocating)
+    slow = adverse(
+        view.changed("slowness", rows), float(np.log(1.15)), least_apart=float(np.log(1.3))
+    )
+    for number in np.flatnonzero((slow.size > 0) & (excess > 0) & ~moving & ~short):
+        found = why_slow(view, int(rows[number]), int(slow.onset[number]))
+        ratio = float(np.exp(slow.size[number]))
+        steps = Evidence(
+            "slowness", ratio, 1.0, "ratio", f"its steps take {ratio:.2f} times as long as they did"
+        )
+        cost = np.zeros(len(view.engines))
+        cost[rows[number]] = excess[number]
+        yield Suspicion(
+            found.cause,
+            Role.DECODE,
+            rows[number : number + 1],
+            False,
+            cost,
+            float(slow.z[number]),
+            int(slow.onset[number]),
+            (steps, *found.evidence),
+            ActionAdvice(RemedyKind.REPLACE_GPU),
+        )
+
+
+def _failed_share(view: ModelView, rows: Rows) -> Floats:
+    failed = view.blocks("transfer_failures", rows)
+    done = view.blocks("transfers", rows)
+    lost = np.nansum(failed[:, -4:], axis=1)
+    total = lost + np.nansum(done[:, -4:], axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where((total > 0) & (lost >= 2), lost / total, 0.0)
+
+
+def _transfers(
+    view: ModelView,
+    waits: Waits,
+    moving: np.ndarray,
+    z: Floats,
+    size: Floats,
+    failed: Floats,
+) -> Suspicion:
+    numbers = np.flatnonzero(moving)
+    rows = waits.rows
+    slowest = numbers[np.argmax(size[numbers])]
+    onset = int(waits.onset[numbers].min())
+    evidence = []
+    if size[slowest] > 0:
+        ratio = float(np.exp(size[slowest]))
+        text = f"a byte of KV takes {ratio:.1f} times as long to arrive as it did"
+        evidence.append(Evidence("transfer_seconds", ratio, 1.0, "ratio", text))
+    if failed.max() >= _LEAST_FAILED:
+        text = f"{failed.max():.0%} of the KV transfers fail"
+        evidence.append(Evidence("transfer_failures", float(failed.max()), 0.0, "ratio", text))
+    cost = np.zeros(len(view.engines))
+    cost[rows] = np.where(moving, waits.excess, 0.0)
+    is_all = len(numbers) == len(rows)
+    sender = _sender(view, onset) if is_all else None
+    if sender is not None:
+        name = view.engines[sender].place[2]
+        text = f"KV stays longer at {name} than at the other prefill engines"
+        evidence.append(Evidence("kv_held", 1.0, None, "engine", text))
+        # Whoever waits for KV waits at decode engines; those that came through the sender do.
+        whole = float((waits.excess * waits.weights).sum())
+        cost = np.zeros(len(view.engines))
+        cost[sender] = whole * max(len(view.entries), 1)
+        return Suspicion(
+            Cause.KV_TRANSFER,
+            Role.PREFILL,
+            np.array([sender]),
+            False,
+            cost,
+            float(max(z.max(), waits.z.max(), 5.0)),
+            onset,
+            tuple(evidence),
+            ActionAdvice(RemedyKind.ROUTE_AWAY),
+        )
+    return Suspicion(
+        Cause.KV_TRANSFER,
+        Role.DECODE,
+        rows[numbers],
+        is_all and len(rows) > 1,
+        cost,
+        float(max(z.max(), waits.z.max(), 5.0)),
+        onset,
+        tuple(evidence),
+        ActionAdvice(
+            RemedyKind.MERGE_POOLS if is_all and len(rows) > 1 else RemedyKind.MOVE_WORKER
+        ),
+    )
+
+
+def _sender(view: ModelView, onset_block: int) -> int | None:
+    """The one prefill engine whose KV is fetched later than that of the others, if one is."""
+    rows = view.rows_of(Role.PREFILL)
+    if len(rows) < 2:
+        return None
+    levels = view.changed("kv_held", rows).levels
+    before, since = levels[:, :onset_block], levels[:, onset_block:]
+    if not since.shape[1]:
+        return None
+    held = np.array([_log_mean(row) for row in since])
+    usual = (
+        np.array([_log_mean(row) for row in before]) if onset_block else np.full(len(rows), np.nan)
+    )
+    grown = held - np.where(np.isfinite(usual), usual, known_median(held))
+    if np.isfinite(grown).sum() < 2:
+        return None
+    worst = int(np.nanargmax(grown))
+    others = float(known_median(np.delete(grown, worst)))
+    return int(rows[worst]) if grown[worst] - others >= np.log(_HELD_APART) else None
+
+
+def _log_mean(values: Floats) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.log(np.exp(known).mean())) if len(known) else float("nan")
+
+
+def _no_room(
+    view: ModelView, waits: Waits, before: Waits, short: np.ndarray, waiting: Floats
+) -> Suspicion:
+    """Requests wait for a place at decode engines: it is full, or keeps room for what may come."""
+    rows = waits.rows
+    numbers = np.flatnonzero(short)
+    usage = np.nan_to_num(view.recent("kv_usage", rows))
+    running = np.nan_to_num(view.recent("running", rows))
+    batch = view.latest("batch_limit", rows)
+    with np.errstate(invalid="ignore"):
+        seated = running >= 0.9 * batch
+    preempted = np.nan_to_num(view.recent("preemptions", rows)) > 0
+    worst = numbers[np.argmax(waiting[numbers])]
+    preallocating = np.nan_to_num(view.recent("preallocating", rows))
+    is_reserved = bool(
+        preallocating[worst] >= _LEAST_WAITING
+        or (usage[worst] < FULL - 0.05 and not seated[worst] and not preempted[worst])
+    )
+    is_all = len(rows) > 1 and len(numbers) == len(rows)
+    if is_reserved:
+        cause = Cause.PREALLOCATION
+        text = (
+            f"{waiting[worst]:.0f} requests wait to be let in while its KV cache is only "
+            f"{usage[worst]:.0%} in use: room is kept for outputs"
+        )
+    elif preempted[worst] and not is_all and len(rows) > 1:
+        cause = Cause.KV_FULL
+        text = f"its KV cache is {usage[worst]:.0%} full and requests lose their place in it"
+    else:
+        cause = Cause.DECODE_BACK_PRESSURE
+        text = (
+            f"{waiting[worst]:.0f} requests wait for a place there: {running[worst]:.0f} run, and "
+            f"its KV cache is {usage[worst]:.0%} full"
+        )
+    cost = np.zeros(len(view.engines))
+    cost[rows] = np.where(short, waits.excess, 0.0)
+    if len(before.rows):
+        # What decode does not take stays at prefill engines, and what comes there waits for room.
+        held = np.nan_to_num(view.recent("kv_usage", before.rows)) >= FULL
+        cost[before.rows] = np.where(held, before.excess, 0.0)
+    return Suspicion(
+        cause,
+        Role.DECODE,
+        rows[numbers],
+        is_all,
+        cost,
+        max(float(waits.z[numbers].max()), 5.0),
+        int(waits.onset[numbers].min()),
+        (Evidence("waiting", float(waiting[worst]), 0.0, "requests", text),),
+        ActionAdvice(RemedyKind.SET_SEQS if is_reserved else RemedyKind.MOVE_WORKER),
+    )

@@ -1,0 +1,47 @@
+"""Whether the engines of a pool have more to do than they can, all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from disagg_cluster.planner.diagnose.causes.waits import Waits
+from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
+from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+
+_BUSY = 0.93
+_LEAST_WAITING = 1.0
+# Of the engines that are up, so many must have no room.
+_MOST_IDLE = 0.25
+# A queue that comes and goes is a busy pool, whose users are promised that much. Where the load has
+# grown, half of it is warning enough.
+_LEAST_OF_TARGET, _LEAST_GROWN = 1.0, 0.5
+
+
+def busy_ratio(view: ModelView, rows: Rows) -> Floats:
+    """The part of the last blocks in which an engine took steps, or its host prepared them."""
+    steps = view.recent("step_seconds", rows)
+    gaps = np.nan_to_num(view.recent("gap_seconds", rows))
+    return np.asarray((steps + gaps) / view.block_seconds)
+
+
+def is_saturated(view: ModelView, rows: Rows) -> np.ndarray:
+    """Which engines work all the time while requests wait, in each of the last blocks."""
+    waiting = view.blocks("waiting", rows)[:, -2:]
+    with np.errstate(invalid="ignore"):
+        piled = (waiting >= _LEAST_WAITING).all(axis=1)
+        return np.asarray(piled & (busy_ratio(view, rows) >= _BUSY))
+
+
+def is_overloaded(view: ModelView, waits: Waits, *, has_grown: bool) -> bool:
+    """Whether a pool has more to do than it can, so that users wait for it.
+
+    `has_grown` says that more comes than before.
+    """
+    alive = view.blocks("alive", waits.rows)[:, -1]
+    if not alive.any():
+        return False
+    saturated = is_saturated(view, waits.rows)[alive]
+    now = float(np.nansum((waits.now * waits.weights)[alive]))
+    target, part = view.targets.ttft_seconds, _LEAST_GROWN if has_grown else _LEAST_OF_TARGET
+    is_late = not np.isfinite(target) or now >= part * target
+    return bool(is_late and saturated.mean() >= 1 - _MOST_IDLE)

@@ -1,0 +1,85 @@
+"""Why prompts wait at the engines that compute them: what has made their work more, or slower.
+
+An engine's load is a product: requests that come to it, tokens of a prompt, the part of them that
+is not cached, seconds a token, the host's time beside them. Each is looked at by itself, so what is
+too long about a wait can be divided among those that grew, in proportion to the logarithms by
+which they did: no order in which to undo them has to be chosen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from disagg_cluster.planner.diagnose.causes.suspicion import Adverse, adverse
+from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
+from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+
+FACTORS = (
+    "slowness",
+    "host_gap",
+    "computed_share",
+    "prompt_length",
+    "prompt_spread",
+    "share",
+    "load",
+)
+# Against the own past, and against peers, which are never quite alike: as factors.
+_LEAST: dict[str, tuple[float, float | None]] = {
+    "slowness": (1.08, 1.25),
+    "host_gap": (1.05, 1.15),
+    "computed_share": (1.1, 1.3),
+    "prompt_length": (1.2, 1.4),
+    "prompt_spread": (1.5, None),
+    "share": (1.25, 1.35),
+}
+_LEAST_LOAD = 1.1
+_LOAD_Z = 4.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PromptWork:
+    """By how much each factor of the work at some engines has grown, with what each explains."""
+
+    rows: Rows
+    by_factor: dict[str, Adverse]
+
+    def part(self, factor: str) -> Floats:
+        """The part of each engine's excess that a factor explains; 0 where nothing has grown."""
+        sizes = np.stack([self.by_factor[name].size for name in FACTORS])
+        total = sizes.sum(axis=0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(np.where(total > 0, self.by_factor[factor].size / total, 0.0))
+
+    @property
+    def explained(self) -> Floats:
+        """Whether anything has grown, by engine."""
+        sizes = np.stack([self.by_factor[name].size for name in FACTORS])
+        return np.asarray(sizes.sum(axis=0) > 0)
+
+
+def prompt_work(view: ModelView, rows: Rows) -> PromptWork:
+    """Look at the work of some engines of a model."""
+    found = {}
+    for name, (least, apart) in _LEAST.items():
+        found[name] = adverse(
+            view.changed(name, rows),
+            float(np.log(least)),
+            least_apart=None if apart is None else float(np.log(apart)),
+        )
+    found["load"] = _load(view, rows)
+    return PromptWork(rows, found)
+
+
+def _load(view: ModelView, rows: Rows) -> Adverse:
+    """How many more requests come to the engines together, by engine that is up."""
+    shift = view.pool_shift("arrivals", None, rows)
+    change = float(shift.change[0]) if shift.z[0] >= _LOAD_Z else 0.0
+    size = change if change >= np.log(_LEAST_LOAD) else 0.0
+    whole = np.full(len(rows), size)
+    return Adverse(
+        whole,
+        np.where(whole > 0, float(shift.z[0]), 0.0),
+        np.full(len(rows), int(shift.onset[0]), dtype=np.intp),
+    )

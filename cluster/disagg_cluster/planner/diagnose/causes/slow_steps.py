@@ -1,0 +1,168 @@
+"""Why the steps of an engine take longer for the same work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from disagg_cluster.planner.diagnose.evidence.known import known_mean, most_known
+from disagg_cluster.planner.diagnose.evidence.model_view import ModelView
+from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.shifts import block_means
+from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence
+from disagg_exporter.model import Role
+
+# Bins over which GPUs are looked at: the last blocks.
+_RECENT_BLOCKS = 2
+# A GPU is throttled if a reason held its clocks back for so much of the time.
+_THROTTLED_SHARE = 0.1
+# Clocks of GPUs that do the same stray by less.
+_LEAST_CLOCK_RATIO = 0.95
+_LEAST_FOREIGN = 0.04
+# A server takes its memory once; who comes later and takes this part of the GPU's is another.
+_LEAST_MEMORY_SHARE = 0.01
+# An engine is cold for some minutes after its start.
+_COLD_SECONDS = 600.0
+_MIXED_OVER_PURE = float(np.log(1.12))
+
+
+@dataclass(frozen=True, slots=True)
+class SlowSteps:
+    """A cause of slow steps with its evidence."""
+
+    cause: Cause
+    evidence: tuple[Evidence, ...]
+
+
+def why_slow(view: ModelView, row: int, onset_block: int) -> SlowSteps:
+    """Tell slow steps of an engine apart by what its GPUs and its process show.
+
+    Args:
+        view: The model.
+        row: The engine.
+        onset_block: Since when its steps are slow.
+    """
+    young = _young(view, row)
+    if young is not None:
+        return SlowSteps(Cause.COLD_START, (young,))
+    foreign = _foreign(view, row, onset_block)
+    if foreign is not None:
+        return SlowSteps(Cause.STRANGER, (foreign,))
+    mixing = _mixing(view, row)
+    if mixing is not None:
+        return SlowSteps(Cause.INTERFERENCE, (mixing,))
+    held_back, is_some = _held_back(view, row)
+    if is_some:
+        return SlowSteps(Cause.TP_STRAGGLER, held_back)
+    return SlowSteps(Cause.SLOW_GPU, held_back)
+
+
+def age_seconds(view: ModelView, row: int) -> float | None:
+    """How long ago an engine's process began, by its own word or by its series; None if long."""
+    now = view.changes.fleet.grid.now_seconds
+    started = float(view.latest("started", np.array([row]))[0])
+    if np.isfinite(started):
+        return max(now - started, 0.0)
+    alive = view.blocks("alive", np.array([row]))[0]
+    if alive[-1] and not alive.all():
+        return float((len(alive) - 1 - np.flatnonzero(~alive)[-1]) * view.block_seconds)
+    return None
+
+
+def _young(view: ModelView, row: int) -> Evidence | None:
+    age = age_seconds(view, row)
+    if age is None or age > _COLD_SECONDS:
+        return None
+    text = f"its process began {age:.0f} s ago"
+    return Evidence("age", age, _COLD_SECONDS, "s", text)
+
+
+def _gpu_blocks(view: ModelView, row: int, name: str) -> Floats:
+    fleet = view.changes.fleet
+    bins = round(view.block_seconds / fleet.grid.step_seconds)
+    gpus = list(fleet.engines[view.fleet_rows[row]].gpus)
+    return block_means(fleet.gpus.of(name)[gpus], bins)
+
+
+def _foreign(view: ModelView, row: int, onset_block: int) -> Evidence | None:
+    foreign = _gpu_blocks(view, row, "foreign_sm")
+    share = most_known(foreign[:, -_RECENT_BLOCKS:])
+    if np.isfinite(share):
+        if share < _LEAST_FOREIGN:
+            return None
+        text = f"other processes took {share:.0%} of a GPU's SM time"
+        return Evidence("foreign_sm", share, 0.0, "ratio", text)
+    used = _gpu_blocks(view, row, "memory_used_bytes")
+    before, since = used[:, : max(onset_block - 1, 0)], used[:, -_RECENT_BLOCKS:]
+    grown = most_known(since) - most_known(before)
+    if not grown >= _LEAST_MEMORY_SHARE * most_known(used):
+        return None
+    text = f"{grown / 1e9:.1f} GB of a GPU's memory were taken since, by another process it seems"
+    return Evidence("memory_grown", grown, 0.0, "bytes", text)
+
+
+def _mixing(view: ModelView, row: int) -> Evidence | None:
+    """Whether mixed steps alone are slow."""
+    if view.engines[row].role is not Role.MIXED:
+        return None
+    rows = np.array([row])
+    mixed = view.changed("mixed_slowness", rows).shift.after[0]
+    pure = view.changed("own_slowness", rows).shift.after[0]
+    if not (np.isfinite(mixed) and np.isfinite(pure)) or mixed - pure < _MIXED_OVER_PURE:
+        return None
+    ratio = float(np.exp(mixed - pure))
+    text = f"steps that mix prompts and tokens take {ratio:.2f} times as long as others would"
+    return Evidence("mixed_steps", ratio, 1.0, "ratio", text)
+
+
+def _held_back(view: ModelView, row: int) -> tuple[tuple[Evidence, ...], bool]:
+    """What the GPUs say of clocks and errors, and whether only some of several are held back."""
+    bins = view.block_seconds / round(view.block_seconds / view.changes.fleet.grid.step_seconds)
+    throttled = _recent(_gpu_blocks(view, row, "throttled_seconds")) / bins
+    capped = _recent(_gpu_blocks(view, row, "capped_seconds")) / bins
+    clock = _recent(_gpu_blocks(view, row, "clock_hertz"))
+    errors = _gpu_blocks(view, row, "xid_errors"), _gpu_blocks(view, row, "memory_errors")
+    found = []
+    slow = np.zeros(len(clock), dtype=np.bool_)
+    for name, shares, words in (
+        ("throttled", throttled, "heat or its board"),
+        ("power_capped", capped, "its power limit"),
+    ):
+        share = float(np.nan_to_num(shares).max(initial=0.0))
+        slow |= np.nan_to_num(shares) >= _THROTTLED_SHARE
+        if share >= _THROTTLED_SHARE:
+            text = f"{words} held a GPU's clock back {min(share, 1.0):.0%} of the time"
+            found.append(Evidence(name, min(share, 1.0), 0.0, "ratio", text))
+    usual = _usual_clock(view, row)
+    least = -most_known(-clock)
+    if np.isfinite(least) and np.isfinite(usual):
+        slow |= clock < _LEAST_CLOCK_RATIO * usual
+        if least < _LEAST_CLOCK_RATIO * usual:
+            text = f"a GPU runs at {least / 1e9:.2f} GHz, others at {usual / 1e9:.2f}"
+            found.append(Evidence("sm_clock", least, usual, "hertz", text))
+    for name, values in zip(("xid_errors", "memory_errors"), errors, strict=True):
+        count = float(np.nansum(values))
+        if count > 0:
+            text = f"its GPUs had {name.replace('_', ' ')} in this time"
+            found.append(Evidence(name, count, 0.0, "count", text))
+    is_some = bool(slow.any() and not slow.all() and len(slow) > 1)
+    return tuple(found), is_some
+
+
+def _usual_clock(view: ModelView, row: int) -> float:
+    """The clock of GPUs that work, of this model's engines of the same kind, itself included."""
+    like = [
+        number
+        for number, engine in enumerate(view.engines)
+        if engine.likeness == view.engines[row].likeness
+    ]
+    clocks = [_gpu_blocks(view, number, "clock_hertz").ravel() for number in like]
+    every = np.concatenate(clocks) if clocks else np.array([np.nan])
+    every = every[np.isfinite(every)]
+    # GPUs that rest show a low clock: those that work are the upper half.
+    return float(np.quantile(every, 0.9)) if len(every) else float("nan")
+
+
+def _recent(values: Floats) -> Floats:
+    return known_mean(values[:, -_RECENT_BLOCKS:])

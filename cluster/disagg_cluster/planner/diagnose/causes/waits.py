@@ -1,0 +1,83 @@
+"""How long requests wait where, and how long they did before, or do elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
+from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+
+# A wait is longer than it was, or than at peers, from so many standard errors on.
+_OWN_Z, _PEER_Z = 3.5, 4.0
+_LEAST_CHANGE, _LEAST_APART = np.log(1.15), np.log(1.5)
+# Fewer than these waiting say nothing of how long they will.
+_LEAST_WAITING = 2.0
+# What counts as a cost: this part of the target, or of what the wait is without it.
+LEAST_COST_OF_TARGET = 0.05
+_LEAST_COST_OF_WAIT = 0.25
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Waits:
+    """Of engines that are asked for a first token, by row: mean seconds a request.
+
+    `now` is observed, with those who still wait; `usual` is what it was before, or is at peers.
+    `weights` are the parts of the requests that go there. `z` is how sure the difference is.
+    """
+
+    rows: Rows
+    now: Floats
+    usual: Floats
+    weights: Floats
+    z: Floats
+    onset: Rows
+
+    @property
+    def excess(self) -> Floats:
+        """What is too long."""
+        return np.maximum(self.now - self.usual, 0.0)
+
+
+def waits_of(view: ModelView, rows: Rows) -> Waits:
+    """The waits at some engines of a model."""
+    changed = view.changed("first_token", rows)
+    shift = changed.shift
+    ended = view.recent_over("first_token_seconds", "first_tokens", rows)
+    drain = _drain_seconds(view, rows)
+    waiting = np.nan_to_num(view.recent("waiting", rows))
+    piled_up = (waiting >= _LEAST_WAITING) & (drain > 3 * np.nan_to_num(ended))
+    now = np.where(piled_up, drain, ended)
+    longer = (shift.z >= _OWN_Z) & (shift.change >= _LEAST_CHANGE)
+    apart = (changed.apart_z >= _PEER_Z) & (changed.apart >= _LEAST_APART)
+    before = np.where(np.isfinite(shift.before), np.exp(shift.before), np.nan)
+    # Who has a past and a queue that hardly anybody leaves is judged by the queue.
+    stuck = np.isfinite(before) & piled_up & (now > 3 * before)
+    usual = np.where(longer | stuck, before, now)
+    beside = now / np.exp(np.where(apart, changed.apart, 0.0))
+    usual = np.where(apart, np.minimum(usual, beside), usual)
+    z = np.maximum(np.where(longer, shift.z, 0.0), np.where(apart, changed.apart_z, 0.0))
+    z = np.where(stuck, np.maximum(z, _OWN_Z), z)
+    counts = np.nan_to_num(view.recent("first_tokens", rows)) + np.nan_to_num(
+        view.recent("arrivals", rows)
+    )
+    total = counts.sum()
+    weights = counts / total if total > 0 else np.full(len(rows), 1 / max(len(rows), 1))
+    return Waits(rows, now, usual, weights, z, shift.onset)
+
+
+def _drain_seconds(view: ModelView, rows: Rows) -> Floats:
+    """How long those who wait now would take to be served, at the rate of the last blocks."""
+    waiting = view.recent("waiting", rows)
+    served = view.recent("first_tokens", rows) / view.block_seconds
+    least = 0.5 / view.block_seconds
+    return np.nan_to_num(waiting) / np.maximum(np.nan_to_num(served), least)
+
+
+def least_cost_seconds(view: ModelView, usual_seconds: float) -> float:
+    """What a cause must cost to be named: noise and trifles cost less."""
+    target = view.targets.ttft_seconds
+    if np.isfinite(target):
+        return LEAST_COST_OF_TARGET * target
+    return max(_LEAST_COST_OF_WAIT * usual_seconds, 0.02)

@@ -1,0 +1,252 @@
+"""What has changed about each engine, all of a fleet at once: a shift for each thing looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_cluster.planner.diagnose.evidence.fleet import Fleet
+from disagg_cluster.planner.diagnose.evidence.known import (
+    known_mean,
+    known_median,
+    known_sum,
+)
+from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.shifts import (
+    Shift,
+    block_bins,
+    block_means,
+    block_sums,
+    log_ratio,
+    peer_z,
+    shift_of,
+)
+from disagg_cluster.planner.diagnose.evidence.step_costs import (
+    fitted_slowness,
+    own_slowness,
+    step_seconds,
+)
+from disagg_exporter.model import Role
+
+# A block in which fewer requests ended says nothing of a mean over them.
+_LEAST_REQUESTS = 2.0
+_RECENT_BLOCKS = 2
+_HALF_UP = 0.5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Changed:
+    """One thing that is looked at, of all engines: against own past and against peers.
+
+    `apart` is the logarithm of what it is now over the median of its peers', `apart_z` the same in
+    standard errors; 0 for who has no peers.
+    """
+
+    levels: Floats
+    shift: Shift
+    apart: Floats
+    apart_z: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EngineBlocks:
+    """Sums and means by engine and block: what the changes are of.
+
+    `first_tokens` and `first_token_seconds` are of the requests that got their first token (a
+    prefill engine's one token counts), `prompts` tokens of their prompts.
+    """
+
+    seconds: float
+    """Of a block."""
+    first_tokens: Floats
+    first_token_seconds: Floats
+    prompt_tokens: Floats
+    computed_tokens: Floats
+    step_seconds: Floats
+    prompt_steps: Floats
+    gap_seconds: Floats
+    arrivals: Floats
+    waiting: Floats
+    running: Floats
+    deferred: Floats
+    preallocating: Floats
+    kv_usage: Floats
+    preemptions: Floats
+    transfers: Floats
+    transfer_seconds: Floats
+    transfer_bytes: Floats
+    transfer_failures: Floats
+    foreign_sm: Floats
+    lost_seconds: Floats
+    alive: NDArray[np.bool_]
+    """Whether an engine was there, and answered where that is told."""
+
+    @property
+    def blocks(self) -> int:
+        """How many there are."""
+        return int(self.first_tokens.shape[1])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EngineChanges:
+    """Of every engine of a fleet what it did and what has changed; rows as in `Fleet.engines`."""
+
+    fleet: Fleet
+    blocks: EngineBlocks
+    by_name: Mapping[str, Changed]
+
+    def of(self, name: str) -> Changed:
+        """One of them."""
+        return self.by_name[name]
+
+
+def engine_changes(fleet: Fleet) -> EngineChanges:
+    """Look at everything of every engine."""
+    bins = block_bins(fleet.grid.step_seconds)
+    peers = _numbered([(engine.model, engine.likeness) for engine in fleet.engines])
+    blocks = _blocks(fleet, bins)
+    served = np.where(blocks.first_tokens >= _LEAST_REQUESTS, blocks.first_tokens, np.nan)
+    whole = blocks.step_seconds + np.nan_to_num(blocks.gap_seconds)
+    levels: dict[str, Floats] = {
+        "slowness": fitted_slowness(fleet.seen, peers, bins),
+        "own_slowness": own_slowness(fleet.seen, bins, "pure"),
+        "mixed_slowness": own_slowness(fleet.seen, bins, "mixed"),
+        "host_gap": log_ratio(whole, blocks.step_seconds),
+        "computed_share": log_ratio(blocks.computed_tokens, blocks.prompt_tokens, floor=1.0),
+        "prompt_length": log_ratio(blocks.prompt_tokens, served),
+        "arrivals": np.log(np.maximum(blocks.arrivals, 0.5) / blocks.seconds),
+        "first_token": log_ratio(blocks.first_token_seconds, served),
+        "step_tokens": log_ratio(blocks.computed_tokens, blocks.prompt_steps),
+        "transfer": log_ratio(blocks.transfer_seconds, blocks.transfer_bytes),
+        "kv_held": _kv_held(fleet, blocks, bins),
+        "share": _share(blocks, peers),
+        "prompt_spread": _prompt_spread(fleet, bins),
+    }
+    changes = {name: _changed(values, peers) for name, values in levels.items()}
+    return EngineChanges(fleet, blocks, changes)
+
+
+def _changed(levels: Floats, peers: NDArray[np.intp]) -> Changed:
+    shift = shift_of(levels)
+    return Changed(levels, shift, *peer_z(shift, peers))
+
+
+def _numbered(keys: list[object]) -> NDArray[np.intp]:
+    numbers: dict[object, int] = {}
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.intp)
+
+
+def _blocks(fleet: Fleet, bins: int) -> EngineBlocks:
+    seen = fleet.seen
+    total: Callable[[str], Floats] = lambda name: block_sums(seen.of(name), bins)  # noqa: E731
+    mean: Callable[[str], Floats] = lambda name: block_means(seen.of(name), bins)  # noqa: E731
+    is_prefill = np.array([engine.role is Role.PREFILL for engine in fleet.engines])[:, None]
+    gpu_mean = partial(_of_gpus, fleet, bins)
+    return EngineBlocks(
+        seconds=bins * fleet.grid.step_seconds,
+        first_tokens=np.where(is_prefill, total("entry_count"), total("first_count")),
+        first_token_seconds=np.where(is_prefill, total("entry_seconds"), total("first_seconds")),
+        prompt_tokens=known_sum(
+            np.stack([total("computed_tokens"), total("cached_tokens")]), axis=0
+        ),
+        computed_tokens=total("computed_tokens"),
+        step_seconds=step_seconds(seen, bins),
+        prompt_steps=known_sum(np.stack([total("context_steps"), total("mixed_steps")]), axis=0),
+        gap_seconds=gpu_mean("gap_seconds"),
+        arrivals=total("arrivals"),
+        waiting=mean("waiting"),
+        running=mean("running"),
+        deferred=mean("deferred"),
+        preallocating=mean("preallocating"),
+        kv_usage=mean("kv_usage"),
+        preemptions=total("preemptions"),
+        transfers=total("transfers"),
+        transfer_seconds=total("transfer_seconds"),
+        transfer_bytes=total("transfer_bytes"),
+        transfer_failures=total("transfer_failures"),
+        foreign_sm=gpu_mean("foreign_sm", worst=True, levels=True),
+        lost_seconds=total("loss_seconds") - total("gain_seconds"),
+        alive=np.isfinite(total("arrivals")) & ~(mean("up") < _HALF_UP),
+    )
+
+
+def _of_gpus(
+    fleet: Fleet, bins: int, name: str, *, worst: bool = False, levels: bool = False
+) -> Floats:
+    """The mean over each engine's GPUs, or the largest of them; NaN where none tells."""
+    found = np.full((len(fleet.engines), fleet.grid.bins // bins), np.nan)
+    values = fleet.gpus.of(name)
+    if not np.isfinite(values).any():
+        return found
+    of_gpu = block_means(values, bins) if levels else block_sums(values, bins)
+    for row, engine in enumerate(fleet.engines):
+        if engine.gpus:
+            own = of_gpu[list(engine.gpus)]
+            found[row] = _worst(own) if worst else known_mean(own, axis=0)
+    return found
+
+
+def _worst(values: Floats) -> Floats:
+    known = np.isfinite(values)
+    return np.where(known.any(axis=0), np.where(known, values, -np.inf).max(axis=0), np.nan)
+
+
+def _kv_held(fleet: Fleet, blocks: EngineBlocks, bins: int) -> Floats:
+    """Logarithm of how long a token's KV stays at an engine (Little 1961: held over arriving)."""
+    held = block_means(fleet.seen.of("kv_usage") * fleet.seen.of("kv_tokens"), bins)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.log(held / (blocks.prompt_tokens / blocks.seconds))
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def _share(blocks: EngineBlocks, peers: NDArray[np.intp]) -> Floats:
+    """Logarithm of an engine's arrivals over the mean of its peers that are up, itself included."""
+    arrived = np.where(blocks.alive, blocks.arrivals, np.nan)
+    found = np.full(arrived.shape, np.nan)
+    for group in np.unique(peers):
+        rows = np.flatnonzero(peers == group)
+        if len(rows) < 2:
+            continue
+        own = arrived[rows]
+        counts = np.isfinite(own).sum(axis=0)
+        mean = np.nansum(own, axis=0) / np.maximum(counts, 1)
+        # Half a request more on both sides: nobody who gets none is infinitely far off.
+        found[rows] = np.log((own + 0.5) / (mean + 0.5))
+    return found
+
+
+def _prompt_spread(fleet: Fleet, bins: int) -> Floats:
+    """Logarithm of 1 + the squared coefficient of variation of prompt lengths, block by block.
+
+    From sums alone: the tokens of n prompts stray around n times their mean with n times the
+    variance of one.
+    """
+    seen = fleet.seen
+    is_prefill = np.array([engine.role is Role.PREFILL for engine in fleet.engines])[:, None]
+    count = np.where(is_prefill, seen.of("entry_count"), seen.of("first_count"))
+    tokens = known_sum(np.stack([seen.of("computed_tokens"), seen.of("cached_tokens")]), axis=0)
+    total, number = block_sums(tokens, bins), block_sums(count, bins)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = known_median(total / np.where(number > 0, number, np.nan))[:, None]
+        squares = block_means(
+            np.where(count > 0, (tokens - mean * count) ** 2 / count, np.nan), bins
+        )
+        found = np.log1p(squares / mean**2)
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def recent_ratio(over: Floats, under: Floats) -> Floats:
+    """Sum over sum in the last blocks, of each row; NaN where nothing is under the line."""
+    total = np.nansum(over[:, -_RECENT_BLOCKS:], axis=1)
+    count = np.nansum(under[:, -_RECENT_BLOCKS:], axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(count > 0, total / count, np.nan)
+
+
+def recent_mean(values: Floats) -> Floats:
+    """Mean over the last blocks of what is known; NaN where nothing is."""
+    return known_mean(values[:, -_RECENT_BLOCKS:])

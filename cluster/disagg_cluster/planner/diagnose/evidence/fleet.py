@@ -1,0 +1,157 @@
+"""All that is known of the engines of a window: who they are, what they did, on which GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from disagg_cluster.planner.diagnose.evidence.features import ENGINE_FEATURES, GPU_FEATURES
+from disagg_cluster.planner.diagnose.evidence.readings import (
+    Place,
+    Readings,
+    node_of,
+    read_features,
+)
+from disagg_cluster.planner.diagnose.evidence.series_window import (
+    Floats,
+    ScrapedSeries,
+    SeriesWindow,
+)
+from disagg_cluster.planner.diagnose.evidence.time_grid import SampleBatch, TimeGrid, grid_of
+from disagg_cluster.planner.diagnose.evidence.users import ModelPlace, UserReadings, read_users
+from disagg_exporter.model import Role
+
+_SERVING = {Role.PREFILL, Role.DECODE, Role.MIXED}
+
+
+@dataclass(frozen=True, slots=True)
+class FleetEngine:
+    """An engine: what it serves as what, and the rows of its GPUs in `Fleet.gpus`."""
+
+    place: Place
+    role: Role
+    model_name: str
+    engine_namespace: str
+    kind: str
+    version: str
+    gpu_name: str
+    gpus: tuple[int, ...]
+
+    @property
+    def model(self) -> tuple[str, str, str]:
+        """Cluster, namespace and model: what it is diagnosed with."""
+        return self.place[0], self.engine_namespace, self.model_name
+
+    @property
+    def likeness(self) -> tuple[Role, str, int]:
+        """Engines of a model with the same of these are peers: their steps take the same."""
+        return self.role, self.gpu_name, len(self.gpus)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fleet:
+    """Engines with what was observed of them; `engines[row]` is that row of each matrix.
+
+    `rejected` says what was left out because it cannot be, and how often.
+    """
+
+    grid: TimeGrid
+    engines: tuple[FleetEngine, ...]
+    seen: Readings
+    gpus: Readings
+    users: Mapping[ModelPlace, UserReadings]
+    rejected: Mapping[str, int]
+
+
+def read_fleet(window: SeriesWindow) -> Fleet | None:
+    """Read all engines that serve a model; None where nothing was scraped twice."""
+    grid = grid_of(window, "disagg_engine_info")
+    if grid is None:
+        return None
+    batch = SampleBatch(grid)
+    gpu_places, names = _gpus(window)
+    row_of = {place: row for row, place in enumerate(gpu_places)}
+    engines = _engines(window, grid, row_of, names)
+    places = [engine.place for engine in engines]
+    seen = read_features(window, ENGINE_FEATURES, places, "engine", batch)
+    gpus = read_features(window, GPU_FEATURES, gpu_places, "gpu", batch)
+    _reject(seen.by_name["kv_usage"], 1.01, "shares above 1", batch)
+    _reject(gpus.by_name["foreign_sm"], 1.01, "shares above 1", batch)
+    users = read_users(window, batch)
+    return Fleet(grid, tuple(engines), seen, gpus, users, dict(batch.rejected))
+
+
+def _reject(values: Floats, most: float, why: str, batch: SampleBatch) -> None:
+    with np.errstate(invalid="ignore"):
+        above = values > most
+    if above.any():
+        batch.rejected[why] += int(above.sum())
+        values[above] = np.nan
+
+
+def _gpus(window: SeriesWindow) -> tuple[list[Place], dict[Place, str]]:
+    names = {
+        (*node_of(series.labels), series.labels.get("gpu", "")): series.labels.get("gpu_name", "")
+        for series in window.of("disagg_gpu_info")
+    }
+    return sorted(names), names
+
+
+def _engines(
+    window: SeriesWindow,
+    grid: TimeGrid,
+    row_of: Mapping[Place, int],
+    gpu_names: Mapping[Place, str],
+) -> list[FleetEngine]:
+    """Engines as they were told of last; one that became another in the window is the latter."""
+    latest: dict[Place, tuple[float, ScrapedSeries]] = {}
+    for series in window.of("disagg_engine_info"):
+        place = (*node_of(series.labels), series.labels.get("engine", ""))
+        end = float(series.times_seconds[-1]) if len(series.times_seconds) else -np.inf
+        if place not in latest or end >= latest[place][0]:
+            latest[place] = (end, series)
+    on: dict[Place, dict[str, tuple[float, str]]] = {}
+    for series in window.of("disagg_gpu_assignment_info"):
+        labels = series.labels
+        place = (*node_of(labels), labels.get("engine", ""))
+        end = float(series.times_seconds[-1]) if len(series.times_seconds) else -np.inf
+        on.setdefault(place, {})[labels.get("gpu", "")] = (
+            end,
+            labels.get("engine_namespace", ""),
+        )
+    found = []
+    for place, (end, series) in sorted(latest.items()):
+        labels = series.labels
+        role = labels.get("role", "")
+        if role not in _SERVING or not labels.get("model_name") or end < window.begin_seconds:
+            continue
+        held = on.get(place, {})
+        rows = _rows(held, place, row_of)
+        name = {gpu_names[(*place[:2], gpu)] for gpu in held if (*place[:2], gpu) in gpu_names}
+        found.append(
+            FleetEngine(
+                place=place,
+                role=Role(role),
+                model_name=labels["model_name"],
+                engine_namespace=next((space for _, space in held.values()), ""),
+                kind=labels.get("kind", ""),
+                version=labels.get("version", ""),
+                gpu_name="+".join(sorted(name)),
+                gpus=tuple(rows),
+            )
+        )
+    return found
+
+
+def _rows(
+    held: Mapping[str, tuple[float, str]], place: Place, row_of: Mapping[Place, int]
+) -> Sequence[int]:
+    """The GPUs that it held last; what it gave back earlier is not its."""
+    last = max((end for end, _ in held.values()), default=0.0)
+    return [
+        row_of[(*place[:2], gpu)]
+        for gpu, (end, _) in sorted(held.items())
+        if end == last and (*place[:2], gpu) in row_of
+    ]

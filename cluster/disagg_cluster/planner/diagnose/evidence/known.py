@@ -1,0 +1,38 @@
+"""Sums, means and medians of what is known: NaN is unknown, and so is what only holds NaN."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+
+
+def known_sum(values: Floats, axis: int = -1) -> Floats:
+    """The sum of what is known along an axis; NaN where nothing is."""
+    known = np.isfinite(values)
+    return np.where(known.any(axis=axis), np.where(known, values, 0.0).sum(axis=axis), np.nan)
+
+
+def known_mean(values: Floats, axis: int = -1) -> Floats:
+    """The mean of what is known along an axis; NaN where nothing is."""
+    counts = np.isfinite(values).sum(axis=axis)
+    return known_sum(values, axis) / np.where(counts > 0, counts, 1)
+
+
+def known_median(values: Floats) -> Floats:
+    """The median of what is known along the last axis; NaN where nothing is."""
+    found = np.full(values.shape[:-1], np.nan)
+    if not values.shape[-1]:
+        return found
+    known = np.isfinite(values).any(axis=-1)
+    if known.all():
+        return np.asarray(np.nanmedian(values, axis=-1))
+    if known.any():
+        found[known] = np.nanmedian(values[known], axis=-1)
+    return found
+
+
+def most_known(values: Floats) -> float:
+    """The largest of all that is known; NaN where nothing is."""
+    known = values[np.isfinite(values)]
+    return float(known.max()) if len(known) else float("nan")

@@ -1,0 +1,138 @@
+"""One model's engines, with what each did and what has changed about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_cluster.planner.capacity.targets import Targets
+from disagg_cluster.planner.diagnose.evidence.engine_changes import (
+    Changed,
+    EngineBlocks,
+    EngineChanges,
+    recent_mean,
+    recent_ratio,
+)
+from disagg_cluster.planner.diagnose.evidence.fleet import FleetEngine
+from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.shifts import Shift, block_sums, log_ratio, shift_of
+from disagg_cluster.planner.diagnose.evidence.users import ModelPlace
+from disagg_exporter.model import Role
+
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelView:
+    """A model's part of a fleet. Rows count its own engines, from 0."""
+
+    place: ModelPlace
+    targets: Targets
+    changes: EngineChanges
+    fleet_rows: Rows
+
+    @property
+    def engines(self) -> tuple[FleetEngine, ...]:
+        """They themselves."""
+        return tuple(self.changes.fleet.engines[row] for row in self.fleet_rows)
+
+    def rows_of(self, *roles: Role) -> Rows:
+        """The engines with one of these roles."""
+        return np.array(
+            [row for row, engine in enumerate(self.engines) if engine.role in roles], dtype=np.intp
+        )
+
+    @property
+    def entries(self) -> Rows:
+        """The engines where requests enter: they compute prompts."""
+        return self.rows_of(Role.PREFILL, Role.MIXED)
+
+    @property
+    def decoders(self) -> Rows:
+        """The engines that write what others have read."""
+        return self.rows_of(Role.DECODE)
+
+    def blocks(self, name: str, rows: Rows) -> Floats:
+        """One of `EngineBlocks`, of some of the engines."""
+        values: Floats = getattr(self._blocks, name)
+        return values[self.fleet_rows[rows]]
+
+    @property
+    def _blocks(self) -> EngineBlocks:
+        return self.changes.blocks
+
+    @property
+    def block_seconds(self) -> float:
+        """How long a block is."""
+        return self._blocks.seconds
+
+    def changed(self, name: str, rows: Rows) -> Changed:
+        """One thing that is looked at, of some of the engines."""
+        whole, chosen = self.changes.of(name), self.fleet_rows[rows]
+        shift = whole.shift
+        return Changed(
+            whole.levels[chosen],
+            Shift(
+                shift.after[chosen],
+                shift.before[chosen],
+                shift.deviation[chosen],
+                shift.z[chosen],
+                shift.onset[chosen],
+            ),
+            whole.apart[chosen],
+            whole.apart_z[chosen],
+        )
+
+    def latest(self, name: str, rows: Rows) -> Floats:
+        """The newest known value of a gauge of some of the engines; NaN where none is known."""
+        values = self.changes.fleet.seen.of(name)[self.fleet_rows[rows]]
+        found = np.full(len(rows), np.nan)
+        for number, row in enumerate(values):
+            known = row[np.isfinite(row)]
+            if len(known):
+                found[number] = known[-1]
+        return found
+
+    def pool_shift(self, over: str, under: str | None, rows: Rows) -> Shift:
+        """How a sum over some engines changed: over another, or a second where there is none."""
+        total = np.nansum(self.blocks(over, rows), axis=0)[None]
+        if under is None:
+            return shift_of(np.log(np.maximum(total, 0.5) / self.block_seconds))
+        return shift_of(log_ratio(total, np.nansum(self.blocks(under, rows), axis=0)[None]))
+
+    def front_waits(self) -> tuple[Floats, Floats] | None:
+        """Seconds and number of first tokens by who sees requests from the door on, by block."""
+        users = self.changes.fleet.users.get(self.place)
+        if users is None:
+            return None
+        seconds, count = users.of("front_first_token_seconds"), users.of("front_first_token_count")
+        if seconds is None or count is None:
+            return None
+        bins = round(self.block_seconds / self.changes.fleet.grid.step_seconds)
+        return block_sums(seconds[None], bins)[0], block_sums(count[None], bins)[0]
+
+    def recent(self, name: str, rows: Rows) -> Floats:
+        """The mean of a block value over the last blocks."""
+        return recent_mean(self.blocks(name, rows))
+
+    def recent_over(self, over: str, under: str, rows: Rows) -> Floats:
+        """Sum over sum in the last blocks."""
+        return recent_ratio(self.blocks(over, rows), self.blocks(under, rows))
+
+    def since_seconds(self, onset_block: int) -> float:
+        """The Unix time at which a block begins."""
+        grid = self.changes.fleet.grid
+        back = self._blocks.blocks - onset_block
+        return grid.now_seconds - back * self.block_seconds
+
+
+def model_views(changes: EngineChanges, targets: Targets) -> Iterator[ModelView]:
+    """The models of a fleet, in order of their names."""
+    rows: dict[ModelPlace, list[int]] = {}
+    for row, engine in enumerate(changes.fleet.engines):
+        rows.setdefault(engine.model, []).append(row)
+    for place in sorted(rows):
+        yield ModelView(place, targets, changes, np.array(rows[place], dtype=np.intp))

@@ -1,0 +1,104 @@
+"""Observations of many engines or GPUs at once: one matrix each, by engine or GPU and bin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from disagg_cluster.planner.diagnose.evidence.features import Feature, Reading
+from disagg_cluster.planner.diagnose.evidence.series_window import (
+    Floats,
+    ScrapedSeries,
+    SeriesWindow,
+)
+from disagg_cluster.planner.diagnose.evidence.time_grid import SampleBatch
+
+Place = tuple[str, str, str]
+"""Cluster, node, and the name of an engine or the UUID of a GPU there."""
+
+
+def node_of(labels: Mapping[str, str]) -> tuple[str, str]:
+    """Cluster and node of a series; who scrapes without naming nodes has instances."""
+    return labels.get("cluster", ""), labels.get("node", "") or labels.get("instance", "")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Readings:
+    """What was observed of each of `places`, bin by bin; NaN where it is not known.
+
+    Gains are of a bin, not of a second.
+    """
+
+    places: tuple[Place, ...]
+    bins: int
+    by_name: Mapping[str, Floats]
+
+    def of(self, name: str) -> Floats:
+        """One observation: a row for each place."""
+        return self.by_name[name]
+
+    def among(self, rows: Sequence[int]) -> Readings:
+        """The same of some of the places."""
+        chosen = np.array(rows, dtype=np.intp)
+        return Readings(
+            tuple(self.places[row] for row in rows),
+            self.bins,
+            {name: values[chosen] for name, values in self.by_name.items()},
+        )
+
+
+def read_features(
+    window: SeriesWindow,
+    features: Sequence[Feature],
+    places: Sequence[Place],
+    label: str,
+    batch: SampleBatch,
+) -> Readings:
+    """Read observations of `places`, whose name is in this label of their series.
+
+    Series of one place and feature add up: an engine whose role changed has one for each role.
+    """
+    row_of = {place: row for row, place in enumerate(places)}
+    wanted: dict[Reading, list[ScrapedSeries]] = {Reading.GAIN: [], Reading.LEVEL: []}
+    slots: dict[Reading, list[int]] = {Reading.GAIN: [], Reading.LEVEL: []}
+    by_family: dict[str, list[tuple[int, Feature]]] = {}
+    for number, feature in enumerate(features):
+        by_family.setdefault(feature.family, []).append((number, feature))
+    for family, parts in by_family.items():
+        reading, key = parts[0][1].reading, parts[0][1].label
+        number_of = {value: number for number, part in parts for value in part.values}
+        only = parts[0][0]
+        for series in window.of(family):
+            labels = series.labels
+            row = row_of.get((*node_of(labels), labels.get(label, "")))
+            found = number_of.get(labels.get(key, "")) if key else only
+            if row is not None and found is not None:
+                wanted[reading].append(series)
+                slots[reading].append(found * len(places) + row)
+    whole = np.full((len(features) * len(places), batch.grid.bins), np.nan)
+    _add(whole, slots[Reading.GAIN], batch.gains(wanted[Reading.GAIN]))
+    _add(whole, slots[Reading.LEVEL], batch.levels(wanted[Reading.LEVEL]))
+    matrices = whole.reshape(len(features), len(places), batch.grid.bins)
+    return Readings(
+        tuple(places),
+        batch.grid.bins,
+        {feature.name: matrices[number] for number, feature in enumerate(features)},
+    )
+
+
+def _add(whole: Floats, slots: Sequence[int], rows: Floats) -> None:
+    """Add rows to their slots; what is known of one of several series is known."""
+    taken: set[int] = set()
+    first: list[int] = []
+    more: list[int] = []
+    for number, slot in enumerate(slots):
+        (more if slot in taken else first).append(number)
+        taken.add(slot)
+    places = np.array(slots, dtype=np.intp)
+    whole[places[first]] = rows[first]
+    for number in more:
+        row, slot = rows[number], slots[number]
+        both = np.nan_to_num(whole[slot]) + np.nan_to_num(row)
+        whole[slot] = np.where(np.isnan(whole[slot]) & np.isnan(row), np.nan, both)

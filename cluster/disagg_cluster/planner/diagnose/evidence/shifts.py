@@ -1,0 +1,181 @@
+"""Whether a ratio has changed to what it is now: against its own past, and against peers.
+
+Ratios are looked at as logarithms of sums over sums in blocks of some scrapes, so that heavy tails
+are averaged before they are judged, and a busy block does not count more than an idle one. How far
+they stray without any cause is read off their own differences from block to block (median absolute
+deviation, which no single step moves), shrunk to that of the other engines while blocks are few.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_cluster.planner.diagnose.evidence.known import known_mean, known_median, known_sum
+from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+
+# Blocks are about this long, and two scrapes at least.
+_BLOCK_SECONDS = 15.0
+_LEAST_BLOCK_BINS = 2
+# A change must have lasted so many blocks, and stood on so many before it.
+LEAST_AFTER, LEAST_BEFORE = 2, 3
+_MAD_TO_DEVIATION = 1.4826
+# No ratio is known better than this from block to block, however alike they were.
+_LEAST_DEVIATION = 0.02
+_PRIOR_BLOCKS = 6.0
+# How far engines of a kind stray from each other for good, while few of them say.
+_PEER_DEVIATION = 0.05
+_PRIOR_PEERS = 4.0
+
+
+def block_bins(step_seconds: float) -> int:
+    """How many bins make a block."""
+    return max(_LEAST_BLOCK_BINS, round(_BLOCK_SECONDS / step_seconds))
+
+
+def block_sums(values: Floats, bins: int) -> Floats:
+    """Sums over blocks of so many bins, the last of which ends now; unknown bins count nothing.
+
+    A block of which nothing is known is NaN.
+    """
+    kept = values.shape[1] // bins * bins
+    blocks = values[:, values.shape[1] - kept :].reshape(len(values), -1, bins)
+    return known_sum(blocks)
+
+
+def block_means(values: Floats, bins: int) -> Floats:
+    """Means over blocks, of the bins that are known."""
+    kept = values.shape[1] // bins * bins
+    return known_mean(values[:, values.shape[1] - kept :].reshape(len(values), -1, bins))
+
+
+def log_ratio(over: Floats, under: Floats, floor: float = 0.0) -> Floats:
+    """Logarithm of a ratio of two block sums; NaN where it has none.
+
+    `floor` is added to both, where a numerator may be 0.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.log((over + floor) / (under + floor))
+    return np.where(np.isfinite(found) & (under > 0), found, np.nan)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shift:
+    """Of each engine, how a ratio changed to what it is now; logarithms, NaN where not known.
+
+    `after` is its level since the block `onset` (the last blocks, where nothing changed), `before`
+    that of the blocks before, `deviation` how far it strays from block to block. `z` is how many
+    of its standard errors the change is; 0 for who has no past.
+    """
+
+    after: Floats
+    before: Floats
+    deviation: Floats
+    z: Floats
+    onset: NDArray[np.intp]
+
+    @property
+    def change(self) -> Floats:
+        """By how much the level changed; 0 for who has no past."""
+        return np.nan_to_num(self.after - self.before)
+
+
+def shift_of(levels: Floats) -> Shift:
+    """Find the change that stands now, if any: the split of the blocks that divides them best.
+
+    (A likelihood ratio for one change that persists; Page 1954.) The last two blocks must both
+    be more than half-way changed: what is over has no cause now.
+    """
+    rows, blocks = levels.shape
+    deviation = _deviations(levels)
+    last = _last_levels(levels, LEAST_AFTER)
+    nothing = np.full(rows, blocks, dtype=np.intp)
+    if blocks < LEAST_BEFORE + LEAST_AFTER:
+        empty = np.full(rows, np.nan)
+        return Shift(last, empty, deviation, np.zeros(rows), nothing)
+    known = np.isfinite(levels)
+    # One wild block must neither make nor hide a change.
+    middle = known_median(levels)[:, None]
+    reach = 8 * deviation[:, None] + np.abs(known_median(np.abs(levels - middle))[:, None]) * 3
+    calm = np.where(known, np.clip(levels, middle - reach, middle + reach), 0.0)
+    sums, counts = np.cumsum(calm, axis=1), np.cumsum(known, axis=1)
+    splits = np.arange(LEAST_BEFORE, blocks - LEAST_AFTER + 1)
+    n_before = counts[:, splits - 1].astype(np.float64)
+    n_after = counts[:, -1:] - n_before
+    enough = (n_before >= LEAST_BEFORE) & (n_after >= LEAST_AFTER)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        before = sums[:, splits - 1] / n_before
+        after = (sums[:, -1:] - sums[:, splits - 1]) / n_after
+        error = deviation[:, None] * np.sqrt(1 / n_before + 1 / n_after)
+        z = np.where(enough, (after - before) / error, 0.0)
+    z = np.nan_to_num(z)
+    best = np.argmax(np.abs(z), axis=1)
+    each = np.arange(rows)
+    found_z, found_before = z[each, best], before[each, best]
+    half = found_before + (after[each, best] - found_before) / 2
+    sign = np.sign(found_z)
+    recent = levels[:, -LEAST_AFTER:]
+    with np.errstate(invalid="ignore"):
+        stands = ((recent - half[:, None]) * sign[:, None] > 0) | np.isnan(recent)
+    stands_now = stands.all(axis=1) & np.isfinite(recent).any(axis=1)
+    found_z = np.where(stands_now, found_z, 0.0)
+    onset = np.where(stands_now, splits[best], blocks - LEAST_AFTER).astype(np.intp)
+    past = np.where(enough.any(axis=1), _level_before(levels, onset), np.nan)
+    now = np.where(stands_now, _level_since(levels, onset), last)
+    return Shift(now, past, deviation, found_z, onset)
+
+
+def peer_z(shift: Shift, groups: NDArray[np.intp]) -> tuple[Floats, Floats]:
+    """How far each engine is from the median of the others of its group, and in how many errors.
+
+    A group is of engines whose ratios should be the same. Both are 0 for who has no peer.
+    """
+    apart, z = np.zeros(len(groups)), np.zeros(len(groups))
+    for group in np.unique(groups):
+        rows = np.flatnonzero((groups == group) & np.isfinite(shift.after))
+        if len(rows) < 2:
+            continue
+        now = shift.after[rows]
+        others = np.array([np.median(np.delete(now, each)) for each in range(len(rows))])
+        spread = np.array([_spread(np.delete(now, each)) for each in range(len(rows))])
+        noise = shift.deviation[rows] / np.sqrt(LEAST_AFTER)
+        apart[rows] = now - others
+        z[rows] = apart[rows] / np.hypot(spread, noise)
+    return apart, z
+
+
+def _spread(values: Floats) -> float:
+    """How far engines of a kind stray from each other, shrunk to the usual while they are few."""
+    seen = _MAD_TO_DEVIATION * float(np.median(np.abs(values - np.median(values))))
+    weight = len(values) - 1.0
+    return float(
+        np.sqrt((weight * seen**2 + _PRIOR_PEERS * _PEER_DEVIATION**2) / (weight + _PRIOR_PEERS))
+    )
+
+
+def _deviations(levels: Floats) -> Floats:
+    """Standard deviation from block to block of each row, shrunk to the median of all rows."""
+    steps = np.abs(np.diff(levels, axis=1))
+    counts = np.isfinite(steps).sum(axis=1).astype(np.float64)
+    own = _MAD_TO_DEVIATION / np.sqrt(2) * known_median(steps)
+    usual = own[np.isfinite(own)]
+    prior = float(np.median(usual)) if len(usual) else 0.3
+    own = np.where(np.isfinite(own), own, prior)
+    shrunk = (counts * own**2 + _PRIOR_BLOCKS * prior**2) / (counts + _PRIOR_BLOCKS)
+    return np.asarray(np.maximum(np.sqrt(shrunk), _LEAST_DEVIATION))
+
+
+def _last_levels(levels: Floats, blocks: int) -> Floats:
+    return known_mean(levels[:, -blocks:])
+
+
+def _level_before(levels: Floats, onset: NDArray[np.intp]) -> Floats:
+    numbers = np.arange(levels.shape[1])
+    return known_median(np.where(numbers < onset[:, None], levels, np.nan))
+
+
+def _level_since(levels: Floats, onset: NDArray[np.intp]) -> Floats:
+    numbers = np.arange(levels.shape[1])
+    return known_median(np.where(numbers >= onset[:, None], levels, np.nan))

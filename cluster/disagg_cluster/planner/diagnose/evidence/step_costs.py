@@ -1,0 +1,100 @@
+"""What steps should have taken: by the engine's own slow-moving model, or by those of its like."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from disagg_cluster.planner.diagnose.evidence.known import known_sum
+from disagg_cluster.planner.diagnose.evidence.readings import Readings
+from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.shifts import block_means, block_sums
+from disagg_exporter.attribution.cost_model.nnls import solve
+
+_STEPS = ("context", "mixed", "generation")
+# A block tells of steps if so many seconds of them were in it.
+_LEAST_SECONDS = 0.05
+_ROUNDS = 4
+_LEAST_BLOCKS = 6
+
+
+def step_seconds(seen: Readings, bins: int) -> Floats:
+    """Seconds of all steps of each block."""
+    return known_sum(
+        np.stack([block_sums(seen.of(f"{kind}_seconds"), bins) for kind in _STEPS]), axis=0
+    )
+
+
+def fitted_slowness(seen: Readings, groups: NDArray[np.intp], bins: int) -> Floats:
+    """Logarithm of what the steps of each block took over what they cost an engine's like.
+
+    What steps, tokens and contexts cost is fitted over the whole window and all engines of a group
+    (non-negative least squares of relative errors, a row a block, blocks far from the fit left
+    out). Peers and past are in it, so only differences mean something.
+    """
+    seconds = step_seconds(seen, bins)
+    found = np.full(seconds.shape, np.nan)
+    columns = _columns(seen, bins)
+    enough = (seconds > _LEAST_SECONDS) & np.isfinite(columns).all(axis=2)
+    for group in np.unique(groups):
+        rows = np.flatnonzero(groups == group)
+        used = enough[rows]
+        if used.sum() < _LEAST_BLOCKS:
+            continue
+        y, x = seconds[rows][used], columns[rows][used]
+        expected = np.where(used[..., None], columns[rows], 0.0) @ _robust(x, y)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.log(seconds[rows] / expected)
+        found[rows] = np.where(used & np.isfinite(ratio), ratio, np.nan)
+    return found
+
+
+def own_slowness(seen: Readings, bins: int, kind: str) -> Floats:
+    """Logarithm of what steps took over what the engine's own slow-moving model expected.
+
+    Of `mixed` steps or of `pure` ones; 0 is an engine as it has been for hours. NaN where it does
+    not tell.
+    """
+    expected = block_sums(seen.of(f"expected_{kind}_seconds"), bins)
+    compared = block_sums(seen.of(f"compared_{kind}_seconds"), bins)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.log(compared / expected)
+        enough = expected > _LEAST_SECONDS / 2
+    return np.where(enough & np.isfinite(ratio), ratio, np.nan)
+
+
+def _columns(seen: Readings, bins: int) -> Floats:
+    """What steps are charged for, by engine and block; the last axis are the charges."""
+    context = block_sums(seen.of("context_steps"), bins)
+    mixed = block_sums(seen.of("mixed_steps"), bins)
+    generation = block_sums(seen.of("generation_steps"), bins)
+    prefill = block_sums(seen.of("prefill_tokens"), bins)
+    decode = block_sums(seen.of("decode_tokens"), bins)
+    held = block_means(seen.of("kv_usage") * seen.of("kv_tokens"), bins)
+    prompts = known_sum(np.stack([context, mixed]), axis=0)
+    writing = known_sum(np.stack([mixed, generation]), axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Attention of prompts grows with their length, which is at most that of their steps.
+        squares = np.where(prompts > 0, prefill**2 / prompts, 0.0)
+    charges = [
+        prompts,
+        np.nan_to_num(generation),
+        np.nan_to_num(prefill),
+        np.nan_to_num(squares),
+        np.nan_to_num(decode),
+        np.nan_to_num(writing * held),
+    ]
+    return np.stack(charges, axis=2)
+
+
+def _robust(x: Floats, y: Floats) -> Floats:
+    """Non-negative least squares of relative errors, without the rows that are far off."""
+    weights = 1 / y
+    kept = np.ones(len(y), dtype=np.bool_)
+    fit = np.zeros(x.shape[1])
+    for _ in range(_ROUNDS):
+        a = x[kept] * weights[kept, None]
+        fit = solve(a.T @ a, a.T @ (y[kept] * weights[kept]))
+        off = np.abs(x @ fit * weights - 1)
+        kept = off <= max(4 * float(np.median(off)), 0.05)
+    return fit

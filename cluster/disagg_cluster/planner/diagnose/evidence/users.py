@@ -1,0 +1,89 @@
+"""What users' requests met, by model, as the best of those tells who saw the most of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from disagg_cluster.planner.diagnose.evidence.features import Feature, Reading
+from disagg_cluster.planner.diagnose.evidence.readings import node_of
+from disagg_cluster.planner.diagnose.evidence.series_window import (
+    Floats,
+    ScrapedSeries,
+    SeriesWindow,
+)
+from disagg_cluster.planner.diagnose.evidence.time_grid import SampleBatch
+
+ModelPlace = tuple[str, str, str]
+"""Cluster, namespace and name of a model."""
+
+_FIRST_TOKEN = "disagg_request_time_to_first_token_seconds"  # a family, no password
+USER_FEATURES: tuple[Feature, ...] = (
+    Feature("first_token_seconds", f"{_FIRST_TOKEN}_sum", Reading.GAIN),
+    Feature("first_token_count", f"{_FIRST_TOKEN}_count", Reading.GAIN),
+    Feature("output_tokens", "disagg_request_output_tokens_sum", Reading.GAIN),
+    Feature("output_count", "disagg_request_output_tokens_count", Reading.GAIN),
+    Feature("arrivals", "disagg_request_arrivals_total", Reading.GAIN),
+    Feature("router_queued", "disagg_router_queued_requests", Reading.LEVEL),
+    Feature("router_pending", "disagg_router_pending_requests", Reading.LEVEL),
+)
+# Those that see a request from its arrival at the door; an engine sees what comes after.
+FRONT_SOURCES = ("frontend", "router")
+_ENGINE_SOURCES = ("engine", "pools")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UserReadings:
+    """Of one model, bin by bin; a name that nobody tells is missing.
+
+    `front_…` are by whoever sees requests from the door on.
+    """
+
+    by_name: Mapping[str, Floats]
+
+    def of(self, name: str) -> Floats | None:
+        """One observation; None where nobody tells it."""
+        return self.by_name.get(name)
+
+
+def read_users(window: SeriesWindow, batch: SampleBatch) -> dict[ModelPlace, UserReadings]:
+    """Read what is told of requests, summed over nodes, by the first of the sources that tells."""
+    rows: list[ScrapedSeries] = []
+    of: list[tuple[str, ModelPlace, str]] = []
+    for feature in USER_FEATURES:
+        for series in window.of(feature.family):
+            labels = series.labels
+            cluster, _ = node_of(labels)
+            place = (cluster, labels.get("engine_namespace", ""), labels.get("model_name", ""))
+            rows.append(series)
+            of.append((feature.name, place, labels.get("source", "")))
+    levels = {feature.name for feature in USER_FEATURES if feature.reading is Reading.LEVEL}
+    gains = batch.gains(rows)
+    shown = batch.levels(rows)
+    sums: dict[ModelPlace, dict[tuple[str, str], Floats]] = {}
+    for number, (name, place, source) in enumerate(of):
+        row = shown[number] if name in levels else gains[number]
+        known = sums.setdefault(place, {})
+        before = known.get((name, source))
+        known[name, source] = row if before is None else _together(before, row)
+    return {place: UserReadings(_best(known)) for place, known in sums.items()}
+
+
+def _best(known: Mapping[tuple[str, str], Floats]) -> dict[str, Floats]:
+    found: dict[str, Floats] = {}
+    for name in {name for name, _ in known}:
+        for source in (*FRONT_SOURCES, *_ENGINE_SOURCES, ""):
+            if (name, source) not in known:
+                continue
+            values = known[name, source]
+            found.setdefault(name, values)
+            if source in FRONT_SOURCES:
+                found.setdefault(f"front_{name}", values)
+    return found
+
+
+def _together(one: Floats, other: Floats) -> Floats:
+    both = np.nan_to_num(one) + np.nan_to_num(other)
+    return np.where(np.isnan(one) & np.isnan(other), np.nan, both)

@@ -1,0 +1,184 @@
+"""One model's evidence, weighed: which causes are named, in which order, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from disagg_cluster.planner.diagnose.causes.decode_side import decode_suspicions
+from disagg_cluster.planner.diagnose.causes.front import front_suspicions, router_waits
+from disagg_cluster.planner.diagnose.causes.prompt_side import prompt_suspicions
+from disagg_cluster.planner.diagnose.causes.suspicion import Suspicion
+from disagg_cluster.planner.diagnose.causes.waits import Waits, least_cost_seconds, waits_of
+from disagg_cluster.planner.diagnose.evidence.known import known_mean
+from disagg_cluster.planner.diagnose.evidence.model_view import ModelView
+from disagg_cluster.planner.diagnose.state import DiagnosisState, StandingFinding, settled
+from disagg_cluster.planner.diagnose.verdict.remedies import remedy
+from disagg_cluster.planner.diagnose.verdict.values import (
+    BottleneckFinding,
+    Cause,
+    DiagnosisOutcome,
+    EngineKey,
+    EngineParts,
+    ModelDiagnosis,
+    ModelKey,
+    TtftPart,
+)
+from disagg_exporter.model import Role
+
+# Strengths beyond it do not make a finding surer.
+_STRONG = 12.0
+# Waits that nothing explains leave a diagnosis undecided if users miss this part of their target.
+_LATE = 0.8
+
+
+def diagnose_model(
+    view: ModelView, past: DiagnosisState | None
+) -> tuple[ModelDiagnosis, tuple[StandingFinding, ...]]:
+    """Diagnose one model; the second is what is to be remembered of it."""
+    entry, decode = waits_of(view, view.entries), waits_of(view, view.decoders)
+    suspicions = [
+        *prompt_suspicions(view, entry),
+        *decode_suspicions(view, decode, entry),
+        *front_suspicions(view),
+    ]
+    cluster, namespace, model_name = view.place
+    key = ModelKey(cluster, namespace, model_name)
+    seen = _findings(view, entry, decode, suspicions)
+    findings, remembered = settled(key, seen, past)
+    missing = tuple(_missing(view))
+    parts = tuple(_parts(view, entry, decode))
+    if findings:
+        outcome, text = DiagnosisOutcome.FOUND, findings[0].text
+    elif _is_late(view, entry, decode) and not remembered:
+        outcome = DiagnosisOutcome.UNDECIDED
+        text = "requests wait longer than before, and nothing that is exported says why"
+    else:
+        outcome, text = DiagnosisOutcome.NO_BOTTLENECK, "nothing holds requests back"
+    now = view.changes.fleet.grid.now_seconds
+    return ModelDiagnosis(key, now, outcome, findings, parts, missing, text), remembered
+
+
+def _findings(
+    view: ModelView, entry: Waits, decode: Waits, suspicions: Sequence[Suspicion]
+) -> list[tuple[BottleneckFinding, float]]:
+    weights = np.zeros(len(view.engines))
+    weights[entry.rows] = entry.weights
+    weights[decode.rows] = decode.weights
+    usual = float(np.nansum(entry.usual * entry.weights))
+    least = least_cost_seconds(view, usual)
+    found = []
+    for each in suspicions:
+        cost = np.nan_to_num(each.cost_seconds)
+        total = float((cost * weights).sum())
+        own = float(cost.max(initial=0.0))
+        if total < least:
+            continue
+        found.append((_finding(view, each, total, own), each.strength))
+    return sorted(found, key=lambda pair: -pair[0].ttft_cost_seconds)
+
+
+def _finding(
+    view: ModelView, suspicion: Suspicion, total_seconds: float, own_seconds: float
+) -> BottleneckFinding:
+    chosen = [view.engines[row] for row in suspicion.rows]
+    engines = () if suspicion.is_pool else tuple(sorted(_key(each.place) for each in chosen))
+    names = [engine.engine for engine in engines]
+    who = ", ".join(names) if names else f"the {suspicion.role} pool"
+    confidence = 0.5 + 0.45 * min(suspicion.strength / _STRONG, 1.0)
+    why = suspicion.evidence[0].text if suspicion.evidence else ""
+    return BottleneckFinding(
+        cause=suspicion.cause,
+        role=suspicion.role,
+        engines=engines,
+        confidence=confidence,
+        ttft_cost_seconds=total_seconds,
+        engine_cost_seconds=own_seconds,
+        since_seconds=view.since_seconds(suspicion.onset_block),
+        evidence=suspicion.evidence,
+        remedy=remedy(
+            suspicion.cause,
+            suspicion.advice.kind,
+            str(suspicion.role),
+            names,
+            value=suspicion.advice.value,
+            gain_seconds=total_seconds,
+        ),
+        text=f"{who}: {_TITLES[suspicion.cause]} ({why})",
+    )
+
+
+def _key(place: tuple[str, str, str]) -> EngineKey:
+    return EngineKey(place[1], place[2])
+
+
+_TITLES: dict[Cause, str] = {
+    Cause.DEMAND: "more work than it can do",
+    Cause.ROUTING: "given more requests than its share",
+    Cause.SLOW_GPU: "slow GPU",
+    Cause.TP_STRAGGLER: "one GPU of several is slow",
+    Cause.LONG_PROMPTS: "long prompts come together there",
+    Cause.CACHE_COLLAPSE: "prompts are no longer found in the cache",
+    Cause.UNDERFILLED: "steps are kept too small",
+    Cause.OVERFILLED: "steps are too large",
+    Cause.GIANTS: "others wait behind very long prompts",
+    Cause.KV_TRANSFER: "KV transfers are slow or fail",
+    Cause.DECODE_BACK_PRESSURE: "decode has no place for what prefill has done",
+    Cause.PREALLOCATION: "decode keeps room for outputs and lets nobody in",
+    Cause.LATENCY_FLOOR: "a wait that no load explains",
+    Cause.KV_FULL: "KV cache full",
+    Cause.HOST_BOUND: "the host keeps the GPU waiting",
+    Cause.INTERFERENCE: "prompts and tokens slow each other down",
+    Cause.STRANGER: "another process uses the GPU",
+    Cause.COLD_START: "has only just started",
+    Cause.ROUTER_LIMIT: "the router holds requests back",
+}
+
+
+def _is_late(view: ModelView, entry: Waits, decode: Waits) -> bool:
+    excess = float(
+        np.nansum(entry.excess * entry.weights) + np.nansum(decode.excess * decode.weights)
+    )
+    now = float(np.nansum(entry.now * entry.weights) + np.nansum(decode.now * decode.weights))
+    target = view.targets.ttft_seconds
+    least = least_cost_seconds(view, max(now - excess, 0.0))
+    return excess >= 2 * least and now >= _LATE * (target if np.isfinite(target) else 0.0)
+
+
+def _parts(view: ModelView, entry: Waits, decode: Waits) -> list[EngineParts]:
+    found = []
+    router = router_waits(view)
+    if router is not None and np.isfinite(router[-2:]).any():
+        role = Role.PREFILL if len(view.decoders) else Role.MIXED
+        seconds = max(float(known_mean(router[-2:])), 0.0)
+        found.append(EngineParts(None, role, ((TtftPart.ROUTER, seconds),)))
+    for waits, part in ((entry, TtftPart.PREFILL), (decode, TtftPart.FIRST_DECODE)):
+        for number, row in enumerate(waits.rows):
+            if np.isfinite(waits.now[number]):
+                engine = view.engines[row]
+                found.append(
+                    EngineParts(
+                        _key(engine.place),
+                        engine.role,
+                        ((part, float(waits.now[number])),),
+                        ((part, float(waits.usual[number])),),
+                    )
+                )
+    return found
+
+
+def _missing(view: ModelView) -> list[str]:
+    """Evidence that nobody exports, in words."""
+    found = []
+    if view.front_waits() is None:
+        found.append(
+            "no frontend or router tells users' time to first token: what lies before the engines "
+            "is not seen"
+        )
+    decoders = view.decoders
+    if len(decoders) and not np.isfinite(view.blocks("transfers", decoders)).any():
+        found.append("no decode engine counts KV transfers: whether they are slow is not seen")
+    if not np.isfinite(view.blocks("step_seconds", view.entries)).any():
+        found.append("no engine tells the seconds of its steps: whether they are slow is not seen")
+    return found

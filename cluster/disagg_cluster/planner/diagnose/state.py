@@ -1,0 +1,78 @@
+"""What one diagnosis leaves to the next, so that findings neither flap nor come of one look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from disagg_cluster.planner.diagnose.verdict.values import BottleneckFinding, Cause, ModelKey
+from disagg_exporter.model import Role
+
+# Who is this sure is believed at first sight; else a second look must see the same.
+_SURE = 8.0
+# A finding that is not seen any more stands for so many looks, unless another takes its place.
+_HELD_LOOKS = 2
+_KEPT_ORDER = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class StandingFinding:
+    """A finding as it was seen last, and for how many looks it has been missing or seen."""
+
+    model: ModelKey
+    finding: BottleneckFinding
+    looks: int
+    missed: int = 0
+
+    @property
+    def key(self) -> tuple[ModelKey, Cause, Role]:
+        """What makes two findings the same: engines may join or leave."""
+        return self.model, self.finding.cause, self.finding.role
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosisState:
+    """What stood after the last look."""
+
+    now_seconds: float = 0.0
+    standing: tuple[StandingFinding, ...] = ()
+
+
+def settled(
+    model: ModelKey,
+    seen: Sequence[tuple[BottleneckFinding, float]],
+    past: DiagnosisState | None,
+) -> tuple[tuple[BottleneckFinding, ...], tuple[StandingFinding, ...]]:
+    """Which findings stand now, in their order, and what is remembered of them.
+
+    Args:
+        model: Whose findings they are.
+        seen: What this look found, cost most first, each with its strength.
+        past: What stood before; None where nobody looked, and one look must do.
+    """
+    known = {each.key: each for each in (past.standing if past else ()) if each.model == model}
+    remembered = []
+    for finding, strength in seen:
+        before = known.pop((model, finding.cause, finding.role), None)
+        looks = 1 if before is None else before.looks + 1
+        if past is None or strength >= _SURE:
+            looks = max(looks, 2)
+        since = finding.since_seconds if before is None else before.finding.since_seconds
+        remembered.append(StandingFinding(model, replace(finding, since_seconds=since), looks))
+    believed = [each for each in remembered if each.looks >= 2]
+    for gone in known.values():
+        if gone.looks >= 2 and gone.missed < _HELD_LOOKS and not believed:
+            remembered.append(replace(gone, missed=gone.missed + 1))
+    shown = [each for each in remembered if each.looks >= 2]
+    return tuple(each.finding for each in _ordered(shown)), tuple(remembered)
+
+
+def _ordered(standing: Sequence[StandingFinding]) -> list[StandingFinding]:
+    """Cost most first; of two that cost about the same, who has stood longer."""
+    ranked = sorted(standing, key=lambda each: -each.finding.ttft_cost_seconds)
+    for number in range(len(ranked) - 1):
+        one, other = ranked[number], ranked[number + 1]
+        close = other.finding.ttft_cost_seconds >= _KEPT_ORDER * one.finding.ttft_cost_seconds
+        if close and other.looks > one.looks + 2:
+            ranked[number], ranked[number + 1] = other, one
+    return ranked
