@@ -9,7 +9,7 @@ from itertools import islice
 from disagg_exporter.engine_pages.exposition.lines import PageError, SeriesFilter, scan
 from disagg_exporter.engine_pages.exposition.series_keys import SeriesKey, SeriesKeys
 from disagg_exporter.engine_pages.expressions import IndexedKey, Samples
-from disagg_exporter.engine_pages.series import Adapter, Series
+from disagg_exporter.engine_pages.series import Adapter, Field, Series
 from disagg_exporter.engine_pages.serving_reader import ServingReader
 from disagg_exporter.model import EnginePage, RequestSource, Total
 
@@ -34,6 +34,8 @@ DYNAMO_FRONTEND = Front(
             Series(Total.ENDED_SUCCESS, ("requests_total",), "status", ("success",), sparse=True),
             Series(Total.ENDED_ERROR, ("requests_total",), "status", ("error",), sparse=True),
             Series(Total.REJECTED_FOR_LOAD, ("router_admission_rejected_total",)),
+            # Of a router that looks at KV; others keep none.
+            Series(Field.WAITING, ("router_queue_pending_requests",)),
         ),
         time_to_first_token="time_to_first_token_seconds",
         duration="request_duration_seconds",
@@ -104,12 +106,18 @@ class _FrontReader:
     def page(self, numbers: Sequence[float], t_ns: int) -> FrontPage:
         """Return the page with these values."""
         models = tuple(
-            EnginePage(
-                self._kind, t_ns, model, serving=reader.counts(numbers, reader.values(numbers))
-            )
+            self._model_page(model, reader, numbers, t_ns)
             for model, reader in self._readers.items()
         )
         return FrontPage(self.source, models, self._left_out_models)
+
+    def _model_page(
+        self, model: str, reader: ServingReader, numbers: Sequence[float], t_ns: int
+    ) -> EnginePage:
+        values = reader.values(numbers)
+        serving = reader.counts(numbers, values)
+        waiting = values.get(Field.WAITING)
+        return EnginePage(self._kind, t_ns, model, waiting=waiting, serving=serving)
 
 
 def _by_model(layout: Sequence[SeriesKey]) -> tuple[Front, dict[str, Samples]]:

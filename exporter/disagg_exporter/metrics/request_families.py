@@ -35,6 +35,10 @@ REQUEST_FAMILIES: tuple[Family, ...] = (
            "Requests that arrived, whether they have ended or not: at a frontend or router, or at "
            "the engines where they enter, prefill and mixed ones. Those refused at the door are "
            "not in it, unless a frontend counts them."),
+    Family("disagg_request_waiting_requests", Data.REQUESTS, _TOLD,
+           "Requests that wait at a frontend or router now, for an engine that has room: told by "
+           "Dynamo's frontend with a router that looks at KV. Where replicas answer in turn, of "
+           "the one that was read last."),
     Family("disagg_request_rejections_total", Data.REQUESTS, ("reason", *_TOLD),
            "Requests refused at the door, by reason."),
     Family("disagg_request_ends_total", Data.REQUESTS, ("reason", *_TOLD),

@@ -153,7 +153,8 @@ class FrontCounts:
     """What a frontend or router has counted of each model's requests, by the name it serves.
 
     `is_stale`: it has not been read for so long that nobody knows what users meet there.
-    `left_out_models` are on its page and not counted, as there are too many.
+    `left_out_models` are on its page and not counted, as there are too many. `waiting` are each
+    model's requests that wait there now for an engine to be chosen.
     """
 
     source: RequestSource
@@ -162,19 +163,22 @@ class FrontCounts:
     namespace: str = ""
     is_stale: bool = False
     left_out_models: int = 0
+    waiting: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestAccount:
     """What one source tells of the requests of one model, counted since the daemon began.
 
-    None or missing where it does not tell. `ends` and `rejections` are by reason.
+    None or missing where it does not tell. `ends` and `rejections` are by reason. `waiting` are
+    those that wait there now.
     """
 
     source: RequestSource
     model_name: str
     engine_namespace: str
     arrivals: float | None = None
+    waiting: float | None = None
     ends: Mapping[str, float] = field(default_factory=dict)
     rejections: Mapping[str, float] = field(default_factory=dict)
     time_to_first_token: Histogram | None = None

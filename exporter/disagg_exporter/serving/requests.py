@@ -52,6 +52,7 @@ class _Requests:
     """What one source has told of the requests of one model."""
 
     totals: dict[Total, float] = field(default_factory=dict)
+    waiting: float | None = None
     histograms: dict[str, Histogram] = field(default_factory=dict)
 
     def count(self, more: ServingCounts, totals: Iterable[Total]) -> None:
@@ -67,6 +68,11 @@ class _Requests:
             if both is not None:
                 self.histograms[name] = both
 
+    def wait(self, requests: float | None) -> None:
+        """Add the requests that wait at one more program now, if it tells."""
+        if requests is not None:
+            self.waiting = (self.waiting or 0.0) + requests
+
     def account(self, source: RequestSource, owner: RequestOwner) -> RequestAccount:
         """Return it as shown."""
         totals = self.totals
@@ -74,6 +80,7 @@ class _Requests:
             source,
             *owner,
             arrivals=totals.get(Total.ARRIVED_REQUESTS),
+            waiting=self.waiting,
             ends={reason: totals[total] for reason, total in ENDINGS.items() if total in totals},
             rejections={
                 reason: totals[total] for reason, total in REJECTIONS.items() if total in totals
@@ -140,6 +147,8 @@ class ModelRequests:
                     _add_parts(waits.setdefault(owner, {}), status, more)
         for model in self._models.values():
             model.fronts.clear()
+            for told in model.requests.values():
+                told.waiting = None
         for front in fronts:
             for model_name, counts in front.by_model.items():
                 more = self._more(f"{front.source} {front.name} {model_name}", counts, seen)
@@ -147,6 +156,7 @@ class ModelRequests:
                 model = None if front.is_stale else self._model(owner, now_ns, left_out)
                 if model is not None:
                     self._take_front(front.source, model, more)
+                    model.of(front.source).wait(front.waiting.get(model_name))
         for owner, parts in waits.items():
             self._join(self._models[owner], parts, now_ns)
         self._seen, self._taken_ns = seen, now_ns

@@ -53,6 +53,7 @@ class FrontTally:
         self._stale_ns = max(STALE_SECONDS, STALE_LOOKS * interval_seconds) * 1e9
         self._source = RequestSource.FRONTEND
         self._counts: dict[str, ServingCounts] = {}
+        self._waiting: dict[str, float] = {}
         self._left_out_models = 0
         # The last page of each process; the process that answered last is at the end.
         self._pages: list[_Page] = []
@@ -65,6 +66,11 @@ class FrontTally:
         self._source, self._left_out_models = page.source, page.left_out_models
         self._read_ns = now_ns
         counted = {each.model_name or self._model_name: each.serving for each in page.models}
+        self._waiting = {
+            each.model_name or self._model_name: each.waiting
+            for each in page.models
+            if each.waiting is not None
+        }
         before = self._page_before(counted, now_ns)
         if self._first_pages > 0:
             self._first_pages -= 1
@@ -90,6 +96,7 @@ class FrontTally:
             self._namespace,
             is_stale=now_ns - self._read_ns > self._stale_ns,
             left_out_models=self._left_out_models,
+            waiting=dict(self._waiting),
         )
 
     def answers_in_turn(self, now_ns: int) -> bool:

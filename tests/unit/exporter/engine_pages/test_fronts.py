@@ -23,7 +23,7 @@ def test_the_captured_page_of_dynamos_frontend_tells_what_users_met() -> None:
 
     assert page.source is RequestSource.FRONTEND
     [model] = page.models
-    assert (model.model_name, model.t_ns) == ("tiny", 7)
+    assert (model.model_name, model.t_ns, model.waiting) == ("tiny", 7, 0)
     served = model.serving
     assert served.totals == {
         Total.ARRIVED_REQUESTS: 202,
@@ -99,3 +99,18 @@ def test_a_router_before_its_first_request_has_no_line_and_tells_nothing() -> No
 def test_what_is_no_page_of_theirs_is_an_error(text: bytes, why: str) -> None:
     with pytest.raises(PageError, match=why):
         parse_front_page(text, 7)
+
+
+def test_what_waits_for_either_pool_is_added_up_and_absent_where_it_is_not_told() -> None:
+    """Dynamo's default router keeps no queue and does not write the series."""
+    queue, duration = "dynamo_frontend_router_queue_pending_requests", "vllm_router_pd_request"
+    lines = (
+        f'{queue}{{model="m",worker_type="prefill"}} 5',
+        f'{queue}{{model="m",worker_type="decode"}} 2',
+        'dynamo_frontend_requests_started_total{model="n"} 1',
+    )
+    frontend = parse_front_page(("\n".join(lines) + "\n").encode(), 7)
+    router = parse_front_page(f"{duration}_duration_seconds_sum 0\n".encode(), 7)
+
+    assert {each.model_name: each.waiting for each in frontend.models} == {"m": 7, "n": None}
+    assert [each.waiting for each in router.models] == [None]

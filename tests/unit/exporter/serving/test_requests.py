@@ -204,3 +204,24 @@ def test_models_that_nobody_serves_any_more_are_forgotten_once_they_are_many() -
     names = {each.model_name for each in counts.accounts().requests}
     assert len(names) == KEPT_MODELS
     assert {"model-0", "model-1", "model-2"}.isdisjoint(names)
+
+
+def test_what_waits_at_frontends_is_added_up_as_it_is_now() -> None:
+    """One that does not tell adds nothing; one that is not read any more tells nothing."""
+
+    def front(name: str, waiting: dict[str, float], **more: bool) -> FrontCounts:
+        by_model = {"llama": serving(1)}
+        return FrontCounts(RequestSource.FRONTEND, name, by_model, waiting=waiting, **more)  # type: ignore[arg-type]
+
+    told_by_two = (front("a", {"llama": 3.0}), front("b", {"llama": 4.0}), front("c", {}))
+    counts = ModelRequests()
+    seen = []
+    for number, fronts in enumerate(
+        (told_by_two, told_by_two[1:], told_by_two[2:], (front("a", {"llama": 5.0}),))
+    ):
+        counts.take([], fronts, number * SECOND_NS)
+        seen.append(told(counts, RequestSource.FRONTEND).waiting)
+    counts.take([], (front("a", {"llama": 5.0}, is_stale=True),), 9 * SECOND_NS)
+
+    assert seen == [7.0, 4.0, None, 5.0]
+    assert counts.accounts().requests == ()

@@ -120,3 +120,16 @@ def test_a_frontend_that_was_not_read_for_long_is_stale(seconds: float, is_stale
 
     assert counts.is_stale is is_stale
     assert counts.by_model["m"].totals[Total.ENDED_SUCCESS] == 2
+
+
+def test_what_waits_is_that_of_the_latest_page() -> None:
+    def waiting(requests: float | None) -> FrontPage:
+        model = EnginePage("dynamo_frontend", 0, "m", waiting=requests)
+        return FrontPage(RequestSource.FRONTEND, (model,))
+
+    tally, seen = FrontTally("f"), []
+    for second, requests in enumerate((3.0, 5.0, None)):
+        tally.take(waiting(requests), second * SECOND_NS)
+        seen.append(dict(tally.counts(0).waiting))
+
+    assert seen == [{"m": 3.0}, {"m": 5.0}, {}]
