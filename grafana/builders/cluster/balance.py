@@ -114,7 +114,12 @@ def fullness() -> Row:
             at_least=1,
             steps=FULLNESS,
             colours=ROLES,
-            runbooks=("DisaggPoolFull", "DisaggPoolFilling", "DisaggPoolVanished"),
+            runbooks=(
+                "DisaggPoolFull",
+                "DisaggPoolAtCapacity",
+                "DisaggPoolFilling",
+                "DisaggPoolVanished",
+            ),
         ),
         lines(
             "Imbalance (log2 of prefill over decode)",
