@@ -75,7 +75,8 @@ def test_the_cluster_dashboard_asks_recorded_series_and_node_sums_only() -> None
     assert len(touched) > 20
     of_planner = {family.name for family in PLANNER_FAMILIES}
     dear = touched - recorded_names() - of_planner - {"ALERTS"}
-    assert [metric for metric in dear if not metric.startswith("disagg_node_")] == []
+    by_node = ("disagg_node_", "disagg_request_")
+    assert [metric for metric in dear if not metric.startswith(by_node)] == []
 
 
 def test_a_verdict_has_a_colour_and_only_verdicts_have() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grafana.builders.cluster.queries import M
+from grafana.builders.cluster.queries import N
 from grafana.builders.panels.board import MODEL_LINK, Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.palette import PHASES
@@ -20,10 +20,10 @@ def cost() -> Row:
     by = "sum by (cluster, engine_namespace, model_name)"
 
     def hours(matchers: str) -> Ask:
-        return Ask(f"{by} ({seconds}{{{M}, {matchers}}})")
+        return Ask(f"{by} ({seconds}{{{N}, {matchers}}})")
 
     def made(phase: str) -> Ask:
-        return Ask(f'{by} ({tokens}{{{M}, phase="{phase}"}}) * 3600')
+        return Ask(f'{by} ({tokens}{{{N}, phase="{phase}"}}) * 3600')
 
     return "Showback of model $model, each the last hour", [
         rows(
@@ -38,8 +38,8 @@ def cost() -> Row:
                 hours('phase!~"prefill|decode"'),
                 made("prefill"),
                 made("decode"),
-                Ask(f"{by} ({watts}{{{M}}})"),
-                Ask(f"{by[:-1]}, currency) ({money}{{{M}}})"),
+                Ask(f"{by} ({watts}{{{N}}})"),
+                Ask(f"{by[:-1]}, currency) ({money}{{{N}}})"),
             ],
             [
                 Column("cluster", "Cluster"),
@@ -61,7 +61,7 @@ def cost() -> Row:
             "Cost of an hour",
             "What the GPU time of the last hour cost by what it went to. Good: most of it blue and "
             "orange. Grey is money for GPUs that wait.",
-            [Ask(f"sum by (phase, currency) ({money}{{{M}}})", "{{phase}} {{currency}}")],
+            [Ask(f"sum by (phase, currency) ({money}{{{N}}})", "{{phase}} {{currency}}")],
             decimals=2,
             height=7,
             stacked=True,
@@ -73,8 +73,8 @@ def cost() -> Row:
             "is not in it. Good: low and steady.",
             [
                 Ask(
-                    f'sum by (phase, currency) ({money}{{{M}, phase=~"prefill|decode"}})'
-                    f" / on (phase) group_left () (sum by (phase) ({tokens}{{{M}}}) > 0)"
+                    f'sum by (phase, currency) ({money}{{{N}, phase=~"prefill|decode"}})'
+                    f" / on (phase) group_left () (sum by (phase) ({tokens}{{{N}}}) > 0)"
                     " * 1e6 / 3600",
                     "{{phase}} {{currency}}",
                 )

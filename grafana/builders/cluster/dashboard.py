@@ -12,6 +12,7 @@ from grafana.builders.cluster import balance as cluster_balance
 from grafana.builders.cluster import cost as cluster_cost
 from grafana.builders.cluster import now as cluster_now
 from grafana.builders.cluster import pools as cluster_pools
+from grafana.builders.cluster import requests as cluster_requests
 from grafana.builders.cluster import users as cluster_users
 from grafana.builders.cluster import work as cluster_work
 from grafana.builders.cluster.queries import C
@@ -25,6 +26,11 @@ MODEL = choice(
     f"label_values(disagg_node_phase_seconds_total{{{C}}}, model_name)",
     everything=".+",
 )
+NAMESPACE = choice(
+    "namespace",
+    "Namespace",
+    f"label_values(disagg_node_phase_seconds_total{{{C}}}, engine_namespace)",
+)
 
 
 def dashboard() -> dict[str, Any]:
@@ -34,7 +40,7 @@ def dashboard() -> dict[str, Any]:
         "disagg-node / Cluster",
         "What the cluster's GPUs do, which pools are short and what holds them back, how long "
         "users wait, and how GPU time is split between prefill and decode.",
-        variables=[CLUSTER, MODEL],
+        variables=[CLUSTER, MODEL, NAMESPACE],
         rows=[
             cluster_now.verdicts(),
             cluster_now.figures(),
@@ -44,6 +50,7 @@ def dashboard() -> dict[str, Any]:
             cluster_now.waste(),
             cluster_pools.pools(),
             cluster_pools.idle(),
+            cluster_requests.requests(),
             cluster_work.work(),
             cluster_work.tables(),
             cluster_cost.cost(),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from grafana.builders.cluster.queries import BOTH, OBSERVED, C, foreign_share
 from grafana.builders.panels.annotations import firing
-from grafana.builders.panels.board import ENGINE_LINK, MODEL_LINK, NODE_LINK, Row
+from grafana.builders.panels.board import ENGINE_LINK, MODEL_LINK, Row
 from grafana.builders.panels.charts import lines, numbers
+from grafana.builders.panels.frame import FULL
 from grafana.builders.panels.palette import FULLNESS, PHASES, ROLES, VERDICTS
 from grafana.builders.panels.queries import Ask, each
 from grafana.builders.panels.tables import Column, coloured_words, rows
@@ -29,7 +30,8 @@ def verdicts() -> Row:
                 Ask(f"sum (rate(disagg_node_unobserved_seconds_total{{{C}}}[5m]))", "unobserved"),
             ],
             decimals=1,
-            width=10,
+            width=FULL,
+            height=6,
             stacked=True,
             colours=PHASES,
         ),
@@ -55,21 +57,19 @@ def verdicts() -> Row:
                 ),
             ],
             [
-                Column("cluster", "Cluster", width=80),
+                Column("cluster", "Cluster", width=110),
                 Column("model_name", "Model", link=MODEL_LINK),
-                Column("verdict", "Verdict", texts=coloured_words(VERDICTS), width=250),
-                Column("B", "Prefill used", bar="green", steps=FULLNESS, width=95),
-                Column("C", "Decode used", bar="green", steps=FULLNESS, width=95),
-                Column("D", "Mixed used", bar="green", steps=FULLNESS, width=95),
-                Column("E", "Short of GPUs", decimals=0, width=75),
-                Column("cause", "Held back by", width=130),
-                Column("node", "Node", link=NODE_LINK, width=90),
-                Column("engine", "Engine", link=ENGINE_LINK, width=90),
-                Column("F", "Costs", unit="s", decimals=2, width=70),
+                Column("verdict", "Verdict", texts=coloured_words(VERDICTS), width=290),
+                Column("B", "Prefill used", bar="green", steps=FULLNESS, width=110),
+                Column("C", "Decode used", bar="green", steps=FULLNESS, width=110),
+                Column("D", "Mixed used", bar="green", steps=FULLNESS, width=110),
+                Column("E", "Short of GPUs", decimals=0, width=120),
+                Column("cause", "Held back by", width=190),
+                Column("engine", "Engine", link=ENGINE_LINK, width=140),
+                Column("F", "TTFT cost", unit="s", decimals=2, width=95),
             ],
-            sort="Costs",
-            width=14,
-            height=8,
+            sort="TTFT cost",
+            height=6,
             runbooks=("DisaggImbalance", "DisaggPoolFull", "DisaggPoolFilling"),
         ),
     ]
@@ -105,7 +105,7 @@ def figures() -> Row:
             none="not learned",
         ),
         numbers(
-            "Users' first token, p95",
+            "Users' TTFT, p95",
             "Time to first token (TTFT) that 95 of 100 requests keep, end to end as far as it is "
             "seen, 5 minutes, of the slowest model. The alerts' target is 0.5 s.",
             [Ask(f"topk (1, {first}{{{C}}})", "{{model_name}}")],
@@ -115,17 +115,18 @@ def figures() -> Row:
             runbooks=("DisaggTtftBurnFast", "DisaggTtftBurnSlow"),
         ),
         numbers(
-            "Next token, p95",
+            "ITL, p95",
             "Time between two tokens of a request (ITL) that 95 of 100 keep, 5 minutes, of the "
             "slowest cluster. The alerts' target is 0.05 s.",
             [Ask(f"max (cluster:disagg_inter_token_latency_p95:rate5m{{{C}}})")],
             unit="s",
             steps=((None, "green"), (0.05, "red")),
+            width=3,
             none="no request",
             runbooks=("DisaggItlBurnFast", "DisaggItlBurnSlow"),
         ),
         numbers(
-            "Cost of an hour, of a million tokens",
+            "Cost of an hour and of a million tokens",
             "What all GPU time of the last hour cost, idle or not, and what a million tokens of "
             "each phase did, without idle time. Needs `gpu_price` in the node file.",
             [
@@ -136,6 +137,7 @@ def figures() -> Row:
                 ),
                 Ask(f"avg by (phase, currency) ({prices}{{{C}}})", "{{phase}} {{currency}} / M"),
             ],
+            width=6,
             decimals=2,
             none="no price",
         ),
@@ -147,6 +149,7 @@ def figures() -> Row:
                 Ask(f'count (ALERTS{{{firing(C)}, severity=~"{words}"}}) or vector(0)', name)
                 for name, words in (("page", "page|critical"), ("ticket", "ticket|warning"))
             ],
+            width=3,
             decimals=0,
             steps=((None, "green"), (1, "red")),
         ),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 C = 'cluster=~"$cluster"'
 M = f'{C}, model_name=~"$model"'
+N = f'{M}, engine_namespace=~"$namespace"'
+"""Where a namespace is known, too; what is recorded by model alone has none."""
 BOTH = ("prefill", "decode")
 OBSERVED = (*BOTH, "idle", "unattributed")
 

@@ -6,11 +6,8 @@ from grafana.builders.cluster.queries import C
 from grafana.builders.panels.board import Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import QUARTER
-from grafana.builders.panels.palette import STAGES
+from grafana.builders.panels.palette import SPREAD, STAGES
 from grafana.builders.panels.queries import Ask
-
-SPREAD = {"p50": "#8AB8FF", "p95": "#FFB357", "p99": "#FF7383"}
-"""Percentiles: from what most have to what few have."""
 
 
 def users() -> Row:
@@ -23,16 +20,16 @@ def users() -> Row:
         ]
 
     slow = {
-        "first tokens": "cluster:disagg_ttft_slow:rate5m",
-        "next tokens": "cluster:disagg_itl_slow:rate5m",
+        "first tokens": "cluster_model_namespace:disagg_ttft_slow:ratio_rate5m",
+        "next tokens": "cluster_model_namespace:disagg_itl_slow:ratio_rate5m",
     }
     return "What users wait for", [
         lines(
-            "Time to first token",
-            "From a request's arrival at an engine of the decode (or mixed) pool to its first "
-            "token there, 5 minutes. The dashed line is the alerts' target, for 95 of 100. What a "
-            "router does before is not in it.",
-            spread("cluster:disagg_time_to_first_token_bucket:rate5m"),
+            "Time to first token (TTFT), end to end",
+            "What users wait for a first token, 5 minutes: by frontends or routers where there are "
+            "some, else put together from both pools. The dashed line is the alerts' target, for "
+            "95 of 100. What each engine clocks for itself is on the Engines dashboard.",
+            spread("cluster:disagg_request_time_to_first_token_bucket:rate5m"),
             unit="s",
             width=QUARTER,
             filled=0,
@@ -45,7 +42,7 @@ def users() -> Row:
             "Mean seconds of the stages before a first token, one on the other: waiting for room, "
             "prefill, KV transfer (where engines report it; else it is part of the decode engine's "
             "queue), first decode step. The thickest stage is what to work on. Of several clusters "
-            "each stage's slowest; stages of both pools, so more than the first token beside it.",
+            "each stage's slowest.",
             [
                 Ask(
                     "max by (component)"
@@ -60,7 +57,7 @@ def users() -> Row:
             runbooks=("DisaggPoolStarving", "DisaggKvTransferSlow"),
         ),
         lines(
-            "Time between tokens",
+            "Time between tokens (ITL)",
             "How long a running stream waits for its next token, 5 minutes. The dashed line is the "
             "alerts' target, for 95 of 100. It climbs with the batch, with long contexts, and "
             "where prompts are computed on decode GPUs.",
@@ -75,8 +72,8 @@ def users() -> Row:
         lines(
             "Late tokens",
             "Share of first tokens later than 0.5 s, and of next tokens later than 0.05 s, 5 "
-            "minutes. The dashed line is what is allowed. Ten times as much for an hour pages "
-            "somebody.",
+            "minutes, of the model with most. The dashed line is what is allowed. Ten times as "
+            "much for an hour pages somebody.",
             [Ask(f"max ({metric}{{{C}}})", name) for name, metric in slow.items()],
             unit="percentunit",
             width=QUARTER,

@@ -90,6 +90,9 @@ STAGES: Mapping[str, str] = MappingProxyType(
 )
 """What a request goes through before its first token."""
 
+SPREAD: Mapping[str, str] = MappingProxyType({"p50": "#8AB8FF", "p95": "#FFB357", "p99": "#FF7383"})
+"""Percentiles: from what most have to what few have."""
+
 BOUNDS: Mapping[str, str] = MappingProxyType(
     {
         "none": GREEN,
@@ -122,7 +125,7 @@ VERDICTS: Mapping[str, str] = MappingProxyType(
         "decode is short of GPUs": RED,
         "both pools are filling up": YELLOW,
         "the pools are in balance": GREEN,
-        "nothing to do, both pools below 50 %": GREEN,
+        "nothing to do, both below 50 %": GREEN,
         "mixed engines are full": RED,
         "mixed engines are filling up": YELLOW,
         "mixed engines have room": GREEN,

@@ -1,0 +1,95 @@
+"""Row of the Cluster dashboard: requests of the chosen models: how many and how long."""
+
+from __future__ import annotations
+
+from grafana.builders.cluster.queries import N
+from grafana.builders.panels.board import Row
+from grafana.builders.panels.charts import lines
+from grafana.builders.panels.frame import QUARTER
+from grafana.builders.panels.palette import BLUE, GREEN, ORANGE, PINK, RED, SPREAD, TEAL
+from grafana.builders.panels.queries import Ask
+
+_MODEL = "cluster, engine_namespace, model_name"
+
+
+def requests() -> Row:
+    """Rates, ends that are failures, durations and lengths, each by the best source of a model."""
+    arrivals, ends = "disagg_request_arrivals_total", "disagg_request_ends_total"
+    prompts, outputs = "disagg_request_prompt_tokens", "disagg_request_output_tokens"
+    durations = "disagg_request_duration_seconds_bucket"
+    failed = _best(ends, 'reason=~"error|abort"', "reason")
+    return "Requests of model $model", [
+        lines(
+            "Requests a second",
+            "What arrives, what ends, and what is refused at the door; by frontends or routers "
+            "where there are some, else by the engines where requests enter. Bad: more arrives "
+            "than ends for minutes, which is a queue that grows.",
+            [
+                Ask(f"sum ({_best(arrivals)})", "arrive"),
+                Ask(f"sum ({_best(ends)})", "end"),
+                Ask(f"sum ({_best('disagg_request_rejections_total')})", "refused"),
+            ],
+            unit="reqps",
+            decimals=2,
+            width=QUARTER,
+            filled=0,
+            colours={"arrive": TEAL, "end": GREEN, "refused": RED},
+        ),
+        lines(
+            "Error rate",
+            "Share of requests that ended by an error, or were given up by their users (abort), 5 "
+            "minutes. Good: no line, or 0.",
+            [
+                Ask(
+                    f"sum by (reason) ({failed}) / scalar(sum ({_best(ends)}) > 0)",
+                    "{{reason}}",
+                )
+            ],
+            unit="percentunit",
+            decimals=1,
+            width=QUARTER,
+            at_least=0.05,
+            filled=0,
+            colours={"error": RED, "abort": PINK},
+        ),
+        lines(
+            "Request duration, end to end (E2E)",
+            "From a request's arrival to its end, 5 minutes. It follows the length of outputs: "
+            "judge waits by first and next tokens above.",
+            [
+                Ask(
+                    f"histogram_quantile({share}, sum by (le) ({_best(durations, '', 'le')}))", name
+                )
+                for share, name in ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
+            ],
+            unit="s",
+            width=QUARTER,
+            filled=0,
+            colours=SPREAD,
+        ),
+        lines(
+            "Prompt and output lengths",
+            "Mean tokens of the requests that ended, cached prompt tokens included, 5 minutes. "
+            "Longer prompts ask for prefill GPUs, longer outputs for decode GPUs.",
+            [
+                Ask(
+                    f"sum ({_best(f'{family}_sum')}) / (sum ({_best(f'{family}_count')}) > 0)", name
+                )
+                for family, name in ((prompts, "prompt"), (outputs, "output"))
+            ],
+            decimals=0,
+            width=QUARTER,
+            filled=0,
+            colours={"prompt": BLUE, "output": ORANGE},
+        ),
+    ]
+
+
+def _best(family: str, matchers: str = "", label: str = "") -> str:
+    """The rate of a family by model, and a label, from the best source that each model has."""
+    by = f"sum by ({', '.join(filter(None, (_MODEL, label)))})"
+    more = f", {matchers}" if matchers else ""
+    return " or ".join(
+        f"{by} (rate({family}{{{N}{more}, source{source}}}[5m]))"
+        for source in ('="frontend"', '="router"', '=~"engine|pools"')
+    )
