@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from disagg_cluster.lifecycle.state import WorkerState
@@ -10,7 +10,9 @@ from disagg_cluster.simulator.cluster.event_queue import Event, SimulatedPage
 from disagg_cluster.simulator.simulation import Simulation, add_devices, feed
 from disagg_cluster.telemetry.snapshot import DeviceLook, compose, read_accounting
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.capacity import CapacityModel
+from disagg_exporter.capacity.curves.curve import LearnedLimits
 from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
 from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.engine_pages.window import CumulativeCounts
@@ -21,20 +23,33 @@ from disagg_exporter.model import (
     EngineState,
     EngineStatus,
     FrontCounts,
+    Role,
     RouterStatus,
     Snapshot,
+    StepLimits,
 )
 from disagg_exporter.serving.requests import ModelRequests
 from disagg_exporter.steps.messages import ControlMessage, MessageKind
 
 SECOND_NS = 1_000_000_000
+UP_BEFORE_SECONDS = 86_400.0
+"""For so long engines have run that are there when a simulation begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedEngineCosts:
+    """What a node has learned of an engine: what its steps cost, and what it can do at most."""
+
+    costs: Mapping[int, LearnedCost]
+    limits: LearnedLimits
 
 
 @dataclass(slots=True)
 class _Engine:
-    """One engine of the node: where it runs, its page, and what it has counted."""
+    """One engine of the node: where it runs, since when, its page, and what it has counted."""
 
     assignment: Assignment
+    start_timestamp_seconds: float
     page: EnginePage | None = None
     tally: CumulativeCounts = field(default_factory=CumulativeCounts)
     keys: SeriesKeys = field(default_factory=SeriesKeys)
@@ -51,8 +66,8 @@ class _Engine:
         self.page = parse_page(shown.text.encode(), shown.t_ns, self.keys)
         self.tally.take(self.page)
 
-    def status(self) -> EngineStatus:
-        """What is known of it."""
+    def status(self, limits: StepLimits) -> EngineStatus:
+        """What is known of it, with the limits that it told."""
         assigned = self.assignment
         return EngineStatus(
             engine=assigned.engine,
@@ -68,6 +83,8 @@ class _Engine:
             page=self.page,
             serving=self.tally.counts,
             pid=assigned.pids[0] if assigned.pids else None,
+            start_timestamp_seconds=self.start_timestamp_seconds if assigned.pids else None,
+            limits=limits,
         )
 
 
@@ -80,6 +97,7 @@ class SimulatedNode:
         itl_seconds: What users are promised from token to token.
         wall_offset_seconds: What turns the simulation's time into Unix time.
         books_energy: Whether joules are accounted for: a third of the work of long recordings.
+        learned: What it has learned before of its engines, by role.
     """
 
     def __init__(
@@ -90,16 +108,19 @@ class SimulatedNode:
         itl_seconds: float = 0.05,
         wall_offset_seconds: float,
         books_energy: bool = True,
+        learned: Mapping[Role, LearnedEngineCosts] | None = None,
     ) -> None:
         self.name = name
         self.ledger = Ledger()
         add_devices({name: self.ledger}, simulation)
         self._devices = simulation.nodes[name]
+        self._servers = simulation.servers
         self._capacity_model = CapacityModel(itl_seconds)
         self._requests = ModelRequests()
         self._engines: dict[str, _Engine] = {}
         self._look = DeviceLook("sim")
         self._books_energy = books_energy
+        self._learned = learned
         self._wall_offset_seconds = wall_offset_seconds
 
     def hear(self, event: Event, now_ns: int) -> None:
@@ -107,8 +128,7 @@ class SimulatedNode:
         feed(self.ledger, self._booked(event), now_ns)
         match event:
             case Assignment():
-                known = self._engines.setdefault(event.engine, _Engine(event))
-                known.assign(event)
+                self._assign(event)
             case SimulatedPage():
                 self._engines[event.engine].show(event)
             case DeviceSweep():
@@ -123,6 +143,18 @@ class SimulatedNode:
         """Advance the books, as each second."""
         self.ledger.advance(now_ns)
         self._capacity_model.advance(self._statuses(), now_ns, self._look.readings(now_ns))
+        if self._learned is not None:
+            for engine, known in self._engines.items():
+                learned = self._learned.get(known.assignment.role)
+                if learned is not None:
+                    self.ledger.restore_costs(engine, learned.costs)
+                    self._capacity_model.restore_limits(engine, learned.limits, now_ns)
+            self._learned = None
+
+    def learned(self, engine: str, now_ns: int) -> LearnedEngineCosts:
+        """What it has learned of an engine by now."""
+        limits = self._capacity_model.limits(engine, now_ns)
+        return LearnedEngineCosts(self.ledger.costs(engine), limits)
 
     def count_requests(self, fronts: Iterable[FrontCounts], now_ns: int) -> None:
         """Count on what engines and frontends tell of users' requests."""
@@ -151,6 +183,17 @@ class SimulatedNode:
             requests=self._requests.accounts(),
         )
 
+    def _assign(self, event: Assignment) -> None:
+        since_seconds = event.since_ns / SECOND_NS + self._wall_offset_seconds
+        known = self._engines.get(event.engine)
+        if known is None:
+            # It was there before the simulation, and is warm.
+            began_seconds = since_seconds - UP_BEFORE_SECONDS
+            known = self._engines[event.engine] = _Engine(event, began_seconds)
+        elif event.state is EngineState.STARTING:
+            known.start_timestamp_seconds = since_seconds
+        known.assign(event)
+
     def _booked(self, event: Event) -> Event:
         if self._books_energy or not isinstance(event, DeviceSweep):
             return event
@@ -158,4 +201,12 @@ class SimulatedNode:
         return replace(event, readings=tuple(readings))
 
     def _statuses(self) -> tuple[EngineStatus, ...]:
-        return tuple(engine.status() for engine in self._engines.values())
+        return tuple(known.status(self._limits(engine)) for engine, known in self._engines.items())
+
+    def _limits(self, engine: str) -> StepLimits:
+        """What the plugin of its process tells."""
+        process = self._servers[engine].process
+        if process is None:
+            return StepLimits()
+        limits = process.scheduler.limits
+        return StepLimits(limits.step_tokens, limits.running_requests)

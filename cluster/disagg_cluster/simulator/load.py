@@ -78,7 +78,9 @@ class Lengths:
     """How single requests differ from the mean.
 
     Lengths are log-normal; the spreads are those of the logarithm, 0 for all alike. A part
-    `reuse_ratio` of the requests begins with one of `prefixes` prefixes of `prefix_tokens`.
+    `reuse_ratio` of the requests begins with one of `prefixes` prefixes of `prefix_tokens`. A part
+    `giant_ratio` has a prompt of `giant_tokens`, whatever the mean is. Outputs are `output_factor`
+    times as long as the load says.
     """
 
     prompt_spread: float = 0.0
@@ -87,6 +89,9 @@ class Lengths:
     prefixes: int = 16
     prefix_tokens: int = 512
     longest_tokens: int = 100_000
+    giant_ratio: float = 0.0
+    giant_tokens: int = 0
+    output_factor: float = 1.0
 
 
 class Arrivals:
@@ -121,6 +126,8 @@ class Arrivals:
         lengths, rng = self.lengths, self._rng
         self._drawn += 1
         prompt_tokens = self._length(mix.prompt_tokens, lengths.prompt_spread)
+        if lengths.giant_ratio and rng.random() < lengths.giant_ratio:
+            prompt_tokens = lengths.giant_tokens
         prefix = None
         if lengths.reuse_ratio and rng.random() < lengths.reuse_ratio:
             prefix = Prefix(rng.randrange(lengths.prefixes), lengths.prefix_tokens)
@@ -129,7 +136,9 @@ class Arrivals:
             number=self._drawn,
             arrived_ns=t_ns,
             prompt_tokens=prompt_tokens,
-            output_tokens=self._length(mix.output_tokens, lengths.output_spread),
+            output_tokens=self._length(
+                mix.output_tokens * lengths.output_factor, lengths.output_spread
+            ),
             prefix=prefix,
         )
 

@@ -54,8 +54,11 @@ class RequestFlow:
         self.servers: Mapping[str, Server] = {}
         self.transfer = transfer
         self.router_seconds = self.before_entry_seconds = self.before_decode_seconds = 0.0
-        self._router_free_ns = 0
-        self.front = FrontendPage(cluster.engines[0].model.name)
+        self._router_free_ns = self._in_router = 0
+        tells = cluster.router_tells_queue
+        self.front = FrontendPage(
+            cluster.engines[0].model.name, (lambda: self.queued) if tells else None
+        )
         self.completed = 0
         self.failed = 0
         self.cluster = cluster
@@ -69,8 +72,8 @@ class RequestFlow:
 
     @property
     def queued(self) -> int:
-        """Requests that the router keeps, because no engine may take them."""
-        return len(self._to_read) + len(self._to_write)
+        """Requests that the router keeps: it is not ready, or no engine may take them."""
+        return self._in_router + len(self._to_read) + len(self._to_write)
 
     @property
     def under_way(self) -> int:
@@ -90,7 +93,8 @@ class RequestFlow:
             now_ns = self._queue.now_ns
             self._router_free_ns = max(now_ns, self._router_free_ns)
             self._router_free_ns += round(self.router_seconds * _NS)
-            self._queue.at(self._router_free_ns, partial(self._enter, progress))
+            self._in_router += 1
+            self._queue.at(self._router_free_ns, partial(self._leave_router, progress))
         else:
             self._enter(progress)
 
@@ -133,6 +137,10 @@ class RequestFlow:
             progress.reader.name, process.name, size_bytes, self._queue.now_ns
         )
         self._queue.at(transfer.end_ns, partial(self._arrived, progress, transfer))
+
+    def _leave_router(self, progress: RequestProgress) -> None:
+        self._in_router -= 1
+        self._enter(progress)
 
     def _enter(self, progress: RequestProgress) -> None:
         self._to_read.append(progress)

@@ -109,6 +109,8 @@ class ClusterSpec:
     hop_seconds: float = 0.001
     lease_seconds: float = 480.0
     """How long a prefill engine keeps KV that nobody fetches."""
+    router_tells_queue: bool = True
+    """Whether the frontend's page says how many requests wait there for an engine."""
 
     def __post_init__(self) -> None:
         names = [engine.name for engine in self.engines]

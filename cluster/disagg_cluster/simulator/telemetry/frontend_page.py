@@ -5,6 +5,7 @@ Only the families that say what became of requests; times are from a request's a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import accumulate
 
 from disagg_cluster.simulator.engine.batch import Request
@@ -27,10 +28,17 @@ _OUTPUT = (0.0, 100.0, 210.0, 430.0, 880.0, 1800.0, 3700.0, 7600.0, 16000.0, 320
 
 
 class FrontendPage:
-    """What a frontend has counted since the start of the simulation."""
+    """What a frontend has counted since the start of the simulation.
 
-    def __init__(self, model_name: str) -> None:
+    Args:
+        model_name: What it serves.
+        pending: The requests that it keeps before an engine has them; None for a router that does
+            not tell.
+    """
+
+    def __init__(self, model_name: str, pending: Callable[[], int] | None = None) -> None:
         self._model_name = model_name
+        self._pending = pending
         self._arrived = 0
         self._ended = {"success": 0, "error": 0}
         self._histograms = {
@@ -64,6 +72,8 @@ class FrontendPage:
         lines.append(_sample("requests_started_total", head, self._arrived))
         for status, count in self._ended.items():
             lines.append(_sample("requests_total", f'{head},status="{status}"', count))
+        if self._pending is not None:
+            lines.append(_sample("router_queue_pending_requests", own, self._pending()))
         for name, histogram in self._histograms.items():
             bounds = (*map(number, histogram.bounds), "+Inf")
             counts = list(accumulate(histogram.counts))
