@@ -6,12 +6,14 @@ import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.simulator.cluster.network import LinkSpec, Policy
 from disagg_cluster.simulator.cluster.spec import ClusterSpec, EngineSpec
+from disagg_cluster.simulator.engine.batch import Request
 from disagg_cluster.simulator.engine.roofline import BatchWork, CostModel, Noise
-from disagg_cluster.simulator.load import Lengths, Mix
+from disagg_cluster.simulator.load import Arrivals, Constant, Lengths, Mix
 from disagg_cluster.simulator.prices.shipped import named_costs
 from disagg_exporter.model import Role
 
@@ -27,7 +29,7 @@ Range = Sequence[float]
 class Deployment:
     """Engines and the load on them; `load_ratio` is how full the prefill or mixed engines are.
 
-    `prompt_seconds` is what one of its mean prompts holds an engine for.
+    `request_seconds` is what one request holds one of those for, in the mean.
     """
 
     cluster: ClusterSpec
@@ -35,7 +37,7 @@ class Deployment:
     lengths: Lengths
     targets: Targets
     load_ratio: float
-    prompt_seconds: float
+    request_seconds: float
     fronts: tuple[str, ...]
 
     @property
@@ -48,6 +50,11 @@ class Deployment:
         """The engines of a role."""
         return [engine for engine in self.cluster.engines if engine.role is role]
 
+    @property
+    def costs(self) -> CostModel:
+        """What the steps of its engines cost."""
+        return self.cluster.engines[0].step_costs()
+
     def entries(self) -> list[EngineSpec]:
         """The engines that read prompts."""
         return self.of(self.entry_role)
@@ -57,21 +64,61 @@ class Deployment:
         return replace(self, cluster=replace(self.cluster, engines=tuple(engines)))
 
 
-def prompt_seconds(costs: CostModel, prompt_tokens: float, step_tokens: int) -> float:
-    """How long a prompt holds an engine that is busy: its share of full steps, or its chunks."""
-    tokens = max(1, round(prompt_tokens))
-    if tokens < step_tokens:
-        prompts = step_tokens // tokens
-        pairs = prompts * tokens * (tokens + 1) // 2
-        work = BatchWork(prompts * tokens, pairs, prompts * tokens)
-        return costs.price(work).seconds / prompts
-    seconds, done = 0.0, 0
-    while done < tokens:
-        chunk = min(step_tokens, tokens - done)
-        pairs = chunk * done + chunk * (chunk + 1) // 2
-        seconds += costs.price(BatchWork(chunk, pairs, done + chunk)).seconds
+def prompt_seconds(
+    costs: CostModel, prompt_tokens: int, step_tokens: int, cached_tokens: int = 0
+) -> float:
+    """How long a prompt holds an engine that is busy: its part of steps that others fill up."""
+    seconds, done = 0.0, cached_tokens
+    while done < prompt_tokens:
+        chunk = min(step_tokens, prompt_tokens - done)
+        pairs = step_tokens * done + step_tokens * chunk // 2
+        full = BatchWork(step_tokens, pairs, done + step_tokens)
+        seconds += costs.price(full).seconds * chunk / step_tokens
         done += chunk
     return seconds
+
+
+def drawn_requests(mix: Mix, lengths: Lengths, count: int = 200) -> list[Request]:
+    """Requests as a load has them."""
+    arrivals = Arrivals(Constant(mix), lengths, random.Random(0), 0)
+    t_ns, found = 0, []
+    while len(found) < count:
+        t_ns, request = arrivals.draw(t_ns)
+        if request is not None:
+            found.append(request)
+    return found
+
+
+def mean_prompt_seconds(
+    costs: CostModel, mix: Mix, lengths: Lengths, step_tokens: int, *, caching: bool = True
+) -> float:
+    """What one prompt of a load holds an engine for, in the mean, prefixes in its cache."""
+    requests = drawn_requests(mix, lengths)
+    return fmean(
+        prompt_seconds(
+            costs,
+            request.prompt_tokens,
+            step_tokens,
+            0 if request.prefix is None or not caching else request.prefix.tokens,
+        )
+        for request in requests
+    )
+
+
+def writers_at_once(
+    costs: CostModel, tokens_per_second: float, kv_tokens: float, prompts_ratio: float = 0.0
+) -> float:
+    """How many requests write at once on an engine that must write so much.
+
+    Little's law, each token taking a step of that batch. `prompts_ratio`: the part of the time in
+    which the engine reads prompts.
+    """
+    batch = 1.0
+    for _ in range(50):
+        work = BatchWork(writers=max(1, round(batch)), writers_kv_tokens=batch * kv_tokens)
+        now = tokens_per_second * costs.price(work).seconds / max(0.05, 1 - prompts_ratio)
+        batch = min(1000.0, (batch + now) / 2)
+    return batch
 
 
 def decode_batch(costs: CostModel, kv_tokens: float, itl_seconds: float, most: int) -> int:
@@ -106,10 +153,24 @@ def draw_deployment(
     prompt_tokens = _between(rng, drawn["prompt_tokens"])
     kv_room = costs.roofline.kv_tokens()
 
+    spread = _between(rng, drawn["prompt_spread"])
+    longest = _between(rng, drawn["longest"])
+    output_spread, prefixes = rng.uniform(0.3, 0.8), rng.choice((4, 8, 16))
+
+    def lengths_of(tokens: float) -> Lengths:
+        return Lengths(
+            prompt_spread=spread,
+            output_spread=output_spread,
+            reuse_ratio=reuse_ratio,
+            prefixes=prefixes,
+            prefix_tokens=round(tokens * _PREFIX_SHARE),
+            longest_tokens=round(min(0.25 * kv_room, longest * tokens)),
+        )
+
     def load_of(tokens: float) -> tuple[float, float]:
         """Requests a second, and the seconds of one prompt."""
-        computed = tokens * (1 - reuse_ratio * _PREFIX_SHARE)
-        seconds = prompt_seconds(costs, computed, step_tokens)
+        mix = Mix(1.0, tokens, output_tokens)
+        seconds = mean_prompt_seconds(costs, mix, lengths_of(tokens), step_tokens)
         if mixed:
             # What its tokens take of the steps that it then writes in.
             seconds += output_tokens * _writing_seconds(costs, tokens)
@@ -117,8 +178,9 @@ def draw_deployment(
 
     rate, seconds = load_of(prompt_tokens)
     while rate > MOST_REQUESTS_PER_SECOND and prompt_tokens < 0.08 * kv_room:
-        prompt_tokens *= 1.15
+        prompt_tokens *= min(2.0, max(1.1, rate / MOST_REQUESTS_PER_SECOND))
         rate, seconds = load_of(prompt_tokens)
+    lengths = lengths_of(prompt_tokens)
     one = costs.price(BatchWork(writers=1, writers_kv_tokens=prompt_tokens)).seconds
     itl_seconds = max(0.05, 3 * one)
     context = prompt_tokens + output_tokens / 2
@@ -126,18 +188,9 @@ def draw_deployment(
     batch = max(1, min(batch, int(0.6 * kv_room / context)))
     step_seconds = costs.price(BatchWork(writers=batch, writers_kv_tokens=batch * context)).seconds
     decodes = math.ceil(rate * output_tokens * step_seconds / batch / 0.7)
-    first_seconds = prompt_seconds(costs, prompt_tokens, step_tokens) + one
-    spread = _between(rng, drawn["prompt_spread"])
+    first_seconds = prompt_seconds(costs, round(prompt_tokens), step_tokens) + one
     # Targets follow what an idle engine takes, with room for a queue that grows with the load.
     ttft_seconds = first_seconds * rng.uniform(3.0, 5.0) * (1 + spread) + 0.2
-    lengths = Lengths(
-        prompt_spread=spread,
-        output_spread=rng.uniform(0.3, 0.8),
-        reuse_ratio=reuse_ratio,
-        prefixes=rng.choice((4, 8, 16)),
-        prefix_tokens=round(prompt_tokens * _PREFIX_SHARE),
-        longest_tokens=round(min(0.25 * kv_room, 12 * prompt_tokens)),
-    )
     kinds = [Role.MIXED] * entries if mixed else [Role.PREFILL] * entries + [Role.DECODE] * decodes
     noise = Noise(step_ratio=rng.uniform(0.01, 0.05), drift_ratio=rng.uniform(0.0, 0.02))
     engines = tuple(
@@ -164,6 +217,7 @@ def draw_deployment(
             policy=rng.choice((Policy.ROUND_ROBIN, Policy.LEAST_LOADED)),
             hop_seconds=rng.uniform(0.001, 0.004),
             lease_seconds=60.0,
+            router_tells_queue=rng.random() < _KV_ROUTER,
         ),
         Mix(rate, prompt_tokens, output_tokens),
         lengths,
@@ -177,6 +231,8 @@ def draw_deployment(
 _PREFIX_SHARE = 0.6
 """How much of the mean prompt a shared prefix is."""
 _WITHOUT_FRONT = 0.15
+_KV_ROUTER = 0.5
+"""Routers that look at KV tell how many requests they keep."""
 
 
 def _writing_seconds(costs: CostModel, kv_tokens: float) -> float:

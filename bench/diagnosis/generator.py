@@ -9,7 +9,8 @@ from pathlib import Path
 
 import yaml
 from bench.diagnosis.deployments import draw_deployment
-from bench.diagnosis.kinds import KINDS, Draw
+from bench.diagnosis.drawing import Draw
+from bench.diagnosis.kinds import KINDS
 from bench.diagnosis.scenario import Scenario, Truth
 
 from disagg_cluster.planner.diagnose.verdict.values import Cause
@@ -81,6 +82,8 @@ def draw_scenario(told: ScenarioFile, kind: str, number: str) -> Scenario:
         load=play.load,
         lengths=play.deployment.lengths,
         targets=play.deployment.targets,
+        usual_requests_per_second=play.deployment.mix.requests_per_second,
+        load_ratio=play.deployment.load_ratio,
         truth=Truth(told.cause(kind), play.engines),
         faults=play.faults,
         onset_seconds=onset_seconds,

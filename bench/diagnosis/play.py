@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from bench.diagnosis.past import learn
 from bench.diagnosis.peers import FIRST_TOKEN_FAMILIES, PEERS
 from bench.diagnosis.recorder import Recorder, Scraping
 from bench.diagnosis.scenario import WALL_OFFSET_SECONDS, Scenario, Truth
@@ -105,6 +106,7 @@ def play(scenario: Scenario) -> Played:
         wall_offset_seconds=WALL_OFFSET_SECONDS,
         end_seconds=scenario.end_seconds,
         families=_KEPT,
+        learned=learn(scenario),
     )
     past: DiagnosisState | None = None
     rounds: list[Round] = []

@@ -6,7 +6,7 @@ holds that these are the samples of the text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import merge
@@ -27,8 +27,8 @@ from disagg_exporter.engine_pages.fronts import parse_front_page
 from disagg_exporter.metrics.family import Labels, MetricRows
 from disagg_exporter.metrics.render import rows_of
 from disagg_exporter.metrics.table import FAMILIES
-from disagg_exporter.model import FrontCounts, Histogram
-from support.simulated_node import SECOND_NS, SimulatedNode
+from disagg_exporter.model import FrontCounts, Histogram, Role
+from support.simulated_node import SECOND_NS, LearnedEngineCosts, SimulatedNode
 
 _LABELS = {family.name: family.labels for family in FAMILIES}
 _PORT = 9847
@@ -173,6 +173,7 @@ class Recorder:
         wall_offset_seconds: What turns its time into Unix time.
         end_seconds: When it will end at the latest, after its start.
         families: Which families are kept; None for all.
+        learned: What nodes have learned before of their engines, by role.
     """
 
     def __init__(
@@ -183,6 +184,7 @@ class Recorder:
         wall_offset_seconds: float,
         end_seconds: float,
         families: frozenset[str] | None = None,
+        learned: Mapping[Role, LearnedEngineCosts] | None = None,
     ) -> None:
         self.ended: list[RequestEnded] = []
         self._simulation = simulation
@@ -197,6 +199,7 @@ class Recorder:
                 itl_seconds=scraping.itl_seconds,
                 wall_offset_seconds=wall_offset_seconds,
                 books_energy=False,
+                learned=learned,
             )
             for name in simulation.nodes
         }

@@ -13,14 +13,14 @@ from disagg_cluster.simulator.simulation import Simulation
 from disagg_exporter.model import Role
 
 WALL_OFFSET_SECONDS = 1.75e9
-_REPORTING = Reporting(
+REPORTING = Reporting(
     single_steps=False,
     heartbeat_seconds=5.0,
     page_seconds=5.0,
     sweep_seconds=5.0,
     wall_offset_seconds=WALL_OFFSET_SECONDS,
 )
-_QUIET = replace(_REPORTING, heartbeat_seconds=None, page_seconds=None, sweep_seconds=None)
+_QUIET = replace(REPORTING, heartbeat_seconds=None, page_seconds=None, sweep_seconds=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,8 @@ class Scenario:
     """What is simulated and recorded.
 
     `kind` is that of the scenario file. The fault begins at `onset_seconds` and lasts to the end.
-    `fronts`: nodes that read the frontend's page.
+    `load_ratio` is how full a load of `usual_requests_per_second` makes the engines that read
+    prompts. `fronts`: nodes that read the frontend's page.
     """
 
     name: str
@@ -50,6 +51,8 @@ class Scenario:
     load: LoadOverTime
     lengths: Lengths
     targets: Targets
+    usual_requests_per_second: float
+    load_ratio: float
     truth: Truth = Truth()
     faults: tuple[Fault, ...] = ()
     onset_seconds: float = 180.0
@@ -64,7 +67,7 @@ class Scenario:
 
     def simulation(self) -> Simulation:
         """The scenario as it is recorded."""
-        return self._simulation(self.faults, _REPORTING)
+        return self._simulation(self.faults, REPORTING)
 
     def twin(self) -> Simulation:
         """The same without what goes wrong, and with nobody listening."""

@@ -41,7 +41,10 @@ def score(played: Played) -> Scored:
     if not truth.causes:
         after = [each for each in found if each.t_seconds > WARM_SECONDS]
         last = played.rounds[-1] if played.rounds else None
-        undecided = any(each.outcome is DiagnosisOutcome.UNDECIDED for each in played.rounds)
+        undecided = any(
+            each.outcome is DiagnosisOutcome.UNDECIDED and each.t_seconds > WARM_SECONDS
+            for each in played.rounds
+        )
         told = after[0] if after else last
         return Scored(False, False, False, undecided, bool(after), math.inf, told)
     onset_seconds = scenario.onset_seconds

@@ -1,0 +1,85 @@
+"""What a kind of scenario draws from, and what it makes of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from bench.diagnosis.deployments import Deployment, writers_at_once
+
+from disagg_cluster.planner.diagnose.verdict.values import EngineKey
+from disagg_cluster.simulator.cluster.spec import EngineSpec
+from disagg_cluster.simulator.fault import Fault
+from disagg_cluster.simulator.load import Constant, LoadOverTime
+from disagg_exporter.model import Role
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """What becomes of a deployment: load, faults, and the engines that these are brought upon."""
+
+    deployment: Deployment
+    load: LoadOverTime
+    faults: tuple[Fault, ...] = ()
+    engines: frozenset[EngineKey] = field(default=frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """A deployment, what the file says of the kind, and when its fault is."""
+
+    deployment: Deployment
+    severity: Mapping[str, object]
+    rng: random.Random
+    onset_seconds: float
+    fault_seconds: float
+
+    def between(self, name: str) -> float:
+        """A number from a range of the file."""
+        told = self.severity[name]
+        assert isinstance(told, list)
+        return self.rng.uniform(float(told[0]), float(told[1]))
+
+    def chance(self, name: str) -> bool:
+        """Whether what the file gives a share of the scenarios is in this one."""
+        return self.rng.random() < float(str(self.severity.get(name, 0.0)))
+
+    @property
+    def at(self) -> tuple[float, float]:
+        """When a fault begins, and for how long."""
+        return self.onset_seconds, self.fault_seconds
+
+    def entry(self) -> EngineSpec:
+        """One of the engines that read prompts."""
+        return self.rng.choice(self.deployment.entries())
+
+    def entry_or_all(self) -> tuple[EngineSpec, ...]:
+        """One of those, or all, as the share `one` of the file has it."""
+        return (self.entry(),) if self.chance("one") else tuple(self.deployment.entries())
+
+    def decodes(self) -> list[EngineSpec]:
+        """The decode engines."""
+        return self.deployment.of(Role.DECODE)
+
+    def writers(self) -> float:
+        """How many requests write at once on one of the engines that write."""
+        deployment, mix = self.deployment, self.deployment.mix
+        is_mixed = deployment.entry_role is Role.MIXED
+        engines = len(deployment.entries() if is_mixed else self.decodes())
+        tokens_per_second = mix.requests_per_second * mix.output_tokens / engines
+        context = mix.prompt_tokens + mix.output_tokens / 2
+        reading = deployment.load_ratio if is_mixed else 0.0
+        return writers_at_once(deployment.costs, tokens_per_second, context, reading)
+
+    def well(self, load: LoadOverTime | None = None) -> Play:
+        """Nothing goes wrong."""
+        return Play(self.deployment, load or Constant(self.deployment.mix))
+
+    def ill(self, faults: Iterable[Fault], engines: Iterable[EngineSpec] = ()) -> Play:
+        """Faults under a constant load."""
+        keys = frozenset(EngineKey(engine.node, engine.name) for engine in engines)
+        return replace(self.well(), faults=tuple(faults), engines=keys)
+
+
+Kind = Callable[[Draw], Play]

@@ -1,0 +1,161 @@
+"""Kinds of scenarios in which it is the load, its routing, or the way of the KV that is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bench.diagnosis.deployments import drawn_requests
+from bench.diagnosis.drawing import Draw, Play
+
+from disagg_cluster.simulator.cluster.spec import EngineSpec
+from disagg_cluster.simulator.engine_faults import Crash
+from disagg_cluster.simulator.limit_faults import Resized
+from disagg_cluster.simulator.load_faults import (
+    BoundedRouter,
+    LatencyFloor,
+    LongToOne,
+    OtherLengths,
+    Skewed,
+    SlowRouter,
+    Surge,
+)
+from disagg_cluster.simulator.network_faults import FailingTransfer, SlowTransfer
+
+
+def favoured(draw: Draw) -> Play:
+    """One engine gets so many times as many requests as each other."""
+    engine = draw.entry()
+    return draw.ill([Skewed(*draw.at, {engine.name: draw.between("weight")})], [engine])
+
+
+def surge(draw: Draw) -> Play:
+    """`over` is the load that it leads to, over what the pool can read."""
+    return draw.ill([Surge(*draw.at, draw.between("over") / draw.deployment.load_ratio)])
+
+
+def lost_engine(draw: Draw) -> Play:
+    """An engine is gone for good, and the others cannot do its work as well."""
+    return draw.ill([Crash(draw.onset_seconds, draw.entry().name, None)])
+
+
+def long_to_one(draw: Draw) -> Play:
+    """The longest prompts go to one engine, so many that it has `over` times what it can do."""
+    engine, deployment = draw.entry(), draw.deployment
+    engines = len(deployment.entries())
+    load_over = draw.between("over") / deployment.load_ratio
+    wanted_share = min(0.95, (load_over - 1) / max(1, engines - 1))
+    tokens = sorted(r.prompt_tokens for r in drawn_requests(deployment.mix, deployment.lengths))
+    taken, least_tokens = 0, tokens[-1]
+    while tokens and taken < wanted_share * deployment.mix.prompt_tokens * 200:
+        least_tokens = tokens.pop()
+        taken += least_tokens
+    return draw.ill([LongToOne(*draw.at, engine.name, least_tokens)], [engine])
+
+
+def giants(draw: Draw) -> Play:
+    """A few prompts are so long that all others wait behind them."""
+    deployment = draw.deployment
+    usual, longest = deployment.lengths, 0.3 * _kv_tokens(deployment.entries()[0])
+    tokens = min(longest, draw.between("times") * deployment.mix.prompt_tokens)
+    then = replace(
+        usual,
+        giant_ratio=draw.between("added") * deployment.mix.prompt_tokens / tokens,
+        giant_tokens=round(tokens),
+    )
+    return draw.ill([OtherLengths(*draw.at, then, usual)])
+
+
+def prefixes_lost(draw: Draw) -> Play:
+    """Prompts stop to have anything in common."""
+    usual = draw.deployment.lengths
+    then = replace(usual, prefixes=10**9)
+    return draw.ill([OtherLengths(*draw.at, then, usual)])
+
+
+def slow_link(draw: Draw) -> Play:
+    """Transfers from or to one engine are slow."""
+    engine = draw.rng.choice(draw.deployment.cluster.engines)
+    return _slow_links(draw, engine)
+
+
+def slow_links(draw: Draw) -> Play:
+    """All transfers are slow."""
+    return _slow_links(draw, None)
+
+
+def _slow_links(draw: Draw, engine: EngineSpec | None) -> Play:
+    """The mean prompt then takes so many seconds, as long as all can still be sent."""
+    deployment, link = draw.deployment, draw.deployment.cluster.link
+    kv_bytes = deployment.cluster.engines[0].model.kv_bytes_per_token
+    usual = link.latency_seconds + deployment.mix.prompt_tokens * kv_bytes / link.bytes_per_second
+    senders = len(deployment.entries()) if engine is None else len(deployment.of(engine.role))
+    takers = len(draw.decodes()) if engine is None else senders
+    most_seconds = 0.7 * min(senders, takers) / deployment.mix.requests_per_second
+    seconds = min(draw.between("target_share") * deployment.targets.ttft_seconds, most_seconds)
+    name = None if engine is None else engine.name
+    faults = [SlowTransfer(*draw.at, max(1.0, seconds / usual), name)]
+    return draw.ill(faults, () if engine is None else (engine,))
+
+
+def failing_link(draw: Draw) -> Play:
+    """A part of the transfers from or to one engine, or of all, fails."""
+    ratio = draw.between("ratio")
+    if draw.chance("one"):
+        engine = draw.rng.choice(draw.deployment.cluster.engines)
+        return draw.ill([FailingTransfer(*draw.at, ratio, engine.name)], [engine])
+    return draw.ill([FailingTransfer(*draw.at, ratio)])
+
+
+def decode_slots(draw: Draw) -> Play:
+    """Decode engines may write for fewer requests at once than there are."""
+    requests = max(1, round(draw.writers() / draw.between("over")))
+    engines = draw.decodes()
+    return draw.ill(
+        (Resized(*draw.at, each.name, running_requests=requests) for each in engines), engines
+    )
+
+
+def decode_cache(draw: Draw) -> Play:
+    """Decode engines whose cache holds fewer requests than there are."""
+    mix, engines = draw.deployment.mix, draw.decodes()
+    needed = draw.writers() * (mix.prompt_tokens + mix.output_tokens) / draw.between("over")
+    least = 1.1 * (draw.deployment.lengths.longest_tokens + 4 * mix.output_tokens)
+    ratio = max(needed, least) / _kv_tokens(engines[0])
+    return draw.ill((Resized(*draw.at, each.name, kv_ratio=ratio) for each in engines), engines)
+
+
+def preallocation(draw: Draw) -> Play:
+    """Decode engines keep so much room for outputs that they refuse prompts they could hold."""
+    mix, engines = draw.deployment.mix, draw.decodes()
+    context = mix.prompt_tokens + mix.output_tokens / 2
+    admitted = max(1.0, draw.writers() / draw.between("over"))
+    reserved = round(_kv_tokens(engines[0]) / admitted - context)
+    return draw.ill(
+        (Resized(*draw.at, each.name, reserved_output_tokens=reserved) for each in engines),
+        engines,
+    )
+
+
+def latency_floor(draw: Draw) -> Play:
+    """So much passes before an engine has a request, however few there are."""
+    seconds = draw.between("target_share") * draw.deployment.targets.ttft_seconds
+    if draw.decodes() and draw.rng.random() < 0.5:
+        return draw.ill([LatencyFloor(*draw.at, before_decode_seconds=seconds)])
+    return draw.ill([LatencyFloor(*draw.at, before_entry_seconds=seconds)])
+
+
+def serial_router(draw: Draw) -> Play:
+    """The router takes one request after the other, and needs `over` times its time for all."""
+    seconds = draw.between("over") / draw.deployment.mix.requests_per_second
+    return draw.ill([SlowRouter(*draw.at, seconds)])
+
+
+def bounded_router(draw: Draw) -> Play:
+    """The router lets each mixed engine have fewer requests at once than there are."""
+    requests = max(1, round(draw.writers() / draw.between("over")))
+    return draw.ill([BoundedRouter(*draw.at, requests)])
+
+
+def _kv_tokens(engine: EngineSpec) -> int:
+    limits = engine.limits()
+    return limits.kv_blocks * limits.block_tokens

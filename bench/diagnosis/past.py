@@ -1,0 +1,53 @@
+"""What nodes have learned of engines that ran for long before anybody looked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from bench.diagnosis.scenario import REPORTING, WALL_OFFSET_SECONDS, Scenario
+
+from disagg_cluster.simulator.cluster.spec import EngineSpec
+from disagg_cluster.simulator.load import Constant
+from disagg_cluster.simulator.simulation import Simulation
+from disagg_exporter.model import Role
+from support.simulated_node import SECOND_NS, LearnedEngineCosts, SimulatedNode
+
+_LOAD_RATIO = 0.8
+_MOST_SECONDS = 200.0
+_MOST_REQUESTS = 200
+
+
+def learn(scenario: Scenario) -> Mapping[Role, LearnedEngineCosts]:
+    """Run one engine of each role alone for a while, nothing wrong, its requests the scenario's.
+
+    For all engines of a role what one has taught: they are of one kind here. Of a fault that
+    stands from the very beginning there is no past without it, and nothing is known.
+    """
+    if scenario.faults and scenario.onset_seconds <= 0:
+        return {}
+    firsts: dict[Role, EngineSpec] = {}
+    for engine in scenario.cluster.engines:
+        firsts.setdefault(engine.role, replace(engine, node="past"))
+    entries = [e for e in scenario.cluster.engines if e.role is not Role.DECODE]
+    mix = scenario.load.rate(0.0)
+    rate = scenario.usual_requests_per_second / len(entries) * _LOAD_RATIO / scenario.load_ratio
+    simulation = Simulation(
+        replace(scenario.cluster, engines=tuple(firsts.values())),
+        Constant(replace(mix, requests_per_second=rate)),
+        lengths=scenario.lengths,
+        reporting=replace(REPORTING, page_seconds=None),
+        seed=scenario.seed + 1,
+    )
+    node = SimulatedNode(
+        "past", simulation, wall_offset_seconds=WALL_OFFSET_SECONDS, books_energy=False
+    )
+    end_seconds = min(_MOST_SECONDS, _MOST_REQUESTS / rate)
+    t_ns = 0
+    while t_ns < end_seconds * SECOND_NS:
+        t_ns += 5 * SECOND_NS
+        for now_ns, event in simulation.events(t_ns):
+            if simulation.node_of(event) is not None:
+                node.hear(event, now_ns)
+        node.advance(t_ns)
+    return {role: node.learned(engine.name, t_ns) for role, engine in firsts.items()}
