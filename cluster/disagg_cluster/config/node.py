@@ -187,6 +187,9 @@ class NodeConfig(Section):
         default="here", description="one of here, elsewhere"
     )
     listen: Listen = Listen()
+    planner: EngineUrl | None = Field(
+        default=None, description="an address such as http://planner:9848"
+    )
     intervals: IntervalsConfig = IntervalsConfig()
     latency: Latency = Latency()
     health: HealthProbes = DEFAULT_PROBES

@@ -115,7 +115,11 @@ class Composition:
         register(self.succession.collectors)
         name = " in ".join(filter(None, (config.node, config.cluster)))
         self.metrics = MetricsService(
-            config.listen, config.bridges, name, lambda: self.main_loop.age_seconds()
+            config.listen,
+            config.bridges,
+            name,
+            lambda: self.main_loop.age_seconds(),
+            config.planner or "",
         )
         register(self.metrics.collectors)
         self.router = RouterHandle(config, config.router, self.folder) if config.router else None

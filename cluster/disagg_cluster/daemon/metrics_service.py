@@ -33,6 +33,7 @@ class MetricsService:
         bridges: What is written for other exporters.
         name: What to call the node.
         heartbeat_age_seconds: How long ago the daemon's loop last came round.
+        planner_url: Where the planner of the cluster shows its page; empty if nobody says.
     """
 
     def __init__(
@@ -41,7 +42,9 @@ class MetricsService:
         bridges: Bridges,
         name: str,
         heartbeat_age_seconds: Callable[[], float],
+        planner_url: str = "",
     ) -> None:
+        self._planner_url = planner_url
         self._listen = listen
         folder = bridges.hpc_job_dir
         self._job_files = None if folder is None else JobFiles(Path(folder), log=_log)
@@ -90,6 +93,7 @@ class MetricsService:
                 self._heartbeat_age_seconds,
                 name=self._name,
                 history=self._history,
+                planner_url=self._planner_url,
             )
             self._server = server = MetricsServer(
                 self._listen.metrics_address,

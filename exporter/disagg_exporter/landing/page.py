@@ -107,6 +107,7 @@ _FRAME = """\
 <li><a href="/metrics">/metrics</a>: everything known now, for Prometheus</li>
 <li><a href="/healthz">/healthz</a>: whether the daemon itself is alive{health}</li>
 <li><a href="/readyz">/readyz</a>: whether it has begun to measure{readiness}</li>
+<li>Which engine of several nodes holds users' first tokens back, and why: {verdicts}</li>
 <li>What the words mean: docs/accounting.md; every metric: docs/metrics.md</li>
 </ul>
 </footer>
@@ -123,6 +124,7 @@ class Landing:
         snapshot: Returns the latest snapshot, at once; None before there is one.
         history: The devices' accounts of the last minute.
         now_ns: The snapshot's clock.
+        planner_url: Where the planner of the cluster shows its page; empty if nobody says.
     """
 
     def __init__(
@@ -131,8 +133,10 @@ class Landing:
         snapshot: Callable[[], Snapshot | None],
         history: AccountHistory,
         now_ns: Callable[[], int],
+        planner_url: str = "",
     ) -> None:
         self._name = name
+        self._verdicts = _verdicts(planner_url)
         self._snapshot = snapshot
         self._history = history
         self._now_ns = now_ns
@@ -169,12 +173,20 @@ class Landing:
             version=escape(disagg_exporter.__version__),
             clock=_clock(view),
             main=_main(view),
+            verdicts=self._verdicts,
             health=escape(f" (no: {why_dead})" if why_dead else " (yes)"),
             readiness=escape(f" (no: {why_not_ready})" if why_not_ready else " (yes)"),
         )
 
 
 _SIMULATED = ' <strong class="simulated">simulated</strong>'
+
+
+def _verdicts(planner_url: str) -> str:
+    """Where verdicts over several nodes are to be had; a node knows its own engines only."""
+    if not planner_url:
+        return "disagg-node diagnose (docs/diagnosis.md)"
+    return f'<a href="{escape(planner_url)}/">the planner\'s page</a>'
 
 
 def _title(name: str, view: NodeView | None) -> str:

@@ -19,6 +19,7 @@ def node_site(
     now_ns: Callable[[], int] = time.monotonic_ns,
     name: str = "",
     history: AccountHistory | None = None,
+    planner_url: str = "",
 ) -> Site:
     """Make the pages.
 
@@ -29,7 +30,8 @@ def node_site(
         now_ns: The snapshot's clock.
         name: What the landing page calls the node.
         history: The devices' accounts of the last minute; its owner adds new snapshots.
+        planner_url: Where the planner of the cluster shows its page.
     """
-    landing = Landing(name, snapshot, history or AccountHistory(), now_ns)
+    landing = Landing(name, snapshot, history or AccountHistory(), now_ns, planner_url)
     pages = PageCache(snapshot, rows_of, now_ns)
     return Site(pages, landing, why_not_ready, heartbeat_age_seconds)

@@ -267,3 +267,21 @@ def test_a_follower_says_whom_it_follows(head: str, state: str) -> None:
 
     assert state in shown
     assert ("follower of" in shown) == bool(head)
+
+
+@pytest.mark.parametrize(
+    ("planner_url", "leads"),
+    [
+        ("", "why: disagg-node diagnose (docs/diagnosis.md)</li>"),
+        (
+            "https://planner.example:9848",
+            'why: <a href="https://planner.example:9848/">the planner\'s page</a></li>',
+        ),
+    ],
+)
+def test_the_page_leads_to_who_knows_which_engine_of_several_nodes_holds_back(
+    planner_url: str, leads: str
+) -> None:
+    page = Landing("n", lambda: None, AccountHistory(), lambda: 0, planner_url).page("", "")
+
+    assert leads in page
