@@ -8,6 +8,7 @@ import numpy as np
 
 from disagg_cluster.planner.diagnose.causes.decode_side import decode_suspicions
 from disagg_cluster.planner.diagnose.causes.front import front_suspicions, router_waits
+from disagg_cluster.planner.diagnose.causes.overload import busy_ratio
 from disagg_cluster.planner.diagnose.causes.prompt_side import prompt_suspicions
 from disagg_cluster.planner.diagnose.causes.suspicion import Suspicion
 from disagg_cluster.planner.diagnose.causes.waits import Waits, least_cost_seconds, waits_of
@@ -31,6 +32,7 @@ from disagg_exporter.model import Role
 _STRONG = 12.0
 # Waits that nothing explains leave a diagnosis undecided if users miss this part of their target.
 _LATE = 0.8
+_BUSY = 0.75
 
 
 def diagnose_model(
@@ -137,6 +139,12 @@ _TITLES: dict[Cause, str] = {
 
 
 def _is_late(view: ModelView, entry: Waits, decode: Waits) -> bool:
+    """Whether users miss what they were promised though engines have time.
+
+    A pool that is nearly full has queues that come and go, and no cause but chance.
+    """
+    if len(entry.rows) and float(np.nan_to_num(busy_ratio(view, entry.rows)).max()) >= _BUSY:
+        return False
     excess = float(
         np.nansum(entry.excess * entry.weights) + np.nansum(decode.excess * decode.weights)
     )

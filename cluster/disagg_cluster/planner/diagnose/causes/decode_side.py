@@ -35,7 +35,12 @@ def decode_suspicions(view: ModelView, waits: Waits, before: Waits) -> Iterator[
     if not len(rows):
         return
     excess = waits.excess
-    slower = adverse(view.changed("transfer", rows), _LEAST_SLOWER_LINK, least_apart=_LEAST_APART)
+    slower = adverse(
+        view.changed("transfer", rows),
+        _LEAST_SLOWER_LINK,
+        least_apart=_LEAST_APART,
+        since=waits.onset,
+    )
     failed = _failed_share(view, rows)
     moving = ((slower.size > 0) | (failed >= _LEAST_FAILED)) & (excess > 0)
     if moving.any():

@@ -30,7 +30,7 @@ def prompt_suspicions(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
     rows, role = waits.rows, _role(view, waits.rows)
     if not len(rows):
         return
-    work = prompt_work(view, rows)
+    work = prompt_work(view, waits)
     limits = batch_limits(view, waits)
     full = kv_full(view, waits)
     # What a limit holds back is no work that grew: it takes the excess of its engines first.

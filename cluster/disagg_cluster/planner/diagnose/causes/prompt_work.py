@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from disagg_cluster.planner.diagnose.causes.suspicion import Adverse, adverse
+from disagg_cluster.planner.diagnose.causes.waits import Waits
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 
@@ -34,6 +35,9 @@ _LEAST: dict[str, tuple[float, float | None]] = {
     "prompt_spread": (1.5, None),
     "share": (1.25, 1.35),
 }
+# The own model is asked once it has told of so many blocks.
+_TOLD_BLOCKS = 6
+_SLOW_FOR_LONG, _FOR_LONG_Z = 1.2, 5.0
 _LEAST_LOAD = 1.1
 _LOAD_Z = 4.0
 
@@ -59,17 +63,43 @@ class PromptWork:
         return np.asarray(sizes.sum(axis=0) > 0)
 
 
-def prompt_work(view: ModelView, rows: Rows) -> PromptWork:
-    """Look at the work of some engines of a model."""
+def prompt_work(view: ModelView, waits: Waits) -> PromptWork:
+    """Look at the work of the engines where requests wait."""
+    rows = waits.rows
     found = {}
     for name, (least, apart) in _LEAST.items():
         found[name] = adverse(
             view.changed(name, rows),
             float(np.log(least)),
             least_apart=None if apart is None else float(np.log(apart)),
+            since=waits.onset,
         )
+    found["slowness"] = _slowness(view, waits, found["slowness"])
     found["load"] = _load(view, rows)
     return PromptWork(rows, found)
+
+
+def _slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
+    """Slowness by the engine's own slow-moving model where it tells, else as fitted to its like.
+
+    The own model knows what was computed in each step, the fit only sums over many. It has learned
+    for hours, so what it shows need not have begun in this window.
+    """
+    rows = waits.rows
+    changed = view.changed("own_slowness", rows)
+    shift = changed.shift
+    own = adverse(changed, float(np.log(_LEAST["slowness"][0])), since=waits.onset)
+    told = np.isfinite(shift.after) & (np.isfinite(changed.levels).sum(axis=1) >= _TOLD_BLOCKS)
+    for_long = told & (own.size == 0) & (np.nan_to_num(shift.after) >= np.log(_SLOW_FOR_LONG))
+    size = np.where(for_long, np.nan_to_num(shift.after), own.size)
+    z = np.where(for_long, _FOR_LONG_Z, own.z)
+    beside = (fitted.onset == 0) & (fitted.size > 0)
+    use = told & ~(beside & (size == 0))
+    return Adverse(
+        np.where(use, size, fitted.size),
+        np.where(use, z, fitted.z),
+        np.where(use, own.onset, fitted.onset).astype(np.intp),
+    )
 
 
 def _load(view: ModelView, rows: Rows) -> Adverse:

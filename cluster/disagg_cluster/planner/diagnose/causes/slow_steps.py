@@ -23,7 +23,8 @@ _LEAST_FOREIGN = 0.04
 # A server takes its memory once; who comes later and takes this part of the GPU's is another.
 _LEAST_MEMORY_SHARE = 0.01
 # An engine is cold for some minutes after its start.
-_COLD_SECONDS = 600.0
+_COLD_SECONDS = 300.0
+_FIRST_STEPS_SECONDS = 60.0
 _MIXED_OVER_PURE = float(np.log(1.12))
 
 
@@ -43,7 +44,7 @@ def why_slow(view: ModelView, row: int, onset_block: int) -> SlowSteps:
         row: The engine.
         onset_block: Since when its steps are slow.
     """
-    young = _young(view, row)
+    young = _young(view, row, onset_block)
     if young is not None:
         return SlowSteps(Cause.COLD_START, (young,))
     foreign = _foreign(view, row, onset_block)
@@ -70,9 +71,13 @@ def age_seconds(view: ModelView, row: int) -> float | None:
     return None
 
 
-def _young(view: ModelView, row: int) -> Evidence | None:
+def _young(view: ModelView, row: int, onset_block: int) -> Evidence | None:
+    """Whether it has been slow from its first steps on, and these are not long ago."""
     age = age_seconds(view, row)
     if age is None or age > _COLD_SECONDS:
+        return None
+    slow_for = view.changes.fleet.grid.now_seconds - view.since_seconds(onset_block)
+    if slow_for < age - _FIRST_STEPS_SECONDS:
         return None
     text = f"its process began {age:.0f} s ago"
     return Evidence("age", age, _COLD_SECONDS, "s", text)

@@ -9,12 +9,15 @@ import numpy as np
 from disagg_cluster.planner.diagnose.evidence.engine_changes import Changed
 from disagg_cluster.planner.diagnose.evidence.model_view import Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.shifts import change_since
 from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, RemedyKind
 from disagg_exporter.model import Role
 
 # A change against the own past is one from so many standard errors on, and so is being apart from
 # peers. The first is the largest over all moments at which it may have begun.
-OWN_Z, PEER_Z = 5.0, 4.5
+OWN_Z, PEER_Z = 4.0, 4.0
+# The same at a time that something else has told.
+SINCE_Z = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,29 +65,31 @@ def adverse(
     least_change: float,
     *,
     least_apart: float | None = None,
-    sign: int = 1,
-    own_z: float = OWN_Z,
-    peer_z: float = PEER_Z,
+    since: Rows | None = None,
 ) -> Adverse:
-    """What has become worse than before, or is worse than at peers; `sign` is that of worse.
+    """What has become more than before, or is more than at peers.
 
     Args:
         changed: What is looked at.
         least_change: Smaller changes against the own past are none.
         least_apart: The same against peers, which are never quite alike; None: no peers are asked.
-        sign: -1 where less is worse.
-        own_z: Standard errors from which on a change is one.
-        peer_z: The same of being apart from peers.
+        since: By engine the block from which on requests wait longer, if they do, else the number
+            of blocks: a change at that very time needs less to be believed, because no other was
+            chosen from.
     """
     shift = changed.shift
-    change, z = sign * shift.change, sign * shift.z
-    own = (z >= own_z) & (change >= least_change)
-    size = np.where(own, change, 0.0)
-    strength = np.where(own, z, 0.0)
+    own = (shift.z >= OWN_Z) & (shift.change >= least_change)
+    size = np.where(own, shift.change, 0.0)
+    strength = np.where(own, shift.z, 0.0)
     onset = np.where(own, shift.onset, 0)
+    if since is not None:
+        change, z = change_since(changed.levels, shift.deviation, since)
+        then = (z >= SINCE_Z) & (change >= least_change) & ~own
+        size, strength = np.where(then, change, size), np.where(then, z, strength)
+        onset, own = np.where(then, since, onset), own | then
     if least_apart is not None:
-        apart, apart_z = sign * changed.apart, sign * changed.apart_z
-        beside = (apart_z >= peer_z) & (apart >= least_apart) & ~own
+        apart, apart_z = changed.apart, changed.apart_z
+        beside = (apart_z >= PEER_Z) & (apart >= least_apart) & ~own
         size = np.where(beside, apart, size)
         strength = np.where(beside, apart_z, strength)
     return Adverse(size, strength, onset.astype(np.intp))

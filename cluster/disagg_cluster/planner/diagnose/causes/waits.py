@@ -6,14 +6,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from disagg_cluster.planner.diagnose.evidence.known import known_sum
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_AFTER, change_since
 
 # A wait is longer than it was, or than at peers, from so many standard errors on.
 _OWN_Z, _PEER_Z = 3.5, 4.0
 _LEAST_CHANGE, _LEAST_APART = np.log(1.15), np.log(1.5)
 # Fewer than these waiting say nothing of how long they will.
 _LEAST_WAITING = 2.0
+# What else may have changed when waits did, and how surely.
+_HINTS = (
+    *("slowness", "own_slowness", "host_gap", "computed_share", "prompt_length", "share"),
+    *("arrivals", "transfer"),
+)
+_SURE_Z, _HINTED_Z = 6.0, 1.5
+_LEAST_HINT = np.log(1.08)
 # What counts as a cost: this part of the target, or of what the wait is without it.
 LEAST_COST_OF_TARGET = 0.05
 _LEAST_COST_OF_WAIT = 0.25
@@ -37,13 +46,13 @@ class Waits:
     @property
     def excess(self) -> Floats:
         """What is too long."""
-        return np.maximum(self.now - self.usual, 0.0)
+        return np.nan_to_num(np.maximum(self.now - self.usual, 0.0))
 
 
 def waits_of(view: ModelView, rows: Rows) -> Waits:
     """The waits at some engines of a model."""
     changed = view.changed("first_token", rows)
-    shift = changed.shift
+    shift, blocks = changed.shift, changed.levels.shape[1]
     ended = view.recent_over("first_token_seconds", "first_tokens", rows)
     drain = _drain_seconds(view, rows)
     waiting = np.nan_to_num(view.recent("waiting", rows))
@@ -51,20 +60,54 @@ def waits_of(view: ModelView, rows: Rows) -> Waits:
     now = np.where(piled_up, drain, ended)
     longer = (shift.z >= _OWN_Z) & (shift.change >= _LEAST_CHANGE)
     apart = (changed.apart_z >= _PEER_Z) & (changed.apart >= _LEAST_APART)
-    before = np.where(np.isfinite(shift.before), np.exp(shift.before), np.nan)
+    hinted = _hinted_onsets(view, rows)
+    since = np.where(longer, shift.onset, hinted).astype(np.intp)
+    change, hinted_z = change_since(changed.levels, shift.deviation, since)
+    hurt = ~longer & (hinted < blocks) & (hinted_z >= _HINTED_Z) & (change >= _LEAST_CHANGE)
+    longer = longer | hurt
+    before = _mean_before(view, rows, np.where(longer, since, blocks - LEAST_AFTER))
     # Who has a past and a queue that hardly anybody leaves is judged by the queue.
     stuck = np.isfinite(before) & piled_up & (now > 3 * before)
     usual = np.where(longer | stuck, before, now)
     beside = now / np.exp(np.where(apart, changed.apart, 0.0))
     usual = np.where(apart, np.minimum(usual, beside), usual)
-    z = np.maximum(np.where(longer, shift.z, 0.0), np.where(apart, changed.apart_z, 0.0))
+    own_z = np.where(hurt, hinted_z, shift.z)
+    z = np.maximum(np.where(longer, own_z, 0.0), np.where(apart, changed.apart_z, 0.0))
     z = np.where(stuck, np.maximum(z, _OWN_Z), z)
     counts = np.nan_to_num(view.recent("first_tokens", rows)) + np.nan_to_num(
         view.recent("arrivals", rows)
     )
     total = counts.sum()
     weights = counts / total if total > 0 else np.full(len(rows), 1 / max(len(rows), 1))
-    return Waits(rows, now, usual, weights, z, shift.onset)
+    onset = np.where(longer, since, blocks).astype(np.intp)
+    return Waits(rows, now, usual, weights, z, onset)
+
+
+def _hinted_onsets(view: ModelView, rows: Rows) -> Rows:
+    """The block in which something else surely changed, by engine; the number of blocks if none.
+
+    Waits are the noisiest of all that is seen: queues come and go. What makes them is often seen
+    before they are.
+    """
+    blocks = view.blocks("arrivals", rows).shape[1]
+    best, onset = np.full(len(rows), _SURE_Z), np.full(len(rows), blocks, dtype=np.intp)
+    for name in _HINTS:
+        shift = view.changed(name, rows).shift
+        surer = (shift.z > best) & (shift.change > _LEAST_HINT)
+        onset = np.where(surer, shift.onset, onset)
+        best = np.where(surer, shift.z, best)
+    return onset
+
+
+def _mean_before(view: ModelView, rows: Rows, onset: Rows) -> Floats:
+    """The mean wait of all requests before a block; NaN where there was none."""
+    numbers = np.arange(view.blocks("arrivals", rows).shape[1])
+    is_before = numbers < onset[:, None]
+    seconds = np.where(is_before, view.blocks("first_token_seconds", rows), np.nan)
+    count = np.where(is_before, view.blocks("first_tokens", rows), np.nan)
+    total, ended = known_sum(seconds), known_sum(count)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(ended > 0, total / ended, np.nan)
 
 
 def _drain_seconds(view: ModelView, rows: Rows) -> Floats:

@@ -21,15 +21,14 @@ def known_mean(values: Floats, axis: int = -1) -> Floats:
 
 def known_median(values: Floats) -> Floats:
     """The median of what is known along the last axis; NaN where nothing is."""
-    found = np.full(values.shape[:-1], np.nan)
     if not values.shape[-1]:
-        return found
-    known = np.isfinite(values).any(axis=-1)
-    if known.all():
-        return np.asarray(np.nanmedian(values, axis=-1))
-    if known.any():
-        found[known] = np.nanmedian(values[known], axis=-1)
-    return found
+        return np.full(values.shape[:-1], np.nan)
+    ranked = np.sort(np.where(np.isfinite(values), values, np.nan), axis=-1)  # NaN come last
+    counts = np.isfinite(ranked).sum(axis=-1)
+    upper = np.take_along_axis(ranked, (counts // 2)[..., None] % ranked.shape[-1], axis=-1)
+    lower = np.take_along_axis(ranked, (np.maximum(counts - 1, 0) // 2)[..., None], axis=-1)
+    found: Floats = (lower[..., 0] + upper[..., 0]) / 2
+    return np.where(counts > 0, found, np.nan)
 
 
 def most_known(values: Floats) -> float:

@@ -127,6 +127,26 @@ def shift_of(levels: Floats) -> Shift:
     return Shift(now, past, deviation, found_z, onset)
 
 
+def change_since(
+    levels: Floats, deviation: Floats, onset: NDArray[np.intp]
+) -> tuple[Floats, Floats]:
+    """By how much each row changed at a block that is given, and in how many standard errors.
+
+    Both are 0 where there are too few blocks on either side.
+    """
+    numbers = np.arange(levels.shape[1])
+    is_after = numbers >= onset[:, None]
+    known = np.isfinite(levels)
+    before = known_median(np.where(is_after, np.nan, levels))
+    after = known_median(np.where(is_after, levels, np.nan))
+    n_before = (known & ~is_after).sum(axis=1)
+    n_after = (known & is_after).sum(axis=1)
+    enough = (n_before >= LEAST_BEFORE) & (n_after >= LEAST_AFTER)
+    error = deviation * np.sqrt(1 / np.maximum(n_before, 1) + 1 / np.maximum(n_after, 1))
+    change = np.where(enough, after - before, 0.0)
+    return change, np.where(enough, change / error, 0.0)
+
+
 def peer_z(shift: Shift, groups: NDArray[np.intp]) -> tuple[Floats, Floats]:
     """How far each engine is from the median of the others of its group, and in how many errors.
 

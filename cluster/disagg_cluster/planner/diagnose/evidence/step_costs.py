@@ -73,18 +73,24 @@ def _columns(seen: Readings, bins: int) -> Floats:
     held = block_means(seen.of("kv_usage") * seen.of("kv_tokens"), bins)
     prompts = known_sum(np.stack([context, mixed]), axis=0)
     writing = known_sum(np.stack([mixed, generation]), axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # Attention of prompts grows with their length, which is at most that of their steps.
-        squares = np.where(prompts > 0, prefill**2 / prompts, 0.0)
     charges = [
         prompts,
         np.nan_to_num(generation),
         np.nan_to_num(prefill),
-        np.nan_to_num(squares),
+        np.nan_to_num(prefill * _prompt_lengths(seen, bins)),
         np.nan_to_num(decode),
         np.nan_to_num(writing * held),
     ]
     return np.stack(charges, axis=2)
+
+
+def _prompt_lengths(seen: Readings, bins: int) -> Floats:
+    """Tokens of a prompt, to which what is computed of it attends; 0 where none ended."""
+    tokens = [block_sums(seen.of(f"{origin}_tokens"), bins) for origin in ("computed", "cached")]
+    ended = [block_sums(seen.of(f"{name}_count"), bins) for name in ("entry", "first")]
+    total, count = known_sum(np.stack(tokens), axis=0), known_sum(np.stack(ended), axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(count >= 1, total / count, 0.0)
 
 
 def _robust(x: Floats, y: Floats) -> Floats:

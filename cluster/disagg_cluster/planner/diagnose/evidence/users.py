@@ -26,8 +26,7 @@ USER_FEATURES: tuple[Feature, ...] = (
     Feature("output_tokens", "disagg_request_output_tokens_sum", Reading.GAIN),
     Feature("output_count", "disagg_request_output_tokens_count", Reading.GAIN),
     Feature("arrivals", "disagg_request_arrivals_total", Reading.GAIN),
-    Feature("router_queued", "disagg_router_queued_requests", Reading.LEVEL),
-    Feature("router_pending", "disagg_router_pending_requests", Reading.LEVEL),
+    Feature("waiting", "disagg_request_waiting_requests", Reading.LEVEL),
 )
 # Those that see a request from its arrival at the door; an engine sees what comes after.
 FRONT_SOURCES = ("frontend", "router")
