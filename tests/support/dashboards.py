@@ -18,6 +18,7 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
 CHOICES = {
     "cluster": ".*",
     "model": ".+",
+    "namespace": ".*",
     "node": "demo-node",
     "gpu": ".*",
     "engine": ".*",
