@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from bench.diagnosis.deployments import Deployment, writers_at_once
 
@@ -17,12 +17,16 @@ from disagg_exporter.model import Role
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """What becomes of a deployment: load, faults, and the engines that these are brought upon."""
+    """What becomes of a deployment: load, faults, and the engines that these are brought upon.
+
+    `also`: other engines of which the same may be said.
+    """
 
     deployment: Deployment
     load: LoadOverTime
     faults: tuple[Fault, ...] = ()
-    engines: frozenset[EngineKey] = field(default=frozenset())
+    engines: frozenset[EngineKey] = frozenset()
+    also: tuple[frozenset[EngineKey], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +82,12 @@ class Draw:
 
     def ill(self, faults: Iterable[Fault], engines: Iterable[EngineSpec] = ()) -> Play:
         """Faults under a constant load."""
-        keys = frozenset(EngineKey(engine.node, engine.name) for engine in engines)
-        return replace(self.well(), faults=tuple(faults), engines=keys)
+        return replace(self.well(), faults=tuple(faults), engines=keys_of(engines))
+
+
+def keys_of(engines: Iterable[EngineSpec]) -> frozenset[EngineKey]:
+    """What a diagnosis calls engines."""
+    return frozenset(EngineKey(engine.node, engine.name) for engine in engines)
 
 
 Kind = Callable[[Draw], Play]

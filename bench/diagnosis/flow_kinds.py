@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bench.diagnosis.deployments import drawn_requests
-from bench.diagnosis.drawing import Draw, Play
+from bench.diagnosis.drawing import Draw, Play, keys_of
 
+from disagg_cluster.planner.diagnose.verdict.values import EngineKey
 from disagg_cluster.simulator.cluster.spec import EngineSpec
 from disagg_cluster.simulator.engine_faults import Crash
 from disagg_cluster.simulator.limit_faults import Resized
@@ -75,7 +76,13 @@ def prefixes_lost(draw: Draw) -> Play:
 def slow_link(draw: Draw) -> Play:
     """Transfers from or to one engine are slow."""
     engine = draw.rng.choice(draw.deployment.cluster.engines)
-    return _slow_links(draw, engine)
+    return replace(_slow_links(draw, engine), also=_other_end(draw, engine))
+
+
+def _other_end(draw: Draw, engine: EngineSpec) -> tuple[frozenset[EngineKey], ...]:
+    """The only engine at the other end of a link: all that it sends or takes is held up, too."""
+    others = [each for each in draw.deployment.cluster.engines if each.role is not engine.role]
+    return (keys_of(others), frozenset()) if len(others) == 1 else ()
 
 
 def slow_links(draw: Draw) -> Play:
@@ -102,7 +109,8 @@ def failing_link(draw: Draw) -> Play:
     ratio = draw.between("ratio")
     if draw.chance("one"):
         engine = draw.rng.choice(draw.deployment.cluster.engines)
-        return draw.ill([FailingTransfer(*draw.at, ratio, engine.name)], [engine])
+        play = draw.ill([FailingTransfer(*draw.at, ratio, engine.name)], [engine])
+        return replace(play, also=_other_end(draw, engine))
     return draw.ill([FailingTransfer(*draw.at, ratio)])
 
 

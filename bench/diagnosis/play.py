@@ -19,6 +19,7 @@ from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.verdict.values import Cause, DiagnosisOutcome, EngineKey
 from disagg_cluster.simulator.cluster.event_queue import RequestEnded
 from disagg_cluster.simulator.simulation import Simulation
+from disagg_exporter.model import Role
 
 ROUND_SECONDS = 15.0
 """From one diagnosis to the next."""
@@ -33,9 +34,10 @@ _KEPT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One finding of a round, as far as it is scored."""
+    """One finding of a round, as far as it is scored; without engines it is the role's pool."""
 
     cause: Cause
+    role: Role
     engines: frozenset[EngineKey]
     cost_seconds: float
     confidence: float
@@ -121,7 +123,7 @@ def play(scenario: Scenario) -> Played:
         (said,) = diagnoses or (None,)
         if said is not None:
             findings = tuple(
-                Said(f.cause, frozenset(f.engines), f.ttft_cost_seconds, f.confidence)
+                Said(f.cause, f.role, frozenset(f.engines), f.ttft_cost_seconds, f.confidence)
                 for f in said.findings
             )
             rounds.append(Round(t_seconds, said.outcome, findings, said.missing, said.text))

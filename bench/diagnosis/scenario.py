@@ -28,11 +28,12 @@ class Truth:
     """What holds requests back in a scenario: the cause, and the engines, none for the pool.
 
     Where several are named any of them is right: `causes` that one fact of physics may be called
-    by. Empty where nothing does.
+    by, and in `also` other engines that it may be said of. Empty where nothing does.
     """
 
     causes: tuple[Cause, ...] = ()
     engines: frozenset[EngineKey] = frozenset()
+    also: tuple[frozenset[EngineKey], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

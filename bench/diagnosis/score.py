@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import median
 
 from bench.diagnosis.play import WARM_SECONDS, Played, Round, Said
 from bench.diagnosis.scenario import Scenario
 
-from disagg_cluster.planner.diagnose.verdict.values import Cause, DiagnosisOutcome, EngineKey
+from disagg_cluster.planner.diagnose.verdict.values import Cause, DiagnosisOutcome
 from disagg_exporter.model import Role
 
 
@@ -74,20 +74,26 @@ def score(played: Played) -> Scored:
 def is_engine_right(played: Played, said: Said) -> bool:
     """Whether a finding is of the engines that the fault was brought upon, or of the pool.
 
-    All engines of a role are its pool.
+    All engines of a role are its pool. What lies between pools may be said of either.
     """
-    pools = [played.scenario.pool(role) for role in (Role.PREFILL, Role.MIXED, Role.DECODE)]
-    true = _or_pool(played.truth.engines, pools)
-    return _or_pool(said.engines, pools) == true or (
-        # An only engine is its pool.
-        not true and len(said.engines) == 1 and said.engines in pools
+    scenario, truth = played.scenario, played.truth
+    named = said.engines or scenario.pool(said.role)
+    if not truth.engines:
+        is_between = bool(_BETWEEN & set(truth.causes))
+        roles = _POOLS if is_between else (_entry_role(scenario),)
+        return any(named == scenario.pool(role) for role in roles)
+    pools = [scenario.pool(role) for role in _POOLS]
+    return named == truth.engines or any(
+        named == engines if engines else named in pools for engines in truth.also
     )
 
 
-def _or_pool(
-    engines: frozenset[EngineKey], pools: Sequence[frozenset[EngineKey]]
-) -> frozenset[EngineKey]:
-    return frozenset() if engines in pools else engines
+_POOLS = (Role.PREFILL, Role.MIXED, Role.DECODE)
+_BETWEEN = {Cause.KV_TRANSFER, Cause.LATENCY_FLOOR, Cause.ROUTER_LIMIT}
+
+
+def _entry_role(scenario: Scenario) -> Role:
+    return Role.MIXED if scenario.pool(Role.MIXED) else Role.PREFILL
 
 
 def _is_right(played: Played, said: Said) -> bool:
