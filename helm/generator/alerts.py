@@ -14,6 +14,8 @@ _COMPARED = re.compile(r"(?P<how>[<>]=?)\s*(?P<sign>-?)(?P<number>\d+(?:\.\d+)?)
 class Alert:
     """One alert: its defaults, and its expression with a mark in the place of each number.
 
+    It is `enabled` by default unless it only tells what is so.
+
     `numbers` are the thresholds by name; `marked` holds `<name>` where each of them stood.
     """
 
@@ -22,11 +24,12 @@ class Alert:
     severity: str
     numbers: Mapping[str, float]
     marked: str
+    enabled: bool = True
 
     def values(self) -> dict[str, Any]:
         """What values.yaml says of it."""
         return {
-            "enabled": True,
+            "enabled": self.enabled,
             "severity": self.severity,
             "for": self.lasting,
             **self.numbers,

@@ -43,8 +43,11 @@ _DURATION = "^([0-9]+(ms|[smhdwy]))+$"
 def generated() -> dict[str, str]:
     """Every file that `make chart` writes, by its path in the chart's folder."""
     files = sorted((ROOT / "alerts" / "rules").glob("*.yaml"))
-    rules = {path.stem: _groups(path) for path in files}
+    optional = sorted((ROOT / "alerts" / "optional").glob("*.yaml"))
+    rules = {path.stem: _groups(path) for path in (*files, *optional)}
+    off = {rule["alert"] for path in optional for group in _groups(path) for rule in group["rules"]}
     known = alerts([group for groups in rules.values() for group in groups])
+    known = {name: replace(alert, enabled=name not in off) for name, alert in known.items()}
     values = _with_alerts(_read(CHART / "values.yaml"), known)
     dashboards = sorted((ROOT / "grafana" / "dashboards").glob("*.json"))
     return {

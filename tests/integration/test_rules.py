@@ -13,6 +13,7 @@ import yaml
 from disagg_cluster.prometheus.local_server import ScrapeTarget, scrape_config
 from support.alert_rules import (
     ALERTS,
+    OPTIONAL_FILES,
     RULE_FILES,
     RULES_ONLY,
     TEST_FILES,
@@ -41,7 +42,7 @@ def promtool(*arguments: str) -> None:
     check_with("promtool", *arguments)
 
 
-@pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*RULE_FILES, *OPTIONAL_FILES], ids=lambda path: path.name)
 def test_the_rules_are_rules(path: Path) -> None:
     promtool("check", "rules", str(path))
 
@@ -61,6 +62,7 @@ def test_every_rule_file_has_a_test() -> None:
 
     assert RULE_FILES
     assert [path.name for path in RULE_FILES if f"../rules/{path.name}" not in tests] == []
+    assert [path.name for path in OPTIONAL_FILES if f"/{path.name}" not in tests] == []
 
 
 def test_the_scrape_config_is_one_with_our_rules(tmp_path: Path) -> None:

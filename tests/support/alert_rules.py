@@ -13,6 +13,7 @@ import yaml
 ALERTS = Path(__file__).parents[2] / "alerts"
 RUNBOOKS = Path(__file__).parents[2] / "docs" / "runbooks"
 RULE_FILES = sorted((ALERTS / "rules").glob("*.yaml"))
+OPTIONAL_FILES = sorted((ALERTS / "optional").glob("*.yaml"))
 TEST_FILES = sorted((ALERTS / "tests").glob("*_test.yaml"))
 RULES_ONLY = ALERTS / "rules-only"
 
@@ -43,8 +44,9 @@ def group_names(paths: Iterable[Path]) -> list[str]:
 
 
 def all_rules() -> list[dict[str, Any]]:
-    """Read every rule that is shipped, alerts and recordings."""
-    return [rule for path in RULE_FILES for group in groups(path) for rule in group["rules"]]
+    """Read every rule that is shipped, alerts and recordings, those off by default included."""
+    files = sorted([*RULE_FILES, *OPTIONAL_FILES], key=lambda path: path.name)
+    return [rule for path in files for group in groups(path) for rule in group["rules"]]
 
 
 def all_alerts() -> dict[str, dict[str, Any]]:
@@ -56,7 +58,8 @@ def all_alerts() -> dict[str, dict[str, Any]]:
 
 def header_table() -> list[HeaderRow]:
     """Read the tables of thresholds in the heads of the alerts' files."""
-    text = "".join(path.read_text(encoding="utf-8") for path in RULE_FILES)
+    files = [*RULE_FILES, *OPTIONAL_FILES]
+    text = "".join(path.read_text(encoding="utf-8") for path in files)
     lines = re.findall(r"^#   (Disagg\w+) +(\w+) +(\w+) +(\S.*)$", text, re.MULTILINE)
     return [HeaderRow(*line) for line in lines]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
@@ -34,8 +35,15 @@ RUNBOOKS = "docs/runbooks"
     is_flag=True,
     help="Rules for a cluster that does not run disagg-node: from dcgm-exporter and pod labels.",
 )
+@click.option(
+    "--optional",
+    is_flag=True,
+    help="Also alerts that tell what is so, and of which seldom anything has to be done.",
+)
 @click.option("--force", is_flag=True, help="Replace files that differ from ours.")
-def rules_export(folder: Path, runbooks: str, without_daemon: bool, force: bool) -> None:
+def rules_export(
+    folder: Path, runbooks: str, without_daemon: bool, optional: bool, force: bool
+) -> None:
     """Write rules and alerts into a folder.
 
     DIR is made if it is not there. It gets rules/*.yaml for the rule_files of Prometheus, and
@@ -46,16 +54,21 @@ def rules_export(folder: Path, runbooks: str, without_daemon: bool, force: bool)
       disagg-node rules export /etc/prometheus/disagg-node
       promtool check rules /etc/prometheus/disagg-node/rules/*.yaml
     """  # noqa: D301 # click looks for the character itself
-    texts = shipped_without_daemon() if without_daemon else shipped(runbooks.rstrip("/"))
+    kinds = ("rules", "optional") if optional else ("rules",)
+    texts = shipped_without_daemon() if without_daemon else shipped(runbooks.rstrip("/"), kinds)
     write(folder, texts, force=force)
     for name in texts:
         click.echo(folder / name)
 
 
-def shipped(runbooks: str) -> dict[str, str]:
-    """The files by their path below the folder, with links to `runbooks`."""
+def shipped(runbooks: str, kinds: Sequence[str] = ("rules",)) -> dict[str, str]:
+    """The files by their path below the folder, of all kinds of rules, with links to `runbooks`."""
     alerts = asset_dir("alerts")
-    rules = {f"rules/{file.name}": _text(file) for file in alerts.joinpath("rules").iterdir()}
+    rules = {
+        f"rules/{file.name}": _text(file)
+        for kind in kinds
+        for file in alerts.joinpath(kind).iterdir()
+    }
     linked = {
         name: text.replace(f"runbook_url: {RUNBOOKS}/", f"runbook_url: {runbooks}/")
         for name, text in sorted(rules.items())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from helm.generator.alerts import alert
 
-from support.alert_rules import all_alerts, all_rules
+from support.alert_rules import OPTIONAL_FILES, all_alerts, all_rules, groups
 from support.chart import defaults, one, render
 
 JOB = "disagg-node"
@@ -24,10 +24,17 @@ TUNABLE = [
 ]
 
 
+OPTIONAL = {
+    rule["alert"] for path in OPTIONAL_FILES for group in groups(path) for rule in group["rules"]
+}
+
+
 def rendered(alerts: Mapping[str, Any] | None = None, **more: Any) -> list[dict[str, Any]]:
-    """All rules that the chart gives."""
+    """All rules that the chart gives, with the alerts that are off by default switched on."""
     wish = {"enabled": True, **more}
-    return rules({"prometheusRule": wish, "alerts": alerts or {}})
+    on = {name: {"enabled": True} for name in OPTIONAL}
+    asked = {name: on.get(name, {}) | dict(values) for name, values in (alerts or {}).items()}
+    return rules({"prometheusRule": wish, "alerts": on | asked})
 
 
 def rules(values: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -60,6 +67,13 @@ def test_by_default_the_rules_are_the_shipped_ones() -> None:
     ]
 
     assert rendered() == expected
+
+
+def test_alerts_that_only_tell_what_is_so_are_off_by_default() -> None:
+    found = by_name(rules({"prometheusRule": {"enabled": True}}))
+
+    assert found.keys() == SHIPPED.keys() - OPTIONAL
+    assert OPTIONAL
 
 
 @pytest.mark.parametrize("rest", [0, 1])

@@ -36,6 +36,14 @@ def test_the_rules_and_the_example_are_written_as_they_are_shipped(tmp_path: Pat
     assert written(folder) == {name: (ALERTS / name).read_bytes() for name in FILES}
 
 
+def test_alerts_that_are_off_by_default_are_written_when_asked_for(tmp_path: Path) -> None:
+    assert export(str(tmp_path), "--optional")[0] == 0
+
+    name = "disagg-alerts-optional.yaml"
+    optional = {f"rules/{name}": (ALERTS / "optional" / name).read_bytes()}
+    assert written(tmp_path) == {name: (ALERTS / name).read_bytes() for name in FILES} | optional
+
+
 def test_without_a_daemon_only_the_rules_that_need_none_are_written(tmp_path: Path) -> None:
     assert export(str(tmp_path), "--without-daemon")[0] == 0
 
