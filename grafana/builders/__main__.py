@@ -11,10 +11,12 @@ from grafana.builders.capacity import dashboard as capacity
 from grafana.builders.cluster import dashboard as cluster
 from grafana.builders.engines import dashboard as engines
 from grafana.builders.exporter import dashboard as exporter
+from grafana.builders.fleet import dashboard as fleet
 from grafana.builders.node import dashboard as node
 from grafana.builders.panels.board import as_text
 
 DASHBOARDS: dict[str, Callable[[], dict[str, Any]]] = {
+    "fleet": fleet.dashboard,
     "cluster": cluster.dashboard,
     "node": node.dashboard,
     "engines": engines.dashboard,

@@ -45,6 +45,7 @@ WITHOUT_DATA = {
     ("engines", "Failed requests a second"): NO_ROUTER,
 } | {(name, "Alerts that fire"): "all is well" for name in NAMES}
 PARTLY = {
+    ("fleet", "Clusters"): "nothing says how many GPUs the demo should have, and nothing pages",
     ("cluster", "Models"): "no planner runs beside the demo, and its engines do not mix phases",
     ("cluster", "Requests a second"): "no frontend is there to refuse one",
     ("cluster", "GPUs by role"): "no GPU of the demo is in another role",

@@ -52,7 +52,7 @@ def test_the_committed_dashboards_are_what_the_builders_write(tmp_path: Path) ->
 
     written = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
     committed = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()}
-    assert len(committed) == 5
+    assert len(committed) == 6
     assert written == committed
 
 

@@ -13,12 +13,14 @@ from grafana_foundation_sdk.models import dashboard as models
 
 TAG = "disagg-node"
 UIDS = {
+    "fleet": "disagg-fleet",
     "cluster": "disagg-cluster",
     "node": "disagg-node",
     "engines": "disagg-engines",
     "capacity": "disagg-capacity",
     "exporter": "disagg-exporter",
 }
+CLUSTER_LINK = f"/d/{UIDS['cluster']}?var-cluster=${{__data.fields.Cluster}}&${{__url_time_range}}"
 NODE_LINK = f"/d/{UIDS['node']}?var-node=${{__data.fields.Node}}&${{__url_time_range}}"
 ENGINE_LINK = f"/d/{UIDS['engines']}?var-engine=${{__data.fields.Engine}}&${{__url_time_range}}"
 MODEL_LINK = f"/d/{UIDS['engines']}?var-model=${{__data.fields.Model}}&${{__url_time_range}}"

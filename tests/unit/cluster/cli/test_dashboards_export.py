@@ -12,7 +12,7 @@ from disagg_cluster.cli.main import main
 from disagg_cluster.deploy.export import ExportError, export
 from disagg_cluster.host.files.package_data import asset_dir
 
-NAMES = ["capacity", "cluster", "engines", "exporter", "node"]
+NAMES = ["capacity", "cluster", "engines", "exporter", "fleet", "node"]
 
 
 def run(*args: str) -> tuple[int, str, str]:
