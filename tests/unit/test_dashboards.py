@@ -209,7 +209,7 @@ def test_every_alert_has_a_panel_that_leads_to_its_runbook() -> None:
 def test_what_happened_is_marked_on_the_time_axis(name: str) -> None:
     marked = {mark.panel for mark in marks(name)}
 
-    moves = dict.fromkeys(("cluster", "capacity"), "Pool sizes change")
+    moves = dict.fromkeys(("fleet", "cluster", "capacity"), "Pool sizes change")
     moves["exporter"] = "Daemon starts"
     assert marked >= {"Alerts", moves.get(name, "Role changes")}
     assert "Worker restarts" in marked or name == "exporter"
