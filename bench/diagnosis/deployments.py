@@ -29,7 +29,8 @@ Range = Sequence[float]
 class Deployment:
     """Engines and the load on them; `load_ratio` is how full the prefill or mixed engines are.
 
-    `request_seconds` is what one request holds one of those for, in the mean.
+    `request_seconds` is what one request holds one of those for, in the mean; `idle_seconds` the
+    time to first token of a mean prompt that meets nobody.
     """
 
     cluster: ClusterSpec
@@ -38,6 +39,7 @@ class Deployment:
     targets: Targets
     load_ratio: float
     request_seconds: float
+    idle_seconds: float
     fronts: tuple[str, ...]
 
     @property
@@ -90,16 +92,16 @@ def drawn_requests(mix: Mix, lengths: Lengths, count: int = 200) -> list[Request
 
 
 def mean_prompt_seconds(
-    costs: CostModel, mix: Mix, lengths: Lengths, step_tokens: int, *, caching: bool = True
+    costs: CostModel, mix: Mix, lengths: Lengths, step_tokens: int, *, count: int = 200
 ) -> float:
     """What one prompt of a load holds an engine for, in the mean, prefixes in its cache."""
-    requests = drawn_requests(mix, lengths)
+    requests = drawn_requests(mix, lengths, count)
     return fmean(
         prompt_seconds(
             costs,
             request.prompt_tokens,
             step_tokens,
-            0 if request.prefix is None or not caching else request.prefix.tokens,
+            0 if request.prefix is None else request.prefix.tokens,
         )
         for request in requests
     )
@@ -224,6 +226,7 @@ def draw_deployment(
         Targets(ttft_seconds, itl_seconds),
         load_ratio,
         seconds,
+        first_seconds,
         () if rng.random() < _WITHOUT_FRONT else (rng.choice(nodes),),
     )
 

@@ -77,19 +77,20 @@ def mixing(draw: Draw) -> Play:
 
 def small_steps(draw: Draw) -> Play:
     """Steps so small that engines need `over` times their time."""
-    engines = draw.entry_or_all()
-    over = draw.between("over")
-    step_tokens = engines[0].step_tokens
-    while step_tokens > 16 and _load_with(draw, step_tokens) < over:
+    engines, over = draw.entry_or_all(), draw.between("over")
+    usual = step_tokens = engines[0].step_tokens
+    needed = over / draw.deployment.load_ratio * _prompt_seconds(draw, usual)
+    while step_tokens > 16 and _prompt_seconds(draw, step_tokens) < needed:
         step_tokens = round(step_tokens * 0.8)
     faults = (Resized(*draw.at, each.name, step_tokens=step_tokens) for each in engines)
     return draw.ill(faults, engines)
 
 
-def _load_with(draw: Draw, step_tokens: int) -> float:
+def _prompt_seconds(draw: Draw, step_tokens: int) -> float:
     deployment = draw.deployment
-    seconds = mean_prompt_seconds(deployment.costs, deployment.mix, deployment.lengths, step_tokens)
-    return deployment.load_ratio * seconds / deployment.request_seconds
+    return mean_prompt_seconds(
+        deployment.costs, deployment.mix, deployment.lengths, step_tokens, count=20
+    )
 
 
 def large_steps(draw: Draw) -> Play:

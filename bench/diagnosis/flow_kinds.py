@@ -144,6 +144,29 @@ def preallocation(draw: Draw) -> Play:
     )
 
 
+def outgrown(draw: Draw) -> Play:
+    """Outputs grow, and decode engines that keep room for them refuse prompts they could hold."""
+    mix, usual, decodes = draw.deployment.mix, draw.deployment.lengths, draw.decodes()
+    # As many as now fit well, and with outputs so many times as long no more.
+    admitted = 1.5 * draw.writers() + 1
+    reserved = round(_kv_tokens(decodes[0]) / admitted - mix.prompt_tokens - mix.output_tokens)
+    keeping = [
+        replace(each, reserved_output_tokens=reserved) if each in decodes else each
+        for each in draw.deployment.cluster.engines
+    ]
+    then = replace(usual, output_factor=draw.between("times"))
+    changed = replace(draw, deployment=draw.deployment.with_engines(keeping))
+    return changed.ill([OtherLengths(*draw.at, then, usual)], decodes)
+
+
+def infeasible(draw: Draw) -> Play:
+    """Nothing is wrong, but not even an idle engine keeps what was promised."""
+    targets, play = draw.deployment.targets, draw.well()
+    asked = replace(targets, ttft_seconds=0.5 * draw.deployment.idle_seconds)
+    deployment = replace(draw.deployment, targets=asked)
+    return replace(play, deployment=deployment, keeps_targets=False)
+
+
 def latency_floor(draw: Draw) -> Play:
     """So much passes before an engine has a request, however few there are."""
     seconds = draw.between("target_share") * draw.deployment.targets.ttft_seconds

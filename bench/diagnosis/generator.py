@@ -21,12 +21,16 @@ _STATIC_ONSET_SECONDS = 0.0
 
 @dataclass(frozen=True, slots=True)
 class ScenarioFile:
-    """What the scenario file says; each kind with all that it does not leave to `deployment`."""
+    """What the scenario file says; each kind with all that it does not leave to `deployment`.
+
+    `cases` are those of the kinds that were met in the field, by their issues.
+    """
 
     lead_seconds: float
     fault_seconds: float
     fast_share: float
     kinds: Mapping[str, Mapping[str, object]]
+    cases: Mapping[str, str]
 
     def cause(self, kind: str) -> tuple[Cause, ...]:
         """What a kind's fault may be called; nothing where there is none."""
@@ -35,14 +39,15 @@ class ScenarioFile:
 
     def count(self, kind: str) -> int:
         """How many of a kind are played."""
-        return int(str(self.kinds[kind]["count"]))
+        return int(str(self.kinds[kind].get("count", 1)))
 
 
 def read_scenarios(path: Path = SCENARIOS) -> ScenarioFile:
     """Read the scenario file."""
     told = yaml.safe_load(path.read_text(encoding="utf-8"))
-    kinds = {name: {**told["deployment"], **own} for name, own in told["kinds"].items()}
-    unknown = kinds.keys() - KINDS.keys()
+    listed = {**told["kinds"], **told["cases"]}
+    kinds = {name: {**told["deployment"], **own} for name, own in listed.items()}
+    unknown = {str(own.get("like", name)) for name, own in kinds.items()} - KINDS.keys()
     if unknown:
         raise SystemExit(f"{path}: no kinds of scenarios are {', '.join(sorted(unknown))}")
     return ScenarioFile(
@@ -50,6 +55,7 @@ def read_scenarios(path: Path = SCENARIOS) -> ScenarioFile:
         float(told["fault_seconds"]),
         float(told["every_5_seconds"]),
         kinds,
+        {name: own["issue"] for name, own in told["cases"].items()},
     )
 
 
@@ -73,7 +79,9 @@ def draw_scenario(told: ScenarioFile, kind: str, number: str) -> Scenario:
     fault_seconds = told.fault_seconds if scrape_seconds > 5 else told.fault_seconds * 2 / 3
     end_seconds = told.lead_seconds + fault_seconds
     lasting = end_seconds - onset_seconds + 1.0
-    play = KINDS[kind](Draw(deployment, severity, rng, onset_seconds, lasting))
+    play = KINDS[str(severity.get("like", kind))](
+        Draw(deployment, severity, rng, onset_seconds, lasting)
+    )
     return Scenario(
         name=name,
         kind=kind,
@@ -90,4 +98,5 @@ def draw_scenario(told: ScenarioFile, kind: str, number: str) -> Scenario:
         end_seconds=end_seconds,
         scrape_seconds=scrape_seconds,
         fronts=play.deployment.fronts,
+        keeps_targets=play.keeps_targets,
     )

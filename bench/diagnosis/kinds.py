@@ -42,6 +42,8 @@ KINDS: Mapping[str, Kind] = {
     "decode_slots": flow_kinds.decode_slots,
     "decode_cache": flow_kinds.decode_cache,
     "preallocation": flow_kinds.preallocation,
+    "outgrown": flow_kinds.outgrown,
+    "infeasible": flow_kinds.infeasible,
     "latency_floor": flow_kinds.latency_floor,
     "latency_floor_mixed": flow_kinds.latency_floor,
     "serial_router": flow_kinds.serial_router,

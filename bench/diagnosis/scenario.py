@@ -42,7 +42,8 @@ class Scenario:
 
     `kind` is that of the scenario file. The fault begins at `onset_seconds` and lasts to the end.
     `load_ratio` is how full a load of `usual_requests_per_second` makes the engines that read
-    prompts. `fronts`: nodes that read the frontend's page.
+    prompts. `fronts`: nodes that read the frontend's page. `keeps_targets`: the target is one that
+    is kept while nothing is wrong, and is raised to that; else it was promised what cannot be.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Scenario:
     end_seconds: float = 360.0
     scrape_seconds: float = 15.0
     fronts: tuple[str, ...] = ()
+    keeps_targets: bool = True
 
     @property
     def deadline_seconds(self) -> float:

@@ -1,0 +1,161 @@
+"""What bench-diagnosis records is what nodes show; what it draws and how it judges."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from bench.diagnosis.generator import draw_scenario, read_scenarios
+from bench.diagnosis.play import Played, Round, Said
+from bench.diagnosis.recorder import Recorder, ScrapedPages, Scraping
+from bench.diagnosis.scenario import WALL_OFFSET_SECONDS, Scenario, Truth
+from bench.diagnosis.score import score
+from prometheus_client.parser import text_string_to_metric_families
+
+from disagg_cluster.planner.diagnose.evidence.series_window import SeriesWindow
+from disagg_cluster.planner.diagnose.verdict.values import Cause, DiagnosisOutcome, EngineKey
+from disagg_exporter.metrics.page_cache import PageText
+from disagg_exporter.metrics.render import rows_of
+from disagg_exporter.model import Role
+from support.snapshots import golden_snapshot
+
+TOLD = read_scenarios()
+CLEAN = replace(draw_scenario(TOLD, "steady", "0-0"), end_seconds=45.0)
+
+
+def recorded(scenario: Scenario) -> SeriesWindow:
+    recorder = Recorder(
+        scenario.simulation(),
+        Scraping(scrape_seconds=5.0, fronts=("node-0",)),
+        wall_offset_seconds=WALL_OFFSET_SECONDS,
+        end_seconds=scenario.end_seconds,
+    )
+    return list(recorder.rounds(15.0))[-1]
+
+
+def test_a_scenario_is_recorded_the_same_each_time() -> None:
+    first, second = recorded(CLEAN), recorded(CLEAN)
+
+    assert first.families.keys() == second.families.keys()
+    assert len(first.families) > 60
+    for name, series in first.families.items():
+        for one, other in zip(series, second.of(name), strict=True):
+            assert one.labels == other.labels
+            np.testing.assert_array_equal(one.times_seconds, other.times_seconds)
+            np.testing.assert_array_equal(one.values, other.values)
+
+
+def test_series_carry_the_labels_of_a_scrape_and_the_frontend_is_among_them() -> None:
+    window = recorded(CLEAN)
+
+    (front,) = window.of("disagg_request_time_to_first_token_seconds_count")
+    assert front.labels["source"] == "frontend"
+    assert front.labels["node"] == "node-0"
+    assert {"cluster", "instance", "job"} <= front.labels.keys()
+    assert np.all(np.diff(front.times_seconds) == pytest.approx(5.0))
+    assert window.begin_seconds < front.times_seconds[0] < front.times_seconds[-1]
+    assert front.times_seconds[-1] <= window.now_seconds
+
+
+def test_what_is_recorded_are_the_samples_of_the_text_of_the_page() -> None:
+    rows = rows_of(golden_snapshot(), golden_snapshot().taken_ns)
+    pages = ScrapedPages("east", scrapes=1)
+    pages.take("n1", rows, 100.0)
+
+    kept = {
+        (name, frozenset(series.labels.items()))
+        for name, many in pages.window(0.0, 100.0).families.items()
+        for series in many
+    }
+    values = {
+        (name, frozenset(series.labels.items())): float(series.values[0])
+        for name, many in pages.window(0.0, 100.0).families.items()
+        for series in many
+    }
+    scraped = {"cluster": "east", "node": "n1", "instance": "n1:9847", "job": "disagg-node"}
+    text = PageText().write(rows, openmetrics=False).decode()
+    shown = {
+        (sample.name, frozenset({**sample.labels, **scraped}.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert kept == shown.keys()
+    assert values == pytest.approx(shown)
+
+
+def test_each_cause_is_drawn_often_enough_and_half_of_all_is_clean() -> None:
+    by_cause: Counter[Cause] = Counter()
+    for kind in TOLD.kinds:
+        for cause in TOLD.cause(kind)[:1]:
+            by_cause[cause] += TOLD.count(kind)
+
+    clean = sum(TOLD.count(kind) for kind in TOLD.kinds if not TOLD.cause(kind))
+    assert by_cause.keys() == set(Cause)
+    assert min(by_cause.values()) >= 20
+    assert sum(by_cause.values()) + clean >= 800
+
+
+@pytest.mark.parametrize("kind", TOLD.kinds)
+def test_a_fault_is_brought_upon_engines_that_are_there(kind: str) -> None:
+    scenario = draw_scenario(TOLD, kind, "7-0")
+
+    there = {EngineKey(engine.node, engine.name) for engine in scenario.cluster.engines}
+    assert scenario.truth.engines <= there
+    assert 2 <= len(there) <= 16 or scenario.pool(Role.MIXED)
+    assert bool(scenario.faults) >= bool(scenario.truth.causes)
+    scenario.simulation()  # refuses a fault of what there is not
+
+
+def played(truth: Truth, *rounds: Round) -> Played:
+    scenario = replace(draw_scenario(TOLD, "favoured", "0-0"), scrape_seconds=15.0, truth=truth)
+    return Played(scenario, truth, 1.0, 0.1, 0.0, rounds, {}, 1.0, 0.1)
+
+
+def found(t_seconds: float, cause: Cause, *engines: EngineKey) -> Round:
+    said = Said(cause, Role.PREFILL, frozenset(engines), 1.0, 0.9)
+    return Round(t_seconds, DiagnosisOutcome.FOUND, (said,))
+
+
+ONE, OTHER = sorted(draw_scenario(TOLD, "favoured", "0-0").pool(Role.PREFILL))[:2]
+QUIET = Round(150.0, DiagnosisOutcome.NO_BOTTLENECK, ())
+ROUTED = Truth((Cause.ROUTING,), frozenset({ONE}))
+
+
+def test_what_stands_at_the_deadline_is_judged_and_the_first_right_word_dated() -> None:
+    scored = score(
+        played(
+            ROUTED,
+            QUIET,
+            found(210.0, Cause.DEMAND),
+            found(225.0, Cause.ROUTING, ONE),
+            found(400.0, Cause.DEMAND),
+        )
+    )
+
+    assert (scored.engine, scored.cause, scored.blamed) == (True, True, False)
+    assert scored.delay_seconds == 45.0
+
+
+def test_another_engine_or_the_pool_is_not_the_one() -> None:
+    for engines in ((OTHER,), (), (ONE, OTHER)):
+        assert not score(played(ROUTED, found(225.0, Cause.ROUTING, *engines))).engine
+
+
+def test_all_engines_of_a_role_are_its_pool() -> None:
+    pool = draw_scenario(TOLD, "favoured", "0-0").pool(Role.PREFILL)
+    demand = Truth((Cause.DEMAND,))
+
+    assert score(played(demand, found(225.0, Cause.DEMAND))).engine
+    assert score(played(demand, found(225.0, Cause.DEMAND, *pool))).engine
+    assert not score(played(demand, found(225.0, Cause.DEMAND, ONE))).engine
+
+
+def test_a_clean_run_is_blamed_by_one_round_and_undecided_by_one_once_it_is_warm() -> None:
+    cold = Round(30.0, DiagnosisOutcome.UNDECIDED, ())
+
+    assert not score(played(Truth(), cold, QUIET)).undecided
+    assert score(played(Truth(), replace(cold, t_seconds=90.0), QUIET)).undecided
+    assert not score(played(Truth(), QUIET)).blamed
+    assert score(played(Truth(), QUIET, found(200.0, Cause.DEMAND), QUIET)).blamed
