@@ -29,7 +29,7 @@ def dashboard() -> dict[str, Any]:
         variables=[CLUSTER],
         rows=[_clusters(), _over_time()],
         folded=[alerts(C)],
-        marks=[marks.alerts(C), marks.pool_moves(C)],
+        marks=[marks.alerts(C), marks.pool_moves(C), marks.restarts(C, shown=False)],
     )
 
 
