@@ -47,7 +47,7 @@ def _model(diagnosis: ModelDiagnosis, paint: Paint, alone: bool) -> Iterator[str
     key = diagnosis.model
     whose = named(LoadKey(key.cluster, key.model_name, key.engine_namespace))
     yield from _wrapped(f"{whose}: {_verdict(diagnosis)}")
-    if diagnosis.text:
+    if diagnosis.outcome is DiagnosisOutcome.UNDECIDED:
         yield from _wrapped(diagnosis.text, "  ")
     for number, finding in enumerate(diagnosis.findings, 1):
         yield from _finding(number, finding)
@@ -88,8 +88,6 @@ def _finding(number: int, finding: BottleneckFinding) -> Iterator[str]:
         cost = f"{cost}, {own} to that of {several}"
     sure = f"confidence {finding.confidence:.0%}, since {_clock(finding.since_seconds)} UTC"
     yield from _wrapped(f"{cost}; {sure}", "   ")
-    if finding.text:
-        yield from _wrapped(finding.text, "   ")
     for each in finding.evidence:
         yield from _wrapped(f"* {each.text}", "   ", "     ")
     yield from _wrapped(f"do: {_remedy(finding)}", "   ", "       ")

@@ -18,6 +18,7 @@ LETTERS = {
 _NAME_WIDTH = 25
 _BAR_WIDTH = 33
 _LEAST_SECONDS = 1e-6
+_ALIKE = 0.05
 
 Paint = Callable[[TtftPart, str], str]
 """Gives a stretch of a bar its colour."""
@@ -45,19 +46,21 @@ def ttft_bars(
     there = {part for each in told for part, _ in (*each.observed_seconds, *each.expected_seconds)}
     legend = ", ".join(f"{LETTERS[part]} {PARTS[part]}" for part in TtftPart if part in there)
     yield ""
-    yield "Mean time to first token by part, observed above expected"
+    yield "Mean time to first token by part, and what was expected where that is less"
     yield f"({legend}):"
-    told.sort(key=lambda each: (each.engine not in blamed, -_excess(each)))
+    told.sort(key=lambda each: _rank(each, blamed))
     shown = told[:most]
     longest = max(
         max(_total(each.observed_seconds), _total(each.expected_seconds)) for each in shown
     )
     for each in shown:
-        name = "all requests" if each.engine is None else f"{each.engine.engine} {each.engine.node}"
+        name, role = "all requests", ""
+        if each.engine is not None:
+            name, role = f"{each.engine.engine} {each.engine.node}", each.role.value
         if len(name) > _NAME_WIDTH:
             name = f"{name[: _NAME_WIDTH - 1]}…"
-        yield _line(name, each.role.value, each.observed_seconds, longest, paint)
-        if each.expected_seconds:
+        yield _line(name, role, each.observed_seconds, longest, paint)
+        if _excess(each) > _ALIKE * _total(each.observed_seconds):
             yield _line("", "expected", each.expected_seconds, longest, paint)
     if len(told) > most:
         yield f"  and {len(told) - most:,} more engines, less far off (--json has them all)"
@@ -83,6 +86,11 @@ def _stretches(seconds: Seconds, longest: float) -> Iterator[tuple[TtftPart, str
 
 def _total(seconds: Seconds) -> float:
     return sum(max(each, 0.0) for _, each in seconds)
+
+
+def _rank(parts: EngineParts, blamed: Collection[EngineKey]) -> tuple[bool, bool, float]:
+    """What all requests meet first, then engines that are blamed, then those furthest off."""
+    return parts.engine is not None, parts.engine not in blamed, -_excess(parts)
 
 
 def _excess(parts: EngineParts) -> float:

@@ -28,11 +28,9 @@ from support.diagnosed import PARTS as ENGINES
 
 FOUND_TEXT = """\
 model llama, namespace search, cluster east: 2 bottlenecks
-  One engine of two holds half of the requests back.
 1. slow GPU: prefill engine prefill-1 on gpu-7
    adds 0.412 s to the mean time to first token, 0.83 s to that of this engine;
    confidence 97%, since 05:52 UTC
-   Each step of prefill-1 takes twice as long as the same work takes its peers.
    * steps take 2.03 times what the same work took before; peers take 1.01 times
    * its clock is at 0.98 GHz, its peers' at 1.98
    do: Send prefill-1 a third of the prompts. (route_away); would save 0.39 s
@@ -44,12 +42,11 @@ model llama, namespace search, cluster east: 2 bottlenecks
   not known here:
     * how long requests wait in the router: no frontend is read
 
-Mean time to first token by part, observed above expected
+Mean time to first token by part, and what was expected where that is less
 (q queue, p prefill, k KV transfer, d first decode step):
   prefill-1 gpu-7           prefill    1.06 s  qqqqqqqqqqqqqqqqqqqqppppppppppppp
                             expected   0.25 s  qqpppppp
   prefill-0 gpu-6           prefill    0.26 s  qqpppppp
-                            expected   0.25 s  qqpppppp
   decode-0 gpu-8            decode      50 ms  kd"""
 UNDECIDED_TEXT = """\
 model qwen, cluster east: undecided
@@ -58,7 +55,6 @@ model qwen, cluster east: undecided
     * the parts of the first token: no engine tells them"""
 CLEAN_TEXT = """\
 model llama, namespace search, cluster east: no bottleneck
-  First tokens take what their work takes.
   looked at: queue, prefill, KV transfer and first decode step of 1 prefill
   engine and 1 decode engine"""
 
@@ -83,7 +79,7 @@ def test_a_thousand_engines_fill_no_screen_and_those_that_are_blamed_are_on_it()
     lines = list(ttft_bars(diagnosis.parts, [SICK]))
 
     assert lines[3].split()[0] == SICK.engine
-    assert len(lines) == 3 + 2 * 12 + 1
+    assert len(lines) == 3 + 12 + 1 + 1
     assert lines[-1] == "  and 989 more engines, less far off (--json has them all)"
 
 
@@ -165,3 +161,13 @@ def test_json_says_of_what_is_undecided_whether_evidence_is_missing() -> None:
     assert diagnosis_value(UNDECIDED)["undecided"] == "missing_evidence"
     assert diagnosis_value(replace(UNDECIDED, missing=()))["undecided"] == "unexplained"
     assert diagnosis_value(CLEAN)["undecided"] is None
+
+
+def test_what_lies_before_the_engines_is_of_all_requests_and_comes_first() -> None:
+    router = EngineParts(None, Role.PREFILL, ((TtftPart.ROUTER, 0.2),), ((TtftPart.ROUTER, 0.1),))
+
+    lines = list(ttft_bars((*ENGINES, router), [SICK]))
+
+    assert lines[3].startswith("  all requests                          0.2 s  r")
+    assert lines[4].startswith("                            expected    0.1 s  r")
+    assert lines[5].split()[0] == SICK.engine
