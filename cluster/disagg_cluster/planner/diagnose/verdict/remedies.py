@@ -45,5 +45,4 @@ def remedy(
     who = ", ".join(engines) if engines else f"the {role} pool"
     wanted = f": {value}" if value is not None else ""
     text = _WORDS[cause].format(role=role, engines=who, value=wanted)
-    text += f" (would save {gain_seconds:.2f} s of the mean time to first token)"
     return Remedy(kind, text, value, gain_seconds)
