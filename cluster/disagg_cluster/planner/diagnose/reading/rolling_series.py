@@ -42,7 +42,7 @@ class RollingSeries:
         self._until_seconds: float | None = None
 
     def read(self, now_seconds: float) -> SeriesWindow:
-        """Read what is new, and give all that is kept.
+        """Read what is new, and give all that is kept; the window begins where anything is known.
 
         Raises:
             PrometheusError: As `SeriesQueries.read`.
@@ -58,7 +58,8 @@ class RollingSeries:
         for target in self._targets.values():
             target.forget(begin)
         self._targets = {key: each for key, each in self._targets.items() if len(each)}
-        return self._window(begin, now_seconds)
+        oldest = min((each.oldest_seconds for each in self._targets.values()), default=now_seconds)
+        return self._window(max(begin, oldest), now_seconds)
 
     def _newest_seconds(self) -> float:
         newest = [each.newest_seconds for each in self._targets.values()]

@@ -33,6 +33,11 @@ class TargetSamples:
         """The time of the newest sample; minus infinity without any."""
         return float(self._times[-1]) if len(self._times) else -np.inf
 
+    @property
+    def oldest_seconds(self) -> float:
+        """The time of the oldest sample; infinity without any."""
+        return float(self._times[0]) if len(self._times) else np.inf
+
     def take(self, found: Sequence[Samples]) -> None:
         """Add samples; those that are there already may come again."""
         together: dict[tuple[float, ...], tuple[list[int], list[tuple[float, ...]]]] = defaultdict(

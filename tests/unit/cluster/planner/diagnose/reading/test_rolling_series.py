@@ -234,3 +234,11 @@ def test_series_of_one_page_share_their_times_and_all_windows_stay_as_they_were(
     (up,), (info,) = (first.of(family) for family in FAMILIES)
     assert up.times_seconds is info.times_seconds
     assert told(first) == before
+
+
+def test_a_window_begins_where_anything_is_known() -> None:
+    """Of a server that has scraped for two minutes only, half an hour is not known to be quiet."""
+    young = {key: {t: v for t, v in each.items() if t >= 780} for key, each in scraped("a").items()}
+
+    assert rolling(Server(young)).read(900.0).begin_seconds == 780.0
+    assert rolling(Server(scraped("a"))).read(900.0).begin_seconds == 300.0
