@@ -19,9 +19,6 @@ from disagg_exporter.model import Role
 
 GPUS_A_NODE = 8
 MOST_NODES = 4
-MOST_REQUESTS_PER_SECOND = 4.0
-"""More would only cost time: prompts are made longer instead."""
-
 Range = Sequence[float]
 
 
@@ -140,7 +137,8 @@ def draw_deployment(
     """Draw one from the ranges of the scenario file.
 
     `drawn` may pin down `load`, `prefill`, `prompt_tokens`, `output_tokens`, `tables`,
-    `step_tokens`, `reuse`, `prompt_spread`; each a range, or for tables a list of names.
+    `step_tokens`, `reuse`, `prompt_spread`, `longest`, `most_requests`; each a range, or for
+    tables a list of names.
     """
     table = rng.choice(_names(drawn["tables"]))
     costs = named_costs(table)
@@ -179,8 +177,10 @@ def draw_deployment(
         return load_ratio * entries / seconds, seconds
 
     rate, seconds = load_of(prompt_tokens)
-    while rate > MOST_REQUESTS_PER_SECOND and prompt_tokens < 0.08 * kv_room:
-        prompt_tokens *= min(2.0, max(1.1, rate / MOST_REQUESTS_PER_SECOND))
+    # More requests would only cost time.
+    most_rate = _between(rng, drawn["most_requests"])
+    while rate > most_rate and prompt_tokens < 0.08 * kv_room:
+        prompt_tokens *= min(2.0, max(1.1, rate / most_rate))
         rate, seconds = load_of(prompt_tokens)
     lengths = lengths_of(prompt_tokens)
     one = costs.price(BatchWork(writers=1, writers_kv_tokens=prompt_tokens)).seconds
