@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -40,11 +41,10 @@ def diagnose_model(
 ) -> tuple[ModelDiagnosis, tuple[StandingFinding, ...]]:
     """Diagnose one model; the second is what is to be remembered of it."""
     entry, decode = waits_of(view, view.entries), waits_of(view, view.decoders)
-    suspicions = [
-        *prompt_suspicions(view, entry),
-        *decode_suspicions(view, decode, entry),
-        *front_suspicions(view),
-    ]
+    suspicions = _without_echoes(
+        prompt_suspicions(view, entry), list(decode_suspicions(view, decode, entry))
+    )
+    suspicions += front_suspicions(view)
     cluster, namespace, model_name = view.place
     key = ModelKey(cluster, namespace, model_name)
     seen = _findings(view, entry, decode, suspicions)
@@ -60,6 +60,20 @@ def diagnose_model(
         outcome, text = DiagnosisOutcome.NO_BOTTLENECK, "nothing holds requests back"
     now = view.changes.fleet.grid.now_seconds
     return ModelDiagnosis(key, now, outcome, findings, parts, missing, text), remembered
+
+
+def _without_echoes(before: list[Suspicion], after: list[Suspicion]) -> list[Suspicion]:
+    """Suspicions at prefill engines and behind them, but one that the latter have caused.
+
+    KV that nobody takes fills the cache of prefill engines, and requests wait there for room.
+    """
+    if not after:
+        return before
+    echoes = [e for e in before if e.cause is Cause.KV_FULL and e.role is Role.PREFILL]
+    first = after[0]
+    cost = first.cost_seconds + sum((e.cost_seconds for e in echoes), np.zeros(1))
+    kept = [each for each in before if each not in echoes]
+    return [*kept, replace(first, cost_seconds=cost), *after[1:]]
 
 
 def _findings(

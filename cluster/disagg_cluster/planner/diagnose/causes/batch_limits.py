@@ -1,4 +1,4 @@
-"""Limits of an engine's steps that hold it back: steps too small, or too large."""
+"""Limits of an engine's steps that hold requests back: steps kept too small, or let too large."""
 
 from __future__ import annotations
 
@@ -6,75 +6,145 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from disagg_cluster.planner.diagnose.causes.overload import busy_ratio
+from disagg_cluster.planner.diagnose.causes.kv_room import FULL
 from disagg_cluster.planner.diagnose.causes.suspicion import ActionAdvice, Suspicion
 from disagg_cluster.planner.diagnose.causes.waits import Waits
-from disagg_cluster.planner.diagnose.evidence.model_view import ModelView
+from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, RemedyKind
+from disagg_exporter.model import Role
 
 _LEAST_WAITING = 1.0
-_BUSY = 0.7
-# A batch that is full while requests wait is held back by its limit, if smaller than it was, than
-# at peers, or than the knee by this factor.
-_SMALLER = 1.5
-_Z = 4.0
-_ROOM_IN_CACHE = 0.9
+# Steps are as large as they may be from this part of their limit on.
+_AT_LIMIT = 0.6
+# A limit is too small below this part of the knee; where no knee is known, where it was this much
+# larger before or is at peers, or below any knee that we know of.
+_OF_KNEE, _SMALLER, _NO_KNEE_TOKENS = 0.8, 1.4, 512
+# A limit lets steps be too large where it was this much smaller before, or from this size on, and
+# where a prompt takes so many times as long in its steps as it would by itself.
+_LARGER, _LARGE_TOKENS, _CROWDED = 1.5, 32_768, 2.0
+_SEATS_TAKEN = 0.9
 
 
 def batch_limits(view: ModelView, waits: Waits) -> tuple[Suspicion, ...]:
-    """Engines whose steps are too small for those who wait."""
-    return tuple(_underfilled(view, waits))
+    """Engines whose limits are too small for those who wait, or make them wait together."""
+    return (*_underfilled(view, waits), *_overfilled(view, waits))
 
 
 def _underfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
     rows = waits.rows
-    waiting = np.nan_to_num(view.recent("waiting", rows))
-    room = np.nan_to_num(view.recent("kv_usage", rows)) < _ROOM_IN_CACHE
-    standing = (waiting >= _LEAST_WAITING) & room
-    changed = view.changed("step_tokens", rows)
-    shift = changed.shift
-    smaller = (shift.z <= -_Z) & (shift.change <= -np.log(_SMALLER))
-    apart = (changed.apart_z <= -_Z) & (changed.apart <= -np.log(_SMALLER))
-    tokens = np.exp(shift.after)
-    limit, knee = view.latest("step_limit_tokens", rows), view.latest("knee_tokens", rows)
+    waiting = view.blocks("waiting", rows)[:, -2:]
+    room = np.nan_to_num(view.recent("kv_usage", rows)) < FULL
     with np.errstate(invalid="ignore"):
-        below = (limit * _SMALLER < knee) & (tokens > 0.5 * limit)
-    batch = view.latest("batch_limit", rows)
-    running = np.nan_to_num(view.recent("running", rows))
-    with np.errstate(invalid="ignore"):
-        seats = (running >= 0.9 * batch) & (busy_ratio(view, rows) < _BUSY + 0.3) & (batch < 64)
-    short = standing & (smaller | apart | below | seats) & (waits.excess > 0)
-    if not short.any():
+        standing = (waiting >= _LEAST_WAITING).all(axis=1) & room & (waits.excess > 0)
+        limit, before = _limits(view, rows, "step_limit_tokens")
+        knee = view.latest("knee_tokens", rows)
+        tokens = view.recent_over("step_tokens", "steps", rows)
+        too_small = np.where(
+            np.isfinite(knee), limit < _OF_KNEE * knee, limit < _NO_KNEE_TOKENS
+        ) | (limit * _SMALLER <= np.fmax(before, _most_of_peers(limit)))
+        by_tokens = standing & too_small & (tokens >= _AT_LIMIT * limit)
+        batch, _ = _limits(view, rows, "batch_limit")
+        by_seats = standing & (view.recent("running", rows) >= _SEATS_TAKEN * batch)
+    for short, is_seats in ((by_tokens, False), (by_seats & ~by_tokens, True)):
+        if not short.any():
+            continue
+        numbers = np.flatnonzero(short)
+        first = int(numbers[0])
+        piled = float(waiting[numbers].mean())
+        if is_seats:
+            name, told, best = "running", float(batch[first]), None
+            text = f"{told:.0f} requests may run at once, and {piled:.0f} wait while there is room"
+        else:
+            name, told = "step_tokens", float(tokens[first])
+            best = float(np.nanmax([knee[first], before[first], _NO_KNEE_TOKENS]))
+            text = (
+                f"steps of {told:.0f} tokens at most are far from what pays, and {piled:.0f} wait"
+            )
+        yield _suspicion(
+            view,
+            waits,
+            numbers,
+            Cause.UNDERFILLED,
+            Evidence(name, told, best, "tokens" if best else "requests", text),
+            ActionAdvice(
+                RemedyKind.SET_SEQS if is_seats else RemedyKind.SET_BATCHED_TOKENS,
+                None if best is None else round(best),
+            ),
+            waits.excess,
+        )
+
+
+def _overfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
+    """Whoever is in a step waits for all of it; a prompt among many others waits for them."""
+    rows = waits.rows
+    limit, before = _limits(view, rows, "step_limit_tokens")
+    stage = view.recent_over("prompt_stage_seconds", "prompt_stage_count", rows)
+    own = view.recent_over("step_seconds", "prompt_stage_count", rows)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        crowd = stage / own
+        large = (limit >= _LARGER * before) | (limit >= _LARGE_TOKENS)
+        # In order of arrival the mean prompt of a crowd would wait for half of the others.
+        gain = stage * (1 - 1 / crowd) / 2
+        crowded = large & (crowd >= _CROWDED)
+    cost = np.nan_to_num(np.where(crowded, np.fmax(gain, waits.excess), 0.0))
+    numbers = np.flatnonzero(cost > 0)
+    if not len(numbers) or view.engines[rows[0]].role is Role.DECODE:
         return
-    numbers = np.flatnonzero(short)
-    cost = np.zeros(len(view.engines))
-    cost[rows[numbers]] = waits.excess[numbers]
-    first = numbers[0]
-    by_seats = bool(seats[first] and not (smaller | apart | below)[first])
-    best = _best_tokens(shift.before[first], knee[first])
+    worst = int(numbers[np.argmax(cost[numbers])])
+    knee = float(view.latest("knee_tokens", rows)[worst])
+    best = float(np.nanmax([knee * 2, before[worst], 4 * _NO_KNEE_TOKENS]))
     text = (
-        f"steps have {tokens[first]:.0f} tokens while {waiting[first]:.0f} requests wait and the "
-        f"cache has room"
+        f"steps may have {limit[worst]:.0f} tokens, and a prompt takes {crowd[worst]:.1f} times "
+        f"as long among the others in them as by itself"
     )
-    yield Suspicion(
-        Cause.UNDERFILLED,
-        view.engines[rows[first]].role,
+    yield _suspicion(
+        view,
+        waits,
+        numbers,
+        Cause.OVERFILLED,
+        Evidence("crowd", float(crowd[worst]), 1.0, "ratio", text),
+        ActionAdvice(RemedyKind.SET_BATCHED_TOKENS, round(best)),
+        cost,
+    )
+
+
+def _limits(view: ModelView, rows: Rows, name: str) -> tuple[Floats, Floats]:
+    """A limit as it is now, and the first that was seen; NaN where it is not told."""
+    values = view.changes.fleet.seen.of(name)[view.fleet_rows[rows]]
+    first = np.full(len(rows), np.nan)
+    for number, row in enumerate(values):
+        known = row[np.isfinite(row)]
+        if len(known):
+            first[number] = known[0]
+    return view.latest(name, rows), first
+
+
+def _most_of_peers(limit: Floats) -> Floats:
+    known = limit[np.isfinite(limit)]
+    return np.full(len(limit), known.max() if len(known) else np.nan)
+
+
+def _suspicion(
+    view: ModelView,
+    waits: Waits,
+    numbers: Rows,
+    cause: Cause,
+    evidence: Evidence,
+    advice: ActionAdvice,
+    cost: Floats,
+) -> Suspicion:
+    rows = waits.rows
+    whole = np.zeros(len(view.engines))
+    whole[rows[numbers]] = cost[numbers]
+    return Suspicion(
+        cause,
+        view.engines[rows[numbers[0]]].role,
         rows[numbers],
         len(rows) > 1 and len(numbers) == len(rows),
-        cost,
-        float(max(np.abs(shift.z[numbers]).max(), np.abs(changed.apart_z[numbers]).max(), 5.0)),
-        int(shift.onset[numbers].min()),
-        (Evidence("step_tokens", float(tokens[first]), best, "tokens", text),),
-        ActionAdvice(
-            RemedyKind.SET_SEQS if by_seats else RemedyKind.SET_BATCHED_TOKENS,
-            None if by_seats or best is None else round(best),
-        ),
+        whole,
+        max(float(waits.z[numbers].max()), 5.0),
+        int(waits.onset[numbers].min()),
+        (evidence,),
+        advice,
     )
-
-
-def _best_tokens(before: float, knee: float) -> float | None:
-    """Tokens of a step that would do: at the knee, or as they were."""
-    known: Floats = np.array([np.exp(before), knee])
-    known = known[np.isfinite(known)]
-    return float(known.max()) if len(known) else None

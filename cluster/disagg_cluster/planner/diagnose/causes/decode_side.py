@@ -183,7 +183,7 @@ def _no_room(
     preallocating = np.nan_to_num(view.recent("preallocating", rows))
     is_reserved = bool(
         preallocating[worst] >= _LEAST_WAITING
-        or (usage[worst] < FULL - 0.05 and not seated[worst] and not preempted[worst])
+        or (usage[worst] < FULL and not seated[worst] and not preempted[worst])
     )
     is_all = len(rows) > 1 and len(numbers) == len(rows)
     if is_reserved:

@@ -8,7 +8,6 @@ import numpy as np
 
 from disagg_cluster.planner.diagnose.causes.suspicion import ActionAdvice, Suspicion
 from disagg_cluster.planner.diagnose.causes.waits import least_cost_seconds
-from disagg_cluster.planner.diagnose.evidence.known import known_median
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE, shift_of
@@ -16,8 +15,10 @@ from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, Reme
 from disagg_exporter.model import Role
 
 _Z = 4.0
-# A floor is the same whatever comes; a queue in the router is not.
-_STEADY = 0.15
+# A floor is the same whatever comes, and under every request; a queue in the router is neither.
+_STEADY, _LEAST_OF_MEAN = 0.2, 0.5
+# A queue that is told explains a wait if it is that of so large a part of it (Little 1961).
+_QUEUE_SHARE = 0.4
 
 
 def router_waits(view: ModelView) -> Floats | None:
@@ -47,37 +48,72 @@ def front_suspicions(view: ModelView) -> Iterator[Suspicion]:
     router = router_waits(view)
     if router is None or not np.isfinite(router[-2:]).any():
         return
-    floor_seconds = least_cost_seconds(view, float(known_median(router)))
-    shift = shift_of(np.log(np.maximum(router, 0.002))[None])
-    stands = shift.z[0] >= _Z and shift.change[0] > np.log(1.3)
-    since = int(shift.onset[0]) if stands else 0
+    since, usual, z = _risen(router)
     known = router[since:][np.isfinite(router[since:])]
-    now = float(np.mean(known[-4:]))
-    usual = float(np.exp(shift.before[0])) if stands else 0.0
-    is_old = not stands and len(known) >= LEAST_BEFORE
-    cost = now - usual
-    if cost < floor_seconds or not (stands or is_old):
+    if len(known) < 2 or z < _Z:
         return
-    spread = float(1.4826 * np.median(np.abs(known - np.median(known)))) / max(now, 1e-9)
-    rising = float(known[-1] - known[0]) / max(now, 1e-9) if len(known) > 1 else 0.0
-    is_floor = spread <= _STEADY and abs(rising) <= 2 * _STEADY
-    role = Role.MIXED if not len(view.decoders) else Role.PREFILL
+    now = float(np.mean(known[-4:]))
+    cost = now - usual
+    if cost < least_cost_seconds(view, usual):
+        return
+    queue = _queue_seconds(view)
+    is_floor = _is_steady(known) if queue is None else queue < _QUEUE_SHARE * cost
     whole = np.zeros(len(view.engines))
     whole[view.entries] = cost
-    if is_floor:
-        text = f"{now:.2f} s pass before an engine has a request, whatever the load"
-        cause = Cause.LATENCY_FLOOR
-    else:
-        text = f"requests wait {now:.2f} s at the router while engines have room"
-        cause = Cause.ROUTER_LIMIT
+    text = (
+        f"{now:.2f} s pass before an engine has a request, whatever the load"
+        if is_floor
+        else f"requests wait {now:.2f} s at the router, which no engine makes them"
+    )
     yield Suspicion(
-        cause,
-        role,
+        Cause.LATENCY_FLOOR if is_floor else Cause.ROUTER_LIMIT,
+        Role.PREFILL if len(view.decoders) else Role.MIXED,
         view.entries,
         True,
         whole,
-        max(float(shift.z[0]), 5.0),
+        z,
         since,
         (Evidence("router_seconds", now, usual, "s", text),),
         ActionAdvice(RemedyKind.NONE),
     )
+
+
+def _risen(router: Floats) -> tuple[int, float, float]:
+    """Since which block the wait stands, what it was before, and in how many standard errors.
+
+    Seconds, not their logarithms: what is left when two waits are taken from each other may be
+    anything around nothing.
+    """
+    shift = shift_of(router[None])
+    if shift.z[0] >= _Z:
+        since = int(shift.onset[0])
+        return since, max(float(shift.before[0]), 0.0), float(shift.z[0])
+    known = router[np.isfinite(router)]
+    if len(known) < LEAST_BEFORE + 1:
+        return 0, 0.0, 0.0
+    # Nothing of it was ever away: it stands by itself, or not at all.
+    error = float(np.std(known)) / np.sqrt(len(known)) + 0.01 * abs(float(np.mean(known)))
+    return 0, 0.0, float(np.median(known)) / max(error, 1e-6)
+
+
+def _is_steady(known: Floats) -> bool:
+    mean = float(np.mean(known))
+    stray = float(np.median(np.abs(known - np.median(known))))
+    half = len(known) // 2
+    rise = abs(float(np.mean(known[half:]) - np.mean(known[:half]))) if half else 0.0
+    return bool(
+        stray <= _STEADY * mean
+        and rise <= 2 * _STEADY * mean
+        and known.min() >= _LEAST_OF_MEAN * mean
+    )
+
+
+def _queue_seconds(view: ModelView) -> float | None:
+    """How long requests wait in the router by what it tells of its queue; None if it does not."""
+    users = view.changes.fleet.users.get(view.place)
+    waiting = None if users is None else users.of("front_waiting")
+    arrivals = view.recent("arrivals", view.entries)
+    rate = float(np.nansum(arrivals)) / view.block_seconds
+    if waiting is None or not np.isfinite(waiting[-4:]).any() or rate <= 0:
+        return None
+    return float(np.nanmean(waiting[-4:])) / rate

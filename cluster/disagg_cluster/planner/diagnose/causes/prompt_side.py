@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,39 +22,112 @@ from disagg_exporter.model import Role
 # Of engines that a factor befalls, those that pay less than this part of what the worst pays are
 # left out of its finding.
 _LEAST_PART = 0.2
-# A pool as a whole is befallen if all but so many of its engines are.
-_POOL_SHARE = 0.99
+# What befell most of a pool befell all of it where the rest moved so far the same way.
+_SAME_WAY = 0.4
 
 
-def prompt_suspicions(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
+@dataclass(frozen=True, slots=True)
+class _Factor:
+    """How a factor of the work is told as a cause."""
+
+    name: str
+    cause: Cause
+    text: str
+    remedy: RemedyKind
+    is_ill: bool = True
+    """Whether an engine with it does less, so that others get its requests."""
+
+
+_FACTORS = (
+    _Factor(
+        "host_gap",
+        Cause.HOST_BOUND,
+        "steps with the host's gaps between them take {:.2f} times as long as the GPUs need",
+        RemedyKind.MOVE_WORKER,
+    ),
+    _Factor(
+        "computed_share",
+        Cause.CACHE_COLLAPSE,
+        "{:.2f} times as many tokens of a prompt are not found in the cache",
+        RemedyKind.NONE,
+    ),
+    _Factor(
+        "prompt_length",
+        Cause.LONG_PROMPTS,
+        "prompts there are {:.2f} times as long",
+        RemedyKind.ROUTE_AWAY,
+    ),
+    _Factor(
+        "prompt_spread",
+        Cause.GIANTS,
+        "lengths of prompts stray {:.2f} times as far (squared)",
+        RemedyKind.SET_BATCHED_TOKENS,
+        is_ill=False,
+    ),
+    _Factor(
+        "share",
+        Cause.ROUTING,
+        "it is given {:.2f} times its share of the requests",
+        RemedyKind.ROUTE_AWAY,
+        is_ill=False,
+    ),
+)
+_SLOW_REMEDY = {
+    Cause.SLOW_GPU: RemedyKind.REPLACE_GPU,
+    Cause.TP_STRAGGLER: RemedyKind.REPLACE_GPU,
+    Cause.STRANGER: RemedyKind.MOVE_WORKER,
+    Cause.COLD_START: RemedyKind.NONE,
+    Cause.INTERFERENCE: RemedyKind.SET_BATCHED_TOKENS,
+}
+
+
+def prompt_suspicions(view: ModelView, waits: Waits) -> list[Suspicion]:
     """What makes the waits at entry engines too long, as far as their work tells."""
-    rows, role = waits.rows, _role(view, waits.rows)
+    rows = waits.rows
     if not len(rows):
-        return
+        return []
     work = prompt_work(view, waits)
-    limits = batch_limits(view, waits)
-    full = kv_full(view, waits)
+    found = [*batch_limits(view, waits), *kv_full(view, waits)]
     # What a limit holds back is no work that grew: it takes the excess of its engines first.
-    bound = np.zeros(len(rows))
-    for found in (*limits, *full):
-        bound = np.maximum(bound, (found.cost_seconds > 0)[rows])
-        yield found
-    left = waits.excess * (1 - bound)
-    yield from _slow(view, waits, work, left, role)
-    for factor, cause in (
-        ("host_gap", Cause.HOST_BOUND),
-        ("computed_share", Cause.CACHE_COLLAPSE),
-        ("prompt_length", Cause.LONG_PROMPTS),
-        ("prompt_spread", Cause.GIANTS),
-        ("share", Cause.ROUTING),
-    ):
-        yield from _grown(view, waits, work, left, role, factor, cause)
-    yield from _demand(view, waits, work, left, role)
+    bound = np.zeros(len(rows), dtype=np.bool_)
+    for each in found:
+        bound |= each.cost_seconds[rows] > 0
+    left = np.where(bound, 0.0, waits.excess)
+    ill = [*found, *_slow(view, waits, work, left)]
+    for factor in _FACTORS:
+        grown = list(_grown(view, waits, work, left, factor))
+        found += grown
+        ill += grown if factor.is_ill else []
+    found = [*found, *(each for each in ill if each not in found)]
+    return _with_spill(view, waits, work, left, found, ill)
 
 
-def _slow(
-    view: ModelView, waits: Waits, work: PromptWork, left: Floats, role: Role
-) -> Iterator[Suspicion]:
+def _with_spill(
+    view: ModelView,
+    waits: Waits,
+    work: PromptWork,
+    left: Floats,
+    found: list[Suspicion],
+    ill: list[Suspicion],
+) -> list[Suspicion]:
+    """Charge an ill engine with what its load does to the others, where more does not come anyway.
+
+    Routers that count requests give an engine that is slow fewer of them, and the others more.
+    """
+    load = work.part("load") > 0
+    fallen = [row for row in waits.rows if _is_gone(view, int(row))]
+    if fallen or not ill or load.any():
+        return [*found, *_demand(view, waits, work, left, fallen)]
+    worst = max(ill, key=lambda each: float((each.cost_seconds[waits.rows] * waits.weights).sum()))
+    of_others = np.where(worst.cost_seconds[waits.rows] > 0, 0.0, left)
+    spill = of_others * np.where(work.explained, work.part("share"), 1.0)
+    whole = worst.cost_seconds.copy()
+    whole[waits.rows] += spill
+    kept = [each for each in found if each is not worst and each.cause is not Cause.ROUTING]
+    return [*kept, replace(worst, cost_seconds=whole)]
+
+
+def _slow(view: ModelView, waits: Waits, work: PromptWork, left: Floats) -> Iterator[Suspicion]:
     """Slow steps, by what slows them: engines with the same reason are one finding."""
     slow = work.by_factor["slowness"]
     cost = left * work.part("slowness")
@@ -63,16 +137,14 @@ def _slow(
         found = why_slow(view, int(waits.rows[number]), int(slow.onset[number]))
         by_cause.setdefault(found.cause, []).append(number)
         ratio = float(np.exp(slow.size[number]))
-        steps = Evidence(
-            "slowness", ratio, 1.0, "ratio", f"its steps take {ratio:.2f} times as long as they did"
-        )
+        text = f"its steps take {ratio:.2f} times as long for the same work"
+        steps = Evidence("slowness", ratio, 1.0, "ratio", text)
         evidence.setdefault(found.cause, (steps, *found.evidence))
     for cause, numbers in by_cause.items():
         yield _suspicion(
             view,
             waits,
             cause,
-            role,
             np.array(numbers),
             cost,
             float(slow.z[numbers].max()),
@@ -82,126 +154,96 @@ def _slow(
         )
 
 
-_SLOW_REMEDY = {
-    Cause.SLOW_GPU: RemedyKind.REPLACE_GPU,
-    Cause.TP_STRAGGLER: RemedyKind.REPLACE_GPU,
-    Cause.STRANGER: RemedyKind.MOVE_WORKER,
-    Cause.COLD_START: RemedyKind.NONE,
-    Cause.INTERFERENCE: RemedyKind.SET_BATCHED_TOKENS,
-}
-
-_GROWN_TEXT = {
-    "host_gap": (
-        "host_gap",
-        "its steps and the host's gaps between them take {:.2f} times as long",
-    ),
-    "computed_share": ("computed_share", "{:.2f} times as many tokens of a prompt are not cached"),
-    "prompt_length": ("prompt_length", "prompts there are {:.2f} times as long"),
-    "prompt_spread": (
-        "prompt_spread",
-        "the lengths of prompts stray {:.2f} times as far (squared)",
-    ),
-    "share": ("share", "it is given {:.2f} times its share of the requests"),
-}
-_GROWN_REMEDY = {
-    "host_gap": RemedyKind.MOVE_WORKER,
-    "computed_share": RemedyKind.NONE,
-    "prompt_length": RemedyKind.ROUTE_AWAY,
-    "prompt_spread": RemedyKind.SET_BATCHED_TOKENS,
-    "share": RemedyKind.ROUTE_AWAY,
-}
-
-
 def _grown(
-    view: ModelView,
-    waits: Waits,
-    work: PromptWork,
-    left: Floats,
-    role: Role,
-    factor: str,
-    cause: Cause,
+    view: ModelView, waits: Waits, work: PromptWork, left: Floats, factor: _Factor
 ) -> Iterator[Suspicion]:
-    cost = left * work.part(factor)
+    cost = left * work.part(factor.name)
     numbers = _paying(cost)
     if not len(numbers):
         return
-    grown = work.by_factor[factor]
-    if cause is Cause.LONG_PROMPTS and _is_pool(waits, numbers):
+    if factor.name != "share":
+        numbers = _all_if_alike(view, waits, numbers, factor.name)
+    grown = work.by_factor[factor.name]
+    if factor.cause is Cause.LONG_PROMPTS and len(waits.rows) == len(numbers) > 1:
         # Longer prompts everywhere are more work for all, not work that went to the wrong engine.
         return
     ratio = float(np.exp(grown.size[numbers].max()))
-    name, text = _GROWN_TEXT[factor]
     yield _suspicion(
         view,
         waits,
-        cause,
-        role,
+        factor.cause,
         numbers,
         cost,
         float(grown.z[numbers].max()),
         int(grown.onset[numbers].min()),
-        (Evidence(name, ratio, 1.0, "ratio", text.format(ratio)),),
-        ActionAdvice(_GROWN_REMEDY[factor]),
+        (Evidence(factor.name, ratio, 1.0, "ratio", factor.text.format(ratio)),),
+        ActionAdvice(factor.remedy),
     )
+
+
+def _all_if_alike(view: ModelView, waits: Waits, numbers: Rows, name: str) -> Rows:
+    """All engines, if those that are not blamed have moved the same way; else those that are."""
+    every = np.arange(len(waits.rows))
+    others = np.setdiff1d(every, numbers)
+    if not len(others) or len(numbers) < len(others):
+        return numbers
+    change = view.changed(name, waits.rows).shift.change
+    alike = change[others].min() >= _SAME_WAY * float(np.median(change[numbers]))
+    return every if alike and change[others].min() > 0 else numbers
 
 
 def _demand(
-    view: ModelView, waits: Waits, work: PromptWork, left: Floats, role: Role
+    view: ModelView, waits: Waits, work: PromptWork, left: Floats, fallen: list[int]
 ) -> Iterator[Suspicion]:
     """More work than the engines can do together, where nothing else makes it more."""
-    has_grown = bool((work.by_factor["load"].size > 0).any())
-    if not is_overloaded(view, waits, has_grown=has_grown):
+    load = work.by_factor["load"]
+    if not is_overloaded(view, waits, has_grown=bool((load.size > 0).any() or fallen)):
         return
-    part = work.part("load")
     lengths = work.part("prompt_length") if (work.by_factor["prompt_length"].size > 0).all() else 0
-    cost = left * np.where(work.explained, part + lengths, 1.0)
+    cost = left * np.where(work.explained, work.part("load") + lengths, 1.0)
     if not (cost > 0).any():
         return
-    load = work.by_factor["load"]
     grown = float(np.exp(load.size.max()))
     text = f"all its engines work without a break, and {grown:.2f} times as many requests come"
-    gone = [row for row in waits.rows if _is_gone(view, int(row))]
-    cause = Cause.COLD_START if gone else Cause.DEMAND
-    numbers = np.array(
-        [number for number, row in enumerate(waits.rows) if row in gone]
-        if gone
-        else range(len(waits.rows))
-    )
+    starting = [row for row in fallen if _is_starting(view, row)]
+    if fallen and not starting:
+        names = ", ".join(view.engines[row].place[2] for row in fallen)
+        text = f"{names} is gone, and the other engines cannot do its work as well"
     whole = np.zeros(len(view.engines))
     whole[waits.rows] = cost
     yield Suspicion(
-        cause,
-        role,
-        waits.rows[numbers],
-        not gone,
+        Cause.COLD_START if starting else Cause.DEMAND,
+        view.engines[waits.rows[0]].role,
+        np.array(starting, dtype=np.intp) if starting else waits.rows,
+        not starting,
         whole,
         max(float(load.z.max()), 6.0),
         int(np.min(np.where(load.size > 0, load.onset, waits.onset))),
         (Evidence("load", grown, 1.0, "ratio", text),),
-        ActionAdvice(RemedyKind.MOVE_WORKER if not gone else RemedyKind.NONE),
+        ActionAdvice(RemedyKind.NONE if starting else RemedyKind.MOVE_WORKER),
     )
 
 
 def _is_gone(view: ModelView, row: int) -> bool:
-    """Whether an engine that was there is not, or has only just come back."""
+    """Whether an engine that was there is not any more."""
     alive = view.blocks("alive", np.array([row]))[0]
-    return bool(alive.any() and not alive[-2:].all())
+    return bool(alive.any() and not alive[-2:].any())
+
+
+def _is_starting(view: ModelView, row: int) -> bool:
+    starting = view.recent("starting_seconds", np.array([row]))[0]
+    return bool(np.nan_to_num(starting) > 0)
 
 
 def _paying(cost: Floats) -> Rows:
-    most = cost.max(initial=0.0)
-    return np.flatnonzero(cost > max(_LEAST_PART * most, 0.0)) if most > 0 else np.array([], int)
-
-
-def _is_pool(waits: Waits, numbers: Rows) -> bool:
-    return len(waits.rows) > 1 and len(numbers) >= _POOL_SHARE * len(waits.rows)
+    most = float(cost.max(initial=0.0))
+    return np.flatnonzero(cost > _LEAST_PART * most) if most > 0 else np.array([], dtype=np.intp)
 
 
 def _suspicion(
     view: ModelView,
     waits: Waits,
     cause: Cause,
-    role: Role,
     numbers: Rows,
     cost: Floats,
     strength: float,
@@ -211,19 +253,15 @@ def _suspicion(
 ) -> Suspicion:
     whole = np.zeros(len(view.engines))
     whole[waits.rows[numbers]] = cost[numbers]
+    roles = {view.engines[row].role for row in waits.rows[numbers]}
     return Suspicion(
         cause,
-        role,
+        roles.pop() if len(roles) == 1 else Role.MIXED,
         waits.rows[numbers],
-        _is_pool(waits, numbers),
+        len(waits.rows) > 1 and len(numbers) == len(waits.rows),
         whole,
         strength,
         onset_block,
         evidence,
         advice,
     )
-
-
-def _role(view: ModelView, rows: Rows) -> Role:
-    roles = {view.engines[row].role for row in rows}
-    return roles.pop() if len(roles) == 1 else Role.MIXED

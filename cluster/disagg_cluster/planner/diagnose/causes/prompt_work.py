@@ -14,8 +14,10 @@ import numpy as np
 
 from disagg_cluster.planner.diagnose.causes.suspicion import Adverse, adverse
 from disagg_cluster.planner.diagnose.causes.waits import Waits
+from disagg_cluster.planner.diagnose.evidence.known import known_mean
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.shifts import shift_of
 
 FACTORS = (
     "slowness",
@@ -38,6 +40,8 @@ _LEAST: dict[str, tuple[float, float | None]] = {
 # The own model is asked once it has told of so many blocks.
 _TOLD_BLOCKS = 6
 _SLOW_FOR_LONG, _FOR_LONG_Z = 1.2, 5.0
+_GAP_FOR_LONG = 1.25
+_SPREAD_Z = 3.5
 _LEAST_LOAD = 1.1
 _LOAD_Z = 4.0
 
@@ -75,6 +79,8 @@ def prompt_work(view: ModelView, waits: Waits) -> PromptWork:
             since=waits.onset,
         )
     found["slowness"] = _slowness(view, waits, found["slowness"])
+    found["host_gap"] = _for_long(view, rows, "host_gap", _GAP_FOR_LONG, found["host_gap"])
+    found["prompt_spread"] = _spread(view, waits, found["prompt_spread"])
     found["load"] = _load(view, rows)
     return PromptWork(rows, found)
 
@@ -102,9 +108,35 @@ def _slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
     )
 
 
+def _for_long(view: ModelView, rows: Rows, name: str, least: float, found: Adverse) -> Adverse:
+    """What is too much by itself, though it has not changed and peers have it, too."""
+    level = np.nan_to_num(view.changed(name, rows).shift.after)
+    use = (found.size == 0) & (level >= np.log(least))
+    return Adverse(
+        np.where(use, level, found.size), np.where(use, _FOR_LONG_Z, found.z), found.onset
+    )
+
+
+def _spread(view: ModelView, waits: Waits, found: Adverse) -> Adverse:
+    """Very long prompts are few: whether there are more of them is told by all engines together."""
+    rows = waits.rows
+    levels = np.expm1(view.changed("prompt_spread", rows).levels)
+    pool = np.log1p(known_mean(levels, axis=0))[None]
+    shift = shift_of(pool)
+    if shift.z[0] < _SPREAD_Z or shift.change[0] < np.log(_LEAST["prompt_spread"][0]):
+        return found
+    whole = np.ones(len(rows))
+    return Adverse(
+        whole * shift.change[0], whole * shift.z[0], np.full(len(rows), shift.onset[0], np.intp)
+    )
+
+
 def _load(view: ModelView, rows: Rows) -> Adverse:
-    """How many more requests come to the engines together, by engine that is up."""
-    shift = view.pool_shift("arrivals", None, rows)
+    """How many more requests come to each engine that is up, in the mean of all."""
+    alive = view.blocks("alive", rows)
+    arrived = np.nansum(np.where(alive, view.blocks("arrivals", rows), 0.0), axis=0)
+    each = arrived / np.maximum(alive.sum(axis=0), 1)
+    shift = shift_of(np.log(np.maximum(each, 0.5) / view.block_seconds)[None])
     change = float(shift.change[0]) if shift.z[0] >= _LOAD_Z else 0.0
     size = change if change >= np.log(_LEAST_LOAD) else 0.0
     whole = np.full(len(rows), size)

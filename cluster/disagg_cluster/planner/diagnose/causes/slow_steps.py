@@ -25,6 +25,7 @@ _LEAST_MEMORY_SHARE = 0.01
 # An engine is cold for some minutes after its start.
 _COLD_SECONDS = 300.0
 _FIRST_STEPS_SECONDS = 60.0
+_LOST_SHARE = 0.2
 _MIXED_OVER_PURE = float(np.log(1.12))
 
 
@@ -112,8 +113,12 @@ def _mixing(view: ModelView, row: int) -> Evidence | None:
     if view.engines[row].role is not Role.MIXED:
         return None
     rows = np.array([row])
+    lost = view.recent_over("lost_seconds", "mixing_seconds", rows)[0]
+    if lost >= _LOST_SHARE:
+        text = f"mixing prompts and tokens in one step costs {lost:.0%} of its step time"
+        return Evidence("interference", float(lost), 0.0, "ratio", text)
     mixed = view.changed("mixed_slowness", rows).shift.after[0]
-    pure = view.changed("own_slowness", rows).shift.after[0]
+    pure = view.changed("pure_slowness", rows).shift.after[0]
     if not (np.isfinite(mixed) and np.isfinite(pure)) or mixed - pure < _MIXED_OVER_PURE:
         return None
     ratio = float(np.exp(mixed - pure))

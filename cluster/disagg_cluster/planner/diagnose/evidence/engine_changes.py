@@ -82,6 +82,12 @@ class EngineBlocks:
     transfer_failures: Floats
     foreign_sm: Floats
     lost_seconds: Floats
+    mixing_seconds: Floats
+    starting_seconds: Floats
+    step_tokens: Floats
+    steps: Floats
+    prompt_stage_seconds: Floats
+    prompt_stage_count: Floats
     alive: NDArray[np.bool_]
     """Whether an engine was there, and answered where that is told."""
 
@@ -113,7 +119,8 @@ def engine_changes(fleet: Fleet) -> EngineChanges:
     whole = blocks.step_seconds + np.nan_to_num(blocks.gap_seconds)
     levels: dict[str, Floats] = {
         "slowness": fitted_slowness(fleet.seen, peers, bins),
-        "own_slowness": own_slowness(fleet.seen, bins, "pure"),
+        "own_slowness": own_slowness(fleet.seen, bins, "pure", "mixed"),
+        "pure_slowness": own_slowness(fleet.seen, bins, "pure"),
         "mixed_slowness": own_slowness(fleet.seen, bins, "mixed"),
         "host_gap": log_ratio(whole, blocks.step_seconds),
         "computed_share": log_ratio(blocks.computed_tokens, blocks.prompt_tokens, floor=1.0),
@@ -146,16 +153,15 @@ def _blocks(fleet: Fleet, bins: int) -> EngineBlocks:
     mean: Callable[[str], Floats] = lambda name: block_means(seen.of(name), bins)  # noqa: E731
     is_prefill = np.array([engine.role is Role.PREFILL for engine in fleet.engines])[:, None]
     gpu_mean = partial(_of_gpus, fleet, bins)
+    prompt_steps = _both(total("context_steps"), total("mixed_steps"))
     return EngineBlocks(
         seconds=bins * fleet.grid.step_seconds,
         first_tokens=np.where(is_prefill, total("entry_count"), total("first_count")),
         first_token_seconds=np.where(is_prefill, total("entry_seconds"), total("first_seconds")),
-        prompt_tokens=known_sum(
-            np.stack([total("computed_tokens"), total("cached_tokens")]), axis=0
-        ),
+        prompt_tokens=_both(total("computed_tokens"), total("cached_tokens")),
         computed_tokens=total("computed_tokens"),
         step_seconds=step_seconds(seen, bins),
-        prompt_steps=known_sum(np.stack([total("context_steps"), total("mixed_steps")]), axis=0),
+        prompt_steps=prompt_steps,
         gap_seconds=gpu_mean("gap_seconds"),
         arrivals=total("arrivals"),
         waiting=mean("waiting"),
@@ -170,8 +176,18 @@ def _blocks(fleet: Fleet, bins: int) -> EngineBlocks:
         transfer_failures=total("transfer_failures"),
         foreign_sm=gpu_mean("foreign_sm", worst=True, levels=True),
         lost_seconds=total("loss_seconds") - total("gain_seconds"),
+        mixing_seconds=total("mixing_seconds"),
+        starting_seconds=gpu_mean("starting_seconds"),
+        step_tokens=_both(total("prefill_tokens"), total("decode_tokens")),
+        steps=_both(prompt_steps, total("generation_steps")),
+        prompt_stage_seconds=total("prefill_seconds"),
+        prompt_stage_count=total("prefill_count"),
         alive=np.isfinite(total("arrivals")) & ~(mean("up") < _HALF_UP),
     )
+
+
+def _both(one: Floats, other: Floats) -> Floats:
+    return known_sum(np.stack([one, other]), axis=0)
 
 
 def _of_gpus(
@@ -228,7 +244,7 @@ def _prompt_spread(fleet: Fleet, bins: int) -> Floats:
     seen = fleet.seen
     is_prefill = np.array([engine.role is Role.PREFILL for engine in fleet.engines])[:, None]
     count = np.where(is_prefill, seen.of("entry_count"), seen.of("first_count"))
-    tokens = known_sum(np.stack([seen.of("computed_tokens"), seen.of("cached_tokens")]), axis=0)
+    tokens = _both(seen.of("computed_tokens"), seen.of("cached_tokens"))
     total, number = block_sums(tokens, bins), block_sums(count, bins)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = known_median(total / np.where(number > 0, number, np.nan))[:, None]

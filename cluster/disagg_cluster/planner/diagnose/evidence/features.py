@@ -116,7 +116,7 @@ GPU_FEATURES: tuple[Feature, ...] = (
     _counter(
         "throttled_seconds", "disagg_gpu_throttle_seconds", "reason", "thermal", "hw_slowdown"
     ),
-    _counter("memory_errors", "disagg_gpu_ecc_errors", "kind", "uncorrected"),
+    _counter("memory_errors", "disagg_gpu_ecc_errors", "kind", "uncorrected", "corrected"),
     _counter("xid_errors", "disagg_gpu_xid_errors"),
     _counter("sm_seconds", "disagg_gpu_activity_seconds", "unit", "sm"),
     _counter("graphics_seconds", "disagg_gpu_activity_seconds", "unit", "graphics"),

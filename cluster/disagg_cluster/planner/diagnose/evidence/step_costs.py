@@ -49,14 +49,19 @@ def fitted_slowness(seen: Readings, groups: NDArray[np.intp], bins: int) -> Floa
     return found
 
 
-def own_slowness(seen: Readings, bins: int, kind: str) -> Floats:
+def own_slowness(seen: Readings, bins: int, *kinds: str) -> Floats:
     """Logarithm of what steps took over what the engine's own slow-moving model expected.
 
-    Of `mixed` steps or of `pure` ones; 0 is an engine as it has been for hours. NaN where it does
-    not tell.
+    Of `mixed` steps, of `pure` ones, or of both; 0 is an engine as it has been for hours. NaN where
+    it does not tell.
     """
-    expected = block_sums(seen.of(f"expected_{kind}_seconds"), bins)
-    compared = block_sums(seen.of(f"compared_{kind}_seconds"), bins)
+    expected, compared = (
+        known_sum(
+            np.stack([block_sums(seen.of(f"{which}_{kind}_seconds"), bins) for kind in kinds]),
+            axis=0,
+        )
+        for which in ("expected", "compared")
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.log(compared / expected)
         enough = expected > _LEAST_SECONDS / 2
