@@ -49,8 +49,10 @@ def _underfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
     for short, is_seats in ((by_tokens, False), (by_seats & ~by_tokens, True)):
         if not short.any():
             continue
-        numbers = np.flatnonzero(short)
-        first = int(numbers[0])
+        first = int(np.flatnonzero(short)[0])
+        # Whoever is held as short is held back as soon as there is a queue, which comes and goes.
+        held = batch <= batch[first] if is_seats else too_small
+        numbers = np.flatnonzero(short | (held & np.isfinite(waits.now)))
         piled = float(waiting[numbers].mean())
         if is_seats:
             name, told, best = "running", float(batch[first]), None

@@ -161,7 +161,9 @@ def _grown(
     numbers = _paying(cost)
     if not len(numbers):
         return
-    if factor.name != "share":
+    if factor.cause is Cause.GIANTS:
+        numbers = np.arange(len(waits.rows))
+    elif factor.cause is not Cause.ROUTING:
         numbers = _all_if_alike(view, waits, numbers, factor.name)
     grown = work.by_factor[factor.name]
     if factor.cause is Cause.LONG_PROMPTS and len(waits.rows) == len(numbers) > 1:

@@ -8,13 +8,12 @@ which they did: no order in which to undo them has to be chosen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from disagg_cluster.planner.diagnose.causes.suspicion import Adverse, adverse
 from disagg_cluster.planner.diagnose.causes.waits import Waits
-from disagg_cluster.planner.diagnose.evidence.known import known_mean
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import shift_of
@@ -34,14 +33,13 @@ _LEAST: dict[str, tuple[float, float | None]] = {
     "host_gap": (1.05, 1.15),
     "computed_share": (1.1, 1.3),
     "prompt_length": (1.2, 1.4),
-    "prompt_spread": (1.5, None),
     "share": (1.25, 1.35),
 }
 # The own model is asked once it has told of so many blocks.
 _TOLD_BLOCKS = 6
 _SLOW_FOR_LONG, _FOR_LONG_Z = 1.2, 5.0
 _GAP_FOR_LONG = 1.25
-_SPREAD_Z = 3.5
+_SPREAD_Z, _LEAST_SPREAD = 3.5, 1.3
 _LEAST_LOAD = 1.1
 _LOAD_Z = 4.0
 
@@ -80,7 +78,12 @@ def prompt_work(view: ModelView, waits: Waits) -> PromptWork:
         )
     found["slowness"] = _slowness(view, waits, found["slowness"])
     found["host_gap"] = _for_long(view, rows, "host_gap", _GAP_FOR_LONG, found["host_gap"])
-    found["prompt_spread"] = _spread(view, waits, found["prompt_spread"])
+    found["prompt_spread"] = _spread(view, waits)
+    if (found["prompt_spread"].size > 0).any():
+        # Which engine the few long ones come to is chance.
+        found["prompt_length"] = replace(
+            found["prompt_length"], size=np.zeros(len(rows)), z=np.zeros(len(rows))
+        )
     found["load"] = _load(view, rows)
     return PromptWork(rows, found)
 
@@ -117,18 +120,22 @@ def _for_long(view: ModelView, rows: Rows, name: str, least: float, found: Adver
     )
 
 
-def _spread(view: ModelView, waits: Waits, found: Adverse) -> Adverse:
-    """Very long prompts are few: whether there are more of them is told by all engines together."""
+def _spread(view: ModelView, waits: Waits) -> Adverse:
+    """How much more unequal prompts have become, all engines together.
+
+    Very long ones are few, and come to any engine. Where they only go to another engine than
+    before, all together they are as they were.
+    """
     rows = waits.rows
-    levels = np.expm1(view.changed("prompt_spread", rows).levels)
-    pool = np.log1p(known_mean(levels, axis=0))[None]
-    shift = shift_of(pool)
-    if shift.z[0] < _SPREAD_Z or shift.change[0] < np.log(_LEAST["prompt_spread"][0]):
-        return found
-    whole = np.ones(len(rows))
-    return Adverse(
-        whole * shift.change[0], whole * shift.z[0], np.full(len(rows), shift.onset[0], np.intp)
-    )
+    nothing = np.zeros(len(rows))
+    count, total, squares = view.prompts(rows)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        levels = np.log(squares * count / total**2)
+    shift = shift_of(np.where(np.isfinite(levels), levels, np.nan)[None])
+    onset = np.full(len(rows), int(shift.onset[0]), dtype=np.intp)
+    if shift.z[0] < _SPREAD_Z or shift.change[0] < np.log(_LEAST_SPREAD):
+        return Adverse(nothing, nothing, onset)
+    return Adverse(nothing + shift.change[0], nothing + shift.z[0], onset)
 
 
 def _load(view: ModelView, rows: Rows) -> Adverse:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from disagg_cluster.planner.diagnose.evidence.known import known_mean, most_known
-from disagg_cluster.planner.diagnose.evidence.model_view import ModelView
+from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import block_means
 from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence
@@ -26,6 +26,7 @@ _LEAST_MEMORY_SHARE = 0.01
 _COLD_SECONDS = 300.0
 _FIRST_STEPS_SECONDS = 60.0
 _LOST_SHARE = 0.2
+_LOW = 0.25
 _MIXED_OVER_PURE = float(np.log(1.12))
 
 
@@ -51,7 +52,7 @@ def why_slow(view: ModelView, row: int, onset_block: int) -> SlowSteps:
     foreign = _foreign(view, row, onset_block)
     if foreign is not None:
         return SlowSteps(Cause.STRANGER, (foreign,))
-    mixing = _mixing(view, row)
+    mixing = _mixing(view, row, onset_block)
     if mixing is not None:
         return SlowSteps(Cause.INTERFERENCE, (mixing,))
     held_back, is_some = _held_back(view, row)
@@ -108,22 +109,34 @@ def _foreign(view: ModelView, row: int, onset_block: int) -> Evidence | None:
     return Evidence("memory_grown", grown, 0.0, "bytes", text)
 
 
-def _mixing(view: ModelView, row: int) -> Evidence | None:
+def _mixing(view: ModelView, row: int, onset_block: int) -> Evidence | None:
     """Whether mixed steps alone are slow."""
     if view.engines[row].role is not Role.MIXED:
         return None
     rows = np.array([row])
+    mixed = _level_since(view, rows, "mixed_slowness", onset_block)
+    pure = _level_since(view, rows, "pure_slowness", onset_block)
+    if not np.isfinite(pure):
+        # Whoever has too much to do takes no other steps: its peers may still.
+        pure = _level_since(view, view.rows_of(Role.MIXED), "pure_slowness", onset_block)
+    if np.isfinite(mixed) and np.isfinite(pure):
+        if mixed - pure < _MIXED_OVER_PURE:
+            return None
+        ratio = float(np.exp(mixed - pure))
+        text = f"steps that mix prompts and tokens take {ratio:.2f} times as long as others would"
+        return Evidence("mixed_steps", ratio, 1.0, "ratio", text)
     lost = view.recent_over("lost_seconds", "mixing_seconds", rows)[0]
-    if lost >= _LOST_SHARE:
-        text = f"mixing prompts and tokens in one step costs {lost:.0%} of its step time"
-        return Evidence("interference", float(lost), 0.0, "ratio", text)
-    mixed = view.changed("mixed_slowness", rows).shift.after[0]
-    pure = view.changed("pure_slowness", rows).shift.after[0]
-    if not (np.isfinite(mixed) and np.isfinite(pure)) or mixed - pure < _MIXED_OVER_PURE:
+    if not lost >= _LOST_SHARE:
         return None
-    ratio = float(np.exp(mixed - pure))
-    text = f"steps that mix prompts and tokens take {ratio:.2f} times as long as others would"
-    return Evidence("mixed_steps", ratio, 1.0, "ratio", text)
+    text = f"mixing prompts and tokens in one step costs {lost:.0%} of its step time"
+    return Evidence("interference", float(lost), 0.0, "ratio", text)
+
+
+def _level_since(view: ModelView, rows: Rows, name: str, onset_block: int) -> float:
+    """The lowest of what is known since a block: who is well in one has no slow GPU."""
+    levels = view.changed(name, rows).levels[:, onset_block:]
+    known = levels[np.isfinite(levels)]
+    return float(np.quantile(known, _LOW)) if len(known) else float("nan")
 
 
 def _held_back(view: ModelView, row: int) -> tuple[tuple[Evidence, ...], bool]:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from disagg_cluster.planner.diagnose.evidence.fleet import Fleet
 from disagg_cluster.planner.diagnose.evidence.known import (
     known_mean,
-    known_median,
     known_sum,
 )
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
@@ -131,7 +130,6 @@ def engine_changes(fleet: Fleet) -> EngineChanges:
         "transfer": log_ratio(blocks.transfer_seconds, blocks.transfer_bytes),
         "kv_held": _kv_held(fleet, blocks, bins),
         "share": _share(blocks, peers),
-        "prompt_spread": _prompt_spread(fleet, bins),
     }
     changes = {name: _changed(values, peers) for name, values in levels.items()}
     return EngineChanges(fleet, blocks, changes)
@@ -233,26 +231,6 @@ def _share(blocks: EngineBlocks, peers: NDArray[np.intp]) -> Floats:
         # Half a request more on both sides: nobody who gets none is infinitely far off.
         found[rows] = np.log((own + 0.5) / (mean + 0.5))
     return found
-
-
-def _prompt_spread(fleet: Fleet, bins: int) -> Floats:
-    """Logarithm of 1 + the squared coefficient of variation of prompt lengths, block by block.
-
-    From sums alone: the tokens of n prompts stray around n times their mean with n times the
-    variance of one.
-    """
-    seen = fleet.seen
-    is_prefill = np.array([engine.role is Role.PREFILL for engine in fleet.engines])[:, None]
-    count = np.where(is_prefill, seen.of("entry_count"), seen.of("first_count"))
-    tokens = _both(seen.of("computed_tokens"), seen.of("cached_tokens"))
-    total, number = block_sums(tokens, bins), block_sums(count, bins)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = known_median(total / np.where(number > 0, number, np.nan))[:, None]
-        squares = block_means(
-            np.where(count > 0, (tokens - mean * count) ** 2 / count, np.nan), bins
-        )
-        found = np.log1p(squares / mean**2)
-    return np.where(np.isfinite(found), found, np.nan)
 
 
 def recent_ratio(over: Floats, under: Floats) -> Floats:

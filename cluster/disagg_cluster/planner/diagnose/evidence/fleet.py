@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from disagg_cluster.planner.diagnose.evidence.features import ENGINE_FEATURES, GPU_FEATURES
+from disagg_cluster.planner.diagnose.evidence.prompt_lengths import read_prompt_squares
 from disagg_cluster.planner.diagnose.evidence.readings import (
     Place,
     Readings,
@@ -61,6 +62,8 @@ class Fleet:
     engines: tuple[FleetEngine, ...]
     seen: Readings
     gpus: Readings
+    prompts: Floats
+    """See `read_prompt_squares`."""
     users: Mapping[ModelPlace, UserReadings]
     rejected: Mapping[str, int]
 
@@ -80,7 +83,8 @@ def read_fleet(window: SeriesWindow) -> Fleet | None:
     _reject(seen.by_name["kv_usage"], 1.01, "shares above 1", batch)
     _reject(gpus.by_name["foreign_sm"], 1.01, "shares above 1", batch)
     users = read_users(window, batch)
-    return Fleet(grid, tuple(engines), seen, gpus, users, dict(batch.rejected))
+    prompts = read_prompt_squares(window, seen.places, batch)
+    return Fleet(grid, tuple(engines), seen, gpus, prompts, users, dict(batch.rejected))
 
 
 def _reject(values: Floats, most: float, why: str, batch: SampleBatch) -> None:

@@ -18,7 +18,13 @@ from disagg_cluster.planner.diagnose.evidence.engine_changes import (
 )
 from disagg_cluster.planner.diagnose.evidence.fleet import FleetEngine
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
-from disagg_cluster.planner.diagnose.evidence.shifts import Shift, block_sums, log_ratio, shift_of
+from disagg_cluster.planner.diagnose.evidence.shifts import (
+    Shift,
+    block_means,
+    block_sums,
+    log_ratio,
+    shift_of,
+)
 from disagg_cluster.planner.diagnose.evidence.users import ModelPlace
 from disagg_exporter.model import Role
 
@@ -102,6 +108,28 @@ class ModelView:
         if under is None:
             return shift_of(np.log(np.maximum(total, 0.5) / self.block_seconds))
         return shift_of(log_ratio(total, np.nansum(self.blocks(under, rows), axis=0)[None]))
+
+    def prompts(self, rows: Rows) -> tuple[Floats, Floats, Floats]:
+        """Number of prompts, sum of their lengths and of their squares, by block, of all together.
+
+        From histograms where engines have them. Else from sums alone: the tokens of n prompts stray
+        around n times their mean by n times the variance of one.
+        """
+        chosen = self.fleet_rows[rows]
+        bins = round(self.block_seconds / self.changes.fleet.grid.step_seconds)
+        told = np.nansum(self.changes.fleet.prompts[:, chosen], axis=1)
+        if told[0].any():
+            count, total, squares = block_sums(told, bins)
+            return count, total, squares
+        seen = self.changes.fleet.seen
+        entered = [seen.of(name)[chosen] for name in ("entry_count", "first_count")]
+        tokens = [seen.of(name)[chosen] for name in ("computed_tokens", "cached_tokens")]
+        n, sums = np.nansum(entered, axis=(0, 1)), np.nansum(tokens, axis=(0, 1))
+        mean = sums.sum() / max(n.sum(), 1.0)
+        strays = np.where(n > 0, (sums - mean * n) ** 2 / np.maximum(n, 1.0), 0.0)
+        variance = block_means(strays[None], bins)[0]
+        count, total = block_sums(n[None], bins)[0], block_sums(sums[None], bins)[0]
+        return count, total, count * variance + total**2 / np.maximum(count, 1.0)
 
     def front_waits(self) -> tuple[Floats, Floats] | None:
         """Seconds and number of first tokens by who sees requests from the door on, by block."""
