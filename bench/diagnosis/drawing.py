@@ -19,7 +19,7 @@ from disagg_exporter.model import Role
 class Play:
     """What becomes of a deployment: load, faults, and the engines that these are brought upon.
 
-    `also`: other engines of which the same may be said. `keeps_targets`: as of a scenario.
+    `also` and `is_chance` are as of a `Truth`, `keeps_targets` as of a `Scenario`.
     """
 
     deployment: Deployment
@@ -27,6 +27,7 @@ class Play:
     faults: tuple[Fault, ...] = ()
     engines: frozenset[EngineKey] = frozenset()
     also: tuple[frozenset[EngineKey], ...] = ()
+    is_chance: bool = False
     keeps_targets: bool = True
 
 

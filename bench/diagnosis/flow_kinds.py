@@ -63,7 +63,7 @@ def giants(draw: Draw) -> Play:
         giant_ratio=draw.between("added") * deployment.mix.prompt_tokens / tokens,
         giant_tokens=round(tokens),
     )
-    return draw.ill([OtherLengths(*draw.at, then, usual)])
+    return replace(draw.ill([OtherLengths(*draw.at, then, usual)]), is_chance=True)
 
 
 def prefixes_lost(draw: Draw) -> Play:

@@ -92,7 +92,7 @@ def draw_scenario(told: ScenarioFile, kind: str, number: str) -> Scenario:
         targets=play.deployment.targets,
         usual_requests_per_second=play.deployment.mix.requests_per_second,
         load_ratio=play.deployment.load_ratio,
-        truth=Truth(told.cause(kind), play.engines, play.also),
+        truth=Truth(told.cause(kind), play.engines, play.also, play.is_chance),
         faults=play.faults,
         onset_seconds=onset_seconds,
         end_seconds=end_seconds,

@@ -14,8 +14,8 @@ from disagg_exporter.model import Role
 from support.simulated_node import SECOND_NS, LearnedEngineCosts, SimulatedNode
 
 _LOAD_RATIO = 0.8
-_MOST_SECONDS = 200.0
-_MOST_REQUESTS = 200
+_MOST_SECONDS = 180.0
+_MOST_REQUESTS = 150
 
 
 def learn(scenario: Scenario) -> Mapping[Role, LearnedEngineCosts]:

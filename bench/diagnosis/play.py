@@ -15,7 +15,7 @@ from bench.diagnosis.scenario import WALL_OFFSET_SECONDS, Scenario, Truth
 
 from disagg_cluster.planner.diagnose.diagnose import DiagnosisState, diagnose
 from disagg_cluster.planner.diagnose.evidence.families import FAMILIES
-from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.series_window import Floats, SeriesWindow
 from disagg_cluster.planner.diagnose.verdict.values import Cause, DiagnosisOutcome, EngineKey
 from disagg_cluster.simulator.cluster.event_queue import RequestEnded
 from disagg_cluster.simulator.simulation import Simulation
@@ -89,49 +89,36 @@ class Waits:
 
 
 def play(scenario: Scenario) -> Played:
-    """Play a scenario with and without its fault, and diagnose as time goes on."""
+    """Play a scenario with and without its fault, and diagnose what was there as time went on."""
     began = time.process_time()
-    usual = _twin_waits(scenario)
-    targets = scenario.targets
-    if scenario.keeps_targets:
-        kept_seconds = float(np.quantile(usual.since(WARM_SECONDS), 0.95)) * 1.1
-        targets = replace(targets, ttft_seconds=max(targets.ttft_seconds, kept_seconds))
-        scenario = replace(scenario, targets=targets)
     simulation = scenario.simulation()
     recorder = Recorder(
         simulation,
         Scraping(
             scrape_seconds=scenario.scrape_seconds,
             fronts=scenario.fronts,
-            itl_seconds=targets.itl_seconds,
+            itl_seconds=scenario.targets.itl_seconds,
         ),
         wall_offset_seconds=WALL_OFFSET_SECONDS,
         end_seconds=scenario.end_seconds,
         families=_KEPT,
         learned=learn(scenario),
     )
-    past: DiagnosisState | None = None
-    rounds: list[Round] = []
-    named: dict[str, EngineKey | None] = {}
-    diagnosing = 0.0
-    deadline_seconds = scenario.onset_seconds + scenario.deadline_seconds
-    for window in recorder.rounds(ROUND_SECONDS):
-        t_seconds = window.now_seconds - WALL_OFFSET_SECONDS
-        before = time.process_time()
-        diagnoses, past = diagnose(window, targets, past)
-        diagnosing += time.process_time() - before
-        (said,) = diagnoses or (None,)
-        if said is not None:
-            findings = tuple(
-                Said(f.cause, f.role, frozenset(f.engines), f.ttft_cost_seconds, f.confidence)
-                for f in said.findings
-            )
-            rounds.append(Round(t_seconds, said.outcome, findings, said.missing, said.text))
-        if t_seconds <= deadline_seconds:
-            named = {name: rule(window) for name, rule in PEERS.items()}
+    # A window does not change with what is scraped later.
+    windows = list(recorder.rounds(ROUND_SECONDS))
     met = _waits(recorder.ended, simulation)
+    usual = _twin_waits(scenario) if scenario.faults else met
+    if scenario.keeps_targets:
+        kept_seconds = 1.1 * float(np.quantile(usual.since(WARM_SECONDS), 0.95))
+        ttft_seconds = max(scenario.targets.ttft_seconds, kept_seconds)
+        scenario = replace(scenario, targets=replace(scenario.targets, ttft_seconds=ttft_seconds))
+    before = time.process_time()
+    rounds = _rounds(scenario, windows)
+    diagnosis_seconds = time.process_time() - before
+    deadline_seconds = scenario.onset_seconds + scenario.deadline_seconds + WALL_OFFSET_SECONDS
+    known = [window for window in windows if window.now_seconds <= deadline_seconds]
     cost_seconds, noise_seconds = _cost(scenario, met, usual)
-    least_seconds = max(_LEAST_COST * targets.ttft_seconds, noise_seconds)
+    least_seconds = max(_LEAST_COST * scenario.targets.ttft_seconds, noise_seconds)
     hurts = bool(scenario.faults) and cost_seconds > least_seconds
     return Played(
         scenario,
@@ -139,11 +126,28 @@ def play(scenario: Scenario) -> Played:
         cost_seconds,
         noise_seconds,
         _hurt_seconds(scenario, met, usual, least_seconds) if hurts else math.inf,
-        tuple(rounds),
-        named,
+        rounds,
+        {name: rule(known[-1]) for name, rule in PEERS.items()},
         time.process_time() - began,
-        diagnosing,
+        diagnosis_seconds,
     )
+
+
+def _rounds(scenario: Scenario, windows: Iterable[SeriesWindow]) -> tuple[Round, ...]:
+    """What is said each time, by what was left of the time before."""
+    past: DiagnosisState | None = None
+    rounds = []
+    for window in windows:
+        diagnoses, past = diagnose(window, scenario.targets, past)
+        # There is one model.
+        for said in diagnoses:
+            findings = tuple(
+                Said(f.cause, f.role, frozenset(f.engines), f.ttft_cost_seconds, f.confidence)
+                for f in said.findings
+            )
+            t_seconds = window.now_seconds - WALL_OFFSET_SECONDS
+            rounds.append(Round(t_seconds, said.outcome, findings, said.missing, said.text))
+    return tuple(rounds)
 
 
 def _twin_waits(scenario: Scenario) -> Waits:

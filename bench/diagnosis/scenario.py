@@ -28,12 +28,14 @@ class Truth:
     """What holds requests back in a scenario: the cause, and the engines, none for the pool.
 
     Where several are named any of them is right: `causes` that one fact of physics may be called
-    by, and in `also` other engines that it may be said of. Empty where nothing does.
+    by, and in `also` other engines that it may be said of. `is_chance`: which engines of the pool
+    it hits is chance, and any part of them is right. Empty where nothing does.
     """
 
     causes: tuple[Cause, ...] = ()
     engines: frozenset[EngineKey] = frozenset()
     also: tuple[frozenset[EngineKey], ...] = ()
+    is_chance: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,12 @@ class Scenario:
 
     @property
     def deadline_seconds(self) -> float:
-        """From the onset until the right answer must stand."""
+        """From the onset until the right answer must stand.
+
+        What stands from before the recording must be told by its end.
+        """
+        if self.onset_seconds <= 0:
+            return self.end_seconds
         return 120.0 if self.scrape_seconds > 5.0 else 60.0
 
     def simulation(self) -> Simulation:

@@ -81,6 +81,8 @@ def is_engine_right(played: Played, said: Said) -> bool:
     if not truth.engines:
         is_between = bool(_BETWEEN & set(truth.causes))
         roles = _POOLS if is_between else (_entry_role(scenario),)
+        if truth.is_chance:
+            return named <= scenario.pool(roles[0])
         return any(named == scenario.pool(role) for role in roles)
     pools = [scenario.pool(role) for role in _POOLS]
     return named == truth.engines or any(
@@ -121,7 +123,8 @@ class Tally:
         self.cause_in_two += scored.cause_in_two
         self.undecided += scored.undecided
         self.in_time += scored.delay_seconds <= played.scenario.deadline_seconds
-        self.delays.append(scored.delay_seconds)
+        if played.scenario.onset_seconds > 0:
+            self.delays.append(scored.delay_seconds)
         if not scored.cause:
             self.taken_for[said_of(scored)] += 1
 

@@ -152,6 +152,22 @@ def test_all_engines_of_a_role_are_its_pool() -> None:
     assert not score(played(demand, found(225.0, Cause.DEMAND, ONE))).engine
 
 
+def test_a_part_of_the_pool_is_right_where_chance_decides_whom_it_hits() -> None:
+    giants = Truth((Cause.GIANTS,), is_chance=True)
+
+    assert score(played(giants, found(225.0, Cause.GIANTS, ONE))).engine
+    assert score(played(giants, found(225.0, Cause.GIANTS))).engine
+
+
+def test_what_stands_from_before_the_recording_may_be_told_until_its_end() -> None:
+    truth = Truth((Cause.HOST_BOUND,), frozenset({ONE}))
+    late = played(truth, QUIET, found(345.0, Cause.HOST_BOUND, ONE))
+    static = replace(late, scenario=replace(late.scenario, onset_seconds=0.0))
+
+    assert not score(late).cause
+    assert score(static).cause
+
+
 def test_a_clean_run_is_blamed_by_one_round_and_undecided_by_one_once_it_is_warm() -> None:
     cold = Round(30.0, DiagnosisOutcome.UNDECIDED, ())
 
