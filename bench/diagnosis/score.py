@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from bench.diagnosis.play import WARM_SECONDS, Played, Round, Said
@@ -39,7 +39,11 @@ def score(played: Played) -> Scored:
     scenario, truth = played.scenario, played.truth
     found = [each for each in played.rounds if each.outcome is DiagnosisOutcome.FOUND]
     if not truth.causes:
-        after = [each for each in found if each.t_seconds > WARM_SECONDS]
+        after = [
+            each
+            for each in found
+            if each.t_seconds > WARM_SECONDS and not _is_slight(played, each.findings[0])
+        ]
         last = played.rounds[-1] if played.rounds else None
         undecided = any(
             each.outcome is DiagnosisOutcome.UNDECIDED and each.t_seconds > WARM_SECONDS
@@ -96,6 +100,12 @@ _BETWEEN = {Cause.KV_TRANSFER, Cause.LATENCY_FLOOR, Cause.ROUTER_LIMIT}
 
 def _entry_role(scenario: Scenario) -> Role:
     return Role.MIXED if scenario.pool(Role.MIXED) else Role.PREFILL
+
+
+def _is_slight(played: Played, said: Said) -> bool:
+    """Whether a finding is of the fault that was there, of too little cost and yet of some."""
+    fault = replace(played, truth=played.scenario.truth)
+    return played.cost_seconds > played.noise_seconds and _is_right(fault, said)
 
 
 def _is_right(played: Played, said: Said) -> bool:

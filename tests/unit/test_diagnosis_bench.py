@@ -159,6 +159,17 @@ def test_a_part_of_the_pool_is_right_where_chance_decides_whom_it_hits() -> None
     assert score(played(giants, found(225.0, Cause.GIANTS))).engine
 
 
+def test_to_name_a_fault_that_costs_a_little_is_no_blame_and_to_name_another_is() -> None:
+    slight = replace(
+        played(ROUTED, QUIET, found(225.0, Cause.ROUTING, ONE)), truth=Truth(), noise_seconds=0.1
+    )
+    other = replace(slight, rounds=(QUIET, found(225.0, Cause.DEMAND)))
+
+    assert not score(slight).blamed
+    assert score(replace(slight, cost_seconds=0.05)).blamed
+    assert score(other).blamed
+
+
 def test_what_stands_from_before_the_recording_may_be_told_until_its_end() -> None:
     truth = Truth((Cause.HOST_BOUND,), frozenset({ONE}))
     late = played(truth, QUIET, found(345.0, Cause.HOST_BOUND, ONE))
