@@ -59,7 +59,7 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
     Family("disagg_engine_expected_step_seconds_total", Data.ENGINES, ("engine", "role", "kind"),
            "Seconds that steps were expected to take: by the engine's own cost model as it was "
            "before each, at the pace of its last hours of step time (half an hour after a slowdown "
-           "8 % of it are in that). Of steps that are foreseen well enough; absent before any."),
+           "8 % of it are in that). Of steps from the 301st on; absent before."),
     Family("disagg_engine_compared_step_seconds_total", Data.ENGINES, ("engine", "role", "kind"),
            "Seconds that these same steps took. Divide its increase by that of the seconds "
            "expected: 1 is an engine as it was, 2 one that takes twice as long for the same work."),

@@ -235,27 +235,19 @@ class StepCost:
 
     def _sample(self, kind: int, work: StepWork, seconds: float, alike: int) -> None:
         """Learn from a step that is counted already and stands for so many `alike`."""
-        tokens, usual = work.prefill_tokens + work.decode_requests, self._usual_pace
+        tokens, steps = work.prefill_tokens + work.decode_requests, sum(self._steps)
         expected = self._lines.price(work) if self._lines else 0.0
         ratio = self._pace.ratio
         weight = self._judge(kind, seconds, expected, ratio, alike) if expected > 0 else 1.0
-        if expected > 0 and tokens <= self._reach_tokens and (usual.began or self._settled()):
-            usual.count(kind, expected * alike, ratio, seconds * alike)
+        if expected > 0 and steps > _PACE_AFTER_STEPS and tokens <= self._reach_tokens:
+            self._usual_pace.count(kind, expected * alike, seconds * alike)
         self._cells.add(work, seconds / ratio, weight, alike)
         self._unfitted_seconds += seconds * alike
-        steps = sum(self._steps)
         if steps >= self._next_fit:
             self._next_fit = steps + alike * min(max(steps // 4, 1), _MOST_BETWEEN_FITS)
             self._fit_waits = True
         if self._fit_waits and (alike == 1 or self._unfitted_seconds >= _UNREAD_FIT_SECONDS):
             self._fit_anew()
-
-    def _settled(self) -> bool:
-        """Whether steps are foreseen well enough to say what is usual.
-
-        Once that began, errors are no reason to stop: a slowdown is one.
-        """
-        return sum(self._steps) > _PACE_AFTER_STEPS and self._residual() <= RESIDUAL_LIMIT_RATIO
 
     def _residual(self) -> float:
         if self._steps[MIXED] >= ENOUGH_PURE_STEPS:
@@ -280,7 +272,10 @@ class StepCost:
         cells = self._cells.means()
         noise_ratio = max(_SPREAD * self._residual(), _LEAST_NOISE_RATIO)
         widest = Table.of(cells, self._forms[-1])
-        self._lines = best(widest, self._forms, self._lines, noise_ratio, self._fits)
+        before = self._lines
+        self._lines = best(widest, self._forms, before, noise_ratio, self._fits)
+        if before is not None:
+            self._usual_pace.rescale(widest.level(before), widest.level(self._lines))
         self._fits += 1
         self._fit_waits, self._unfitted_seconds = False, 0.0
         tokens = max(work.prefill_tokens + work.decode_requests for _, work, _ in cells)

@@ -143,11 +143,20 @@ class Table:
         reads: Flags = self.reading @ lines.reading >= self.computing @ lines.computing
         return reads
 
+    def prices(self, lines: Lines) -> Numbers:
+        """Return what lines of its form say of each cell's seconds."""
+        prices: Numbers = np.maximum(self.computing @ lines.computing, self.reading @ lines.reading)
+        return prices
+
     def errors(self, lines: Lines) -> Numbers:
         """Return each cell's weighted square of the error of its seconds."""
-        found = np.maximum(self.computing @ lines.computing, self.reading @ lines.reading)
-        errors: Numbers = self.weights * (found - self.seconds) ** 2
+        errors: Numbers = self.weights * (self.prices(lines) - self.seconds) ** 2
         return errors
+
+    def level(self, lines: Lines) -> float:
+        """Return what lines of some form say of the seconds of all cells, by how many there are."""
+        steps = self.weights * self.seconds**2
+        return float(steps @ self.narrowed(lines.form).prices(lines))
 
 
 def best(

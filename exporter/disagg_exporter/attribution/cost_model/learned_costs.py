@@ -68,8 +68,8 @@ class LearnedCost:
 
     def __post_init__(self) -> None:
         """Check what no type can say."""
-        check_range("pace", (*self.pace, self.usual_pace[0]), 0, 1e3)
-        check_range("usual_pace", self.usual_pace[1:], 0, MOST_SECONDS)
+        check_range("pace", self.pace, 0, 1e3)
+        check_range("usual_pace", self.usual_pace, 0, MOST_SECONDS)
         check_range("steps", self.steps, 0, _MOST_STEPS)
         check_range("fits", (self.fits,), 0, _MOST_STEPS)
         check_range("next_fit", (self.next_fit,), 0, sum(self.steps) + _MOST_TO_NEXT_FIT)

@@ -9,13 +9,13 @@ from disagg_exporter.model import ExpectedSteps
 
 
 def _follow(usual: UsualPace, pace_ratio: float, seconds: float) -> None:
-    usual.count(0, seconds / pace_ratio, pace_ratio, seconds)
+    usual.count(0, seconds, pace_ratio * seconds)
 
 
 def _warm() -> UsualPace:
     usual = UsualPace()
     for _ in range(600):
-        usual.count(0, 0.5, 1.0, 0.5)
+        usual.count(0, 0.5, 0.5)
     return usual
 
 
@@ -60,12 +60,19 @@ def test_it_stays_within_what_it_was_told_and_goes_on_when_restored(
     assert min(ratios) - 1e-9 <= usual.ratio <= max(ratios) + 1e-9
 
 
+def test_one_step_that_hung_is_not_usual() -> None:
+    usual = _warm()
+    usual.count(0, 1.0, 1000.0)
+
+    assert usual.ratio == pytest.approx(1.0, abs=0.001)
+
+
 def test_steps_are_held_against_the_usual_pace_and_taken_once() -> None:
     usual = _warm()
     usual.take()
-    usual.count(0, 1.0, 2.0, 2.0)
-    usual.count(2, 0.5, 0.5, 0.25)
-    usual.count(0, 1.0, 2.0, 1.0)
+    usual.count(0, 1.0, 2.0)
+    usual.count(2, 0.5, 0.25)
+    usual.count(0, 1.0, 1.0)
 
     expected_ns, taken_ns = usual.take()
     assert expected_ns == pytest.approx((2e9, 0, 0.5e9), rel=0.001)
