@@ -89,7 +89,9 @@ def _overfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
         # In order of arrival the mean prompt of a crowd would wait for half of the others.
         gain = stage * (1 - 1 / crowd) / 2
         crowded = large & (crowd >= _CROWDED)
-    cost = np.nan_to_num(np.where(crowded, np.fmax(gain, waits.excess), 0.0))
+        # What it was before tells what it costs; where it always was so, what it would bring.
+        has_past = limit >= _LARGER * before
+    cost = np.nan_to_num(np.where(crowded, np.where(has_past, waits.excess, gain), 0.0))
     numbers = np.flatnonzero(cost > 0)
     if not len(numbers) or view.engines[rows[0]].role is Role.DECODE:
         return

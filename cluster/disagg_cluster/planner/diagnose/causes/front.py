@@ -16,7 +16,7 @@ from disagg_exporter.model import Role
 
 _Z = 4.0
 # A floor is the same whatever comes, and under every request; a queue in the router is neither.
-_STEADY, _LEAST_OF_MEAN = 0.2, 0.5
+_STEADY, _RISE = 0.06, 0.1
 # A queue that is told explains a wait if it is that of so large a part of it (Little 1961).
 _QUEUE_SHARE = 0.4
 
@@ -57,7 +57,7 @@ def front_suspicions(view: ModelView) -> Iterator[Suspicion]:
     if cost < least_cost_seconds(view, usual):
         return
     queue = _queue_seconds(view)
-    is_floor = _is_steady(known) if queue is None else queue < _QUEUE_SHARE * cost
+    is_floor = _is_steady(known) and (queue is None or queue < _QUEUE_SHARE * cost)
     whole = np.zeros(len(view.engines))
     whole[view.entries] = cost
     text = (
@@ -89,7 +89,7 @@ def _risen(router: Floats) -> tuple[int, float, float]:
         since = int(shift.onset[0])
         return since, max(float(shift.before[0]), 0.0), float(shift.z[0])
     known = router[np.isfinite(router)]
-    if len(known) < LEAST_BEFORE + 1:
+    if len(known) < LEAST_BEFORE:
         return 0, 0.0, 0.0
     # Nothing of it was ever away: it stands by itself, or not at all.
     error = float(np.std(known)) / np.sqrt(len(known)) + 0.01 * abs(float(np.mean(known)))
@@ -97,15 +97,13 @@ def _risen(router: Floats) -> tuple[int, float, float]:
 
 
 def _is_steady(known: Floats) -> bool:
-    mean = float(np.mean(known))
-    stray = float(np.median(np.abs(known - np.median(known))))
-    half = len(known) // 2
-    rise = abs(float(np.mean(known[half:]) - np.mean(known[:half]))) if half else 0.0
-    return bool(
-        stray <= _STEADY * mean
-        and rise <= 2 * _STEADY * mean
-        and known.min() >= _LEAST_OF_MEAN * mean
-    )
+    """Whether a wait is the same in each block; the first may hold some time before it."""
+    settled = known[1:] if len(known) > 2 else known
+    mean = float(np.mean(settled))
+    stray = float(np.median(np.abs(settled - np.median(settled))))
+    third = max(len(settled) // 3, 1)
+    rise = abs(float(np.mean(settled[-third:]) - np.mean(settled[:third])))
+    return bool(stray <= _STEADY * mean and rise <= _RISE * mean)
 
 
 def _queue_seconds(view: ModelView) -> float | None:

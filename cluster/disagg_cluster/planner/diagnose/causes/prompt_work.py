@@ -16,7 +16,7 @@ from disagg_cluster.planner.diagnose.causes.suspicion import Adverse, adverse
 from disagg_cluster.planner.diagnose.causes.waits import Waits
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
-from disagg_cluster.planner.diagnose.evidence.shifts import shift_of
+from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE, shift_of
 
 FACTORS = (
     "slowness",
@@ -40,6 +40,8 @@ _TOLD_BLOCKS = 6
 _SLOW_FOR_LONG, _FOR_LONG_Z = 1.2, 5.0
 _GAP_FOR_LONG = 1.25
 _SPREAD_Z, _LEAST_SPREAD = 3.5, 1.3
+# Prompts so many times as long as the mean are very long; fewer than so many are chance.
+_GIANT, _LEAST_GIANTS = 2.5, 4
 _LEAST_LOAD = 1.1
 _LOAD_Z = 4.0
 
@@ -132,10 +134,41 @@ def _spread(view: ModelView, waits: Waits) -> Adverse:
     with np.errstate(divide="ignore", invalid="ignore"):
         levels = np.log(squares * count / total**2)
     shift = shift_of(np.where(np.isfinite(levels), levels, np.nan)[None])
-    onset = np.full(len(rows), int(shift.onset[0]), dtype=np.intp)
-    if shift.z[0] < _SPREAD_Z or shift.change[0] < np.log(_LEAST_SPREAD):
-        return Adverse(nothing, nothing, onset)
-    return Adverse(nothing + shift.change[0], nothing + shift.z[0], onset)
+    z, onset = float(shift.z[0]), int(shift.onset[0])
+    if z < _SPREAD_Z or shift.change[0] < np.log(_LEAST_SPREAD):
+        z, onset = _giants(view, rows)
+    if z < _SPREAD_Z:
+        return Adverse(nothing, nothing, np.full(len(rows), onset, dtype=np.intp))
+    before, after = (
+        squares[part].sum() * count[part].sum() / max(total[part].sum(), 1.0) ** 2
+        for part in (slice(0, onset), slice(onset, None))
+    )
+    change = max(float(np.log(after / before)) if before > 0 else 0.0, np.log(_LEAST_SPREAD))
+    return Adverse(nothing + change, nothing + z, np.full(len(rows), onset, dtype=np.intp))
+
+
+def _giants(view: ModelView, rows: Rows) -> tuple[float, int]:
+    """How surely prompts far above the mean have become more frequent, and since which block.
+
+    Given how many there were, how many of them came after each block is binomial if nothing
+    changed; the block that says most is taken.
+    """
+    tokens, counts = view.prompt_counts(rows)
+    if not counts.any():
+        return 0.0, 0
+    mean = float((counts * tokens[:, None]).sum() / counts.sum())
+    long = counts[view.changes.fleet.prompts.least_tokens >= _GIANT * mean].sum(axis=0)
+    every = counts.sum(axis=0)
+    best, onset = 0.0, 0
+    for split in range(LEAST_BEFORE, len(every) - 1):
+        part = every[split:].sum() / max(every.sum(), 1.0)
+        k, n = long[split:].sum(), long.sum()
+        if k < _LEAST_GIANTS or not 0 < part < 1:
+            continue
+        z = float((k - n * part) / np.sqrt(n * part * (1 - part)))
+        if z > best:
+            best, onset = z, split
+    return best, onset
 
 
 def _load(view: ModelView, rows: Rows) -> Adverse:

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from disagg_cluster.planner.diagnose.evidence.features import ENGINE_FEATURES, GPU_FEATURES
-from disagg_cluster.planner.diagnose.evidence.prompt_lengths import read_prompt_squares
+from disagg_cluster.planner.diagnose.evidence.prompt_lengths import (
+    PromptLengths,
+    read_prompt_lengths,
+)
 from disagg_cluster.planner.diagnose.evidence.readings import (
     Place,
     Readings,
@@ -62,8 +65,7 @@ class Fleet:
     engines: tuple[FleetEngine, ...]
     seen: Readings
     gpus: Readings
-    prompts: Floats
-    """See `read_prompt_squares`."""
+    prompts: PromptLengths
     users: Mapping[ModelPlace, UserReadings]
     rejected: Mapping[str, int]
 
@@ -83,7 +85,7 @@ def read_fleet(window: SeriesWindow) -> Fleet | None:
     _reject(seen.by_name["kv_usage"], 1.01, "shares above 1", batch)
     _reject(gpus.by_name["foreign_sm"], 1.01, "shares above 1", batch)
     users = read_users(window, batch)
-    prompts = read_prompt_squares(window, seen.places, batch)
+    prompts = read_prompt_lengths(window, seen.places, batch)
     return Fleet(grid, tuple(engines), seen, gpus, prompts, users, dict(batch.rejected))
 
 

@@ -117,10 +117,14 @@ class ModelView:
         """
         chosen = self.fleet_rows[rows]
         bins = round(self.block_seconds / self.changes.fleet.grid.step_seconds)
-        told = np.nansum(self.changes.fleet.prompts[:, chosen], axis=1)
-        if told[0].any():
-            count, total, squares = block_sums(told, bins)
-            return count, total, squares
+        tokens_of, by_length = self.prompt_counts(rows)
+        if by_length.any():
+            lengths = tokens_of[:, None]
+            return (
+                by_length.sum(axis=0),
+                (by_length * lengths).sum(axis=0),
+                (by_length * lengths**2).sum(axis=0),
+            )
         seen = self.changes.fleet.seen
         entered = [seen.of(name)[chosen] for name in ("entry_count", "first_count")]
         tokens = [seen.of(name)[chosen] for name in ("computed_tokens", "cached_tokens")]
@@ -130,6 +134,13 @@ class ModelView:
         variance = block_means(strays[None], bins)[0]
         count, total = block_sums(n[None], bins)[0], block_sums(sums[None], bins)[0]
         return count, total, count * variance + total**2 / np.maximum(count, 1.0)
+
+    def prompt_counts(self, rows: Rows) -> tuple[Floats, Floats]:
+        """Lengths that prompts have, and how many of each came in each block, of all together."""
+        lengths = self.changes.fleet.prompts
+        bins = round(self.block_seconds / self.changes.fleet.grid.step_seconds)
+        counts = np.nansum(lengths.counts[:, self.fleet_rows[rows]], axis=1)
+        return lengths.tokens, block_sums(counts, bins)
 
     def front_waits(self) -> tuple[Floats, Floats] | None:
         """Seconds and number of first tokens by who sees requests from the door on, by block."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -16,18 +17,27 @@ PROMPT_LENGTHS = "disagg_engine_request_prompt_tokens_bucket"
 _BEYOND = 1.5
 
 
-def read_prompt_squares(
-    window: SeriesWindow, places: tuple[Place, ...], batch: SampleBatch
-) -> Floats:
-    """Number of prompts, and sums of their lengths and of the squares of these, by engine and bin.
+@dataclass(frozen=True, slots=True, eq=False)
+class PromptLengths:
+    """How many prompts of which length came, `[bucket, engine, bin]`; none where nobody tells.
 
-    `[which, engine, bin]`; from the buckets of the engines' histograms, each prompt at the
-    geometric middle of its bucket. NaN for engines that have none.
+    `least_tokens` are the lower bounds of the buckets, `tokens` what a prompt in each is taken to
+    have: the geometric middle.
     """
+
+    least_tokens: Floats
+    tokens: Floats
+    counts: Floats
+
+
+def read_prompt_lengths(
+    window: SeriesWindow, places: tuple[Place, ...], batch: SampleBatch
+) -> PromptLengths:
+    """Read the histograms of the engines that have one."""
     bounds = _bounds(window)
-    found = np.full((3, len(places), batch.grid.bins), np.nan)
     if len(bounds) < 2:
-        return found
+        empty = np.empty(0)
+        return PromptLengths(empty, empty, np.empty((0, len(places), batch.grid.bins)))
     features = [Feature(le, PROMPT_LENGTHS, Reading.GAIN, "le", (le,)) for _, le in bounds]
     read = read_features(window, features, places, "engine", batch)
     below = np.stack([read.of(le) for _, le in bounds])
@@ -36,10 +46,7 @@ def read_prompt_squares(
     middles = [uppers[0] / 2]
     middles += [float(np.sqrt(a * b)) for a, b in pairwise(uppers)]
     middles.append(_BEYOND * uppers[-1])
-    lengths = np.array(middles[: len(bounds)])[:, None, None]
-    for power in range(3):
-        found[power] = (counts * lengths**power).sum(axis=0)
-    return found
+    return PromptLengths(np.array([0.0, *uppers]), np.array(middles), counts)
 
 
 def _bounds(window: SeriesWindow) -> list[tuple[float, str]]:
