@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from bench.diagnosis.deployments import Deployment, writers_at_once
+from bench.diagnosis.scenario import SecondFault
 
-from disagg_cluster.planner.diagnose.verdict.values import EngineKey
+from disagg_cluster.planner.diagnose.verdict.values import Cause, EngineKey
 from disagg_cluster.simulator.cluster.spec import EngineSpec
 from disagg_cluster.simulator.fault import Fault
 from disagg_cluster.simulator.load import Constant, LoadOverTime
@@ -19,7 +20,8 @@ from disagg_exporter.model import Role
 class Play:
     """What becomes of a deployment: load, faults, and the engines that these are brought upon.
 
-    `also` and `is_chance` are as of a `Truth`, `keeps_targets` as of a `Scenario`.
+    `also` and `is_chance` are as of a `Truth`, `keeps_targets` and `second` as of a `Scenario`;
+    `causes` are those of the scenario file unless a kind draws them.
     """
 
     deployment: Deployment
@@ -28,7 +30,9 @@ class Play:
     engines: frozenset[EngineKey] = frozenset()
     also: tuple[frozenset[EngineKey], ...] = ()
     is_chance: bool = False
+    causes: tuple[Cause, ...] = ()
     keeps_targets: bool = True
+    second: SecondFault | None = None
 
 
 @dataclass(frozen=True, slots=True)

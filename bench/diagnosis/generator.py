@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -42,6 +43,7 @@ class ScenarioFile:
         return int(str(self.kinds[kind].get("count", 1)))
 
 
+@cache
 def read_scenarios(path: Path = SCENARIOS) -> ScenarioFile:
     """Read the scenario file."""
     told = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -92,11 +94,12 @@ def draw_scenario(told: ScenarioFile, kind: str, number: str) -> Scenario:
         targets=play.deployment.targets,
         usual_requests_per_second=play.deployment.mix.requests_per_second,
         load_ratio=play.deployment.load_ratio,
-        truth=Truth(told.cause(kind), play.engines, play.also, play.is_chance),
+        truth=Truth(play.causes or told.cause(kind), play.engines, play.also, play.is_chance),
         faults=play.faults,
         onset_seconds=onset_seconds,
         end_seconds=end_seconds,
         scrape_seconds=scrape_seconds,
         fronts=play.deployment.fronts,
         keeps_targets=play.keeps_targets,
+        second=play.second,
     )

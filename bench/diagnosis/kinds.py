@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.diagnosis import clean_kinds, engine_kinds, flow_kinds
+from bench.diagnosis import clean_kinds, engine_kinds, flow_kinds, pair_kinds
 from bench.diagnosis.drawing import Kind
 
 KINDS: Mapping[str, Kind] = {
@@ -48,4 +48,5 @@ KINDS: Mapping[str, Kind] = {
     "latency_floor_mixed": flow_kinds.latency_floor,
     "serial_router": flow_kinds.serial_router,
     "bounded_router": flow_kinds.bounded_router,
+    "two_faults": pair_kinds.two_faults,
 }

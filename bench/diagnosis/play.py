@@ -18,6 +18,7 @@ from disagg_cluster.planner.diagnose.evidence.families import FAMILIES
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats, SeriesWindow
 from disagg_cluster.planner.diagnose.verdict.values import Cause, DiagnosisOutcome, EngineKey
 from disagg_cluster.simulator.cluster.event_queue import RequestEnded
+from disagg_cluster.simulator.fault import Fault
 from disagg_cluster.simulator.simulation import Simulation
 from disagg_exporter.model import Role
 
@@ -61,7 +62,8 @@ class Played:
     `truth` is the scenario's, or nothing where the fault cost too little. `cost_seconds` is what
     it added to the mean time to first token from its onset on, of which `noise_seconds` may be
     chance. `hurt_seconds`: from the onset until it first cost that much over a quarter of a
-    minute. `peers`: the engine that each simple rule names at the deadline.
+    minute. `peers`: the engine that each simple rule names at the deadline. Of two faults `truth`
+    is the one that costs more alone, and `second` the other unless that costs too little.
     """
 
     scenario: Scenario
@@ -73,6 +75,7 @@ class Played:
     peers: dict[str, EngineKey | None]
     cpu_seconds: float
     diagnosis_seconds: float
+    second: Truth | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,18 +122,34 @@ def play(scenario: Scenario) -> Played:
     known = [window for window in windows if window.now_seconds <= deadline_seconds]
     cost_seconds, noise_seconds = _cost(scenario, met, usual)
     least_seconds = max(_LEAST_COST * scenario.targets.ttft_seconds, noise_seconds)
-    hurts = bool(scenario.faults) and cost_seconds > least_seconds
+    truths = [scenario.truth] if scenario.faults and cost_seconds > least_seconds else []
+    if scenario.second is not None:
+        truths = _dearer_first(scenario, usual, least_seconds)
     return Played(
         scenario,
-        scenario.truth if hurts else Truth(),
+        truths[0] if truths else Truth(),
         cost_seconds,
         noise_seconds,
-        _hurt_seconds(scenario, met, usual, least_seconds) if hurts else math.inf,
+        _hurt_seconds(scenario, met, usual, least_seconds) if truths else math.inf,
         rounds,
         {name: rule(known[-1]) for name, rule in PEERS.items()},
         time.process_time() - began,
         diagnosis_seconds,
+        truths[1] if len(truths) > 1 else None,
     )
+
+
+def _dearer_first(scenario: Scenario, usual: Waits, least_seconds: float) -> list[Truth]:
+    """Those of two faults that hurt alone."""
+    assert scenario.second is not None
+    second = scenario.second
+    alone = [(scenario.truth, scenario.faults), (second.truth, second.faults)]
+    costs = [
+        (_cost(scenario, _twin_waits(scenario, *faults), usual)[0], truth)
+        for truth, faults in alone
+    ]
+    costs.sort(key=lambda each: each[0], reverse=True)
+    return [truth for cost_seconds, truth in costs if cost_seconds > least_seconds]
 
 
 def _rounds(scenario: Scenario, windows: Iterable[SeriesWindow]) -> tuple[Round, ...]:
@@ -150,8 +169,8 @@ def _rounds(scenario: Scenario, windows: Iterable[SeriesWindow]) -> tuple[Round,
     return tuple(rounds)
 
 
-def _twin_waits(scenario: Scenario) -> Waits:
-    twin = scenario.twin()
+def _twin_waits(scenario: Scenario, *faults: Fault) -> Waits:
+    twin = scenario.twin(*faults)
     ended = [
         event
         for _, event in twin.events(round(scenario.end_seconds * _NS))

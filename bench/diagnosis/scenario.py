@@ -39,6 +39,14 @@ class Truth:
 
 
 @dataclass(frozen=True, slots=True)
+class SecondFault:
+    """What goes wrong beside the first fault, at the same time."""
+
+    truth: Truth
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """What is simulated and recorded.
 
@@ -64,6 +72,7 @@ class Scenario:
     scrape_seconds: float = 15.0
     fronts: tuple[str, ...] = ()
     keeps_targets: bool = True
+    second: SecondFault | None = None
 
     @property
     def deadline_seconds(self) -> float:
@@ -77,11 +86,12 @@ class Scenario:
 
     def simulation(self) -> Simulation:
         """The scenario as it is recorded."""
-        return self._simulation(self.faults, REPORTING)
+        second = () if self.second is None else self.second.faults
+        return self._simulation((*self.faults, *second), REPORTING)
 
-    def twin(self) -> Simulation:
-        """The same without what goes wrong, and with nobody listening."""
-        return self._simulation((), _QUIET)
+    def twin(self, *faults: Fault) -> Simulation:
+        """The same with these faults only, by default none, and with nobody listening."""
+        return self._simulation(faults, _QUIET)
 
     def pool(self, role: Role) -> frozenset[EngineKey]:
         """All engines of a role."""

@@ -20,6 +20,7 @@ class Scored:
     """How one scenario came out. Of one without a fault only `blamed` and `undecided` count.
 
     `delay_seconds`: from the onset until the first round whose first finding is right, inf: none.
+    Of two faults either may come first, and `cause_in_two` is that both are among the first two.
     """
 
     engine: bool
@@ -57,17 +58,29 @@ def score(played: Played) -> Scored:
     by_then = [each for each in played.rounds if each.t_seconds <= deadline_seconds]
     standing = by_then[-1] if by_then else None
     findings = standing.findings if standing is not None else ()
+    either = [played] if played.second is None else [played, replace(played, truth=played.second)]
+
+    def is_first(each: Round) -> bool:
+        return any(_is_right(one, each.findings[0]) for one in either)
+
     return Scored(
-        engine=bool(findings) and is_engine_right(played, findings[0]),
-        cause=bool(findings) and findings[0].cause in truth.causes,
-        cause_in_two=any(each.cause in truth.causes for each in findings[:2]),
+        engine=bool(findings)
+        and any(
+            is_engine_right(one, findings[0])
+            for one in either
+            if len(either) == 1 or findings[0].cause in one.truth.causes
+        ),
+        cause=bool(findings) and any(findings[0].cause in one.truth.causes for one in either),
+        cause_in_two=all(
+            any(each.cause in one.truth.causes for each in findings[:2]) for one in either
+        ),
         undecided=standing is None or standing.outcome is DiagnosisOutcome.UNDECIDED,
         blamed=any(each.t_seconds < onset_seconds for each in found),
         delay_seconds=min(
             (
                 each.t_seconds - onset_seconds
                 for each in found
-                if each.t_seconds >= onset_seconds and _is_right(played, each.findings[0])
+                if each.t_seconds >= onset_seconds and is_first(each)
             ),
             default=math.inf,
         ),
@@ -152,13 +165,17 @@ def said_of(scored: Scored) -> str:
     return str(standing.findings[0].cause if standing.findings else standing.outcome)
 
 
-def by_cause(all_played: Iterable[tuple[Played, Scored]]) -> dict[Cause, Tally]:
+TWO = "two at once"
+
+
+def by_cause(all_played: Iterable[tuple[Played, Scored]]) -> dict[str, Tally]:
     """Tallies of the scenarios with a fault, each under the first of its causes."""
-    tallies: defaultdict[Cause, Tally] = defaultdict(Tally)
+    tallies: defaultdict[str, Tally] = defaultdict(Tally)
     for played, scored in all_played:
         if played.truth.causes:
-            tallies[played.truth.causes[0]].add(played, scored)
-    return {cause: tallies[cause] for cause in Cause if cause in tallies}
+            name = str(played.truth.causes[0]) if played.second is None else TWO
+            tallies[name].add(played, scored)
+    return {name: tallies[name] for name in (*map(str, Cause), TWO) if name in tallies}
 
 
 def describe(scenario: Scenario) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.diagnosis.peers import PEERS
 from bench.diagnosis.play import Played
-from bench.diagnosis.score import Scored, by_cause
+from bench.diagnosis.score import TWO, Scored, Tally, by_cause
 from bench.report import finish
 
 _OUT = Path(__file__).parents[1] / "out" / "diagnosis.json"
@@ -44,6 +44,7 @@ def _percent(part: float, whole: float) -> float | None:
 
 def _figures(results: Results, seconds: float) -> dict[str, float | None]:
     tallies = by_cause(results)
+    two = tallies.pop(TWO, Tally())
     ill = sum(tally.scenarios for tally in tallies.values())
     clean = [scored for played, scored in results if not played.truth.causes]
     wrong_by_cause = [1 - tally.cause / tally.scenarios for tally in tallies.values()]
@@ -62,8 +63,11 @@ def _figures(results: Results, seconds: float) -> dict[str, float | None]:
         "undecided_percent": _percent(undecided, len(results)),
         "clean_blamed_percent": _percent(sum(each.blamed for each in clean), len(clean)),
         "blamed_before_onset_percent": _percent(
-            sum(scored.blamed for played, scored in results if played.truth.causes), ill
+            sum(scored.blamed for played, scored in results if played.truth.causes),
+            ill + two.scenarios,
         ),
+        "two_at_once": float(two.scenarios),
+        "two_not_both_first_percent": _percent(two.scenarios - two.cause_in_two, two.scenarios),
         "late_percent": _percent(ill - right_in_time, ill),
         "cpu_seconds_each": sum(p.cpu_seconds for p, _ in results) / max(1, len(results)),
         "diagnosis_seconds_each": sum(p.diagnosis_seconds for p, _ in results)

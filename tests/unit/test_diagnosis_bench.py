@@ -104,7 +104,7 @@ def test_a_fault_is_brought_upon_engines_that_are_there(kind: str) -> None:
     there = {EngineKey(engine.node, engine.name) for engine in scenario.cluster.engines}
     assert scenario.truth.engines <= there
     assert 2 <= len(there) <= 16 or scenario.pool(Role.MIXED)
-    assert bool(scenario.faults) >= bool(scenario.truth.causes)
+    assert bool(scenario.faults) is bool(scenario.truth.causes)
     scenario.simulation()  # refuses a fault of what there is not
 
 
@@ -168,6 +168,18 @@ def test_to_name_a_fault_that_costs_a_little_is_no_blame_and_to_name_another_is(
     assert not score(slight).blamed
     assert score(replace(slight, cost_seconds=0.05)).blamed
     assert score(other).blamed
+
+
+def test_of_two_faults_either_may_come_first_and_both_belong_into_the_first_two() -> None:
+    slow = Truth((Cause.SLOW_GPU,), frozenset({OTHER}))
+    routing = found(225.0, Cause.ROUTING, ONE)
+    gpu = found(225.0, Cause.SLOW_GPU, OTHER)
+    both = replace(routing, findings=(*gpu.findings, *routing.findings))
+
+    one, two = (score(replace(played(ROUTED, each), second=slow)) for each in (gpu, both))
+
+    assert (one.engine, one.cause, one.cause_in_two) == (True, True, False)
+    assert (two.engine, two.cause, two.cause_in_two) == (True, True, True)
 
 
 def test_what_stands_from_before_the_recording_may_be_told_until_its_end() -> None:
