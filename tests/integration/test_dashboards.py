@@ -50,12 +50,16 @@ PARTLY = {
     ("cluster", "Requests a second"): "no frontend is there to refuse one",
     ("cluster", "GPUs by role"): "no GPU of the demo is in another role",
     ("node", "GPUs by role"): "as above",
+    ("engines", "Parts of the first token by engine"): "no engine tells a transfer by itself",
 }
 WITHOUT_SERIES = {
     "disagg_engine_registered": "the demo has no Dynamo",
-    "disagg_engine_version_known": "a stand-in engine has no version",
     "disagg_gpu_ecc_errors_total": NO_DRIVER,
     "disagg_gpu_xid_errors_total": NO_DRIVER,
+    "disagg_bottleneck": NO_PLANNER,
+    "disagg_bottleneck_action_info": NO_PLANNER,
+    "disagg_bottleneck_ttft_cost_seconds": NO_PLANNER,
+    "disagg_bottleneck_undecided": NO_PLANNER,
     "disagg_plan_error_ratio": NO_PLANNER,
     "disagg_plan_shortfall_gpus": NO_PLANNER,
     "disagg_plan_undecided": NO_PLANNER,
