@@ -80,7 +80,8 @@ def prompt_seconds(
 def drawn_requests(mix: Mix, lengths: Lengths, count: int = 200) -> list[Request]:
     """Requests as a load has them."""
     arrivals = Arrivals(Constant(mix), lengths, random.Random(0), 0)
-    t_ns, found = 0, []
+    found: list[Request] = []
+    t_ns = 0
     while len(found) < count:
         t_ns, request = arrivals.draw(t_ns)
         if request is not None:

@@ -36,7 +36,10 @@ def surge(draw: Draw) -> Play:
 
 def lost_engine(draw: Draw) -> Play:
     """An engine is gone for good, and the others cannot do its work as well."""
-    return draw.ill([Crash(draw.onset_seconds, draw.entry().name, None)])
+    lost = draw.entry()
+    others = [each for each in draw.deployment.entries() if each is not lost]
+    play = draw.ill([Crash(draw.onset_seconds, lost.name, None)])
+    return replace(play, also=(keys_of(others),))
 
 
 def long_to_one(draw: Draw) -> Play:

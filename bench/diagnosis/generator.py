@@ -74,7 +74,9 @@ def draw_scenario(told: ScenarioFile, kind: str, number: str) -> Scenario:
     name = f"{kind}-{number}"
     rng = random.Random(name)
     severity = told.kinds[kind]
-    deployment = draw_deployment(rng, severity, mixed=bool(severity.get("mixed")))
+    share = float(str(severity.get("mixed", 0)))
+    mixed = rng.random() < share if 0 < share < 1 else share == 1
+    deployment = draw_deployment(rng, severity, mixed=mixed)
     static = rng.random() < float(str(severity.get("static", 0.0)))
     onset_seconds = _STATIC_ONSET_SECONDS if static else told.lead_seconds
     scrape_seconds = 5.0 if rng.random() < told.fast_share else 15.0

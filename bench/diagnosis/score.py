@@ -100,7 +100,7 @@ def is_engine_right(played: Played, said: Said) -> bool:
         roles = _POOLS if is_between else (_entry_role(scenario),)
         if truth.is_chance:
             return named <= scenario.pool(roles[0])
-        return any(named == scenario.pool(role) for role in roles)
+        return named in truth.also or any(named == scenario.pool(role) for role in roles)
     pools = [scenario.pool(role) for role in _POOLS]
     return named == truth.engines or any(
         named == engines if engines else named in pools for engines in truth.also
