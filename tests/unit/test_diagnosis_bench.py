@@ -109,7 +109,7 @@ def test_a_fault_is_brought_upon_engines_that_are_there(kind: str) -> None:
 
 
 def played(truth: Truth, *rounds: Round) -> Played:
-    scenario = replace(draw_scenario(TOLD, "favoured", "0-0"), scrape_seconds=15.0, truth=truth)
+    scenario = replace(draw_scenario(TOLD, "long_to_one", "0-0"), scrape_seconds=15.0, truth=truth)
     return Played(scenario, truth, 1.0, 0.1, 0.0, rounds, {}, 1.0, 0.1)
 
 
@@ -118,7 +118,7 @@ def found(t_seconds: float, cause: Cause, *engines: EngineKey) -> Round:
     return Round(t_seconds, DiagnosisOutcome.FOUND, (said,))
 
 
-ONE, OTHER = sorted(draw_scenario(TOLD, "favoured", "0-0").pool(Role.PREFILL))[:2]
+ONE, OTHER = sorted(draw_scenario(TOLD, "long_to_one", "0-0").pool(Role.PREFILL))[:2]
 QUIET = Round(150.0, DiagnosisOutcome.NO_BOTTLENECK, ())
 ROUTED = Truth((Cause.ROUTING,), frozenset({ONE}))
 
@@ -144,7 +144,7 @@ def test_another_engine_or_the_pool_is_not_the_one() -> None:
 
 
 def test_all_engines_of_a_role_are_its_pool() -> None:
-    pool = draw_scenario(TOLD, "favoured", "0-0").pool(Role.PREFILL)
+    pool = draw_scenario(TOLD, "long_to_one", "0-0").pool(Role.PREFILL)
     demand = Truth((Cause.DEMAND,))
 
     assert score(played(demand, found(225.0, Cause.DEMAND))).engine
