@@ -109,7 +109,10 @@ def test_a_fault_is_brought_upon_engines_that_are_there(kind: str) -> None:
 
 
 def played(truth: Truth, *rounds: Round) -> Played:
-    scenario = replace(draw_scenario(TOLD, "long_to_one", "0-0"), scrape_seconds=15.0, truth=truth)
+    scenario = replace(
+        draw_scenario(TOLD, "long_to_one", "0-0"), scrape_seconds=15.0, end_seconds=360.0
+    )
+    scenario = replace(scenario, truth=truth)
     return Played(scenario, truth, 1.0, 0.1, 0.0, rounds, {}, 1.0, 0.1)
 
 
