@@ -64,7 +64,7 @@ def node_page(tokens_per_second: float) -> bytes:
 def remote_write(url: str) -> list[dict[str, Any]]:
     """The documented one, sent at once, by TLS and with a password."""
     blocks = re.findall(r"```yaml\n(remote_write:.*?)```", DOCS.read_text(), re.DOTALL)
-    (only,) = (yaml.safe_load(block)["remote_write"] for block in blocks)
+    only, _ruler = (yaml.safe_load(block)["remote_write"] for block in blocks)
     return [
         {
             **each,
