@@ -228,13 +228,12 @@ def draw_deployment(
         load_ratio,
         seconds,
         first_seconds,
-        () if rng.random() < _WITHOUT_FRONT else (rng.choice(nodes),),
+        (rng.choice(nodes),) if rng.random() < float(str(drawn["frontend"])) else (),
     )
 
 
 _PREFIX_SHARE = 0.6
 """How much of the mean prompt a shared prefix is."""
-_WITHOUT_FRONT = 0.15
 _KV_ROUTER = 0.5
 """Routers that look at KV tell how many requests they keep."""
 
