@@ -45,6 +45,8 @@ def past(now: int) -> str:
         )
         for phase, per_second in (("prefill", 1200.0), ("decode", 300.0))
     ]
+    whose = {"cluster": "east", "node": "n1", "engine": "e0", "role": "prefill"}
+    series.append(Past("disagg_engine_info", whose | {"model_name": "llama"}, lambda _t: 1.0))
     return openmetrics(series, range(start, now + 1, 15))
 
 
@@ -97,6 +99,12 @@ def test_it_forecasts_says_when_prometheus_is_gone_and_is_alone(tmp_path: Path) 
             undecided = ("disagg_plan_undecided", "", "24h", "llama", "short_history", "decode")
             assert found[undecided] == 1
             assert found["disagg_collector_success", "planner:history"] == 1
+            diagnosed = ("disagg_collector_success", "planner:diagnosis")
+            wait_for(
+                lambda: samples(f"{root}/metrics", context).get(diagnosed) == 1,
+                "a diagnosis",
+                60,
+            )
             with pytest.raises(urllib.error.HTTPError, match="401"):
                 urllib.request.urlopen(f"{root}/metrics", timeout=10, context=context)
 
