@@ -1,0 +1,354 @@
+"""Each cause is named from its evidence, and not from evidence that only looks alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from disagg_cluster.planner.capacity.targets import Targets
+from disagg_cluster.planner.diagnose.diagnose import diagnose
+from disagg_cluster.planner.diagnose.verdict.values import (
+    BottleneckFinding,
+    Cause,
+    DiagnosisOutcome,
+    RemedyKind,
+)
+from support.diagnosis_windows import BEGIN_SECONDS, Line, WindowMaker
+
+TARGETS = Targets(2.0, 0.05)
+PREFILL = tuple(Line(f"p{number}") for number in range(3))
+DECODE = tuple(
+    Line(f"d{number}", role="decode", requests=3.0, wait_seconds=0.06, transfers=3.0)
+    for number in range(2)
+)
+LONG_WAIT = {"wait_seconds": 1.6}
+
+
+def changed(line: Line, **then: object) -> Line:
+    """The same engine, otherwise from the onset on, and with users who wait for it."""
+    return replace(line, then={**LONG_WAIT, **then})
+
+
+def named(*lines: Line, **maker: object) -> tuple[BottleneckFinding, ...]:
+    """What is found in a window of these engines, looked at once."""
+    window = WindowMaker(**maker).make(lines)  # type: ignore[arg-type] # by name
+    (found,), _ = diagnose(window, TARGETS)
+    return found.findings
+
+
+def causes(*lines: Line, **maker: object) -> list[Cause]:
+    return [finding.cause for finding in named(*lines, **maker)]
+
+
+def engines(finding: BottleneckFinding) -> list[str]:
+    return [key.engine for key in finding.engines]
+
+
+def one_of_three(**then: object) -> tuple[Line, ...]:
+    return (changed(PREFILL[0], **then), *PREFILL[1:], *DECODE)
+
+
+def test_engines_that_do_as_they_did_hold_nothing_back() -> None:
+    (found,), _ = diagnose(WindowMaker().make((*PREFILL, *DECODE)), TARGETS)
+
+    assert found.outcome is DiagnosisOutcome.NO_BOTTLENECK
+
+
+def test_slow_steps_with_a_held_back_clock_are_a_slow_gpu() -> None:
+    (found,) = named(*one_of_three(slowness=2.0, clocks=(0.9e9,), throttled=(1.0,)))
+
+    assert found.cause is Cause.SLOW_GPU
+    assert engines(found) == ["p0"]
+    assert found.remedy.kind is RemedyKind.REPLACE_GPU
+    assert {each.name for each in found.evidence} >= {"slowness", "throttled", "sm_clock"}
+    assert found.ttft_cost_seconds == pytest.approx(0.4, rel=0.2)
+    assert found.engine_cost_seconds == pytest.approx(1.2, rel=0.2)
+    assert found.since_seconds == pytest.approx(BEGIN_SECONDS + 450, abs=60)
+
+
+def test_slow_steps_without_any_reading_are_a_slow_gpu_too() -> None:
+    assert causes(*one_of_three(slowness=2.0)) == [Cause.SLOW_GPU]
+
+
+def test_slow_steps_are_seen_without_the_engines_own_model() -> None:
+    lines = [replace(line, slowness=None) for line in (*PREFILL, *DECODE)]
+    lines[0] = changed(lines[0], token_seconds=2.5e-4)
+
+    (found,) = named(*lines)
+
+    assert (found.cause, engines(found)) == (Cause.SLOW_GPU, ["p0"])
+
+
+def test_a_throttled_gpu_whose_steps_are_as_fast_as_ever_is_no_cause() -> None:
+    assert causes(*one_of_three(clocks=(0.9e9,), throttled=(1.0,))) == []
+
+
+def test_slow_steps_that_cost_users_next_to_nothing_are_not_named() -> None:
+    slow = replace(PREFILL[0], then={"slowness": 2.0, "wait_seconds": 0.42})
+
+    assert causes(slow, *PREFILL[1:], *DECODE) == []
+
+
+def test_one_slow_gpu_of_several_is_a_straggler() -> None:
+    group = [replace(line, gpus=4, clocks=(1.98e9,) * 4) for line in PREFILL]
+    group[1] = changed(
+        group[1], slowness=1.8, clocks=(1.98e9, 1.98e9, 0.9e9, 1.98e9), throttled=(0, 0, 1.0, 0)
+    )
+
+    (found,) = named(*group, *DECODE)
+
+    assert (found.cause, engines(found)) == (Cause.TP_STRAGGLER, ["p1"])
+
+
+def test_a_whole_group_that_is_slow_has_no_straggler() -> None:
+    group = [replace(line, gpus=4) for line in PREFILL]
+    group[1] = changed(group[1], slowness=1.8, clocks=(0.9e9,) * 4, throttled=(1.0,) * 4)
+
+    assert causes(*group, *DECODE) == [Cause.SLOW_GPU]
+
+
+def test_slow_steps_beside_another_process_are_a_strangers() -> None:
+    (found,) = named(*one_of_three(slowness=1.9, foreign_sm=0.4))
+
+    assert found.cause is Cause.STRANGER
+    assert found.remedy.kind is RemedyKind.MOVE_WORKER
+
+
+def test_another_process_that_slows_nothing_is_no_cause() -> None:
+    assert causes(*one_of_three(foreign_sm=0.4)) == []
+
+
+def test_an_engine_slow_from_its_first_steps_on_is_cold() -> None:
+    started = BEGIN_SECONDS + 450.0
+
+    assert causes(*one_of_three(slowness=4.0, started_seconds=started)) == [Cause.COLD_START]
+
+
+def test_an_engine_that_was_well_for_minutes_after_its_start_is_not_cold() -> None:
+    young = tuple(replace(line, started_seconds=BEGIN_SECONDS + 10.0) for line in PREFILL)
+
+    assert causes(changed(young[0], slowness=2.0), *young[1:], *DECODE) == [Cause.SLOW_GPU]
+
+
+def test_an_engine_given_more_than_its_share_is_badly_routed() -> None:
+    lines = (
+        changed(PREFILL[0], requests=3.6),
+        *(replace(line, then={"requests": 1.2}) for line in PREFILL[1:]),
+        *DECODE,
+    )
+
+    (found,) = named(*lines)
+
+    assert (found.cause, engines(found)) == (Cause.ROUTING, ["p0"])
+    assert found.remedy.kind is RemedyKind.ROUTE_AWAY
+
+
+def test_who_is_given_more_because_another_is_slow_is_not_blamed() -> None:
+    lines = (
+        changed(PREFILL[0], slowness=3.0, requests=0.8),
+        *(changed(line, requests=2.6, wait_seconds=1.2) for line in PREFILL[1:]),
+        *DECODE,
+    )
+
+    (found,) = named(*lines)
+
+    assert (found.cause, engines(found)) == (Cause.SLOW_GPU, ["p0"])
+
+
+def test_long_prompts_at_one_engine_come_together_there() -> None:
+    lines = (
+        changed(PREFILL[0], prompt_tokens=9000.0),
+        *(replace(line, then={"prompt_tokens": 2000.0}) for line in PREFILL[1:]),
+        *DECODE,
+    )
+
+    (found, *_) = named(*lines)
+
+    assert (found.cause, engines(found)) == (Cause.LONG_PROMPTS, ["p0"])
+
+
+def test_a_few_giants_among_all_are_head_of_line_for_the_pool() -> None:
+    lines = [
+        changed(line, prompt_tokens=3600.0, prompt_spread=0.6, wait_seconds=1.6) for line in PREFILL
+    ]
+
+    (found, *_) = named(*lines, *DECODE)
+
+    assert (found.cause, engines(found)) == (Cause.GIANTS, [])
+
+
+def test_prompts_that_are_no_longer_cached_are_a_cache_collapse() -> None:
+    (found, *_) = named(*one_of_three(cached_share=0.0))
+
+    assert (found.cause, engines(found)) == (Cause.CACHE_COLLAPSE, ["p0"])
+
+
+def test_a_cache_that_never_held_anything_has_not_collapsed() -> None:
+    never = tuple(replace(line, cached_share=0.0) for line in PREFILL)
+
+    assert causes(changed(never[0], slowness=2.0), *never[1:], *DECODE) == [Cause.SLOW_GPU]
+
+
+def test_gaps_between_steps_are_the_hosts() -> None:
+    (found,) = named(*one_of_three(gap_share=0.8))
+
+    assert (found.cause, engines(found)) == (Cause.HOST_BOUND, ["p0"])
+
+
+OVERLOADED = {"requests": 6.0, "token_seconds": 0.78e-4, "waiting": 20.0, "wait_seconds": 3.0}
+
+
+def test_a_pool_that_works_without_a_break_while_more_comes_has_too_much_to_do() -> None:
+    lines = tuple(changed(line, **OVERLOADED, slowness=1.0) for line in PREFILL)
+
+    (found, *_) = named(*lines, *DECODE)
+
+    assert (found.cause, engines(found)) == (Cause.DEMAND, [])
+
+
+def test_a_pool_that_has_more_to_do_and_time_for_it_has_no_bottleneck() -> None:
+    lines = tuple(replace(line, then={"requests": 3.0, "wait_seconds": 0.5}) for line in PREFILL)
+
+    assert causes(*lines, *DECODE) == []
+
+
+def test_steps_kept_small_while_requests_wait_are_underfilled() -> None:
+    (found,) = named(
+        *one_of_three(step_tokens=250.0, step_limit=256.0, waiting=8.0, token_seconds=2.4e-4)
+    )
+
+    assert (found.cause, engines(found)) == (Cause.UNDERFILLED, ["p0"])
+    assert found.remedy.kind is RemedyKind.SET_BATCHED_TOKENS
+    assert found.remedy.value is not None
+    assert found.remedy.value > 256
+
+
+def test_small_steps_nobody_waits_for_are_not() -> None:
+    small = replace(PREFILL[0], then={"step_tokens": 250.0, "step_limit": 256.0})
+
+    assert causes(small, *PREFILL[1:], *DECODE) == []
+
+
+def test_seats_taken_while_cache_and_steps_have_room_are_too_few() -> None:
+    mixed = [replace(line, role="mixed", mixed_slowness=1.0) for line in PREFILL]
+    mixed[0] = changed(mixed[0], running=4.0, batch_limit=4.0, waiting=9.0)
+
+    (found,) = named(*mixed)
+
+    assert (found.cause, found.remedy.kind) == (Cause.UNDERFILLED, RemedyKind.SET_SEQS)
+
+
+def test_requests_that_wait_for_each_other_in_huge_steps_are_overfilled() -> None:
+    (found,) = named(*one_of_three(step_limit=65_536.0, stage_seconds=1.5))
+
+    assert (found.cause, engines(found)) == (Cause.OVERFILLED, ["p0"])
+
+
+def test_a_limit_let_larger_that_changes_nothing_is_no_cause() -> None:
+    larger = replace(PREFILL[0], then={"step_limit": 65_536.0})
+
+    assert causes(larger, *PREFILL[1:], *DECODE) == []
+
+
+def test_a_full_cache_before_which_requests_wait_is_named() -> None:
+    mixed = [replace(line, role="mixed", mixed_slowness=1.0) for line in PREFILL]
+    mixed[2] = changed(mixed[2], kv_usage=0.97, waiting=12.0, preemptions=0.5)
+
+    (found,) = named(*mixed)
+
+    assert (found.cause, engines(found)) == (Cause.KV_FULL, ["p2"])
+
+
+def test_a_full_cache_nobody_waits_for_is_well_used() -> None:
+    mixed = [replace(line, role="mixed", mixed_slowness=1.0) for line in PREFILL]
+    mixed[2] = replace(mixed[2], then={"kv_usage": 0.97})
+
+    assert causes(*mixed) == []
+
+
+def test_mixed_steps_that_alone_are_slow_are_interference() -> None:
+    mixed = [replace(line, role="mixed", mixed_slowness=1.0) for line in PREFILL]
+    mixed[0] = changed(mixed[0], slowness=2.0)
+
+    (found,) = named(*mixed)
+
+    assert (found.cause, engines(found)) == (Cause.INTERFERENCE, ["p0"])
+
+
+def test_kv_that_takes_longer_to_arrive_is_a_slow_transfer() -> None:
+    lines = (*PREFILL, changed(DECODE[0], transfer_seconds=1.4), DECODE[1])
+
+    (found,) = named(*lines)
+
+    assert (found.cause, engines(found)) == (Cause.KV_TRANSFER, ["d0"])
+
+
+def test_transfers_that_fail_are_told_with_their_share() -> None:
+    lines = tuple(changed(line, transfers=1.5, transfer_failures=1.5) for line in DECODE)
+
+    (found,) = named(*PREFILL, *lines)
+
+    assert (found.cause, engines(found)) == (Cause.KV_TRANSFER, [])
+    assert found.evidence[0].value == pytest.approx(0.5, abs=0.05)
+
+
+def test_the_prefill_engine_whose_kv_nobody_gets_is_the_one_that_sends_slowly() -> None:
+    slow = tuple(changed(line, transfer_seconds=0.7) for line in DECODE)
+    sender = replace(PREFILL[1], then={"kv_usage": 0.7})
+
+    (found,) = named(PREFILL[0], sender, PREFILL[2], *slow)
+
+    assert (found.cause, engines(found)) == (Cause.KV_TRANSFER, ["p1"])
+
+
+def test_decode_engines_without_a_place_press_back() -> None:
+    lines = tuple(changed(line, waiting=9.0, running=256.0, kv_usage=0.6) for line in DECODE)
+
+    (found,) = named(*PREFILL, *lines)
+
+    assert (found.cause, engines(found)) == (Cause.DECODE_BACK_PRESSURE, [])
+
+
+def test_prefill_that_cannot_give_away_its_kv_is_not_blamed_for_it() -> None:
+    prefill = tuple(changed(line, kv_usage=0.96, waiting=7.0) for line in PREFILL)
+    decode = tuple(changed(line, waiting=9.0, running=256.0, kv_usage=0.6) for line in DECODE)
+
+    assert causes(*prefill, *decode) == [Cause.DECODE_BACK_PRESSURE]
+
+
+def test_room_kept_for_outputs_is_preallocation() -> None:
+    lines = tuple(changed(line, waiting=9.0, running=20.0, kv_usage=0.5) for line in DECODE)
+
+    (found,) = named(*PREFILL, *lines)
+
+    assert (found.cause, engines(found)) == (Cause.PREALLOCATION, [])
+
+
+def test_a_wait_before_the_engines_that_is_always_the_same_is_a_floor() -> None:
+    (found,) = named(*PREFILL, *DECODE, front_seconds=(0.003, 0.9))
+
+    assert (found.cause, engines(found)) == (Cause.LATENCY_FLOOR, [])
+
+
+def test_a_wait_before_the_engines_that_comes_and_goes_is_the_routers() -> None:
+    (found,) = named(*PREFILL, *DECODE, front_seconds=(0.003, 1.2), front_noise=0.4)
+
+    assert found.cause is Cause.ROUTER_LIMIT
+
+
+def test_without_a_frontend_the_missing_evidence_is_named() -> None:
+    (found,), _ = diagnose(WindowMaker().make((*PREFILL, *DECODE)), TARGETS)
+
+    assert any("frontend" in each for each in found.missing)
+
+
+def test_two_faults_are_ranked_by_what_they_cost() -> None:
+    lines = (
+        changed(PREFILL[0], slowness=2.0, wait_seconds=1.0),
+        changed(PREFILL[1], cached_share=0.0, wait_seconds=2.4),
+        PREFILL[2],
+        *DECODE,
+    )
+
+    assert causes(*lines) == [Cause.CACHE_COLLAPSE, Cause.SLOW_GPU]
