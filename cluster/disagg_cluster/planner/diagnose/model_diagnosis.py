@@ -29,6 +29,8 @@ from disagg_cluster.planner.diagnose.verdict.values import (
 )
 from disagg_exporter.model import Role
 
+# What is as sure as this is named for less: what it costs so far is the beginning of what it will.
+_SURE, _OF_SURE = 8.0, 0.5
 # Strengths beyond it do not make a finding surer.
 _STRONG = 12.0
 # Waits that nothing explains leave a diagnosis undecided if users miss this part of their target.
@@ -89,7 +91,7 @@ def _findings(
         cost = np.nan_to_num(each.cost_seconds)
         total = float((cost * weights).sum())
         own = float(cost.max(initial=0.0))
-        if total < least:
+        if total < (_OF_SURE * least if each.strength >= _SURE else least):
             continue
         found.append((_finding(view, each, total, own), each.strength))
     return sorted(found, key=lambda pair: -pair[0].ttft_cost_seconds)

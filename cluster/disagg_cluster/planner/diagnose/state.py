@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from disagg_cluster.planner.diagnose.verdict.values import BottleneckFinding, Cause, ModelKey
 from disagg_exporter.model import Role
 
-# Who is this sure is believed at first sight; else a second look must see the same.
-_SURE = 8.0
+# Who is this sure is believed at first sight, who is likely at the second, the rest at the third.
+_SURE, _LIKELY, _BELIEVED = 8.0, 5.5, 3
 # A finding that is not seen any more stands for so many looks, unless another takes its place.
 _HELD_LOOKS = 2
 _KEPT_ORDER = 0.8
@@ -56,14 +56,16 @@ def settled(
         before = known.pop((model, finding.cause, finding.role), None)
         looks = 1 if before is None else before.looks + 1
         if past is None or strength >= _SURE:
+            looks = max(looks, _BELIEVED)
+        elif strength >= _LIKELY:
             looks = max(looks, 2)
         since = finding.since_seconds if before is None else before.finding.since_seconds
         remembered.append(StandingFinding(model, replace(finding, since_seconds=since), looks))
-    believed = [each for each in remembered if each.looks >= 2]
+    believed = [each for each in remembered if each.looks >= _BELIEVED]
     for gone in known.values():
-        if gone.looks >= 2 and gone.missed < _HELD_LOOKS and not believed:
+        if gone.looks >= _BELIEVED and gone.missed < _HELD_LOOKS and not believed:
             remembered.append(replace(gone, missed=gone.missed + 1))
-    shown = [each for each in remembered if each.looks >= 2]
+    shown = [each for each in remembered if each.looks >= _BELIEVED]
     return tuple(each.finding for each in _ordered(shown)), tuple(remembered)
 
 

@@ -24,6 +24,9 @@ _OF_KNEE, _SMALLER, _NO_KNEE_TOKENS = 0.8, 1.4, 512
 # where a prompt takes so many times as long in its steps as it would by itself.
 _LARGER, _LARGE_TOKENS, _CROWDED = 1.5, 32_768, 2.0
 _SEATS_TAKEN = 0.9
+_LIKELY_Z = 6.0
+# What steps at the knee lose against the best rate; both ways out of a crowd wait for that.
+_SLOWER_STEPS = 0.8
 
 
 def batch_limits(view: ModelView, waits: Waits) -> tuple[Suspicion, ...]:
@@ -87,7 +90,7 @@ def _overfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
         crowd = stage / own
         large = (limit >= _LARGER * before) | (limit >= _LARGE_TOKENS)
         # In order of arrival the mean prompt of a crowd would wait for half of the others.
-        gain = stage * (1 - 1 / crowd) / 2
+        gain = stage * (_SLOWER_STEPS - 1 / crowd) / 2
         crowded = large & (crowd >= _CROWDED)
         # What it was before tells what it costs; where it always was so, what it would bring.
         has_past = limit >= _LARGER * before
@@ -147,7 +150,7 @@ def _suspicion(
         rows[numbers],
         len(rows) > 1 and len(numbers) == len(rows),
         whole,
-        max(float(waits.z[numbers].max()), 5.0),
+        max(float(waits.z[numbers].max()), _LIKELY_Z),
         int(waits.onset[numbers].min()),
         (evidence,),
         advice,

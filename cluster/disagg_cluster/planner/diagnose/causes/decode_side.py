@@ -19,6 +19,8 @@ from disagg_exporter.model import Role
 _LEAST_SLOWER_LINK, _LEAST_APART = float(np.log(1.3)), float(np.log(1.8))
 _LEAST_FAILED = 0.02
 _LEAST_WAITING = 1.0
+# So many times as many requests as usual are a burst, unless it has lasted so many blocks.
+_BURST, _BURST_BLOCKS = 1.25, 4
 # A sender whose KV stays so many times as long as at the others is the slow one.
 _HELD_APART = 2.0
 
@@ -47,8 +49,9 @@ def decode_suspicions(view: ModelView, waits: Waits, before: Waits) -> Iterator[
         yield _transfers(view, waits, moving, slower.z, slower.size, failed)
     waiting = np.nan_to_num(view.recent("waiting", rows))
     preallocating = np.nan_to_num(view.recent("preallocating", rows))
-    short = (waiting + preallocating >= _LEAST_WAITING) & (excess > 0) & ~moving
-    if short.any():
+    piled = (view.blocks("waiting", rows)[:, -2:] >= _LEAST_WAITING).all(axis=1)
+    short = (piled | (preallocating >= _LEAST_WAITING)) & (excess > 0) & ~moving
+    if short.any() and not _is_surging(view, rows):
         yield _no_room(view, waits, before, short, waiting + preallocating)
     slow = adverse(
         view.changed("slowness", rows), float(np.log(1.15)), least_apart=float(np.log(1.3))
@@ -72,6 +75,17 @@ def decode_suspicions(view: ModelView, waits: Waits, before: Waits) -> Iterator[
             (steps, *found.evidence),
             ActionAdvice(RemedyKind.REPLACE_GPU),
         )
+
+
+def _is_surging(view: ModelView, rows: Rows) -> bool:
+    """Whether more requests come just now than before, and not for long: a burst passes."""
+    arrived = np.nansum(view.blocks("arrivals", rows), axis=0)
+    if len(arrived) < 2 * _BURST_BLOCKS:
+        return False
+    usual = float(np.median(arrived[:-_BURST_BLOCKS]))
+    return bool(
+        arrived[-2:].mean() > _BURST * usual and arrived[-_BURST_BLOCKS:].min() <= _BURST * usual
+    )
 
 
 def _failed_share(view: ModelView, rows: Rows) -> Floats:

@@ -16,7 +16,7 @@ from disagg_exporter.model import Role
 
 _Z = 4.0
 # A floor is the same whatever comes, and under every request; a queue in the router is neither.
-_STEADY, _RISE = 0.06, 0.1
+_STEADY, _RISE = 0.1, 0.1
 # A queue that is told explains a wait if it is that of so large a part of it (Little 1961).
 _QUEUE_SHARE = 0.4
 

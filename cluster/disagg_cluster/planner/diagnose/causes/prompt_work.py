@@ -32,7 +32,7 @@ _LEAST: dict[str, tuple[float, float | None]] = {
     "slowness": (1.08, 1.25),
     "host_gap": (1.05, 1.15),
     "computed_share": (1.1, 1.3),
-    "prompt_length": (1.2, 1.4),
+    "prompt_length": (1.3, 1.4),
     "share": (1.25, 1.35),
 }
 # The own model is asked once it has told of so many blocks.
@@ -79,6 +79,9 @@ def prompt_work(view: ModelView, waits: Waits) -> PromptWork:
             since=waits.onset,
         )
     found["slowness"] = _slowness(view, waits, found["slowness"])
+    share = found["share"]
+    above = np.nan_to_num(view.changed("share", rows).shift.after) >= np.log(_LEAST["share"][0])
+    found["share"] = replace(share, size=np.where(above, share.size, 0.0))
     found["host_gap"] = _for_long(view, rows, "host_gap", _GAP_FOR_LONG, found["host_gap"])
     found["prompt_spread"] = _spread(view, waits)
     if (found["prompt_spread"].size > 0).any():

@@ -17,7 +17,7 @@ from disagg_exporter.model import Role
 # peers. The first is the largest over all moments at which it may have begun.
 OWN_Z, PEER_Z = 4.0, 4.0
 # The same at a time that something else has told.
-SINCE_Z = 3.0
+SINCE_Z = 3.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,17 @@ _OWN_Z, _PEER_Z = 3.5, 4.0
 _LEAST_CHANGE, _LEAST_APART = np.log(1.15), np.log(1.5)
 # Fewer than these waiting say nothing of how long they will.
 _LEAST_WAITING = 2.0
+# Whoever serves less than this part of those who come is jammed.
+_JAMMED = 0.5
 # What else may have changed when waits did, and how surely.
 _HINTS = (
     *("slowness", "own_slowness", "host_gap", "computed_share", "prompt_length", "share"),
     *("arrivals", "transfer"),
 )
-_SURE_Z, _HINTED_Z = 6.0, 1.5
+_SURE_Z, _HINTED_Z = 6.0, 0.5
 _LEAST_HINT = np.log(1.08)
+# One block of so many may be higher than what is called longer.
+_WAVES = 12
 # What counts as a cost: this part of the target, or of what the wait is without it.
 LEAST_COST_OF_TARGET = 0.05
 _LEAST_COST_OF_WAIT = 0.25
@@ -59,6 +63,7 @@ def waits_of(view: ModelView, rows: Rows) -> Waits:
     piled_up = (waiting >= _LEAST_WAITING) & (drain > 3 * np.nan_to_num(ended))
     now = np.where(piled_up, drain, ended)
     longer = (shift.z >= _OWN_Z) & (shift.change >= _LEAST_CHANGE)
+    longer &= shift.after > _highest_before(changed.levels, shift.onset)
     apart = (changed.apart_z >= _PEER_Z) & (changed.apart >= _LEAST_APART)
     hinted = _hinted_onsets(view, rows)
     since = np.where(longer, shift.onset, hinted).astype(np.intp)
@@ -67,7 +72,9 @@ def waits_of(view: ModelView, rows: Rows) -> Waits:
     longer = longer | hurt
     before = _mean_before(view, rows, np.where(longer, since, blocks - LEAST_AFTER))
     # Who has a past and a queue that hardly anybody leaves is judged by the queue.
-    stuck = np.isfinite(before) & piled_up & (now > 3 * before)
+    served, came = view.recent("first_tokens", rows), view.recent("arrivals", rows)
+    jammed = np.nan_to_num(served) < _JAMMED * np.nan_to_num(came)
+    stuck = np.isfinite(before) & piled_up & jammed & (now > 3 * before)
     usual = np.where(longer | stuck, before, now)
     beside = now / np.exp(np.where(apart, changed.apart, 0.0))
     usual = np.where(apart, np.minimum(usual, beside), usual)
@@ -97,6 +104,18 @@ def _hinted_onsets(view: ModelView, rows: Rows) -> Rows:
         onset = np.where(surer, shift.onset, onset)
         best = np.where(surer, shift.z, best)
     return onset
+
+
+def _highest_before(levels: Floats, onset: Rows) -> Floats:
+    """The highest block before a change, or the tenth that is: waves come again.
+
+    A queue that comes and goes is in no deviation of the blocks between.
+    """
+    numbers = np.arange(levels.shape[1])
+    before = np.where((numbers < onset[:, None]) & np.isfinite(levels), levels, -np.inf)
+    ranked = np.sort(before, axis=1)[:, ::-1]
+    rank = np.minimum(onset // _WAVES, levels.shape[1] - 1)
+    return np.asarray(ranked[np.arange(len(levels)), rank])
 
 
 def _mean_before(view: ModelView, rows: Rows, onset: Rows) -> Floats:

@@ -131,12 +131,15 @@ def engine_changes(fleet: Fleet) -> EngineChanges:
         "kv_held": _kv_held(fleet, blocks, bins),
         "share": _share(blocks, peers),
     }
-    changes = {name: _changed(values, peers) for name, values in levels.items()}
+    least = {"share": _share_by_chance(blocks, peers)}
+    changes = {
+        name: _changed(values, peers, least.get(name, 0.0)) for name, values in levels.items()
+    }
     return EngineChanges(fleet, blocks, changes)
 
 
-def _changed(levels: Floats, peers: NDArray[np.intp]) -> Changed:
-    shift = shift_of(levels)
+def _changed(levels: Floats, peers: NDArray[np.intp], least_deviation: Floats | float) -> Changed:
+    shift = shift_of(levels, least_deviation)
     return Changed(levels, shift, *peer_z(shift, peers))
 
 
@@ -182,6 +185,20 @@ def _blocks(fleet: Fleet, bins: int) -> EngineBlocks:
         prompt_stage_count=total("prefill_count"),
         alive=np.isfinite(total("arrivals")) & ~(mean("up") < _HALF_UP),
     )
+
+
+def _share_by_chance(blocks: EngineBlocks, peers: NDArray[np.intp]) -> Floats:
+    """How far the share of an engine strays where a router draws among engines that are alike.
+
+    (Binomial; taking turns strays less, but nobody says that a router will go on to.)
+    """
+    usual = known_mean(np.where(blocks.alive, blocks.arrivals, np.nan))
+    found = np.zeros(len(peers))
+    for group in np.unique(peers):
+        rows = np.flatnonzero(peers == group)
+        each = known_mean(usual[rows])
+        found[rows] = np.sqrt((1 - 1 / len(rows)) / np.maximum(np.nan_to_num(each), 0.5))
+    return found
 
 
 def _both(one: Floats, other: Floats) -> Floats:

@@ -82,14 +82,15 @@ class Shift:
         return np.nan_to_num(self.after - self.before)
 
 
-def shift_of(levels: Floats) -> Shift:
+def shift_of(levels: Floats, least_deviation: Floats | float = 0.0) -> Shift:
     """Find the change that stands now, if any: the split of the blocks that divides them best.
 
     (A likelihood ratio for one change that persists; Page 1954.) The last two blocks must both
-    be more than half-way changed: what is over has no cause now.
+    be more than half-way changed: what is over has no cause now. `least_deviation` is what chance
+    alone makes of a block, however calm the past was.
     """
     rows, blocks = levels.shape
-    deviation = _deviations(levels)
+    deviation = np.maximum(_deviations(levels), least_deviation)
     last = _last_levels(levels, LEAST_AFTER)
     nothing = np.full(rows, blocks, dtype=np.intp)
     if blocks < LEAST_BEFORE + LEAST_AFTER:
