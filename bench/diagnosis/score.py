@@ -165,6 +165,14 @@ def said_of(scored: Scored) -> str:
     return str(standing.findings[0].cause if standing.findings else standing.outcome)
 
 
+def is_case_right(played: Played, scored: Scored) -> bool:
+    """Whether a case is told rightly, or is undecided for want of evidence that is named."""
+    if not played.truth.causes:
+        return not scored.blamed
+    is_honest = scored.undecided and scored.standing is not None and scored.standing.missing
+    return (scored.engine and scored.cause) or bool(is_honest)
+
+
 TWO = "two at once"
 
 

@@ -7,9 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from bench.diagnosis.generator import read_scenarios
 from bench.diagnosis.peers import PEERS
 from bench.diagnosis.play import Played
-from bench.diagnosis.score import TWO, Scored, Tally, by_cause
+from bench.diagnosis.score import TWO, Scored, Tally, by_cause, is_case_right, said_of
 from bench.report import finish
 
 _OUT = Path(__file__).parents[1] / "out" / "diagnosis.json"
@@ -20,6 +21,7 @@ _BARS = {
     "worst_cause_wrong_percent": 20.0,
     "undecided_percent": 5.0,
     "clean_blamed_percent": 1.0,
+    "cases_wrong": 0.0,
     "minutes": 20.0,
 }
 
@@ -33,6 +35,8 @@ def finish_bench(results: Results, seconds: float, options: argparse.Namespace) 
         return _table(results, figures)
 
     figures = _figures(results, seconds)
+    _OUT.parent.mkdir(parents=True, exist_ok=True)
+    _OUT.with_suffix(".md").write_text(_table(results, figures), encoding="utf-8")
     return finish(
         _OUT, figures, _BARS, table, as_json=options.json, only=options.only, seed=options.seed
     )
@@ -68,6 +72,7 @@ def _figures(results: Results, seconds: float) -> dict[str, float | None]:
         ),
         "two_at_once": float(two.scenarios),
         "two_not_both_first_percent": _percent(two.scenarios - two.cause_in_two, two.scenarios),
+        "cases_wrong": float(sum(not is_case_right(*each) for each in _cases(results))),
         "late_percent": _percent(ill - right_in_time, ill),
         "cpu_seconds_each": sum(p.cpu_seconds for p, _ in results) / max(1, len(results)),
         "diagnosis_seconds_each": sum(p.diagnosis_seconds for p, _ in results)
@@ -94,12 +99,29 @@ def _table(results: Results, figures: Mapping[str, float | None]) -> str:
     lines.append("")
     lines += _peer_lines(results)
     lines.append("")
+    lines += _case_lines(results)
+    lines.append("")
     width = max(map(len, figures)) + 1
     for name, value in figures.items():
         bar = f"   bar {_BARS[name]:g}" if name in _BARS else ""
         shown = "-" if value is None else f"{value:.2f}"
         lines.append(f"{name:<{width}}{shown:>10}{bar}")
     return "\n".join(lines) + "\n"
+
+
+def _cases(results: Results) -> list[tuple[Played, Scored]]:
+    cases = read_scenarios().cases
+    return [each for each in results if each[0].scenario.kind in cases]
+
+
+def _case_lines(results: Results) -> list[str]:
+    """What is said of each case of the field."""
+    cases = read_scenarios().cases
+    lines = ["| case | said | |", "| --- | --- | --- |"]
+    for played, scored in _cases(results):
+        verdict = "right" if is_case_right(played, scored) else "wrong"
+        lines.append(f"| {cases[played.scenario.kind]} | {said_of(scored)} | {verdict} |")
+    return lines if len(lines) > 2 else []
 
 
 def _peer_lines(results: Results) -> list[str]:

@@ -11,7 +11,7 @@ from bench.diagnosis.generator import draw_scenario, read_scenarios
 from bench.diagnosis.play import Played, Round, Said
 from bench.diagnosis.recorder import Recorder, ScrapedPages, Scraping
 from bench.diagnosis.scenario import WALL_OFFSET_SECONDS, Scenario, Truth
-from bench.diagnosis.score import score
+from bench.diagnosis.score import is_case_right, score
 from prometheus_client.parser import text_string_to_metric_families
 
 from disagg_cluster.planner.diagnose.evidence.series_window import SeriesWindow
@@ -183,6 +183,13 @@ def test_of_two_faults_either_may_come_first_and_both_belong_into_the_first_two(
 
     assert (one.engine, one.cause, one.cause_in_two) == (True, True, False)
     assert (two.engine, two.cause, two.cause_in_two) == (True, True, True)
+
+
+def test_a_case_may_be_undecided_if_what_is_missing_is_named() -> None:
+    honest = Round(225.0, DiagnosisOutcome.UNDECIDED, (), ("transfers",))
+    cases = {each: played(ROUTED, each) for each in (honest, replace(honest, missing=()), QUIET)}
+
+    assert [is_case_right(one, score(one)) for one in cases.values()] == [True, False, False]
 
 
 def test_what_stands_from_before_the_recording_may_be_told_until_its_end() -> None:
