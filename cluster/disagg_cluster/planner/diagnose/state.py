@@ -9,7 +9,7 @@ from disagg_cluster.planner.diagnose.verdict.values import BottleneckFinding, Ca
 from disagg_exporter.model import Role
 
 # Who is this sure is believed at first sight, who is likely at the second, the rest at the third.
-_SURE, _LIKELY, _BELIEVED = 8.0, 5.5, 3
+_SURE, _LIKELY, _BELIEVED = 8.0, 4.6, 3
 # A finding that is not seen any more stands for so many looks, unless another takes its place.
 _HELD_LOOKS = 2
 _KEPT_ORDER = 0.8

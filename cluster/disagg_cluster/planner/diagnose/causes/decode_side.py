@@ -21,8 +21,8 @@ _LEAST_FAILED = 0.02
 _LEAST_WAITING = 1.0
 # So many times as many requests as usual are a burst, unless it has lasted so many blocks.
 _BURST, _BURST_BLOCKS = 1.25, 4
-# A sender whose KV stays so many times as long as at the others is the slow one.
-_HELD_APART = 2.0
+# A sender whose KV stays longer by so many times what it does at the others is the slow one.
+_HELD_APART = 3.0
 
 
 def decode_suspicions(view: ModelView, waits: Waits, before: Waits) -> Iterator[Suspicion]:
@@ -164,21 +164,20 @@ def _sender(view: ModelView, onset_block: int) -> int | None:
     before, since = levels[:, :onset_block], levels[:, onset_block:]
     if not since.shape[1]:
         return None
-    held = np.array([_log_mean(row) for row in since])
-    usual = (
-        np.array([_log_mean(row) for row in before]) if onset_block else np.full(len(rows), np.nan)
-    )
-    grown = held - np.where(np.isfinite(usual), usual, known_median(held))
-    if np.isfinite(grown).sum() < 2:
+    usual = known_median(np.array([_mean_of_logs(row) for row in before]))
+    held = np.array([_mean_of_logs(row) for row in since])
+    longer = held - (usual if np.isfinite(usual) else known_median(held) / 2)
+    if np.isfinite(longer).sum() < 2:
         return None
-    worst = int(np.nanargmax(grown))
-    others = float(known_median(np.delete(grown, worst)))
-    return int(rows[worst]) if grown[worst] - others >= np.log(_HELD_APART) else None
+    worst = int(np.nanargmax(longer))
+    others = float(known_median(np.delete(longer, worst)))
+    return int(rows[worst]) if longer[worst] >= _HELD_APART * max(others, 0.02) else None
 
 
-def _log_mean(values: Floats) -> float:
+def _mean_of_logs(values: Floats) -> float:
+    """The mean of what some logarithms are of; NaN where none is known."""
     known = values[np.isfinite(values)]
-    return float(np.log(np.exp(known).mean())) if len(known) else float("nan")
+    return float(np.exp(known).mean()) if len(known) else float("nan")
 
 
 def _no_room(

@@ -102,8 +102,9 @@ def _is_steady(known: Floats) -> bool:
     mean = float(np.mean(settled))
     stray = float(np.median(np.abs(settled - np.median(settled))))
     third = max(len(settled) // 3, 1)
-    rise = abs(float(np.mean(settled[-third:]) - np.mean(settled[:third])))
-    return bool(stray <= _STEADY * mean and rise <= _RISE * mean)
+    # A queue grows; what two waits taken from each other leave may also fall a little.
+    rise = float(np.mean(settled[-third:]) - np.mean(settled[:third]))
+    return bool(stray <= _STEADY * mean and -2 * _RISE * mean <= rise <= _RISE * mean)
 
 
 def _queue_seconds(view: ModelView) -> float | None:
