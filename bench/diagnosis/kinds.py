@@ -9,6 +9,7 @@ from bench.diagnosis.drawing import Kind
 
 KINDS: Mapping[str, Kind] = {
     "steady": clean_kinds.steady,
+    "steady_large": clean_kinds.steady,
     "steady_mixed": clean_kinds.steady,
     "low_traffic": clean_kinds.steady,
     "nearly_full": clean_kinds.steady,
