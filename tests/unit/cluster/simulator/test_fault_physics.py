@@ -318,9 +318,10 @@ def test_failing_links_of_one_engine_leave_the_others_prompts_alone() -> None:
         name: sum(step.computed_tokens for step in heard.steps(name))
         for name in ("decode-0", "decode-1")
     }
-    # The last token of a prompt is always computed anew.
-    assert computed["decode-1"] > 1000 * computed["decode-0"] / 100
-    assert computed["decode-1"] >= 1500 * 20
+    prompts = len(heard.requests) // 2
+    # Of a prompt that comes its last token is computed anew.
+    assert computed["decode-0"] <= prompts + 1
+    assert computed["decode-1"] >= 1500 * (prompts - 1)
 
 
 def test_a_fault_of_what_there_is_not_is_refused() -> None:
