@@ -131,7 +131,7 @@ ONLY_USERS = {
     "pynvml": {"devices/nvml/device_source.py"},
     "click": {"cli"},
     "grpc": {"devices/pod_resources/client.py"},
-    "requests": {"prometheus/http_session.py"},
+    "requests": {"prometheus/http_session.py", "prometheus/session_adapter.py"},
     "urllib3": {"prometheus/deadline_connection.py", "prometheus/http_session.py"},
     "subprocess": {
         "demo/real_vllm/environment.py",

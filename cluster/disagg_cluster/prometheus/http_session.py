@@ -6,30 +6,28 @@ second would hold a command for ever; the sockets below it have an end instead.
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import socket
 import ssl
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urljoin, urlsplit
 
 import requests
 import urllib3
-from requests.adapters import HTTPAdapter
 from requests.utils import get_environ_proxies
 
-from disagg_cluster.prometheus.deadline_connection import POOLS
 from disagg_cluster.prometheus.http_client import (
     CLIENT_CERTIFICATE_HINT,
     TransportError,
     not_the_pinned_one,
     why_no_tls,
 )
-from disagg_exporter.http.tls_socket import DeadlineTlsSocket
+from disagg_cluster.prometheus.session_adapter import SessionAdapter
 
 PAUSES_SECONDS = (0.2, 0.4, 0.8)
 """The pauses before further attempts, usually."""
@@ -56,8 +54,22 @@ class HttpResponse:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class StreamedResponse:
+    """What a server answers piece by piece; of an error `body`, of an answer `lines` as they come.
+
+    Reading `lines` raises `TransportError` where the answer breaks off, or takes too long.
+    """
+
+    status: int
+    body: bytes
+    lines: Iterator[bytes]
+
+
 class HttpSession:
     """GETs with kept connections, retried with back-off while that may help and time is left.
+
+    A POST is sent once, and its answer read as it comes.
 
     Proxies are those of the environment (`HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY`), except for
     servers of this machine; nothing else is taken from it, neither `.netrc` nor authorities.
@@ -94,7 +106,7 @@ class HttpSession:
         self._session.trust_env = False
         self._session.headers.clear()
         self._session.headers.update(_HEADERS)
-        adapter = _Adapter(tls or ssl.create_default_context(), server_name, pinned)
+        adapter = SessionAdapter(tls or ssl.create_default_context(), server_name, pinned)
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, adapter)
 
@@ -123,9 +135,47 @@ class HttpSession:
             self._sleep(pause_seconds or 0.0)
         raise AssertionError("the last attempt returns or raises")
 
+    @contextmanager
+    def post(
+        self, url: str, body: bytes, deadline_seconds: float, max_bytes: int
+    ) -> Iterator[StreamedResponse]:
+        """Send JSON and yield the answer; leaving it early hangs up, which aborts the request.
+
+        Raises:
+            TransportError: No answer came in time, or one that is none or too large.
+        """
+        headers = {**self._headers, "Content-Type": "application/json"}
+        too_late = f"no whole answer in {deadline_seconds:g} s"
+        try:
+            answer = self._send(url, headers, time.monotonic() + deadline_seconds, body)
+        except TimeoutError:
+            raise TransportError(too_late) from None
+        try:
+            told = b"" if answer.status_code == 200 else self._body(answer, max_bytes)
+            lines = self._lines(answer, max_bytes, too_late)
+            yield StreamedResponse(answer.status_code, told, lines)
+        finally:
+            answer.close()
+            # A kept connection would keep its deadline, too.
+            self._session.close()
+
     def close(self) -> None:
         """Hang up on all servers."""
         self._session.close()
+
+    def _lines(self, answer: requests.Response, max_bytes: int, too_late: str) -> Iterator[bytes]:
+        left, rest = max_bytes, b""
+        try:
+            for part in answer.raw.stream(_READ_BYTES, decode_content=False):
+                left -= len(part)
+                if left < 0:
+                    raise TransportError(f"the answer is larger than {max_bytes} bytes")
+                *whole, rest = (rest + part).split(b"\n")
+                yield from whole
+        except _ERRORS as error:
+            late = _is_timeout(list(_causes(error)))
+            raise TransportError(too_late if late else _CUT_OFF, answered=True) from None
+        yield rest
 
     def _follow(self, url: str, end_seconds: float, max_bytes: int) -> HttpResponse:
         headers = self._headers
@@ -138,7 +188,9 @@ class HttpSession:
             url, headers = urljoin(url, to), {}
         raise TransportError("too many redirects", answered=True)
 
-    def _send(self, url: str, headers: Mapping[str, str], end_seconds: float) -> requests.Response:
+    def _send(
+        self, url: str, headers: Mapping[str, str], end_seconds: float, data: bytes | None = None
+    ) -> requests.Response:
         try:
             left_seconds = end_seconds - time.monotonic()
             if left_seconds <= 0:
@@ -146,8 +198,10 @@ class HttpSession:
             with warnings.catch_warnings():
                 # `insecure_skip_verify` is what the user asked for.
                 warnings.simplefilter("ignore", urllib3.exceptions.InsecureRequestWarning)
-                return self._session.get(
+                return self._session.request(
+                    "GET" if data is None else "POST",
                     url,
+                    data=data,
                     headers=dict(headers),
                     timeout=cast(Any, urllib3.Timeout(total=left_seconds)),
                     allow_redirects=False,
@@ -205,39 +259,6 @@ class HttpSession:
         if any(isinstance(each, _UNSENDABLE) for each in causes):
             return TransportError("a header holds what HTTP does not allow there")
         return TransportError(f"{parts.netloc.rpartition('@')[2]!a} is no host")
-
-
-class _Adapter(HTTPAdapter):
-    """Connects with a deadline, and trusts what our own TLS context trusts, nothing else."""
-
-    def __init__(self, context: ssl.SSLContext, server_name: str, pinned: bytes) -> None:
-        context.sslsocket_class = DeadlineTlsSocket
-        self._tls: dict[str, Any] = {"ssl_context": context}
-        if server_name:
-            self._tls["server_hostname"] = server_name
-        if pinned:
-            # OpenSSL is content with what the pinned one has signed.
-            der = ssl.PEM_cert_to_DER_cert(pinned.decode("ascii"))
-            self._tls["assert_fingerprint"] = hashlib.sha256(der).hexdigest()
-        super().__init__()
-
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs)
-        self.poolmanager.pool_classes_by_scheme = dict(POOLS)
-
-    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
-        manager = super().proxy_manager_for(proxy, **kwargs)
-        manager.pool_classes_by_scheme = dict(POOLS)
-        return manager
-
-    def build_connection_pool_key_attributes(
-        self, request: Any, verify: Any, cert: Any = None
-    ) -> tuple[Any, Any]:
-        host, _ = super().build_connection_pool_key_attributes(request, verify, cert)
-        return host, self._tls if host["scheme"] == "https" else {}
-
-    def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
-        """Leave all of it to the context: `requests` would add authorities of its own."""
 
 
 def _proxies(url: str) -> dict[str, str]:

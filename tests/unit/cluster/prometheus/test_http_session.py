@@ -235,3 +235,65 @@ def test_no_secret_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 def test_what_is_no_address_is_said_to_be_none(url: str) -> None:
     with pytest.raises(TransportError, match=r"is no host|unknown"):
         get(url)
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def test_a_post_is_read_line_by_line_as_it_comes_and_leaving_it_hangs_up() -> None:
+    hung_up = threading.Event()
+
+    def stream(connection: socket.socket, over: threading.Event) -> None:
+        connection.sendall(CHUNKED + b"5\r\none\nt\r\n")
+        connection.sendall(b"3\r\nwo\n\r\n")
+        if not connection.recv(65536):
+            hung_up.set()
+
+    with raw_server(stream) as (url, heads), closing(session()) as asking:
+        with asking.post(url, b"{}", 10.0, 1000) as answer:
+            assert [next(answer.lines), next(answer.lines)] == [b"one", b"two"]
+        assert hung_up.wait(10)
+
+    assert heads[0].startswith(b"POST / ")
+    assert b"Content-Type: application/json" in heads[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (CHUNKED + b"9\r\none\n", "cut off"),
+        (CHUNKED + b"fff\r\n" + bytes(4095) + b"\r\n", "larger than 1000"),
+    ],
+)
+def test_a_stream_that_breaks_off_or_never_ends_is_told(answer: bytes, why: str) -> None:
+    with (
+        raw_server(answering(answer)) as (url, _),
+        closing(session()) as asking,
+        pytest.raises(TransportError, match=why),
+        asking.post(url, b"", 10.0, 1000) as told,
+    ):
+        list(told.lines)
+
+
+def test_a_stream_that_stalls_ends_at_its_deadline() -> None:
+    def stall(connection: socket.socket, over: threading.Event) -> None:
+        connection.sendall(CHUNKED)
+        over.wait()
+
+    with (
+        raw_server(stall) as (url, _),
+        closing(session()) as asking,
+        pytest.raises(TransportError, match=r"in 0\.3 s"),
+        asking.post(url, b"", 0.3, 1000) as told,
+    ):
+        list(told.lines)
+
+
+def test_the_body_of_a_refused_post_is_told() -> None:
+    body = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\nno"
+    with (
+        raw_server(answering(body)) as (url, _),
+        closing(session(is_api=True)) as asking,
+        asking.post(url, b"", 10.0, 1000) as told,
+    ):
+        assert (told.status, told.body) == (400, b"no")
