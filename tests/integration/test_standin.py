@@ -184,3 +184,20 @@ def cpu_seconds(pid: int) -> float:
 
 def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_several_prompts_of_one_request_are_streamed_token_by_token(
+    prefill: StandInProcess,
+) -> None:
+    asked = {"prompt": [[1] * 40, [2] * 50], "max_tokens": 3, "stream": True}
+    request = urllib.request.Request(
+        prefill.url + "/v1/completions", json.dumps(asked).encode(), method="POST"
+    )
+
+    with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+        lines = [line[6:] for line in answer.read().splitlines() if line]
+
+    choices = [json.loads(line)["choices"][0] for line in lines[:-1]]
+    assert sorted(choice["index"] for choice in choices) == [0, 0, 0, 1, 1, 1]
+    assert [choice["finish_reason"] for choice in choices[-2:]] == ["length", "length"]
+    assert lines[-1] == b"[DONE]"

@@ -6,7 +6,7 @@ The answer of a request is a coroutine; a client that goes away cancels it, as i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 _HEAD_BYTES = 16_384
@@ -29,11 +29,12 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """One answer."""
+    """One answer; with `parts` its body is these, each sent as soon as there is one."""
 
     status: int
     body: bytes = b""
     content_type: str = "application/json"
+    parts: AsyncIterator[bytes] | None = None
 
 
 Handler = Callable[[HttpRequest], Awaitable[HttpAnswer]]
@@ -80,21 +81,34 @@ class HttpConnection(asyncio.Protocol):
         answer = HttpAnswer(500, b"this is a bug of the stand-in engine", "text/plain")
         try:
             answer = await self._handler(request)
+            if answer.parts is not None:
+                self._write_head(answer, "Transfer-Encoding: chunked")
+                async for part in answer.parts:
+                    self._write_chunk(part)
+                self._write_chunk(b"")
         finally:
             self._answering = None
             if self._transport is not None:
-                self._write(answer)
+                if answer.parts is None:
+                    self._write(answer)
                 if request.last:
                     self._transport.close()
         self._next()
 
     def _write(self, answer: HttpAnswer) -> None:
+        self._write_head(answer, f"Content-Length: {len(answer.body)}", answer.body)
+
+    def _write_head(self, answer: HttpAnswer, length: str, body: bytes = b"") -> None:
         assert self._transport is not None
         head = (
             f"HTTP/1.1 {answer.status} {_REASONS.get(answer.status, 'Error')}\r\n"
-            f"Content-Type: {answer.content_type}\r\nContent-Length: {len(answer.body)}\r\n\r\n"
+            f"Content-Type: {answer.content_type}\r\n{length}\r\n\r\n"
         )
-        self._transport.write(head.encode("latin-1") + answer.body)
+        self._transport.write(head.encode("latin-1") + body)
+
+    def _write_chunk(self, part: bytes) -> None:
+        assert self._transport is not None
+        self._transport.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
 
 
 def take_request(buffer: bytearray) -> HttpRequest | None:

@@ -12,7 +12,7 @@ import itertools
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -34,20 +34,26 @@ class BadCompletionRequestError(DisaggError):
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """What a client asks for."""
+    """What a client asks for; `prompts` are the lengths of one or several prompts, in tokens."""
 
     model: str
-    prompt_tokens: int
+    prompts: tuple[int, ...]
     max_tokens: int
     remote_prompt: bool
     remote_decode: bool
+    stream: bool = False
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Those of all prompts."""
+        return sum(self.prompts)
 
 
 def parse_completion(body: bytes) -> CompletionRequest:
     """Read a request's body; raises `BadCompletionRequestError`.
 
     `prompt` is a text, a list of token ids, or `{"prompt_tokens": n}` for a prompt of that length
-    whose text nobody needs. `max_tokens` defaults to 16.
+    whose text nobody needs, or a list of texts or of lists of ids. `max_tokens` defaults to 16.
     """
     try:
         asked = json.loads(body)
@@ -55,17 +61,16 @@ def parse_completion(body: bytes) -> CompletionRequest:
         raise BadCompletionRequestError(f"the body is not JSON: {error}") from error
     if not isinstance(asked, dict):
         raise BadCompletionRequestError("the body must be a JSON object")
-    if asked.get("stream"):
-        raise BadCompletionRequestError("a stand-in engine does not stream")
     transfer = asked.get("kv_transfer_params") or {}
     if not isinstance(transfer, dict):
         raise BadCompletionRequestError("kv_transfer_params must be an object")
     return CompletionRequest(
         model=str(asked.get("model", "")),
-        prompt_tokens=_prompt_tokens(asked.get("prompt")),
+        prompts=_prompts(asked.get("prompt")),
         max_tokens=_positive("max_tokens", asked.get("max_tokens", _DEFAULT_MAX_TOKENS)),
         remote_prompt=transfer.get("do_remote_prefill") is True,
         remote_decode=transfer.get("do_remote_decode") is True,
+        stream=asked.get("stream") is True,
     )
 
 
@@ -73,15 +78,19 @@ def completion_body(
     asked: CompletionRequest, *, model: str, engine: str, request_id: str
 ) -> Mapping[str, object]:
     """The body of a finished completion; every token of a stand-in is the same word."""
+    written = asked.max_tokens * len(asked.prompts)
     return {
         "id": request_id,
         "object": "text_completion",
         "model": model,
-        "choices": [{"index": 0, "text": _WORD * asked.max_tokens, "finish_reason": "length"}],
+        "choices": [
+            {"index": index, "text": _WORD * asked.max_tokens, "finish_reason": "length"}
+            for index in range(len(asked.prompts))
+        ],
         "usage": {
             "prompt_tokens": asked.prompt_tokens,
-            "completion_tokens": asked.max_tokens,
-            "total_tokens": asked.prompt_tokens + asked.max_tokens,
+            "completion_tokens": written,
+            "total_tokens": asked.prompt_tokens + written,
         },
         "kv_transfer_params": _transfer(engine, request_id) if asked.remote_decode else None,
     }
@@ -98,6 +107,12 @@ def _transfer(engine: str, request_id: str) -> Mapping[str, object]:
         "remote_port": 0,
         "transfer_mode": "pull",
     }
+
+
+def _prompts(prompt: object) -> tuple[int, ...]:
+    if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
+        return tuple(_prompt_tokens(each) for each in prompt)
+    return (_prompt_tokens(prompt),)
 
 
 def _prompt_tokens(prompt: object) -> int:
@@ -162,22 +177,54 @@ class Routes:
             return _refusal(400, str(error))
         if asked.model not in ("", self.model):
             return _refusal(404, f"the model {asked.model!r} does not exist")
-        sequence = Sequence(
-            number=next(self._numbers),
-            prompt_tokens=asked.prompt_tokens,
-            max_tokens=asked.max_tokens,
-            arrived_ns=time.monotonic_ns(),
-            remote_prompt=asked.remote_prompt,
-        )
-        if not self.scheduler.fits(sequence):
-            tokens = asked.prompt_tokens + asked.max_tokens
-            return _refusal(400, f"{tokens} tokens are more than the KV cache holds")
-        await self.steps.complete(sequence)
+        sequences = [self._sequence(asked, tokens) for tokens in asked.prompts]
+        for sequence in sequences:
+            if not self.scheduler.fits(sequence):
+                tokens = sequence.prompt_tokens + asked.max_tokens
+                return _refusal(400, f"{tokens} tokens are more than the KV cache holds")
         request_id = f"cmpl-{uuid.uuid4().hex}"
+        if asked.stream:
+            parts = self._stream(sequences, request_id)
+            return HttpAnswer(200, content_type="text/event-stream", parts=parts)
+        await asyncio.gather(*(self.steps.complete(sequence) for sequence in sequences))
         return _json(
             200,
             completion_body(asked, model=self.model, engine=self.name, request_id=request_id),
         )
+
+    def _sequence(self, asked: CompletionRequest, prompt_tokens: int) -> Sequence:
+        return Sequence(
+            number=next(self._numbers),
+            prompt_tokens=prompt_tokens,
+            max_tokens=asked.max_tokens,
+            arrived_ns=time.monotonic_ns(),
+            remote_prompt=asked.remote_prompt,
+        )
+
+    async def _stream(self, sequences: list[Sequence], request_id: str) -> AsyncIterator[bytes]:
+        """Server-sent events: a word for each token of each request, as its step ends."""
+        all_done = asyncio.gather(*(self.steps.complete(sequence) for sequence in sequences))
+        sent = [0] * len(sequences)
+        try:
+            while sum(sent) < sum(sequence.max_tokens for sequence in sequences):
+                await self.steps.stepped()
+                for index, sequence in enumerate(sequences):
+                    written = sequence.tokens - sequence.prompt_tokens
+                    for number in range(sent[index] + 1, written + 1):
+                        ended = "length" if number == sequence.max_tokens else None
+                        choice = {"index": index, "text": _WORD, "finish_reason": ended}
+                        yield _event(
+                            {"id": request_id, "object": "text_completion", "choices": [choice]}
+                        )
+                    sent[index] = written
+            await all_done
+            yield b"data: [DONE]\n\n"
+        finally:
+            all_done.cancel()
+
+
+def _event(value: Mapping[str, object]) -> bytes:
+    return f"data: {json.dumps(value)}\n\n".encode()
 
 
 def _json(status: int, body: Mapping[str, object]) -> HttpAnswer:

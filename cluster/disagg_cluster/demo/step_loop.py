@@ -58,6 +58,7 @@ class StepLoop:
         self._transfers: dict[int, asyncio.TimerHandle] = {}
         self._submitted = asyncio.Event()
         self._awake = asyncio.Event()
+        self._stepped = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
         self._working_until_ns = time.monotonic_ns()
@@ -89,6 +90,10 @@ class StepLoop:
         """Return as soon as no request is left."""
         await self._empty.wait()
 
+    async def stepped(self) -> None:
+        """Return when the next step has ended."""
+        await self._stepped.wait()
+
     async def run(self) -> None:
         """Take step after step until cancelled."""
         while True:
@@ -107,6 +112,8 @@ class StepLoop:
             if self._gpus is not None:
                 self._gpus.rest(outcome.ended_ns)
             self._report(outcome)
+            self._stepped.set()
+            self._stepped = asyncio.Event()
             for sequence in outcome.finished:
                 answer = self._answers.get(sequence)
                 if answer is not None and not answer.done():

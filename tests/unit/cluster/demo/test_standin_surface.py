@@ -134,7 +134,7 @@ def test_a_prompt_is_a_text_a_list_of_tokens_or_a_length(prompt: object, tokens:
         (b'{"prompt": {"prompt_tokens": 0}}', "prompt_tokens must be"),
         (b'{"prompt": "a", "max_tokens": 0}', "max_tokens must be"),
         (b'{"prompt": "a", "max_tokens": true}', "max_tokens must be"),
-        (b'{"prompt": "a", "stream": true}', "does not stream"),
+        (b'{"prompt": [[1], []]}', "prompt must be"),
         (b'{"prompt": "a", "kv_transfer_params": 7}', "kv_transfer_params"),
     ],
 )
