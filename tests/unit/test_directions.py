@@ -41,6 +41,7 @@ FLOORS = {
         {"deploy", "inspect"},
         # Beside the daemon, which may thus not import it: a node forecasts nothing.
         {"daemon", "planner"},
+        {"tune"},
         {"cli"},
     ),
 }
@@ -143,6 +144,7 @@ ONLY_USERS = {
         "planner/advice/plan_figure.py",
         "planner/outlook/figure.py",
         "planner/outlook/pictures.py",
+        "tune/tuning_figure.py",
     },
     "torch": {"demo/real_vllm/tiny_model.py"},
     "vllm": {"inside_engine"},

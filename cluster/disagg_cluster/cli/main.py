@@ -103,6 +103,19 @@ _RULES = LazyGroup(
     help="Recording rules and alerts for Prometheus, and an example for Alertmanager.",
 )
 
+_TUNE = LazyGroup(
+    "tune",
+    {
+        "prefill": LazyCommand(
+            "tuning.tune:prefill", "Find the smallest prefill step that saturates an engine."
+        ),
+        "decode": LazyCommand(
+            "tuning.tune:decode", "Find the largest batch within the inter-token target."
+        ),
+    },
+    help="Probe an engine for what to set: few probes, and none while it serves users.",
+)
+
 _INSTALL_SCRIPT = {
     "bash": "disagg-node completion bash > ~/.local/share/bash-completion/completions/disagg-node",
     "zsh": "disagg-node completion zsh > ~/.zfunc/_disagg-node  "
@@ -161,6 +174,7 @@ _ROWS = {
             "planning.separation:separation",
             "Say whether separating prefill and decode would pay.",
         ),
+        ("tune", _TUNE, "Probe an engine for the limits to set."),
         ("compare", "planning.compare:compare_spans", "Compare two spans of time at equal load."),
         (
             "diagnose",

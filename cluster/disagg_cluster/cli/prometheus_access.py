@@ -24,30 +24,36 @@ header_option = click.option(
 
 @dataclass(frozen=True, slots=True)
 class PrometheusAccess:
-    """The root of a Prometheus, what is sent along, and how TLS is spoken with it."""
+    """The root of a server, what is sent along, and how TLS is spoken with it."""
 
     url: str
     headers: Mapping[str, str] = field(repr=False)
     tls: ssl.SSLContext | None
 
 
-def access_of(url: str, headers: Sequence[str], http_config: Path | None) -> PrometheusAccess:
-    """Put together what `--prometheus`, `--header` and `--http-config` say.
+def access_of(
+    url: str,
+    headers: Sequence[str],
+    http_config: Path | None,
+    option: str = "--prometheus",
+    example: str = DEFAULT_URL,
+) -> PrometheusAccess:
+    """Put together what `--prometheus` (or another option), `--header` and `--http-config` say.
 
     Raises:
         UsageError: The address or a header is none.
         ConfigError: The HTTP config file cannot be used.
     """
     if not url.startswith(("http://", "https://")):
-        raise click.UsageError(f"{url!r} is no address: give one such as {DEFAULT_URL}")
+        raise click.UsageError(f"{url!r} is no address: give one such as {example}")
     if "@" in urlsplit(url).netloc:
-        raise click.UsageError("--prometheus: name and password belong in the --http-config file")
+        raise click.UsageError(f"{option}: name and password belong in the --http-config file")
     sent = dict(map(_header, headers))
     tls = None
     if http_config is not None:
         key = http_config_file.load(http_config)
         if key.tls.server_name:
-            raise click.UsageError("--prometheus gives the name to expect here, not `server_name:`")
+            raise click.UsageError(f"{option} gives the name to expect here, not `server_name:`")
         if key.authorization:
             sent["Authorization"] = key.authorization
         tls = key.context() if url.startswith("https:") else None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from disagg_cluster.planner.advice.demands import ClusterEngines
 from disagg_cluster.planner.capacity.engine_costs import EngineCosts
 from disagg_cluster.planner.capacity.learned.learned_costs import LearnedCosts
+from disagg_cluster.planner.capacity.learned.profile_costs import ProfileCosts
 from disagg_cluster.planner.capacity.priced_costs import PricedCosts
 from disagg_cluster.planner.history.load_history import LoadKey
 from disagg_cluster.planner.separation.separation import Engines
@@ -85,7 +86,7 @@ class SeparationCosts:
         size = self.told.kv_bytes_per_token or costs.shape.kv_bytes_per_token
         if size is None and self.told.workers:
             size = self.told.workers[0].costs().shape.kv_bytes_per_token
-        if isinstance(costs, LearnedCosts | PricedCosts):
+        if isinstance(costs, LearnedCosts | PricedCosts | ProfileCosts):
             return replace(costs, shape=replace(costs.shape, kv_bytes_per_token=size))
         return costs
 

@@ -6,10 +6,11 @@ All its problems are told at once, each with its line, as those of a node file a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationInfo
 
 from disagg_cluster.config import Listen
 from disagg_cluster.config.problems import Finding, config_error
@@ -26,6 +27,8 @@ from disagg_cluster.config.values import (
 )
 from disagg_cluster.nodefile.draft import validated
 from disagg_cluster.nodefile.yaml_positions import read_yaml_file
+from disagg_cluster.planner.capacity.learned.profile_costs import ProfileCosts, profile_costs
+from disagg_cluster.planner.capacity.learned.tune_profile import TuneProfile, read_profile
 from disagg_cluster.planner.capacity.priced_costs import PricedCosts, priced_costs
 from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.planner.plan.bounds import GpuOffer, PlanBounds, PlanBoundsError
@@ -43,6 +46,12 @@ def _serving(role: Role) -> Role:
     return role
 
 
+def _priced_or_profiled(name: str, info: ValidationInfo) -> str:
+    if info.data.get("profile") is None and name not in _GPU_NAMES:
+        raise ValueError("not one that we can price")
+    return name
+
+
 def _known(names: Sequence[str]) -> AfterValidator:
     def check(name: str) -> str:
         if name not in names:
@@ -55,7 +64,7 @@ def _known(names: Sequence[str]) -> AfterValidator:
 _GPU_NAMES = tuple(each.name for each in GPUS)
 _MODEL_NAMES = tuple(each.name for each in MODELS)
 _ServingRole = Annotated[EngineRole, AfterValidator(_serving)]
-_PricedGpu = Annotated[Text, _known(_GPU_NAMES)]
+_WorkerGpu = Annotated[Text, AfterValidator(_priced_or_profiled)]
 _PricedModel = Annotated[Text, _known(_MODEL_NAMES)]
 
 
@@ -137,28 +146,50 @@ class OfferSection(Section):
 
 
 class WorkerSection(Section):
-    """A kind of engine that could serve, or does, priced by a table or by data sheets.
+    """A kind of engine that could serve, or does: priced by a table or data sheets, or profiled.
 
-    `engines` are how many there are where nobody else tells.
+    `engines` are how many there are where nobody else tells. `profile` is a file that
+    `disagg-node tune` has written; without one there is `priced_as`.
     """
 
     role: _ServingRole = Field(description="one of prefill, decode, mixed")
-    gpu_name: _PricedGpu = Field(description=f"one of {', '.join(_GPU_NAMES)}")
+    profile: PathText | None = Field(
+        default=None, description="the path of a profile that disagg-node tune has written"
+    )
+    gpu_name: _WorkerGpu = Field(
+        description=f"one of {', '.join(_GPU_NAMES)}; with a `profile` any name of a GPU"
+    )
     gpus: Count = Field(default=1, description="GPUs of an engine, 1 or more")
-    priced_as: _PricedModel = Field(description=f"one of {', '.join(_MODEL_NAMES)}")
+    priced_as: _PricedModel | None = Field(
+        default=None, description=f"one of {', '.join(_MODEL_NAMES)}"
+    )
     engines: Annotated[int, Field(ge=0)] = Field(
         default=0, description="a number of engines, 0 or more"
     )
     max_num_batched_tokens: Count = Field(default=8192, description="tokens, 1 or more")
     max_num_seqs: Count = Field(default=256, description="requests, 1 or more")
 
-    def costs(self) -> PricedCosts:
+    def costs(self) -> PricedCosts | ProfileCosts:
         """What its steps take.
 
         Raises:
-            ValueError: The model leaves no room for a cache on so many GPUs.
+            ValueError: The model leaves no room for a cache on so many GPUs, or the profile lacks
+                what its role needs, or there is neither a model nor a profile.
             LinkError: There is no such group of GPUs.
+            ConfigError: The profile cannot be read.
         """
+        if (self.profile is None) == (self.priced_as is None):
+            raise ValueError("expected one of priced_as and profile")
+        if self.profile is not None:
+            given = self.model_fields_set
+            return profile_costs(
+                _profile(self.profile),
+                self.role,
+                self.gpu_name,
+                self.gpus,
+                self.max_num_batched_tokens if "max_num_batched_tokens" in given else None,
+                self.max_num_seqs if "max_num_seqs" in given else None,
+            )
         return priced_costs(
             next(each for each in GPUS if each.name == self.gpu_name),
             next(each for each in MODELS if each.name == self.priced_as),
@@ -166,6 +197,12 @@ class WorkerSection(Section):
             max_num_batched_tokens=self.max_num_batched_tokens,
             max_num_seqs=self.max_num_seqs,
         )
+
+
+@lru_cache(maxsize=64)
+def _profile(path: str) -> TuneProfile:
+    """A profile, read once: the planner file that names it is, too."""
+    return read_profile(Path(path))
 
 
 class ModelSection(Section):
@@ -293,4 +330,6 @@ def _contradictions(config: PlannerConfig) -> Iterator[Finding]:
             try:
                 worker.costs()
             except (DisaggError, ValueError) as error:
-                yield Finding(("models", number, "workers", place, "gpus"), str(error))
+                told = "gpus" if worker.profile is None else "profile"
+                key = told if worker.profile or worker.priced_as else "priced_as"
+                yield Finding(("models", number, "workers", place, key), str(error))

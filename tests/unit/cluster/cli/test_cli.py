@@ -63,6 +63,7 @@ Commands:
   plan        Say how many GPUs each phase needs, when and why.
   whatif      Plan for another load, other GPUs or targets.
   separation  Say whether separating prefill and decode would pay.
+  tune        Probe an engine for the limits to set.
   compare     Compare two spans of time at equal load.
   diagnose    Name the engine that holds first tokens back, and why.
   planner     Forecast for a whole cluster, as a service.

@@ -6,6 +6,7 @@ import pytest
 
 from disagg_cluster.config.problems import ConfigError
 from disagg_cluster.planner.settings.planner_file import PlannerConfig, read_planner_file
+from disagg_cluster.simulator.engine.hardware import MODELS
 
 
 def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
@@ -80,3 +81,51 @@ def test_what_is_no_mapping_is_refused(text: str, tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError):
         read_planner_file(path)
+
+
+PROFILED = """\
+models:
+  - model_name: llama
+    workers:
+      - {role: decode, gpu_name: a GPU of ours, profile: p.json}
+      - {role: prefill, gpu_name: a GPU of ours, profile: p.json}
+"""
+PROFILE = """\
+{"disagg_node_profile": 1, "model_name": "llama",
+ "decode": {"target_seconds": 0.05, "max_num_seqs": 4,
+  "contexts": [{"context_tokens": 100, "steps": [{"size": 1, "seconds": 0.02}]}]}}
+"""
+
+
+def test_a_worker_is_priced_by_a_profile_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(PROFILE)
+    (tmp_path / "planner.yaml").write_text(PROFILED.partition("      - {role: prefill")[0])
+
+    (worker,) = read_planner_file(tmp_path / "planner.yaml").models[0].workers
+
+    assert worker.costs().step_seconds(0, 0, 1, 100) == 0.02
+
+
+def test_a_profile_that_does_not_tell_what_the_role_needs_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(PROFILE)
+    (tmp_path / "planner.yaml").write_text(PROFILED)
+
+    with pytest.raises(ConfigError, match=r"workers\[1\]\.profile.*no prefill"):
+        read_planner_file(tmp_path / "planner.yaml")
+
+
+def test_a_profile_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "planner.yaml").write_text(PROFILED)
+
+    with pytest.raises(ConfigError, match=r"p\.json.*cannot be read"):
+        read_planner_file(tmp_path / "planner.yaml")
+
+
+@pytest.mark.parametrize("priced", ["", f", profile: p.json, priced_as: {MODELS[0].name}"])
+def test_a_worker_has_a_price_or_a_profile_and_not_both(tmp_path: Path, priced: str) -> None:
+    (tmp_path / "p.json").write_text(PROFILE)
+    worker = f"{{role: decode, gpu_name: NVIDIA H200{priced}}}"
+    (tmp_path / "planner.yaml").write_text(f"models: [{{workers: [{worker}]}}]\n")
+
+    with pytest.raises(ConfigError, match="one of priced_as and profile"):
+        read_planner_file(tmp_path / "planner.yaml")

@@ -1,0 +1,1 @@
+"""The commands that probe an engine for what to set."""

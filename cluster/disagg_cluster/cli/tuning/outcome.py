@@ -1,0 +1,216 @@
+"""What becomes of what was tuned: shown, drawn, kept as a profile, written into a node file."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from disagg_cluster.cli.planning.forecast import check_plot
+from disagg_cluster.cli.tuning.target import TargetOptions
+from disagg_cluster.config import Worker
+from disagg_cluster.host.files.atomic_write import write_whole
+from disagg_cluster.nodefile import NodeFile, parse, read
+from disagg_cluster.nodefile.argument_edit import ArgumentEditError, with_arguments
+from disagg_cluster.planner.capacity.learned.tune_profile import (
+    TuneProfile,
+    merged,
+    read_profile,
+)
+from disagg_cluster.tune.profile_values import profile_value
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.roles.command_line.flags import read_flags
+
+STEP_TOKENS = {"vllm": "--max-num-batched-tokens", "sglang": "--chunked-prefill-size"}
+REQUESTS = {"vllm": "--max-num-seqs", "sglang": "--max-running-requests"}
+"""The option of an engine's limit, by kind."""
+
+
+class CannotWriteError(DisaggError):
+    """A file that cannot be written; what was there still is."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeOptions:
+    """Where the result goes, beside standard output."""
+
+    as_json: bool
+    plot: Path | None
+    profile: Path | None
+    node_file: Path | None
+
+    def check(self, target: TargetOptions, model: str, url: str) -> None:
+        """Refuse before anything is probed what could not be written afterwards.
+
+        Raises:
+            UsageError: A picture that is none, or a file in no folder.
+            ConfigError: The node file, or a profile that is there, has problems.
+            ProfileMismatchError: The profile is of another model.
+            ArgumentEditError: The node file has no such worker, or none with such arguments.
+        """
+        if self.plot is not None:
+            check_plot(self.plot)
+        if self.profile is not None:
+            if not self.profile.parent.is_dir():
+                raise click.UsageError(f"--profile: {self.profile.parent} is no folder")
+            if self.profile.exists():
+                old = read_profile(self.profile)
+                merged(old, old.model_copy(update={"model_name": model}))
+        if self.node_file is not None:
+            worker = _meant(read(self.node_file), target, url)
+            if worker.engine not in REQUESTS:
+                raise ArgumentEditError(
+                    f"{worker.name} is a {worker.engine}, which has no such arguments"
+                )
+
+    def keep(
+        self,
+        found: TuneProfile,
+        draw: Callable[[Path], None],
+        limits: Mapping[str, Mapping[str, int]],
+        target: TargetOptions,
+        url: str,
+    ) -> None:
+        """Write what is to be written.
+
+        Args:
+            found: What was tuned.
+            draw: Draws it.
+            limits: What is recommended, by the option of each kind of engine.
+            target: Which engine it was.
+            url: Where it answers.
+
+        Raises:
+            CannotWriteError: A file could not be written.
+            PlotError: Neither could the picture.
+            ArgumentEditError: The node file does not bear the change.
+        """
+        if self.plot is not None:
+            draw(self.plot)
+            click.echo(self.plot, err=True)
+        if self.profile is not None:
+            whole = merged(read_profile(self.profile), found) if self.profile.exists() else found
+            _write(self.profile, json.dumps(profile_value(whole), indent=1) + "\n")
+            click.echo(self.profile, err=True)
+        if self.node_file is not None:
+            _change(self.node_file, limits, target, url)
+
+
+def _change(
+    file: Path, limits: Mapping[str, Mapping[str, int]], target: TargetOptions, url: str
+) -> None:
+    worker = _meant(read(file), target, url)
+    wanted = _allowed(worker, limits[worker.engine])
+    if not wanted:
+        raise ArgumentEditError(f"nothing is recommended, so {file} stays as it is")
+    before = file.read_bytes().decode("utf-8")
+    after = with_arguments(before, worker.name, {k: str(v) for k, v in wanted.items()})
+    # What no daemon would start with is not written.
+    parse(after, str(file), folder=file.absolute().parent)
+    if after == before:
+        click.echo(f"{file}: {worker.name} has it so already", err=True)
+        return
+    lines = difflib.unified_diff(
+        before.splitlines(keepends=True), after.splitlines(keepends=True), str(file), str(file)
+    )
+    click.echo("".join(lines), err=True, nl=False)
+    _write(file, after)
+    click.echo(
+        f"written. `disagg-node restart {worker.name}` starts it with what the node file said "
+        "when the daemon started: start the daemon anew first (with `on_sigterm: leave` its "
+        "engines go on meanwhile)",
+        err=True,
+    )
+
+
+def _allowed(worker: Worker, wanted: Mapping[str, int]) -> dict[str, int]:
+    """What is recommended, as far as the engine's other arguments allow."""
+    flags, found = read_flags(worker.args), dict(wanted)
+    step, most = STEP_TOKENS["vllm"], REQUESTS["vllm"]
+    if worker.engine != "vllm":
+        return found
+    told = flags.value(most.lstrip("-")) or ""
+    if step in found and told.isdecimal() and int(told) > found[step]:
+        click.echo(
+            f"{step} is no less than {most}, which is {told}: vLLM does not start otherwise",
+            err=True,
+        )
+        found[step] = int(told)
+    told = flags.value(step.lstrip("-")) or ""
+    if most in found and told.isdecimal() and int(told) < found[most]:
+        click.echo(f"{most} is no more than {step}, which is {told}", err=True)
+        found[most] = int(told)
+    return found
+
+
+def _meant(file: NodeFile, target: TargetOptions, url: str) -> Worker:
+    """The worker of the node file that was probed."""
+    workers = file.config.workers
+    if target.is_worker:
+        found = [each for each in workers if each.name == target.engine]
+    else:
+        there = urlsplit(url)
+        found = [
+            each
+            for each in workers
+            if (urlsplit(each.url).hostname, each.port) == (there.hostname, there.port)
+        ]
+    if len(found) != 1:
+        names = ", ".join(each.name for each in workers) or "none"
+        raise ArgumentEditError(
+            f"the node file of --write has no worker that is {target.engine}; its workers are "
+            f"{names}: name one with --engine"
+        )
+    return found[0]
+
+
+def _write(path: Path, text: str) -> None:
+    # Not in place of a link, but of what it leads to.
+    place = path.resolve()
+    try:
+        mode = place.stat().st_mode & 0o777 if place.exists() else 0o644
+        write_whole(place, text.encode(), mode)
+    except OSError as error:
+        raise CannotWriteError(f"cannot write {path}: {error.strerror}") from error
+
+
+def outcome_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options `--json`, `--plot`, `--profile` and `--write`, given as `outcome`."""
+
+    @functools.wraps(command)
+    def gathered(
+        plot: Path | None,
+        profile: Path | None,
+        node_file: Path | None,
+        *,
+        as_json: bool,
+        **others: Any,
+    ) -> Any:
+        return command(outcome=OutcomeOptions(as_json, plot, profile, node_file), **others)
+
+    path = click.Path(path_type=Path, dir_okay=False)
+    options = (
+        click.option(
+            "--write",
+            "node_file",
+            type=path,
+            metavar="NODE_FILE",
+            help="Write what is recommended into the engine's arguments there; shows the change.",
+        ),
+        click.option(
+            "--profile", type=path, help="Keep what was timed in a file that the planner reads."
+        ),
+        click.option("--plot", type=path, help="Also draw it: a .svg or .png file."),
+        click.option("--json", "as_json", is_flag=True, help="Print it as JSON."),
+    )
+    wrapped: Callable[..., Any] = gathered
+    for option in options:
+        wrapped = option(wrapped)
+    return wrapped

@@ -1,0 +1,191 @@
+"""Which engine is probed: by its address, or as a worker of the daemon of this node."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from disagg_cluster.cli.control import socket_of, worker_names
+from disagg_cluster.cli.daemon_page import http_config_option
+from disagg_cluster.cli.prometheus_access import access_of
+from disagg_cluster.config import Worker
+from disagg_cluster.config.values import root_url
+from disagg_cluster.control.client import ask, new_request
+from disagg_cluster.control.messages import DaemonStatus, WorkerView
+from disagg_cluster.launch.worker_specs import api_key
+from disagg_cluster.lifecycle.state import WorkerState
+from disagg_cluster.nodefile import load
+from disagg_cluster.prometheus.http_session import HttpSession
+from disagg_cluster.tune.completion_server import CompletionServer, NotAnEngineError
+from disagg_exporter.errors import DisaggError
+
+_EXAMPLE = "http://127.0.0.1:8000"
+_PATIENCE_SECONDS = 10.0
+
+
+class NoSuchWorkerError(DisaggError):
+    """A name of no worker that can be probed; the text says which there are."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TargetOptions:
+    """What the options say of the engine."""
+
+    engine: str
+    model: str | None
+    headers: Sequence[str]
+    http_config: Path | None
+    file: Path | None
+    run_dir: Path | None
+    live: bool
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether a worker of the daemon is meant, and no address."""
+        return "/" not in self.engine and ":" not in self.engine
+
+    def server(self) -> tuple[CompletionServer, int | None]:
+        """The engine, and the most tokens of a request, where it tells.
+
+        Raises:
+            UsageError: Options that do not fit.
+            NoSuchWorkerError: No such worker, or it serves nothing now.
+            EngineRefusalError: It is no OpenAI API, serves another model, or lets us not in.
+            EngineDownError: Nothing answers.
+            NoDaemonError: There is no daemon to ask for a worker.
+        """
+        found = self._worker() if self.is_worker else None
+        url = self.engine if found is None else found.url
+        headers = [*self.headers]
+        if found is not None and found.key and not any(_is_authorization(h) for h in headers):
+            headers.append(f"Authorization:Bearer {found.key}")
+        access = access_of(url, headers, self.http_config, "--engine", _EXAMPLE)
+        session = HttpSession(access.headers, access.tls, is_api=True)
+        server = CompletionServer(access.url.removesuffix("/").removesuffix("/v1"), session)
+        model = self.model or (found.model_name if found else None)
+        try:
+            return server, _chosen(server, model)
+        except BaseException:
+            session.close()
+            raise
+
+    def _worker(self) -> _FoundWorker:
+        told = None
+        if self.file is not None:
+            workers = {worker.name: worker for worker in load(self.file).workers}
+            told = workers.get(self.engine)
+        replies = ask(
+            socket_of(self.file, self.run_dir), new_request(DaemonStatus()), _PATIENCE_SECONDS
+        )
+        views = {reply.worker.worker: reply.worker for reply in replies if reply.worker}
+        view = views.get(self.engine)
+        if view is None:
+            close = difflib.get_close_matches(self.engine, views, 1)
+            meant = f"did you mean {close[0]}? " if close else ""
+            there = ", ".join(sorted(views)) or "none"
+            raise NoSuchWorkerError(
+                f"the daemon has no worker {self.engine!r}: {meant}its workers are {there}; an "
+                f"engine elsewhere is given by its address, such as {_EXAMPLE}"
+            )
+        return _found(view, told)
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundWorker:
+    url: str
+    model_name: str | None
+    key: str = ""
+
+
+def _found(view: WorkerView, told: Worker | None) -> _FoundWorker:
+    if view.role == "router":
+        raise NotAnEngineError(f"{view.worker} is the router: probe one of the engines behind it")
+    if view.state is not WorkerState.READY:
+        raise NoSuchWorkerError(
+            f"{view.worker} is {view.state.value}, and only one that is ready can be probed: "
+            "disagg-node status shows how it stands"
+        )
+    if told is None:
+        return _FoundWorker(root_url(view.host, view.port, tls=False), None)
+    return _FoundWorker(told.url, told.model_name, api_key(told, os.environ))
+
+
+def _chosen(server: CompletionServer, wanted: str | None) -> int | None:
+    """Let it be asked for a model; return the most tokens of a request, where it tells."""
+    models = server.models()
+    if wanted is None and len(models) > 1:
+        raise click.UsageError(f"{server.url} serves {', '.join(models)}: say which with --model")
+    if not models:
+        raise NotAnEngineError(f"{server.url} serves no model")
+    server.model = wanted or next(iter(models))
+    if server.model not in models:
+        raise NoSuchWorkerError(
+            f"{server.url} does not serve {server.model!r}: it serves {', '.join(models)}"
+        )
+    return models[server.model]
+
+
+def _is_authorization(header: str) -> bool:
+    return header.partition(":")[0].strip().lower() == "authorization"
+
+
+def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say which engine, given to the command as `target`."""
+
+    @functools.wraps(command)
+    def gathered(
+        engine: str,
+        model: str | None,
+        headers: Sequence[str],
+        http_config: Path | None,
+        file: Path | None,
+        run_dir: Path | None,
+        *,
+        live: bool,
+        **others: Any,
+    ) -> Any:
+        target = TargetOptions(engine, model, headers, http_config, file, run_dir, live)
+        if file is not None and run_dir is not None:
+            raise click.UsageError("say either --config or --run-dir")
+        return command(target=target, **others)
+
+    options = (
+        click.option(
+            "--live", is_flag=True, help="Probe it though it serves users, whom that holds up."
+        ),
+        click.option(
+            "--run-dir", type=click.Path(path_type=Path), help="The run folder of the daemon."
+        ),
+        click.option(
+            "-c",
+            "--config",
+            "file",
+            type=click.Path(path_type=Path),
+            help="The node file of the daemon: its run folder, and how its worker is asked.",
+        ),
+        http_config_option,
+        click.option(
+            "--header", "headers", multiple=True, metavar="NAME:VALUE", help="Sent to the engine."
+        ),
+        click.option("--model", help="The model to ask for.  [default: the one it serves]"),
+        click.option(
+            "--engine",
+            required=True,
+            metavar="URL|WORKER",
+            shell_complete=worker_names,
+            help=f"The address of an engine, such as {_EXAMPLE}, or a worker of the daemon here.",
+        ),
+    )
+    wrapped: Callable[..., Any] = gathered
+    for option in options:
+        wrapped = option(wrapped)
+    return wrapped

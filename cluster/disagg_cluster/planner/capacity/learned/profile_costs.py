@@ -1,0 +1,153 @@
+"""What steps take by a profile of `disagg-node tune`: timed by size, and by length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from disagg_cluster.planner.capacity.engine_costs import UnseenStepError
+from disagg_cluster.planner.capacity.engine_shape import EngineShape
+from disagg_cluster.planner.capacity.learned.learned_costs import ALONE_ERROR, MOST_CONTEXT
+from disagg_cluster.planner.capacity.learned.learned_curve import LearnedCurve, pooled
+from disagg_cluster.planner.capacity.learned.tune_profile import TimedContext, TuneProfile
+from disagg_exporter.model import Role
+
+Curves = Mapping[float, LearnedCurve]
+
+
+class NoSuchPhaseError(ValueError):
+    """A profile that does not tell what an engine of this role needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileCosts:
+    """Steps as one engine was timed.
+
+    Between two lengths, and above the longest, time grows on a line with how many earlier tokens
+    each token attends to, as attention does; below the shortest it is as there. A mixed step takes
+    what its halves do, less what both take however small they are.
+
+    Attributes:
+        shape: The engine.
+        prefill: Seconds by tokens of a step, by prompt length.
+        decode: Seconds by requests, by context.
+        relative_error: As of any single engine that stands for its like.
+    """
+
+    shape: EngineShape
+    prefill: Curves
+    decode: Curves
+    relative_error: float = ALONE_ERROR
+
+    def step_seconds(
+        self,
+        prompt_tokens: float,
+        attended_tokens: float,
+        decodes: float,
+        decode_context_tokens: float,
+    ) -> float:
+        """What a step takes.
+
+        Raises:
+            UnseenStepError: No like of it was timed.
+        """
+        if prompt_tokens <= 0:
+            return self._decode_seconds(max(decodes, 1.0), decode_context_tokens)
+        if not self.prefill:
+            raise UnseenStepError("the profile has no step with a prompt")
+        seconds = _by_length(
+            self.prefill,
+            prompt_tokens,
+            # A step smaller than a prompt was timed with a prompt as long as itself.
+            lambda length: min(length, prompt_tokens) / 2,
+            attended_tokens,
+        )
+        if decodes <= 0:
+            return seconds
+        beside = self._decode_seconds(decodes, decode_context_tokens)
+        return max(seconds + beside - self._least_seconds, seconds, beside)
+
+    @property
+    def _least_seconds(self) -> float:
+        curves = (*self.prefill.values(), *self.decode.values())
+        return min(curve.seconds[0] for curve in curves)
+
+    def _decode_seconds(self, decodes: float, context_tokens: float) -> float:
+        if not self.decode:
+            raise UnseenStepError("the profile has no step that decodes")
+        return _by_length(self.decode, decodes, lambda length: length, context_tokens / decodes)
+
+
+def _by_length(
+    curves: Curves, size: float, attended: Callable[[float], float], wanted: float
+) -> float:
+    """Seconds of a step of a size in which tokens attend to as many as wanted."""
+    seen: dict[float, float] = {}
+    for length, curve in sorted(curves.items()):
+        seen.setdefault(attended(length), curve.at(size))
+    (low, low_seconds), *further = seen.items()
+    most = max(seen)
+    if wanted > MOST_CONTEXT * most:
+        raise UnseenStepError(
+            f"tokens that attend to {most:.0f} were timed, and ones to {wanted:.0f} are asked for"
+        )
+    seconds = low_seconds
+    for high, high_seconds in further:
+        # No longer context is cheaper.
+        slope = max(high_seconds - low_seconds, 0.0) / (high - low)
+        reached = min(max(wanted - low, 0.0), high - low) if high < most else max(wanted - low, 0.0)
+        seconds += slope * reached
+        low, low_seconds = high, max(high_seconds, low_seconds)
+    return seconds
+
+
+def profile_costs(
+    profile: TuneProfile,
+    role: Role,
+    gpu_name: str,
+    gpus: int,
+    max_num_batched_tokens: int | None = None,
+    max_num_seqs: int | None = None,
+) -> ProfileCosts:
+    """The costs of an engine of a role by a profile; limits that are None are what it recommends.
+
+    Raises:
+        NoSuchPhaseError: The profile lacks what the role needs.
+    """
+    needed = {
+        "prefill": profile.prefill is not None or role is Role.DECODE,
+        "decode": profile.decode is not None or role is Role.PREFILL,
+    }
+    for phase, there in needed.items():
+        if not there:
+            raise NoSuchPhaseError(
+                f"the profile has no {phase}: `disagg-node tune {phase} --profile` adds it"
+            )
+    lengths = profile.prefill.lengths if profile.prefill else ()
+    contexts = profile.decode.contexts if profile.decode else ()
+    prefill = {
+        float(each.prompt_tokens): curve
+        for each in lengths
+        if (curve := pooled([{step.size: step.seconds for step in each.steps}]))
+    }
+    decode = {
+        float(each.context_tokens): curve
+        for each in contexts
+        if (curve := pooled([{step.size: step.seconds for step in each.steps}]))
+    }
+    largest = int(max((curve.largest for curve in prefill.values()), default=8192))
+    told = profile.prefill.max_num_batched_tokens if profile.prefill else None
+    shape = EngineShape(
+        gpu_name,
+        gpus,
+        profile.kv_cache_tokens,
+        None,
+        min(max_num_batched_tokens or told or largest, largest) if prefill else largest,
+        max_num_seqs or _most_requests(contexts) or 256,
+    )
+    return ProfileCosts(shape, prefill, decode)
+
+
+def _most_requests(contexts: tuple[TimedContext, ...]) -> int | None:
+    """How many the engine was seen to run at once, which is no matter of the target."""
+    return max((step.size for each in contexts for step in each.steps), default=None)

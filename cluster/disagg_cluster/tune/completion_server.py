@@ -1,0 +1,150 @@
+"""The engine that is probed, over HTTP: its models, its page, and completions as they come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from disagg_cluster.prometheus.http_client import TransportError
+from disagg_cluster.prometheus.http_session import HttpSession
+from disagg_cluster.tune.completions import (
+    EngineRefusalError,
+    Prompt,
+    WrittenToken,
+    completion_request,
+    refusal,
+    served_models,
+    written_prompts,
+)
+from disagg_exporter.engine_pages.exposition.lines import PageError
+from disagg_exporter.engine_pages.fronts import parse_front_page
+from disagg_exporter.engine_pages.parse import parse_page
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import EnginePage
+
+_PAGE_BYTES = 8 << 20
+_ANSWER_BYTES = 256 << 20
+_DEADLINE_SECONDS = 10.0
+
+
+class EngineDownError(DisaggError):
+    """Nothing answers there, or it has stopped to."""
+
+
+class NotAnEngineError(DisaggError):
+    """What answers there stands before engines."""
+
+
+class ProbedEngine(Protocol):
+    """What probes ask an engine for."""
+
+    def page(self) -> EnginePage | None:
+        """Its metrics page now; None where it has none."""
+
+    def complete(
+        self, prompts: Sequence[Prompt], max_tokens: int, deadline_seconds: float
+    ) -> Generator[WrittenToken]:
+        """Ask for so many tokens of each prompt, and yield each as it comes.
+
+        Whoever stops to read hangs up, and the engine aborts what is left.
+
+        Raises:
+            EngineRefusalError: It does not do that.
+            EngineDownError: It does not answer, or not in time.
+        """
+
+
+class CompletionServer:
+    """An engine behind an OpenAI API.
+
+    Args:
+        url: Its root.
+        session: How it is asked.
+        model: What to ask for; empty until `models` was looked at.
+    """
+
+    def __init__(self, url: str, session: HttpSession, model: str = "") -> None:
+        self.url = url.rstrip("/")
+        self.model = model
+        self._session = session
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._session.close()
+
+    def models(self) -> dict[str, int | None]:
+        """The models that it serves, with the most tokens of a request where it tells.
+
+        Raises:
+            EngineRefusalError: It is no OpenAI API, or does not let us in.
+            EngineDownError: Nothing answers.
+        """
+        url = f"{self.url}/v1/models"
+        status, body = self._get(url)
+        if status != 200:
+            raise refusal(status, body, url)
+        return served_models(body)
+
+    def page(self) -> EnginePage | None:
+        """Its metrics page; None where it has none that we know.
+
+        Raises:
+            NotAnEngineError: The page is a router's or a frontend's.
+            EngineDownError: Nothing answers.
+        """
+        t_ns = time.monotonic_ns()
+        status, body = self._get(f"{self.url}/metrics")
+        if status != 200:
+            return None
+        try:
+            return parse_page(body, t_ns)
+        except PageError:
+            self._refuse_fronts(body, t_ns)
+            return None
+
+    def _refuse_fronts(self, body: bytes, t_ns: int) -> None:
+        if not body.strip():
+            return
+        try:
+            front = parse_front_page(body, t_ns)
+        except PageError:
+            return
+        raise NotAnEngineError(
+            f"{self.url} is a {front.source.value}, by its page: it spreads requests over engines. "
+            "Probe one of them: --engine with its own address"
+        )
+
+    def complete(
+        self, prompts: Sequence[Prompt], max_tokens: int, deadline_seconds: float
+    ) -> Generator[WrittenToken]:
+        """Ask for so many tokens of each prompt, and yield each as it comes; see `ProbedEngine`."""
+        url = f"{self.url}/v1/completions"
+        body = completion_request(self.model, prompts, max_tokens)
+        try:
+            with self._session.post(url, body, deadline_seconds, _ANSWER_BYTES) as answer:
+                if answer.status != 200:
+                    raise refusal(answer.status, answer.body, url)
+                for line in answer.lines:
+                    now_seconds = time.monotonic()
+                    for prompt in written_prompts(line, url):
+                        if not 0 <= prompt < len(prompts):
+                            raise EngineRefusalError(f"{url} answers prompts that it was not sent")
+                        yield WrittenToken(prompt, now_seconds)
+        except TransportError as error:
+            raise EngineDownError(f"{url}: {error}") from None
+
+    def _get(self, url: str) -> tuple[int, bytes]:
+        try:
+            response = self._session.get(url, _DEADLINE_SECONDS, _PAGE_BYTES)
+        except TransportError as error:
+            raise EngineDownError(f"{url}: {error}") from None
+        return response.status, response.body

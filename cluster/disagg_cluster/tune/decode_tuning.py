@@ -1,0 +1,113 @@
+"""The largest batch within the inter-token target, by context length: searched for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from disagg_cluster.tune.batch_search import BatchEstimate, BatchSearch, batch_estimate
+from disagg_cluster.tune.decode_prober import CrowdedBatch, DecodeProber
+from disagg_cluster.tune.probed import TimedSteps, size_grid
+from disagg_exporter.capacity.curves.curve import Point
+
+
+@dataclass(frozen=True, slots=True)
+class ContextTuning:
+    """What is known of requests with contexts of one length.
+
+    `crowded_at` is how many of them the engine ran at once at most, where it would not run more.
+    """
+
+    context_tokens: int
+    target_seconds: float
+    probed: TimedSteps = field(default_factory=TimedSteps)
+    crowded_at: int | None = None
+    most_probes: int = 0
+    complete: bool = False
+
+    @property
+    def estimate(self) -> BatchEstimate:
+        """The batch as it is known by now."""
+        return batch_estimate(self.probed, self.target_seconds)
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """The curve: step seconds by requests of the batch."""
+        return self.probed.points
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeTuning:
+    """All contexts, and what to set."""
+
+    contexts: tuple[ContextTuning, ...]
+    target_seconds: float
+
+    @property
+    def max_num_seqs(self) -> int | None:
+        """The most requests within the target with contexts of every length; None where unknown."""
+        found = [context.estimate.requests for context in self.contexts]
+        known = [each for each in found if each is not None]
+        return min(known) if known and len(known) == len(found) else None
+
+
+class DecodeTuner:
+    """Searches for the batch of one context after the other; what it has learned can be had.
+
+    Args:
+        prober: Times steps.
+        context_tokens: The lengths.
+        target_seconds: From token to token.
+        largest_batch: Larger ones are not timed.
+        most_probes: Of each context; None for half of all batches.
+    """
+
+    def __init__(
+        self,
+        prober: DecodeProber,
+        context_tokens: Sequence[int],
+        target_seconds: float,
+        largest_batch: int,
+        most_probes: int | None = None,
+    ) -> None:
+        self._prober = prober
+        self._target_seconds = target_seconds
+        self._largest = largest_batch
+        self._most_probes = most_probes
+        self._contexts = [ContextTuning(tokens, target_seconds) for tokens in context_tokens]
+
+    @property
+    def found(self) -> DecodeTuning:
+        """What is known by now."""
+        return DecodeTuning(tuple(self._contexts), self._target_seconds)
+
+    def run(self, progress: Callable[[ContextTuning], None]) -> DecodeTuning:
+        """Search to the end; raises as `DecodeProber.probe`."""
+        for place, context in enumerate(self._contexts):
+            self._search(place, context, progress)
+        return self.found
+
+    def _search(
+        self, place: int, context: ContextTuning, progress: Callable[[ContextTuning], None]
+    ) -> None:
+        largest = self._largest
+        while True:
+            grid = size_grid(1, largest)
+            most = self._most_probes or max(len(grid) // 2, 2)
+            search = BatchSearch(grid, self._target_seconds, most)
+            batch = search.next_size(context.probed)
+            context = replace(context, most_probes=most, complete=batch is None)
+            self._contexts[place] = context
+            if batch is None:
+                return
+            found = self._prober.probe(batch, context.context_tokens)
+            if isinstance(found, CrowdedBatch):
+                largest = max(1, min(found.most, batch - 1))
+                context = replace(context, crowded_at=largest)
+                if batch == 1:
+                    self._contexts[place] = replace(context, crowded_at=0, complete=True)
+                    return
+                continue
+            context = replace(context, probed=context.probed.plus(found))
+            self._contexts[place] = context
+            progress(context)

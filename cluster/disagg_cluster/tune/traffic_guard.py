@@ -1,0 +1,114 @@
+"""Whether an engine serves somebody: looked at before it is probed, and with each probe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from disagg_cluster.tune.completion_server import ProbedEngine
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import EnginePage, Total
+
+_LOOK_AGAIN_SECONDS = 1.0
+EXIT_REFUSED = 3
+
+
+class LiveEngineError(DisaggError):
+    """An engine that serves users is not probed unasked."""
+
+    exit_code = EXIT_REFUSED
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCounters:
+    """What an engine has counted of requests since it started; None for what its page lacks.
+
+    `first_token_seconds` are the times that requests took from their first step to their first
+    token, by the engine's own clock.
+    """
+
+    steps: float | None = None
+    first_token_requests: float | None = None
+    first_token_seconds: float | None = None
+
+    def since(self, before: EngineCounters) -> EngineCounters:
+        """Return what was counted from then to now."""
+        return EngineCounters(
+            _difference(self.steps, before.steps),
+            _difference(self.first_token_requests, before.first_token_requests),
+            _difference(self.first_token_seconds, before.first_token_seconds),
+        )
+
+    @property
+    def tells_steps(self) -> bool:
+        """Whether it says how many steps there were and how long prompts were in them."""
+        return None not in (self.steps, self.first_token_requests, self.first_token_seconds)
+
+
+def counters_of(page: EnginePage | None) -> EngineCounters:
+    """Return what a page has counted."""
+    if page is None:
+        return EngineCounters()
+    totals = page.serving.totals
+    return EngineCounters(
+        page.steps_total,
+        totals.get(Total.FIRST_TOKEN_REQUESTS),
+        totals.get(Total.FIRST_TOKEN_SECONDS),
+    )
+
+
+def refuse_live(engine: ProbedEngine, sleep: Callable[[float], None]) -> None:
+    """Look twice, a second apart, and refuse an engine that works, or does not tell.
+
+    Raises:
+        LiveEngineError: It serves requests, or has served some meanwhile, or nobody knows.
+        EngineDownError: It does not answer.
+    """
+    before = engine.page()
+    if before is None or before.running is None:
+        raise LiveEngineError(
+            "it has no metrics page by which to see whether it serves users; --live probes it "
+            "all the same"
+        )
+    if seen := _at_work(before):
+        raise _live(seen)
+    sleep(_LOOK_AGAIN_SECONDS)
+    after = engine.page()
+    if after is None:
+        raise LiveEngineError("its metrics page has gone; --live probes it all the same")
+    if seen := _at_work(after):
+        raise _live(seen)
+    wrote = _difference(after.generation_tokens_total, before.generation_tokens_total)
+    if wrote:
+        raise _live(f"it wrote {wrote:.0f} tokens within a second")
+
+
+def refuse_company(page: EnginePage | None) -> None:
+    """Refuse to go on where requests of others are there while none of ours is.
+
+    Raises:
+        LiveEngineError: There are some.
+    """
+    if page is not None and (seen := _at_work(page)):
+        raise LiveEngineError(
+            f"requests of others have come ({seen}), and probing would hold them up; "
+            "--live goes on all the same"
+        )
+
+
+def _live(seen: str) -> LiveEngineError:
+    return LiveEngineError(
+        f"it serves requests ({seen}), which probing would hold up: take it out of service "
+        "first, or say --live"
+    )
+
+
+def _at_work(page: EnginePage) -> str:
+    states = {"running": page.running, "waiting": page.waiting, "waiting for KV": page.deferred}
+    return ", ".join(f"{count:.0f} {state}" for state, count in states.items() if count)
+
+
+def _difference(after: float | None, before: float | None) -> float | None:
+    if after is None or before is None:
+        return None
+    return after - before

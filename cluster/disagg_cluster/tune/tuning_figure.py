@@ -1,0 +1,88 @@
+"""Curves of what was timed as a picture, with the knee or the target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from disagg_cluster.planner.outlook.pictures import COLOURS, grid, note, save
+from disagg_cluster.tune.decode_tuning import ContextTuning, DecodeTuning
+from disagg_cluster.tune.prefill_tuning import LengthTuning, PrefillTuning
+from disagg_exporter.capacity.curves.limits import KNEE_SHARE, enough
+from disagg_exporter.capacity.curves.rates import rate_curve
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def draw_prefill(found: PrefillTuning, path: Path) -> None:
+    """Write a picture: rate over the tokens of a step, a row for each prompt length.
+
+    Raises:
+        PlotError: matplotlib is not there, or the file cannot be written.
+    """
+    figure, axes = grid(len(found.lengths), 1)
+    for (place,), length in zip(axes, found.lengths, strict=True):
+        place.set_title(f"prompts of {length.prompt_tokens} tokens", fontsize=10, loc="left")
+        _draw_length(place, length)
+    save(figure, path)
+
+
+def _draw_length(axes: Axes, length: LengthTuning) -> None:
+    if not length.points:
+        note(axes, "nothing was timed")
+        return
+    colour = COLOURS["prefill"]
+    sizes = [point.size for point in length.points]
+    rates = [point.size / point.seconds for point in length.points]
+    axes.plot(sizes, rates, color=colour, ls="", marker="o", ms=5, label="timed")
+    known = length.estimate
+    if known is not None:
+        curve = rate_curve(enough(length.points))
+        axes.plot(curve.sizes, curve.rates, color=colour, lw=1.2, label="curve through all sizes")
+        nine_tenths = KNEE_SHARE * known.best_tokens_per_second
+        axes.axhline(nine_tenths, color="#888888", lw=0.8, ls="--", label="nine tenths of the best")
+        if known.limit is not None and known.limit.knee_tokens is not None:
+            axes.axvspan(known.low_tokens, known.high_tokens, color="#888888", alpha=0.2)
+            label = f"knee: {known.knee_tokens:.0f} tokens"
+            axes.axvline(known.knee_tokens, color="#222222", lw=1.0, label=label)
+    _label(axes, "tokens of a step", "tokens/s")
+
+
+def draw_decode(found: DecodeTuning, path: Path) -> None:
+    """Write a picture: step time over the batch, a row for each context length.
+
+    Raises:
+        PlotError: matplotlib is not there, or the file cannot be written.
+    """
+    figure, axes = grid(len(found.contexts), 1)
+    for (place,), context in zip(axes, found.contexts, strict=True):
+        place.set_title(f"contexts of {context.context_tokens} tokens", fontsize=10, loc="left")
+        _draw_context(place, context)
+    save(figure, path)
+
+
+def _draw_context(axes: Axes, context: ContextTuning) -> None:
+    if not context.points:
+        note(axes, "nothing was timed")
+        return
+    colour = COLOURS["decode"]
+    sizes = [point.size for point in context.points]
+    times = [1000 * point.seconds for point in context.points]
+    axes.plot(sizes, times, color=colour, marker="o", ms=5, label="timed")
+    target = 1000 * context.target_seconds
+    axes.axhline(target, color="#888888", lw=0.8, ls="--", label=f"target: {target:g} ms")
+    most = context.estimate.requests
+    if most is not None:
+        label = f"within the target: {most} requests"
+        axes.axvline(most, color="#222222", lw=1.0, label=label)
+    _label(axes, "requests of a batch", "ms from token to token")
+
+
+def _label(axes: Axes, sizes: str, values: str) -> None:
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:.0f}")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel(sizes)
+    axes.set_ylabel(values)
+    axes.legend(loc="best", fontsize=8, framealpha=0.8)

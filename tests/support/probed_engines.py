@@ -1,0 +1,106 @@
+"""A fake of an engine that is probed: batches in virtual time, a page that counts as vLLM's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+
+from disagg_cluster.tune.completions import Prompt, SmallVocabularyError, WrittenToken
+from disagg_exporter.model import EnginePage, Total
+from disagg_exporter.model.serving import ServingCounts
+
+WAY_SECONDS = 0.001
+"""From the client to the engine, and back."""
+
+
+def affine(base_seconds: float, token_seconds: float) -> Callable[[int], float]:
+    """Steps that cost so much however small they are, and so much a token."""
+    return lambda tokens: base_seconds + token_seconds * tokens
+
+
+@dataclass(slots=True)
+class FakeEngine:
+    """Steps of a price by tokens, at most `step_tokens` in each; prompts beyond are cut.
+
+    `first_alone`: as in vLLM, a request that arrives at rest begins a step by itself, in which the
+    others of the same call arrive. `requests` is the most that it runs at once, `vocabulary` the
+    number of its token ids, `running` what others run there.
+    """
+
+    price: Callable[[int], float]
+    step_tokens: int = 8192
+    first_alone: bool = True
+    has_page: bool = True
+    requests: int = 256
+    vocabulary: int = 128_000
+    running: int = 0
+    now: float = 0.0
+    sent: list[Prompt] = field(default_factory=list)
+    hung_up: int = 0
+    _steps: int = 0
+    _first_tokens: int = 0
+    _first_seconds: float = 0.0
+
+    def page(self) -> EnginePage | None:
+        if not self.has_page:
+            return None
+        totals = {
+            Total.FIRST_TOKEN_REQUESTS: float(self._first_tokens),
+            Total.FIRST_TOKEN_SECONDS: self._first_seconds,
+        }
+        return EnginePage(
+            "vllm",
+            0,
+            running=float(self.running),
+            waiting=0.0,
+            generation_tokens_total=float(self._first_tokens),
+            steps_total=float(self._steps),
+            serving=ServingCounts(totals),
+        )
+
+    def complete(
+        self, prompts: Sequence[Prompt], max_tokens: int, deadline_seconds: float
+    ) -> Generator[WrittenToken]:
+        if any(max(prompt) >= self.vocabulary for prompt in prompts):
+            raise SmallVocabularyError("out of vocabulary")
+        self.sent += prompts
+        self.now += WAY_SECONDS
+        left = {number: len(prompt) for number, prompt in enumerate(prompts)}
+        written = dict.fromkeys(left, 0)
+        began: dict[int, float] = {}
+        batch = 1 if self.first_alone else len(prompts)
+        try:
+            while any(count < max_tokens for count in written.values()):
+                yield from self._step(left, written, began, batch, max_tokens)
+                batch = len(prompts)
+        except GeneratorExit:
+            self.hung_up += 1
+            raise
+
+    def _step(
+        self,
+        left: dict[int, int],
+        written: dict[int, int],
+        began: dict[int, float],
+        batch: int,
+        max_tokens: int,
+    ) -> Generator[WrittenToken]:
+        room, computed, ended = self.step_tokens, 0, []
+        unfinished = [n for n in left if written[n] < max_tokens]
+        for number in unfinished[: min(batch, self.requests)]:
+            began.setdefault(number, self.now)
+            tokens = min(left[number], room) if left[number] else min(1, room)
+            room, computed = room - tokens, computed + tokens
+            left[number] = max(left[number] - tokens, 0)
+            if not left[number] and tokens:
+                ended.append(number)
+        self.now += self.price(computed)
+        # As vLLM's histogram, which counts steps of which something comes out.
+        self._steps += bool(ended)
+        for number in ended:
+            if not written[number]:
+                self._first_tokens += 1
+                self._first_seconds += self.now - began[number]
+            written[number] += 1
+        for number in ended:
+            yield WrittenToken(number, self.now + WAY_SECONDS)

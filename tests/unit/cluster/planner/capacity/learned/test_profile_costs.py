@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.config.problems import ConfigError
+from disagg_cluster.planner.capacity.engine_costs import UnseenStepError
+from disagg_cluster.planner.capacity.learned.profile_costs import (
+    NoSuchPhaseError,
+    ProfileCosts,
+    profile_costs,
+)
+from disagg_cluster.planner.capacity.learned.tune_profile import (
+    ProfileMismatchError,
+    TuneProfile,
+    merged,
+    read_profile,
+)
+from disagg_exporter.model import Role
+
+PREFILL = {
+    "times": "page",
+    "max_num_batched_tokens": 1024,
+    "lengths": [
+        {
+            "prompt_tokens": 512,
+            "steps": [
+                {"size": 512, "seconds": 0.02},
+                {"size": 1024, "seconds": 0.03},
+                {"size": 2048, "seconds": 0.05},
+            ],
+        },
+        {
+            "prompt_tokens": 2048,
+            "steps": [
+                {"size": 512, "seconds": 0.02},
+                {"size": 1024, "seconds": 0.032},
+                {"size": 2048, "seconds": 0.06},
+            ],
+        },
+    ],
+}
+DECODE = {
+    "target_seconds": 0.05,
+    "max_num_seqs": 32,
+    "contexts": [
+        {
+            "context_tokens": 1000,
+            "steps": [{"size": 1, "seconds": 0.01}, {"size": 64, "seconds": 0.03}],
+        }
+    ],
+}
+WHOLE = {
+    "disagg_node_profile": 1,
+    "model_name": "llama",
+    "kv_cache_tokens": 400000,
+    "prefill": PREFILL,
+    "decode": DECODE,
+}
+
+
+def costs(**changes: object) -> ProfileCosts:
+    return profile_costs(TuneProfile.model_validate({**WHOLE, **changes}), Role.MIXED, "H200", 1)
+
+
+@pytest.mark.parametrize(
+    ("step", "seconds"),
+    [
+        ((1024, 256, 0, 0), 0.03),
+        ((1536, 256, 0, 0), 0.04),
+        ((2048, 256, 0, 0), 0.05),
+        ((2048, 0, 0, 0), 0.05),
+        # Halfway between prompts of 512 and of 2048 tokens, and as far beyond the longest.
+        ((2048, 640, 0, 0), 0.055),
+        ((2048, 1408, 0, 0), 0.065),
+        ((0, 0, 64, 64000), 0.03),
+        ((1024, 256, 64, 64000), 0.03 + 0.03 - 0.01),
+    ],
+)
+def test_steps_take_what_was_timed(step: tuple[float, float, float, float], seconds: float) -> None:
+    assert costs().step_seconds(*step) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("step", [(5000, 256, 0, 0), (1024, 9000, 0, 0), (0, 0, 64, 64 * 4001)])
+def test_what_nobody_timed_is_not_priced(step: tuple[float, float, float, float]) -> None:
+    with pytest.raises(UnseenStepError):
+        costs().step_seconds(*step)
+
+
+def test_an_engine_has_the_limits_that_are_recommended() -> None:
+    shape = costs().shape
+
+    assert (shape.max_num_batched_tokens, shape.max_num_seqs) == (1024, 64)
+    assert shape.kv_tokens == 400_000
+
+
+def test_a_role_whose_phase_was_not_timed_has_no_costs() -> None:
+    only_prefill = TuneProfile.model_validate({**WHOLE, "decode": None})
+
+    assert profile_costs(only_prefill, Role.PREFILL, "H200", 1).decode == {}
+    with pytest.raises(NoSuchPhaseError, match="tune decode"):
+        profile_costs(only_prefill, Role.DECODE, "H200", 1)
+
+
+def test_a_profile_keeps_the_phase_that_is_not_timed_anew() -> None:
+    old = TuneProfile.model_validate({**WHOLE, "decode": None})
+    new = TuneProfile.model_validate({**WHOLE, "prefill": None, "kv_cache_tokens": None})
+
+    both = merged(old, new)
+
+    assert (both.prefill, both.decode) == (old.prefill, new.decode)
+    assert both.kv_cache_tokens == 400_000
+
+
+def test_profiles_of_two_models_are_not_put_together() -> None:
+    old = TuneProfile.model_validate(WHOLE)
+
+    with pytest.raises(ProfileMismatchError, match="qwen"):
+        merged(old, old.model_copy(update={"model_name": "qwen"}))
+
+
+def test_all_that_is_wrong_with_a_profile_is_told_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    wrong = {**WHOLE, "disagg_node_profile": 2, "prefill": {"times": "sun", "lengths": []}}
+    path.write_text(json.dumps(wrong, indent=1))
+
+    with pytest.raises(ConfigError) as raised:
+        read_profile(path)
+
+    told = str(raised.value)
+    assert all(key in told for key in ("disagg_node_profile", "prefill.times", "prefill.lengths"))
+    assert f"{path}:2:" in told
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "the file is empty"),
+        ("{", "not valid YAML"),
+        ('{"disagg_node_profile": 1, "model_name": "m"}', "neither `prefill` nor `decode`"),
+    ],
+)
+def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "p.json"
+    path.write_text(text)
+
+    with pytest.raises(ConfigError, match=said):
+        read_profile(path)
+
+
+def test_a_size_that_was_timed_twice_is_a_contradiction(tmp_path: Path) -> None:
+    steps = [{"size": 8, "seconds": 1.0}] * 2
+    path = tmp_path / "p.json"
+    twice = {"target_seconds": 0.05, "contexts": [{"context_tokens": 9, "steps": steps}]}
+    path.write_text(json.dumps({**WHOLE, "decode": twice}))
+
+    with pytest.raises(ConfigError, match="twice"):
+        read_profile(path)

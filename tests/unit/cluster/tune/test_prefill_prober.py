@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from disagg_cluster.tune.completions import SmallVocabularyError, UniquePrompts
+from disagg_cluster.tune.prefill_prober import (
+    LEAST_SAMPLES,
+    PrefillProber,
+    StepShape,
+    TimeSource,
+    step_shape,
+)
+from disagg_cluster.tune.traffic_guard import LiveEngineError
+from support.probed_engines import WAY_SECONDS, FakeEngine, affine
+
+PRICE = affine(0.01, 1e-5)
+
+
+def prober(engine: FakeEngine, *, live: bool = False) -> PrefillProber:
+    return PrefillProber(engine, UniquePrompts(random.Random(3)), live, now=lambda: engine.now)
+
+
+@pytest.mark.parametrize("first_alone", [True, False])
+@pytest.mark.parametrize("shape", [StepShape(1, 640), StepShape(2, 512), StepShape(8, 512)])
+def test_a_step_is_timed_by_the_engines_own_clock(shape: StepShape, first_alone: bool) -> None:
+    """However many of its prompts would have come too late for the first step."""
+    engine = FakeEngine(PRICE, first_alone=first_alone)
+
+    probe = prober(engine).probe(shape)
+
+    assert probe is not None
+    assert (probe.size, len(probe.seconds)) == (shape.size, LEAST_SAMPLES)
+    assert probe.seconds == pytest.approx([PRICE(shape.size)] * LEAST_SAMPLES)
+
+
+@pytest.mark.parametrize("shape", [StepShape(2, 512), StepShape(8, 512)])
+def test_without_a_page_a_step_is_timed_from_the_token_before_it(shape: StepShape) -> None:
+    engine = FakeEngine(PRICE, has_page=False)
+    made = prober(engine)
+
+    probe = made.probe(shape)
+
+    assert made.source is TimeSource.CLIENT
+    assert probe is not None
+    assert probe.seconds == pytest.approx([PRICE(shape.size)] * LEAST_SAMPLES)
+
+
+def test_without_a_page_a_prompt_alone_is_timed_with_its_way() -> None:
+    engine = FakeEngine(PRICE, has_page=False)
+
+    probe = prober(engine).probe(StepShape(1, 512))
+
+    assert probe is not None
+    assert probe.seconds[0] == pytest.approx(PRICE(512) + 2 * WAY_SECONDS)
+
+
+@pytest.mark.parametrize("has_page", [True, False])
+def test_prompts_that_do_not_fit_into_one_step_are_no_sample(has_page: bool) -> None:
+    engine = FakeEngine(PRICE, step_tokens=1024, has_page=has_page)
+    made = prober(engine)
+
+    assert made.probe(StepShape(4, 512)) is None
+    assert not made.is_whole(StepShape(2, 700))
+    assert made.is_whole(StepShape(2, 512))
+
+
+def test_no_prompt_is_sent_twice() -> None:
+    engine = FakeEngine(PRICE)
+
+    prober(engine).probe(StepShape(4, 64))
+
+    assert len({tuple(prompt) for prompt in engine.sent}) == len(engine.sent)
+
+
+def test_a_small_vocabulary_gets_small_ids() -> None:
+    engine = FakeEngine(PRICE, vocabulary=300)
+
+    assert prober(engine).probe(StepShape(1, 64)) is not None
+
+
+def test_a_vocabulary_that_knows_none_of_our_ids_is_an_error() -> None:
+    engine = FakeEngine(PRICE, vocabulary=10)
+
+    with pytest.raises(SmallVocabularyError):
+        prober(engine).probe(StepShape(1, 64))
+
+
+def test_requests_of_others_stop_it_unless_told() -> None:
+    engine = FakeEngine(PRICE, running=3)
+
+    with pytest.raises(LiveEngineError, match="3 running"):
+        prober(engine).probe(StepShape(1, 64))
+
+    assert engine.sent == []
+    assert prober(engine, live=True).probe(StepShape(1, 64)) is not None
+
+
+@pytest.mark.parametrize(
+    ("size", "prompt", "most", "shape"),
+    [
+        (64, 512, None, StepShape(1, 64)),
+        (600, 512, None, StepShape(1, 600)),
+        (1024, 512, None, StepShape(2, 512)),
+        (8192, 512, None, StepShape(16, 512)),
+        (8192, 8192, 2047, StepShape(5, 1638)),
+    ],
+)
+def test_a_step_is_filled_with_prompts_of_about_the_length(
+    size: int, prompt: int, most: int | None, shape: StepShape
+) -> None:
+    assert step_shape(size, prompt, most) == shape
