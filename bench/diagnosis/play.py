@@ -27,6 +27,7 @@ ROUND_SECONDS = 15.0
 WARM_SECONDS = 60.0
 _NS = 1_000_000_000
 _LEAST_COST = 0.05
+_LEAST_HURT_SECONDS = 60.0
 _PEER_FAMILIES = ("disagg_gpu_utilization_ratio", *FIRST_TOKEN_FAMILIES)
 _KEPT = frozenset(
     (*FAMILIES, *(name + part for name in _PEER_FAMILIES for part in ("", "_sum", "_count")))
@@ -59,7 +60,8 @@ class Round:
 class Played:
     """A scenario that was played.
 
-    `truth` is the scenario's, or nothing where the fault cost too little. `cost_seconds` is what
+    `truth` is the scenario's, or nothing where the fault cost too little or hurt for less than a
+    minute before the end. `cost_seconds` is what
     it added to the mean time to first token from its onset on, of which `noise_seconds` may be
     chance. `hurt_seconds`: from the onset until it first cost that much over a quarter of a
     minute. `peers`: the engine that each simple rule names at the deadline. Of two faults `truth`
@@ -122,15 +124,20 @@ def play(scenario: Scenario) -> Played:
     known = [window for window in windows if window.now_seconds <= deadline_seconds]
     cost_seconds, noise_seconds = _cost(scenario, met, usual)
     least_seconds = max(_LEAST_COST * scenario.targets.ttft_seconds, noise_seconds)
-    truths = [scenario.truth] if scenario.faults and cost_seconds > least_seconds else []
-    if scenario.second is not None:
-        truths = _dearer_first(scenario, usual, least_seconds)
+    hurt_seconds = _hurt_seconds(scenario, met, usual, least_seconds)
+    lasting_seconds = scenario.end_seconds - scenario.onset_seconds
+    truths: list[Truth] = []
+    # What hurts only just before the end could not be told by then.
+    if hurt_seconds + _LEAST_HURT_SECONDS <= lasting_seconds and cost_seconds > least_seconds:
+        truths = [scenario.truth]
+        if scenario.second is not None:
+            truths = _dearer_first(scenario, usual, least_seconds)
     return Played(
         scenario,
         truths[0] if truths else Truth(),
         cost_seconds,
         noise_seconds,
-        _hurt_seconds(scenario, met, usual, least_seconds) if truths else math.inf,
+        hurt_seconds if truths else math.inf,
         rounds,
         {name: rule(known[-1]) for name, rule in PEERS.items()},
         time.process_time() - began,
