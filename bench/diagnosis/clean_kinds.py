@@ -17,12 +17,12 @@ def steady(draw: Draw) -> Play:
 
 def changing(draw: Draw) -> Play:
     """A load that swings."""
-    mix, swing = draw.deployment.mix, draw.between("swing")
+    mix, swing = draw.deployment.mix, draw.ranges.between("swing")
     high, low = (
         replace(mix, requests_per_second=mix.requests_per_second * factor)
         for factor in (1 + swing, 1 - swing)
     )
-    return draw.well(Shifting(high, low, draw.between("period_seconds")))
+    return draw.well(Shifting(high, low, draw.ranges.between("period_seconds")))
 
 
 def bursts(draw: Draw) -> Play:
@@ -32,16 +32,20 @@ def bursts(draw: Draw) -> Play:
 
 def bursting(draw: Draw) -> Trace:
     """A load in bursts; between them, seven steps of eight, it is calmer: the mean stays."""
-    mix, seconds = draw.deployment.mix, draw.between("burst_seconds")
-    factor = draw.between("burst")
+    mix, seconds = draw.deployment.mix, draw.ranges.between("burst_seconds")
+    factor = draw.ranges.between("burst")
     burst = replace(mix, requests_per_second=mix.requests_per_second * factor)
     calm = replace(mix, requests_per_second=mix.requests_per_second * max(0.1, (8 - factor) / 7))
-    steps = [burst if draw.rng.random() < 1 / 8 else calm for _ in range(200)]
+    steps = [burst if draw.ranges.rng.random() < 1 / 8 else calm for _ in range(200)]
     return Trace(seconds, tuple(steps))
 
 
 def noisy_steps(draw: Draw) -> Play:
     """Steps whose lengths stray and drift."""
-    noise = Noise(draw.between("step_noise"), draw.between("drift"), draw.rng.uniform(120, 900))
+    noise = Noise(
+        draw.ranges.between("step_noise"),
+        draw.ranges.between("drift"),
+        draw.ranges.rng.uniform(120, 900),
+    )
     engines = [replace(each, noise=noise) for each in draw.deployment.cluster.engines]
     return replace(draw, deployment=draw.deployment.with_engines(engines)).well()

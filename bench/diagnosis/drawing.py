@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from bench.diagnosis.deployments import Deployment, writers_at_once
+from bench.diagnosis.deployments import Deployment
+from bench.diagnosis.occupancy import writers_at_once
+from bench.diagnosis.ranges import Ranges
 from bench.diagnosis.scenario import SecondFault
 
 from disagg_cluster.planner.diagnose.verdict.values import Cause, EngineKey
@@ -40,20 +41,9 @@ class Draw:
     """A deployment, what the file says of the kind, and when its fault is."""
 
     deployment: Deployment
-    severity: Mapping[str, object]
-    rng: random.Random
+    ranges: Ranges
     onset_seconds: float
     fault_seconds: float
-
-    def between(self, name: str) -> float:
-        """A number from a range of the file."""
-        told = self.severity[name]
-        assert isinstance(told, list)
-        return self.rng.uniform(float(told[0]), float(told[1]))
-
-    def chance(self, name: str) -> bool:
-        """Whether what the file gives a share of the scenarios is in this one."""
-        return self.rng.random() < float(str(self.severity.get(name, 0.0)))
 
     @property
     def at(self) -> tuple[float, float]:
@@ -62,11 +52,11 @@ class Draw:
 
     def entry(self) -> EngineSpec:
         """One of the engines that read prompts."""
-        return self.rng.choice(self.deployment.entries())
+        return self.ranges.rng.choice(self.deployment.entries())
 
     def entry_or_all(self) -> tuple[EngineSpec, ...]:
         """One of those, or all, as the share `one` of the file has it."""
-        return (self.entry(),) if self.chance("one") else tuple(self.deployment.entries())
+        return (self.entry(),) if self.ranges.chance("one") else tuple(self.deployment.entries())
 
     def decodes(self) -> list[EngineSpec]:
         """The decode engines."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bench.diagnosis.deployments import drawn_requests
 from bench.diagnosis.drawing import Draw, Play, keys_of
+from bench.diagnosis.occupancy import drawn_requests
 
 from disagg_cluster.planner.diagnose.verdict.values import EngineKey
 from disagg_cluster.simulator.cluster.spec import EngineSpec
@@ -26,12 +26,12 @@ from disagg_cluster.simulator.network_faults import FailingTransfer, SlowTransfe
 def favoured(draw: Draw) -> Play:
     """One engine gets so many times as many requests as each other."""
     engine = draw.entry()
-    return draw.ill([Skewed(*draw.at, {engine.name: draw.between("weight")})], [engine])
+    return draw.ill([Skewed(*draw.at, {engine.name: draw.ranges.between("weight")})], [engine])
 
 
 def surge(draw: Draw) -> Play:
     """`over` is the load that it leads to, over what the pool can read."""
-    return draw.ill([Surge(*draw.at, draw.between("over") / draw.deployment.load_ratio)])
+    return draw.ill([Surge(*draw.at, draw.ranges.between("over") / draw.deployment.load_ratio)])
 
 
 def lost_engine(draw: Draw) -> Play:
@@ -46,7 +46,7 @@ def long_to_one(draw: Draw) -> Play:
     """The longest prompts go to one engine, so many that it has `over` times what it can do."""
     engine, deployment = draw.entry(), draw.deployment
     engines = len(deployment.entries())
-    load_over = draw.between("over") / deployment.load_ratio
+    load_over = draw.ranges.between("over") / deployment.load_ratio
     wanted_share = min(0.95, (load_over - 1) / max(1, engines - 1))
     tokens = sorted(r.prompt_tokens for r in drawn_requests(deployment.mix, deployment.lengths))
     taken, least_tokens = 0, tokens[-1]
@@ -60,10 +60,10 @@ def giants(draw: Draw) -> Play:
     """A few prompts are so long that all others wait behind them."""
     deployment = draw.deployment
     usual, longest = deployment.lengths, 0.3 * _kv_tokens(deployment.entries()[0])
-    tokens = min(longest, draw.between("times") * deployment.mix.prompt_tokens)
+    tokens = min(longest, draw.ranges.between("times") * deployment.mix.prompt_tokens)
     then = replace(
         usual,
-        giant_ratio=draw.between("added") * deployment.mix.prompt_tokens / tokens,
+        giant_ratio=draw.ranges.between("added") * deployment.mix.prompt_tokens / tokens,
         giant_tokens=round(tokens),
     )
     return replace(draw.ill([OtherLengths(*draw.at, then, usual)]), is_chance=True)
@@ -78,7 +78,7 @@ def prefixes_lost(draw: Draw) -> Play:
 
 def slow_link(draw: Draw) -> Play:
     """Transfers from or to one engine are slow."""
-    engine = draw.rng.choice(draw.deployment.cluster.engines)
+    engine = draw.ranges.rng.choice(draw.deployment.cluster.engines)
     return replace(_slow_links(draw, engine), also=_other_end(draw, engine))
 
 
@@ -101,7 +101,9 @@ def _slow_links(draw: Draw, engine: EngineSpec | None) -> Play:
     senders = len(deployment.entries()) if engine is None else len(deployment.of(engine.role))
     takers = len(draw.decodes()) if engine is None else senders
     most_seconds = 0.7 * min(senders, takers) / deployment.mix.requests_per_second
-    seconds = min(draw.between("target_share") * deployment.targets.ttft_seconds, most_seconds)
+    seconds = min(
+        draw.ranges.between("target_share") * deployment.targets.ttft_seconds, most_seconds
+    )
     name = None if engine is None else engine.name
     faults = [SlowTransfer(*draw.at, max(1.0, seconds / usual), name)]
     return draw.ill(faults, () if engine is None else (engine,))
@@ -109,9 +111,9 @@ def _slow_links(draw: Draw, engine: EngineSpec | None) -> Play:
 
 def failing_link(draw: Draw) -> Play:
     """A part of the transfers from or to one engine, or of all, fails."""
-    ratio = draw.between("ratio")
-    if draw.chance("one"):
-        engine = draw.rng.choice(draw.deployment.cluster.engines)
+    ratio = draw.ranges.between("ratio")
+    if draw.ranges.chance("one"):
+        engine = draw.ranges.rng.choice(draw.deployment.cluster.engines)
         play = draw.ill([FailingTransfer(*draw.at, ratio, engine.name)], [engine])
         return replace(play, also=_other_end(draw, engine))
     return draw.ill([FailingTransfer(*draw.at, ratio)])
@@ -119,7 +121,7 @@ def failing_link(draw: Draw) -> Play:
 
 def decode_slots(draw: Draw) -> Play:
     """Decode engines may write for fewer requests at once than there are."""
-    requests = max(1, round(draw.writers() / draw.between("over")))
+    requests = max(1, round(draw.writers() / draw.ranges.between("over")))
     engines = draw.decodes()
     return draw.ill(
         (Resized(*draw.at, each.name, running_requests=requests) for each in engines), engines
@@ -129,7 +131,7 @@ def decode_slots(draw: Draw) -> Play:
 def decode_cache(draw: Draw) -> Play:
     """Decode engines whose cache holds fewer requests than there are."""
     mix, engines = draw.deployment.mix, draw.decodes()
-    needed = draw.writers() * (mix.prompt_tokens + mix.output_tokens) / draw.between("over")
+    needed = draw.writers() * (mix.prompt_tokens + mix.output_tokens) / draw.ranges.between("over")
     least = 1.1 * (draw.deployment.lengths.longest_tokens + 4 * mix.output_tokens)
     ratio = max(needed, least) / _kv_tokens(engines[0])
     return draw.ill((Resized(*draw.at, each.name, kv_ratio=ratio) for each in engines), engines)
@@ -139,7 +141,7 @@ def preallocation(draw: Draw) -> Play:
     """Decode engines keep so much room for outputs that they refuse prompts they could hold."""
     mix, engines = draw.deployment.mix, draw.decodes()
     context = mix.prompt_tokens + mix.output_tokens / 2
-    admitted = max(1.0, draw.writers() / draw.between("over"))
+    admitted = max(1.0, draw.writers() / draw.ranges.between("over"))
     reserved = round(_kv_tokens(engines[0]) / admitted - context)
     return draw.ill(
         (Resized(*draw.at, each.name, reserved_output_tokens=reserved) for each in engines),
@@ -157,7 +159,7 @@ def outgrown(draw: Draw) -> Play:
         replace(each, reserved_output_tokens=reserved) if each in decodes else each
         for each in draw.deployment.cluster.engines
     ]
-    then = replace(usual, output_factor=draw.between("times"))
+    then = replace(usual, output_factor=draw.ranges.between("times"))
     changed = replace(draw, deployment=draw.deployment.with_engines(keeping))
     return changed.ill([OtherLengths(*draw.at, then, usual)], decodes)
 
@@ -172,21 +174,21 @@ def infeasible(draw: Draw) -> Play:
 
 def latency_floor(draw: Draw) -> Play:
     """So much passes before an engine has a request, however few there are."""
-    seconds = draw.between("target_share") * draw.deployment.targets.ttft_seconds
-    if draw.decodes() and draw.rng.random() < 0.5:
+    seconds = draw.ranges.between("target_share") * draw.deployment.targets.ttft_seconds
+    if draw.decodes() and draw.ranges.rng.random() < 0.5:
         return draw.ill([LatencyFloor(*draw.at, before_decode_seconds=seconds)])
     return draw.ill([LatencyFloor(*draw.at, before_entry_seconds=seconds)])
 
 
 def serial_router(draw: Draw) -> Play:
     """The router takes one request after the other, and needs `over` times its time for all."""
-    seconds = draw.between("over") / draw.deployment.mix.requests_per_second
+    seconds = draw.ranges.between("over") / draw.deployment.mix.requests_per_second
     return draw.ill([SlowRouter(*draw.at, seconds)])
 
 
 def bounded_router(draw: Draw) -> Play:
     """The router lets each mixed engine have fewer requests at once than there are."""
-    requests = max(1, round(draw.writers() / draw.between("over")))
+    requests = max(1, round(draw.writers() / draw.ranges.between("over")))
     return draw.ill([BoundedRouter(*draw.at, requests)])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,12 +12,12 @@ import yaml
 from bench.diagnosis.deployments import draw_deployment
 from bench.diagnosis.drawing import Draw
 from bench.diagnosis.kinds import KINDS
+from bench.diagnosis.ranges import Ranges
 from bench.diagnosis.scenario import Scenario, Truth
 
 from disagg_cluster.planner.diagnose.verdict.values import Cause
 
 SCENARIOS = Path(__file__).with_name("scenarios.yaml")
-_STATIC_ONSET_SECONDS = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,31 +61,20 @@ def read_scenarios(path: Path = SCENARIOS) -> ScenarioFile:
     )
 
 
-def scenarios_of(
-    told: ScenarioFile, kind: str, count: int | None = None, seed: int = 0
-) -> Iterator[Scenario]:
-    """Draw scenarios of a kind; the first ones of a longer list are those of a shorter one."""
-    for number in range(told.count(kind) if count is None else count):
-        yield draw_scenario(told, kind, f"{seed}-{number}")
-
-
 def draw_scenario(told: ScenarioFile, kind: str, number: str) -> Scenario:
     """Draw one scenario: the same name, the same scenario."""
     name = f"{kind}-{number}"
     rng = random.Random(name)
     severity = told.kinds[kind]
-    share = float(str(severity.get("mixed", 0)))
-    mixed = rng.random() < share if 0 < share < 1 else share == 1
-    deployment = draw_deployment(rng, severity, mixed=mixed)
-    static = rng.random() < float(str(severity.get("static", 0.0)))
-    onset_seconds = _STATIC_ONSET_SECONDS if static else told.lead_seconds
+    ranges = Ranges(severity, rng)
+    deployment = draw_deployment(ranges, mixed=ranges.chance("mixed"))
+    static = ranges.chance("static")
+    onset_seconds = 0.0 if static else told.lead_seconds
     scrape_seconds = 5.0 if rng.random() < told.fast_share else 15.0
     fault_seconds = told.fault_seconds if scrape_seconds > 5 else told.fault_seconds * 2 / 3
     end_seconds = told.lead_seconds + fault_seconds
     lasting = end_seconds - onset_seconds + 1.0
-    play = KINDS[str(severity.get("like", kind))](
-        Draw(deployment, severity, rng, onset_seconds, lasting)
-    )
+    play = KINDS[str(severity.get("like", kind))](Draw(deployment, ranges, onset_seconds, lasting))
     return Scenario(
         name=name,
         kind=kind,

@@ -22,9 +22,9 @@ _SINGLE: tuple[tuple[Cause, Kind], ...] = (
 
 def two_faults(draw: Draw) -> Play:
     """Two faults of different causes, on different engines where both are of engines."""
-    (first_cause, first), (second_cause, second) = draw.rng.sample(_SINGLE, 2)
+    (first_cause, first), (second_cause, second) = draw.ranges.rng.sample(_SINGLE, 2)
     while second_cause is first_cause:
-        second_cause, second = draw.rng.choice(_SINGLE)
+        second_cause, second = draw.ranges.rng.choice(_SINGLE)
     one, other = first(draw), second(draw)
     while one.engines & other.engines:
         other = second(draw)
