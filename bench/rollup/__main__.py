@@ -35,6 +35,7 @@ RECORDED_BAR, RAW_BAR, RULE_CPU_BAR = 3.0, 100.0, 5.0
 
 NOTHING = "vector(1)"
 # The rules between the nodes' sums and the cluster's ratio.
+BY_NODE = "node_role_model_namespace_gpu:disagg_phase_gpu_seconds:rate5m"
 BY_OWNER = "cluster_role_model_namespace_gpu:disagg_phase_gpu_seconds:rate5m"
 BY_POOL = "cluster_role_model_gpu:disagg_phase_gpu_seconds:rate5m"
 BY_PHASE = "cluster:disagg_phase_gpu_seconds:rate5m"
@@ -59,7 +60,7 @@ def measure(gpus: int, folder: Path) -> dict[str, float]:
     promtool("tsdb", "create-blocks-from", "openmetrics", "--quiet", str(history), str(data))
     history.unlink()
     # promtool does not see what a rule has just made, so each goes by itself.
-    for name in (BY_OWNER, BY_POOL, BY_PHASE, RECORDED):
+    for name in (BY_NODE, BY_OWNER, BY_POOL, BY_PHASE, RECORDED):
         rule = folder / "rule.yaml"
         rule.write_text(yaml.safe_dump({"groups": [{"name": "one", "rules": [_rule(name)]}]}))
         with running(data) as server:
@@ -87,7 +88,7 @@ def _ask(server: Prometheus, at_seconds: int) -> dict[str, float]:
             taken.append(server.ask(expression, at_seconds)[0])
     medians = {expression: statistics.median(taken) for expression, taken in times.items()}
     cpu = {}
-    from_nodes = _rule(BY_OWNER)["expr"]
+    from_nodes = _rule(BY_NODE)["expr"]
     for expression in (from_nodes, RULE_FROM_GPUS):
         before = server.cpu_seconds()
         for _ in range(RULE_TURNS):
