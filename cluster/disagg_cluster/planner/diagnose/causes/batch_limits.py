@@ -9,6 +9,7 @@ import numpy as np
 from disagg_cluster.planner.diagnose.causes.kv_room import FULL
 from disagg_cluster.planner.diagnose.causes.suspicion import ActionAdvice, Suspicion
 from disagg_cluster.planner.diagnose.causes.waits import Waits
+from disagg_cluster.planner.diagnose.evidence.known import known_sum
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, RemedyKind
@@ -22,8 +23,8 @@ _AT_LIMIT = 0.6
 _OF_KNEE, _SMALLER, _NO_KNEE_TOKENS = 0.8, 1.4, 512
 # A limit lets steps be too large where it was this much smaller before, or from this size on, and
 # where a prompt takes so many times as long in its steps as it would by itself.
-_LARGER, _LARGE_TOKENS, _CROWDED = 1.5, 32_768, 2.0
-_SEATS_TAKEN = 0.9
+_LARGER, _LARGE_TOKENS, _CROWDED, _OVER_KNEE = 1.5, 32_768, 8.0, 24.0
+_SEATS_TAKEN, _SEATS_OFTEN_TAKEN = 0.9, 0.6
 _LIKELY_Z = 6.0
 # What steps at the knee lose against the best rate; both ways out of a crowd wait for that.
 _SLOWER_STEPS = 0.8
@@ -39,7 +40,10 @@ def _underfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
     waiting = view.blocks("waiting", rows)[:, -2:]
     room = np.nan_to_num(view.recent("kv_usage", rows)) < FULL
     with np.errstate(invalid="ignore"):
-        standing = (waiting >= _LEAST_WAITING).all(axis=1) & room & (waits.excess > 0)
+        # Under a limit that has only just been set the queue is still short.
+        is_new = view.limit_onset(rows) < view.blocks("waiting", rows).shape[1]
+        piled = (waiting >= _LEAST_WAITING).all(axis=1) | is_new
+        standing = piled & room & (waits.excess > 0)
         limit, before = _limits(view, rows, "step_limit_tokens")
         knee = view.latest("knee_tokens", rows)
         tokens = view.recent_over("step_tokens", "steps", rows)
@@ -48,7 +52,8 @@ def _underfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
         ) | (limit * _SMALLER <= np.fmax(before, _most_of_peers(limit)))
         by_tokens = standing & too_small & (tokens >= _AT_LIMIT * limit)
         batch, _ = _limits(view, rows, "batch_limit")
-        by_seats = standing & (view.recent("running", rows) >= _SEATS_TAKEN * batch)
+        taken = np.where(is_new, _SEATS_OFTEN_TAKEN, _SEATS_TAKEN) * batch
+        by_seats = standing & (view.recent("running", rows) >= taken)
     for short, is_seats in ((by_tokens, False), (by_seats & ~by_tokens, True)):
         if not short.any():
             continue
@@ -56,15 +61,15 @@ def _underfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
         # Whoever is held as short is held back as soon as there is a queue, which comes and goes.
         held = batch <= batch[first] if is_seats else too_small
         numbers = np.flatnonzero(short | (held & np.isfinite(waits.now)))
-        piled = float(waiting[numbers].mean())
+        queue = float(np.nan_to_num(waiting[numbers]).mean())
         if is_seats:
             name, told, best = "running", float(batch[first]), None
-            text = f"{told:.0f} requests may run at once, and {piled:.0f} wait while there is room"
+            text = f"{told:.0f} requests may run at once, and {queue:.0f} wait while there is room"
         else:
             name, told = "step_tokens", float(tokens[first])
             best = float(np.nanmax([knee[first], before[first], _NO_KNEE_TOKENS]))
             text = (
-                f"steps of {told:.0f} tokens at most are far from what pays, and {piled:.0f} wait"
+                f"steps of {told:.0f} tokens at most are far from what pays, and {queue:.0f} wait"
             )
         yield _suspicion(
             view,
@@ -84,18 +89,23 @@ def _overfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
     """Whoever is in a step waits for all of it; a prompt among many others waits for them."""
     rows = waits.rows
     limit, before = _limits(view, rows, "step_limit_tokens")
-    stage = view.recent_over("prompt_stage_seconds", "prompt_stage_count", rows)
-    own = view.recent_over("step_seconds", "prompt_stage_count", rows)
+    since = np.where(limit >= _LARGER * before, view.limit_onset(rows), 0)
+    stage = _since(view, rows, "prompt_stage_seconds", since)
+    own = _since(view, rows, "step_seconds", since)
     with np.errstate(invalid="ignore", divide="ignore"):
         crowd = stage / own
         large = (limit >= _LARGER * before) | (limit >= _LARGE_TOKENS)
         # In order of arrival the mean prompt of a crowd would wait for half of the others.
         gain = stage * (_SLOWER_STEPS - 1 / crowd) / 2
+        # Where larger steps are still faster by the token, waiting for them pays.
+        large &= ~(limit < _OVER_KNEE * view.latest("knee_tokens", rows))
         crowded = large & (crowd >= _CROWDED)
-        # What it was before tells what it costs; where it always was so, what it would bring.
         has_past = limit >= _LARGER * before
-    cost = np.nan_to_num(np.where(crowded, np.where(has_past, waits.excess, gain), 0.0))
+    # Crowds come with bursts, of which no two are alike: what was before is no measure alone.
+    cost = np.nan_to_num(np.where(crowded, np.fmax(waits.excess, gain), 0.0))
     numbers = np.flatnonzero(cost > 0)
+    if len(numbers):
+        numbers = np.flatnonzero((cost > 0) | (has_past & has_past[numbers].all()))
     if not len(numbers) or view.engines[rows[0]].role is Role.DECODE:
         return
     worst = int(numbers[np.argmax(cost[numbers])])
@@ -114,6 +124,16 @@ def _overfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
         ActionAdvice(RemedyKind.SET_BATCHED_TOKENS, round(best)),
         cost,
     )
+
+
+def _since(view: ModelView, rows: Rows, name: str, onset: Floats) -> Floats:
+    """Seconds for each prompt that was computed from a block on."""
+    numbers = np.arange(view.blocks(name, rows).shape[1])
+    chosen = numbers >= onset[:, None]
+    total = known_sum(np.where(chosen, view.blocks(name, rows), np.nan))
+    count = known_sum(np.where(chosen, view.blocks("prompt_stage_count", rows), np.nan))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(count > 0, total / count, np.nan)
 
 
 def _limits(view: ModelView, rows: Rows, name: str) -> tuple[Floats, Floats]:

@@ -22,7 +22,7 @@ _LEAST_WAITING = 1.0
 # So many times as many requests as usual are a burst, unless it has lasted so many blocks.
 _BURST, _BURST_BLOCKS = 1.25, 4
 # A sender whose KV stays longer by so many times what it does at the others is the slow one.
-_HELD_APART = 3.0
+_HELD_APART, _LEAST_HELD, _LEAST_HELD_SECONDS = 3.0, 0.3, 0.05
 
 
 def decode_suspicions(view: ModelView, waits: Waits, before: Waits) -> Iterator[Suspicion]:
@@ -46,7 +46,7 @@ def decode_suspicions(view: ModelView, waits: Waits, before: Waits) -> Iterator[
     failed = _failed_share(view, rows)
     moving = ((slower.size > 0) | (failed >= _LEAST_FAILED)) & (excess > 0)
     if moving.any():
-        yield _transfers(view, waits, moving, slower.z, slower.size, failed)
+        yield _transfers(view, waits, before, moving, slower.z, slower.size, failed)
     waiting = np.nan_to_num(view.recent("waiting", rows))
     preallocating = np.nan_to_num(view.recent("preallocating", rows))
     piled = (view.blocks("waiting", rows)[:, -2:] >= _LEAST_WAITING).all(axis=1)
@@ -100,6 +100,7 @@ def _failed_share(view: ModelView, rows: Rows) -> Floats:
 def _transfers(
     view: ModelView,
     waits: Waits,
+    before: Waits,
     moving: np.ndarray,
     z: Floats,
     size: Floats,
@@ -120,7 +121,7 @@ def _transfers(
     cost = np.zeros(len(view.engines))
     cost[rows] = np.where(moving, waits.excess, 0.0)
     is_all = len(numbers) == len(rows)
-    sender = _sender(view, onset) if is_all else None
+    sender = _sender(view, before, onset) if is_all else None
     if sender is not None:
         name = view.engines[sender].place[2]
         text = f"KV stays longer at {name} than at the other prefill engines"
@@ -155,7 +156,7 @@ def _transfers(
     )
 
 
-def _sender(view: ModelView, onset_block: int) -> int | None:
+def _sender(view: ModelView, prefill: Waits, onset_block: int) -> int | None:
     """The one prefill engine whose KV is fetched later than that of the others, if one is."""
     rows = view.rows_of(Role.PREFILL)
     if len(rows) < 2:
@@ -170,8 +171,12 @@ def _sender(view: ModelView, onset_block: int) -> int | None:
     if np.isfinite(longer).sum() < 2:
         return None
     worst = int(np.nanargmax(longer))
+    if (prefill.excess[prefill.rows == rows[worst]] > 0).any():
+        # It keeps KV longer because its prompts take longer there.
+        return None
     others = float(known_median(np.delete(longer, worst)))
-    return int(rows[worst]) if longer[worst] >= _HELD_APART * max(others, 0.02) else None
+    least = max(_HELD_APART * others, _LEAST_HELD * usual if np.isfinite(usual) else 0.0)
+    return int(rows[worst]) if longer[worst] >= max(least, _LEAST_HELD_SECONDS) else None
 
 
 def _mean_of_logs(values: Floats) -> float:

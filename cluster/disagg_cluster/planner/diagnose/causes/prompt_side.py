@@ -12,7 +12,11 @@ from disagg_cluster.planner.diagnose.causes.kv_room import kv_full
 from disagg_cluster.planner.diagnose.causes.overload import is_overloaded
 from disagg_cluster.planner.diagnose.causes.prompt_work import PromptWork, prompt_work
 from disagg_cluster.planner.diagnose.causes.slow_steps import why_slow
-from disagg_cluster.planner.diagnose.causes.suspicion import ActionAdvice, Suspicion
+from disagg_cluster.planner.diagnose.causes.suspicion import (
+    ActionAdvice,
+    Adverse,
+    Suspicion,
+)
 from disagg_cluster.planner.diagnose.causes.waits import Waits
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
@@ -24,6 +28,7 @@ from disagg_exporter.model import Role
 _LEAST_PART = 0.2
 # What befell most of a pool befell all of it where the rest moved so far the same way.
 _SAME_WAY = 0.4
+_LEAST_ALIKE, _SURE_Z = 0.6, 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,7 @@ def prompt_suspicions(view: ModelView, waits: Waits) -> list[Suspicion]:
     if not len(rows):
         return []
     work = prompt_work(view, waits)
-    found = [*batch_limits(view, waits), *kv_full(view, waits)]
+    found = _of_their_own(view, waits, work, (*batch_limits(view, waits), *kv_full(view, waits)))
     # What a limit holds back is no work that grew: it takes the excess of its engines first.
     bound = np.zeros(len(rows), dtype=np.bool_)
     for each in found:
@@ -100,6 +105,19 @@ def prompt_suspicions(view: ModelView, waits: Waits) -> list[Suspicion]:
         ill += grown if factor.is_ill else []
     found = [*found, *(each for each in ill if each not in found)]
     return _with_spill(view, waits, work, left, found, ill)
+
+
+def _of_their_own(
+    view: ModelView, waits: Waits, work: PromptWork, found: tuple[Suspicion, ...]
+) -> list[Suspicion]:
+    """Those at engines that are not slow: where steps are, requests stay, and fill cache and seats.
+
+    A limit that was changed meanwhile is a cause by itself.
+    """
+    slow = work.by_factor["slowness"].size > 0
+    slow &= view.limit_onset(waits.rows) >= view.blocks("waiting", waits.rows).shape[1]
+    slow_rows = set(waits.rows[slow])
+    return [each for each in found if not set(each.rows) & slow_rows]
 
 
 def _with_spill(
@@ -133,7 +151,7 @@ def _slow(view: ModelView, waits: Waits, work: PromptWork, left: Floats) -> Iter
     cost = left * work.part("slowness")
     by_cause: dict[Cause, list[int]] = {}
     evidence: dict[Cause, tuple[Evidence, ...]] = {}
-    for number in _paying(cost):
+    for number in _befallen(cost, slow):
         found = why_slow(view, int(waits.rows[number]), int(slow.onset[number]))
         by_cause.setdefault(found.cause, []).append(number)
         ratio = float(np.exp(slow.size[number]))
@@ -158,7 +176,7 @@ def _grown(
     view: ModelView, waits: Waits, work: PromptWork, left: Floats, factor: _Factor
 ) -> Iterator[Suspicion]:
     cost = left * work.part(factor.name)
-    numbers = _paying(cost)
+    numbers = _befallen(cost, work.by_factor[factor.name])
     if not len(numbers):
         return
     if factor.cause is Cause.GIANTS:
@@ -237,9 +255,14 @@ def _is_starting(view: ModelView, row: int) -> bool:
     return bool(np.nan_to_num(starting) > 0)
 
 
-def _paying(cost: Floats) -> Rows:
+def _befallen(cost: Floats, grown: Adverse) -> Rows:
+    """The engines that pay for a factor, and those where it has surely grown as much."""
     most = float(cost.max(initial=0.0))
-    return np.flatnonzero(cost > _LEAST_PART * most) if most > 0 else np.array([], dtype=np.intp)
+    if most <= 0:
+        return np.array([], dtype=np.intp)
+    paying = cost > _LEAST_PART * most
+    as_much = grown.size >= _LEAST_ALIKE * float(np.median(grown.size[paying]))
+    return np.flatnonzero(paying | (as_much & (grown.z >= _SURE_Z)))
 
 
 def _suspicion(

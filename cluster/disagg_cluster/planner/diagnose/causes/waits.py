@@ -65,12 +65,21 @@ def waits_of(view: ModelView, rows: Rows) -> Waits:
     longer = (shift.z >= _OWN_Z) & (shift.change >= _LEAST_CHANGE)
     longer &= shift.after > _highest_before(changed.levels, shift.onset)
     apart = (changed.apart_z >= _PEER_Z) & (changed.apart >= _LEAST_APART)
-    hinted = _hinted_onsets(view, rows)
+    limited, hinted = view.limit_onset(rows), _hinted_onsets(view, rows)
+    hinted = np.where(limited < blocks, limited, hinted)
     since = np.where(longer, shift.onset, hinted).astype(np.intp)
     change, hinted_z = change_since(changed.levels, shift.deviation, since)
-    hurt = ~longer & (hinted < blocks) & (hinted_z >= _HINTED_Z) & (change >= _LEAST_CHANGE)
+    hurt = (hinted < blocks) & (hinted_z >= _HINTED_Z) & (change >= _LEAST_CHANGE)
+    # Whoever was given other limits is judged by all that came since, bursts and calm together.
+    mean_since = _mean_wait(view, rows, since, is_after=True)
+    mean_before = _mean_wait(view, rows, since, is_after=False)
+    with np.errstate(invalid="ignore"):
+        hurt |= (limited < blocks) & (mean_since >= np.exp(_LEAST_CHANGE) * mean_before)
+    now = np.where((limited < blocks) & ~longer, np.fmax(now, mean_since), now)
+    hurt &= ~longer
     longer = longer | hurt
-    before = _mean_before(view, rows, np.where(longer, since, blocks - LEAST_AFTER))
+    split = np.where(longer, since, blocks - LEAST_AFTER)
+    before = _mean_wait(view, rows, split, is_after=False)
     # Who has a past and a queue that hardly anybody leaves is judged by the queue.
     served, came = view.recent("first_tokens", rows), view.recent("arrivals", rows)
     jammed = np.nan_to_num(served) < _JAMMED * np.nan_to_num(came)
@@ -118,12 +127,12 @@ def _highest_before(levels: Floats, onset: Rows) -> Floats:
     return np.asarray(ranked[np.arange(len(levels)), rank])
 
 
-def _mean_before(view: ModelView, rows: Rows, onset: Rows) -> Floats:
-    """The mean wait of all requests before a block; NaN where there was none."""
+def _mean_wait(view: ModelView, rows: Rows, onset: Rows, *, is_after: bool) -> Floats:
+    """The mean wait of all requests before a block, or from it on; NaN where there was none."""
     numbers = np.arange(view.blocks("arrivals", rows).shape[1])
-    is_before = numbers < onset[:, None]
-    seconds = np.where(is_before, view.blocks("first_token_seconds", rows), np.nan)
-    count = np.where(is_before, view.blocks("first_tokens", rows), np.nan)
+    chosen = (numbers >= onset[:, None]) if is_after else (numbers < onset[:, None])
+    seconds = np.where(chosen, view.blocks("first_token_seconds", rows), np.nan)
+    count = np.where(chosen, view.blocks("first_tokens", rows), np.nan)
     total, ended = known_sum(seconds), known_sum(count)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(ended > 0, total / ended, np.nan)

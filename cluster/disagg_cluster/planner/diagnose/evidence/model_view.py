@@ -39,11 +39,7 @@ class ModelView:
     targets: Targets
     changes: EngineChanges
     fleet_rows: Rows
-
-    @property
-    def engines(self) -> tuple[FleetEngine, ...]:
-        """They themselves."""
-        return tuple(self.changes.fleet.engines[row] for row in self.fleet_rows)
+    engines: tuple[FleetEngine, ...]
 
     def rows_of(self, *roles: Role) -> Rows:
         """The engines with one of these roles."""
@@ -101,6 +97,24 @@ class ModelView:
             if len(known):
                 found[number] = known[-1]
         return found
+
+    def limit_onset(self, rows: Rows) -> Rows:
+        """The block in which a limit of an engine's steps was changed; the number of blocks if not.
+
+        That of tokens in a step, or of requests at once.
+        """
+        blocks, bins = self._blocks.blocks, self.changes.fleet.grid.bins
+        per_block = round(self.block_seconds / self.changes.fleet.grid.step_seconds)
+        onset = np.full(len(rows), blocks, dtype=np.intp)
+        for name in ("step_limit_tokens", "batch_limit"):
+            values = self.changes.fleet.seen.of(name)[self.fleet_rows[rows]]
+            for number, row in enumerate(values):
+                known = np.flatnonzero(np.isfinite(row))
+                other = known[row[known] != row[known[-1]]] if len(known) else known
+                if len(other):
+                    first_bin = int(other[-1]) + 1 - (bins - blocks * per_block)
+                    onset[number] = min(onset[number], max(first_bin, 0) // per_block)
+        return onset
 
     def pool_shift(self, over: str, under: str | None, rows: Rows) -> Shift:
         """How a sum over some engines changed: over another, or a second where there is none."""
@@ -174,4 +188,6 @@ def model_views(changes: EngineChanges, targets: Targets) -> Iterator[ModelView]
     for row, engine in enumerate(changes.fleet.engines):
         rows.setdefault(engine.model, []).append(row)
     for place in sorted(rows):
-        yield ModelView(place, targets, changes, np.array(rows[place], dtype=np.intp))
+        engines = tuple(changes.fleet.engines[row] for row in rows[place])
+        fleet_rows = np.array(rows[place], dtype=np.intp)
+        yield ModelView(place, targets, changes, fleet_rows, engines)

@@ -9,6 +9,7 @@ deviation, which no single step moves), shrunk to that of the other engines whil
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ _PRIOR_BLOCKS = 6.0
 # How far engines of a kind stray from each other for good, while few of them say.
 _PEER_DEVIATION = 0.05
 _PRIOR_PEERS = 4.0
+_MANY_PEERS = 24
 
 
 def block_bins(step_seconds: float) -> int:
@@ -159,21 +161,29 @@ def peer_z(shift: Shift, groups: NDArray[np.intp]) -> tuple[Floats, Floats]:
         if len(rows) < 2:
             continue
         now = shift.after[rows]
-        others = np.array([np.median(np.delete(now, each)) for each in range(len(rows))])
-        spread = np.array([_spread(np.delete(now, each)) for each in range(len(rows))])
+        # Of many, one more or less moves nothing.
+        rest = now[None] if len(rows) > _MANY_PEERS else now[_all_but_one(len(rows))]
+        others = np.median(rest, axis=1)
+        spread = _spread(rest, others)
         noise = shift.deviation[rows] / np.sqrt(LEAST_AFTER)
         apart[rows] = now - others
         z[rows] = apart[rows] / np.hypot(spread, noise)
     return apart, z
 
 
-def _spread(values: Floats) -> float:
+@cache
+def _all_but_one(count: int) -> NDArray[np.intp]:
+    """The numbers of all others, a row for each."""
+    numbers = np.arange(count)
+    return np.array([np.delete(numbers, each) for each in numbers], dtype=np.intp)
+
+
+def _spread(values: Floats, middles: Floats) -> Floats:
     """How far engines of a kind stray from each other, shrunk to the usual while they are few."""
-    seen = _MAD_TO_DEVIATION * float(np.median(np.abs(values - np.median(values))))
-    weight = len(values) - 1.0
-    return float(
-        np.sqrt((weight * seen**2 + _PRIOR_PEERS * _PEER_DEVIATION**2) / (weight + _PRIOR_PEERS))
-    )
+    seen = _MAD_TO_DEVIATION * np.median(np.abs(values - middles[:, None]), axis=1)
+    weight = values.shape[1] - 1.0
+    usual = _PRIOR_PEERS * _PEER_DEVIATION**2
+    return np.asarray(np.sqrt((weight * seen**2 + usual) / (weight + _PRIOR_PEERS)))
 
 
 def _deviations(levels: Floats) -> Floats:

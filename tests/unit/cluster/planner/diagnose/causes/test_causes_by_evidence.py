@@ -240,7 +240,7 @@ def test_seats_taken_while_cache_and_steps_have_room_are_too_few() -> None:
 
 
 def test_requests_that_wait_for_each_other_in_huge_steps_are_overfilled() -> None:
-    (found,) = named(*one_of_three(step_limit=65_536.0, stage_seconds=1.5))
+    (found,) = named(*one_of_three(step_limit=65_536.0, stage_seconds=2.4, wait_seconds=2.6))
 
     assert (found.cause, engines(found)) == (Cause.OVERFILLED, ["p0"])
 
