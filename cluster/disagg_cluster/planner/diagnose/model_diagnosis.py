@@ -27,6 +27,7 @@ from disagg_cluster.planner.diagnose.verdict.values import (
     ModelKey,
     TtftPart,
 )
+from disagg_cluster.planner.diagnose.words.vocabulary import CAUSES
 from disagg_exporter.model import Role
 
 # What is as sure as this is named for less: what it costs so far is the beginning of what it will.
@@ -123,35 +124,12 @@ def _finding(
             value=suspicion.advice.value,
             gain_seconds=total_seconds,
         ),
-        text=f"{who}: {_TITLES[suspicion.cause]} ({why})",
+        text=f"{who}: {CAUSES[suspicion.cause]} ({why})",
     )
 
 
 def _key(place: tuple[str, str, str]) -> EngineKey:
     return EngineKey(place[1], place[2])
-
-
-_TITLES: dict[Cause, str] = {
-    Cause.DEMAND: "more work than it can do",
-    Cause.ROUTING: "given more requests than its share",
-    Cause.SLOW_GPU: "slow GPU",
-    Cause.TP_STRAGGLER: "one GPU of several is slow",
-    Cause.LONG_PROMPTS: "long prompts come together there",
-    Cause.CACHE_COLLAPSE: "prompts are no longer found in the cache",
-    Cause.UNDERFILLED: "steps are kept too small",
-    Cause.OVERFILLED: "steps are too large",
-    Cause.GIANTS: "others wait behind very long prompts",
-    Cause.KV_TRANSFER: "KV transfers are slow or fail",
-    Cause.DECODE_BACK_PRESSURE: "decode has no place for what prefill has done",
-    Cause.PREALLOCATION: "decode keeps room for outputs and lets nobody in",
-    Cause.LATENCY_FLOOR: "a wait that no load explains",
-    Cause.KV_FULL: "KV cache full",
-    Cause.HOST_BOUND: "the host keeps the GPU waiting",
-    Cause.INTERFERENCE: "prompts and tokens slow each other down",
-    Cause.STRANGER: "another process uses the GPU",
-    Cause.COLD_START: "has only just started",
-    Cause.ROUTER_LIMIT: "the router holds requests back",
-}
 
 
 def _is_late(view: ModelView, entry: Waits, decode: Waits) -> bool:
