@@ -8,24 +8,22 @@ from dataclasses import replace
 import numpy as np
 
 from disagg_cluster.planner.diagnose.causes.decode_side import decode_suspicions
-from disagg_cluster.planner.diagnose.causes.front import front_suspicions, router_waits
+from disagg_cluster.planner.diagnose.causes.front import front_suspicions
 from disagg_cluster.planner.diagnose.causes.overload import busy_ratio
 from disagg_cluster.planner.diagnose.causes.prompt_side import prompt_suspicions
 from disagg_cluster.planner.diagnose.causes.suspicion import Suspicion
 from disagg_cluster.planner.diagnose.causes.waits import Waits, least_cost_seconds, waits_of
-from disagg_cluster.planner.diagnose.evidence.known import known_mean
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView
 from disagg_cluster.planner.diagnose.state import DiagnosisState, StandingFinding, settled
+from disagg_cluster.planner.diagnose.ttft_parts import ttft_parts
 from disagg_cluster.planner.diagnose.verdict.remedies import remedy
 from disagg_cluster.planner.diagnose.verdict.values import (
     BottleneckFinding,
     Cause,
     DiagnosisOutcome,
     EngineKey,
-    EngineParts,
     ModelDiagnosis,
     ModelKey,
-    TtftPart,
 )
 from disagg_cluster.planner.diagnose.words.vocabulary import CAUSES
 from disagg_exporter.model import Role
@@ -53,7 +51,7 @@ def diagnose_model(
     seen = _findings(view, entry, decode, suspicions)
     findings, remembered = settled(key, seen, past)
     missing = tuple(_missing(view))
-    parts = tuple(_parts(view, entry, decode))
+    parts = tuple(ttft_parts(view, entry, decode))
     if findings:
         outcome, text = DiagnosisOutcome.FOUND, findings[0].text
     elif _is_late(view, entry, decode) and not remembered:
@@ -146,28 +144,6 @@ def _is_late(view: ModelView, entry: Waits, decode: Waits) -> bool:
     target = view.targets.ttft_seconds
     least = least_cost_seconds(view, max(now - excess, 0.0))
     return excess >= 2 * least and now >= _LATE * (target if np.isfinite(target) else 0.0)
-
-
-def _parts(view: ModelView, entry: Waits, decode: Waits) -> list[EngineParts]:
-    found = []
-    router = router_waits(view)
-    if router is not None and np.isfinite(router[-2:]).any():
-        role = Role.PREFILL if len(view.decoders) else Role.MIXED
-        seconds = max(float(known_mean(router[-2:])), 0.0)
-        found.append(EngineParts(None, role, ((TtftPart.ROUTER, seconds),)))
-    for waits, part in ((entry, TtftPart.PREFILL), (decode, TtftPart.FIRST_DECODE)):
-        for number, row in enumerate(waits.rows):
-            if np.isfinite(waits.now[number]):
-                engine = view.engines[row]
-                found.append(
-                    EngineParts(
-                        _key(engine.place),
-                        engine.role,
-                        ((part, float(waits.now[number])),),
-                        ((part, float(waits.usual[number])),),
-                    )
-                )
-    return found
 
 
 def _missing(view: ModelView) -> list[str]:

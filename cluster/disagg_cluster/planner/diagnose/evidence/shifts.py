@@ -42,15 +42,18 @@ def block_sums(values: Floats, bins: int) -> Floats:
 
     A block of which nothing is known is NaN.
     """
-    kept = values.shape[1] // bins * bins
-    blocks = values[:, values.shape[1] - kept :].reshape(len(values), -1, bins)
-    return known_sum(blocks)
+    return known_sum(_in_blocks(values, bins))
 
 
 def block_means(values: Floats, bins: int) -> Floats:
     """Means over blocks, of the bins that are known."""
-    kept = values.shape[1] // bins * bins
-    return known_mean(values[:, values.shape[1] - kept :].reshape(len(values), -1, bins))
+    return known_mean(_in_blocks(values, bins))
+
+
+def _in_blocks(values: Floats, bins: int) -> Floats:
+    rows, every = values.shape
+    blocks = every // bins
+    return values[:, every - blocks * bins :].reshape(rows, blocks, bins)
 
 
 def log_ratio(over: Floats, under: Floats, floor: float = 0.0) -> Floats:

@@ -13,6 +13,7 @@ from disagg_cluster.planner.diagnose.verdict.values import (
     Cause,
     DiagnosisOutcome,
     RemedyKind,
+    TtftPart,
 )
 from support.diagnosis_windows import BEGIN_SECONDS, Line, WindowMaker
 
@@ -352,3 +353,22 @@ def test_two_faults_are_ranked_by_what_they_cost() -> None:
     )
 
     assert causes(*lines) == [Cause.CACHE_COLLAPSE, Cause.SLOW_GPU]
+
+
+def test_the_parts_of_a_wait_add_up_to_it() -> None:
+    window = WindowMaker(front_seconds=(0.1, 0.1)).make(one_of_three(slowness=2.0))
+
+    (found,), _ = diagnose(window, TARGETS)
+
+    parts = {each.engine.engine if each.engine else "router": each for each in found.parts}
+    assert parts.keys() == {"router", "p0", "p1", "p2", "d0", "d1"}
+    assert sum(seconds for _, seconds in parts["p0"].observed_seconds) == pytest.approx(
+        1.6, rel=0.1
+    )
+    assert sum(seconds for _, seconds in parts["p0"].expected_seconds) == pytest.approx(
+        0.4, rel=0.1
+    )
+    assert [part for part, _ in parts["d0"].observed_seconds] == [
+        TtftPart.KV_TRANSFER,
+        TtftPart.FIRST_DECODE,
+    ]

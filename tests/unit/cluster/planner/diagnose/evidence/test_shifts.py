@@ -1,0 +1,102 @@
+"""A change is one that stands, on a past long enough, beyond what blocks stray by."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from disagg_cluster.planner.diagnose.evidence.known import known_mean, known_median, known_sum
+from disagg_cluster.planner.diagnose.evidence.shifts import (
+    block_means,
+    block_sums,
+    change_since,
+    peer_z,
+    shift_of,
+)
+
+
+def noisy(*levels: float, deviation: float = 0.05) -> np.ndarray:
+    rng = np.random.default_rng(len(levels))
+    return np.array([levels]) + deviation * rng.standard_normal((1, len(levels)))
+
+
+def test_a_step_is_found_with_its_size_and_its_beginning() -> None:
+    found = shift_of(noisy(*[0.0] * 10, *[0.7] * 4))
+
+    assert found.change[0] == pytest.approx(0.7, abs=0.15)
+    assert found.onset[0] == 10
+    assert found.z[0] > 8
+
+
+def test_what_is_over_is_no_change() -> None:
+    assert shift_of(noisy(*[0.0] * 8, *[0.7] * 4, 0.0, 0.0)).z[0] < 3
+
+
+def test_one_wild_block_is_no_change() -> None:
+    assert abs(shift_of(noisy(*[0.0] * 6, 5.0, *[0.0] * 7)).z[0]) < 4
+
+
+def test_too_short_a_past_tells_nothing() -> None:
+    assert shift_of(noisy(0.0, 0.0, 0.7, 0.7)).z[0] == 0
+
+
+def test_unknown_blocks_are_passed_over() -> None:
+    levels = noisy(*[0.0] * 10, *[0.7] * 4)
+    levels[0, [2, 5, 11]] = np.nan
+
+    assert shift_of(levels).z[0] > 6
+
+
+def test_chance_sets_a_floor_under_calm_pasts() -> None:
+    calm = noisy(*[0.0] * 10, *[0.3] * 3, deviation=0.001)
+
+    assert shift_of(calm).z[0] > 8
+    assert shift_of(calm, 0.3).z[0] < 3
+
+
+def test_a_given_moment_needs_no_search() -> None:
+    levels = noisy(*[0.0] * 10, *[0.2] * 4)
+
+    change, z = change_since(levels, np.array([0.05]), np.array([10]))
+
+    assert change[0] == pytest.approx(0.2, abs=0.1)
+    assert z[0] > 3
+    assert change_since(levels, np.array([0.05]), np.array([14]))[1][0] == 0
+
+
+def test_one_of_three_alike_is_apart_and_the_others_are_not() -> None:
+    levels = np.concatenate([noisy(*[level] * 8) for level in (0.0, 0.0, 0.8)])
+
+    apart, z = peer_z(shift_of(levels), np.zeros(3, dtype=np.intp))
+
+    assert apart[2] == pytest.approx(0.8, abs=0.2)
+    assert z[2] > 5
+    assert abs(z[:2]).max() < 4
+
+
+def test_who_has_no_peer_is_apart_from_nobody() -> None:
+    apart, z = peer_z(shift_of(noisy(*[1.0] * 8)), np.zeros(1, dtype=np.intp))
+
+    assert (apart[0], z[0]) == (0, 0)
+
+
+def test_blocks_end_with_the_last_bin() -> None:
+    values = np.array([[9.0, 1.0, 2.0, 3.0, np.nan]])
+
+    assert block_sums(values, 2).tolist() == [[3.0, 3.0]]
+    assert block_means(values, 2).tolist() == [[1.5, 3.0]]
+
+
+@given(st.lists(st.one_of(st.floats(-1e6, 1e6), st.just(float("nan"))), max_size=9))
+def test_what_is_known_is_what_is_summed(values: list[float]) -> None:
+    known = [value for value in values if not np.isnan(value)]
+    found = np.array([values], float).reshape(1, -1)
+
+    if known:
+        assert known_median(found)[0] == pytest.approx(np.median(known))
+        assert known_mean(found)[0] == pytest.approx(np.mean(known))
+        assert known_sum(found)[0] == pytest.approx(sum(known))
+    else:
+        assert np.isnan([known_median(found)[0], known_mean(found)[0], known_sum(found)[0]]).all()

@@ -1,0 +1,69 @@
+"""Samples become bins: resets, gaps and absurd numbers never become load."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from disagg_cluster.planner.diagnose.evidence.series_window import ScrapedSeries, SeriesWindow
+from disagg_cluster.planner.diagnose.evidence.time_grid import SampleBatch, TimeGrid, grid_of
+
+GRID = TimeGrid(60.0, 10.0, 6)
+TIMES = np.arange(0.0, 61.0, 10.0)
+
+
+def series(values: object, times: object = TIMES) -> ScrapedSeries:
+    return ScrapedSeries({}, np.asarray(times, float), np.asarray(values, float))
+
+
+def gains(*rows: ScrapedSeries) -> list[list[float]]:
+    return SampleBatch(GRID).gains(rows).tolist()
+
+
+def test_a_counter_gains_what_it_rose_by() -> None:
+    assert gains(series([0, 1, 3, 6, 10, 15, 21])) == [[1, 2, 3, 4, 5, 6]]
+
+
+def test_a_counter_that_falls_begins_anew_at_zero() -> None:
+    assert gains(series([5, 6, 7, 1, 2, 3, 4])) == [[1, 1, 1, 1, 1, 1]]
+
+
+def test_nothing_is_known_across_a_long_gap() -> None:
+    found = gains(series([0, 1, 6], [0.0, 10.0, 60.0]))
+
+    assert found[0][0] == 1
+    assert np.isnan(found[0][1:]).all()
+
+
+def test_bins_end_with_each_series_own_last_sample() -> None:
+    assert gains(series([0, 1, 3, 6, 10, 15, 21], TIMES - 4.0)) == [[1, 2, 3, 4, 5, 6]]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -3.0, 1e18])
+def test_samples_that_cannot_be_are_left_out_and_counted(value: float) -> None:
+    batch = SampleBatch(GRID)
+
+    found = batch.gains([series([0, 1, 2, value, 4, 5, 6])])
+
+    assert found.tolist() == [[1, 1, 1, 1, 1, 1]]
+    assert sum(batch.rejected.values()) == 1
+
+
+def test_a_gauge_shows_what_it_showed_last_and_not_for_ever() -> None:
+    found = SampleBatch(GRID).levels([series([7.0, 8.0], [0.0, 10.0])])
+
+    assert found[0, :4].tolist() == [8.0, 8.0, 8.0, 8.0]
+    assert np.isnan(found[0, 4:]).all()
+
+
+def test_a_grid_has_a_bin_for_each_scrape() -> None:
+    window = SeriesWindow(0.0, 61.0, {"up": (series(np.ones(7)),)})
+
+    assert grid_of(window, "up") == TimeGrid(60.0, 10.0, 6)
+
+
+def test_without_two_scrapes_there_is_no_grid() -> None:
+    window = SeriesWindow(0.0, 61.0, {"up": (series([1.0], [60.0]),)})
+
+    assert grid_of(window, "up") is None
+    assert grid_of(window, "down") is None

@@ -1,0 +1,173 @@
+"""What holds of a diagnosis whatever the window."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disagg_cluster.planner.capacity.targets import Targets
+from disagg_cluster.planner.diagnose.diagnose import DiagnosisState, diagnose
+from disagg_cluster.planner.diagnose.evidence.families import FAMILIES
+from disagg_cluster.planner.diagnose.evidence.series_window import ScrapedSeries, SeriesWindow
+from disagg_cluster.planner.diagnose.verdict.values import Cause, DiagnosisOutcome
+from support.diagnosis_windows import BEGIN_SECONDS, Line, WindowMaker
+
+TARGETS = Targets(2.0, 0.05)
+SLOW = (
+    Line("p0", then={"slowness": 2.0, "wait_seconds": 1.6}),
+    Line("p1"),
+    Line("p2"),
+    Line("d0", role="decode", requests=6.0, wait_seconds=0.06, transfers=6.0),
+)
+
+
+def changed(window: SeriesWindow, change: object) -> SeriesWindow:
+    """The same window with each series changed."""
+    families = {
+        name: tuple(change(each) for each in series)  # type: ignore[operator] # a function
+        for name, series in window.families.items()
+    }
+    return replace(window, families=families)
+
+
+def test_of_nothing_nothing_is_said() -> None:
+    assert diagnose(SeriesWindow(0.0, 600.0), TARGETS)[0] == ()
+
+
+def test_one_scrape_leaves_a_model_undecided_and_says_why() -> None:
+    window = WindowMaker(seconds=15.0).make(SLOW)
+
+    (found,), _ = diagnose(window, TARGETS)
+
+    assert found.outcome is DiagnosisOutcome.UNDECIDED
+    assert found.missing == ("engines have not been scraped for long enough",)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1.0, 0.0, 1e300])
+def test_constant_or_absurd_numbers_hold_nobody_back(value: float) -> None:
+    window = changed(
+        WindowMaker().make(SLOW),
+        lambda each: ScrapedSeries(
+            each.labels, each.times_seconds, np.full(len(each.values), value)
+        ),
+    )
+
+    found, _ = diagnose(window, TARGETS)
+
+    assert [each.findings for each in found] == [()] * len(found)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_the_order_of_series_does_not_matter(random: object) -> None:
+    window = WindowMaker().make(SLOW)
+    families = {name: list(series) for name, series in window.families.items()}
+    for series in families.values():
+        random.shuffle(series)  # type: ignore[attr-defined] # hypothesis' random
+    shuffled = replace(window, families={name: tuple(each) for name, each in families.items()})
+
+    assert diagnose(shuffled, TARGETS)[0] == diagnose(window, TARGETS)[0]
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.permutations(["a", "zz", "engine-7", "0"]))
+def test_names_do_not_matter(names: list[str]) -> None:
+    lines = [replace(line, name=name) for line, name in zip(SLOW, names, strict=True)]
+
+    ((found,),) = (each.findings for each in diagnose(WindowMaker().make(lines), TARGETS)[0])
+
+    assert found.cause is Cause.SLOW_GPU
+    assert [key.engine for key in found.engines] == [names[0]]
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 10_000))
+def test_chance_alone_is_not_blamed(seed: int) -> None:
+    well = [replace(line, then={}) for line in SLOW]
+
+    (found,), _ = diagnose(WindowMaker(noise=0.25, seed=seed).make(well), TARGETS)
+
+    assert found.findings == ()
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.sampled_from(FAMILIES), st.sampled_from(FAMILIES))
+def test_missing_families_are_no_error(one: str, other: str) -> None:
+    window = WindowMaker().make(SLOW)
+    families = {n: each for n, each in window.families.items() if n not in (one, other)}
+
+    diagnose(replace(window, families=families), TARGETS)
+
+
+def test_nodes_scraped_at_other_moments_are_one_window() -> None:
+    late = {"p0": 4.0, "p1": 9.0}
+    lines = [replace(line, node=f"node-{line.name}") for line in SLOW]
+    window = changed(
+        WindowMaker().make(lines),
+        lambda each: replace(
+            each,
+            times_seconds=each.times_seconds - late.get(each.labels["node"][5:], 0.0),
+        ),
+    )
+
+    ((found,),) = (each.findings for each in diagnose(window, TARGETS)[0])
+
+    assert found.cause is Cause.SLOW_GPU
+
+
+def test_a_gap_in_the_scrapes_is_no_evidence() -> None:
+    gap = (BEGIN_SECONDS + 200, BEGIN_SECONDS + 320)
+
+    def without(each: ScrapedSeries) -> ScrapedSeries:
+        kept = (each.times_seconds < gap[0]) | (each.times_seconds > gap[1])
+        return replace(each, times_seconds=each.times_seconds[kept], values=each.values[kept])
+
+    well = [replace(line, then={}) for line in SLOW]
+
+    (clean,), _ = diagnose(changed(WindowMaker().make(well), without), TARGETS)
+    (slow,), _ = diagnose(changed(WindowMaker().make(SLOW), without), TARGETS)
+
+    assert clean.findings == ()
+    assert [each.cause for each in slow.findings] == [Cause.SLOW_GPU]
+
+
+def test_counters_that_begin_anew_are_no_change() -> None:
+    def restarted(each: ScrapedSeries) -> ScrapedSeries:
+        if not (np.diff(each.values) > 0).all():
+            return each
+        values = each.values.copy()
+        values[20:] -= values[20]
+        return replace(each, values=values)
+
+    well = [replace(line, then={}) for line in SLOW]
+
+    (found,), _ = diagnose(changed(WindowMaker().make(well), restarted), TARGETS)
+
+    assert found.findings == ()
+
+
+def test_findings_outlast_a_look_that_misses_them_and_no_more_than_two() -> None:
+    sick, well = WindowMaker().make(SLOW), [replace(line, then={}) for line in SLOW]
+    seen, state = diagnose(sick, TARGETS, DiagnosisState())
+    gone = WindowMaker().make(well)
+
+    outcomes = []
+    for _ in range(4):
+        (found,), state = diagnose(gone, TARGETS, state)
+        outcomes.append(found.outcome)
+
+    assert seen[0].outcome is DiagnosisOutcome.FOUND
+    assert outcomes == [DiagnosisOutcome.FOUND] * 2 + [DiagnosisOutcome.NO_BOTTLENECK] * 2
+
+
+def test_a_finding_keeps_the_time_at_which_it_began() -> None:
+    (first,), state = diagnose(WindowMaker().make(SLOW), TARGETS, DiagnosisState())
+    later = WindowMaker(seconds=900.0, onset_seconds=480.0).make(SLOW)
+
+    (again,), _ = diagnose(later, TARGETS, state)
+
+    assert again.findings[0].since_seconds == first.findings[0].since_seconds
