@@ -9,7 +9,6 @@ from grafana.builders.panels.frame import QUARTER
 from grafana.builders.panels.queries import Ask
 from grafana.builders.panels.tables import Column, rows
 
-_LATE = ((None, "text"), (0.5, "red"))
 _SLOWER = 1.25
 
 
@@ -28,7 +27,7 @@ def held_back() -> Row:
         return Ask(f"{BY} ({seconds}) / ({BY} ({requests}) > 0)")
 
     def waits(header: str, letter: str) -> Column:
-        return Column(letter, header, unit="s", decimals=2, width=95, steps=_LATE)
+        return Column(letter, header, unit="s", decimals=2, width=95)
 
     return "What holds first tokens back", [
         rows(
