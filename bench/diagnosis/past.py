@@ -10,19 +10,23 @@ from bench.diagnosis.scenario import REPORTING, WALL_OFFSET_SECONDS, Scenario
 from disagg_cluster.simulator.cluster.spec import EngineSpec
 from disagg_cluster.simulator.load import Constant
 from disagg_cluster.simulator.simulation import Simulation
+from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.model import Role
 from support.simulated_node import SECOND_NS, LearnedEngineCosts, SimulatedNode
 
 _LOAD_RATIO = 0.8
 _MOST_SECONDS = 180.0
-_MOST_REQUESTS = 150
+_MOST_REQUESTS = 200
+_PACE_SECONDS = 120.0
+"""Of so many seconds of steps a pace is known for good."""
 
 
 def learn(scenario: Scenario) -> Mapping[Role, LearnedEngineCosts]:
     """Run one engine of each role alone for a while, nothing wrong, its requests the scenario's.
 
-    For all engines of a role what one has taught: they are of one kind here. Of a fault that
-    stands from the very beginning there is no past without it, and nothing is known.
+    For all engines of a role what one has taught: they are of one kind here. Its pace is taken for
+    that of a day, which minutes do not move. Of a fault that stands from the very beginning there
+    is no past without it, and nothing is known.
     """
     if scenario.faults and scenario.onset_seconds <= 0:
         return {}
@@ -50,4 +54,12 @@ def learn(scenario: Scenario) -> Mapping[Role, LearnedEngineCosts]:
             if simulation.node_of(event) is not None:
                 node.hear(event, now_ns)
         node.advance(t_ns)
-    return {role: node.learned(engine.name, t_ns) for role, engine in firsts.items()}
+    learned = {role: node.learned(engine.name, t_ns) for role, engine in firsts.items()}
+    return {role: replace(each, costs=_of_a_day(each.costs)) for role, each in learned.items()}
+
+
+def _of_a_day(costs: Mapping[int, LearnedCost]) -> Mapping[int, LearnedCost]:
+    return {
+        rank: replace(cost, usual_pace=(cost.usual_pace[0], _PACE_SECONDS))
+        for rank, cost in costs.items()
+    }
