@@ -9,7 +9,7 @@ import numpy as np
 from disagg_cluster.planner.diagnose.causes.kv_room import FULL
 from disagg_cluster.planner.diagnose.causes.suspicion import ActionAdvice, Suspicion
 from disagg_cluster.planner.diagnose.causes.waits import Waits
-from disagg_cluster.planner.diagnose.evidence.known import known_sum
+from disagg_cluster.planner.diagnose.evidence.known import known_median, known_sum
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, RemedyKind
@@ -49,7 +49,7 @@ def _underfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
         tokens = view.recent_over("step_tokens", "steps", rows)
         too_small = np.where(
             np.isfinite(knee), limit < _OF_KNEE * knee, limit < _NO_KNEE_TOKENS
-        ) | (limit * _SMALLER <= np.fmax(before, _most_of_peers(limit)))
+        ) | (limit * _SMALLER <= np.fmax(before, _usual_of_peers(before)))
         by_tokens = standing & too_small & (tokens >= _AT_LIMIT * limit)
         batch, _ = _limits(view, rows, "batch_limit")
         taken = np.where(is_new, _SEATS_OFTEN_TAKEN, _SEATS_TAKEN) * batch
@@ -147,9 +147,9 @@ def _limits(view: ModelView, rows: Rows, name: str) -> tuple[Floats, Floats]:
     return view.latest(name, rows), first
 
 
-def _most_of_peers(limit: Floats) -> Floats:
-    known = limit[np.isfinite(limit)]
-    return np.full(len(limit), known.max() if len(known) else np.nan)
+def _usual_of_peers(before: Floats) -> Floats:
+    """What most had first: one that was raised since makes no other too small."""
+    return np.full(len(before), float(known_median(before)))
 
 
 def _suspicion(

@@ -18,6 +18,9 @@ from disagg_exporter.model import Role
 
 _LEAST_SLOWER_LINK, _LEAST_APART = float(np.log(1.3)), float(np.log(1.8))
 _LEAST_FAILED = 0.02
+# Transfers that take this part of the target, over less than a network that KV is meant for has
+# (16 Gb/s, in bytes a second), are slow by themselves.
+_LONG_OF_TARGET, _LONG_Z, _SLOW_LINK = 0.3, 6.0, 2e9
 _LEAST_WAITING = 1.0
 # So many times as many requests as usual are a burst, unless it has lasted so many blocks.
 _BURST, _BURST_BLOCKS = 1.25, 4
@@ -45,6 +48,8 @@ def decode_suspicions(view: ModelView, waits: Waits, before: Waits) -> Iterator[
     )
     failed = _failed_share(view, rows)
     moving = ((slower.size > 0) | (failed >= _LEAST_FAILED)) & (excess > 0)
+    if not moving.any():
+        yield from _long_transfers(view, rows)
     if moving.any():
         yield _transfers(view, waits, before, moving, slower.z, slower.size, failed)
     waiting = np.nan_to_num(view.recent("waiting", rows))
@@ -75,6 +80,33 @@ def decode_suspicions(view: ModelView, waits: Waits, before: Waits) -> Iterator[
             (steps, *found.evidence),
             ActionAdvice(RemedyKind.REPLACE_GPU),
         )
+
+
+def _long_transfers(view: ModelView, rows: Rows) -> Iterator[Suspicion]:
+    """Transfers that take a large part of what users were promised, and always have."""
+    each = view.recent_over("transfer_seconds", "transfers", rows)
+    target = view.targets.ttft_seconds
+    a_byte = view.recent_over("transfer_seconds", "transfer_bytes", rows)
+    with np.errstate(invalid="ignore"):
+        numbers = np.flatnonzero((each >= _LONG_OF_TARGET * target) & (a_byte > 1 / _SLOW_LINK))
+    if not np.isfinite(target) or not len(numbers):
+        return
+    cost = np.zeros(len(view.engines))
+    cost[rows[numbers]] = each[numbers]
+    longest = float(each[numbers].max())
+    text = f"the KV of a prompt takes {longest:.2f} s to arrive, of {target:.2f} s promised"
+    is_all = len(rows) > 1 and len(numbers) == len(rows)
+    yield Suspicion(
+        Cause.KV_TRANSFER,
+        Role.DECODE,
+        rows[numbers],
+        is_all,
+        cost,
+        _LONG_Z,
+        0,
+        (Evidence("transfer_seconds", longest, None, "s", text),),
+        ActionAdvice(RemedyKind.MERGE_POOLS if is_all else RemedyKind.MOVE_WORKER),
+    )
 
 
 def _is_surging(view: ModelView, rows: Rows) -> bool:

@@ -52,12 +52,12 @@ def why_slow(view: ModelView, row: int, onset_block: int) -> SlowSteps:
     foreign = _foreign(view, row, onset_block)
     if foreign is not None:
         return SlowSteps(Cause.STRANGER, (foreign,))
-    mixing = _mixing(view, row, onset_block)
-    if mixing is not None:
-        return SlowSteps(Cause.INTERFERENCE, (mixing,))
     held_back, is_some = _held_back(view, row)
     if is_some:
         return SlowSteps(Cause.TP_STRAGGLER, held_back)
+    mixing = None if held_back else _mixing(view, row, onset_block)
+    if mixing is not None:
+        return SlowSteps(Cause.INTERFERENCE, (mixing,))
     return SlowSteps(Cause.SLOW_GPU, held_back)
 
 

@@ -16,6 +16,8 @@ from disagg_exporter.model import Role
 # A change against the own past is one from so many standard errors on, and so is being apart from
 # peers. The first is the largest over all moments at which it may have begun.
 OWN_Z, PEER_Z = 4.0, 4.0
+# Together they are believed from less each.
+BOTH_Z, JOINT_Z = 2.5, 5.0
 # The same at a time that something else has told.
 SINCE_Z = 3.5
 
@@ -78,9 +80,14 @@ def adverse(
             chosen from.
     """
     shift = changed.shift
-    own = (shift.z >= OWN_Z) & (shift.change >= least_change)
+    # Past and peers that say the same say it surer than either.
+    both = np.where(
+        (shift.z >= BOTH_Z) & (changed.apart_z >= BOTH_Z), np.hypot(shift.z, changed.apart_z), 0.0
+    )
+    joint = np.maximum(shift.z, np.where(both >= JOINT_Z, both, 0.0))
+    own = (joint >= OWN_Z) & (shift.change >= least_change)
     size = np.where(own, shift.change, 0.0)
-    strength = np.where(own, shift.z, 0.0)
+    strength = np.where(own, joint, 0.0)
     onset = np.where(own, shift.onset, 0)
     if since is not None:
         change, z = change_since(changed.levels, shift.deviation, since)

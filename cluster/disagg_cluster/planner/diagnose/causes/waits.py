@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.evidence.known import known_sum
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
@@ -25,6 +26,9 @@ _HINTS = (
 )
 _SURE_Z, _HINTED_Z = 6.0, 0.5
 _LEAST_HINT = np.log(1.08)
+# A queue that stood for so many blocks, while the wait there alone is this part of the target, is
+# too long whatever it was before; some of it is the request's own time.
+_STANDING_BLOCKS, _LATE, _STANDING_Z, _SERVED_PART = 4, 0.5, 6.0, 0.1
 # One block of so many may be higher than what is called longer.
 _WAVES = 12
 # What counts as a cost: this part of the target, or of what the wait is without it.
@@ -85,11 +89,14 @@ def waits_of(view: ModelView, rows: Rows) -> Waits:
     jammed = np.nan_to_num(served) < _JAMMED * np.nan_to_num(came)
     stuck = np.isfinite(before) & piled_up & jammed & (now > 3 * before)
     usual = np.where(longer | stuck, before, now)
+    standing = ~(longer | stuck) & _stands(view, rows, now)
+    usual = np.where(standing, np.maximum(now - drain, _SERVED_PART * now), usual)
     beside = now / np.exp(np.where(apart, changed.apart, 0.0))
     usual = np.where(apart, np.minimum(usual, beside), usual)
     own_z = np.where(hurt, hinted_z, shift.z)
     z = np.maximum(np.where(longer, own_z, 0.0), np.where(apart, changed.apart_z, 0.0))
     z = np.where(stuck, np.maximum(z, _OWN_Z), z)
+    z = np.where(standing, np.maximum(z, _STANDING_Z), z)
     counts = np.nan_to_num(view.recent("first_tokens", rows)) + np.nan_to_num(
         view.recent("arrivals", rows)
     )
@@ -97,6 +104,16 @@ def waits_of(view: ModelView, rows: Rows) -> Waits:
     weights = counts / total if total > 0 else np.full(len(rows), 1 / max(len(rows), 1))
     onset = np.where(longer, since, blocks).astype(np.intp)
     return Waits(rows, now, usual, weights, z, onset)
+
+
+def _stands(view: ModelView, rows: Rows, now: Floats) -> NDArray[np.bool_]:
+    """Whether requests have waited without a break, too long for users, for as long as is seen."""
+    target = view.targets.ttft_seconds
+    waiting = view.blocks("waiting", rows)[:, -_STANDING_BLOCKS:]
+    if not np.isfinite(target) or waiting.shape[1] < _STANDING_BLOCKS:
+        return np.zeros(len(rows), dtype=np.bool_)
+    with np.errstate(invalid="ignore"):
+        return (waiting >= 1).all(axis=1) & (now >= _LATE * target)
 
 
 def _hinted_onsets(view: ModelView, rows: Rows) -> Rows:
