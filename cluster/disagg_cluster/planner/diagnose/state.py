@@ -48,14 +48,14 @@ def settled(
     Args:
         model: Whose findings they are.
         seen: What this look found, cost most first, each with its strength.
-        past: What stood before; None where nobody looked, and one look must do.
+        past: What stood before; None where nobody looked: then one look must do, if it is likely.
     """
     known = {each.key: each for each in (past.standing if past else ()) if each.model == model}
     remembered = []
     for finding, strength in seen:
         before = known.pop((model, finding.cause, finding.role), None)
         looks = 1 if before is None else before.looks + 1
-        if past is None or strength >= _SURE:
+        if strength >= _SURE or (past is None and strength >= _LIKELY):
             looks = max(looks, _BELIEVED)
         elif strength >= _LIKELY:
             looks = max(looks, 2)

@@ -110,14 +110,16 @@ def prompt_suspicions(view: ModelView, waits: Waits) -> list[Suspicion]:
 def _of_their_own(
     view: ModelView, waits: Waits, work: PromptWork, found: tuple[Suspicion, ...]
 ) -> list[Suspicion]:
-    """Those at engines that are not slow: where steps are, requests stay, and fill cache and seats.
+    """Those at engines that have nothing else: who is slow, or given more, is full of that.
 
     A limit that was changed meanwhile is a cause by itself.
     """
-    slow = work.by_factor["slowness"].size > 0
-    slow &= view.limit_onset(waits.rows) >= view.blocks("waiting", waits.rows).shape[1]
-    slow_rows = set(waits.rows[slow])
-    return [each for each in found if not set(each.rows) & slow_rows]
+    echoes = work.by_factor["slowness"].size > 0
+    for name in ("share", "prompt_length", "load"):
+        echoes |= (work.by_factor[name].size > 0) & (work.by_factor[name].z >= _SURE_Z)
+    echoes &= view.limit_onset(waits.rows) >= view.blocks("waiting", waits.rows).shape[1]
+    others = set(waits.rows[echoes])
+    return [each for each in found if not set(each.rows) & others]
 
 
 def _with_spill(

@@ -103,7 +103,9 @@ def _slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
     changed = view.changed("own_slowness", rows)
     shift = changed.shift
     own = adverse(changed, float(np.log(_LEAST["slowness"][0])), since=waits.onset)
-    told = np.isfinite(shift.after) & (np.isfinite(changed.levels).sum(axis=1) >= _TOLD_BLOCKS)
+    # Who tells of some steps and not of these says that they are beyond what it has seen: a fit is
+    # no better there.
+    told = np.isfinite(changed.levels).sum(axis=1) >= _TOLD_BLOCKS
     for_long = told & (own.size == 0) & (np.nan_to_num(shift.after) >= np.log(_SLOW_FOR_LONG))
     size = np.where(for_long, np.nan_to_num(shift.after), own.size)
     z = np.where(for_long, _FOR_LONG_Z, own.z)

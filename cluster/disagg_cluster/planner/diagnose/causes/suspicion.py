@@ -17,7 +17,7 @@ from disagg_exporter.model import Role
 # peers. The first is the largest over all moments at which it may have begun.
 OWN_Z, PEER_Z = 4.0, 4.0
 # Together they are believed from less each.
-BOTH_Z, JOINT_Z = 2.5, 5.0
+BOTH_Z, JOINT_Z = 2.5, 6.0
 # The same at a time that something else has told.
 SINCE_Z = 3.5
 
