@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from disagg_cluster.planner.diagnose.causes.decode_side import decode_suspicions
-from disagg_cluster.planner.diagnose.causes.front import front_suspicions
+from disagg_cluster.planner.diagnose.causes.front import front_suspicions, router_waits
 from disagg_cluster.planner.diagnose.causes.overload import busy_ratio
 from disagg_cluster.planner.diagnose.causes.prompt_side import prompt_suspicions
 from disagg_cluster.planner.diagnose.causes.suspicion import Suspicion
 from disagg_cluster.planner.diagnose.causes.waits import Waits, least_cost_seconds, waits_of
+from disagg_cluster.planner.diagnose.evidence.known import known_mean
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView
+from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE
 from disagg_cluster.planner.diagnose.state import DiagnosisState, StandingFinding, settled
 from disagg_cluster.planner.diagnose.ttft_parts import ttft_parts
 from disagg_cluster.planner.diagnose.verdict.remedies import remedy
@@ -49,7 +52,13 @@ def diagnose_model(
     cluster, namespace, model_name = view.place
     key = ModelKey(cluster, namespace, model_name)
     seen = _findings(view, entry, decode, suspicions)
-    findings, remembered = settled(key, seen, past)
+    findings, remembered = settled(
+        key,
+        seen,
+        past,
+        partial(_wait_seconds, view, entry, decode),
+        view.since_seconds(2 * LEAST_BEFORE),
+    )
     missing = tuple(_missing(view))
     parts = tuple(ttft_parts(view, entry, decode))
     if findings:
@@ -75,6 +84,22 @@ def _without_echoes(before: list[Suspicion], after: list[Suspicion]) -> list[Sus
     cost = first.cost_seconds + sum((e.cost_seconds for e in echoes), np.zeros(1))
     kept = [each for each in before if each not in echoes]
     return [*kept, replace(first, cost_seconds=cost), *after[1:]]
+
+
+def _wait_seconds(
+    view: ModelView, entry: Waits, decode: Waits, finding: BottleneckFinding
+) -> float:
+    """How long requests wait now where a finding is; 0 where that is not known."""
+    if finding.cause in (Cause.LATENCY_FLOOR, Cause.ROUTER_LIMIT):
+        router = router_waits(view)
+        return 0.0 if router is None else float(np.nan_to_num(known_mean(router[-2:])))
+    waits = decode if finding.role is Role.DECODE else entry
+    chosen = [
+        number
+        for number, row in enumerate(waits.rows)
+        if not finding.engines or _key(view.engines[row].place) in finding.engines
+    ]
+    return float(np.nan_to_num(known_mean(waits.now[chosen]))) if chosen else 0.0
 
 
 def _findings(

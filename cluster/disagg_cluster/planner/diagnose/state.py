@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from disagg_cluster.planner.diagnose.verdict.values import BottleneckFinding, Cause, ModelKey
@@ -13,15 +13,21 @@ _SURE, _LIKELY, _BELIEVED = 8.0, 4.6, 3
 # A finding that is not seen any more stands for so many looks, unless another takes its place.
 _HELD_LOOKS = 2
 _KEPT_ORDER = 0.8
+# Of a wait that was too long, what is still too long.
+_AS_LONG = 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class StandingFinding:
-    """A finding as it was seen last, and for how many looks it has been missing or seen."""
+    """A finding as it was seen last, and for how many looks it has been missing or seen.
+
+    `wait_seconds` is how long requests then waited where it is.
+    """
 
     model: ModelKey
     finding: BottleneckFinding
     looks: int
+    wait_seconds: float
     missed: int = 0
 
     @property
@@ -42,6 +48,8 @@ def settled(
     model: ModelKey,
     seen: Sequence[tuple[BottleneckFinding, float]],
     past: DiagnosisState | None,
+    wait_seconds: Callable[[BottleneckFinding], float],
+    forgotten_seconds: float,
 ) -> tuple[tuple[BottleneckFinding, ...], tuple[StandingFinding, ...]]:
     """Which findings stand now, in their order, and what is remembered of them.
 
@@ -49,6 +57,9 @@ def settled(
         model: Whose findings they are.
         seen: What this look found, cost most first, each with its strength.
         past: What stood before; None where nobody looked: then one look must do, if it is likely.
+        wait_seconds: How long requests wait now where a finding is.
+        forgotten_seconds: What began before this Unix time has no past in the window any more. It
+            stands as long as requests wait as they did.
     """
     known = {each.key: each for each in (past.standing if past else ()) if each.model == model}
     remembered = []
@@ -60,10 +71,15 @@ def settled(
         elif strength >= _LIKELY:
             looks = max(looks, 2)
         since = finding.since_seconds if before is None else before.finding.since_seconds
-        remembered.append(StandingFinding(model, replace(finding, since_seconds=since), looks))
+        finding = replace(finding, since_seconds=since)
+        remembered.append(StandingFinding(model, finding, looks, wait_seconds(finding)))
     believed = [each for each in remembered if each.looks >= _BELIEVED]
     for gone in known.values():
-        if gone.looks >= _BELIEVED and gone.missed < _HELD_LOOKS and not believed:
+        is_old = gone.finding.since_seconds < forgotten_seconds
+        lasts = is_old and wait_seconds(gone.finding) >= _AS_LONG * gone.wait_seconds
+        if gone.looks >= _BELIEVED and lasts:
+            remembered.append(gone)
+        elif gone.looks >= _BELIEVED and gone.missed < _HELD_LOOKS and not believed:
             remembered.append(replace(gone, missed=gone.missed + 1))
     shown = [each for each in remembered if each.looks >= _BELIEVED]
     return tuple(each.finding for each in _ordered(shown)), tuple(remembered)

@@ -163,6 +163,23 @@ def test_findings_outlast_a_look_that_misses_them_and_no_more_than_two() -> None
     assert outcomes == [DiagnosisOutcome.FOUND] * 2 + [DiagnosisOutcome.NO_BOTTLENECK] * 2
 
 
+def test_a_finding_outlasts_the_window_that_it_began_in() -> None:
+    alone = (replace(SLOW[0], then={"cached_share": 0.0, "wait_seconds": 1.6}), SLOW[3])
+    _, state = diagnose(WindowMaker().make(alone), TARGETS, DiagnosisState())
+    later = WindowMaker(onset_seconds=-1.0).make(alone)
+    shifted = replace(
+        changed(later, lambda each: replace(each, times_seconds=each.times_seconds + 1200.0)),
+        begin_seconds=later.begin_seconds + 1200.0,
+        now_seconds=later.now_seconds + 1200.0,
+    )
+
+    (still,), state = diagnose(shifted, TARGETS, state)
+    (unknown,), _ = diagnose(shifted, TARGETS)
+
+    assert [each.cause for each in still.findings] == [Cause.CACHE_COLLAPSE]
+    assert unknown.findings == ()
+
+
 def test_a_finding_keeps_the_time_at_which_it_began() -> None:
     (first,), state = diagnose(WindowMaker().make(SLOW), TARGETS, DiagnosisState())
     later = WindowMaker(seconds=900.0, onset_seconds=480.0).make(SLOW)
