@@ -2,7 +2,8 @@
 
 Five nodes with a prefill and a decode GPU each, a sample a minute. The load follows the hours from
 a tenth to seven tenths of the GPUs' time. A worker is replaced with a drain, a daemon is updated
-(its counters begin anew), a node leaves for good and a collector fails once: all as it should be.
+(its counters begin anew), a node is rebooted, one leaves for good, a collector fails once, and a
+second model is scaled to zero for the night: all as it should be.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ LEAVES_AT = 20 * 60
 DRAINED_FIRST = LEAVES_AT - 10
 UPDATED_AT = 9 * 60
 DRAINED_AT = 15 * 60
+REBOOTED_AT, REBOOTED = 11 * 60, 11 * 60 + 8
+LOADED = REBOOTED + 12
+SLEEPS_AT, WAKES_AT = 2 * 60, 7 * 60
 POOL = 'model_name="m",gpu_name="H"'
 
 Value = Callable[[int], float]
@@ -29,7 +33,7 @@ Value = Callable[[int], float]
 def quiet_day(rule_files: list[Path], seed: int) -> dict[str, Any]:
     """Return the promtool test of the day; it fails if any alert has been firing at any time."""
     chance = random.Random(seed)
-    series = [row for node in NODES for row in _node(node, chance)]
+    series = [row for node in NODES for row in _node(node, chance)] + _sleeper()
     nothing = {
         "expr": 'count_over_time(ALERTS{alertstate="firing"}[24h])',
         "eval_time": "24h",
@@ -37,14 +41,14 @@ def quiet_day(rule_files: list[Path], seed: int) -> dict[str, Any]:
     }
     # An empty answer proves nothing unless the day was there to be judged.
     judged = {
-        "expr": "count(count_over_time(cluster_role:disagg_occupancy:rate5m[23h]) > 600)",
+        "expr": "count(count_over_time(cluster_role:disagg_occupancy:rate5m[23h]) > 300)",
         "eval_time": "24h",
         "exp_samples": [{"labels": "{}", "value": 2}],
     }
     test = {"interval": "1m", "input_series": series, "promql_expr_test": [nothing, judged]}
     return {
         "rule_files": [str(path) for path in rule_files],
-        "evaluation_interval": "2m",
+        "evaluation_interval": "4m",
         "group_eval_order": group_names(rule_files),
         "tests": [test],
     }
@@ -61,7 +65,10 @@ def _node(node: str, chance: random.Random) -> list[dict[str, str]]:
 
     def put(name: str, labels: str, values: list[float]) -> None:
         place = f'cluster="east",node="{node}"' + (f",{labels}" if labels else "")
-        text = " ".join(f"{value:.6g}" for value in values[:ends])
+        words = [f"{value:.6g}" for value in values[:ends]]
+        if node == "d" and name != "up":
+            words[REBOOTED_AT:REBOOTED] = ["stale", *["_"] * (REBOOTED - REBOOTED_AT - 1)]
+        text = " ".join(words)
         gone = " stale" if ends < MINUTES else ""
         rows.append({"series": f"{name}{{{place}}}", "values": text + gone})
 
@@ -71,11 +78,13 @@ def _node(node: str, chance: random.Random) -> list[dict[str, str]]:
     def counter(name: str, labels: str, increments: list[float]) -> None:
         total, values = 0.0, []
         for minute, more in enumerate(increments):
-            total = 0.0 if node == "b" and minute == UPDATED_AT else total + more
+            anew = (node, minute) in (("b", UPDATED_AT), ("d", REBOOTED))
+            total = 0.0 if anew else total + more
             values.append(total)
         put(name, labels, values)
 
-    gauge("up", 'job="disagg-node"', lambda minute: 1)
+    rebooted = range(REBOOTED_AT, REBOOTED) if node == "d" else range(0)
+    gauge("up", 'job="disagg-node"', lambda minute: minute not in rebooted)
     gauge("disagg_build_info", 'version="0.1.0"', lambda minute: 1)
     gauge("disagg_node_busy_window_seconds", "", lambda minute: 1)
     missed = chance.randrange(60, LEAVES_AT)
@@ -85,6 +94,30 @@ def _node(node: str, chance: random.Random) -> list[dict[str, str]]:
     for role in ("prefill", "decode"):
         _worker(node, role, chance, gauge, counter)
     return rows
+
+
+def _sleeper() -> list[dict[str, str]]:
+    """A node whose model is scaled to zero for the night: prefill goes first, and comes last."""
+    place = 'cluster="east",node="z"'
+    whole = {
+        'up{job="disagg-node",%s}': 1,
+        'disagg_build_info{version="0.1.0",%s}': 1,
+        "disagg_node_busy_window_seconds{%s}": 1,
+    }
+    rows = [(name % place, f"{value}x{MINUTES}") for name, value in whole.items()]
+    for role, later in (("prefill", 0), ("decode", 2)):
+        off, on = SLEEPS_AT + later, WAKES_AT - later
+        asleep = ["stale", *["_"] * (on - off - 1)]
+        there = " ".join(["1"] * off + asleep + ["1"] * (MINUTES - on + 1))
+        none = " ".join(["0"] * off + ["1"] * (on - off) + ["0"] * (MINUTES - on + 1))
+        engine = f'{place},engine="{role}-z"'
+        rows += [
+            (f'disagg_engine_info{{{engine},role="{role}",model_name="night"}}', there),
+            (f"disagg_engine_up{{{engine}}}", there),
+            (f'disagg_node_role_gpus{{{place},role="{role}",gpu_name="H"}}', there),
+            (f'disagg_node_role_gpus{{{place},role="none",gpu_name="H",of="{role}"}}', none),
+        ]
+    return [{"series": series, "values": values} for series, values in rows]
 
 
 def _worker(
@@ -99,7 +132,9 @@ def _worker(
     other = "decode" if role == "prefill" else "prefill"
 
     def replaced(minute: int) -> bool:
-        """Say whether it is the time in which node c's decode worker is drained and started."""
+        """Say whether the worker is being started: node c's after a drain, d's after its reboot."""
+        if node == "d":
+            return REBOOTED <= minute < LOADED
         return (node, role) == ("c", "decode") and DRAINED_AT <= minute < DRAINED_AT + 12
 
     def silent(minute: int) -> bool:
@@ -137,7 +172,8 @@ def _worker(
     gauge("disagg_router_worker_health", worker, lambda minute: not (silent(minute) and minute % 3))
     gauge("disagg_engine_requests", f'{engine},state="running"', lambda m: round(9 * shares[m]))
     gauge("disagg_engine_up", engine, lambda minute: not replaced(minute))
-    gauge("disagg_engine_info", f'{engine},kind="vllm"', lambda minute: 1)
+    info = f'{engine},role="{role}",model_name="m",kind="vllm"'
+    gauge("disagg_engine_info", info, lambda minute: 1)
     gauge("disagg_gpu_info", f'{gpu},index="0",gpu_name="H"', lambda minute: 1)
     gauge("disagg_gpu_assignment_info", f'{gpu},{engine},role="{role}"', lambda minute: 1)
     lag = chance.uniform(6, 30)
