@@ -26,7 +26,7 @@ from disagg_exporter.model import EnginePage
 
 _PAGE_BYTES = 8 << 20
 _ANSWER_BYTES = 256 << 20
-_DEADLINE_SECONDS = 10.0
+_DEADLINE_SECONDS = 30.0
 
 
 class EngineDownError(DisaggError):

@@ -34,7 +34,8 @@ def prefill_text(found: PrefillTuning) -> str:
 
 def _curve_lines(length: LengthTuning) -> Iterator[str]:
     estimate = length.estimate
-    knee = estimate.knee_tokens if estimate else None
+    # Marked only where the product concludes one.
+    knee = estimate.limit.knee_tokens if estimate and estimate.limit else None
     yield f"Prompts of {length.prompt_tokens} tokens: {_probes(len(length.probed.probes))}"
     best = max((p.size / p.seconds for p in length.points), default=1.0)
     rows = [("  STEP", "TIME", "RATE", "STEPS", "")]

@@ -33,6 +33,10 @@ REQUESTS = {"vllm": "--max-num-seqs", "sglang": "--max-running-requests"}
 """The option of an engine's limit, by kind."""
 
 
+class NothingToSetError(DisaggError):
+    """Nothing is recommended that could be written."""
+
+
 class CannotWriteError(DisaggError):
     """A file that cannot be written; what was there still is."""
 
@@ -90,6 +94,7 @@ class OutcomeOptions:
         Raises:
             CannotWriteError: A file could not be written.
             PlotError: Neither could the picture.
+            NothingToSetError: There is nothing to write into the node file.
             ArgumentEditError: The node file does not bear the change.
         """
         if self.plot is not None:
@@ -109,7 +114,7 @@ def _change(
     worker = _meant(read(file), target, url)
     wanted = _allowed(worker, limits[worker.engine])
     if not wanted:
-        raise ArgumentEditError(f"nothing is recommended, so {file} stays as it is")
+        raise NothingToSetError(f"nothing is recommended, so {file} stays as it is")
     before = file.read_bytes().decode("utf-8")
     after = with_arguments(before, worker.name, {k: str(v) for k, v in wanted.items()})
     # What no daemon would start with is not written.

@@ -123,6 +123,7 @@ def prefill(
             return profile_of(server.model, server.url, page, prefill=part)
 
         _carry_out(
+            partial(_at_rest, server, target),
             partial(tuner.run, _paced(prefill_progress)),
             lambda: prefill_text(tuner.found),
             made,
@@ -181,6 +182,7 @@ def decode(
             return profile_of(server.model, server.url, page, decode=part)
 
         _carry_out(
+            partial(_at_rest, server, target),
             partial(tuner.run, _paced(decode_progress)),
             lambda: decode_text(tuner.found),
             made,
@@ -195,13 +197,19 @@ def _ready(
 ) -> EnginePage | None:
     """Check all that can be checked before the first probe; return the engine's page."""
     outcome.check(target, server.model, server.url)
-    page = server.page()
+    return server.page()
+
+
+def _at_rest(server: CompletionServer, target: TargetOptions) -> None:
+    """Refuse an engine that serves users, unless told otherwise."""
     if not target.live:
+        Progress().say("looking whether it serves anybody")
         refuse_live(server, time.sleep)
-    return page
+    Progress().say("the first probe")
 
 
 def _carry_out(
+    begin: Callable[[], None],
     run: Callable[[], object],
     told: Callable[[], str],
     made: Callable[[], TuneProfile],
@@ -212,13 +220,14 @@ def _carry_out(
     # Whoever ends us by a signal gets what was learned, too, and the engine is hung up on.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        begin()
         run()
     except (KeyboardInterrupt, DisaggError) as error:
         stopped = error
     Progress().end()
     known = made()
     some = known.prefill is not None or known.decode is not None
-    if stopped is not None:
+    if isinstance(stopped, KeyboardInterrupt) or (stopped is not None and some):
         learned = "what was learned so far:" if some else "nothing was learned"
         click.echo(f"stopped before the end; no file is written; {learned}", err=True)
     if outcome.as_json and (some or stopped is None):
