@@ -22,6 +22,9 @@ _LEAST_FAILED = 0.02
 # (16 Gb/s, in bytes a second), are slow by themselves.
 _LONG_OF_TARGET, _LONG_Z, _SLOW_LINK = 0.3, 6.0, 2e9
 _LEAST_WAITING = 1.0
+_FEW_SEATS, _OF_FEW, _OF_MANY, _FILLED = 8, 0.6, 0.9, 0.97
+# Room is kept for outputs if it is not taken at half of the engines where requests wait.
+_MOST_WITH_ROOM = 0.5
 # So many times as many requests as usual are a burst, unless it has lasted so many blocks.
 _BURST, _BURST_BLOCKS = 1.25, 4
 # A sender whose KV stays longer by so many times what it does at the others is the slow one.
@@ -217,6 +220,16 @@ def _mean_of_logs(values: Floats) -> float:
     return float(np.exp(known).mean()) if len(known) else float("nan")
 
 
+def _is_taken(view: ModelView, rows: Rows, usage: Floats, running: Floats) -> np.ndarray:
+    """Which engines have no seat, or no room in their cache for one more like those that run."""
+    batch = view.latest("batch_limit", rows)
+    with np.errstate(invalid="ignore"):
+        # Of a few seats one is empty now and then, between two requests.
+        seated = running >= np.where(batch <= _FEW_SEATS, _OF_FEW, _OF_MANY) * batch
+    one_more = usage * (1 + 1 / np.maximum(running, 1.0))
+    return np.asarray(seated | (usage >= FULL) | (one_more >= _FILLED))
+
+
 def _no_room(
     view: ModelView, waits: Waits, before: Waits, short: np.ndarray, waiting: Floats
 ) -> Suspicion:
@@ -225,16 +238,10 @@ def _no_room(
     numbers = np.flatnonzero(short)
     usage = np.nan_to_num(view.recent("kv_usage", rows))
     running = np.nan_to_num(view.recent("running", rows))
-    batch = view.latest("batch_limit", rows)
-    with np.errstate(invalid="ignore"):
-        seated = running >= 0.9 * batch
     preempted = np.nan_to_num(view.recent("preemptions", rows)) > 0
     worst = numbers[np.argmax(waiting[numbers])]
-    preallocating = np.nan_to_num(view.recent("preallocating", rows))
-    is_reserved = bool(
-        preallocating[worst] >= _LEAST_WAITING
-        or (usage[worst] < FULL and not seated[worst] and not preempted[worst])
-    )
+    taken = _is_taken(view, rows, usage, running) | preempted
+    is_reserved = bool(taken[numbers].mean() < _MOST_WITH_ROOM)
     is_all = len(rows) > 1 and len(numbers) == len(rows)
     if is_reserved:
         cause = Cause.PREALLOCATION
