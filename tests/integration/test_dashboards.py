@@ -28,6 +28,8 @@ NO_DRIVER = "simulated devices do not tell it"
 NO_CONNECTOR = "stand-in engines count no KV transfer"
 NO_PLANNER = "no planner runs beside the demo"
 NOT_KNOWN = "neither model nor GPU of the demo is a real one"
+FEW_NODES = "it takes four nodes"
+NOT_EXPECTED = "nothing says how many GPUs the demo should have"
 WITHOUT_DATA = {
     ("node", "SM clock"): NO_DRIVER,
     ("node", "Xid errors of an hour"): NO_DRIVER,
@@ -72,7 +74,16 @@ WITHOUT_SERIES = {
     "cluster_model:disagg_interference_seconds:rate5m": NO_MIXING,
     "cluster_model:disagg_interference_step_seconds:rate5m": NO_MIXING,
     "cluster_model_namespace:disagg_shared_usage_cost_per_hour:rate1h": NO_MIXING,
-    "node_role_model_gpu:disagg_occupancy_off_median:rate5m": "it takes four nodes",
+    "node_role_model_gpu:disagg_occupancy_off_median:rate5m": FEW_NODES,
+    "cluster_role_model_gpu:disagg_evenly_loaded_nodes:count": FEW_NODES,
+    "cluster:disagg_expected_gpus:configured": NOT_EXPECTED,
+    "cluster:disagg_missing_nodes:sum": NOT_EXPECTED,
+    "cluster:disagg_observed_gpus:ratio": NOT_EXPECTED,
+    "node:disagg_expected_gpus:kubernetes": NOT_EXPECTED,
+    "node:disagg_gone_gpus:last1d": "no GPU of the demo has gone",
+    "cluster_model_namespace:disagg_phase_tokens:max6h": "the demo is too young",
+    "disagg_engine_role_changes_total": "engines of the demo are launched, not found",
+    "disagg_engine_tls_info": "engines of the demo speak no TLS",
 }
 """What rules ask or record that the demo does not have."""
 Asked = TypeVar("Asked", Query, str)
