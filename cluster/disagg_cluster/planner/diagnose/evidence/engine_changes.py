@@ -21,6 +21,7 @@ from disagg_cluster.planner.diagnose.evidence.shifts import (
     block_means,
     block_sums,
     log_ratio,
+    peer_groups,
     peer_z,
     shift_of,
 )
@@ -132,13 +133,16 @@ def engine_changes(fleet: Fleet) -> EngineChanges:
         "share": _share(blocks, peers),
     }
     least = {"share": _share_by_chance(blocks, peers)}
+    groups = peer_groups(peers)
     changes = {
-        name: _changed(values, peers, least.get(name, 0.0)) for name, values in levels.items()
+        name: _changed(values, groups, least.get(name, 0.0)) for name, values in levels.items()
     }
     return EngineChanges(fleet, blocks, changes)
 
 
-def _changed(levels: Floats, peers: NDArray[np.intp], least_deviation: Floats | float) -> Changed:
+def _changed(
+    levels: Floats, peers: list[NDArray[np.intp]], least_deviation: Floats | float
+) -> Changed:
     shift = shift_of(levels, least_deviation)
     return Changed(levels, shift, *peer_z(shift, peers))
 

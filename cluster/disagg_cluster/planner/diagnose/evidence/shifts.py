@@ -153,24 +153,34 @@ def change_since(
     return change, np.where(enough, change / error, 0.0)
 
 
-def peer_z(shift: Shift, groups: NDArray[np.intp]) -> tuple[Floats, Floats]:
+def peer_groups(groups: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+    """The rows of each group, those of equally large groups together: a matrix, a group a row."""
+    order = np.argsort(groups, kind="stable")
+    _, first, counts = np.unique(groups[order], return_index=True, return_counts=True)
+    found = []
+    for size in np.unique(counts):
+        begins = first[counts == size]
+        found.append(order[begins[:, None] + np.arange(size)])
+    return found
+
+
+def peer_z(shift: Shift, groups: list[NDArray[np.intp]]) -> tuple[Floats, Floats]:
     """How far each engine is from the median of the others of its group, and in how many errors.
 
     A group is of engines whose ratios should be the same. Both are 0 for who has no peer.
     """
-    apart, z = np.zeros(len(groups)), np.zeros(len(groups))
-    for group in np.unique(groups):
-        rows = np.flatnonzero((groups == group) & np.isfinite(shift.after))
-        if len(rows) < 2:
-            continue
+    apart, z = np.zeros(len(shift.after)), np.zeros(len(shift.after))
+    for rows in groups:
         now = shift.after[rows]
         # Of many, one more or less moves nothing.
-        rest = now[None] if len(rows) > _MANY_PEERS else now[_all_but_one(len(rows))]
-        others = np.median(rest, axis=1)
+        is_large = rows.shape[1] > _MANY_PEERS
+        rest = now[:, None] if is_large else now[:, _all_but_one(rows.shape[1])]
+        others = known_median(rest)
         spread = _spread(rest, others)
         noise = shift.deviation[rows] / np.sqrt(LEAST_AFTER)
-        apart[rows] = now - others
-        z[rows] = apart[rows] / np.hypot(spread, noise)
+        difference = np.nan_to_num(now - others)
+        apart[rows] = difference
+        z[rows] = np.nan_to_num(difference / np.hypot(spread, noise))
     return apart, z
 
 
@@ -183,8 +193,8 @@ def _all_but_one(count: int) -> NDArray[np.intp]:
 
 def _spread(values: Floats, middles: Floats) -> Floats:
     """How far engines of a kind stray from each other, shrunk to the usual while they are few."""
-    seen = _MAD_TO_DEVIATION * np.median(np.abs(values - middles[:, None]), axis=1)
-    weight = values.shape[1] - 1.0
+    seen = _MAD_TO_DEVIATION * np.nan_to_num(known_median(np.abs(values - middles[..., None])))
+    weight = np.maximum(np.isfinite(values).sum(axis=-1) - 1.0, 0.0)
     usual = _PRIOR_PEERS * _PEER_DEVIATION**2
     return np.asarray(np.sqrt((weight * seen**2 + usual) / (weight + _PRIOR_PEERS)))
 

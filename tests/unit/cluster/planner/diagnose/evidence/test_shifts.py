@@ -12,6 +12,7 @@ from disagg_cluster.planner.diagnose.evidence.shifts import (
     block_means,
     block_sums,
     change_since,
+    peer_groups,
     peer_z,
     shift_of,
 )
@@ -69,7 +70,7 @@ def test_a_given_moment_needs_no_search() -> None:
 def test_one_of_three_alike_is_apart_and_the_others_are_not() -> None:
     levels = np.concatenate([noisy(*[level] * 8) for level in (0.0, 0.0, 0.8)])
 
-    apart, z = peer_z(shift_of(levels), np.zeros(3, dtype=np.intp))
+    apart, z = peer_z(shift_of(levels), peer_groups(np.zeros(3, dtype=np.intp)))
 
     assert apart[2] == pytest.approx(0.8, abs=0.2)
     assert z[2] > 5
@@ -77,7 +78,7 @@ def test_one_of_three_alike_is_apart_and_the_others_are_not() -> None:
 
 
 def test_who_has_no_peer_is_apart_from_nobody() -> None:
-    apart, z = peer_z(shift_of(noisy(*[1.0] * 8)), np.zeros(1, dtype=np.intp))
+    apart, z = peer_z(shift_of(noisy(*[1.0] * 8)), peer_groups(np.zeros(1, dtype=np.intp)))
 
     assert (apart[0], z[0]) == (0, 0)
 
@@ -100,3 +101,9 @@ def test_what_is_known_is_what_is_summed(values: list[float]) -> None:
         assert known_sum(found)[0] == pytest.approx(sum(known))
     else:
         assert np.isnan([known_median(found)[0], known_mean(found)[0], known_sum(found)[0]]).all()
+
+
+def test_groups_of_one_size_are_looked_at_together() -> None:
+    found = peer_groups(np.array([5, 1, 5, 2, 1, 7, 7, 7]))
+
+    assert sorted(map(np.ndarray.tolist, found)) == [[[1, 4], [0, 2]], [[3]], [[5, 6, 7]]]
