@@ -116,6 +116,12 @@ class DecodePool:
         """Requests that an engine ends in a second with this batch."""
         return batch / (self.mix.output_tokens * self.itl_seconds(batch))
 
+    def itl_seconds_under(self, requests_per_second: float, most_batch: float) -> float:
+        """What a step takes on an engine that gets so many, or has so large a batch at most."""
+        return self.itl_seconds(
+            largest(lambda batch: self.rate(batch) <= requests_per_second, most_batch)
+        )
+
 
 def decode_pool(costs: EngineCosts, mix: RequestMix, targets: Targets) -> DecodePool:
     """Decode engines with these costs under requests of these lengths.

@@ -34,16 +34,20 @@ class PromptQueue:
         mix: The requests; how many there are is asked later.
         step_tokens: Prompt tokens of one step at most.
         step_seconds: What steps take.
+        sent_token_seconds: What each token of a prompt takes on its way after it was computed,
+            those that were cached included.
     """
 
     mix: RequestMix
     step_tokens: float
     step_seconds: StepSeconds
+    sent_token_seconds: float = 0.0
     service_seconds: float = field(init=False)
     _full_seconds: float = field(init=False)
     _step_sizes: Floats = field(init=False)
     _step_seconds: Floats = field(init=False)
     _alone_seconds: Floats = field(init=False)
+    _sent_seconds: Floats = field(init=False)
     _sizes: Floats = field(init=False)
     _sized_seconds: Floats = field(init=False)
 
@@ -66,17 +70,20 @@ class PromptQueue:
         sized = np.array([self._alone(float(size)) for size in sizes])
         set_once(self, "_sized_seconds", np.maximum.accumulate(sized))
         set_once(self, "_alone_seconds", np.interp(lengths, sizes, self._sized_seconds))
+        sent = self.sent_token_seconds * (lengths + mix.cached_tokens)
+        set_once(self, "_sent_seconds", sent)
 
     def utilization(self, requests_per_second: float, engines: int) -> float:
         """The load over what engines that never lack prompts compute; 1 and more never ends."""
         return requests_per_second * self.service_seconds / engines
 
     def late_share(self, requests_per_second: float, engines: int, within_seconds: float) -> float:
-        """The share of requests whose prompt is computed later than that after they arrived."""
+        """The share of requests whose prompt is computed, and sent, later than that."""
         used = self.utilization(requests_per_second, engines)
         if used >= 1:
             return 1.0
-        left_seconds = within_seconds - self._alone_seconds
+        until_sent_seconds = within_seconds - self._sent_seconds
+        left_seconds = until_sent_seconds - self._alone_seconds
         mix = self.mix
         variation = (mix.arrival_dispersion + mix.prompt_dispersion) / 2
         waiting = used ** (np.sqrt(2 * (engines + 1)) - 1)
@@ -90,7 +97,7 @@ class PromptQueue:
         )
         # Between light steps it waits for what is left of one, and then for its own.
         cycle_seconds = self._cycle_seconds(requests_per_second / engines)
-        between = (1 + _PLACES[:, np.newaxis]) * cycle_seconds > within_seconds
+        between = (1 + _PLACES[:, np.newaxis]) * cycle_seconds > until_sent_seconds
         return float(np.where(between, np.maximum(late, waiting), late).mean())
 
     def _cycle_seconds(self, requests_per_second: float) -> float:

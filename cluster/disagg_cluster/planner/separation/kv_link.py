@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 
-_CARRIED = (1.0, 0.75, 0.6825, 0.6553, 0.6399, 0.6302, 0.6234, 0.6184)
-_CARRIED_BY_MANY = 0.5858
-
 
 @dataclass(frozen=True, slots=True)
 class KvLink:
@@ -32,37 +29,9 @@ class KvLink:
 
     def transfer_seconds(self, mix: RequestMix, kv_bytes_per_token: float) -> float:
         """How long the KV of a prompt travels, what a cache had of it included."""
-        size_bytes = (mix.prompt_tokens + mix.cached_tokens) * kv_bytes_per_token
-        return self.latency_seconds + size_bytes / self.bytes_per_second
+        tokens = mix.prompt_tokens + mix.cached_tokens
+        return self.latency_seconds + tokens * self.token_seconds(kv_bytes_per_token)
 
-
-def waiting_seconds(
-    transfer_seconds: float,
-    requests_per_second: float,
-    senders: int,
-    takers: int,
-    late_share: float,
-) -> float:
-    """How long all but this share of transfers wait at most; infinite where they pile up.
-
-    Once for the sender and once for the taker, each M/D/1 (Pollaczek and Khinchine: u / 2 (1 - u)
-    of a transfer in the mean), with a tail that falls exponentially. A sender whose next prompt
-    goes to a busy taker idles, so that links carry only a part of what they could.
-    """
-    carried = _carried_share(min(senders, takers))
-    used = [
-        requests_per_second * transfer_seconds / (links * carried) for links in (senders, takers)
-    ]
-    if max(used) >= 1:
-        return math.inf
-    mean = sum(transfer_seconds * each / (2 * (1 - each)) for each in used)
-    return mean * max(1.0, -math.log(late_share))
-
-
-def _carried_share(links: int) -> float:
-    """What first-come, first-served leaves of so many inputs to as many outputs when all are full.
-
-    Karol, Hluchyj and Morgan, "Input versus output queueing on a space-division packet switch",
-    IEEE Trans. Communications 35 (1987), table I.
-    """
-    return _CARRIED[links - 1] if links <= len(_CARRIED) else _CARRIED_BY_MANY
+    def token_seconds(self, kv_bytes_per_token: float) -> float:
+        """What each token of a prompt takes of it."""
+        return kv_bytes_per_token / self.bytes_per_second

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
-from disagg_cluster.planner.capacity.decode_pool import decode_capacity
-from disagg_cluster.planner.capacity.engine_costs import EngineCosts
+from disagg_cluster.planner.capacity.decode_pool import decode_capacity, decode_pool
+from disagg_cluster.planner.capacity.engine_costs import EngineCosts, UnseenStepError
 from disagg_cluster.planner.capacity.engine_shape import EngineShape
 from disagg_cluster.planner.capacity.mixed_pool import mixed_capacity
 from disagg_cluster.planner.capacity.pool_capacity import (
@@ -15,13 +14,12 @@ from disagg_cluster.planner.capacity.pool_capacity import (
     PoolCapacity,
     UndecidedCapacity,
 )
-from disagg_cluster.planner.capacity.prefill_pool import prefill_capacity
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.capacity.targets import Targets
-from disagg_cluster.planner.separation.kv_link import KvLink, waiting_seconds
+from disagg_cluster.planner.separation.kv_link import KvLink
+from disagg_cluster.planner.separation.prompt_path import PromptPath
 from disagg_exporter.errors import DisaggError
 
-_ROUNDS = 12
 _NEAR = 2e-3
 
 
@@ -93,6 +91,9 @@ class PoolPair:
         decode: Of each decode engine.
         demand: The requests and their targets.
         link: Between any two of them.
+
+    Raises:
+        NoCapacityError: It is not known what steps of one of the two take.
     """
 
     def __init__(
@@ -101,11 +102,15 @@ class PoolPair:
         self._prefill = prefill
         self._decode = decode
         self._demand = demand
-        self._transfer_seconds = link.transfer_seconds(
-            demand.mix, prefill.shape.kv_bytes_per_token or 0.0
-        )
         self._decoding: dict[int, PoolCapacity] = {}
-        self._prefilling: dict[int, PoolCapacity] = {}
+        try:
+            decoding = decode_pool(decode, demand.mix, demand.targets)
+        except UnseenStepError as error:
+            raise _not_known("decode", decode, str(error)) from error
+        try:
+            self._path = PromptPath(prefill, decoding, link)
+        except UnseenStepError as error:
+            raise _not_known("prefill", prefill, str(error)) from error
 
     def best(self, gpus: int) -> SplitPools | None:
         """The split of so many GPUs that takes the most; None where no two engines fit.
@@ -143,13 +148,14 @@ class PoolPair:
         Raises:
             NoCapacityError: It is not known what one of the two takes.
         """
-        prefill = self._prefill_capacity(prefill_engines)
+        engines = prefill_engines, decode_engines
         decode = self._decode_capacity(decode_engines)
+        prefill = self._path.capacity(engines, decode.batch)
         pools = min(prefill.requests_per_second, decode.requests_per_second)
-        load = self._through_links(pools, prefill_engines, decode_engines)
+        load = self._path.largest_load(pools, engines, decode.batch) if pools else 0.0
         limited_by: Literal["prefill", "decode", "link"] = "link"
         bound: Bound | Literal["link"] = "link"
-        if load >= pools:
+        if load >= pools * (1 - _NEAR):
             less = prefill.requests_per_second <= decode.requests_per_second
             limited_by, bound = ("prefill", prefill.bound) if less else ("decode", decode.bound)
         return SplitPools(
@@ -160,7 +166,7 @@ class PoolPair:
             requests_per_second=load,
             limited_by=limited_by,
             bound=bound,
-            transfer_seconds=self._transfer_seconds,
+            transfer_seconds=self._path.transfers.seconds,
             granularity_loss=self._granularity_loss(
                 load, (prefill, prefill_engines), (decode, decode_engines)
             ),
@@ -183,42 +189,6 @@ class PoolPair:
     def _each(self) -> tuple[int, int]:
         return self._prefill.shape.gpus, self._decode.shape.gpus
 
-    def _through_links(self, most: float, prefill_engines: int, decode_engines: int) -> float:
-        """The load, `most` at most, at which transfers wait for each other no longer than allowed.
-
-        A link is busy for each transfer as long as that takes, and who waits for it is late.
-        """
-        late_share = self._demand.targets.late_share
-        if not self._transfer_seconds or not most:
-            return most
-
-        def holds(load: float) -> bool:
-            wait = waiting_seconds(
-                self._transfer_seconds, load, prefill_engines, decode_engines, late_share
-            )
-            if math.isinf(wait):
-                return False
-            pool = self._capacity_after(prefill_engines, self._transfer_seconds + wait)
-            return pool.requests_per_second >= load * (1 - _NEAR)
-
-        if holds(most):
-            return most
-        low, high = 0.0, most
-        for _ in range(_ROUNDS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if holds(middle) else (low, middle)
-        return low
-
-    def _prefill_capacity(self, engines: int) -> PoolCapacity:
-        if engines not in self._prefilling:
-            self._prefilling[engines] = self._capacity_after(engines, self._transfer_seconds)
-        return self._prefilling[engines]
-
-    def _capacity_after(self, engines: int, transfer_seconds: float) -> PoolCapacity:
-        mix, targets = self._demand.mix, self._demand.targets
-        told = prefill_capacity(self._prefill, mix, targets, engines, transfer_seconds)
-        return _known("prefill", self._prefill, told)
-
     def _decode_capacity(self, engines: int) -> PoolCapacity:
         if engines not in self._decoding:
             mix, targets = self._demand.mix, self._demand.targets
@@ -236,8 +206,10 @@ def _known(
     role: str, costs: EngineCosts, capacity: PoolCapacity | UndecidedCapacity
 ) -> PoolCapacity:
     if isinstance(capacity, UndecidedCapacity):
-        shape = costs.shape
-        raise NoCapacityError(
-            f"what {role} engines of {shape.gpus} x {shape.gpu_name} take: {capacity.reason}"
-        )
+        raise _not_known(role, costs, capacity.reason)
     return capacity
+
+
+def _not_known(role: str, costs: EngineCosts, why: str) -> NoCapacityError:
+    shape = costs.shape
+    return NoCapacityError(f"what {role} engines of {shape.gpus} x {shape.gpu_name} take: {why}")

@@ -36,7 +36,7 @@ from disagg_cluster.planner.separation.verdict import (
 
 FORMULA_ERROR = 0.05
 """One standard deviation of what the formulas of capacity do to a gain: `make bench-separation`."""
-LINK_ERROR = 0.3
+LINK_ERROR = 0.2
 """The same where links hold the pools back, which is known less well."""
 
 

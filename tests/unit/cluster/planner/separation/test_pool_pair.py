@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from disagg_cluster.planner.capacity.priced_costs import priced_costs
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.capacity.targets import Targets
-from disagg_cluster.planner.separation.kv_link import KvLink, waiting_seconds
+from disagg_cluster.planner.separation.kv_link import KvLink
 from disagg_cluster.planner.separation.phase_errors import (
     PhaseError,
     StretchedCosts,
@@ -49,21 +49,6 @@ def test_two_engines_need_two_gpus() -> None:
     pair = PoolPair(COSTS, COSTS, Demand(RequestMix(1.0, 500, 100), Targets(1, 1)), KvLink(1e10))
 
     assert pair.best(1) is None
-
-
-@given(st.floats(0.001, 1), st.integers(1, 8), st.integers(1, 8), st.floats(0.01, 0.5))
-def test_transfers_wait_longer_under_more_load_and_for_ever_under_too_much(
-    transfer: float, senders: int, takers: int, late: float
-) -> None:
-    most = min(senders, takers) / transfer
-
-    waits = [
-        waiting_seconds(transfer, most * part, senders, takers, late) for part in (0, 0.5, 1.01)
-    ]
-
-    assert waits[0] == 0
-    assert 0 < waits[1] < math.inf
-    assert waits[2] == math.inf
 
 
 @pytest.mark.parametrize(
