@@ -50,6 +50,7 @@ class Deployment:
 
     kind: Kind
     backend: str
+    version: str
     mixed: bool
     quantization: tuple[str, str]
     parallel: Parallel
@@ -160,6 +161,7 @@ def _deployment(row: Mapping[str, str]) -> Deployment | None:
     return Deployment(
         kind=kind,
         backend=row["backend"],
+        version=row["backend_version"],
         mixed=mixed,
         quantization=(row["gemm_quant_mode"], row["moe_quant_mode"]),
         parallel=_parallel(row) if mixed else Parallel(1, 1, 1, 1),

@@ -3,7 +3,8 @@
 The largest load of p prefill and d decode workers under so many requests at a time, which is how
 the deployments were measured: no queue, no tail, all lengths alike. Decode workers have so many
 requests that a step still is as fast as the users want, in doublings, as the mixed rows were swept;
-prefill workers keep up with them. Of each pool that what NVIDIA's aiconfigurator takes for what two
+prefill workers keep up with them; neither is a worker whose memory holds no request. Of each pool
+that what NVIDIA's aiconfigurator takes for what two
 pools that wait for each other can use.
 """
 
@@ -14,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 from bench.separation.deployments import Deployment, Kind, Pair, Parallel
@@ -25,7 +27,8 @@ from disagg_cluster.planner.separation.verdict import Gain
 _BATCHES = tuple(2**power for power in range(13))
 _MOST_GPUS = 64
 _DRAWS = 9
-_LOW, _HIGH = 0.05, 0.95
+# Decided is what is sure to one side nine times of ten.
+_LOW, _HIGH = 0.1, 0.9
 # aiconfigurator, sdk/picking.py: for bubbles in the pipeline "when benchmarking with concurrency",
 # and for places in the decode batch that are not taken.
 _PREFILL_USED, _DECODE_USED = 0.9, 0.92
@@ -64,20 +67,24 @@ class Foresight:
     def of(self, pair: Pair) -> Foreseen | None:
         """The gain of a pair of which the mixed half is known; None if the tables lack too much.
 
-        The split is the one that is the best at the low end: what is surely good.
+        Of each backend the split that is the best at the low end: what is surely good. Nobody tells
+        which backend runs separate, so all that are known count alike. Told is the best one.
         """
-        candidates = [
-            (np.sort(loads), backend, prefill, decode, batch)
+        best = [
+            max(splits, key=_surely)
             for backend, rows in self._rows[pair.kind[:3]].items()
-            for loads, prefill, decode, batch in self._splits(pair, backend, rows)
+            if (splits := list(self._splits(pair, backend, rows)))
         ]
-        if not candidates:
+        if not best:
             return None
-        loads, backend, prefill, decode, batch = max(candidates, key=_surely)
+        loads = np.concatenate([split.loads for split in best])
         low, middle, high = (
             max(float(np.quantile(loads, level)), 1e-3) / pair.mixed for level in (_LOW, 0.5, _HIGH)
         )
-        return Foreseen(pair, Gain(middle, low, high), backend, prefill, decode, batch)
+        told = max(best, key=_surely)
+        return Foreseen(
+            pair, Gain(middle, low, high), told.backend, told.prefill, told.decode, told.batch
+        )
 
     def by_tables(self, pair: Pair) -> float | None:
         """The gain if both ways are as the tables say to the letter; None if they lack much."""
@@ -92,19 +99,24 @@ class Foresight:
             ]
         return max(separate) / max(mixed) if max(mixed) else None
 
-    def _splits(
-        self, pair: Pair, backend: str, rows: Sequence[Deployment]
-    ) -> Iterator[tuple[Floats, Parallel, Parallel, int]]:
+    def _splits(self, pair: Pair, backend: str, rows: Sequence[Deployment]) -> Iterator[_Split]:
+        """All pairs of workers that the tables know and that hold a request."""
         learned = self._steps(pair.kind, backend, rows)
+        tokens = pair.kind.prompt_tokens + pair.kind.output_tokens
+        room = {each: learned.room_tokens(each) for each in learned.steps}
+        able = [each for each, kv_tokens in room.items() if kv_tokens >= tokens]
         context = pair.kind.prompt_tokens + pair.kind.output_tokens / 2
-        for decode in learned.steps:
-            batches = [batch for batch in _BATCHES if batch >= decode.attention_data]
-            steps = {batch: learned.decode(decode, batch, context) for batch in batches}
-            for prefill in learned.steps:
+        for decode in able:
+            steps = {
+                batch: learned.decode(decode, batch, context)
+                for batch in _BATCHES
+                if batch >= decode.attention_data and batch * context <= room[decode]
+            }
+            for prefill in able:
                 prompt = learned.prompt(prefill, pair.kind.prompt_tokens)
                 loads = np.array(list(_loads(pair, steps, prompt, decode.gpus, prefill.gpus)))
                 batch = _largest(pair, steps, 0.0)
-                yield loads, prefill, decode, batch or 0
+                yield _Split(loads, backend, prefill, decode, batch or 0)
 
     def _steps(self, kind: Kind, backend: str, rows: Sequence[Deployment]) -> LearnedSteps:
         key = (*kind[:3], backend)
@@ -119,8 +131,18 @@ class Foresight:
         return self._learned[key]
 
 
-def _surely(candidate: tuple[Floats, str, Parallel, Parallel, int]) -> tuple[float, float]:
-    return float(np.quantile(candidate[0], _LOW)), float(candidate[0].mean())
+class _Split(NamedTuple):
+    """Two kinds of worker of one backend, and tokens/s/GPU for draws of what is not known."""
+
+    loads: Floats
+    backend: str
+    prefill: Parallel
+    decode: Parallel
+    batch: int
+
+
+def _surely(split: _Split) -> tuple[float, float]:
+    return float(np.quantile(split.loads, _LOW)), float(split.loads.mean())
 
 
 def _ways(rows: Sequence[Deployment]) -> set[Parallel]:

@@ -73,7 +73,7 @@ def table(foreseen: Sequence[Foreseen], by_tables: Sequence[float | None]) -> st
     """One line a pair."""
     lines = [
         f"{'deployments':50} {'tok/s/user':>10} {'measured':>8} {'foreseen':>8} "
-        f"{'90 % interval':>14} {'tables':>6}  verdict"
+        f"{'80 % interval':>14} {'tables':>6}  verdict"
     ]
     for each, tabled in zip(foreseen, by_tables, strict=True):
         kind, gain = each.pair.kind, each.gain

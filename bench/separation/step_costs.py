@@ -1,12 +1,18 @@
 """Step costs of measured mixed deployments: kernel tables, corrected by what was measured.
 
-A token of a mixed deployment that has c requests at a time takes TPOT = D(c) + X · TPOT · p, where
-D is a decode step, X the requests it ends a second and p what a prompt takes: in each TPOT that
-many prompts hold up all who write. So D(c) = TPOT (1 - X p). Tables of kernels say D and p; by how
-much they are off is learned as a Gaussian process from the mixed rows of one model, GPU, precision
-and backend: a part that all share, one of each way to divide the model over GPUs, one that changes
-with batch and context, and noise. So a worker that was measured is known well near the batches that
-it had, one that was not hardly better than the tables are.
+A token of a mixed deployment takes TPOT = R + A + S: what a step takes whatever the contexts, what
+attention adds with them, and X TPOT p for the X prompts a second that hold up all who write, each
+for p. Tables of kernels say R, A and p. By how much each is off is learned as a Gaussian process
+from the mixed rows of one model, GPU, precision and backend:
+
+    log TPOT = software + log(R e^r + A e^a + S e^p) + noise
+
+where r, a and p have a part that all workers share and one of each way to divide the model over
+GPUs, and r one that changes with the batch; `software` is of each version of the backend. So a
+worker that was measured is known well near the batches that it had, one that was not hardly better
+than the tables are, and prompts as well as rows with long prompts tell them apart from decode.
+
+The posterior is Laplace's: Gauss and Newton's steps to the likeliest, the process linear there.
 """
 
 from __future__ import annotations
@@ -23,13 +29,29 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-# Standard deviations of the logarithm of measured over tabled times, and the doublings of batch or
-# context over which they change: the likeliest (marginal likelihood, on a coarse grid) for 22 other
-# groups of mixed rows in the same file, none of DeepSeek.
-_SHARED, _OF_WORKER, _OF_PLACE, _NOISE = 0.3, 0.05, 0.2, 0.07
-_DOUBLINGS = 2.0
-_PROMPT_ERROR = 0.3
-_PROMPT_FACTORS = np.exp(np.linspace(-0.9, 0.9, 25))
+_ITERATIONS = 8
+
+
+class Spread(NamedTuple):
+    """Standard deviations of logarithms of measured over tabled times, before a row is seen.
+
+    `batch` changes over so many `doublings` of it.
+    """
+
+    step: float
+    step_of_worker: float
+    batch: float
+    doublings: float
+    attention: float
+    attention_of_worker: float
+    prompt: float
+    prompt_of_worker: float
+    software: float
+    noise: float
+
+
+# The likeliest (evidence) for the groups of mixed rows in the same file that are not of DeepSeek.
+SPREAD = Spread(0.3, 0.02, 0.15, 3.0, 1.5, 0.7, 0.3, 0.02, 0.05, 0.1)
 
 
 class Estimate(NamedTuple):
@@ -39,16 +61,24 @@ class Estimate(NamedTuple):
     error: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """One mixed row as the tables see it."""
+class _Asked(NamedTuple):
+    """One thing that may be off: of which part, worker, batch or software."""
 
-    parallel: Parallel
-    batch: float
-    context_tokens: float
-    tabled_seconds: float
+    part: str
+    parallel: Parallel | None = None
+    batch: float = 1.0
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One mixed row as the tables see it; parts of its TPOT as they say."""
+
+    asked: tuple[_Asked, _Asked, _Asked, _Asked]
+    step_seconds: float
+    attention_seconds: float
+    prompts_seconds: float
     tpot_seconds: float
-    prompts_share: float
 
 
 class LearnedSteps:
@@ -56,88 +86,152 @@ class LearnedSteps:
 
     Args:
         steps: By the tables, of each way to divide the model.
-        rows: Mixed deployments.
+        rows: Mixed deployments; what is told is of their newest version.
+        spread: What may be off before a row is seen.
     """
 
-    def __init__(self, steps: dict[Parallel, KernelSteps], rows: Iterable[Deployment]) -> None:
+    def __init__(
+        self,
+        steps: dict[Parallel, KernelSteps],
+        rows: Iterable[Deployment],
+        spread: Spread = SPREAD,
+    ) -> None:
         self.steps = steps
-        self._seen = [_seen(steps[row.parallel], row) for row in rows if row.parallel in steps]
-        self._prompt_log = self._prompt_deviation = 0.0
-        self._learn_prompts()
-        self._residuals = self._logs(math.exp(self._prompt_log))
-        self._covariance = _covariance(self._seen) if self._seen else np.zeros((0, 0))
+        self._spread = spread
+        known = [row for row in rows if row.parallel in steps]
+        self._version = max((row.version for row in known), key=_age, default="")
+        self._rows = [_row(steps[row.parallel], row) for row in known]
+        self._held: dict[Parallel, float] = {}
+        for row in known:
+            tokens = _written(row) * (row.kind.prompt_tokens + row.kind.output_tokens / 2)
+            # A worker that ran at all holds a request.
+            held = max(tokens, row.kind.prompt_tokens + row.kind.output_tokens)
+            self._held[row.parallel] = max(held, self._held.get(row.parallel, 0.0))
+        self._asked = [asked for row in self._rows for asked in row.asked]
+        self._learn()
 
     def decode(self, parallel: Parallel, batch: float, context_tokens: float) -> Estimate:
         """A step in which a worker has so many requests that write."""
-        tabled = self.steps[parallel].decode_seconds(batch, context_tokens)
-        prior = _SHARED**2 + _OF_WORKER**2 + _OF_PLACE**2
-        if not self._seen:
-            return Estimate(tabled, math.sqrt(prior))
-        place = (parallel, batch, context_tokens)
-        near = np.array([_shared(place, seen) for seen in self._seen])
-        weights = np.linalg.solve(self._covariance, near)
-        left = max(prior - float(weights @ near), 0.0)
-        return Estimate(tabled * math.exp(float(weights @ self._residuals)), math.sqrt(left))
+        steady, attention = _decode_parts(self.steps[parallel], batch, context_tokens)
+        asked = [
+            _Asked("step", parallel, batch),
+            _Asked("attention", parallel),
+            _Asked("software", version=self._version),
+        ]
+        off, covariance = self._told(asked)
+        parts = np.array([steady * math.exp(off[0]), attention * math.exp(off[1])])
+        slopes = np.append(parts / parts.sum(), 1.0)
+        error = math.sqrt(max(0.0, float(slopes @ covariance @ slopes)))
+        return Estimate(float(parts.sum()) * math.exp(off[2]), error)
 
     def prompt(self, parallel: Parallel, prompt_tokens: int) -> Estimate:
         """A prompt on a worker that computes nothing else."""
+        asked = [_Asked("prompt", parallel), _Asked("software", version=self._version)]
+        off, covariance = self._told(asked)
         tabled = self.steps[parallel].prompt_seconds(prompt_tokens)
-        error = math.hypot(self._prompt_deviation, _OF_WORKER)
-        return Estimate(tabled * math.exp(self._prompt_log), error)
+        error = math.sqrt(max(0.0, float(covariance.sum())))
+        return Estimate(tabled * math.exp(float(off.sum())), error)
 
-    def _logs(self, prompt_factor: float) -> Floats:
-        """Logarithms of decode steps over what the tables say, the prompts' part taken out."""
-        left = [max(0.1, 1 - prompt_factor * seen.prompts_share) for seen in self._seen]
-        return np.array(
-            [
-                math.log(seen.tpot_seconds * part / seen.tabled_seconds)
-                for seen, part in zip(self._seen, left, strict=True)
-            ]
-        )
+    def room_tokens(self, parallel: Parallel) -> float:
+        """How many tokens the caches of a worker hold: by the tables, or more if more were seen."""
+        kv_tokens = self.steps[parallel].kv_tokens
+        return math.inf if kv_tokens is None else max(kv_tokens, self._held.get(parallel, 0.0))
 
-    def _learn_prompts(self) -> None:
-        """Find the factor on prompts under which the rows agree best, and how sure that is."""
-        self._prompt_deviation = _PROMPT_ERROR
-        if not self._seen:
-            return
-        inverse = np.linalg.inv(_covariance(self._seen))
-        logs = np.log(_PROMPT_FACTORS)
-        fits = []
-        for factor in _PROMPT_FACTORS:
-            off = self._logs(float(factor))
-            fits.append(-0.5 * float(off @ inverse @ off))
-        likely = np.array(fits) - 0.5 * (logs / _PROMPT_ERROR) ** 2
-        weights = np.exp(likely - likely.max())
-        weights /= weights.sum()
-        self._prompt_log = float(weights @ logs)
-        self._prompt_deviation = math.sqrt(float(weights @ (logs - self._prompt_log) ** 2))
+    @property
+    def evidence(self) -> float:
+        """The logarithm of the likelihood of all rows, by Laplace's approximation."""
+        if not self._rows:
+            return 0.0
+        _, logarithm = np.linalg.slogdet(self._seen)
+        off = self._residuals
+        return -0.5 * (float(off @ np.linalg.solve(self._seen, off)) + float(logarithm))
+
+    def _learn(self) -> None:
+        """Find what is likeliest off in each row, and how the rows tell of anything else."""
+        count = len(self._rows)
+        prior = self._covariance(self._asked, self._asked)
+        measured = np.log([row.tpot_seconds for row in self._rows])
+        off = np.zeros(4 * count)
+        noise = self._spread.noise**2 * np.eye(count)
+        self._slopes = np.zeros((count, 4 * count))
+        self._seen, self._residuals = noise, measured
+        for _ in range(_ITERATIONS if count else 0):
+            foreseen = np.zeros(count)
+            for number, row in enumerate(self._rows):
+                place = slice(4 * number, 4 * number + 4)
+                foreseen[number], self._slopes[number, place] = _foreseen(row, off[place])
+            self._residuals = measured - foreseen + self._slopes @ off
+            self._seen = self._slopes @ prior @ self._slopes.T + noise
+            off = prior @ self._slopes.T @ np.linalg.solve(self._seen, self._residuals)
+
+    def _told(self, asked: Sequence[_Asked]) -> tuple[Floats, Floats]:
+        """What these are off by, and the covariance of what is left unknown."""
+        prior = self._covariance(asked, asked)
+        if not self._rows:
+            return np.zeros(len(asked)), prior
+        shared = self._covariance(asked, self._asked) @ self._slopes.T
+        told = np.linalg.solve(self._seen, np.column_stack([self._residuals, shared.T]))
+        return shared @ told[:, 0], prior - shared @ told[:, 1:]
+
+    def _covariance(self, some: Sequence[_Asked], others: Sequence[_Asked]) -> Floats:
+        return np.array([[_shared(self._spread, one, other) for other in others] for one in some])
 
 
-def _seen(steps: KernelSteps, row: Deployment) -> _Seen:
-    writing = row.requests_per_second * row.kind.output_tokens * row.tpot_seconds
+def _foreseen(row: _Row, off: Floats) -> tuple[float, Floats]:
+    """The logarithm of the TPOT if the tables are off by these, and its slopes by each of them."""
+    tabled = np.array([row.step_seconds, row.attention_seconds, row.prompts_seconds])
+    parts = tabled * np.exp(off[:3])
+    return math.log(parts.sum()) + off[3], np.append(parts / parts.sum(), 1.0)
+
+
+def _shared(spread: Spread, one: _Asked, other: _Asked) -> float:
+    """The covariance of what two things are off by."""
+    if one.part != other.part:
+        return 0.0
+    if one.part == "software":
+        return spread.software**2 if one.version == other.version else 0.0
+    same = one.parallel == other.parallel
+    if one.part == "attention":
+        return spread.attention**2 + same * spread.attention_of_worker**2
+    if one.part == "prompt":
+        return spread.prompt**2 + same * spread.prompt_of_worker**2
+    if not same:
+        return spread.step**2
+    apart = math.log2(one.batch / other.batch) / spread.doublings
+    near = math.exp(-(apart**2) / 2)
+    return spread.step**2 + spread.step_of_worker**2 + spread.batch**2 * near
+
+
+def _written(row: Deployment) -> float:
+    """How many requests write at a time (Little 1961)."""
+    return max(1.0, row.requests_per_second * row.kind.output_tokens * row.tpot_seconds)
+
+
+def _row(steps: KernelSteps, row: Deployment) -> _Row:
+    batch = _written(row)
     context = row.kind.prompt_tokens + row.kind.output_tokens / 2
-    return _Seen(
-        parallel=row.parallel,
-        batch=max(1.0, writing),
-        context_tokens=context,
-        tabled_seconds=steps.decode_seconds(max(1.0, writing), context),
+    steady, attention = _decode_parts(steps, batch, context)
+    prompts = row.requests_per_second * steps.prompt_seconds(row.kind.prompt_tokens)
+    return _Row(
+        asked=(
+            _Asked("step", row.parallel, batch),
+            _Asked("attention", row.parallel),
+            _Asked("prompt", row.parallel),
+            _Asked("software", version=row.version),
+        ),
+        step_seconds=steady,
+        attention_seconds=attention,
+        prompts_seconds=prompts * row.tpot_seconds,
         tpot_seconds=row.tpot_seconds,
-        prompts_share=row.requests_per_second * steps.prompt_seconds(row.kind.prompt_tokens),
     )
 
 
-def _shared(place: tuple[Parallel, float, float], seen: _Seen) -> float:
-    """The covariance of the error of a worker, at a batch and a context, with that of a row."""
-    parallel, batch, context_tokens = place
-    if parallel != seen.parallel:
-        return _SHARED**2
-    apart = math.hypot(
-        math.log2(max(1.0, batch) / seen.batch), math.log2(context_tokens / seen.context_tokens)
-    )
-    return _SHARED**2 + _OF_WORKER**2 + _OF_PLACE**2 * math.exp(-((apart / _DOUBLINGS) ** 2) / 2)
+def _decode_parts(steps: KernelSteps, batch: float, context: float) -> tuple[float, float]:
+    """What the tables say of a step with contexts of one token, and what longer ones add."""
+    steady = steps.decode_seconds(batch, 1)
+    return steady, max(0.0, steps.decode_seconds(batch, context) - steady)
 
 
-def _covariance(seen: Sequence[_Seen]) -> Floats:
-    places = [(one.parallel, one.batch, one.context_tokens) for one in seen]
-    shared = [[_shared(place, other) for other in seen] for place in places]
-    return np.array(shared) + _NOISE**2 * np.eye(len(seen))
+def _age(version: str) -> list[int]:
+    """Versions in their order; one that is not told is the oldest."""
+    return [int(part) for part in version.replace("post", "").split(".") if part.isdigit()]
