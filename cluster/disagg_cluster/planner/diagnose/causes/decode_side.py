@@ -20,7 +20,7 @@ _LEAST_SLOWER_LINK, _LEAST_APART = float(np.log(1.3)), float(np.log(1.8))
 _LEAST_FAILED = 0.02
 # Transfers that take this part of the target, over less than a network that KV is meant for has
 # (40 Gb/s, in bytes a second), are slow by themselves.
-_LONG_OF_TARGET, _LONG_Z, _SLOW_LINK = 0.3, 6.0, 5e9
+_LONG_OF_TARGET, _LONG_Z, _SLOW_LINK = 0.2, 6.0, 5e9
 _LEAST_WAITING = 1.0
 _FEW_SEATS, _OF_FEW, _OF_MANY, _FILLED = 8, 0.6, 0.9, 0.97
 # Room is kept for outputs if it is not taken at half of the engines where requests wait.
