@@ -5,6 +5,7 @@ Plain mappings with the node file's keys; write them with `yaml.safe_dump`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,19 +107,39 @@ def nixl_node(
     In an environment without the demo's calm waits each worker spins on most of a core, and a
     request can take half a minute.
     """
+    return nixl_engines_node(
+        {"prefill-0": "prefill", "decode-0": "decode"},
+        python=python,
+        model=model,
+        run_dir=run_dir,
+        metrics_port=metrics_port,
+        ports=ports,
+        side_channel_ports=side_channel_ports,
+    )
+
+
+def nixl_engines_node(
+    roles: Mapping[str, str],
+    *,
+    python: Path,
+    model: Path,
+    run_dir: Path,
+    metrics_port: int,
+    ports: Sequence[int],
+    side_channel_ports: Sequence[int],
+    args: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """Engines by name and role, prefill or decode, that hand KV over with NIXL as a pair does."""
     workers = []
-    for role, kv_role, port, side_channel_port in zip(
-        ("prefill", "decode"),
-        ("kv_producer", "kv_consumer"),
-        ports,
-        side_channel_ports,
-        strict=True,
+    for (name, role), port, side_channel_port in zip(
+        roles.items(), ports, side_channel_ports, strict=True
     ):
-        worker = _worker(f"{role}-0", role, python=python, model=model, run_dir=run_dir, port=port)
+        worker = _worker(name, role, python=python, model=model, run_dir=run_dir, port=port)
+        worker["args"] += args
         worker["env"] |= NIXL_ENVIRONMENT
         worker["kv_transfer"] = {
             "connector": "NixlConnector",
-            "role": kv_role,
+            "role": {"prefill": "kv_producer", "decode": "kv_consumer"}[role],
             "side_channel_port": side_channel_port,
             "buffer_device": "cpu",
             # The default lease of 30 s runs out during the slow first request.
