@@ -73,8 +73,8 @@ ENGINES = DISAGG_VLLM_PYTHON=$(VLLM_VENV)/bin/python DISAGG_ROUTER_PYTHON=$(ROUT
 
 TESTS = $(ENGINES) $(BIN)/pytest -ra --durations=25 --durations-min=2
 HERE = not vllm_long and not dynamo_long and not gpu
-# Tests that mostly wait, in two halves that take about as long.
-WAITING = a-f g-z
+# Tests that mostly wait, in three parts that take about as long.
+WAITING = a-d e-l m-z
 
 # --- tests ----------------------------------------------------------------------------------
 
@@ -83,14 +83,14 @@ test: $(READY) vllm-environment router-environment ## Everything CI runs, real P
 	@$(SYSTEM) --optional chromium
 	$(MAKE) --no-print-directory lint types docs-check
 	@# Tests that mostly wait go on beside those that compute, and are shown after them.
-	@for half in $(WAITING); do \
-		$(TESTS) -m "$(HERE) and not vllm" tests/integration/test_[$$half]*.py \
-			> $(VENV)/waiting-$$half.log 2>&1 & beside="$$beside $$!"; \
+	@for part in $(WAITING); do \
+		$(TESTS) -m "$(HERE) and not vllm" tests/integration/test_[$$part]*.py \
+			> $(VENV)/waiting-$$part.log 2>&1 & beside="$$beside $$!"; \
 	done; \
 	$(TESTS) -m "$(HERE)" tests/unit tests/integration/test_vllm_*.py; failed=$$?; \
 	set -- $$beside; \
-	for half in $(WAITING); do \
-		echo "--> integration tests $$half"; tail -n +1 -f --pid=$$1 $(VENV)/waiting-$$half.log; \
+	for part in $(WAITING); do \
+		echo "--> integration tests $$part"; tail -n +1 -f --pid=$$1 $(VENV)/waiting-$$part.log; \
 		wait $$1 || failed=1; shift; \
 	done; exit $$failed
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from disagg_cluster.host.linear_algebra import one_thread
+
 # Its own limit is 0.2 s an example, which two busy cores exceed now and then. A run of all tests
 # tries some examples, each run others; `make test-properties` tries many.
 _BUSY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -21,6 +23,11 @@ pytest_plugins = ["support.leftovers"]
 
 # So that what fails in there shows its values, too.
 pytest.register_assert_rewrite("support")
+
+
+def pytest_sessionstart() -> None:
+    """As commands and daemons do; several runs share the machine's cores."""
+    one_thread()
 
 
 def pytest_collection_finish() -> None:
