@@ -98,7 +98,7 @@ test-vllm: $(READY) vllm-environment router-environment ## The long tests with r
 	@$(SYSTEM) prometheus gcc
 	$(ENGINES) $(BIN)/pytest -m "vllm or vllm_long" -ra
 
-test-properties: $(READY) ## What holds whatever comes, each tried with a thousand examples: an hour
+test-properties: $(READY) ## What holds whatever comes, each tried with a thousand examples
 	$(BIN)/pytest -m hypothesis --hypothesis-profile=many -q tests/unit
 
 test-dynamo: $(READY) dynamo-environment ## The tests with real Dynamo workers
