@@ -48,6 +48,8 @@ SCRAPE_SECONDS = 2.0
 # What users were promised is what an engine in trouble cannot keep, and one at rest does.
 TTFT_SECONDS = 1.0
 HEALTHY_SECONDS = 180.0
+# What a test before did to the engines is no past to be held against.
+SINCE = "5m"
 PATIENCE_SECONDS = 300.0
 
 
@@ -71,7 +73,7 @@ class Watched:
 
     def ask(self, *options: str) -> str:
         """What the command says now."""
-        asked = ("diagnose", "--prometheus", self.prometheus_url, *options)
+        asked = ("diagnose", "--prometheus", self.prometheus_url, "--since", SINCE, *options)
         argv = [*DISAGG_NODE, *asked, "-c", str(self.folder / "planner.yaml")]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=True)
         return done.stdout
