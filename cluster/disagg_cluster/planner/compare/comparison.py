@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from disagg_cluster.planner.compare.blocks import Blocks, Estimate, alike_steps, resampled
 from disagg_cluster.planner.compare.matching import LEAST_MINUTES, UndecidedComparison, match
 from disagg_cluster.planner.compare.minutes import SpanMinutes
 from disagg_cluster.planner.history.load_series import Floats
 
-LEAST_BLOCK_SECONDS = 900.0
-"""Minutes beside each other are alike: they are drawn again in blocks of so long at least."""
-MOST_BLOCKS = 8
-"""A longer span has longer blocks: loads and latencies may wander as slowly as it is long."""
-RESAMPLES = 1000
-_MOST_AT_A_TIME = 2_000_000
 _INTERVAL = (0.05, 0.95)
-_NORMAL = 1.645
-# Student's t for 95 %, by degrees of freedom from 1 on: few blocks know little of how they vary.
-_STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895)
 _QUANTILE = 0.95
 _WHEN = ("before", "after")
 _MILLION = 1e6
-
-Estimate = Callable[[SpanMinutes, Floats], Floats]
-"""A measure of a span for each row of weights of its minutes; NaN where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +76,8 @@ def compare(before: SpanMinutes, after: SpanMinutes) -> Comparison | UndecidedCo
     """Compare two spans at equal load.
 
     Measures are ratios of sums over weighted minutes; each takes the minutes that tell it, matched
-    anew. Intervals are by the moving block bootstrap (Künsch 1989), and wider for few blocks.
+    anew. Intervals are by the moving block bootstrap (Künsch 1989), with blocks by how long a
+    measure stays alike, and wider for few blocks.
     """
     matched = match(before, after)
     if isinstance(matched, UndecidedComparison):
@@ -118,16 +108,22 @@ def _change(
         if not (np.isfinite(value) and value > 0):
             return unknown(f"it is 0 in the minutes {when}")
     generator = np.random.default_rng(0)
+    alike = [
+        alike_steps(measure.estimate, span, weight)
+        for span, weight in zip(spans, weights, strict=True)
+    ]
+    # Both spans are of one cluster, and the one in which it shows less says less of it.
+    blocks = [Blocks.of(span, max(alike)) for span in spans]
     drawn = [
         np.concatenate(
-            [measure.estimate(span, rows) for rows in _resampled(span, weight, generator)]
+            [measure.estimate(span, rows) for rows in resampled(weight, each.steps, generator)]
         )
-        for span, weight in zip(spans, weights, strict=True)
+        for span, weight, each in zip(spans, weights, blocks, strict=True)
     ]
     ratios = drawn[1] / drawn[0]
     ratios = ratios[np.isfinite(ratios) & (ratios > 0)]
     ends = np.log(np.quantile(ratios, _INTERVAL)) - np.log(new / old)
-    wider = max(_for_few(span, weight) for span, weight in zip(spans, weights, strict=True))
+    wider = max(each.for_few(weight) for each, weight in zip(blocks, weights, strict=True))
     low, high = new / old * np.exp(wider * ends) - 1
     return MeasuredChange(
         measure.name,
@@ -144,37 +140,6 @@ def _change(
 def _only(span: SpanMinutes, minutes: NDArray[np.bool_]) -> SpanMinutes:
     """The span as if of the other minutes nothing were known."""
     return replace(span, requests=np.where(minutes, span.requests, np.nan))
-
-
-def _block_steps(span: SpanMinutes) -> int:
-    least = round(LEAST_BLOCK_SECONDS / span.step_seconds)
-    return max(1, min(max(least, -(-span.steps // MOST_BLOCKS)), span.steps))
-
-
-def _for_few(span: SpanMinutes, weights: Floats) -> float:
-    """How much wider an interval is of as few blocks as the minutes that count make.
-
-    Blocks drawn again vary by (n - 1) / n of what they should, and by Student's t at that.
-    """
-    counted = 1 / float(np.square(weights).sum())
-    blocks = max(2.0, counted / _block_steps(span))
-    student = _STUDENT[min(int(blocks) - 1, len(_STUDENT)) - 1]
-    return student / _NORMAL * float(np.sqrt(blocks / (blocks - 1)))
-
-
-def _resampled(
-    span: SpanMinutes, weights: Floats, generator: np.random.Generator
-) -> Iterator[Floats]:
-    """`[resample, minute]`, some at a time: weights times how often a minute was drawn."""
-    steps, length = len(weights), _block_steps(span)
-    at_a_time = max(1, min(RESAMPLES, _MOST_AT_A_TIME // steps))
-    for first in range(0, RESAMPLES, at_a_time):
-        rows = min(at_a_time, RESAMPLES - first)
-        starts = generator.integers(0, steps, (rows, -(-steps // length)))
-        # Blocks go on from the end at the beginning, so that every minute is drawn as often.
-        at = (starts[..., None] + np.arange(length)) % steps
-        at += (np.arange(rows) * steps)[:, None, None]
-        yield np.bincount(at.ravel(), minlength=rows * steps).reshape(rows, steps) * weights
 
 
 def _quotient(above: Floats, below: Floats, weights: Floats, factor: float = 1.0) -> Floats:

@@ -48,6 +48,18 @@ def changes(before: SpanMinutes, after: SpanMinutes) -> dict[str, MeasuredChange
     return {each.name: each for each in found.measures if isinstance(each, MeasuredChange)}
 
 
+def tokens_only(span: SpanMinutes) -> SpanMinutes:
+    """The same as if nothing else were told: whoever compares hundreds need not wait for it."""
+    nothing = np.full(span.steps, np.nan)
+    return replace(
+        span,
+        watts=nothing,
+        between_tokens_seconds=nothing,
+        first_token_bounds=(),
+        first_token_buckets=np.empty((0, 0)),
+    )
+
+
 def test_fewer_gpus_for_the_same_load_are_more_tokens_each() -> None:
     found = changes(minutes(1), minutes(2, gpus=6.0))
 
@@ -62,12 +74,37 @@ def test_fewer_gpus_for_the_same_load_are_more_tokens_each() -> None:
 def test_two_spans_alike_differ_seldom() -> None:
     """Ninety in a hundred intervals should hold no change; of thirty at most nine may not."""
     wrong = [
-        changes(minutes(seed), minutes(seed + 1000))["tokens_per_gpu_second"].verdict
+        changes(tokens_only(minutes(seed)), tokens_only(minutes(seed + 1000)))[
+            "tokens_per_gpu_second"
+        ].verdict
         != "no sure difference"
         for seed in range(30)
     ]
 
     assert sum(wrong) <= 9
+
+
+@pytest.mark.parametrize(("minutes_alike", "steps"), [(10, 240), (33, 240)])
+def test_two_spans_alike_differ_seldom_though_each_wanders_slowly(
+    minutes_alike: int, steps: int
+) -> None:
+    """As above, of forty at most eight: what wanders for as long as a tenth or a fifth of it."""
+
+    def wandering(seed: int) -> SpanMinutes:
+        rng, stays = np.random.default_rng(seed), np.exp(-1 / minutes_alike)
+        level = [rng.normal()]
+        for shock in rng.normal(0, np.sqrt(1 - stays**2), steps - 1):
+            level.append(stays * level[-1] + shock)
+        span = tokens_only(minutes(seed, steps, spread=0.0))
+        return replace(span, gpus=span.gpus * np.exp(0.1 * np.array(level)))
+
+    wrong = [
+        changes(wandering(seed), wandering(seed + 1000))["tokens_per_gpu_second"].verdict
+        != "no sure difference"
+        for seed in range(40)
+    ]
+
+    assert sum(wrong) <= 8
 
 
 def test_a_busier_span_is_not_taken_for_a_better_one() -> None:
