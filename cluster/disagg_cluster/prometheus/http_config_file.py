@@ -70,6 +70,12 @@ class Credentials:
     tls: TlsClient = field(default_factory=TlsClient)
     source: Path = Path()
 
+    @property
+    def tls_files(self) -> tuple[Path, ...]:
+        """The files from which `context` is made."""
+        named = (self.tls.ca_file, self.tls.cert_file, self.tls.key_file)
+        return tuple(self.source.parent / each for each in named if each)
+
     def context(self, pinned: bytes = b"") -> ssl.SSLContext:
         """A client's end of TLS.
 

@@ -61,6 +61,15 @@ class Prometheus:
         self._connect = partial(HttpSession, headers, tls, is_api=True)
         self._at_rest: list[HttpSession] = []
 
+    def renew(self, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> None:
+        """Ask as somebody else, or by another TLS, from the next question on."""
+        from disagg_cluster.prometheus.http_session import HttpSession
+
+        self._connect = partial(HttpSession, headers, tls, is_api=True)
+        old, self._at_rest = self._at_rest, []
+        while old:
+            old.pop().close()
+
     def close(self) -> None:
         """Hang up."""
         while self._at_rest:
@@ -99,8 +108,9 @@ class Prometheus:
     ) -> dict[str, Any]:
         root = self._url.rstrip("/")
         url = f"{root}/api/v1/{endpoint}?{urlencode(parameters)}"
+        at_rest = self._at_rest
         try:
-            session = self._at_rest.pop()
+            session = at_rest.pop()
         except IndexError:
             session = self._connect()
         try:
@@ -108,7 +118,10 @@ class Prometheus:
         except TransportError as error:
             raise NoAnswerError(f"no answer from {root}: {error}") from None
         finally:
-            self._at_rest.append(session)
+            if at_rest is self._at_rest:
+                at_rest.append(session)
+            else:
+                session.close()
         if response.status in _UNAUTHORIZED:
             why = f"({response.status}, {response.body[:80]!r})"
             hint = "--http-config or --header says who asks"

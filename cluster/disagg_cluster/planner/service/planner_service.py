@@ -23,6 +23,7 @@ from disagg_cluster.planner.diagnose.reading.rolling_diagnosis import RollingDia
 from disagg_cluster.planner.diagnose.reading.rolling_series import RollingSeries
 from disagg_cluster.planner.diagnose.reading.series_queries import SeriesQueries
 from disagg_cluster.planner.history.prometheus_history import PrometheusHistory
+from disagg_cluster.planner.service.asker_identity import AskerIdentity
 from disagg_cluster.planner.service.diagnosis_rounds import DiagnosisRounds
 from disagg_cluster.planner.service.planner_landing import PlannerLanding
 from disagg_cluster.planner.service.planner_lock import planner_lock
@@ -30,7 +31,6 @@ from disagg_cluster.planner.service.planner_rounds import PlannerRounds
 from disagg_cluster.planner.service.planner_state import PlannerState, planner_rows
 from disagg_cluster.planner.service.rolling_history import RollingHistory
 from disagg_cluster.planner.settings.planner_file import PlannerConfig
-from disagg_cluster.prometheus import http_config_file
 from disagg_cluster.prometheus.prometheus_api import Prometheus
 from disagg_exporter.http.listen import ListenAddress
 from disagg_exporter.http.server.authentication import OPEN
@@ -56,6 +56,7 @@ class PlannerService:
         self._config = config
         self._ending = threading.Event()
         self._web: WebConfigWatch | None = None
+        self._identity: AskerIdentity | None = None
         self._server: MetricsServer | None = None
         self._process = DaemonProcess()
         self._beat_seconds = time.monotonic()
@@ -123,6 +124,8 @@ class PlannerService:
             self._beat()
             if time.monotonic() >= due_seconds:
                 due_seconds = time.monotonic() + self._config.every_seconds
+                if self._identity is not None:
+                    self._identity.look()
                 rounds.take(time.time())
             rounds.beat()
             self._ending.wait(_BEAT_SECONDS)
@@ -131,9 +134,11 @@ class PlannerService:
         self, rounds: PlannerRounds, diagnosing: DiagnosisRounds | None
     ) -> MetricsServer:
         def state() -> PlannerState:
-            server, web = self._server, self._web
+            server, web, asker = self._server, self._web, self._identity
             beside = () if server is None else server.collectors()
             own = () if web is None else (web.status(),)
+            if asker is not None:
+                beside = (*beside, asker.status())
             refusals = {} if server is None else server.refusals()
             known = rounds.state
             if diagnosing is not None:
@@ -160,14 +165,10 @@ class PlannerService:
     @contextlib.contextmanager
     def _prometheus(self) -> Iterator[Prometheus]:
         told = self._config.prometheus
-        headers: dict[str, str] = {}
-        tls = None
-        if told.http_config is not None:
-            credentials = http_config_file.load(Path(told.http_config))
-            if credentials.authorization:
-                headers["Authorization"] = credentials.authorization
-            tls = credentials.context() if told.url.startswith("https:") else None
-        with contextlib.closing(Prometheus(told.url, headers, tls)) as prometheus:
+        with contextlib.closing(Prometheus(told.url)) as prometheus:
+            if told.http_config is not None:
+                by_tls = told.url.startswith("https:")
+                self._identity = AskerIdentity(prometheus, Path(told.http_config), by_tls)
             yield prometheus
 
     @contextlib.contextmanager

@@ -193,3 +193,15 @@ def test_a_prometheus_behind_tls_is_trusted_as_we_say(
         assert prometheus(url, tls=client_context()).query_samples("up[1m]", 90.5) == []
         with pytest.raises(PrometheusError, match="its certificate is not trusted"):
             prometheus(url).query_samples("up[1m]", 90.5)
+
+
+def test_a_client_that_is_somebody_else_by_now_asks_as_who_it_is(
+    base_url: str, prometheus: Client
+) -> None:
+    client = prometheus(base_url)
+    with pytest.raises(PrometheusError, match="does not let us in"):
+        client.query_range("mine", 0, 60, 60)
+
+    client.renew({"Authorization": "Basic bWU6czNjcmV0"}, None)
+
+    assert client.query_range("mine", 0, 60, 60) == []
