@@ -51,7 +51,8 @@ def _read_rows(reader: csv.DictReader[str], name: str) -> LoadHistory:
     rows = np.array(list(_numbers(reader, columns, problems)), dtype=np.float64)
     problems.raise_any()
     if not len(rows):
-        raise HistoryFileError(f"{name}: no rows")
+        wanted = ", ".join(_NEEDED)
+        raise HistoryFileError(f"{name}: no rows; expected {wanted} below a line that names them")
     times = rows[:, 0]
     step_seconds = _step(times, name)
     try:
