@@ -92,12 +92,13 @@ def test_a_cluster_without_load_is_an_error_that_says_what_to_look_at(url: str) 
 
 
 def test_the_autoscalers_query_adds_up_what_is_recommended(tmp_path: Path) -> None:
-    """One answer whatever was exported: each name of GPUs once, of other models and kinds none."""
+    """One answer whatever was exported: each name of GPUs once, and none of others."""
     examples = Path(__file__).parents[2] / "examples" / "planner"
     scaled = yaml.safe_load((examples / "keda.yaml").read_text(encoding="utf-8"))
     asked = scaled["spec"]["triggers"][0]["metadata"]["query"]
     now = int(time.time())
     common = {"cluster": "east", "model_name": "llama", "role": "decode", "horizon": "15m"}
+    common["engine_namespace"] = "serving"
 
     def gpus(value: float, **labels: str) -> Past:
         return Past("disagg_plan_gpus", common | labels, lambda _at: value)
@@ -108,6 +109,7 @@ def test_the_autoscalers_query_adds_up_what_is_recommended(tmp_path: Path) -> No
         gpus(4.0, gpu_name="NVIDIA B200", kind="recommended"),
         gpus(99.0, gpu_name="NVIDIA H200", kind="needed", quantile="0.9"),
         gpus(50.0, gpu_name="NVIDIA H200", kind="recommended", model_name="other"),
+        gpus(70.0, gpu_name="NVIDIA H200", kind="recommended", engine_namespace="trial"),
     ]
     with prometheus_with(openmetrics(past, range(now - 120, now + 1, 15)), tmp_path) as running:
         ((_, answer),) = query(running, asked)

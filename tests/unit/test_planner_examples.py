@@ -78,3 +78,14 @@ def test_what_is_asked_for_is_what_the_planner_exports(name: str) -> None:
     assert set(asked) - {"cluster"} <= set(PLAN_GPUS.labels)
     assert asked["kind"] == "recommended"
     assert asked["horizon"] in {duration(each) for each in HORIZONS_SECONDS}
+
+
+@pytest.mark.parametrize(
+    ("name", "asks"),
+    [("keda.yaml", 'engine_namespace="serving"'), ("hpa.yaml", "engine_namespace: serving")],
+)
+def test_an_autoscaler_follows_the_plan_of_its_own_namespace(name: str, asks: str) -> None:
+    text = (EXAMPLES / name).read_text(encoding="utf-8")
+
+    assert yaml.safe_load(text)["metadata"]["namespace"] == "serving"
+    assert asks in text
