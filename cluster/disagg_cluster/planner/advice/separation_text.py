@@ -11,10 +11,12 @@ from disagg_cluster.planner.outlook.wording import amount, named
 from disagg_cluster.planner.separation.reasons import BOUND_WORDS, engines_in_words
 from disagg_cluster.planner.separation.verdict import Advice, Gain, UndecidedSeparation
 
-_HINT = (
-    "A planner file can tell what is missing: `workers`, `kv_link_bytes_per_second`, "
-    "`kv_bytes_per_token`."
-)
+# By how `missing_inputs` begins what it misses: the key of a planner file that tells it.
+_TOLD_BY = {
+    "what steps of": "`workers`",
+    "the bandwidth of": "`kv_link_bytes_per_second`",
+    "the KV bytes": "`kv_bytes_per_token`",
+}
 
 
 def separation_text(models: Sequence[ModelSeparation]) -> str:
@@ -69,8 +71,17 @@ def _model(model: ModelSeparation) -> Iterator[str]:
     )
     for answer in model.answers:
         yield from _figures(model, answer)
-    if any(isinstance(each.verdict, UndecidedSeparation) for each in model.answers):
-        yield _HINT
+    missing = [
+        each
+        for answer in model.answers
+        if isinstance(answer.verdict, UndecidedSeparation)
+        for each in answer.verdict.missing
+    ]
+    keys = [
+        key for begin, key in _TOLD_BY.items() if any(each.startswith(begin) for each in missing)
+    ]
+    if keys:
+        yield f"A planner file can tell what is missing: {', '.join(keys)}."
 
 
 def _figures(model: ModelSeparation, answer: GpuSeparation) -> Iterator[str]:

@@ -119,6 +119,21 @@ def test_all_that_is_missing_is_told_at_once() -> None:
     )
 
 
+def test_only_keys_of_the_planner_file_that_tell_what_is_missing_are_named() -> None:
+    engines = ClusterEngines({kind(): 8})
+    nothing = replace_config(kv_link_bytes_per_second=None, models=())
+    unlinked = replace_config(kv_link_bytes_per_second=None)
+
+    def hint(config: PlannerConfig, costs: ClusterEngines, load: LoadHistory) -> str:
+        text = separation_text([SeparationAdvisor(config, costs, {}).advise(load)])
+        return text.partition("A planner file can tell what is missing: ")[2]
+
+    assert hint(nothing, engines, history()) == "`workers`, `kv_link_bytes_per_second`."
+    known = ClusterEngines({kind(): 8}, {kind(): LEARNED})
+    assert hint(unlinked, known, history()) == "`kv_link_bytes_per_second`."
+    assert hint(CONFIG, known, history(None)) == ""
+
+
 def test_kv_of_unknown_size_is_missing_unless_file_or_price_table_tell() -> None:
     engines = ClusterEngines({kind(): 8}, {kind(): LEARNED})
 
