@@ -1,10 +1,11 @@
-"""What past load and forecasts cost at 1,000 engines, and at ten times as many.
+"""What past load, forecasts and plans cost at 1,000 engines, and at ten times as many.
 
 `make bench-planner-scale`. A real Prometheus and a real VictoriaMetrics hold 14 days of what our
-rules record of 1,000 engines that serve 20 models; the VictoriaMetrics holds ten such clusters. A
-process of its own reads all of it and forecasts a day of each model's requests, prompts and
-outputs. Bars: 60 s and 500 MiB a cluster; ten clusters at most ten times that. The server's own
-time is in the wall time, its memory is not in the process's.
+rules record of 1,000 engines that serve 20 models, and what the engines tell of their steps now;
+the VictoriaMetrics holds ten such clusters. A process of its own reads all of it, forecasts a day
+of each model's requests, prompts and outputs, and plans each cluster. Bars: 60 s and 500 MiB a
+cluster; ten clusters at most ten times that. The server's own time is in the wall time, its memory
+is not in the process's.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPResponse
 from pathlib import Path
 
+from bench.planner_scale.engines import engine_samples
 from bench.planner_scale.recorded import (
     DAY_SECONDS,
     DAYS,
@@ -29,6 +31,7 @@ from bench.planner_scale.recorded import (
     openmetrics_day,
     recorded,
 )
+from bench.planner_scale.told_now import now_json_lines, now_openmetrics
 from bench.report import Figures, finish
 from bench.rollup.server import promtool, running
 
@@ -42,7 +45,7 @@ _ONE, _OF_TEN, _TEN = (
     "VictoriaMetrics, 1 of 10",
     "VictoriaMetrics, 10 clusters",
 )
-_LINES_A_REQUEST = 20
+_LINES_A_REQUEST = 200
 
 
 def main() -> int:
@@ -63,7 +66,9 @@ def main() -> int:
             found[_ONE] = _ask(f"http://127.0.0.1:{server.port}", end)
         with victoria_metrics(folder / "above") as (url, _):
             for number in range(asked.clusters):
-                _import(url, recorded(f"cluster-{number}"), start)
+                cluster = f"cluster-{number}"
+                _import(url, json_lines(recorded(cluster), start))
+                _import(url, now_json_lines(engine_samples(cluster), end))
             _open(f"{url}/internal/force_flush").close()
             found[_OF_TEN] = _ask(url, end, "cluster-0")
             found[_TEN] = _ask(url, end)
@@ -77,6 +82,7 @@ def main() -> int:
             ("whole s", WALL_BAR_SECONDS),
             ("MiB", MEMORY_BAR_MIB),
             ("minutes missing", 0.0),
+            ("left out", 0.0),
         )
     }
     return finish(REPORT, figures, bars, _table, as_json=asked.json, clusters=asked.clusters)
@@ -91,6 +97,10 @@ def _write_blocks(series: list[RecordedSeries], start: int, folder: Path) -> flo
         text = folder / f"day-{number}.om"
         with text.open("w", encoding="utf-8") as file:
             file.writelines(openmetrics_day(series, start, number))
+            if number == DAYS - 1:
+                end = start + DAYS * DAY_SECONDS
+                file.writelines(now_openmetrics(engine_samples("cluster-0"), end))
+            file.write("# EOF\n")
         promtool("tsdb", "create-blocks-from", "openmetrics", "--quiet", str(text), str(data))
         text.unlink()
 
@@ -99,9 +109,9 @@ def _write_blocks(series: list[RecordedSeries], start: int, folder: Path) -> flo
     return sum(file.stat().st_size for file in data.rglob("*") if file.is_file()) / 1e6
 
 
-def _import(url: str, series: Iterator[RecordedSeries], start: int) -> None:
+def _import(url: str, lines: Iterator[bytes]) -> None:
     batch: list[bytes] = []
-    for line in json_lines(series, start):
+    for line in lines:
         batch.append(line)
         if len(batch) == _LINES_A_REQUEST:
             _open(f"{url}/api/v1/import", b"".join(batch)).close()
@@ -127,10 +137,19 @@ def _ask(url: str, end: int, cluster: str | None = None) -> dict[str, float]:
 
 
 def _table(figures: Figures, met: dict[str, bool]) -> str:
-    columns = ("models", "forecasts", "minutes missing", "read s", "whole s", "CPU s", "MiB")
-    lines = [f"{'':30}" + "".join(f"{column:>17}" for column in columns)]
+    columns = (
+        "models planned",
+        "forecasts",
+        "read s",
+        "forecast s",
+        "plan s",
+        "whole s",
+        "CPU s",
+        "MiB",
+    )
+    lines = [f"{'':30}" + "".join(f"{column:>11}" for column in columns)]
     for who in (_ONE, _OF_TEN, _TEN):
-        row = "".join(f"{figures[f'{who}: {column}'] or 0:17.1f}" for column in columns)
+        row = "".join(f"{figures[f'{who}: {column}'] or 0:11.1f}" for column in columns)
         lines.append(f"{who:30}{row}")
     missed = [key for key, is_met in met.items() if not is_met]
     lines.append(f"recorded: {figures['recorded, MB a day']:.1f} MB a day and cluster")

@@ -1,4 +1,4 @@
-"""History and forecasts of all models, in a process of its own whose time and memory count.
+"""History, forecasts and plans of all models, in a process of its own whose time and memory count.
 
 `python -m bench.planner_scale.asker URL END_SECONDS [CLUSTER]` prints one JSON object.
 """
@@ -9,23 +9,39 @@ import json
 import resource
 import sys
 import time
+from collections import defaultdict
 from contextlib import closing
 
 import numpy as np
-from bench.planner_scale.recorded import DAY_SECONDS, DAYS, MINUTES
+from bench.planner_scale.engines import GPU_NAME
+from bench.planner_scale.recorded import DAY_SECONDS, DAYS, ENGINES, MINUTES
 
 from disagg_cluster.host.linear_algebra import one_thread
-from disagg_cluster.planner.forecast.forecaster import forecast
+from disagg_cluster.planner.advice.cluster_plan import cluster_plan
+from disagg_cluster.planner.advice.demands import DemandBuilder, engines_of
+from disagg_cluster.planner.capacity.learned.prometheus_costs import PrometheusCosts
+from disagg_cluster.planner.forecast.forecaster import SharedForecasts
 from disagg_cluster.planner.forecast.load_forecast import LoadForecast
 from disagg_cluster.planner.history.history_request import HistoryRequest
+from disagg_cluster.planner.history.load_history import LoadHistory
 from disagg_cluster.planner.history.prometheus_history import PrometheusHistory
+from disagg_cluster.planner.plan.gpu_plan import ModelPlan
+from disagg_cluster.planner.settings.planner_file import (
+    OfferSection,
+    PlannerConfig,
+    TargetsSection,
+)
 from disagg_cluster.prometheus.prometheus_api import Prometheus
 
 DAY_STEPS = 1440
+CONFIG = PlannerConfig(
+    targets=TargetsSection(ttft_seconds=2.0, itl_seconds=0.05),
+    gpus=(OfferSection(gpu_name=GPU_NAME, most_gpus=2 * ENGINES, price_per_hour=3.0),),
+)
 
 
 def main() -> None:
-    """Read, forecast a day of requests, prompts and outputs of each model, say what it took."""
+    """Read, forecast a day of requests, prompts and outputs of each model, plan; say the cost."""
     url, end_seconds, *cluster = sys.argv[1:]
     end = float(end_seconds)
     request = HistoryRequest(end - DAYS * DAY_SECONDS, end, cluster=cluster[0] if cluster else None)
@@ -33,28 +49,48 @@ def main() -> None:
     began = time.monotonic()
     with closing(Prometheus(url)) as prometheus:
         found = PrometheusHistory(prometheus).read(request)
-    read_seconds = time.monotonic() - began
-    missing = sum(MINUTES - each.output_tokens.known for each in found)
-    forecasts = 0
-    for each in found:
-        assert each.requests is not None
-        for series in (each.requests, each.prompt_tokens, each.output_tokens):
-            made = forecast(series, DAY_STEPS)
-            assert isinstance(made, LoadForecast)
-            assert np.isfinite(made.values).all()
-            forecasts += 1
-    whole_seconds = time.monotonic() - began
+        of_cluster: dict[str, list[LoadHistory]] = defaultdict(list)
+        for each in found:
+            of_cluster[each.key.cluster].append(each)
+        engines = {
+            name: engines_of(PrometheusCosts(prometheus, name).families(end)) for name in of_cluster
+        }
+    read = time.monotonic()
+    shared = SharedForecasts()
+    forecasts = sum(_forecast(each, shared) for each in found)
+    forecast = time.monotonic()
+    planned = 0
+    for name, histories in of_cluster.items():
+        assert sum(engines[name].running.values()) == ENGINES
+        builder = DemandBuilder(CONFIG, shared.forecast)
+        made = cluster_plan(builder, CONFIG, histories, engines[name], end)
+        planned += sum(isinstance(each, ModelPlan) for each in made.models)
+    done = time.monotonic()
     used = resource.getrusage(resource.RUSAGE_SELF)
     figures = {
-        "models": len(found),
+        "planned": planned,
         "forecasts": forecasts,
-        "minutes missing": missing,
-        "read s": read_seconds,
-        "whole s": whole_seconds,
+        "left out": len(found) - planned,
+        "minutes missing": sum(MINUTES - each.output_tokens.known for each in found),
+        "read s": read - began,
+        "forecast s": forecast - read,
+        "plan s": done - forecast,
+        "whole s": done - began,
         "CPU s": used.ru_utime + used.ru_stime,
         "MiB": used.ru_maxrss / 1024,
     }
     sys.stdout.write(json.dumps(figures) + "\n")
+
+
+def _forecast(history: LoadHistory, shared: SharedForecasts) -> int:
+    """Forecast a day of all three drivers; return how many forecasts that were."""
+    assert history.requests is not None
+    drivers = (history.requests, history.prompt_tokens, history.output_tokens)
+    for series in drivers:
+        made = shared.forecast(series, DAY_STEPS)
+        assert isinstance(made, LoadForecast)
+        assert np.isfinite(made.values).all()
+    return len(drivers)
 
 
 if __name__ == "__main__":

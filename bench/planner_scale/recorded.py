@@ -65,7 +65,7 @@ def recorded(cluster: str) -> Iterator[RecordedSeries]:
 
 
 def openmetrics_day(series: list[RecordedSeries], start_seconds: int, day: int) -> Iterator[str]:
-    """One day of them as promtool wants it: families whole, and in each the series whole."""
+    """One day of them as promtool wants it, but for its end: families whole, series whole."""
     family = ""
     for each in sorted(series, key=lambda one: one.name):
         if each.name != family:
@@ -78,7 +78,6 @@ def openmetrics_day(series: list[RecordedSeries], start_seconds: int, day: int) 
             f"{family}{{{labels}}} {value} {begin + n * each.step_seconds}\n"
             for n, value in enumerate(each.values.split(",")[day * a_day : (day + 1) * a_day])
         )
-    yield "# EOF\n"
 
 
 def json_lines(series: Iterator[RecordedSeries], start_seconds: int) -> Iterator[bytes]:
