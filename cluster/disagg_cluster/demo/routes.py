@@ -221,6 +221,8 @@ class Routes:
             yield b"data: [DONE]\n\n"
         finally:
             all_done.cancel()
+            with suppress(asyncio.CancelledError):
+                await all_done
 
 
 def _event(value: Mapping[str, object]) -> bytes:
