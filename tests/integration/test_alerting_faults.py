@@ -46,8 +46,9 @@ SCENES = (
     Scene(
         "sick",
         _nodes("sick", 4, 1),
-        Mix(10, 2500, 40),
-        (Slow(0, EVER, engine_of("sick-p3"), 4.0),),
+        # Many requests, so that the nodes are alike in each of the short windows.
+        Mix(20, 1500, 40),
+        (Slow(0, EVER, engine_of("sick-p3"), 3.0),),
     ),
 )
 # Who must be told of, and by which label: nobody else.

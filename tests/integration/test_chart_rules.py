@@ -19,7 +19,7 @@ TUNED = {
         else "1h30m"
         if key == "for"
         else True
-        if value is True
+        if isinstance(value, bool)
         else 7
         for key, value in values.items()
     }

@@ -81,11 +81,16 @@ WITHOUT_SERIES = {
     "cluster:disagg_observed_gpus:ratio": NOT_EXPECTED,
     "node:disagg_expected_gpus:kubernetes": NOT_EXPECTED,
     "node:disagg_gone_gpus:last1d": "no GPU of the demo has gone",
-    "cluster_model_namespace:disagg_phase_tokens:max6h": "the demo is too young",
     "disagg_engine_role_changes_total": "engines of the demo are launched, not found",
     "disagg_engine_tls_info": "engines of the demo speak no TLS",
 }
 """What rules ask or record that the demo does not have."""
+ON_THE_CLOCK = {
+    "cluster_model_namespace:disagg_phase_tokens:max6h",
+    "cluster_model_namespace:disagg_itl_tokens:increase6h",
+    "cluster_model_namespace:disagg_ttft_requests:increase6h",
+}
+"""What has a value from the next five minutes of the clock on, which the demo may not see."""
 Asked = TypeVar("Asked", Query, str)
 QUERIES = [each for name in NAMES for each in queries(name)]
 
@@ -150,9 +155,9 @@ def test_every_rule_finds_its_series_on_the_demo(prometheus: str) -> None:
     series = recorded | set(re.findall(r"\b(?:[a-z_]+:)?disagg_[\w:]+", alerts))
 
     assert series > WITHOUT_SERIES.keys()
-    there = series - WITHOUT_SERIES.keys()
+    there = series - WITHOUT_SERIES.keys() - ON_THE_CLOCK
     assert unanswered(prometheus, {name: f"count({name})" for name in there}) == []
-    assert all(not answered(prometheus, f"count({name})") for name in WITHOUT_SERIES)
+    assert [each for each in WITHOUT_SERIES if answered(prometheus, f"count({each})")] == []
 
 
 def unanswered(prometheus: str, asked: Mapping[Asked, str]) -> list[str]:
