@@ -74,6 +74,8 @@ def test_ctrl_c_hangs_up_says_what_was_learned_and_writes_nothing(
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        # Whoever runs these tests in the background of a shell ignores it, and so would this.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     tick = threading.Event()
     while not engine.value(running):
