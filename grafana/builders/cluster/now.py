@@ -16,7 +16,7 @@ _MODEL = "cluster, engine_namespace, model_name"
 
 def verdicts() -> Row:
     """What all GPUs do, and each model in words; no header."""
-    used = "cluster_model_namespace_role:disagg_capacity_used:ratio"
+    used = "cluster_role_model_namespace:disagg_capacity_used:ratio"
     seconds = "cluster_role_model_gpu:disagg_phase_gpu_seconds:rate5m"
     planned = f'{C}, horizon="1h", quantile="0.9"'
     return "", [
@@ -77,7 +77,7 @@ def verdicts() -> Row:
 
 def figures() -> Row:
     """The fullest model and engine, how long users wait, what it costs, what fires; no header."""
-    pool = "cluster_model_namespace_role:disagg_capacity_used:ratio"
+    pool = "cluster_role_model_namespace:disagg_capacity_used:ratio"
     prices = "cluster_model_namespace:disagg_cost_per_million_tokens:rate1h"
     first = "cluster_model_namespace:disagg_request_time_to_first_token_p95:rate5m"
     return "", [

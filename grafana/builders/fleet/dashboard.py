@@ -14,8 +14,9 @@ from grafana.builders.panels.queries import Ask
 from grafana.builders.panels.tables import Column, coloured_words, rows
 
 C = 'cluster=~"$cluster"'
-_USED = "cluster_model_namespace_role:disagg_capacity_used:ratio"
+_USED = "cluster_role_model_namespace:disagg_capacity_used:ratio"
 _TOKENS = "cluster_model_namespace:disagg_phase_tokens:rate1m"
+_FIRST = "cluster:disagg_request_time_to_first_token_p95:rate5m"
 _COST = "cluster_model_namespace:disagg_cost_per_hour:rate1h"
 
 
@@ -47,12 +48,12 @@ def _clusters() -> Row:
                     "topk by (cluster) (1, max by (cluster, model_name, verdict)"
                     f" (cluster_model_namespace:disagg_fullest_pool:ratio{{{C}}}))"
                 ),
-                Ask(f"cluster:disagg_gpus:sum{{{C}}}"),
-                Ask(f"cluster:disagg_observed_gpus:ratio{{{C}}}"),
+                Ask(f"max by (cluster) (cluster:disagg_gpus:sum{{{C}}})"),
+                Ask(f"max by (cluster) (cluster:disagg_observed_gpus:ratio{{{C}}})"),
                 Ask(f'max by (cluster) ({_USED}{{{C}, role="prefill"}})'),
                 Ask(f'max by (cluster) ({_USED}{{{C}, role="decode"}})'),
-                Ask(f"cluster:disagg_request_time_to_first_token_p95:rate5m{{{C}}}"),
-                Ask(f"cluster:disagg_inter_token_latency_p95:rate5m{{{C}}}"),
+                Ask(f"max by (cluster) ({_FIRST}{{{C}}})"),
+                Ask(f"max by (cluster) (cluster:disagg_inter_token_latency_p95:rate5m{{{C}}})"),
                 Ask(f'sum by (cluster) ({_TOKENS}{{{C}, phase="decode"}})'),
                 Ask(f"sum by (cluster, currency) ({_COST}{{{C}}})"),
                 Ask(f"count by (cluster) ({pages})"),
@@ -97,12 +98,7 @@ def _over_time() -> Row:
             "Users' time to first token (TTFT) p95",
             "What 95 of 100 requests keep, end to end as far as it is seen, 5 minutes. The dashed "
             "line is the alerts' target.",
-            [
-                Ask(
-                    f"cluster:disagg_request_time_to_first_token_p95:rate5m{{{C}}}",
-                    "{{cluster}}",
-                )
-            ],
+            [Ask(f"{_FIRST}{{{C}}}", "{{cluster}}")],
             unit="s",
             filled=0,
             steps=((None, "transparent"), (0.5, "red")),
