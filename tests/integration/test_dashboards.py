@@ -161,7 +161,10 @@ def test_every_rule_finds_its_series_on_the_demo(prometheus: str) -> None:
 
 
 def unanswered(prometheus: str, asked: Mapping[Asked, str]) -> list[str]:
-    """Whose expressions still have no value when all have had time to get one."""
+    """Whose expressions still have no value when all have had time to get one.
+
+    What a token cost is known some two minutes after the start, by rules that read rules.
+    """
     missing = set(asked)
 
     def all_found() -> bool:
@@ -169,7 +172,7 @@ def unanswered(prometheus: str, asked: Mapping[Asked, str]) -> list[str]:
         return not missing
 
     with contextlib.suppress(AssertionError):
-        wait_for(all_found, "a value for every expression", 120.0)
+        wait_for(all_found, "a value for every expression", 240.0)
     return sorted(map(str, missing))
 
 
