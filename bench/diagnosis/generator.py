@@ -10,8 +10,8 @@ from pathlib import Path
 
 import yaml
 from bench.diagnosis.deployments import draw_deployment
-from bench.diagnosis.drawing import Draw
-from bench.diagnosis.kinds import KINDS
+from bench.diagnosis.kinds.drawing import Draw
+from bench.diagnosis.kinds.names import KINDS
 from bench.diagnosis.ranges import Ranges
 from bench.diagnosis.scenario import Scenario, Truth
 

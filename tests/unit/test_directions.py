@@ -244,7 +244,9 @@ def test_no_two_folders_import_each_other(package: Path) -> None:
     assert {(a, b) for a, b in between if a != b and (b, a) in between} == set()
 
 
-@pytest.mark.parametrize("package", [*PACKAGES, ROOT / "grafana" / "builders"], ids=str)
+@pytest.mark.parametrize(
+    "package", [*PACKAGES, ROOT / "grafana" / "builders", ROOT / "bench"], ids=str
+)
 def test_no_folder_is_overfull(package: Path) -> None:
     overfull = {
         folder: len(files) for folder, files in _leaves(package).items() if len(files) > FULL_FOLDER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bench.diagnosis.drawing import Draw, Play
+from bench.diagnosis.kinds.drawing import Draw, Play
 
 from disagg_cluster.simulator.engine.roofline import Noise
 from disagg_cluster.simulator.load import Shifting, Trace

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bench.diagnosis import engine_kinds, flow_kinds
-from bench.diagnosis.drawing import Draw, Kind, Play
+from bench.diagnosis.kinds import engine_kinds, flow_kinds
+from bench.diagnosis.kinds.drawing import Draw, Kind, Play
 from bench.diagnosis.scenario import SecondFault, Truth
 
 from disagg_cluster.planner.diagnose.verdict.values import Cause

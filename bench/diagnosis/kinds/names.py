@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.diagnosis import clean_kinds, engine_kinds, flow_kinds, pair_kinds
-from bench.diagnosis.drawing import Kind
+from bench.diagnosis.kinds import clean_kinds, engine_kinds, flow_kinds, pair_kinds
+from bench.diagnosis.kinds.drawing import Kind
 
 KINDS: Mapping[str, Kind] = {
     "steady": clean_kinds.steady,

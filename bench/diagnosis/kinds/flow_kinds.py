@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bench.diagnosis.drawing import Draw, Play, keys_of
+from bench.diagnosis.kinds.drawing import Draw, Play, keys_of
 from bench.diagnosis.occupancy import drawn_requests
 
 from disagg_cluster.planner.diagnose.verdict.values import EngineKey

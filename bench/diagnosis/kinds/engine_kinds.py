@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bench.diagnosis.clean_kinds import bursting
-from bench.diagnosis.drawing import Draw, Play
+from bench.diagnosis.kinds.clean_kinds import bursting
+from bench.diagnosis.kinds.drawing import Draw, Play
 from bench.diagnosis.occupancy import mean_prompt_seconds
 
 from disagg_cluster.simulator.cluster.spec import EngineSpec
