@@ -10,8 +10,14 @@ from collections.abc import Callable, Iterator
 from disagg_exporter.http.listen import ListenAddress
 from disagg_exporter.http.server.authentication import OPEN, Access
 from disagg_exporter.http.server.node_site import node_site
+from disagg_exporter.http.server.routes import Site
 from disagg_exporter.http.server.server import Limits, MetricsServer
 from support.snapshots import TAKEN_NS, golden_snapshot
+
+
+def golden_site() -> Site:
+    """The pages of the golden node."""
+    return node_site(golden_snapshot, lambda: "", lambda: 0.0, lambda: TAKEN_NS)
 
 
 def golden_server(
@@ -23,7 +29,7 @@ def golden_server(
     """A server of the golden node that is still to be started."""
     return MetricsServer(
         ListenAddress("127.0.0.1", 0),
-        node_site(golden_snapshot, lambda: "", lambda: 0.0, lambda: TAKEN_NS),
+        golden_site(),
         Limits(connections, client_seconds),
         (lambda: access) if isinstance(access, Access) else access,
     )

@@ -38,7 +38,7 @@ class ConnectionLimits:
 class OpenConnection:
     """A connection: whose, and since when it has been doing what it does.
 
-    It waits for a request, or is being answered; each begins anew.
+    It waits for an answer, or reads one and may ask again; each begins anew.
     """
 
     number: int

@@ -70,7 +70,6 @@ class ConnectionHandler:
             head = self._next_head(is_first=False)
 
     def _next_head(self, *, is_first: bool) -> RequestHead | None:
-        self.connection.begin()
         self.connection.client.limit(self.seconds)
         try:
             return self.reader.read_head()
@@ -90,6 +89,9 @@ class ConnectionHandler:
         if answer is None:
             accept, encodings = head.header("accept"), head.header("accept-encoding")
             answer = self.site.answer(head.method, head.target, accept, encodings)
+        # Before a byte of the answer: who has read it all has waited since then, however late this
+        # thread goes on, so clients stand in the order in which they were answered.
+        self.connection.begin()
         try:
             self._send(answer, access.headers, keeps=keeps, with_body=head.method != "HEAD")
         except TimeoutError:
