@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from disagg_exporter.errors import DisaggError
 
 _MOST_TOLD = 10
@@ -11,6 +13,12 @@ class HistoryFileError(DisaggError):
     """A file that cannot be read as a load; the text names file and lines."""
 
     exit_code = 2
+
+
+def unreadable(path: Path, error: OSError | UnicodeDecodeError) -> HistoryFileError:
+    """Return why a file is not read at all, in the words that node files are told with."""
+    why = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
+    return HistoryFileError(f"{path}: cannot be read: {why}")
 
 
 class Problems:

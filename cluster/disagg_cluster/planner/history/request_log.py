@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from disagg_cluster.planner.history.history_file import HistoryFileError, Problems
+from disagg_cluster.planner.history.history_file import HistoryFileError, Problems, unreadable
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import (
     LoadSeries,
@@ -37,7 +37,7 @@ def read_request_log(path: Path, step_seconds: float = 60.0) -> LoadHistory:
         with path.open(encoding="utf-8-sig") as file:
             return read_log_lines(file, str(path), step_seconds)
     except (OSError, UnicodeDecodeError) as error:
-        raise HistoryFileError(f"{path}: {error}") from error
+        raise unreadable(path, error) from error
 
 
 def read_log_lines(lines: Iterable[str], name: str, step_seconds: float) -> LoadHistory:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from disagg_cluster.planner.history.history_file import HistoryFileError, Problems
+from disagg_cluster.planner.history.history_file import HistoryFileError, Problems, unreadable
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import LoadSpanError, load_series
 
@@ -29,7 +29,7 @@ def read_trace(path: Path) -> LoadHistory:
         with path.open(encoding="utf-8-sig", newline="") as file:
             return read_rows(file, str(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise HistoryFileError(f"{path}: {error}") from error
+        raise unreadable(path, error) from error
 
 
 def read_rows(lines: Iterable[str], name: str) -> LoadHistory:

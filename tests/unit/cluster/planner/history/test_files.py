@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -57,11 +58,21 @@ def test_all_that_is_wrong_with_a_trace_is_told_with_its_lines(rows: list[str], 
     assert caught.value.exit_code == 2
 
 
-def test_a_file_that_is_not_there_is_an_error_of_ours(tmp_path: Path) -> None:
-    with pytest.raises(HistoryFileError, match="No such file"):
-        read_trace(tmp_path / "none.csv")
-    with pytest.raises(HistoryFileError, match="No such file"):
-        read_request_log(tmp_path / "none.jsonl")
+@pytest.mark.parametrize("read", [read_trace, read_request_log])
+def test_a_file_that_cannot_be_read_is_told_once_and_in_words(
+    read: Callable[[Path], object], tmp_path: Path
+) -> None:
+    absent, binary = tmp_path / "none", tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe\x00")
+
+    for path, why in [
+        (absent, "No such file or directory"),
+        (tmp_path, "Is a directory"),
+        (binary, "not text in UTF-8"),
+    ]:
+        with pytest.raises(HistoryFileError) as error:
+            read(path)
+        assert str(error.value) == f"{path}: cannot be read: {why}"
 
 
 def request(milliseconds: float, prompt: int = 600, output: int = 60) -> str:
