@@ -14,10 +14,11 @@ from disagg_cluster.cli.planning.load_source import (
     source_options,
     spans,
 )
+from disagg_cluster.cli.planning.picture_option import plot_option
 from disagg_cluster.planner.forecast.load_forecast import QUANTILES
 from disagg_cluster.planner.outlook.figure import draw
 from disagg_cluster.planner.outlook.model_outlook import HORIZONS_SECONDS, model_outlook
-from disagg_cluster.planner.outlook.pictures import FORMATS, MOST_ROWS, require_matplotlib
+from disagg_cluster.planner.outlook.pictures import MOST_ROWS
 from disagg_cluster.planner.outlook.values import outlook_value, timestamp
 from disagg_cluster.planner.outlook.wording import duration, named, outlook_text
 
@@ -36,11 +37,7 @@ horizons_option = click.option(
 @source_options
 @horizons_option
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-@click.option(
-    "--plot",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Also draw the load and its bands: a .svg or .png file.",
-)
+@plot_option("the load and its bands")
 def forecast(
     source: LoadSource, horizons_seconds: tuple[float, ...], as_json: bool, plot: Path | None
 ) -> None:
@@ -54,8 +51,6 @@ def forecast(
       disagg-node forecast --prometheus http://prometheus:9090 --cluster east
       disagg-node forecast --csv load.csv --plot load.svg
     """  # noqa: D301 # click looks for the character itself
-    if plot is not None:
-        check_plot(plot)
     progress = Progress()
     now_seconds = time.time()
     histories = source.read(now_seconds, progress)
@@ -80,17 +75,3 @@ def forecast(
             left = len(outlooks) - MOST_ROWS
             click.echo(f"{plot} leaves out {left} models; --model names one", err=True)
         click.echo(plot, err=True)
-
-
-def check_plot(path: Path) -> None:
-    """Refuse, before anything is read, a picture that could not be written.
-
-    Raises:
-        UsageError: Not the name of a picture, or in no folder.
-        PlotError: There is nothing to draw with.
-    """
-    if path.suffix not in FORMATS:
-        raise click.UsageError("--plot: a picture is a .svg or a .png file")
-    if not path.parent.is_dir():
-        raise click.UsageError(f"--plot: {path.parent} is no folder")
-    require_matplotlib()

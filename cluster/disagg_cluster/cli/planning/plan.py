@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from disagg_cluster.cli.planning.forecast import check_plot
 from disagg_cluster.cli.planning.load_source import LoadSource, Progress, source_options
+from disagg_cluster.cli.planning.picture_option import plot_option
 from disagg_cluster.cli.planning.planned_load import read_planned_load
 from disagg_cluster.planner.advice.cluster_plan import cluster_plan, load_factors
 from disagg_cluster.planner.advice.demands import AS_IT_IS, ClusterEngines, DemandBuilder, LoadScale
@@ -61,11 +61,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print it as 
 @source_options
 @config_option
 @json_option
-@click.option(
-    "--plot",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Also draw GPUs needed against those that are there: a .svg or .png file.",
-)
+@plot_option("GPUs needed against those that are there")
 def plan(source: LoadSource, file: Path, as_json: bool, plot: Path | None) -> None:
     """Say how many GPUs each phase needs at each horizon, what to do when, and why.
 
@@ -79,8 +75,6 @@ def plan(source: LoadSource, file: Path, as_json: bool, plot: Path | None) -> No
       disagg-node plan -c planner.yaml
       disagg-node plan -c planner.yaml --csv load.csv --plot plan.svg
     """  # noqa: D301 # click looks for the character itself
-    if plot is not None:
-        check_plot(plot)
     config = read_planner_file(file)
     made = _Planning(source, config)
     found = made.plan(AS_IT_IS)

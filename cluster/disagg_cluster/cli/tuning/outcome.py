@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ from urllib.parse import urlsplit
 
 import click
 
-from disagg_cluster.cli.planning.forecast import check_plot
+from disagg_cluster.cli.planning.picture_option import plot_option
 from disagg_cluster.cli.tuning.target import TargetOptions
 from disagg_cluster.config import Worker
-from disagg_cluster.host.files.atomic_write import write_whole
+from disagg_cluster.host.files.atomic_write import check_writable, write_whole
 from disagg_cluster.nodefile import NodeFile, parse, read
 from disagg_cluster.nodefile.argument_edit import ArgumentEditError, with_arguments
 from disagg_cluster.planner.capacity.learned.tune_profile import (
@@ -54,16 +55,17 @@ class OutcomeOptions:
         """Refuse before anything is probed what could not be written afterwards.
 
         Raises:
-            UsageError: A picture that is none, or a file in no folder.
+            UsageError: A file in no folder.
             ConfigError: The node file, or a profile that is there, has problems.
             ProfileMismatchError: The profile is of another model.
             ArgumentEditError: The node file has no such worker, or none with such arguments.
+            CannotWriteError: One of both cannot be written.
         """
-        if self.plot is not None:
-            check_plot(self.plot)
         if self.profile is not None:
             if not self.profile.parent.is_dir():
                 raise click.UsageError(f"--profile: {self.profile.parent} is no folder")
+            with _writing(self.profile) as place:
+                check_writable(place)
             if self.profile.exists():
                 old = read_profile(self.profile)
                 merged(old, old.model_copy(update={"model_name": model}))
@@ -73,6 +75,8 @@ class OutcomeOptions:
                 raise ArgumentEditError(
                     f"{worker.name} is a {worker.engine}, which has no such arguments"
                 )
+            with _writing(self.node_file) as place:
+                check_writable(place)
 
     def keep(
         self,
@@ -97,13 +101,14 @@ class OutcomeOptions:
             NothingToSetError: There is nothing to write into the node file.
             ArgumentEditError: The node file does not bear the change.
         """
-        if self.plot is not None:
-            draw(self.plot)
-            click.echo(self.plot, err=True)
+        # What was timed is kept first: whatever of the rest fails, nobody has to probe again.
         if self.profile is not None:
             whole = merged(read_profile(self.profile), found) if self.profile.exists() else found
             _write(self.profile, json.dumps(profile_value(whole), indent=1) + "\n")
             click.echo(self.profile, err=True)
+        if self.plot is not None:
+            draw(self.plot)
+            click.echo(self.plot, err=True)
         if self.node_file is not None:
             _change(self.node_file, limits, target, url)
 
@@ -177,11 +182,16 @@ def _meant(file: NodeFile, target: TargetOptions, url: str) -> Worker:
 
 
 def _write(path: Path, text: str) -> None:
-    # Not in place of a link, but of what it leads to.
-    place = path.resolve()
-    try:
+    with _writing(path) as place:
         mode = place.stat().st_mode & 0o777 if place.exists() else 0o644
         write_whole(place, text.encode(), mode)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[Path]:
+    """Yield where a file is written: not in place of a link, but of what it leads to."""
+    try:
+        yield path.resolve()
     except OSError as error:
         raise CannotWriteError(f"cannot write {path}: {error.strerror}") from error
 
@@ -212,7 +222,7 @@ def outcome_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--profile", type=path, help="Keep what was timed in a file that the planner reads."
         ),
-        click.option("--plot", type=path, help="Also draw it: a .svg or .png file."),
+        plot_option("it"),
         click.option("--json", "as_json", is_flag=True, help="Print it as JSON."),
     )
     wrapped: Callable[..., Any] = gathered

@@ -25,12 +25,28 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
     Raises:
         OSError: It cannot be written; the file that was there still is.
     """
+    unfinished, descriptor = _begun(path, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    unfinished.replace(path)
+
+
+def check_writable(path: Path) -> None:
+    """Begin to write a file as `write_whole` does, and leave all as it was.
+
+    Raises:
+        OSError: It could not be written now.
+    """
+    unfinished, descriptor = _begun(path, 0o600)
+    os.close(descriptor)
+    unfinished.unlink()
+
+
+def _begun(path: Path, mode: int) -> tuple[Path, int]:
     unfinished = path.with_name(f".{path.name}.part")
     if not unfinished.is_symlink():
         unfinished.unlink(missing_ok=True)
-    with os.fdopen(os.open(unfinished, _FLAGS, mode), "wb") as file:
-        file.write(data)
-    unfinished.replace(path)
+    return unfinished, os.open(unfinished, _FLAGS, mode)
 
 
 def put_aside(path: Path, log: logging.Logger) -> None:

@@ -5,6 +5,8 @@ It is imported when a picture is drawn, and only then: it takes 40 MB and half a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,9 +73,24 @@ def note(axes: Axes, text: str) -> None:
     axes.set_title(text, fontsize=8, loc="center", y=0.85).set_wrap(True)
 
 
+def check_picture(path: Path) -> None:
+    """Raise `PlotError` where a picture cannot be written now; what is there stays as it is."""
+    with _writing(path):
+        is_new = not path.exists()
+        path.open("ab").close()
+        if is_new:
+            path.unlink()
+
+
 def save(figure: Figure, path: Path) -> None:
     """Write it; raises `PlotError` where that cannot be."""
-    try:
+    with _writing(path):
         figure.savefig(path, dpi=120)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise PlotError(f"cannot write {path}: {error.strerror}") from error

@@ -190,6 +190,27 @@ def test_a_picture_that_cannot_be_drawn_is_bad_usage(plot: str, words: str) -> N
     assert words in err
 
 
+def test_a_picture_that_cannot_be_written_is_told_before_anything_is_read(tmp_path: Path) -> None:
+    picture = tmp_path / "load.svg"
+    picture.symlink_to(tmp_path / "nowhere" / "load.svg")
+
+    code, out, err = run("forecast", "--csv", "/nowhere.csv", "--plot", picture)
+
+    assert (code, out) == (1, "")
+    assert err == f"disagg-node: cannot write {picture}: No such file or directory\n"
+
+
+def test_a_picture_that_is_there_stays_where_the_command_fails(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.svg", tmp_path / "new.svg"
+    old.write_text("theirs")
+
+    for picture in (old, new):
+        assert run("forecast", "--csv", "/nowhere.csv", "--plot", picture)[0] == 2
+
+    assert old.read_text() == "theirs"
+    assert not new.exists()
+
+
 def test_a_prometheus_that_does_not_answer_is_a_failure_that_names_it() -> None:
     code, out, err = run("forecast", "--prometheus", "http://127.0.0.1:9")
 

@@ -151,3 +151,19 @@ def test_a_file_that_could_not_be_written_is_told_before_the_first_probe(
     assert code == 2
     assert said in err
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("option", "name"), [("--profile", "p.json"), ("--write", "node.yaml")])
+def test_a_file_that_cannot_be_written_is_told_before_the_first_probe(
+    option: str, name: str, tmp_path: Path
+) -> None:
+    """The server answers 503 to a POST, which would be told otherwise."""
+    path = tmp_path / name
+    (tmp_path / f".{name}.part").mkdir()
+    with engine() as url:
+        if option == "--write":
+            path.write_text(NODE.replace("8100", url.rpartition(":")[2]))
+        code, out, err = run("tune", "prefill", "--engine", url, option, path)
+
+    assert (code, out) == (1, "")
+    assert err == f"disagg-node: cannot write {path}: Is a directory\n"

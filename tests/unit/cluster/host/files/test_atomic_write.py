@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.host.files.atomic_write import write_whole
+from disagg_cluster.host.files.atomic_write import check_writable, write_whole
 
 
 def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -39,3 +39,16 @@ def test_a_second_name_where_the_unfinished_file_goes_is_not_written_to(tmp_path
 
     write_whole(file, b"ours")
     assert (target.read_text(), file.read_text()) == ("theirs", "ours")
+
+
+def test_looking_whether_a_file_can_be_written_leaves_all_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("theirs")
+
+    check_writable(file)
+    check_writable(tmp_path / "new")
+
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+    assert file.read_text() == "theirs"
+    with pytest.raises(NotADirectoryError):
+        check_writable(file / "below")
