@@ -1,0 +1,67 @@
+"""What a person is told of a model's pools, in words, by how full they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from disagg_exporter.model.enums import Role
+
+_BUSY = 0.5
+_FILLING = 0.7
+_FULL = 0.95
+_LOPSIDED = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolVerdict:
+    """One verdict, and how full the fullest of the pools is that it speaks of, from 0."""
+
+    words: str
+    fullest_ratio: float
+
+
+def pool_verdicts(used_ratios: Mapping[Role, float]) -> tuple[PoolVerdict, ...]:
+    """What stands on the pools of one model: on prefill and decode together, and on mixed engines.
+
+    The words and bounds are those of alerts/rules/disagg-recording-verdict.yaml, which dashboards
+    show; without a pool that is known there is no verdict.
+
+    Args:
+        used_ratios: Capacity used, from 0, of the pools of which it is known.
+    """
+    return (*_of_both(used_ratios), *_of_mixed(used_ratios))
+
+
+def _of_both(used_ratios: Mapping[Role, float]) -> Iterator[PoolVerdict]:
+    prefill, decode = used_ratios.get(Role.PREFILL), used_ratios.get(Role.DECODE)
+    if prefill is not None and decode is not None:
+        fullest = max(prefill, decode)
+        yield PoolVerdict(_words(prefill, decode), fullest)
+    elif prefill is not None:
+        yield PoolVerdict("what decode can take is not learned yet", prefill)
+    elif decode is not None:
+        yield PoolVerdict("what prefill can take is not learned yet", decode)
+
+
+def _words(prefill: float, decode: float) -> str:
+    if prefill > _BUSY and prefill > _LOPSIDED * decode:
+        return "prefill is short of GPUs"
+    if decode > _BUSY and decode > _LOPSIDED * prefill:
+        return "decode is short of GPUs"
+    if max(prefill, decode) <= _BUSY:
+        return "nothing to do, both below 50 %"
+    if min(prefill, decode) > _FILLING:
+        return "both pools are filling up"
+    return "the pools are in balance"
+
+
+def _of_mixed(used_ratios: Mapping[Role, float]) -> Iterator[PoolVerdict]:
+    mixed = used_ratios.get(Role.MIXED)
+    if mixed is None:
+        return
+    if mixed >= _FULL:
+        words = "mixed engines are full"
+    else:
+        words = "mixed engines are filling up" if mixed > _FILLING else "mixed engines have room"
+    yield PoolVerdict(words, mixed)

@@ -1,0 +1,77 @@
+"""The words on pools are those that the rules record for dashboards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from disagg_exporter.model import Role
+from disagg_exporter.model.pool_verdict import pool_verdicts
+
+RULES = Path(__file__).parents[4] / "alerts" / "rules" / "disagg-recording-verdict.yaml"
+RATIOS = st.none() | st.sampled_from([0.0, 0.25, 0.5, 0.51, 0.7, 0.71, 0.95, 1.0, 1.02, 1.1])
+
+
+def words(prefill: float | None, decode: float | None, mixed: float | None = None) -> list[str]:
+    used = {Role.PREFILL: prefill, Role.DECODE: decode, Role.MIXED: mixed}
+    known = {role: ratio for role, ratio in used.items() if ratio is not None}
+    return [verdict.words for verdict in pool_verdicts(known)]
+
+
+@pytest.mark.parametrize(
+    ("prefill", "decode", "told"),
+    [
+        (0.51, 0.25, "prefill is short of GPUs"),
+        (0.25, 0.51, "decode is short of GPUs"),
+        (0.6, 0.3, "the pools are in balance"),  # twice as full is not more than twice
+        (0.5, 0.1, "nothing to do, both below 50 %"),
+        (0.71, 0.95, "both pools are filling up"),
+        (0.7, 0.95, "the pools are in balance"),
+        (0.2, None, "what decode can take is not learned yet"),
+        (None, 0.2, "what prefill can take is not learned yet"),
+    ],
+)
+def test_two_pools_are_told_of_together(
+    prefill: float | None, decode: float | None, told: str
+) -> None:
+    assert words(prefill, decode) == [told]
+
+
+@pytest.mark.parametrize(
+    ("mixed", "told"),
+    [
+        (0.7, "mixed engines have room"),
+        (0.71, "mixed engines are filling up"),
+        (0.95, "mixed engines are full"),
+    ],
+)
+def test_mixed_engines_are_told_of_beside(mixed: float, told: str) -> None:
+    assert words(0.1, 0.1, mixed) == ["nothing to do, both below 50 %", told]
+
+
+def test_nothing_is_said_of_pools_of_which_nothing_is_known() -> None:
+    assert words(None, None) == []
+
+
+@given(RATIOS, RATIOS, RATIOS)
+def test_the_words_are_those_of_the_recorded_verdict(
+    prefill: float | None, decode: float | None, mixed: float | None
+) -> None:
+    rules = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"][0]["rules"]
+    recorded = {rule["labels"]["verdict"] for rule in rules if "labels" in rule}
+
+    assert set(words(prefill, decode, mixed)) <= recorded
+
+
+def test_every_recorded_verdict_is_told_of_some_pools() -> None:
+    rules = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"][0]["rules"]
+    recorded = {rule["labels"]["verdict"] for rule in rules if "labels" in rule}
+    steps = (None, 0.1, 0.5, 0.6, 0.8, 1.0)
+
+    told = {each for p in steps for d in steps for m in steps for each in words(p, d, m)}
+
+    assert told == recorded
