@@ -26,11 +26,8 @@ from disagg_cluster.planner.history.history_request import HistoryRequest
 from disagg_cluster.planner.history.load_history import LoadHistory
 from disagg_cluster.planner.history.prometheus_history import PrometheusHistory
 from disagg_cluster.planner.plan.gpu_plan import ModelPlan
-from disagg_cluster.planner.settings.planner_file import (
-    OfferSection,
-    PlannerConfig,
-    TargetsSection,
-)
+from disagg_cluster.planner.settings.planner_file import PlannerConfig
+from disagg_cluster.planner.settings.sections import OfferSection, TargetsSection
 from disagg_cluster.prometheus.prometheus_api import Prometheus
 
 DAY_STEPS = 1440

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from disagg_cluster.planner.capacity.priced_costs import SHEET_ERROR, priced_costs
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.capacity.targets import Targets
+from disagg_cluster.planner.separation.engines import Engines
 from disagg_cluster.planner.separation.kv_link import KvLink
-from disagg_cluster.planner.separation.separation import Engines, separation
+from disagg_cluster.planner.separation.separation import separation
 from disagg_cluster.planner.separation.verdict import UndecidedSeparation
 from disagg_cluster.simulator.engine.hardware import (
     GPT_OSS_120B,

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from bench.separation.loads import LoadCase
 
 from disagg_cluster.planner.capacity.targets import Targets
-from disagg_cluster.planner.separation.separation import Engines, separation
+from disagg_cluster.planner.separation.engines import Engines
+from disagg_cluster.planner.separation.separation import separation
 from disagg_cluster.planner.separation.verdict import SeparationVerdict, UndecidedSeparation
 from disagg_cluster.simulator.cluster.event_queue import RequestEnded
 from disagg_cluster.simulator.cluster.network import LinkSpec, Policy

@@ -11,12 +11,8 @@ from disagg_cluster.planner.history.load_series import LoadSeries
 from disagg_cluster.planner.service.planner_rounds import PlannerRounds
 from disagg_cluster.planner.service.planner_state import PlannerState
 from disagg_cluster.planner.service.rolling_history import RollingHistory
-from disagg_cluster.planner.settings.planner_file import (
-    ModelSection,
-    OfferSection,
-    PlannerConfig,
-    WorkerSection,
-)
+from disagg_cluster.planner.settings.planner_file import PlannerConfig
+from disagg_cluster.planner.settings.sections import ModelSection, OfferSection, WorkerSection
 from disagg_exporter.model import Role
 
 STEP_SECONDS = 300.0

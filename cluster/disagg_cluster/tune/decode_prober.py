@@ -60,7 +60,8 @@ class DecodeProber:
         most_tokens: The longest request that the engine takes; None where it does not tell.
         live: Whether it is probed though it serves others.
         deadline_seconds: For each batch.
-        sleep: Seam.
+        sleep: Between two looks at the page, by which alone an engine tells that what was
+            aborted has left it: nothing there can be waited on.
     """
 
     engine: ProbedEngine

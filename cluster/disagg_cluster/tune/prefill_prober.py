@@ -78,7 +78,8 @@ class PrefillProber:
         live: Whether it is probed though it serves others; then what they disturbed is left out.
         deadline_seconds: For each answer.
         now: Seam.
-        sleep: Seam.
+        sleep: Between two looks at the page, by which alone an engine tells what was
+            counted: nothing there can be waited on.
         source: Whose clock the latest times are from; None before the first.
     """
 

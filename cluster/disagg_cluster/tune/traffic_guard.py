@@ -60,6 +60,8 @@ def counters_of(page: EnginePage | None) -> EngineCounters:
 def refuse_live(engine: ProbedEngine, sleep: Callable[[float], None]) -> None:
     """Look twice, a second apart, and refuse an engine that works, or does not tell.
 
+    Between both `sleep` is called: only that time passes shows whether it writes meanwhile.
+
     Raises:
         LiveEngineError: It serves requests, or has served some meanwhile, or nobody knows.
         EngineDownError: It does not answer.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from disagg_cluster.planner.outlook.pictures import COLOURS, grid, note, save
 from disagg_cluster.tune.decode_tuning import ContextTuning, DecodeTuning
@@ -14,6 +15,8 @@ from disagg_exporter.capacity.curves.rates import rate_curve
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_Row = TypeVar("_Row", LengthTuning, ContextTuning)
+
 
 def draw_prefill(found: PrefillTuning, path: Path) -> None:
     """Write a picture: rate over the tokens of a step, a row for each prompt length.
@@ -21,17 +24,32 @@ def draw_prefill(found: PrefillTuning, path: Path) -> None:
     Raises:
         PlotError: matplotlib is not there, or the file cannot be written.
     """
-    figure, axes = grid(len(found.lengths), 1)
-    for (place,), length in zip(axes, found.lengths, strict=True):
-        place.set_title(f"prompts of {length.prompt_tokens} tokens", fontsize=10, loc="left")
-        _draw_length(place, length)
+    rows = {f"prompts of {each.prompt_tokens} tokens": each for each in found.lengths}
+    _draw_rows(rows, _draw_length, path)
+
+
+def draw_decode(found: DecodeTuning, path: Path) -> None:
+    """Write a picture: step time over the batch, a row for each context length.
+
+    Raises:
+        PlotError: matplotlib is not there, or the file cannot be written.
+    """
+    rows = {f"contexts of {each.context_tokens} tokens": each for each in found.contexts}
+    _draw_rows(rows, _draw_context, path)
+
+
+def _draw_rows(rows: Mapping[str, _Row], draw: Callable[[Axes, _Row], None], path: Path) -> None:
+    figure, axes = grid(len(rows), 1)
+    for (place,), (title, row) in zip(axes, rows.items(), strict=True):
+        place.set_title(title, fontsize=10, loc="left")
+        if row.points:
+            draw(place, row)
+        else:
+            note(place, "nothing was timed")
     save(figure, path)
 
 
 def _draw_length(axes: Axes, length: LengthTuning) -> None:
-    if not length.points:
-        note(axes, "nothing was timed")
-        return
     colour = COLOURS["prefill"]
     sizes = [point.size for point in length.points]
     rates = [point.size / point.seconds for point in length.points]
@@ -49,23 +67,7 @@ def _draw_length(axes: Axes, length: LengthTuning) -> None:
     _label(axes, "tokens of a step", "tokens/s")
 
 
-def draw_decode(found: DecodeTuning, path: Path) -> None:
-    """Write a picture: step time over the batch, a row for each context length.
-
-    Raises:
-        PlotError: matplotlib is not there, or the file cannot be written.
-    """
-    figure, axes = grid(len(found.contexts), 1)
-    for (place,), context in zip(axes, found.contexts, strict=True):
-        place.set_title(f"contexts of {context.context_tokens} tokens", fontsize=10, loc="left")
-        _draw_context(place, context)
-    save(figure, path)
-
-
 def _draw_context(axes: Axes, context: ContextTuning) -> None:
-    if not context.points:
-        note(axes, "nothing was timed")
-        return
     colour = COLOURS["decode"]
     sizes = [point.size for point in context.points]
     times = [1000 * point.seconds for point in context.points]

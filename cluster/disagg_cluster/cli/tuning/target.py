@@ -23,10 +23,18 @@ from disagg_cluster.launch.worker_specs import api_key
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_cluster.nodefile import load
 from disagg_cluster.prometheus.http_session import HttpSession
-from disagg_cluster.tune.completion_server import CompletionServer, NotAnEngineError
+from disagg_cluster.tune.completion_server import (
+    CompletionServer,
+    EngineDownError,
+    NotAnEngineError,
+)
 from disagg_exporter.errors import DisaggError
 
 _EXAMPLE = "http://127.0.0.1:8000"
+_WAY_OUT = (
+    "--engine takes the address of an engine that serves, or the name of a worker of the daemon "
+    "here (disagg-node status lists them)"
+)
 _PATIENCE_SECONDS = 10.0
 
 
@@ -74,6 +82,9 @@ class TargetOptions:
         model = self.model or (found.model_name if found else None)
         try:
             return server, _chosen(server, model)
+        except EngineDownError as error:
+            session.close()
+            raise EngineDownError(f"{error}: {_WAY_OUT}") from error
         except BaseException:
             session.close()
             raise

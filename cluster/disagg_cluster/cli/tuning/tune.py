@@ -8,7 +8,9 @@ import re
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import click
@@ -118,20 +120,16 @@ def prefill(
         most_prompt = None if most_tokens is None else most_tokens - 1
         tuner = PrefillTuner(prober, fitting, room, most_prompt)
 
-        def made() -> TuneProfile:
-            part = prefill_part(tuner.found)
-            return profile_of(server.model, server.url, page, prefill=part)
-
-        _carry_out(
-            partial(_at_rest, server, target),
-            partial(tuner.run, _paced(prefill_progress)),
-            lambda: prefill_text(tuner.found),
-            made,
-            outcome,
+        tuning = _Tuning(
+            run=partial(tuner.run, _paced(prefill_progress)),
+            text=lambda: prefill_text(tuner.found),
+            profile=lambda: profile_of(
+                server.model, server.url, page, prefill=prefill_part(tuner.found)
+            ),
+            draw=lambda path: draw_prefill(tuner.found, path),
+            limits=lambda: _limits(STEP_TOKENS, tuner.found.max_num_batched_tokens),
         )
-        tokens = tuner.found.max_num_batched_tokens
-        limits = _limits(STEP_TOKENS, tokens)
-        outcome.keep(made(), partial(draw_prefill, tuner.found), limits, target, server.url)
+        _carry_out(tuning, server, target, outcome)
 
 
 @click.command
@@ -177,19 +175,16 @@ def decode(
         prober = DecodeProber(server, _prompts(), most_tokens, target.live)
         tuner = DecodeTuner(prober, fitting, itl, largest)
 
-        def made() -> TuneProfile:
-            part = decode_part(tuner.found)
-            return profile_of(server.model, server.url, page, decode=part)
-
-        _carry_out(
-            partial(_at_rest, server, target),
-            partial(tuner.run, _paced(decode_progress)),
-            lambda: decode_text(tuner.found),
-            made,
-            outcome,
+        tuning = _Tuning(
+            run=partial(tuner.run, _paced(decode_progress)),
+            text=lambda: decode_text(tuner.found),
+            profile=lambda: profile_of(
+                server.model, server.url, page, decode=decode_part(tuner.found)
+            ),
+            draw=lambda path: draw_decode(tuner.found, path),
+            limits=lambda: _limits(REQUESTS, tuner.found.max_num_seqs),
         )
-        limits = _limits(REQUESTS, tuner.found.max_num_seqs)
-        outcome.keep(made(), partial(draw_decode, tuner.found), limits, target, server.url)
+        _carry_out(tuning, server, target, outcome)
 
 
 def _ready(
@@ -208,24 +203,31 @@ def _at_rest(server: CompletionServer, target: TargetOptions) -> None:
     Progress().say("the first probe")
 
 
+@dataclass(frozen=True, slots=True)
+class _Tuning:
+    """What is run, and what is made of as much as was found when it is asked."""
+
+    run: Callable[[], object]
+    text: Callable[[], str]
+    profile: Callable[[], TuneProfile]
+    draw: Callable[[Path], None]
+    limits: Callable[[], Mapping[str, Mapping[str, int]]]
+
+
 def _carry_out(
-    begin: Callable[[], None],
-    run: Callable[[], object],
-    told: Callable[[], str],
-    made: Callable[[], TuneProfile],
-    outcome: OutcomeOptions,
+    tuning: _Tuning, server: CompletionServer, target: TargetOptions, outcome: OutcomeOptions
 ) -> None:
-    """Probe, and show what was found: at the end, at Ctrl-C and where it fails on the way."""
+    """Probe, show what was found, and keep it; where it ends on the way, only show it."""
     stopped: BaseException | None = None
     # Whoever ends us by a signal gets what was learned, too, and the engine is hung up on.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        begin()
-        run()
+        _at_rest(server, target)
+        tuning.run()
     except (KeyboardInterrupt, DisaggError) as error:
         stopped = error
     Progress().end()
-    known = made()
+    known = tuning.profile()
     some = known.prefill is not None or known.decode is not None
     if isinstance(stopped, KeyboardInterrupt) or (stopped is not None and some):
         learned = "what was learned so far:" if some else "nothing was learned"
@@ -233,11 +235,12 @@ def _carry_out(
     if outcome.as_json and (some or stopped is None):
         click.echo(json.dumps(profile_value(known), indent=2))
     elif some or stopped is None:
-        click.echo(told())
+        click.echo(tuning.text())
     if isinstance(stopped, KeyboardInterrupt):
         raise click.exceptions.Exit(EXIT_INTERRUPTED)
     if stopped is not None:
         raise stopped
+    outcome.keep(known, tuning.draw, tuning.limits(), target, server.url)
 
 
 def _paced(line: Callable[[_Step, float], str]) -> Callable[[_Step], None]:

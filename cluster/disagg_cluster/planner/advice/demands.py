@@ -26,7 +26,8 @@ from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import LoadSeries
 from disagg_cluster.planner.plan.model_demand import ModelDemand, RunningEngines
 from disagg_cluster.planner.plan.worker_option import WorkerOption
-from disagg_cluster.planner.settings.planner_file import ModelSection, PlannerConfig, WorkerSection
+from disagg_cluster.planner.settings.planner_file import PlannerConfig
+from disagg_cluster.planner.settings.sections import ModelSection, WorkerSection
 from disagg_exporter.model import Role
 
 HORIZONS_SECONDS = (86_400.0, 21_600.0, 3600.0, 900.0)

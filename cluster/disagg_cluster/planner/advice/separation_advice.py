@@ -14,11 +14,10 @@ from disagg_cluster.planner.advice.separation_costs import SeparationCosts
 from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.plan.model_demand import RunningEngines
+from disagg_cluster.planner.separation.engines import Engines, missing_inputs
 from disagg_cluster.planner.separation.kv_link import KvLink
 from disagg_cluster.planner.separation.separation import (
-    Engines,
     merging,
-    missing_inputs,
     separation,
 )
 from disagg_cluster.planner.separation.verdict import (

@@ -11,8 +11,8 @@ from disagg_cluster.planner.capacity.learned.learned_costs import LearnedCosts
 from disagg_cluster.planner.capacity.learned.profile_costs import ProfileCosts
 from disagg_cluster.planner.capacity.priced_costs import PricedCosts
 from disagg_cluster.planner.history.load_history import LoadKey
-from disagg_cluster.planner.separation.separation import Engines
-from disagg_cluster.planner.settings.planner_file import ModelSection, WorkerSection
+from disagg_cluster.planner.separation.engines import Engines
+from disagg_cluster.planner.settings.sections import ModelSection, WorkerSection
 from disagg_exporter.model import Role
 
 # Whose limits an engine of a role has where no worker of its size is offered for that role.

@@ -46,11 +46,15 @@ class EngineCosts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ScaledCosts:
-    """An engine whose steps take so many times as long; everything else is as with `costs`."""
+class StretchedCosts:
+    """An engine whose prefill and decode take so many times as long as `costs` says.
+
+    What a prompt adds to a step is its prefill, what a step takes without it its decode.
+    """
 
     costs: EngineCosts
-    factor: float
+    prefill_factor: float = 1.0
+    decode_factor: float = 1.0
 
     @property
     def shape(self) -> EngineShape:
@@ -69,7 +73,13 @@ class ScaledCosts:
         decodes: float,
         decode_context_tokens: float,
     ) -> float:
-        """What a step takes, times the factor."""
-        return self.factor * self.costs.step_seconds(
+        """What a step takes, each phase stretched by its factor."""
+        whole = self.costs.step_seconds(
             prompt_tokens, attended_tokens, decodes, decode_context_tokens
         )
+        if not prompt_tokens or self.prefill_factor == self.decode_factor:
+            return whole * self.decode_factor
+        if not decodes:
+            return whole * self.prefill_factor
+        writing = self.costs.step_seconds(0.0, 0.0, decodes, decode_context_tokens)
+        return writing * self.decode_factor + (whole - writing) * self.prefill_factor

@@ -6,7 +6,11 @@ import math
 from collections.abc import Callable, Mapping
 
 from disagg_cluster.planner.capacity.decode_pool import decode_pool
-from disagg_cluster.planner.capacity.engine_costs import EngineCosts, ScaledCosts, UnseenStepError
+from disagg_cluster.planner.capacity.engine_costs import (
+    EngineCosts,
+    StretchedCosts,
+    UnseenStepError,
+)
 from disagg_cluster.planner.capacity.mixed_pool import mixed_pool
 from disagg_cluster.planner.capacity.pool_capacity import (
     Bound,
@@ -64,7 +68,8 @@ def engines_needed(
     check_pool(1, transfer_seconds)
 
     def fewest(factor: float) -> tuple[int, Bound] | UndecidedCapacity:
-        scaled = ScaledCosts(costs, max(factor, _LEAST_FACTOR))
+        scale = max(factor, _LEAST_FACTOR)
+        scaled = StretchedCosts(costs, prefill_factor=scale, decode_factor=scale)
         try:
             pool = engine_pool(role, scaled, mix, targets, transfer_seconds)
             return _fewest(pool, mix.requests_per_second)

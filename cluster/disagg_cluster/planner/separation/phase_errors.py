@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from disagg_cluster.planner.capacity.engine_costs import EngineCosts
+from disagg_cluster.planner.capacity.engine_costs import EngineCosts, StretchedCosts
 from disagg_cluster.planner.capacity.engine_shape import EngineShape
 
 
@@ -21,46 +21,6 @@ class PhaseError:
     def concerns(self, shape: EngineShape) -> bool:
         """Whether it is of engines of this shape."""
         return (shape.gpu_name, shape.gpus) == (self.gpu_name, self.gpus)
-
-
-@dataclass(frozen=True, slots=True)
-class StretchedCosts:
-    """An engine whose prefill and decode take so many times as long as `costs` says.
-
-    What a prompt adds to a step is its prefill, what a step takes without it its decode.
-    """
-
-    costs: EngineCosts
-    prefill_factor: float = 1.0
-    decode_factor: float = 1.0
-
-    @property
-    def shape(self) -> EngineShape:
-        """The engine it is of."""
-        return self.costs.shape
-
-    @property
-    def relative_error(self) -> float:
-        """As with `costs`."""
-        return self.costs.relative_error
-
-    def step_seconds(
-        self,
-        prompt_tokens: float,
-        attended_tokens: float,
-        decodes: float,
-        decode_context_tokens: float,
-    ) -> float:
-        """What a step takes, each phase stretched by its factor."""
-        whole = self.costs.step_seconds(
-            prompt_tokens, attended_tokens, decodes, decode_context_tokens
-        )
-        if not prompt_tokens:
-            return whole * self.decode_factor
-        if not decodes:
-            return whole * self.prefill_factor
-        writing = self.costs.step_seconds(0.0, 0.0, decodes, decode_context_tokens)
-        return writing * self.decode_factor + (whole - writing) * self.prefill_factor
 
 
 def phase_errors(engines: Iterable[EngineCosts]) -> tuple[PhaseError, ...]:

@@ -9,12 +9,12 @@ way, and what is lost because engines are whole.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from disagg_cluster.planner.capacity.engine_costs import EngineCosts
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.capacity.targets import Targets
+from disagg_cluster.planner.separation.engines import Engines, missing_inputs
 from disagg_cluster.planner.separation.kv_link import KvLink
 from disagg_cluster.planner.separation.phase_errors import PhaseError, phase_errors, stretched
 from disagg_cluster.planner.separation.pools import (
@@ -38,19 +38,6 @@ FORMULA_ERROR = 0.05
 """One standard deviation of what the formulas of capacity do to a gain: `make bench-separation`."""
 LINK_ERROR = 0.2
 """The same where links hold the pools back, which is known less well."""
-
-
-@dataclass(frozen=True, slots=True)
-class Engines:
-    """One engine each of what could be run: tensor-parallel sizes, GPU names.
-
-    Those of one GPU name and number of GPUs are the same hardware under the same prices, whatever
-    they do.
-    """
-
-    mixed: Sequence[EngineCosts]
-    prefill: Sequence[EngineCosts]
-    decode: Sequence[EngineCosts]
 
 
 def separation(
@@ -241,24 +228,3 @@ def _compare(
             ("engines that keep the targets under any load, mixed or separate",)
         )
     return _Comparison(mixed[1], best[1], best[2], demand, link, mixed[0], best[0], today)
-
-
-def missing_inputs(engines: Engines, link: KvLink | None) -> list[str]:
-    """All without which no gain is known, in words; empty where nothing is missing."""
-    missing = [
-        f"what steps of {role} engines cost"
-        for role, known in (
-            ("mixed", engines.mixed),
-            ("prefill", engines.prefill),
-            ("decode", engines.decode),
-        )
-        if not known
-    ]
-    if link is None:
-        missing.append("the bandwidth of the links that would carry KV")
-    missing += [
-        f"the KV bytes a token takes on {costs.shape.gpus} x {costs.shape.gpu_name}"
-        for costs in engines.prefill
-        if costs.shape.kv_bytes_per_token is None
-    ]
-    return missing

@@ -74,7 +74,8 @@ def test_an_engine_that_is_down_is_told() -> None:
     code, out, err = run("tune", "prefill", "--engine", url)
 
     assert (code, out) == (1, "")
-    assert "Connection refused" in err
+    assert f"{url}/v1/models: Connection refused: --engine takes" in err
+    assert "disagg-node status" in err
 
 
 def test_another_model_than_it_serves_is_told() -> None:

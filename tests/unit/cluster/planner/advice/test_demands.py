@@ -8,12 +8,8 @@ from disagg_cluster.planner.forecast.load_forecast import UndecidedForecast
 from disagg_cluster.planner.forecast.paths import LoadPaths
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import LoadSeries
-from disagg_cluster.planner.settings.planner_file import (
-    ModelSection,
-    PlannerConfig,
-    TargetsSection,
-    WorkerSection,
-)
+from disagg_cluster.planner.settings.planner_file import PlannerConfig
+from disagg_cluster.planner.settings.sections import ModelSection, TargetsSection, WorkerSection
 from disagg_exporter.model import Role
 
 WORKER = WorkerSection(

@@ -13,10 +13,10 @@ from disagg_cluster.planner.advice.past_split_text import past_split_value, past
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import Floats, LoadSeries
-from disagg_cluster.planner.settings.planner_file import (
+from disagg_cluster.planner.settings.planner_file import PlannerConfig
+from disagg_cluster.planner.settings.sections import (
     ModelSection,
     OfferSection,
-    PlannerConfig,
     TargetsSection,
     WorkerSection,
 )

@@ -27,12 +27,8 @@ from disagg_cluster.planner.separation.verdict import (
     SeparationVerdict,
     UndecidedSeparation,
 )
-from disagg_cluster.planner.settings.planner_file import (
-    ModelSection,
-    PlannerConfig,
-    TargetsSection,
-    WorkerSection,
-)
+from disagg_cluster.planner.settings.planner_file import PlannerConfig
+from disagg_cluster.planner.settings.sections import ModelSection, TargetsSection, WorkerSection
 from disagg_exporter.model import Role
 
 H200 = "NVIDIA H200"

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disagg_cluster.planner.capacity.decode_pool import decode_capacity
-from disagg_cluster.planner.capacity.engine_costs import EngineCosts, ScaledCosts
+from disagg_cluster.planner.capacity.engine_costs import EngineCosts, StretchedCosts
 from disagg_cluster.planner.capacity.mixed_pool import mixed_capacity
 from disagg_cluster.planner.capacity.pool_capacity import PoolCapacity
 from disagg_cluster.planner.capacity.prefill_pool import prefill_capacity
@@ -103,7 +103,7 @@ def test_tighter_targets_allow_no_more(
 def test_a_slower_engine_takes_no_more(
     role: str, mix: RequestMix, wanted: Targets, engines: int, factor: float
 ) -> None:
-    slower = ScaledCosts(COSTS, factor)
+    slower = StretchedCosts(COSTS, prefill_factor=factor, decode_factor=factor)
 
     assert requests_per_second(role, mix, wanted, engines, slower) <= 1.01 * requests_per_second(
         role, mix, wanted, engines

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from disagg_cluster.planner.capacity.engine_costs import StretchedCosts
 from disagg_cluster.planner.capacity.priced_costs import priced_costs
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.planner.separation.kv_link import KvLink
 from disagg_cluster.planner.separation.phase_errors import (
     PhaseError,
-    StretchedCosts,
     phase_errors,
     stretched,
 )

@@ -14,8 +14,9 @@ from disagg_cluster.planner.capacity.engine_shape import EngineShape
 from disagg_cluster.planner.capacity.priced_costs import priced_costs
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.capacity.targets import Targets
+from disagg_cluster.planner.separation.engines import Engines
 from disagg_cluster.planner.separation.kv_link import KvLink
-from disagg_cluster.planner.separation.separation import Engines, merging, separation
+from disagg_cluster.planner.separation.separation import merging, separation
 from disagg_cluster.planner.separation.verdict import (
     Advice,
     InterferenceSeconds,

@@ -17,12 +17,8 @@ from disagg_cluster.planner.service.planner_landing import PlannerLanding
 from disagg_cluster.planner.service.planner_rounds import PlannerRounds
 from disagg_cluster.planner.service.planner_state import planner_rows
 from disagg_cluster.planner.service.rolling_history import RollingHistory
-from disagg_cluster.planner.settings.planner_file import (
-    ModelSection,
-    OfferSection,
-    PlannerConfig,
-    WorkerSection,
-)
+from disagg_cluster.planner.settings.planner_file import PlannerConfig
+from disagg_cluster.planner.settings.sections import ModelSection, OfferSection, WorkerSection
 from disagg_cluster.prometheus.prometheus_api import NoAnswerError
 from disagg_exporter.model import Role
 
