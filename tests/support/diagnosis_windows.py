@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 
@@ -67,6 +69,43 @@ class Line:
         return replace(self, **self.then) if after else self  # type: ignore[arg-type] # by name
 
 
+_Read = Callable[[Line], float | None]
+
+
+class _Add(Protocol):
+    def __call__(self, name: str, labels: Mapping[str, str], *, values: Floats) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Telling:
+    """What a line tells, sample by sample: one thing `old`, another `after` the change."""
+
+    old: Line
+    new: Line
+    after: np.ndarray
+    step_seconds: float
+    noise: float
+    rng: np.random.Generator
+    add: _Add
+
+    def gauge(self, name: str, labels: Mapping[str, str], read: _Read) -> None:
+        """Tell a level, where there is one."""
+        self.add(name, labels, values=self._over(read))
+
+    def counter(self, name: str, labels: Mapping[str, str], read: _Read) -> None:
+        """Tell what has come together at a rate that strays; nothing if it is ever unknown."""
+        rates = self._over(read)
+        if np.isfinite(rates).all():
+            strays = 1 + self.noise * self.rng.standard_normal(len(rates))
+            gained = np.maximum(rates * strays, 0.0) * self.step_seconds
+            self.add(name, labels, values=np.cumsum(gained))
+
+    def _over(self, read: _Read) -> Floats:
+        """A number of each sample, before and after."""
+        old, new = (np.nan if told is None else told for told in (read(self.old), read(self.new)))
+        return np.where(self.after, new, old).astype(float)
+
+
 @dataclass(slots=True)
 class WindowMaker:
     """Series of lines that all change at `onset_seconds` after the beginning."""
@@ -99,31 +138,14 @@ class WindowMaker:
         role = {**who, "role": line.role}
         old, new = line.at(after=False), line.at(after=True)
         shown = times if new.is_up else times[~after]
-
-        def over(read: object) -> Floats:
-            """A number of each sample, before and after."""
-            one, other = read(old), read(new)  # type: ignore[operator] # a function of a line
-            values = np.where(after, np.nan if other is None else other, one)
-            return np.asarray(values, float)
-
-        def gauge(name: str, labels: Mapping[str, str], read: object) -> None:
-            values = over(read)[: len(shown)]
-            kept = np.isfinite(values)
-            if kept.any():
-                self._add(name, labels, shown[kept], values[kept])
-
-        def counter(name: str, labels: Mapping[str, str], read: object) -> None:
-            rates = over(read)[: len(shown)]
-            if np.isfinite(rates).all():
-                strays = 1 + self.noise * rng.standard_normal(len(shown))
-                gained = np.maximum(rates * strays, 0.0) * self.step_seconds
-                self._add(name, labels, shown, np.cumsum(gained))
-
+        add = partial(self._add, times=shown)
+        telling = _Telling(old, new, after[: len(shown)], self.step_seconds, self.noise, rng, add)
+        gauge = telling.gauge
         info = {**role, "model_name": "m", "kind": "vllm", "version": "0.32.0"}
         self._add("disagg_engine_info", info, shown, np.ones(len(shown)))
-        self._gpus(line, who, shown, gauge, counter)
-        self._work(role, counter)
-        self._requests(line, role, gauge, counter)
+        self._gpus(line, who, shown, telling)
+        self._work(role, telling)
+        self._requests(line, role, telling)
         gauge("disagg_engine_up", who, lambda each: 1.0)
         gauge("disagg_engine_start_timestamp_seconds", who, lambda each: each.started_seconds)
         gauge("disagg_engine_max_num_batched_tokens", who, lambda each: each.step_limit)
@@ -131,7 +153,8 @@ class WindowMaker:
         gauge("disagg_engine_prefill_knee_tokens", who, lambda each: each.knee_tokens)
         gauge("disagg_engine_kv_cache_tokens", who, lambda each: 400_000.0)
 
-    def _gpus(self, line: Line, who, shown, gauge, counter) -> None:  # type: ignore[no-untyped-def] # inner functions
+    def _gpus(self, line: Line, who: Mapping[str, str], shown: Floats, telling: _Telling) -> None:
+        gauge, counter = telling.gauge, telling.counter
         for number in range(line.gpus):
             gpu = {"cluster": "c", "node": line.node, "gpu": f"GPU-{line.name}-{number}"}
             ones = np.ones(len(shown))
@@ -161,7 +184,8 @@ class WindowMaker:
                 lambda each: each.starting,
             )
 
-    def _work(self, role: Mapping[str, str], counter) -> None:  # type: ignore[no-untyped-def] # an inner function
+    def _work(self, role: Mapping[str, str], telling: _Telling) -> None:
+        counter = telling.counter
         is_decode = role["role"] == "decode"
         kind = {"prefill": "context", "decode": "generation", "mixed": "mixed"}[role["role"]]
         mine = {**role, "kind": kind}
@@ -210,7 +234,8 @@ class WindowMaker:
                 lambda each: None if each.mixed_slowness is None else 0.2,
             )
 
-    def _requests(self, line: Line, role: Mapping[str, str], gauge, counter) -> None:  # type: ignore[no-untyped-def] # inner functions
+    def _requests(self, line: Line, role: Mapping[str, str], telling: _Telling) -> None:
+        gauge, counter = telling.gauge, telling.counter
         name = "disagg_engine_time_to_first_token_seconds"
         if line.role == "prefill":
             name = "disagg_engine_prefill_time_to_first_token_seconds"
@@ -244,9 +269,9 @@ class WindowMaker:
                 lambda each: each.transfer_failures,
             )
         if line.role != "decode":
-            self._lengths(role, counter)
+            self._lengths(role, telling)
 
-    def _lengths(self, role: Mapping[str, str], counter) -> None:  # type: ignore[no-untyped-def] # an inner function
+    def _lengths(self, role: Mapping[str, str], telling: _Telling) -> None:
         """Prompt lengths as a mean and, for each hundredth of spread, some that are very long."""
         for le in (500, 1000, 2000, 5000, 10_000, 20_000, 100_000, np.inf):
 
@@ -256,7 +281,8 @@ class WindowMaker:
                 return each.requests * (usual + (giants if le > 50_000 else 0.0))
 
             text = "+Inf" if np.isinf(le) else f"{float(le)}"
-            counter("disagg_engine_request_prompt_tokens_bucket", {**role, "le": text}, below)
+            name = "disagg_engine_request_prompt_tokens_bucket"
+            telling.counter(name, {**role, "le": text}, below)
 
     def _front(
         self,
@@ -289,7 +315,10 @@ class WindowMaker:
         self._add(f"{name}_count", labels, times, np.cumsum(count))
 
     def _add(self, name: str, labels: Mapping[str, str], times: Floats, values: Floats) -> None:
-        self._families.setdefault(name, []).append(ScrapedSeries(dict(labels), times, values))
+        known = np.isfinite(values)
+        if known.any():
+            series = ScrapedSeries(dict(labels), times[known], values[known])
+            self._families.setdefault(name, []).append(series)
 
 
 def _nth(values: Sequence[float], number: int) -> float:

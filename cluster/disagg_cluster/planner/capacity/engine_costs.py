@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,6 +44,46 @@ class EngineCosts(Protocol):
         Raises:
             UnseenStepError: Nobody knows.
         """
+
+
+class CostsOfHalves(ABC):
+    """Costs that are known of steps with prompts and of steps that decode, each by themselves."""
+
+    __slots__ = ()
+
+    def step_seconds(
+        self,
+        prompt_tokens: float,
+        attended_tokens: float,
+        decodes: float,
+        decode_context_tokens: float,
+    ) -> float:
+        """What a step takes by its halves.
+
+        Raises:
+            UnseenStepError: No like of it was seen.
+        """
+        if prompt_tokens <= 0:
+            return self._decode_seconds(max(decodes, 1.0), decode_context_tokens)
+        seconds = self._prompt_seconds(prompt_tokens, attended_tokens)
+        if decodes <= 0:
+            return seconds
+        beside = self._decode_seconds(decodes, decode_context_tokens)
+        return self._mixed_seconds(prompt_tokens, seconds, decodes, beside)
+
+    @abstractmethod
+    def _prompt_seconds(self, tokens: float, attended_tokens: float) -> float:
+        """What a step takes that only reads."""
+
+    @abstractmethod
+    def _decode_seconds(self, decodes: float, context_tokens: float) -> float:
+        """What a step takes that only decodes."""
+
+    @abstractmethod
+    def _mixed_seconds(
+        self, prompt_tokens: float, prompt_seconds: float, decodes: float, decode_seconds: float
+    ) -> float:
+        """What both take in one step, by what each takes alone."""
 
 
 @dataclass(frozen=True, slots=True)

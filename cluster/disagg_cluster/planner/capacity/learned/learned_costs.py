@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import hypot
 from statistics import median
 
-from disagg_cluster.planner.capacity.engine_costs import UnseenStepError
+from disagg_cluster.planner.capacity.engine_costs import CostsOfHalves, UnseenStepError
 from disagg_cluster.planner.capacity.engine_shape import EngineShape
 from disagg_cluster.planner.capacity.learned.learned_curve import LearnedCurve, Points, pooled
 from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
@@ -37,7 +37,7 @@ class LearnedSteps:
 
 
 @dataclass(frozen=True, slots=True)
-class LearnedCosts:
+class LearnedCosts(CostsOfHalves):
     """Costs pooled over engines of one kind.
 
     A mixed step takes what its halves do, less the constant share, times what such mixtures were
@@ -54,27 +54,17 @@ class LearnedCosts:
     empty_seconds: float = 0.0
     context_tokens: float | None = None
 
-    def step_seconds(
-        self,
-        prompt_tokens: float,
-        attended_tokens: float,
-        decodes: float,
-        decode_context_tokens: float,
-    ) -> float:
-        """What a step takes; what prompt tokens attend to is taken to be as it was lately.
-
-        Raises:
-            UnseenStepError: No like of it was seen.
-        """
-        if prompt_tokens <= 0:
-            return self._decode_seconds(max(decodes, 1.0), decode_context_tokens)
+    def _prompt_seconds(self, tokens: float, attended_tokens: float) -> float:
+        """What prompt tokens attend to is taken to be as it was lately."""
         if self.prefill is None:
             raise UnseenStepError("no step with a prompt was seen")
-        seconds = self.prefill.at(prompt_tokens)
-        if decodes <= 0:
-            return seconds
-        seconds += self._decode_seconds(decodes, decode_context_tokens) - self.empty_seconds
-        return max(seconds, 0.0) * self._together_ratio(prompt_tokens, decodes)
+        return self.prefill.at(tokens)
+
+    def _mixed_seconds(
+        self, prompt_tokens: float, prompt_seconds: float, decodes: float, decode_seconds: float
+    ) -> float:
+        whole = max(prompt_seconds + decode_seconds - self.empty_seconds, 0.0)
+        return whole * self._together_ratio(prompt_tokens, decodes)
 
     def _decode_seconds(self, decodes: float, context_tokens: float) -> float:
         if self.decode is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from disagg_cluster.planner.capacity.engine_costs import UnseenStepError
+from disagg_cluster.planner.capacity.engine_costs import CostsOfHalves, UnseenStepError
 from disagg_cluster.planner.capacity.engine_shape import EngineShape
 from disagg_cluster.planner.capacity.learned.learned_costs import ALONE_ERROR, MOST_CONTEXT
 from disagg_cluster.planner.capacity.learned.learned_curve import LearnedCurve, pooled
@@ -20,7 +20,7 @@ class NoSuchPhaseError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileCosts:
+class ProfileCosts(CostsOfHalves):
     """Steps as one engine was timed.
 
     Between two lengths, and above the longest, time grows on a line with how many earlier tokens
@@ -39,33 +39,22 @@ class ProfileCosts:
     decode: Curves
     relative_error: float = ALONE_ERROR
 
-    def step_seconds(
-        self,
-        prompt_tokens: float,
-        attended_tokens: float,
-        decodes: float,
-        decode_context_tokens: float,
-    ) -> float:
-        """What a step takes.
-
-        Raises:
-            UnseenStepError: No like of it was timed.
-        """
-        if prompt_tokens <= 0:
-            return self._decode_seconds(max(decodes, 1.0), decode_context_tokens)
+    def _prompt_seconds(self, tokens: float, attended_tokens: float) -> float:
         if not self.prefill:
             raise UnseenStepError("the profile has no step with a prompt")
-        seconds = _by_length(
+        return _by_length(
             self.prefill,
-            prompt_tokens,
+            tokens,
             # A step smaller than a prompt was timed with a prompt as long as itself.
-            lambda length: min(length, prompt_tokens) / 2,
+            lambda length: min(length, tokens) / 2,
             attended_tokens,
         )
-        if decodes <= 0:
-            return seconds
-        beside = self._decode_seconds(decodes, decode_context_tokens)
-        return max(seconds + beside - self._least_seconds, seconds, beside)
+
+    def _mixed_seconds(
+        self, prompt_tokens: float, prompt_seconds: float, decodes: float, decode_seconds: float
+    ) -> float:
+        whole = prompt_seconds + decode_seconds - self._least_seconds
+        return max(whole, prompt_seconds, decode_seconds)
 
     @property
     def _least_seconds(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,6 +14,7 @@ from disagg_cluster.planner.diagnose.evidence.known import (
     known_mean,
     known_sum,
 )
+from disagg_cluster.planner.diagnose.evidence.readings import Readings
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import (
     Shift,
@@ -154,8 +155,7 @@ def _numbered(keys: list[object]) -> NDArray[np.intp]:
 
 def _blocks(fleet: Fleet, bins: int) -> EngineBlocks:
     seen = fleet.seen
-    total: Callable[[str], Floats] = lambda name: block_sums(seen.of(name), bins)  # noqa: E731
-    mean: Callable[[str], Floats] = lambda name: block_means(seen.of(name), bins)  # noqa: E731
+    total, mean = partial(_total, seen, bins), partial(_mean, seen, bins)
     is_prefill = np.array([engine.role is Role.PREFILL for engine in fleet.engines])[:, None]
     gpu_mean = partial(_of_gpus, fleet, bins)
     prompt_steps = _both(total("context_steps"), total("mixed_steps"))
@@ -189,6 +189,14 @@ def _blocks(fleet: Fleet, bins: int) -> EngineBlocks:
         prompt_stage_count=total("prefill_count"),
         alive=np.isfinite(total("arrivals")) & ~(mean("up") < _HALF_UP),
     )
+
+
+def _total(seen: Readings, bins: int, name: str) -> Floats:
+    return block_sums(seen.of(name), bins)
+
+
+def _mean(seen: Readings, bins: int, name: str) -> Floats:
+    return block_means(seen.of(name), bins)
 
 
 def _share_by_chance(blocks: EngineBlocks, peers: NDArray[np.intp]) -> Floats:
