@@ -86,6 +86,7 @@ CORE = [
     "disagg_cluster.planner.advice.separation_text",
     "disagg_cluster.planner.advice.separation_values",
     "disagg_cluster.planner.compare.comparison",
+    "disagg_cluster.planner.compare.comparison_text",
     "disagg_cluster.planner.compare.prometheus_minutes",
     "disagg_cluster.planner.diagnose.diagnose",
     "disagg_cluster.planner.diagnose.reading.rolling_diagnosis",
@@ -142,6 +143,8 @@ ONLY_USERS = {
     # The extra `plot`: nothing else may need it.
     "matplotlib": {
         "planner/advice/plan_figure.py",
+        "planner/compare/comparison_figure.py",
+        "planner/outlook/back_test_figure.py",
         "planner/outlook/figure.py",
         "planner/outlook/pictures.py",
         "tune/tuning_figure.py",

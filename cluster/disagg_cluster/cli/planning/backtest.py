@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
 import click
 
 from disagg_cluster.cli.planning.forecast import horizons_option
 from disagg_cluster.cli.planning.load_source import LoadSource, Progress, source_options
+from disagg_cluster.cli.planning.picture_option import plot_option, tell_picture
 from disagg_cluster.planner.history.load_history import LoadHistory
 from disagg_cluster.planner.history.load_series import LoadSeries
 from disagg_cluster.planner.outlook.back_test import (
@@ -16,6 +18,7 @@ from disagg_cluster.planner.outlook.back_test import (
     HorizonScore,
     back_test,
 )
+from disagg_cluster.planner.outlook.back_test_figure import draw_back_test
 from disagg_cluster.planner.outlook.model_outlook import UndecidedHorizon
 from disagg_cluster.planner.outlook.values import back_test_value, timestamp
 from disagg_cluster.planner.outlook.wording import back_test_text, named
@@ -33,8 +36,13 @@ from disagg_exporter.model import Phase
     help="From how many past moments to forecast; each takes some 0.2 s a model and phase.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@plot_option("errors over the horizon")
 def backtest(
-    source: LoadSource, horizons_seconds: tuple[float, ...], moments: int, as_json: bool
+    source: LoadSource,
+    horizons_seconds: tuple[float, ...],
+    moments: int,
+    as_json: bool,
+    plot: Path | None,
 ) -> None:
     """Forecast again from past moments, with what was known then, and say how far off it was.
 
@@ -44,7 +52,7 @@ def backtest(
     better); IN BAND how much came between the lowest and the highest quantile.
 
     \b
-      disagg-node backtest --csv load.csv
+      disagg-node backtest --csv load.csv --plot errors.svg
       disagg-node backtest --prometheus http://prometheus:9090 --model llama --since 4w
     """  # noqa: D301 # click looks for the character itself
     progress = Progress()
@@ -63,6 +71,9 @@ def backtest(
         click.echo(json.dumps(whole, indent=2))
     else:
         click.echo("\n\n".join(back_test_text(key, phases) for key, phases in tested))
+    if plot is not None:
+        draw_back_test(tested, plot)
+        tell_picture(plot, len(tested))
 
 
 def _scores(

@@ -15,19 +15,18 @@ import click
 
 from disagg_cluster.cli.daemon_page import http_config_option
 from disagg_cluster.cli.planning.load_source import Progress, span
+from disagg_cluster.cli.planning.picture_option import plot_option
 from disagg_cluster.cli.prometheus_access import DEFAULT_URL, access_of, header_option
-from disagg_cluster.host.columns import columns
 from disagg_cluster.host.linear_algebra import one_thread
 from disagg_cluster.planner.compare.comparison import Comparison, UnknownMeasure, compare
+from disagg_cluster.planner.compare.comparison_figure import draw_comparison
+from disagg_cluster.planner.compare.comparison_text import Times, comparison_text
 from disagg_cluster.planner.compare.matching import UndecidedComparison
 from disagg_cluster.planner.compare.minutes import SpanMinutes
 from disagg_cluster.planner.compare.prometheus_minutes import PrometheusMinutes
 from disagg_cluster.planner.history.history_request import HistoryRequest
 from disagg_cluster.planner.outlook.values import timestamp
-from disagg_cluster.planner.outlook.wording import clock
 from disagg_cluster.prometheus.prometheus_api import NoAnswerError, Prometheus
-
-Times = tuple[float, float]
 
 
 def times(ctx: click.Context, param: click.Parameter, text: str) -> Times:
@@ -60,6 +59,7 @@ def times(ctx: click.Context, param: click.Parameter, text: str) -> Times:
 @header_option
 @http_config_option
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@plot_option("the changes with their intervals")
 def compare_spans(
     before: Times,
     after: Times,
@@ -69,6 +69,7 @@ def compare_spans(
     headers: Sequence[str],
     http_config: Path | None,
     as_json: bool,
+    plot: Path | None,
 ) -> None:
     """Say what changed between two spans: tokens a GPU-second, latencies, energy, at equal load.
 
@@ -78,6 +79,7 @@ def compare_spans(
 
     \b
       disagg-node compare --before 2026-11-01T10:00/2h --after 2026-11-08T10:00/2h
+      disagg-node compare --before … --after … --plot change.svg
     """  # noqa: D301 # click looks for the character itself
     _check(before, after, time.time())
     one_thread()
@@ -99,7 +101,10 @@ def compare_spans(
     if as_json:
         click.echo(json.dumps(_value(found, before, after), indent=2, allow_nan=False))
     else:
-        click.echo(_text(found, before, after))
+        click.echo(comparison_text(found, before, after))
+    if plot is not None:
+        draw_comparison(found, plot)
+        click.echo(plot, err=True)
 
 
 def _check(before: Times, after: Times, now_seconds: float) -> None:
@@ -135,27 +140,3 @@ def _value(found: Comparison | UndecidedComparison, *asked: Times) -> dict[str, 
         "unmatched": list(found.unmatched),
         "measures": measures,
     }
-
-
-def _text(found: Comparison | UndecidedComparison, *asked: Times) -> str:
-    lines = [
-        f"{name}: {clock(begin)} to {clock(end)} UTC"
-        for name, (begin, end) in zip(("before", "after"), asked, strict=True)
-    ]
-    if isinstance(found, UndecidedComparison):
-        return "\n".join([*lines, f"undecided: {found.why}"])
-    lines.append(
-        "matched: {:.0%} of the minutes before, {:.0%} of those after".format(*found.matched_ratio)
-    )
-    lines += [f"  {each}" for each in found.unmatched]
-    rows: list[tuple[str, ...]] = [
-        ("MEASURE", "UNIT", "BEFORE", "AFTER", "CHANGE", "90 % INTERVAL", "")
-    ]
-    for each in found.measures:
-        if isinstance(each, UnknownMeasure):
-            rows.append((each.name, each.unit, f"undecided: {each.why}"))
-        else:
-            interval = f"{each.low:+.1%} to {each.high:+.1%}"
-            figures = (f"{each.before:.4g}", f"{each.after:.4g}", f"{each.change_ratio:+.1%}")
-            rows.append((each.name, each.unit, *figures, interval, each.verdict))
-    return "\n".join([*lines, columns(rows, right=range(2, 6))])

@@ -14,11 +14,10 @@ from disagg_cluster.cli.planning.load_source import (
     source_options,
     spans,
 )
-from disagg_cluster.cli.planning.picture_option import plot_option
+from disagg_cluster.cli.planning.picture_option import plot_option, tell_picture
 from disagg_cluster.planner.forecast.load_forecast import QUANTILES
 from disagg_cluster.planner.outlook.figure import draw
 from disagg_cluster.planner.outlook.model_outlook import HORIZONS_SECONDS, model_outlook
-from disagg_cluster.planner.outlook.pictures import MOST_ROWS
 from disagg_cluster.planner.outlook.values import outlook_value, timestamp
 from disagg_cluster.planner.outlook.wording import duration, named, outlook_text
 
@@ -71,7 +70,4 @@ def forecast(
         click.echo("\n\n".join(map(outlook_text, outlooks)))
     if plot is not None:
         draw(outlooks, plot)
-        if len(outlooks) > MOST_ROWS:
-            left = len(outlooks) - MOST_ROWS
-            click.echo(f"{plot} leaves out {left} models; --model names one", err=True)
-        click.echo(plot, err=True)
+        tell_picture(plot, len(outlooks))

@@ -8,7 +8,12 @@ from typing import Any
 
 import click
 
-from disagg_cluster.planner.outlook.pictures import FORMATS, check_picture, require_matplotlib
+from disagg_cluster.planner.outlook.pictures import (
+    FORMATS,
+    MOST_ROWS,
+    check_picture,
+    require_matplotlib,
+)
 
 Command = Callable[..., Any]
 
@@ -42,3 +47,10 @@ def check_plot(path: Path) -> None:
         raise click.UsageError(f"--plot: {path.parent} is no folder")
     require_matplotlib()
     check_picture(path)
+
+
+def tell_picture(path: Path, models: int) -> None:
+    """Say where a picture of so many models was written, and how many it leaves out."""
+    if models > MOST_ROWS:
+        click.echo(f"{path} leaves out {models - MOST_ROWS} models; --model names one", err=True)
+    click.echo(path, err=True)

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from disagg_cluster.cli.planning.load_source import LoadSource, Progress, source_options
-from disagg_cluster.cli.planning.picture_option import plot_option
+from disagg_cluster.cli.planning.picture_option import plot_option, tell_picture
 from disagg_cluster.cli.planning.planned_load import read_planned_load
 from disagg_cluster.planner.advice.cluster_plan import cluster_plan, load_factors
 from disagg_cluster.planner.advice.demands import AS_IT_IS, ClusterEngines, DemandBuilder, LoadScale
@@ -20,7 +20,7 @@ from disagg_cluster.planner.advice.past_split import (
     UndecidedPastSplit,
     past_split,
 )
-from disagg_cluster.planner.advice.plan_figure import draw_plan
+from disagg_cluster.planner.advice.plan_figure import draw_change, draw_plan
 from disagg_cluster.planner.advice.plan_text import change_text, plan_text
 from disagg_cluster.planner.advice.plan_values import plan_value
 from disagg_cluster.planner.advice.separation_advice import ModelSeparation, SeparationAdvisor
@@ -85,7 +85,7 @@ def plan(source: LoadSource, file: Path, as_json: bool, plot: Path | None) -> No
         click.echo(plan_text(found, made.cluster, *beside))
     if plot is not None:
         draw_plan(found, plot)
-        click.echo(plot, err=True)
+        tell_picture(plot, len(found.models))
 
 
 @click.command
@@ -106,6 +106,7 @@ def plan(source: LoadSource, file: Path, as_json: bool, plot: Path | None) -> No
     type=click.Path(path_type=Path),
     help="Another planner file: other GPUs, other engines, other targets.",
 )
+@plot_option("GPUs recommended as it is and if it were so")
 def whatif(
     source: LoadSource,
     file: Path,
@@ -115,11 +116,12 @@ def whatif(
     output_factor: float,
     hit_rate: float | None,
     other: Path | None,
+    plot: Path | None,
 ) -> None:
     """Plan once as things are and once as they might be, and show both beside each other.
 
     \b
-      disagg-node whatif -c planner.yaml --prompt-factor 2
+      disagg-node whatif -c planner.yaml --prompt-factor 2 --plot twice.svg
       disagg-node whatif -c planner.yaml --with h200.yaml --csv load.csv
     """  # noqa: D301 # click looks for the character itself
     config = read_planner_file(file)
@@ -134,6 +136,9 @@ def whatif(
         click.echo(json.dumps({"if": factors, "now": now, "then": then}, indent=2))
     else:
         click.echo(change_text(before, after, made.cluster))
+    if plot is not None:
+        draw_change(before, after, plot)
+        tell_picture(plot, len(after.models))
 
 
 class _Planning:

@@ -21,6 +21,8 @@ from disagg_cluster.planner.plan.gpu_plan import GpuPlan, ModelPlan, RolePlan, U
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_BOTH = (("as it is", "#888888"), ("if", "#d95f02"))
+
 
 def draw_plan(plan: GpuPlan, path: Path) -> None:
     """Write a picture of the first `MOST_ROWS` models, each role a column.
@@ -43,6 +45,45 @@ def draw_plan(plan: GpuPlan, path: Path) -> None:
     save(figure, path)
 
 
+def draw_change(before: GpuPlan, after: GpuPlan, path: Path) -> None:
+    """Write a picture of two plans: what each recommends, a role on GPUs of one name a column.
+
+    Raises:
+        PlotError: matplotlib is not there, or the file cannot be written.
+    """
+    pairs = list(zip(before.models, after.models, strict=True))[:MOST_ROWS]
+    columns = [
+        sorted({_named_role(role) for each in pair for role in _roles(each)}) for pair in pairs
+    ]
+    figure, axes = grid(max(1, len(pairs)), max(1, *map(len, columns), 0))
+    for row, pair, titles in zip(axes, pairs, columns, strict=False):
+        name = named(LoadKey("", pair[0].model_name, pair[0].engine_namespace))
+        row[0].set_title(name, fontsize=10, loc="left")
+        for place, title in zip(row, titles, strict=False):
+            place.set_title(f"{title}: {name}", fontsize=10, loc="left")
+            for model, (label, colour) in zip(pair, _BOTH, strict=True):
+                for role in _roles(model):
+                    if _named_role(role) == title:
+                        _draw_recommended(place, role, before.now_seconds, label, colour)
+            time_axis(place, "GPUs")
+        undecided = [
+            f"{label}: undecided: {each.reason}"
+            for each, (label, _) in zip(pair, _BOTH, strict=True)
+            if isinstance(each, UndecidedPlan)
+        ]
+        if undecided:
+            note(row[0], "\n".join(undecided))
+    save(figure, path)
+
+
+def _roles(model: ModelPlan | UndecidedPlan) -> tuple[RolePlan, ...]:
+    return model.roles if isinstance(model, ModelPlan) else ()
+
+
+def _named_role(role: RolePlan) -> str:
+    return f"{role.role.value} on {role.gpu_name}"
+
+
 def _draw_role(axes: Axes, role: RolePlan, now_seconds: float) -> None:
     colour = COLOURS.get(role.role.value, "#444444")
     quantiles = sorted({row.quantile for row in role.rows})
@@ -53,10 +94,17 @@ def _draw_role(axes: Axes, role: RolePlan, now_seconds: float) -> None:
         label = f"needed by {100 * quantile:g} % of futures at most"
         share = strength / len(quantiles)
         axes.plot(times, needed, color=colour, alpha=share, marker="o", ms=3, label=label)
-    rows = [row for row in role.rows if row.quantile == quantiles[-1]]
-    times = [days(now_seconds + row.horizon_seconds) for row in rows]
-    recommended = [row.recommended for row in rows]
-    axes.step(times, recommended, where="post", color="#222222", lw=1.4, label="recommended")
+    _draw_recommended(axes, role, now_seconds, "recommended", "#222222")
     present = role.engines * role.gpus
     axes.axhline(present, color="#888888", lw=1.0, ls="--", label=f"there now: {present}")
     time_axis(axes, "GPUs")
+
+
+def _draw_recommended(
+    axes: Axes, role: RolePlan, now_seconds: float, label: str, colour: str
+) -> None:
+    highest = max(row.quantile for row in role.rows)
+    rows = [row for row in role.rows if row.quantile == highest]
+    times = [days(now_seconds + row.horizon_seconds) for row in rows]
+    recommended = [row.recommended for row in rows]
+    axes.step(times, recommended, where="post", color=colour, lw=1.4, label=label)

@@ -89,28 +89,25 @@ def _figures(model: ModelSeparation, answer: GpuSeparation) -> Iterator[str]:
     if isinstance(verdict, UndecidedSeparation):
         return
     mixed, split = verdict.mixed, verdict.split
-    pools = (
-        engines_in_words(split.prefill_engines, "prefill", split.prefill),
-        engines_in_words(split.decode_engines, "decode", split.decode),
-    )
     whose = "" if split.limited_by == "link" else f" of {split.limited_by}"
     yield columns(
         [
-            ("", "REQUESTS/S", "HOLDS BUSY TIMES", "ENGINES", "BOUND BY"),
+            ("", "REQUESTS/S", "HOLDS BUSY TIMES", "BOUND BY"),
             (
                 "mixed",
                 amount(mixed.requests_per_second),
                 _yes_or_no(model.holds(mixed.requests_per_second)),
-                engines_in_words(mixed.engines, "mixed", mixed.shape),
                 BOUND_WORDS[mixed.bound],
             ),
+            (f"  {engines_in_words(mixed.engines, 'mixed', mixed.shape)}",),
             (
                 "separate",
                 amount(split.requests_per_second),
                 _yes_or_no(model.holds(split.requests_per_second)),
-                " + ".join(pools),
                 BOUND_WORDS[split.bound] + whose,
             ),
+            (f"  {engines_in_words(split.prefill_engines, 'prefill', split.prefill)}",),
+            (f"  {engines_in_words(split.decode_engines, 'decode', split.decode)}",),
         ],
         right=(1,),
     )

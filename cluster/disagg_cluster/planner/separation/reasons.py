@@ -14,7 +14,7 @@ BOUND_WORDS = {
     "ttft": "the time to first token",
     "itl": "the time between tokens",
     "kv": "room in the cache",
-    "max_num_seqs": "the number of requests allowed at once",
+    "max_num_seqs": "the requests allowed at once",
     "compute": "what they can compute",
     "unseen": "how far their steps are known",
     "link": "the links that carry KV",

@@ -145,6 +145,17 @@ def test_a_picture_is_drawn_beside_the_table(ending: str, load: Path, tmp_path: 
     assert head.startswith(b"\x89PNG") if ending == "png" else b"<svg" in head
 
 
+def test_a_picture_of_a_back_test_shows_what_is_undecided_too(load: Path, tmp_path: Path) -> None:
+    path = tmp_path / "errors.svg"
+    wanted = ("--horizons", "1h,30d", "--moments", "4")
+
+    code, out, err = run("backtest", "--csv", load, *wanted, "--plot", path)
+
+    assert (code, err) == (0, f"{path}\n")
+    assert "undecided" in out
+    assert b"<svg" in path.read_bytes()[:2000]
+
+
 def test_without_matplotlib_the_way_out_is_told_before_anything_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

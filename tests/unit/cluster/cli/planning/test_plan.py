@@ -82,6 +82,18 @@ def test_json_has_every_row_with_units_and_zone(load: Path, file: Path) -> None:
     assert {each["kind"] for each in whole["actions"]} == {"add"}
 
 
+def test_a_picture_shows_both_plans_whatever_one_of_them_lacks(
+    load: Path, file: Path, tmp_path: Path
+) -> None:
+    path, other = tmp_path / "change.svg", tmp_path / "other.yaml"
+    other.write_text(WORKERS.partition("      - {role: decode")[0])
+
+    code, _, err = run("whatif", "-c", file, "--with", other, "--csv", load, "--plot", path)
+
+    assert (code, err) == (0, f"{path}\n")
+    assert b"<svg" in path.read_bytes()[:2000]
+
+
 def test_a_picture_shows_what_is_needed(load: Path, file: Path, tmp_path: Path) -> None:
     path = tmp_path / "plan.svg"
 

@@ -73,8 +73,17 @@ def test_the_verdict_is_the_first_line_of_a_model_and_its_pools_follow(
     assert "times the load at the same targets (90 %: " in verdict
     assert "6.38 requests/s in the mean, 7.75 at busy times" in requests
     assert "2 s to the first token and 0.05 s between tokens" in targets
-    assert "prefill engines of 2 x NVIDIA H200 + " in out
+    assert "prefill engines of 2 x NVIDIA H200\n" in out
     assert "the KV of a prompt travels 19.7 ms" in out
+
+
+def test_the_table_is_no_wider_than_a_terminal(load: Path, file: Path) -> None:
+    _, out, _ = run("separation", "-c", file, "--csv", load, "--gpus", 64)
+    lines = out.splitlines()
+    table = lines[next(n for n, line in enumerate(lines) if "REQUESTS/S" in line) :][:6]
+
+    assert [line.split()[0] for line in table if line[0] != " "] == ["mixed", "separate"]
+    assert max(map(len, table)) <= 80
 
 
 def test_json_has_both_ways_with_units_in_the_names(load: Path, file: Path) -> None:

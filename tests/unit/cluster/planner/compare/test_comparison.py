@@ -12,6 +12,7 @@ from disagg_cluster.planner.compare.comparison import (
     UnknownMeasure,
     compare,
 )
+from disagg_cluster.planner.compare.comparison_text import MEASURE_WORDS
 from disagg_cluster.planner.compare.matching import UndecidedComparison
 from disagg_cluster.planner.compare.minutes import SpanMinutes
 
@@ -58,6 +59,13 @@ def tokens_only(span: SpanMinutes) -> SpanMinutes:
         first_token_bounds=(),
         first_token_buckets=np.empty((0, 0)),
     )
+
+
+def test_each_measure_has_words_for_people() -> None:
+    found = compare(tokens_only(minutes(1)), tokens_only(minutes(2)))
+
+    assert isinstance(found, Comparison)
+    assert {each.name for each in found.measures} == set(MEASURE_WORDS)
 
 
 def test_fewer_gpus_for_the_same_load_are_more_tokens_each() -> None:

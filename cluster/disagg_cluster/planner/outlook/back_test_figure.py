@@ -1,0 +1,63 @@
+"""A back-test as a picture: how far off forecasts were over how far they look ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from disagg_cluster.planner.history.load_history import LoadKey
+from disagg_cluster.planner.outlook.back_test import HorizonScore
+from disagg_cluster.planner.outlook.pictures import COLOURS, MOST_ROWS, grid, note, save
+from disagg_cluster.planner.outlook.wording import Scores, duration, named
+from disagg_exporter.model import Phase
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Tested = tuple[LoadKey, Sequence[tuple[Phase, Scores]]]
+
+
+def draw_back_test(models: Sequence[Tested], path: Path) -> None:
+    """Write a picture of the first `MOST_ROWS` models, each phase a column.
+
+    Raises:
+        PlotError: matplotlib is not there, or the file cannot be written.
+    """
+    shown = models[:MOST_ROWS]
+    figure, axes = grid(len(shown), 2)
+    for row, (key, phases) in zip(axes, shown, strict=True):
+        for place, (phase, scores) in zip(row, phases, strict=True):
+            place.set_title(f"{phase.value}: {named(key)}", fontsize=10, loc="left")
+            _draw_phase(place, phase, scores)
+    save(figure, path)
+
+
+def _draw_phase(axes: Axes, phase: Phase, scores: Scores) -> None:
+    decided = [each for each in scores if isinstance(each, HorizonScore)]
+    if not decided:
+        note(axes, f"undecided: {getattr(scores[0], 'why', '')}" if scores else "no horizon")
+        return
+    ends = [duration(each.horizon_seconds) for each in decided]
+    lines = (
+        ("error", [each.error_ratio for each in decided], {"color": COLOURS[phase.value]}),
+        (
+            "last value's error",
+            [each.last_value_error_ratio for each in decided],
+            {"color": "#888888", "ls": "--"},
+        ),
+        (
+            "out of the band",
+            [1 - each.covered_ratio for each in decided],
+            {"color": "#222222", "ls": ":"},
+        ),
+    )
+    for label, ratios, style in lines:
+        known = [float("nan") if each is None else 100 * each for each in ratios]
+        axes.plot(ends, known, marker="o", ms=4, lw=1.2, label=label, **style)
+    should = 100 * (1 - decided[0].band)
+    axes.axhline(should, color="#222222", lw=0.6, alpha=0.4, label=f"should be out: {should:.0f} %")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("horizon")
+    axes.set_ylabel("% of the load; % of the time")
+    axes.legend(loc="upper left", fontsize=8, framealpha=0.8)
