@@ -11,7 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from disagg_cluster.planner.outlook.wording import duration
+from disagg_cluster.planner.outlook.horizons import duration
 from disagg_cluster.planner.plan.model_rows import HORIZONS_SECONDS
 from disagg_cluster.planner.settings.planner_file import read_planner_file
 from disagg_exporter.metrics.table import FAMILIES

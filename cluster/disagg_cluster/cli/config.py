@@ -8,22 +8,15 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from disagg_cluster.config import Attach, NodeConfig, Router, Worker
-from disagg_cluster.config.layout import Layout, Placement, place
-from disagg_cluster.config.masking import masked_arguments
-from disagg_cluster.config.problems import ConfigError
-from disagg_cluster.config.router import ROUTER_NAME
-from disagg_cluster.daemon.metrics_service import scheme_of
 from disagg_cluster.host.columns import columns
-from disagg_cluster.host.files.package_data import engine_side_folder
-from disagg_cluster.launch.command import build
-from disagg_cluster.launch.router_command import router_command, router_engines
-from disagg_cluster.nodefile import ELSEWHERE, THIS_HOST, expected_devices, read
-from disagg_cluster.nodefile.shape import node_file_schema
-from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
+
+if TYPE_CHECKING:
+    from disagg_cluster.config import Attach, NodeConfig, Router, Worker
+    from disagg_cluster.config.layout import Layout, Placement
 
 
 @click.command
@@ -40,6 +33,9 @@ def check(file: Path, elsewhere: bool, as_json: bool) -> None:
     Tells every problem of FILE, or which worker would be started where and how. Devices of this
     machine are not looked at.
     """
+    from disagg_cluster.config.problems import ConfigError
+    from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
+
     try:
         config, layout = _placed(file, elsewhere=elsewhere)
     except ConfigError as error:
@@ -61,6 +57,10 @@ def check(file: Path, elsewhere: bool, as_json: bool) -> None:
 
 
 def _placed(file: Path, *, elsewhere: bool) -> tuple[NodeConfig, Layout]:
+    from disagg_cluster.config.layout import place
+    from disagg_cluster.daemon.metrics_service import scheme_of
+    from disagg_cluster.nodefile import ELSEWHERE, THIS_HOST, expected_devices, read
+
     node_file = read(file, ELSEWHERE if elsewhere else THIS_HOST)
     config = node_file.config
     layout = place(config, expected_devices(config), str(file), node_file.lines)
@@ -70,6 +70,8 @@ def _placed(file: Path, *, elsewhere: bool) -> tuple[NodeConfig, Layout]:
 
 
 def _is_right_elsewhere(file: Path) -> bool:
+    from disagg_cluster.config.problems import ConfigError
+
     try:
         _placed(file, elsewhere=True)
     except ConfigError:
@@ -93,6 +95,9 @@ class _Entry:
 
 
 def _entry(worker: Worker, placement: Placement, run_dir: Path, certain: bool) -> _Entry:
+    from disagg_cluster.host.files.package_data import engine_side_folder
+    from disagg_cluster.launch.command import build
+
     socket, folder = run_dir / f"{worker.name}.sock", engine_side_folder()
     argv = build(worker, placement, steps_socket=socket, engine_side_folder=folder).argv
     if isinstance(worker.gpus, tuple):
@@ -102,6 +107,10 @@ def _entry(worker: Worker, placement: Placement, run_dir: Path, certain: bool) -
 
 
 def _as_text(config: NodeConfig, entries: Sequence[_Entry]) -> str:
+    from disagg_cluster.config.masking import masked_arguments
+    from disagg_cluster.config.router import ROUTER_NAME
+    from disagg_cluster.launch.router_command import router_command
+
     head = f"{config.node}: devices {config.devices}, metrics page on {config.listen.metrics}"
     if config.attach is not None:
         head += f"\nattaches to {', '.join(_attached_to(config.attach))}"
@@ -151,6 +160,8 @@ def _counts_are_certain(config: NodeConfig) -> bool:
 
 
 def _as_json(config: NodeConfig, entries: Sequence[_Entry]) -> str:
+    from disagg_cluster.config.masking import masked_arguments
+
     workers = [
         {
             "name": entry.worker.name,
@@ -173,6 +184,9 @@ def _as_json(config: NodeConfig, entries: Sequence[_Entry]) -> str:
 
 
 def _router_value(config: NodeConfig, router: Router) -> dict[str, object]:
+    from disagg_cluster.config.masking import masked_arguments
+    from disagg_cluster.launch.router_command import router_command, router_engines
+
     engines = router_engines(config, router)
     return {
         "engine": router.engine,
@@ -194,4 +208,6 @@ def schema() -> None:
       disagg-node config schema > node-file.schema.json
       # yaml-language-server: $schema=node-file.schema.json
     """  # noqa: D301 # click looks for the character itself
+    from disagg_cluster.nodefile.shape import node_file_schema
+
     click.echo(json.dumps(node_file_schema(), indent=2))

@@ -7,43 +7,23 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from disagg_cluster.control.client import (
-    EXIT_REFUSED,
-    EXIT_TIMEOUT,
-    BrokenOffError,
-    MayNotAskError,
-    ask,
-    new_request,
-)
-from disagg_cluster.control.messages import (
-    ControlReply,
-    ControlRequest,
-    DaemonStatus,
-    DaemonView,
-    PauseWorkers,
-    ReplyOutcome,
-    RestartWorker,
-    ResumeWorkers,
-    WorkerView,
-)
 from disagg_cluster.host.columns import columns
-from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_cluster.nodefile import load
-from disagg_cluster.supervisor.ownership.run_folders import possible_run_dirs
+from disagg_cluster.host.run_dir.layout import RunFolder, possible_run_dirs
 from disagg_exporter.errors import DisaggError
 
-EXIT_CODES = {
-    ReplyOutcome.DONE: 0,
-    ReplyOutcome.ACCEPTED: 0,
-    ReplyOutcome.REFUSED: EXIT_REFUSED,
-    ReplyOutcome.TIMEOUT: EXIT_TIMEOUT,
-}
-"""With which code a command ends after which outcome; with 1 after any other."""
+if TYPE_CHECKING:
+    from disagg_cluster.control.messages import (
+        ControlReply,
+        ControlRequest,
+        DaemonView,
+        ReplyOutcome,
+        WorkerView,
+    )
 
 _COMPLETION_SECONDS = 1.0
 
@@ -71,7 +51,11 @@ def socket_of(file: Path | None, run_dir: Path | None) -> Path:
     """The socket of the daemon that is meant."""
     if file is not None and run_dir is not None:
         raise click.UsageError("say either --config or --run-dir")
-    configured = load(file).run_folder if file is not None else run_dir
+    configured = run_dir
+    if file is not None:
+        from disagg_cluster.nodefile import load
+
+        configured = load(file).run_folder
     if configured is not None:
         return RunFolder(configured).control
     # Ours and that of a service: a person who is root may have a session with a folder.
@@ -82,6 +66,9 @@ def socket_of(file: Path | None, run_dir: Path | None) -> Path:
 
 def carry_out(socket: Path, request: ControlRequest, *, as_json: bool) -> None:
     """Ask for a change, say each step of it, and exit as its outcome asks."""
+    from disagg_cluster.control.client import ask
+    from disagg_cluster.control.messages import ReplyOutcome
+
     final = None
     for reply in ask(socket, request):
         final = reply
@@ -94,8 +81,24 @@ def carry_out(socket: Path, request: ControlRequest, *, as_json: bool) -> None:
         else:
             click.echo(_complaint(reply), err=True)
     assert final is not None, "a stream of replies has an end"
-    if code := EXIT_CODES.get(final.outcome, 1):
+    if code := exit_code(final.outcome):
         raise click.exceptions.Exit(code)
+
+
+def exit_code(outcome: ReplyOutcome) -> int:
+    """With which code a command ends after an outcome."""
+    from disagg_cluster.control.client import EXIT_REFUSED, EXIT_TIMEOUT
+    from disagg_cluster.control.messages import ReplyOutcome
+
+    match outcome:
+        case ReplyOutcome.DONE | ReplyOutcome.ACCEPTED:
+            return 0
+        case ReplyOutcome.REFUSED:
+            return EXIT_REFUSED
+        case ReplyOutcome.TIMEOUT:
+            return EXIT_TIMEOUT
+        case _:
+            return 1
 
 
 def shown(reply: ControlReply) -> dict[str, object]:
@@ -105,18 +108,16 @@ def shown(reply: ControlReply) -> dict[str, object]:
 
 def worker_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """What the shell offers for a worker's name: those of the daemon that would be asked."""
+    from disagg_cluster.control.worker_names import worker_states
+
     try:
         socket = socket_of(ctx.params.get("file"), ctx.params.get("run_dir"))
-        replies = list(
-            ask(socket, ControlRequest("completion", DaemonStatus()), _COMPLETION_SECONDS)
-        )
     except (DisaggError, click.UsageError, OSError):
         return []
-    workers = (reply.worker for reply in replies if reply.worker is not None)
     return [
-        CompletionItem(worker.worker, help=worker.state)
-        for worker in workers
-        if worker.worker.startswith(incomplete)
+        CompletionItem(worker, help=state)
+        for worker, state in worker_states(socket, _COMPLETION_SECONDS).items()
+        if worker.startswith(incomplete)
     ]
 
 
@@ -136,6 +137,9 @@ def pause(worker: str | None, file: Path | None, run_dir: Path | None, as_json: 
     until `disagg-node resume`; also under the next daemon. States and metrics are shown as ever,
     and stopping the daemon still ends its workers.
     """
+    from disagg_cluster.control.client import new_request
+    from disagg_cluster.control.messages import PauseWorkers
+
     carry_out(socket_of(file, run_dir), new_request(PauseWorkers(worker)), as_json=as_json)
 
 
@@ -147,6 +151,9 @@ def resume(worker: str | None, file: Path | None, run_dir: Path | None, as_json:
 
     One that died meanwhile is started at once; one that hangs is given its whole patience anew.
     """
+    from disagg_cluster.control.client import new_request
+    from disagg_cluster.control.messages import ResumeWorkers
+
     carry_out(socket_of(file, run_dir), new_request(ResumeWorkers(worker)), as_json=as_json)
 
 
@@ -176,6 +183,9 @@ def restart(
     Its crashes are forgiven. A paused worker is refused. Exits with 0 when it is ready, 1 if it
     failed, 3 if the restart was refused, 4 if no daemon answers, 5 if it was not ready in time.
     """
+    from disagg_cluster.control.client import new_request
+    from disagg_cluster.control.messages import RestartWorker
+
     verb = RestartWorker(worker, drain=not now)
     request = new_request(verb, wait=not no_wait, deadline_seconds=timeout_seconds)
     carry_out(socket_of(file, run_dir), request, as_json=as_json)
@@ -243,6 +253,9 @@ def _row(worker: WorkerView) -> tuple[str, ...]:
 
 
 def _asked(socket: Path) -> tuple[list[WorkerView], DaemonView]:
+    from disagg_cluster.control.client import BrokenOffError, MayNotAskError, ask, new_request
+    from disagg_cluster.control.messages import DaemonStatus
+
     replies = list(ask(socket, new_request(DaemonStatus()), _PATIENCE_SECONDS))
     workers = [reply.worker for reply in replies if reply.worker is not None]
     final = replies[-1]

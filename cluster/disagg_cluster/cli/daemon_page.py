@@ -7,24 +7,19 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
 
-from disagg_cluster.config import NodeConfig
-from disagg_cluster.config.problems import ConfigError
-from disagg_cluster.daemon import endpoint_file
-from disagg_cluster.daemon.endpoint_file import DaemonEndpoint, near_url
-from disagg_cluster.discovery.finders.declared import is_own_address
 from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_cluster.inspect.page_view import NotOurPageError, read_node_page
-from disagg_cluster.inspect.views import NodePage
-from disagg_cluster.nodefile import load
-from disagg_cluster.prometheus import http_config_file
-from disagg_cluster.prometheus.http_client import RefusedError, Target, UnansweredError, fetch
-from disagg_cluster.supervisor.ownership.run_folders import possible_run_dirs
 from disagg_exporter.errors import DisaggError
+
+if TYPE_CHECKING:
+    from disagg_cluster.config import NodeConfig
+    from disagg_cluster.daemon.endpoint_file import DaemonEndpoint
+    from disagg_cluster.inspect.views import NodePage
+    from disagg_cluster.prometheus.http_client import Target
 
 http_config_option = click.option(
     "--http-config",
@@ -75,6 +70,10 @@ def target_of(url: str | None, file: Path | None, http_config: Path | None) -> T
         ConfigError: The node file or the HTTP config file cannot be used.
         CannotLookError: The daemon's web-config file cannot be read.
     """
+    from disagg_cluster.nodefile import load
+    from disagg_cluster.prometheus import http_config_file
+    from disagg_cluster.prometheus.http_client import Target
+
     credentials = (
         http_config_file.Credentials()
         if http_config is None
@@ -101,6 +100,10 @@ def read_page(target: Target) -> NodePage | None:
         CannotLookError: Somebody answers there, and not with a page of ours; or nobody answers on
             another node, at which nobody but its daemon can look.
     """
+    from disagg_cluster.discovery.finders.declared import is_own_address
+    from disagg_cluster.inspect.page_view import NotOurPageError, read_node_page
+    from disagg_cluster.prometheus.http_client import RefusedError, UnansweredError, fetch
+
     try:
         return read_node_page(fetch(target, "/metrics", _DEADLINE_SECONDS))
     except RefusedError as error:
@@ -116,6 +119,9 @@ def read_page(target: Target) -> NodePage | None:
 
 def _endpoint(config: NodeConfig | None) -> DaemonEndpoint | None:
     """What the daemon of this node has left, else what its file says."""
+    from disagg_cluster.daemon import endpoint_file
+    from disagg_cluster.host.run_dir.layout import possible_run_dirs
+
     configured = config.run_folder if config else None
     # Ours and that of a service: a person who is root may have a session with a folder.
     folders = [configured] if configured else possible_run_dirs(os.environ, os.getuid())
@@ -125,6 +131,10 @@ def _endpoint(config: NodeConfig | None) -> DaemonEndpoint | None:
 
 
 def _own_target(endpoint: DaemonEndpoint) -> Target:
+    from disagg_cluster.config.problems import ConfigError
+    from disagg_cluster.daemon.endpoint_file import near_url
+    from disagg_cluster.prometheus.http_client import Target
+
     if endpoint.web_config is None:
         return Target(near_url(endpoint.address))
     # A node without such a file does without all that understands it.
@@ -146,6 +156,8 @@ def _own_target(endpoint: DaemonEndpoint) -> Target:
 
 def _leads_to(url: str, endpoint: DaemonEndpoint) -> bool:
     """Whether an encrypted address is that of the daemon of this node."""
+    from disagg_cluster.discovery.finders.declared import is_own_address
+
     parts = urlsplit(url)
     same = parts.scheme == "https" and parts.port == endpoint.address.port
     return same and endpoint.web_config is not None and is_own_address(parts.hostname or "")

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shutil
 import signal
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from disagg_cluster.cli.start import opened_devices, say_where, unblocked_output
-from disagg_cluster.config import NodeConfig
-from disagg_cluster.config.layout import place
-from disagg_cluster.daemon.daemon import Daemon
-from disagg_cluster.daemon.foreground import log_to_stderr, run
-from disagg_cluster.daemon.status_line import LinePrinter
-from disagg_cluster.demo.load import LoadGenerator, send_through
-from disagg_cluster.demo.nodefile import (
-    TINY_OUTPUT_HEAVY,
-    TINY_PROMPT_HEAVY,
-    WORKERS,
-    LoadShape,
-    demo_node_file,
-    free_ports,
-)
-from disagg_cluster.demo.real_vllm import pair
-from disagg_cluster.host.files.package_data import asset_dir
-from disagg_cluster.nodefile import from_mapping
-from disagg_cluster.prometheus import local_server
-from disagg_cluster.supervisor.process.child_process import start as start_child
-from disagg_exporter.devices.source import DevicesUnavailable
-from disagg_exporter.http.listen import ListenAddress
-from disagg_exporter.model import Role
+
+if TYPE_CHECKING:
+    from disagg_cluster.config import NodeConfig
+    from disagg_cluster.daemon.daemon import Daemon
+    from disagg_cluster.demo.load import LoadGenerator
+    from disagg_exporter.http.listen import ListenAddress
+    from disagg_exporter.model import Role
 
 
 @click.command
@@ -64,6 +48,14 @@ def demo(
     it would measure real ones. The load swings between prompt-heavy and output-heavy. Prometheus
     is started beside it if it is installed. Ctrl-C ends everything.
     """
+    import asyncio
+    import tempfile
+
+    from disagg_cluster.config.layout import place
+    from disagg_cluster.daemon.daemon import Daemon
+    from disagg_cluster.daemon.foreground import log_to_stderr, run
+    from disagg_cluster.daemon.status_line import LinePrinter
+
     unblocked_output()
     log_to_stderr(verbose)
     with tempfile.TemporaryDirectory(prefix="disagg-demo-") as name:
@@ -99,6 +91,11 @@ def demo(
 
 
 def _simulated(run_dir: Path, metrics: str) -> tuple[NodeConfig, LoadGenerator]:
+    from disagg_cluster.demo.load import LoadGenerator, send_through
+    from disagg_cluster.demo.nodefile import WORKERS, demo_node_file, free_ports
+    from disagg_cluster.nodefile import from_mapping
+    from disagg_exporter.model import Role
+
     click.echo("SIMULATED: stand-in engines on simulated GPUs", err=True)
     node_file = demo_node_file(free_ports(WORKERS), metrics_address=metrics, run_dir=str(run_dir))
     config = from_mapping(node_file, "the demo's node file")
@@ -107,6 +104,17 @@ def _simulated(run_dir: Path, metrics: str) -> tuple[NodeConfig, LoadGenerator]:
 
 
 def _real(run_dir: Path, metrics: str, python: Path) -> tuple[NodeConfig, LoadGenerator]:
+    from disagg_cluster.demo.load import LoadGenerator, send_through
+    from disagg_cluster.demo.nodefile import (
+        TINY_OUTPUT_HEAVY,
+        TINY_PROMPT_HEAVY,
+        LoadShape,
+        free_ports,
+    )
+    from disagg_cluster.demo.real_vllm import pair
+    from disagg_cluster.nodefile import from_mapping
+    from disagg_exporter.model import Role
+
     gpus = _gpu_count()
     where = "two of this machine's GPUs" if gpus >= pair.WORKERS else "the CPU"
     click.echo(f"real vLLM engines with a tiny random model on {where}", err=True)
@@ -137,6 +145,7 @@ def _urls(config: NodeConfig, role: Role) -> list[str]:
 def _gpu_count() -> int:
     """Count the GPUs that the driver shows."""
     from disagg_exporter.devices.nvml.device_source import NvmlDevices
+    from disagg_exporter.devices.source import DevicesUnavailable
 
     try:
         source = NvmlDevices()
@@ -149,6 +158,11 @@ def _gpu_count() -> int:
 @contextlib.contextmanager
 def _prometheus(folder: Path, config: NodeConfig, address: ListenAddress) -> Iterator[None]:
     """Run a Prometheus beside the demo, or say how to get one."""
+    from disagg_cluster.demo.nodefile import free_ports
+    from disagg_cluster.host.files.package_data import asset_dir
+    from disagg_cluster.prometheus import local_server
+    from disagg_cluster.supervisor.process.child_process import start as start_child
+
     binary = local_server.find_prometheus(os.environ, shutil.which)
     if binary is None:
         click.echo(local_server.HOW_TO_GET, err=True)

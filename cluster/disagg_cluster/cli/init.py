@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import click
 
-from disagg_cluster.host.daemon_output import queued_output
-from disagg_cluster.supervisor import init as first_process
-
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -19,6 +16,8 @@ def init(command: tuple[str, ...]) -> None:
 
     Example: disagg-node init -- disagg-node start -c /etc/disagg-node/node.yaml
     """
+    from disagg_cluster.host.daemon_output import queued_output
+    from disagg_cluster.supervisor import init as first_process
 
     def say(text: str) -> None:
         click.echo(f"init: {text}", err=True)

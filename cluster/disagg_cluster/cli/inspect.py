@@ -9,21 +9,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from disagg_cluster.cli.daemon_page import options, read_page, target_of
 from disagg_cluster.cli.start import chosen_devices
-from disagg_cluster.config import Attach, NodeConfig
-from disagg_cluster.inspect import one_look
-from disagg_cluster.inspect.doctor import gathering
-from disagg_cluster.inspect.doctor.facts import Diagnosis, Level, NodeFacts
-from disagg_cluster.inspect.doctor.findings import examine, next_step
-from disagg_cluster.inspect.phase_table import PhaseRow, as_json, as_text, moved, rows_of
-from disagg_cluster.inspect.views import NodePage
-from disagg_cluster.nodefile import load
-from disagg_cluster.prometheus.http_client import Target
-from disagg_exporter.devices.source import DeviceChoice
+
+if TYPE_CHECKING:
+    from disagg_cluster.config import Attach
+    from disagg_cluster.inspect.doctor.facts import Diagnosis, NodeFacts
+    from disagg_cluster.inspect.phase_table import PhaseRow
+    from disagg_cluster.inspect.views import NodePage
+    from disagg_cluster.prometheus.http_client import Target
+    from disagg_exporter.devices.source import DeviceChoice
 
 
 @click.command
@@ -42,6 +41,9 @@ def doctor(
     Asks the daemon of this node; where none runs, looks itself for some seconds. Ends with the one
     step that makes most better. Exit codes: 0 nothing is wrong, 1 something is, 2 it cannot look.
     """
+    from disagg_cluster.inspect.doctor.facts import Level
+    from disagg_cluster.inspect.doctor.findings import examine
+
     facts = _facts(target_of(url, file, http_config), file)
     findings = examine(facts)
     click.echo(_doctor_json(findings) if as_json else _doctor_text(findings))
@@ -49,6 +51,8 @@ def doctor(
 
 
 def _facts(target: Target, file: Path | None) -> NodeFacts:
+    from disagg_cluster.inspect.doctor import gathering
+
     facts = gathering.surroundings(target.url, os.environ)
     page = read_page(target)
     if page is not None:
@@ -61,6 +65,9 @@ def _facts(target: Target, file: Path | None) -> NodeFacts:
 @contextmanager
 def _devices_here(file: Path | None) -> Iterator[tuple[DeviceChoice, Attach]]:
     """The devices of this node, open, and where to look for engines, as a node file says."""
+    from disagg_cluster.config import Attach, NodeConfig
+    from disagg_cluster.nodefile import load
+
     config = NodeConfig() if file is None else load(file)
     choice = chosen_devices(config)
     with closing(choice.source):
@@ -68,6 +75,8 @@ def _devices_here(file: Path | None) -> Iterator[tuple[DeviceChoice, Attach]]:
 
 
 def _doctor_text(findings: Sequence[Diagnosis]) -> str:
+    from disagg_cluster.inspect.doctor.findings import next_step
+
     lines = [f"{finding.level:<6}  {finding.what}" for finding in findings]
     step = next_step(tuple(findings))
     lines.append(f"next    {step.step}" if step else "next    nothing: this is as good as it gets")
@@ -75,6 +84,8 @@ def _doctor_text(findings: Sequence[Diagnosis]) -> str:
 
 
 def _doctor_json(findings: Sequence[Diagnosis]) -> str:
+    from disagg_cluster.inspect.doctor.findings import next_step
+
     step = next_step(tuple(findings))
     told = [{"level": each.level, "what": each.what, "step": each.step} for each in findings]
     return json.dumps({"findings": told, "next": step.step if step else None}, indent=2)
@@ -87,22 +98,27 @@ LONGEST_WAIT_SECONDS = 6.5
 @click.command
 @options
 @click.option("--watch", is_flag=True, help="Show it again every few seconds, until Ctrl-C.")
-@click.option("--json", "as_json_", is_flag=True, help="Print the rows as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 def phases(
-    url: str | None, file: Path | None, http_config: Path | None, watch: bool, as_json_: bool
+    url: str | None, file: Path | None, http_config: Path | None, watch: bool, as_json: bool
 ) -> None:
     """Show each GPU's engine, its role and why, and how busy it is in which phase.
 
     Asks the daemon of this node; where none runs, looks itself for some seconds. The shares are of
     the last second that the daemon has booked (five with GPUs), which is some seconds ago.
     """
+    from disagg_cluster.inspect import phase_table
+
     try:
         for rows in _tables(partial(target_of, url, file, http_config), file):
-            if watch and not as_json_:
+            if watch and not as_json:
                 click.clear()
             if not rows:
                 click.echo("no GPU and no engine is here", err=True)
-            click.echo(as_json(rows, indent=None if watch else 2) if as_json_ else as_text(rows))
+            if as_json:
+                click.echo(phase_table.as_json(rows, indent=None if watch else 2))
+            else:
+                click.echo(phase_table.as_text(rows))
             if not watch:
                 return
     except KeyboardInterrupt:
@@ -111,6 +127,8 @@ def phases(
 
 
 def _tables(target_now: Callable[[], Target], file: Path | None) -> Iterator[tuple[PhaseRow, ...]]:
+    from disagg_cluster.inspect.phase_table import rows_of
+
     before: NodePage | None = None
     announced = False
     while True:
@@ -128,6 +146,8 @@ def _tables(target_now: Callable[[], Target], file: Path | None) -> Iterator[tup
 
 def _next_page(read: Callable[[], NodePage | None], before: NodePage) -> NodePage | None:
     """The first page on which accounts have advanced, or what there is after a while."""
+    from disagg_cluster.inspect.phase_table import moved
+
     until = time.monotonic() + LONGEST_WAIT_SECONDS
     while True:
         time.sleep(1.0)
@@ -137,5 +157,7 @@ def _next_page(read: Callable[[], NodePage | None], before: NodePage) -> NodePag
 
 
 def _look(file: Path | None) -> tuple[PhaseRow, ...]:
+    from disagg_cluster.inspect import one_look
+
     with _devices_here(file) as (choice, attach):
         return one_look.rows_of(one_look.look_once(choice.source, attach))

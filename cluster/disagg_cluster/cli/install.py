@@ -8,39 +8,20 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from disagg_cluster.cli.shipped import RUNBOOKS
 from disagg_cluster.cli.shipped import shipped as shipped_rules
-from disagg_cluster.daemon.metrics_service import scheme_of
-from disagg_cluster.deploy.export import grafana_files
-from disagg_cluster.deploy.install.files import (
-    InstallPart,
-    InstallPaths,
-    NodeToInstall,
-    Shipped,
-    below,
-    desired_files,
-    leftovers,
-    next_steps,
-    on_system,
-    undoing,
-)
-from disagg_cluster.deploy.install.plan import (
-    Action,
-    FileChange,
-    InstallError,
-    carry_out,
-    plan,
-    read_manifest,
-    read_texts,
-)
-from disagg_cluster.deploy.install.texts import starter_text
-from disagg_cluster.host.files.package_data import asset_dir
-from disagg_cluster.nodefile import parse
+
+if TYPE_CHECKING:
+    from disagg_cluster.deploy.install.files import InstallPaths, NodeToInstall
+    from disagg_cluster.deploy.install.plan import FileChange
 
 _LONGEST_DIFF_LINES = 60
+PARTS = ("service", "prometheus", "grafana")
+"""The values of `InstallPart`, which is too much to import for a help text."""
 
 
 @click.command
@@ -52,7 +33,7 @@ _LONGEST_DIFF_LINES = 60
     "--part",
     "parts",
     multiple=True,
-    type=click.Choice([part.value for part in InstallPart]),
+    type=click.Choice(PARTS),
     help="Only this; may be given again.  [default: all; with --system the service, and what is "
     "installed here]",
 )
@@ -95,6 +76,21 @@ def install(
       disagg-node install --into ./disagg --apply
       sudo disagg-node install --system --apply
     """  # noqa: D301 # click looks for the character itself
+    from disagg_cluster.deploy.export import grafana_files
+    from disagg_cluster.deploy.install.files import (
+        InstallPart,
+        Shipped,
+        below,
+        desired_files,
+        leftovers,
+        next_steps,
+        on_system,
+        undoing,
+    )
+    from disagg_cluster.deploy.install.plan import carry_out, plan, read_manifest, read_texts
+    from disagg_cluster.deploy.install.texts import starter_text
+    from disagg_cluster.host.files.package_data import asset_dir
+
     if (into is None) != system:
         raise click.UsageError("say where: either --into DIR or --system")
     paths = on_system() if into is None else below(into.absolute())
@@ -121,6 +117,11 @@ def install(
 
 def _node(paths: InstallPaths, file: Path | None, starter: str, user: str) -> NodeToInstall:
     """The node to install: by its own file if that is there, else by the one it will get."""
+    from disagg_cluster.daemon.metrics_service import scheme_of
+    from disagg_cluster.deploy.install.files import NodeToInstall
+    from disagg_cluster.deploy.install.plan import InstallError, read_texts
+    from disagg_cluster.nodefile import parse
+
     texts = read_texts([paths.node_file, *([] if file is None else [file])])
     source = paths.node_file
     if file is not None and file not in texts:
@@ -152,6 +153,8 @@ def _as_text(
     applied: bool,
     full: bool,
 ) -> str:
+    from disagg_cluster.deploy.install.plan import Action
+
     lines = []
     for step in steps:
         lines.append(f"{step.action.value:8} {step.path} ({step.why})")

@@ -56,6 +56,19 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is meant; one that is misspelt is answered with the like of it."""
+        name = args[0]
+        if name not in self._rows and not name.startswith("-"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, self._rows, 1)
+            if close:
+                ctx.fail(f"no command {name!r}; did you mean {close[0]}?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands in the help."""
         with formatter.section("Commands"):
@@ -222,4 +235,4 @@ main = _Main(
     "ended.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-main = click.version_option(__version__, prog_name="disagg-node")(main)
+main = click.version_option(__version__, "-V", "--version", prog_name="disagg-node")(main)

@@ -10,8 +10,6 @@ from urllib.parse import urlsplit
 
 import click
 
-from disagg_cluster.prometheus import http_config_file
-
 if TYPE_CHECKING:
     import ssl
 
@@ -44,6 +42,8 @@ def access_of(
         UsageError: The address or a header is none.
         ConfigError: The HTTP config file cannot be used.
     """
+    from disagg_cluster.prometheus import http_config_file
+
     if not url.startswith(("http://", "https://")):
         raise click.UsageError(f"{url!r} is no address: give one such as {example}")
     if "@" in urlsplit(url).netloc:

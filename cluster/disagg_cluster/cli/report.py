@@ -11,12 +11,6 @@ import click
 
 from disagg_cluster.cli.daemon_page import http_config_option
 from disagg_cluster.cli.prometheus_access import DEFAULT_URL, access_of, header_option
-from disagg_cluster.inspect.report.figures import GpuHourPrice, report_of
-from disagg_cluster.inspect.report.history import Reader
-from disagg_cluster.inspect.report.html import html
-from disagg_cluster.inspect.report.markdown import markdown
-from disagg_cluster.inspect.report.past import parse_since, period_until
-from disagg_cluster.prometheus.prometheus_api import NoAnswerError
 from disagg_exporter.errors import DisaggError
 
 
@@ -66,6 +60,13 @@ def report(
       disagg-node report --since 7d -o report.html
       disagg-node report --since 36h --prometheus http://prometheus:9090 --gpu-hour-price 2.5
     """  # noqa: D301 # click looks for the character itself
+    from disagg_cluster.inspect.report.figures import GpuHourPrice, report_of
+    from disagg_cluster.inspect.report.history import Reader
+    from disagg_cluster.inspect.report.html import html
+    from disagg_cluster.inspect.report.markdown import markdown
+    from disagg_cluster.inspect.report.past import parse_since, period_until
+    from disagg_cluster.prometheus.prometheus_api import NoAnswerError
+
     if output is not None and output.suffix not in (".html", ".md"):
         raise click.UsageError("the report is a .html or a .md file")
     if output is not None and not output.parent.is_dir():

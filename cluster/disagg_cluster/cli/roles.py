@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from disagg_cluster.inspect.markers_file import MAX_BYTES, read_markers
-from disagg_exporter.roles.evidence.types import Claim, Verdict
-from disagg_exporter.roles.judge import explain as judge
+if TYPE_CHECKING:
+    from disagg_exporter.roles.evidence.types import Claim, Verdict
 
 
 @click.command
@@ -24,6 +24,9 @@ def explain(file: Path, as_json: bool) -> None:
     "page": [lines]}, each optional. Routers, proxies and clients answer not_an_engine. Nothing
     of what the file holds is printed but role words.
     """
+    from disagg_cluster.inspect.markers_file import MAX_BYTES, read_markers
+    from disagg_exporter.roles.judge import explain as judge
+
     source = "standard input" if str(file) == "-" else str(file)
     # A byte more than may be shows that it is too long without reading all of it.
     with click.open_file(str(file), "rb") as opened:

@@ -10,13 +10,7 @@ from pathlib import Path
 
 import click
 
-from disagg_cluster.deploy.export import export as write
-from disagg_cluster.deploy.export import grafana_files
-from disagg_cluster.discovery.pod_steps.folders import copy_plugin
-from disagg_cluster.host.files.package_data import asset_dir, engine_side_folder
 from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
-from disagg_exporter.inside_engine.disagg_steps import wire
 
 RUNBOOKS = "docs/runbooks"
 
@@ -54,6 +48,8 @@ def rules_export(
       disagg-node rules export /etc/prometheus/disagg-node
       promtool check rules /etc/prometheus/disagg-node/rules/*.yaml
     """  # noqa: D301 # click looks for the character itself
+    from disagg_cluster.deploy.export import export as write
+
     kinds = ("rules", "optional") if optional else ("rules",)
     texts = shipped_without_daemon() if without_daemon else shipped(runbooks.rstrip("/"), kinds)
     write(folder, texts, force=force)
@@ -63,6 +59,8 @@ def rules_export(
 
 def shipped(runbooks: str, kinds: Sequence[str] = ("rules",)) -> dict[str, str]:
     """The files by their path below the folder, of all kinds of rules, with links to `runbooks`."""
+    from disagg_cluster.host.files.package_data import asset_dir
+
     alerts = asset_dir("alerts")
     rules = {
         f"rules/{file.name}": _text(file)
@@ -79,6 +77,8 @@ def shipped(runbooks: str, kinds: Sequence[str] = ("rules",)) -> dict[str, str]:
 
 def shipped_without_daemon() -> dict[str, str]:
     """The rules that need no daemon of ours, by their path below the folder."""
+    from disagg_cluster.host.files.package_data import asset_dir
+
     rules = asset_dir("alerts").joinpath("rules-only", "rules")
     return {f"rules/{file.name}": _text(file) for file in rules.iterdir()}
 
@@ -112,6 +112,10 @@ def dashboards_export(folder: Path, datasource: str | None, runbooks: str, force
 
     A file that is there and differs is kept and nothing is written, unless with --force.
     """
+    from disagg_cluster.deploy.export import export as write
+    from disagg_cluster.deploy.export import grafana_files
+    from disagg_cluster.host.files.package_data import asset_dir
+
     where = folder.absolute()
     files = grafana_files(asset_dir("grafana"), where, datasource, runbooks.rstrip("/"))
     write(where, files, force=force)
@@ -127,6 +131,9 @@ def plugin_copy(folder: Path) -> None:
     An engine that has DIR on its PYTHONPATH and a socket's path in DISAGG_STEPS_SOCKET tells its
     steps there. For the init container of an engine's pod: docs/kubernetes-engines.md.
     """
+    from disagg_cluster.discovery.pod_steps.folders import copy_plugin
+    from disagg_cluster.host.files.package_data import engine_side_folder
+
     for path in copy_plugin(engine_side_folder(), folder):
         click.echo(path)
 
@@ -145,6 +152,10 @@ def plugin_env(run_dir: Path | None) -> None:
     or `attach:` in its node file) and measures it by its steps. It must run as the daemon's user,
     or as root.
     """
+    from disagg_cluster.host.files.package_data import engine_side_folder
+    from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
+    from disagg_exporter.inside_engine.disagg_steps import wire
+
     folder = RunFolder(run_dir or usual_run_dir(os.environ, os.getuid()))
     inherited = os.environ.get("PYTHONPATH", "")
     path = os.pathsep.join(filter(None, (str(engine_side_folder()), inherited)))

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from disagg_cluster.config import Attach, NodeConfig
-from disagg_cluster.config.layout import place
-from disagg_cluster.daemon.daemon import Daemon
-from disagg_cluster.daemon.endpoint_file import near_url
-from disagg_cluster.daemon.foreground import log_to_stderr, run
-from disagg_cluster.daemon.metrics_service import scheme_of
-from disagg_cluster.daemon.status_line import LinePrinter
-from disagg_cluster.host.daemon_output import QueuedOutput, queued_output
 from disagg_cluster.host.run_dir.layout import default_run_dir, older_run_dirs
-from disagg_cluster.nodefile import NodeFile, read
-from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
-from disagg_exporter.devices.source import (
-    DeviceChoice,
-    DeviceSource,
-    DevicesUnavailable,
-    choose_devices,
-)
-from disagg_exporter.http.listen import ListenAddress
+
+if TYPE_CHECKING:
+    from disagg_cluster.config import NodeConfig
+    from disagg_cluster.host.daemon_output import QueuedOutput
+    from disagg_exporter.devices.source import DeviceChoice, DeviceSource
+    from disagg_exporter.http.listen import ListenAddress
 
 
 @click.command(context_settings={"allow_extra_args": True})
@@ -59,6 +48,17 @@ def start(
     with `on_sigterm: leave`. Exits with 6 if a worker could not be ended. Prints a line a second
     with the prefill:decode ratio and serves the metrics page.
     """
+    import asyncio
+
+    from disagg_cluster.config import Attach, NodeConfig
+    from disagg_cluster.config.layout import place
+    from disagg_cluster.daemon.daemon import Daemon
+    from disagg_cluster.daemon.foreground import log_to_stderr, run
+    from disagg_cluster.daemon.metrics_service import scheme_of
+    from disagg_cluster.daemon.status_line import LinePrinter
+    from disagg_cluster.nodefile import NodeFile, read
+    from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
+
     if extra := click.get_current_context().args:
         raise click.UsageError(f"unexpected argument {extra[0]!r}; --config names the node file")
     output = unblocked_output()
@@ -91,11 +91,15 @@ def start(
 
 def unblocked_output() -> QueuedOutput:
     """Let nothing that is printed block from here on, the last word of the command included."""
+    from disagg_cluster.host.daemon_output import queued_output
+
     return click.get_current_context().find_root().with_resource(queued_output())
 
 
 def say_where(address: ListenAddress, scheme: str = "http") -> None:
     """Say where the metrics page is."""
+    from disagg_cluster.daemon.endpoint_file import near_url
+
     click.echo(f"metrics page: {near_url(address, scheme)}/metrics", err=True)
 
 
@@ -114,6 +118,9 @@ def opened_devices(config: NodeConfig, run_folder: Path) -> Iterator[DeviceSourc
 
 def chosen_devices(config: NodeConfig, run_folder: Path | None = None) -> DeviceChoice:
     """Open the devices that a node file asks for; the caller closes them."""
+    from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
+    from disagg_exporter.devices.source import choose_devices
+
     folder = run_folder or config.run_folder or usual_run_dir(os.environ, os.getuid())
     return choose_devices(
         config.devices,
@@ -139,6 +146,8 @@ def _dcgm(config: NodeConfig) -> DeviceSource:
 
 def _supplemented(nvml: DeviceSource, config: NodeConfig) -> DeviceSource:
     """Fill up what the driver does not report, if the file names a dcgm-exporter that answers."""
+    from disagg_exporter.devices.source import DevicesUnavailable
+
     if config.dcgm is None:
         return nvml
     from disagg_exporter.devices.source import SupplementedDevices

@@ -6,13 +6,14 @@ import json
 import os
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from disagg_cluster.daemon.stop import EndedProcess, end_daemon, end_workers, left_behind, unnamed
 from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_cluster.nodefile import load
-from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
+
+if TYPE_CHECKING:
+    from disagg_cluster.daemon.stop import EndedProcess
 
 
 @click.command
@@ -32,6 +33,10 @@ def stop(file: Path | None, run_dir: Path | None, workers: bool, as_json: bool) 
     With --workers, also those that go on without one, after a crash of their daemon, say: they are
     drained, told to end, and killed at their deadline. Exits with 0 if nothing is left running.
     """
+    from disagg_cluster.daemon.stop import end_daemon, end_workers, left_behind, unnamed
+    from disagg_cluster.nodefile import load
+    from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
+
     if file is not None and run_dir is not None:
         raise click.UsageError("say either --config or --run-dir")
     config = None if file is None else load(file)

@@ -5,24 +5,21 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from disagg_cluster.cli.planning.forecast import horizons_option
 from disagg_cluster.cli.planning.load_source import LoadSource, Progress, source_options
 from disagg_cluster.cli.planning.picture_option import plot_option, tell_picture
-from disagg_cluster.planner.history.load_history import LoadHistory
-from disagg_cluster.planner.history.load_series import LoadSeries
-from disagg_cluster.planner.outlook.back_test import (
-    ORIGINS,
-    HorizonScore,
-    back_test,
-)
-from disagg_cluster.planner.outlook.back_test_figure import draw_back_test
-from disagg_cluster.planner.outlook.model_outlook import UndecidedHorizon
-from disagg_cluster.planner.outlook.values import back_test_value, timestamp
-from disagg_cluster.planner.outlook.wording import back_test_text, named
-from disagg_exporter.model import Phase
+from disagg_cluster.planner.outlook.horizons import ORIGINS
+
+if TYPE_CHECKING:
+    from disagg_cluster.planner.history.load_history import LoadHistory
+    from disagg_cluster.planner.history.load_series import LoadSeries
+    from disagg_cluster.planner.outlook.back_test import HorizonScore
+    from disagg_cluster.planner.outlook.model_outlook import UndecidedHorizon
+    from disagg_exporter.model import Phase
 
 
 @click.command
@@ -55,6 +52,10 @@ def backtest(
       disagg-node backtest --csv load.csv --plot errors.svg
       disagg-node backtest --prometheus http://prometheus:9090 --model llama --since 4w
     """  # noqa: D301 # click looks for the character itself
+    from disagg_cluster.planner.outlook.back_test_figure import draw_back_test
+    from disagg_cluster.planner.outlook.values import back_test_value, timestamp
+    from disagg_cluster.planner.outlook.wording import back_test_text
+
     progress = Progress()
     now_seconds = time.time()
     tested = [
@@ -79,6 +80,10 @@ def backtest(
 def _scores(
     history: LoadHistory, horizons_seconds: tuple[float, ...], moments: int, progress: Progress
 ) -> list[tuple[Phase, tuple[HorizonScore | UndecidedHorizon, ...]]]:
+    from disagg_cluster.planner.outlook.back_test import back_test
+    from disagg_cluster.planner.outlook.wording import named
+    from disagg_exporter.model import Phase
+
     def scored(phase: Phase, series: LoadSeries) -> tuple[HorizonScore | UndecidedHorizon, ...]:
         def say(done: int, of: int) -> None:
             progress.say(f"{named(history.key)}, {phase}: {done} of {of}")

@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,16 +18,12 @@ from disagg_cluster.cli.daemon_page import http_config_option
 from disagg_cluster.cli.planning.load_source import Progress, span
 from disagg_cluster.cli.planning.picture_option import plot_option
 from disagg_cluster.cli.prometheus_access import DEFAULT_URL, access_of, header_option
-from disagg_cluster.host.linear_algebra import one_thread
-from disagg_cluster.planner.compare.comparison import Comparison, UnknownMeasure, compare
-from disagg_cluster.planner.compare.comparison_figure import draw_comparison
-from disagg_cluster.planner.compare.comparison_text import Times, comparison_text
-from disagg_cluster.planner.compare.matching import UndecidedComparison
-from disagg_cluster.planner.compare.minutes import SpanMinutes
-from disagg_cluster.planner.compare.prometheus_minutes import PrometheusMinutes
-from disagg_cluster.planner.history.history_request import HistoryRequest
-from disagg_cluster.planner.outlook.values import timestamp
-from disagg_cluster.prometheus.prometheus_api import NoAnswerError, Prometheus
+
+if TYPE_CHECKING:
+    from disagg_cluster.planner.compare.comparison import Comparison
+    from disagg_cluster.planner.compare.comparison_text import Times
+    from disagg_cluster.planner.compare.matching import UndecidedComparison
+    from disagg_cluster.planner.compare.minutes import SpanMinutes
 
 
 def times(ctx: click.Context, param: click.Parameter, text: str) -> Times:
@@ -81,6 +78,14 @@ def compare_spans(
       disagg-node compare --before 2026-11-01T10:00/2h --after 2026-11-08T10:00/2h
       disagg-node compare --before … --after … --plot change.svg
     """  # noqa: D301 # click looks for the character itself
+    from disagg_cluster.host.linear_algebra import one_thread
+    from disagg_cluster.planner.compare.comparison import compare
+    from disagg_cluster.planner.compare.comparison_figure import draw_comparison
+    from disagg_cluster.planner.compare.comparison_text import comparison_text
+    from disagg_cluster.planner.compare.prometheus_minutes import PrometheusMinutes
+    from disagg_cluster.planner.history.history_request import HistoryRequest
+    from disagg_cluster.prometheus.prometheus_api import NoAnswerError, Prometheus
+
     _check(before, after, time.time())
     one_thread()
     access = access_of(url, headers, http_config)
@@ -121,6 +126,10 @@ def _check(before: Times, after: Times, now_seconds: float) -> None:
 
 
 def _value(found: Comparison | UndecidedComparison, *asked: Times) -> dict[str, object]:
+    from disagg_cluster.planner.compare.comparison import UnknownMeasure
+    from disagg_cluster.planner.compare.matching import UndecidedComparison
+    from disagg_cluster.planner.outlook.values import timestamp
+
     spans = {
         name: {"begin": timestamp(begin), "end": timestamp(end)}
         for name, (begin, end) in zip(("before", "after"), asked, strict=True)

@@ -9,36 +9,34 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from disagg_cluster.cli.daemon_page import http_config_option
 from disagg_cluster.cli.planning.load_source import Progress, span
-from disagg_cluster.cli.prometheus_access import PrometheusAccess, access_of, header_option
-from disagg_cluster.host.linear_algebra import one_thread
-from disagg_cluster.planner.diagnose.evidence.families import FAMILIES
-from disagg_cluster.planner.diagnose.reading.rolling_diagnosis import Diagnoses, RollingDiagnosis
-from disagg_cluster.planner.diagnose.reading.rolling_series import RollingSeries
-from disagg_cluster.planner.diagnose.reading.series_queries import SeriesQueries
-from disagg_cluster.planner.diagnose.verdict.values import TtftPart
-from disagg_cluster.planner.diagnose.words.diagnosis_text import diagnoses_text
-from disagg_cluster.planner.diagnose.words.diagnosis_values import diagnosis_value
-from disagg_cluster.planner.diagnose.words.ttft_bars import plain
-from disagg_cluster.planner.outlook.values import timestamp
-from disagg_cluster.planner.outlook.wording import duration
-from disagg_cluster.planner.settings.planner_file import PlannerConfig, read_planner_file
-from disagg_cluster.prometheus.prometheus_api import NoAnswerError, Prometheus, PrometheusError
+from disagg_cluster.cli.prometheus_access import (
+    DEFAULT_URL,
+    PrometheusAccess,
+    access_of,
+    header_option,
+)
 from disagg_exporter.errors import DisaggError
+
+if TYPE_CHECKING:
+    from disagg_cluster.planner.diagnose.reading.rolling_diagnosis import Diagnoses
+    from disagg_cluster.planner.diagnose.verdict.values import TtftPart
+    from disagg_cluster.planner.settings.planner_file import PlannerConfig
 
 _WATCH_SECONDS = 15.0
 _LEAST_SECONDS, _MOST_SECONDS = 120.0, 6 * 3600.0
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 _COLOURS = {
-    TtftPart.ROUTER: "magenta",
-    TtftPart.QUEUE: "red",
-    TtftPart.PREFILL: "blue",
-    TtftPart.KV_TRANSFER: "yellow",
-    TtftPart.FIRST_DECODE: "green",
+    "ROUTER": "magenta",
+    "QUEUE": "red",
+    "PREFILL": "blue",
+    "KV_TRANSFER": "yellow",
+    "FIRST_DECODE": "green",
 }
 
 
@@ -52,7 +50,7 @@ class NothingServedError(DisaggError):
     "url",
     metavar="URL",
     help="A Prometheus that scrapes the nodes, or what speaks like one.  [default: that of the "
-    f"planner file, or {PlannerConfig().prometheus.url}]",
+    f"planner file, or {DEFAULT_URL}]",
 )
 @click.option(
     "--since",
@@ -98,6 +96,18 @@ def diagnose_models(
       disagg-node diagnose --prometheus http://prometheus:9090 --cluster east
       disagg-node diagnose --since 2h --model llama --json
     """  # noqa: D301 # click looks for the character itself
+    from disagg_cluster.host.linear_algebra import one_thread
+    from disagg_cluster.planner.diagnose.evidence.families import FAMILIES
+    from disagg_cluster.planner.diagnose.reading.rolling_diagnosis import RollingDiagnosis
+    from disagg_cluster.planner.diagnose.reading.rolling_series import RollingSeries
+    from disagg_cluster.planner.diagnose.reading.series_queries import SeriesQueries
+    from disagg_cluster.planner.diagnose.words.diagnosis_text import diagnoses_text
+    from disagg_cluster.planner.diagnose.words.ttft_bars import plain
+    from disagg_cluster.planner.outlook.horizons import duration
+    from disagg_cluster.planner.outlook.values import timestamp
+    from disagg_cluster.planner.settings.planner_file import PlannerConfig, read_planner_file
+    from disagg_cluster.prometheus.prometheus_api import NoAnswerError, Prometheus
+
     if not _LEAST_SECONDS <= since_seconds <= _MOST_SECONDS:
         told = f"--since: {duration(since_seconds)} is too short or too long: 2m to 6h"
         raise click.UsageError(told)
@@ -155,6 +165,9 @@ def _wanted(found: Diagnoses, model: str | None, url: str) -> Diagnoses:
 
 
 def _json(found: Diagnoses, now_seconds: float, url: str, indent: int | None) -> str:
+    from disagg_cluster.planner.diagnose.words.diagnosis_values import diagnosis_value
+    from disagg_cluster.planner.outlook.values import timestamp
+
     whole = {
         "made_at": timestamp(now_seconds),
         "source": url,
@@ -165,6 +178,8 @@ def _json(found: Diagnoses, now_seconds: float, url: str, indent: int | None) ->
 
 def _watch(look: Callable[[], str], as_json: bool) -> None:
     """Show what is found again and again; what fails is shown, too, and tried again."""
+    from disagg_cluster.prometheus.prometheus_api import PrometheusError
+
     screen = sys.stdout.isatty() and not as_json
     try:
         while True:
@@ -187,4 +202,4 @@ def _coloured() -> bool:
 
 
 def _painted(part: TtftPart, text: str) -> str:
-    return click.style(text, fg=_COLOURS[part])
+    return click.style(text, fg=_COLOURS[part.name])

@@ -15,11 +15,7 @@ from disagg_cluster.cli.planning.load_source import (
     spans,
 )
 from disagg_cluster.cli.planning.picture_option import plot_option, tell_picture
-from disagg_cluster.planner.forecast.load_forecast import QUANTILES
-from disagg_cluster.planner.outlook.figure import draw
-from disagg_cluster.planner.outlook.model_outlook import HORIZONS_SECONDS, model_outlook
-from disagg_cluster.planner.outlook.values import outlook_value, timestamp
-from disagg_cluster.planner.outlook.wording import duration, named, outlook_text
+from disagg_cluster.planner.outlook.horizons import HORIZONS_SECONDS, duration
 
 horizons_option = click.option(
     "--horizons",
@@ -50,6 +46,12 @@ def forecast(
       disagg-node forecast --prometheus http://prometheus:9090 --cluster east
       disagg-node forecast --csv load.csv --plot load.svg
     """  # noqa: D301 # click looks for the character itself
+    from disagg_cluster.planner.forecast.load_forecast import QUANTILES
+    from disagg_cluster.planner.outlook.figure import draw
+    from disagg_cluster.planner.outlook.model_outlook import model_outlook
+    from disagg_cluster.planner.outlook.values import outlook_value, timestamp
+    from disagg_cluster.planner.outlook.wording import named, outlook_text
+
     progress = Progress()
     now_seconds = time.time()
     histories = source.read(now_seconds, progress)

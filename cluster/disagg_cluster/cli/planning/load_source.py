@@ -9,24 +9,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from disagg_cluster.cli.daemon_page import http_config_option
 from disagg_cluster.cli.prometheus_access import DEFAULT_URL, access_of, header_option
-from disagg_cluster.host.linear_algebra import one_thread
-from disagg_cluster.inspect.report.past import parse_since
-from disagg_cluster.planner.advice.demands import ClusterEngines, engines_of
-from disagg_cluster.planner.advice.interference import Interference, read_interference
-from disagg_cluster.planner.capacity.learned.prometheus_costs import PrometheusCosts
-from disagg_cluster.planner.history.history_request import DEFAULT_STEP_SECONDS, HistoryRequest
-from disagg_cluster.planner.history.load_history import LoadHistory
-from disagg_cluster.planner.history.prometheus_history import NoPastLoadError, PrometheusHistory
-from disagg_cluster.planner.history.request_log import read_request_log
-from disagg_cluster.planner.history.trace_csv import read_trace
-from disagg_cluster.prometheus.prometheus_api import NoAnswerError, Prometheus
 from disagg_exporter.errors import DisaggError
+
+if TYPE_CHECKING:
+    from disagg_cluster.planner.advice.demands import ClusterEngines
+    from disagg_cluster.planner.advice.interference import Interference
+    from disagg_cluster.planner.history.load_history import LoadHistory
+    from disagg_cluster.prometheus.prometheus_api import Prometheus
 
 DEFAULT_SINCE = "14d"
 _UNITS_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -98,6 +93,11 @@ class LoadSource:
             NoLoadError: There is no load in it.
             LoadSpanError: No step lies in the time asked for, or too many.
         """
+        from disagg_cluster.host.linear_algebra import one_thread
+        from disagg_cluster.planner.history.history_request import DEFAULT_STEP_SECONDS
+        from disagg_cluster.planner.history.request_log import read_request_log
+        from disagg_cluster.planner.history.trace_csv import read_trace
+
         one_thread()
         given = [each for each in (self.url, self.csv, self.request_log) if each is not None]
         if len(given) > 1:
@@ -131,6 +131,9 @@ class LoadSource:
         Raises:
             PrometheusError: No answer, or a refusal.
         """
+        from disagg_cluster.planner.advice.demands import ClusterEngines, engines_of
+        from disagg_cluster.planner.capacity.learned.prometheus_costs import PrometheusCosts
+
         if self.is_file:
             return ClusterEngines()
         with self._prometheus() as prometheus:
@@ -138,6 +141,10 @@ class LoadSource:
 
     def engines_and_interference(self, now_seconds: float) -> tuple[ClusterEngines, Interference]:
         """The engines that run, and what their mixed steps cost in the last day; raises as they."""
+        from disagg_cluster.planner.advice.demands import ClusterEngines, engines_of
+        from disagg_cluster.planner.advice.interference import read_interference
+        from disagg_cluster.planner.capacity.learned.prometheus_costs import PrometheusCosts
+
         if self.is_file:
             return ClusterEngines(), {}
         with self._prometheus() as prometheus:
@@ -146,11 +153,24 @@ class LoadSource:
 
     @contextmanager
     def _prometheus(self) -> Iterator[Prometheus]:
+        from disagg_cluster.prometheus.prometheus_api import Prometheus
+
         access = access_of(self.url or DEFAULT_URL, self.headers, self.http_config)
         with closing(Prometheus(access.url, access.headers, access.tls)) as prometheus:
             yield prometheus
 
     def _from_prometheus(self, now_seconds: float, progress: Progress) -> list[LoadHistory]:
+        from disagg_cluster.inspect.report.past import parse_since
+        from disagg_cluster.planner.history.history_request import (
+            DEFAULT_STEP_SECONDS,
+            HistoryRequest,
+        )
+        from disagg_cluster.planner.history.prometheus_history import (
+            NoPastLoadError,
+            PrometheusHistory,
+        )
+        from disagg_cluster.prometheus.prometheus_api import NoAnswerError, Prometheus
+
         access = access_of(self.url or DEFAULT_URL, self.headers, self.http_config)
         since = self.since or DEFAULT_SINCE
         request = HistoryRequest(

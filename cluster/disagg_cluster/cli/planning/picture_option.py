@@ -8,13 +8,6 @@ from typing import Any
 
 import click
 
-from disagg_cluster.planner.outlook.pictures import (
-    FORMATS,
-    MOST_ROWS,
-    check_picture,
-    require_matplotlib,
-)
-
 Command = Callable[..., Any]
 
 
@@ -41,6 +34,8 @@ def check_plot(path: Path) -> None:
         UsageError: Not the name of a picture, or in no folder.
         PlotError: There is nothing to draw with, or the file cannot be written.
     """
+    from disagg_cluster.planner.outlook.pictures import FORMATS, check_picture, require_matplotlib
+
     if path.suffix not in FORMATS:
         raise click.UsageError("--plot: a picture is a .svg or a .png file")
     if not path.parent.is_dir():
@@ -51,6 +46,8 @@ def check_plot(path: Path) -> None:
 
 def tell_picture(path: Path, models: int) -> None:
     """Say where a picture of so many models was written, and how many it leaves out."""
+    from disagg_cluster.planner.outlook.pictures import MOST_ROWS
+
     if models > MOST_ROWS:
         click.echo(f"{path} leaves out {models - MOST_ROWS} models; --model names one", err=True)
     click.echo(path, err=True)

@@ -6,28 +6,21 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from disagg_cluster.cli.planning.load_source import LoadSource, Progress, source_options
 from disagg_cluster.cli.planning.picture_option import plot_option, tell_picture
 from disagg_cluster.cli.planning.planned_load import read_planned_load
-from disagg_cluster.planner.advice.cluster_plan import cluster_plan, load_factors
-from disagg_cluster.planner.advice.demands import AS_IT_IS, ClusterEngines, DemandBuilder, LoadScale
-from disagg_cluster.planner.advice.past_split import (
-    PastSplit,
-    UndecidedPastSplit,
-    past_split,
-)
-from disagg_cluster.planner.advice.plan_figure import draw_change, draw_plan
-from disagg_cluster.planner.advice.plan_text import change_text, plan_text
-from disagg_cluster.planner.advice.plan_values import plan_value
-from disagg_cluster.planner.advice.separation_advice import ModelSeparation, SeparationAdvisor
-from disagg_cluster.planner.history.load_history import LoadKey
-from disagg_cluster.planner.plan.gpu_plan import GpuPlan
-from disagg_cluster.planner.settings.planner_file import PlannerConfig, read_planner_file
-from disagg_exporter.model import Role
+
+if TYPE_CHECKING:
+    from disagg_cluster.planner.advice.demands import ClusterEngines, LoadScale
+    from disagg_cluster.planner.advice.past_split import PastSplit, UndecidedPastSplit
+    from disagg_cluster.planner.advice.separation_advice import ModelSeparation
+    from disagg_cluster.planner.history.load_history import LoadKey
+    from disagg_cluster.planner.plan.gpu_plan import GpuPlan
+    from disagg_cluster.planner.settings.planner_file import PlannerConfig
 
 config_option = click.option(
     "-c",
@@ -75,6 +68,12 @@ def plan(source: LoadSource, file: Path, as_json: bool, plot: Path | None) -> No
       disagg-node plan -c planner.yaml
       disagg-node plan -c planner.yaml --csv load.csv --plot plan.svg
     """  # noqa: D301 # click looks for the character itself
+    from disagg_cluster.planner.advice.demands import AS_IT_IS
+    from disagg_cluster.planner.advice.plan_figure import draw_plan
+    from disagg_cluster.planner.advice.plan_text import plan_text
+    from disagg_cluster.planner.advice.plan_values import plan_value
+    from disagg_cluster.planner.settings.planner_file import read_planner_file
+
     config = read_planner_file(file)
     made = _Planning(source, config)
     found = made.plan(AS_IT_IS)
@@ -124,6 +123,13 @@ def whatif(
       disagg-node whatif -c planner.yaml --prompt-factor 2 --plot twice.svg
       disagg-node whatif -c planner.yaml --with h200.yaml --csv load.csv
     """  # noqa: D301 # click looks for the character itself
+    from disagg_cluster.planner.advice.cluster_plan import load_factors
+    from disagg_cluster.planner.advice.demands import AS_IT_IS, LoadScale
+    from disagg_cluster.planner.advice.plan_figure import draw_change
+    from disagg_cluster.planner.advice.plan_text import change_text
+    from disagg_cluster.planner.advice.plan_values import plan_value
+    from disagg_cluster.planner.settings.planner_file import read_planner_file
+
     config = read_planner_file(file)
     if_config = config if other is None else read_planner_file(other)
     made = _Planning(source, config)
@@ -145,6 +151,8 @@ class _Planning:
     """What both commands read once."""
 
     def __init__(self, source: LoadSource, config: PlannerConfig) -> None:
+        from disagg_cluster.planner.advice.demands import DemandBuilder
+
         self._config = config
         self._builder = DemandBuilder(config)
         self._progress = Progress()
@@ -160,6 +168,9 @@ class _Planning:
 
     def plan(self, scale: LoadScale, config: PlannerConfig | None = None) -> GpuPlan:
         """Plan as things are, or as they might be."""
+        from disagg_cluster.planner.advice.cluster_plan import cluster_plan
+        from disagg_cluster.planner.advice.demands import DemandBuilder
+
         used = config or self._config
         builder = self._builder if config is None else DemandBuilder(used)
         self._progress.say("planning")
@@ -172,6 +183,8 @@ class _Planning:
 
     def past(self) -> list[PastSplit | UndecidedPastSplit]:
         """What the engines of now would have wasted, by model."""
+        from disagg_cluster.planner.advice.past_split import past_split
+
         self._progress.say("looking back")
         try:
             return [
@@ -183,6 +196,8 @@ class _Planning:
 
     def separations(self) -> list[ModelSeparation]:
         """Whether engines that run mixed should be separate, by model."""
+        from disagg_cluster.planner.advice.separation_advice import SeparationAdvisor
+
         # What engines lost to mixed steps would stand beside the gain and not change it.
         advisor = SeparationAdvisor(self._config, self._engines, {})
         self._progress.say("comparing mixed with separate engines")
@@ -192,5 +207,7 @@ class _Planning:
             self._progress.end()
 
     def _runs_mixed(self, key: LoadKey) -> bool:
+        from disagg_exporter.model import Role
+
         told = self._config.of_model(key.model_name, key.engine_namespace)
         return any(each.role is Role.MIXED for each in self._engines.of_model_or_file(key, told))

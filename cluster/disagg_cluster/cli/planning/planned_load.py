@@ -6,13 +6,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from disagg_cluster.cli.planning.load_source import LoadSource, Progress
-from disagg_cluster.planner.advice.cluster_plan import check_one_cluster
-from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
-from disagg_cluster.planner.settings.planner_file import PlannerConfig
+
+if TYPE_CHECKING:
+    from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
+    from disagg_cluster.planner.settings.planner_file import PlannerConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ def read_planned_load(source: LoadSource, config: PlannerConfig, progress: Progr
         SeveralClustersError: It is of several clusters.
         DisaggError: As `LoadSource.read`.
     """
+    from disagg_cluster.planner.advice.cluster_plan import check_one_cluster
+
     read_seconds = time.time()
     if source.is_file:
         histories = replace(source, model=None).read(read_seconds, progress)
@@ -57,6 +61,8 @@ def read_planned_load(source: LoadSource, config: PlannerConfig, progress: Progr
 
 def _key_of_file(config: PlannerConfig, model: str | None) -> LoadKey:
     """Whose load a file is, which does not say so: the model that is named, or the only one."""
+    from disagg_cluster.planner.history.load_history import LoadKey
+
     of_any = [each for each in config.models if not each.model_name]
     fitting = [each for each in config.models if model in (None, each.model_name)]
     if not config.models or (of_any and model is None):

@@ -7,12 +7,6 @@ from pathlib import Path
 import click
 
 from disagg_cluster.cli.start import say_where
-from disagg_cluster.daemon.foreground import log_to_stderr
-from disagg_cluster.daemon.metrics_service import scheme_of
-from disagg_cluster.host.linear_algebra import one_thread
-from disagg_cluster.planner.service.planner_service import PlannerService
-from disagg_cluster.planner.settings.planner_file import PlannerConfig, read_planner_file
-from disagg_cluster.prometheus import http_config_file
 
 
 @click.command
@@ -31,6 +25,13 @@ def planner(file: Path | None, check: bool, verbose: bool) -> None:
     One of a cluster, beside its Prometheus, not one of a node. Runs until Ctrl-C or SIGTERM and
     serves a metrics page behind the same TLS and passwords as a node's.
     """
+    from disagg_cluster.daemon.foreground import log_to_stderr
+    from disagg_cluster.daemon.metrics_service import scheme_of
+    from disagg_cluster.host.linear_algebra import one_thread
+    from disagg_cluster.planner.service.planner_service import PlannerService
+    from disagg_cluster.planner.settings.planner_file import PlannerConfig, read_planner_file
+    from disagg_cluster.prometheus import http_config_file
+
     config = PlannerConfig() if file is None else read_planner_file(file)
     scheme = scheme_of(config.listen)
     if config.prometheus.http_config is not None:

@@ -10,10 +10,6 @@ import click
 from disagg_cluster.cli.planning.load_source import LoadSource, Progress, source_options
 from disagg_cluster.cli.planning.plan import FACTOR, config_option, json_option
 from disagg_cluster.cli.planning.planned_load import read_planned_load
-from disagg_cluster.planner.advice.separation_advice import SeparationAdvisor
-from disagg_cluster.planner.advice.separation_text import separation_text
-from disagg_cluster.planner.advice.separation_values import separation_value
-from disagg_cluster.planner.settings.planner_file import read_planner_file
 
 
 @click.command
@@ -46,6 +42,11 @@ def separation(
       disagg-node separation -c planner.yaml
       disagg-node separation -c planner.yaml --csv load.csv --gpus 16
     """  # noqa: D301 # click looks for the character itself
+    from disagg_cluster.planner.advice.separation_advice import SeparationAdvisor
+    from disagg_cluster.planner.advice.separation_text import separation_text
+    from disagg_cluster.planner.advice.separation_values import separation_value
+    from disagg_cluster.planner.settings.planner_file import read_planner_file
+
     config = read_planner_file(file)
     progress = Progress()
     load = read_planned_load(source, config, progress)

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
 
 from disagg_cluster.cli.planning.picture_option import plot_option
 from disagg_cluster.cli.tuning.target import TargetOptions
-from disagg_cluster.config import Worker
-from disagg_cluster.host.files.atomic_write import check_writable, write_whole
-from disagg_cluster.nodefile import NodeFile, parse, read
-from disagg_cluster.nodefile.argument_edit import ArgumentEditError, with_arguments
-from disagg_cluster.planner.capacity.learned.tune_profile import (
-    TuneProfile,
-    merged,
-    read_profile,
-)
-from disagg_cluster.tune.profile_values import profile_value
 from disagg_exporter.errors import DisaggError
-from disagg_exporter.roles.command_line.flags import read_flags
+
+if TYPE_CHECKING:
+    from disagg_cluster.config import Worker
+    from disagg_cluster.nodefile import NodeFile
+    from disagg_cluster.planner.capacity.learned.tune_profile import TuneProfile
 
 STEP_TOKENS = {"vllm": "--max-num-batched-tokens", "sglang": "--chunked-prefill-size"}
 REQUESTS = {"vllm": "--max-num-seqs", "sglang": "--max-running-requests"}
@@ -61,6 +54,11 @@ class OutcomeOptions:
             ArgumentEditError: The node file has no such worker, or none with such arguments.
             CannotWriteError: One of both cannot be written.
         """
+        from disagg_cluster.host.files.atomic_write import check_writable
+        from disagg_cluster.nodefile import read
+        from disagg_cluster.nodefile.argument_edit import ArgumentEditError
+        from disagg_cluster.planner.capacity.learned.tune_profile import merged, read_profile
+
         if self.profile is not None:
             if not self.profile.parent.is_dir():
                 raise click.UsageError(f"--profile: {self.profile.parent} is no folder")
@@ -101,6 +99,9 @@ class OutcomeOptions:
             NothingToSetError: There is nothing to write into the node file.
             ArgumentEditError: The node file does not bear the change.
         """
+        from disagg_cluster.planner.capacity.learned.tune_profile import merged, read_profile
+        from disagg_cluster.tune.profile_values import profile_value
+
         # What was timed is kept first: whatever of the rest fails, nobody has to probe again.
         if self.profile is not None:
             whole = merged(read_profile(self.profile), found) if self.profile.exists() else found
@@ -116,6 +117,11 @@ class OutcomeOptions:
 def _change(
     file: Path, limits: Mapping[str, Mapping[str, int]], target: TargetOptions, url: str
 ) -> None:
+    import difflib
+
+    from disagg_cluster.nodefile import parse, read
+    from disagg_cluster.nodefile.argument_edit import with_arguments
+
     worker = _meant(read(file), target, url)
     wanted = _allowed(worker, limits[worker.engine])
     if not wanted:
@@ -142,6 +148,8 @@ def _change(
 
 def _allowed(worker: Worker, wanted: Mapping[str, int]) -> dict[str, int]:
     """What is recommended, as far as the engine's other arguments allow."""
+    from disagg_exporter.roles.command_line.flags import read_flags
+
     flags, found = read_flags(worker.args), dict(wanted)
     step, most = STEP_TOKENS["vllm"], REQUESTS["vllm"]
     if worker.engine != "vllm":
@@ -162,6 +170,8 @@ def _allowed(worker: Worker, wanted: Mapping[str, int]) -> dict[str, int]:
 
 def _meant(file: NodeFile, target: TargetOptions, url: str) -> Worker:
     """The worker of the node file that was probed."""
+    from disagg_cluster.nodefile.argument_edit import ArgumentEditError
+
     workers = file.config.workers
     if target.is_worker:
         found = [each for each in workers if each.name == target.engine]
@@ -182,6 +192,8 @@ def _meant(file: NodeFile, target: TargetOptions, url: str) -> Worker:
 
 
 def _write(path: Path, text: str) -> None:
+    from disagg_cluster.host.files.atomic_write import write_whole
+
     with _writing(path) as place:
         mode = place.stat().st_mode & 0o777 if place.exists() else 0o644
         write_whole(place, text.encode(), mode)

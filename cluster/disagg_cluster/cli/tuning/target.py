@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from disagg_cluster.cli.control import socket_of, worker_names
 from disagg_cluster.cli.daemon_page import http_config_option
 from disagg_cluster.cli.prometheus_access import access_of
-from disagg_cluster.config import Worker
-from disagg_cluster.config.values import root_url
-from disagg_cluster.control.client import ask, new_request
-from disagg_cluster.control.messages import DaemonStatus, WorkerView
-from disagg_cluster.launch.worker_specs import api_key
-from disagg_cluster.lifecycle.state import WorkerState
-from disagg_cluster.nodefile import load
-from disagg_cluster.prometheus.http_session import HttpSession
-from disagg_cluster.tune.completion_server import (
-    CompletionServer,
-    EngineDownError,
-    NotAnEngineError,
-)
 from disagg_exporter.errors import DisaggError
+
+if TYPE_CHECKING:
+    from disagg_cluster.config import Worker
+    from disagg_cluster.control.messages import WorkerView
+    from disagg_cluster.tune.completion_server import CompletionServer
 
 _EXAMPLE = "http://127.0.0.1:8000"
 _WAY_OUT = (
@@ -71,6 +62,9 @@ class TargetOptions:
             EngineDownError: Nothing answers.
             NoDaemonError: There is no daemon to ask for a worker.
         """
+        from disagg_cluster.prometheus.http_session import HttpSession
+        from disagg_cluster.tune.completion_server import CompletionServer, EngineDownError
+
         found = self._worker() if self.is_worker else None
         url = self.engine if found is None else found.url
         headers = [*self.headers]
@@ -90,6 +84,12 @@ class TargetOptions:
             raise
 
     def _worker(self) -> _FoundWorker:
+        import difflib
+
+        from disagg_cluster.control.client import ask, new_request
+        from disagg_cluster.control.messages import DaemonStatus
+        from disagg_cluster.nodefile import load
+
         told = None
         if self.file is not None:
             workers = {worker.name: worker for worker in load(self.file).workers}
@@ -118,6 +118,11 @@ class _FoundWorker:
 
 
 def _found(view: WorkerView, told: Worker | None) -> _FoundWorker:
+    from disagg_cluster.config.values import root_url
+    from disagg_cluster.launch.worker_specs import api_key
+    from disagg_cluster.lifecycle.state import WorkerState
+    from disagg_cluster.tune.completion_server import NotAnEngineError
+
     if view.role == "router":
         raise NotAnEngineError(f"{view.worker} is the router: probe one of the engines behind it")
     if view.state is not WorkerState.READY:
@@ -132,6 +137,8 @@ def _found(view: WorkerView, told: Worker | None) -> _FoundWorker:
 
 def _chosen(server: CompletionServer, wanted: str | None) -> int | None:
     """Let it be asked for a model; return the most tokens of a request, where it tells."""
+    from disagg_cluster.tune.completion_server import NotAnEngineError
+
     models = server.models()
     if wanted is None and len(models) > 1:
         raise click.UsageError(f"{server.url} serves {', '.join(models)}: say which with --model")

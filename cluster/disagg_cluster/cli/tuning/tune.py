@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -23,29 +23,13 @@ from disagg_cluster.cli.tuning.outcome import (
     outcome_options,
 )
 from disagg_cluster.cli.tuning.target import TargetOptions, target_options
-from disagg_cluster.planner.capacity.learned.tune_profile import TuneProfile
-from disagg_cluster.tune.completion_server import CompletionServer
-from disagg_cluster.tune.completions import UniquePrompts
-from disagg_cluster.tune.decode_prober import STEPS, DecodeProber
-from disagg_cluster.tune.decode_tuning import DecodeTuner
-from disagg_cluster.tune.prefill_prober import PrefillProber
-from disagg_cluster.tune.prefill_tuning import PrefillTuner
-from disagg_cluster.tune.profile_values import (
-    decode_part,
-    prefill_part,
-    profile_of,
-    profile_value,
-)
-from disagg_cluster.tune.traffic_guard import refuse_live
-from disagg_cluster.tune.tuning_figure import draw_decode, draw_prefill
-from disagg_cluster.tune.tuning_text import (
-    decode_progress,
-    decode_text,
-    prefill_progress,
-    prefill_text,
-)
 from disagg_exporter.errors import DisaggError
-from disagg_exporter.model import EnginePage
+
+if TYPE_CHECKING:
+    from disagg_cluster.planner.capacity.learned.tune_profile import TuneProfile
+    from disagg_cluster.tune.completion_server import CompletionServer
+    from disagg_cluster.tune.completions import UniquePrompts
+    from disagg_exporter.model import EnginePage
 
 EXIT_INTERRUPTED = 130
 _PROMPTS = (512, 2048, 8192)
@@ -111,6 +95,12 @@ def prefill(
       disagg-node tune prefill --engine http://127.0.0.1:8000
       disagg-node tune prefill --engine prefill-0 --write node.yaml --profile prefill.json
     """  # noqa: D301 # click looks for the character itself
+    from disagg_cluster.tune.prefill_prober import PrefillProber
+    from disagg_cluster.tune.prefill_tuning import PrefillTuner
+    from disagg_cluster.tune.profile_values import prefill_part, profile_of
+    from disagg_cluster.tune.tuning_figure import draw_prefill
+    from disagg_cluster.tune.tuning_text import prefill_progress, prefill_text
+
     server, most_tokens = target.server()
     with server:
         page = _ready(server, target, outcome)
@@ -167,6 +157,12 @@ def decode(
       disagg-node tune decode --engine http://127.0.0.1:8000 --itl 50ms
       disagg-node tune decode --engine decode-0 --context-tokens 4096 --write node.yaml
     """  # noqa: D301 # click looks for the character itself
+    from disagg_cluster.tune.decode_prober import STEPS, DecodeProber
+    from disagg_cluster.tune.decode_tuning import DecodeTuner
+    from disagg_cluster.tune.profile_values import decode_part, profile_of
+    from disagg_cluster.tune.tuning_figure import draw_decode
+    from disagg_cluster.tune.tuning_text import decode_progress, decode_text
+
     server, most_tokens = target.server()
     with server:
         page = _ready(server, target, outcome)
@@ -197,6 +193,8 @@ def _ready(
 
 def _at_rest(server: CompletionServer, target: TargetOptions) -> None:
     """Refuse an engine that serves users, unless told otherwise."""
+    from disagg_cluster.tune.traffic_guard import refuse_live
+
     if not target.live:
         Progress().say("looking whether it serves anybody")
         refuse_live(server, time.sleep)
@@ -218,6 +216,8 @@ def _carry_out(
     tuning: _Tuning, server: CompletionServer, target: TargetOptions, outcome: OutcomeOptions
 ) -> None:
     """Probe, show what was found, and keep it; where it ends on the way, only show it."""
+    from disagg_cluster.tune.profile_values import profile_value
+
     stopped: BaseException | None = None
     # Whoever ends us by a signal gets what was learned, too, and the engine is hung up on.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -285,6 +285,8 @@ def _room(page: EnginePage | None, largest: int) -> int:
 
 
 def _prompts() -> UniquePrompts:
+    from disagg_cluster.tune.completions import UniquePrompts
+
     return UniquePrompts(random.Random())
 
 

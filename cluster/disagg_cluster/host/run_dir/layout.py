@@ -101,3 +101,12 @@ def older_run_dirs(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
     home = Path(environ.get("HOME") or "/tmp")
     cache = () if uid == 0 else (home / ".cache" / "disagg-node",)
     return (*((Path(session) / "disagg-node",) if session else ()), *cache)
+
+
+def possible_run_dirs(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
+    """Where this node's daemon may be found without its node file: ours first, then a service's.
+
+    A person who is root may have a session with a folder.
+    """
+    usual, older = default_run_dir(environ, uid), older_run_dirs(environ, uid)
+    return tuple(dict.fromkeys((usual, *older, SERVICE_RUN_DIR)))

@@ -11,7 +11,8 @@ from disagg_cluster.planner.advice.past_split_text import past_split_words
 from disagg_cluster.planner.advice.separation_advice import ModelSeparation
 from disagg_cluster.planner.advice.separation_text import verdict_words
 from disagg_cluster.planner.history.load_history import LoadKey
-from disagg_cluster.planner.outlook.wording import clock, duration, named
+from disagg_cluster.planner.outlook.horizons import duration
+from disagg_cluster.planner.outlook.wording import clock, named
 from disagg_cluster.planner.plan.gpu_plan import (
     ExpectedCost,
     GpuPlan,

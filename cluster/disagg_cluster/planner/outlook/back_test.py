@@ -16,9 +16,9 @@ from disagg_cluster.planner.forecast.load_forecast import (
     LoadForecast,
 )
 from disagg_cluster.planner.history.load_series import Floats, LoadSeries
+from disagg_cluster.planner.outlook.horizons import ORIGINS
 from disagg_cluster.planner.outlook.model_outlook import UndecidedHorizon
 
-ORIGINS = 24
 LEAST_ORIGINS = 4
 """Fewer outcomes judge nobody."""
 _MOST_ERRORS = 2000

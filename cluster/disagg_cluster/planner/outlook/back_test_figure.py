@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from disagg_cluster.planner.history.load_history import LoadKey
 from disagg_cluster.planner.outlook.back_test import HorizonScore
+from disagg_cluster.planner.outlook.horizons import duration
 from disagg_cluster.planner.outlook.pictures import COLOURS, MOST_ROWS, grid, note, save
-from disagg_cluster.planner.outlook.wording import Scores, duration, named
+from disagg_cluster.planner.outlook.wording import Scores, named
 from disagg_exporter.model import Phase
 
 if TYPE_CHECKING:

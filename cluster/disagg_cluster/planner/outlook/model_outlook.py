@@ -18,10 +18,8 @@ from disagg_cluster.planner.forecast.load_forecast import (
 from disagg_cluster.planner.forecast.trend import PhaseTrend, UndecidedTrend, phase_trend
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import LoadSeries
+from disagg_cluster.planner.outlook.horizons import HORIZONS_SECONDS
 from disagg_exporter.model import Phase
-
-HORIZONS_SECONDS = (300.0, 900.0, 3600.0, 21_600.0, 86_400.0)
-"""How far ahead is looked if nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from disagg_cluster.planner.forecast.robust_slope import RobustSlope
 from disagg_cluster.planner.forecast.trend import PhaseTrend, TrendDriver, UndecidedTrend
 from disagg_cluster.planner.history.load_history import LoadKey
 from disagg_cluster.planner.outlook.back_test import HorizonScore
+from disagg_cluster.planner.outlook.horizons import duration
 from disagg_cluster.planner.outlook.model_outlook import (
     ModelOutlook,
     PhaseOutlook,
@@ -57,16 +58,6 @@ def named(key: LoadKey) -> str:
         ("cluster", key.cluster),
     )
     return ", ".join(f"{what} {name}" for what, name in parts if name) or "all requests"
-
-
-def duration(seconds: float) -> str:
-    """A horizon as a person writes it: now, 5m, 6h, 2d."""
-    if seconds == 0:
-        return "now"
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
-        if (seconds > size and seconds % size == 0) or (seconds == size and unit != "d"):
-            return f"{seconds / size:g}{unit}"
-    return f"{seconds:g}s"
 
 
 def clock(seconds: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Set
 
 from disagg_cluster.planner.advice.past_split import PastSplit, UndecidedPastSplit
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
-from disagg_cluster.planner.outlook.wording import duration
+from disagg_cluster.planner.outlook.horizons import duration
 from disagg_cluster.planner.plan.gpu_plan import GpuPlan, ModelPlan, RolePlan, UndecidedPlan
 from disagg_exporter.metrics.family import MetricRows
 from disagg_exporter.model import Role

@@ -12,12 +12,13 @@ from importlib.resources import files
 import disagg_exporter
 from disagg_cluster.planner.advice.plan_text import plan_text
 from disagg_cluster.planner.diagnose.words.diagnosis_text import diagnoses_text
+from disagg_cluster.planner.outlook.horizons import duration
 from disagg_cluster.planner.outlook.model_outlook import (
     ModelOutlook,
     PhaseOutlook,
     UndecidedHorizon,
 )
-from disagg_cluster.planner.outlook.wording import amount, clock, duration, named
+from disagg_cluster.planner.outlook.wording import amount, clock, named
 from disagg_cluster.planner.service.planner_state import DiagnosisRound, PlannerState
 
 _FRAME = """\

@@ -14,10 +14,8 @@ from disagg_cluster.planner.advice.demands import ClusterEngines, DemandBuilder
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_cluster.planner.forecast.forecaster import SharedForecasts
 from disagg_cluster.planner.history.load_history import LoadHistory
-from disagg_cluster.planner.outlook.model_outlook import (
-    HORIZONS_SECONDS,
-    model_outlook,
-)
+from disagg_cluster.planner.outlook.horizons import HORIZONS_SECONDS
+from disagg_cluster.planner.outlook.model_outlook import model_outlook
 from disagg_cluster.planner.plan.gpu_plan import GpuPlan
 from disagg_cluster.planner.service.past_forecasts import PastForecasts
 from disagg_cluster.planner.service.past_waste import PastWaste

@@ -10,12 +10,12 @@ from disagg_cluster.planner.advice.past_split import PastSplit, UndecidedPastSpl
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_cluster.planner.diagnose.verdict.values import ModelDiagnosis
 from disagg_cluster.planner.forecast.trend import PhaseTrend
+from disagg_cluster.planner.outlook.horizons import duration
 from disagg_cluster.planner.outlook.model_outlook import (
     HorizonLoad,
     ModelOutlook,
     UndecidedHorizon,
 )
-from disagg_cluster.planner.outlook.wording import duration
 from disagg_cluster.planner.plan.gpu_plan import GpuPlan
 from disagg_cluster.planner.service.diagnosis_rows import write_diagnoses
 from disagg_cluster.planner.service.past_forecasts import Place

@@ -13,7 +13,6 @@ from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.processes.process_traits import mark_of, own_leaders, stdout_path
 from disagg_cluster.host.run_dir.layout import (
-    SERVICE_RUN_DIR,
     RunFolder,
     default_run_dir,
     older_run_dirs,
@@ -45,15 +44,6 @@ def usual_run_dir(environ: Mapping[str, str], uid: int) -> Path:
     usual = default_run_dir(environ, uid)
     folders = (usual, *older_run_dirs(environ, uid))
     return next((folder for folder in folders if _is_in_use(RunFolder(folder))), usual)
-
-
-def possible_run_dirs(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
-    """Where this node's daemon may be found without its node file: ours first, then a service's.
-
-    A person who is root may have a session with a folder.
-    """
-    usual, older = default_run_dir(environ, uid), older_run_dirs(environ, uid)
-    return tuple(dict.fromkeys((usual, *older, SERVICE_RUN_DIR)))
 
 
 def _is_in_use(folder: RunFolder) -> bool:

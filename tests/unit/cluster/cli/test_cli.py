@@ -10,8 +10,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from disagg_cluster.cli.install import PARTS
 from disagg_cluster.cli.main import LazyGroup, main
+from disagg_cluster.cli.prometheus_access import DEFAULT_URL
+from disagg_cluster.deploy.install.files import InstallPart
 from disagg_cluster.nodefile.shape import node_file_schema
+from disagg_cluster.planner.settings.planner_file import PlannerConfig
 from disagg_exporter import __version__
 from disagg_exporter.errors import DisaggError
 
@@ -37,8 +41,8 @@ Usage: disagg-node [OPTIONS] COMMAND [ARGS]...
   and decode workers of this node.
 
 Options:
-  --version   Show the version and exit.
-  -h, --help  Show this message and exit.
+  -V, --version  Show the version and exit.
+  -h, --help     Show this message and exit.
 
 Commands:
   start       Launch a node file's workers, or find running engines.
@@ -87,17 +91,28 @@ def test_start_says_how_a_node_file_is_named() -> None:
     assert "unexpected argument 'node.yaml'; --config names the node file" in err
 
 
-def test_the_version_is_that_of_the_package() -> None:
-    assert run("--version") == (0, f"disagg-node, version {__version__}\n", "")
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_the_version_is_that_of_the_package(option: str) -> None:
+    assert run(option) == (0, f"disagg-node, version {__version__}\n", "")
 
 
-def test_an_unknown_command_is_bad_usage() -> None:
-    assert run("strat") == (
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("strat",), "no command 'strat'; did you mean start?"),
+        (("config", "chekc"), "no command 'chekc'; did you mean check?"),
+        (("frobnicate",), "No such command 'frobnicate'."),
+    ],
+)
+def test_an_unknown_command_is_bad_usage(arguments: tuple[str, ...], said: str) -> None:
+    groups = " ".join(("disagg-node", *arguments[:-1]))
+
+    assert run(*arguments) == (
         2,
         "",
-        "Usage: disagg-node [OPTIONS] COMMAND [ARGS]...\n"
-        "Try 'disagg-node --help' for help.\n\n"
-        "Error: No such command 'strat'.\n",
+        f"Usage: {groups} [OPTIONS] COMMAND [ARGS]...\n"
+        f"Try '{groups} --help' for help.\n\n"
+        f"Error: {said}\n",
     )
 
 
@@ -152,18 +167,29 @@ def test_the_help_imports_no_command_and_nothing_heavy() -> None:
     assert not heavy & set(loaded)
 
 
-@pytest.mark.parametrize("command", ["phases", "doctor", "report", "forecast"])
-def test_the_help_of_a_command_that_asks_loads_no_http_client(command: str) -> None:
+def test_no_help_and_no_completion_loads_what_only_the_work_needs() -> None:
+    """Each costs a tenth of a second of CPU or more: a person waits for the tabulator."""
     loaded = in_a_fresh_interpreter(
         "import contextlib, io, sys\n"
-        "from disagg_cluster.cli.main import main\n"
+        "import click\n"
+        "from disagg_cluster.cli.main import LazyGroup, main\n"
+        "def walk(group, *above):\n"
+        "    for name in group.list_commands(click.Context(group)):\n"
+        "        main([*above, name, '--help'], standalone_mode=False)\n"
+        "        command = group.get_command(click.Context(group), name)\n"
+        "        if isinstance(command, LazyGroup):\n"
+        "            walk(command, *above, name)\n"
+        "        else:\n"
+        "            for param in command.params:\n"
+        "                param.shell_complete(click.Context(command), '')\n"
         "with contextlib.redirect_stdout(io.StringIO()):\n"
-        f"    main(['{command}', '--help'], standalone_mode=False)\n"
+        "    walk(main)\n"
         "print(*sys.modules)\n"
     ).split()
 
-    assert "disagg_cluster.prometheus.http_client" in loaded
-    assert not {"requests", "urllib3"} & set(loaded)
+    assert "disagg_cluster.cli.planning.plan" in loaded
+    heavy = {"pydantic", "yaml", "asyncio", "pynvml", "prometheus_client", "numpy", "requests"}
+    assert not (heavy | {"urllib3", "ssl"}) & set(loaded)
 
 
 def test_the_help_costs_no_more_than_its_budget() -> None:
@@ -333,3 +359,8 @@ def test_completing_a_command_shows_the_table_and_imports_none() -> None:
         *("plain", "completion", "Print the completion script of a shell."),
         "imported",
     ]
+
+
+def test_what_help_texts_repeat_is_what_it_stands_for() -> None:
+    assert tuple(InstallPart) == PARTS
+    assert PlannerConfig().prometheus.url == DEFAULT_URL

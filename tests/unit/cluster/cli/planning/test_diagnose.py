@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from disagg_cluster.cli.main import main
 from disagg_cluster.cli.planning import diagnose as command
-from disagg_cluster.planner.diagnose.reading.rolling_diagnosis import Diagnoses
+from disagg_cluster.planner.diagnose.reading.rolling_diagnosis import Diagnoses, RollingDiagnosis
 from disagg_cluster.planner.diagnose.words.diagnosis_text import diagnoses_text
 from disagg_cluster.prometheus.prometheus_api import NoAnswerError
 from support.diagnosed import CLEAN, FOUND, UNDECIDED
@@ -43,7 +43,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Diagnoses]:
             raise NoAnswerError("no answer from http://prometheus: refused")
         return one
 
-    monkeypatch.setattr(command.RollingDiagnosis, "take", take)
+    monkeypatch.setattr(RollingDiagnosis, "take", take)
     monkeypatch.setattr(command, "_WATCH_SECONDS", 0.0)
     return looks
 
@@ -169,8 +169,9 @@ def empty_prometheus() -> Iterator[tuple[str, list[str]]]:
 _SHOW = """
 import sys
 from disagg_cluster.cli.planning import diagnose as command
+from disagg_cluster.planner.diagnose.reading.rolling_diagnosis import RollingDiagnosis
 from support.diagnosed import FOUND
-command.RollingDiagnosis.take = lambda *_: (FOUND,)
+RollingDiagnosis.take = lambda *_: (FOUND,)
 command.diagnose_models(sys.argv[1:], standalone_mode=False)
 """
 

@@ -1,0 +1,20 @@
+"""How far ahead is looked where nobody says it, and how such a span is written.
+
+Imports nothing: help texts and completion show it.
+"""
+
+from __future__ import annotations
+
+HORIZONS_SECONDS = (300.0, 900.0, 3600.0, 21_600.0, 86_400.0)
+ORIGINS = 24
+"""From how many past moments a back-test forecasts."""
+
+
+def duration(seconds: float) -> str:
+    """A horizon as a person writes it: now, 5m, 6h, 2d."""
+    if seconds == 0:
+        return "now"
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
+        if (seconds > size and seconds % size == 0) or (seconds == size and unit != "d"):
+            return f"{seconds / size:g}{unit}"
+    return f"{seconds:g}s"
