@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from bench.alerts.series import Span
+from bench.alerts.week import quiet_week
 
 from disagg_cluster.prometheus.local_server import ScrapeTarget, scrape_config
 from support.alert_rules import (
@@ -22,7 +24,6 @@ from support.alert_rules import (
     hasten,
 )
 from support.chart import defaults
-from support.quiet_day import quiet_day
 
 pytestmark = pytest.mark.prometheus
 
@@ -81,12 +82,13 @@ def test_the_scrape_config_is_one_with_our_rules(tmp_path: Path) -> None:
     promtool("check", "config", str(config))
 
 
-def test_on_a_quiet_day_with_noise_nothing_fires(tmp_path: Path) -> None:
-    day = tmp_path / "quiet_test.yaml"
-    test = quiet_day(RULE_FILES, seed=20261121)
-    day.write_text(json.dumps(test), encoding="utf-8")  # which is YAML too, and fast
+def test_in_a_quiet_week_with_all_that_happens_in_a_fleet_nothing_fires(tmp_path: Path) -> None:
+    """Two days of five hours; `make bench-alerts` has the whole week, at three scrape intervals."""
+    week = tmp_path / "quiet_test.yaml"
+    test = quiet_week(RULE_FILES, Span(2, 5 * 3600, 60), seed=20261121, evaluation="3m")
+    week.write_text(json.dumps(test), encoding="utf-8")  # which is YAML too, and fast
 
-    promtool("test", "rules", str(day))
+    promtool("test", "rules", str(week))
 
 
 @pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.name)
