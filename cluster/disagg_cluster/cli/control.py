@@ -1,10 +1,10 @@
-"""`disagg-node status`, `pause`, `resume` and `restart`: requests to a running daemon."""
+"""`disagg-node pause`, `resume` and `restart`: requests to a running daemon."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from disagg_cluster.host.columns import columns
 from disagg_cluster.host.run_dir.layout import RunFolder, possible_run_dirs
 from disagg_exporter.errors import DisaggError
 
@@ -20,9 +19,7 @@ if TYPE_CHECKING:
     from disagg_cluster.control.messages import (
         ControlReply,
         ControlRequest,
-        DaemonView,
         ReplyOutcome,
-        WorkerView,
     )
 
 _COMPLETION_SECONDS = 1.0
@@ -189,78 +186,3 @@ def restart(
     verb = RestartWorker(worker, drain=not now)
     request = new_request(verb, wait=not no_wait, deadline_seconds=timeout_seconds)
     carry_out(socket_of(file, run_dir), request, as_json=as_json)
-
-
-_PATIENCE_SECONDS = 10.0
-
-
-@click.command
-@options
-def status(file: Path | None, run_dir: Path | None, as_json: bool) -> None:
-    """Show the daemon of this node and its workers: state, since when and why, pid, GPUs, port."""
-    socket = socket_of(file, run_dir)
-    workers, daemon = _asked(socket)
-    if as_json:
-        value = {"daemon": asdict(daemon), "workers": [asdict(worker) for worker in workers]}
-        click.echo(json.dumps(value, indent=2))
-    else:
-        click.echo(status_text(daemon, workers))
-
-
-def status_text(daemon: DaemonView, workers: Sequence[WorkerView]) -> str:
-    """The daemon in a line and the workers as a table."""
-    stopping = ", stopping" if daemon.stopping else ""
-    head = (
-        f"disagg-node {daemon.version} (pid {daemon.pid}) on {daemon.node}, up "
-        f"{duration_text(daemon.uptime_seconds)}{stopping}, run folder {daemon.run_dir}"
-    )
-    if not workers:
-        return f"{head}\nIt launches no workers; `disagg-node phases` shows the engines it found."
-    rows: list[tuple[str, ...]] = [
-        ("WORKER", "ROLE", "STATE", "SINCE", "RESTARTS", "PID", "GPUS", "PORT", "REASON")
-    ]
-    rows += [_row(worker) for worker in workers]
-    return f"{head}\n{columns(rows)}"
-
-
-def duration_text(seconds: float) -> str:
-    """A duration in its two largest units."""
-    whole = int(seconds)
-    days, hours, minutes = whole // 86_400, whole // 3600 % 24, whole // 60 % 60
-    if days:
-        return f"{days}d {hours}h"
-    if hours:
-        return f"{hours}h {minutes}m"
-    return f"{minutes}m {whole % 60}s" if minutes else f"{whole}s"
-
-
-def _row(worker: WorkerView) -> tuple[str, ...]:
-    state = "restarting" if worker.restarting else worker.state.value
-    paused_seconds = worker.paused_seconds
-    paused = "" if paused_seconds is None else f" (paused {duration_text(paused_seconds)})"
-    gpus = str(len(worker.gpus)) if len(worker.gpus) > 1 else "".join(worker.gpus)
-    return (
-        worker.worker,
-        worker.role,
-        state + paused,
-        duration_text(worker.state_seconds),
-        str(worker.restarts),
-        "-" if worker.pid is None else str(worker.pid),
-        gpus or "-",
-        str(worker.port),
-        worker.reason,
-    )
-
-
-def _asked(socket: Path) -> tuple[list[WorkerView], DaemonView]:
-    from disagg_cluster.control.client import BrokenOffError, MayNotAskError, ask, new_request
-    from disagg_cluster.control.messages import DaemonStatus
-
-    replies = list(ask(socket, new_request(DaemonStatus()), _PATIENCE_SECONDS))
-    workers = [reply.worker for reply in replies if reply.worker is not None]
-    final = replies[-1]
-    if final.outcome is ReplyOutcome.REFUSED:
-        raise MayNotAskError(f"{final.text}; {final.way_out}")
-    if final.daemon is None:
-        raise BrokenOffError("; ".join((final.text, *final.problems)))
-    return workers, final.daemon

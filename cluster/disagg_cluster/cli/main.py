@@ -163,7 +163,8 @@ _ROWS = {
     for name, command, text in (
         ("start", "start:start", "Launch a node file's workers, or find running engines."),
         ("stop", "stop:stop", "End a daemon, or the workers that one has left."),
-        ("status", "control:status", "Show a daemon and its workers, by its own word."),
+        ("status", "workers.status:status", "Show a daemon and its workers, by its own word."),
+        ("logs", "workers.logs:logs", "Show what a worker prints."),
         ("pause", "control:pause", "Only observe workers: kill and start nothing."),
         ("resume", "control:resume", "Supervise paused workers again."),
         ("restart", "control:restart", "Drain a worker and start it anew; un-fails it, too."),
@@ -204,6 +205,7 @@ class _Main(LazyGroup):
     """The root group: an error that we raise on purpose ends in one clean report."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        ctx.color = _colour_asked(os.environ)
         try:
             return super().invoke(ctx)
         except DisaggError as error:
@@ -214,6 +216,18 @@ class _Main(LazyGroup):
         except click.UsageError as error:
             error.message = _without_passwords(error.message)  # type: ignore[misc] # shown as it is
             raise
+
+
+def _colour_asked(environ: Mapping[str, str]) -> bool | None:
+    """Whether colour is wanted whatever is written to; None leaves it to whether it is a terminal.
+
+    By https://no-color.org and https://force-color.org.
+    """
+    if environ.get("NO_COLOR"):
+        return False
+    if environ.get("FORCE_COLOR", "0") not in ("", "0"):
+        return True
+    return False if environ.get("TERM") == "dumb" else None
 
 
 def _without_passwords(text: str) -> str:

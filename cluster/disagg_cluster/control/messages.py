@@ -91,7 +91,9 @@ class WorkerView:
 
     `incarnation` numbers its starts. It is in `state` for `state_seconds`, for the `reason` given
     last, and paused for `paused_seconds`, None if it is not. `restarting`: it ends to be started
-    anew. A restart may take `restart_seconds`: its drain, its end and its start.
+    anew. A restart may take `restart_seconds`: its drain, its end and its start. In
+    `deadline_seconds` time alone changes something, None if it does not: a start or a drain is
+    given up, a worker in back-off is started.
     """
 
     worker: str
@@ -108,6 +110,8 @@ class WorkerView:
     host: str = ""
     port: int = 0
     restart_seconds: float = 0.0
+    deadline_seconds: float | None = None
+    log_path: str = ""
 
     @property
     def paused(self) -> bool:

@@ -21,6 +21,7 @@ from disagg_cluster.control.messages import (
 )
 from disagg_cluster.control.socket_server import ControlSocket
 from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_cluster.lifecycle.deadlines import due_ns
 from disagg_cluster.lifecycle.state import Event, PauseRequested, RestartRequested, UnpauseRequested
 from disagg_cluster.supervisor.supervisor import Supervisor
 from disagg_cluster.supervisor.worker_spec import WorkerSnapshot
@@ -56,7 +57,7 @@ def worker_view(snapshot: WorkerSnapshot, now_ns: int) -> WorkerView:
     """One worker as requests see it at `now_ns`."""
     spec, life, tag = snapshot.spec, snapshot.life, snapshot.tag
     policy = spec.policy
-    paused_ns = life.paused_ns
+    paused_ns, due = life.paused_ns, due_ns(life, policy)
     return WorkerView(
         worker=spec.name,
         state=life.state,
@@ -72,6 +73,8 @@ def worker_view(snapshot: WorkerSnapshot, now_ns: int) -> WorkerView:
         host=tag.host,
         port=tag.port,
         restart_seconds=policy.drain_seconds + policy.stop_seconds + policy.start_seconds,
+        deadline_seconds=None if due is None else max(due - now_ns, 0) / 1e9,
+        log_path=str(spec.log_path),
     )
 
 

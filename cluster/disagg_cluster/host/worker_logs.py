@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,9 @@ KEPT = 2
 _TAIL_BYTES = 64 * 1024
 _LINE_CHARACTERS = 2000
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_OF_PROBE = re.compile(
+    r'"GET /(?:health|metrics|v1/models|liveness|get_model_info)\S* HTTP/1\.[01]"? 2\d\d\b'
+)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
@@ -73,8 +77,9 @@ def open_log(log_path: Path, opener: Opener = open_private) -> tuple[FileIO, str
 def last_lines(log_path: Path, count: int, since_bytes: int = 0) -> tuple[str, ...]:
     """The last lines of a log, at most `count`, none written before `since_bytes`.
 
-    A log cut shorter meanwhile is read from its beginning; one that cannot be read has none. Of a
-    line without end only the last part is shown.
+    What a server says of our own probes is left out (`is_of_probe`). A log cut shorter meanwhile
+    is read from its beginning; one that cannot be read has none. Of a line without end only the
+    last part is shown.
     """
     try:
         with _reading(log_path) as log:
@@ -84,8 +89,17 @@ def last_lines(log_path: Path, count: int, since_bytes: int = 0) -> tuple[str, .
             text = log.read(_TAIL_BYTES).decode(errors="replace")
     except OSError:
         return ()
-    lines = text.splitlines()[-count:] if count > 0 else []
-    return tuple(line[-_LINE_CHARACTERS:] for line in lines)
+    lines = [line for line in text.splitlines() if not is_of_probe(line)]
+    return tuple(line[-_LINE_CHARACTERS:] for line in lines[-count:]) if count > 0 else ()
+
+
+def is_of_probe(line: str) -> bool:
+    """Whether a line of an access log tells of a question that went well, as we ask every second.
+
+    An engine's server writes one for each probe of its health and each reading of its page: they
+    were nine tenths of an idle engine's log.
+    """
+    return _OF_PROBE.search(line) is not None
 
 
 def shown_end(log_path: Path, lines: Sequence[str]) -> str:

@@ -198,7 +198,8 @@ def _watch(look: Callable[[], str], as_json: bool) -> None:
 
 
 def _coloured() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    forced = os.environ.get("FORCE_COLOR", "0") not in ("", "0")
+    return (forced or sys.stdout.isatty()) and not os.environ.get("NO_COLOR")
 
 
 def _painted(part: TtftPart, text: str) -> str:

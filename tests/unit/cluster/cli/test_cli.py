@@ -48,6 +48,7 @@ Commands:
   start       Launch a node file's workers, or find running engines.
   stop        End a daemon, or the workers that one has left.
   status      Show a daemon and its workers, by its own word.
+  logs        Show what a worker prints.
   pause       Only observe workers: kill and start nothing.
   resume      Supervise paused workers again.
   restart     Drain a worker and start it anew; un-fails it, too.

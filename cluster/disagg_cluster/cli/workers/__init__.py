@@ -1,0 +1,1 @@
+"""The commands that show a daemon's workers: how they stand, what they print."""

@@ -1,0 +1,171 @@
+"""`disagg-node logs`: what a worker prints."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import click
+
+from disagg_cluster.cli.control import socket_of, worker_names
+from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_exporter.errors import DisaggError
+
+_LINES = 50
+_EVERY_SECONDS = 0.25
+_CHUNK_BYTES = 1 << 16
+
+
+class NoSuchLogError(DisaggError):
+    """There is no log of that name; the text says which there are."""
+
+
+@click.command
+@click.argument("worker", shell_complete=worker_names)
+@click.option("-f", "--follow", is_flag=True, help="Go on with what it prints, until Ctrl-C.")
+@click.option(
+    "--since",
+    metavar="SPAN",
+    help="From so long ago on, as 90s, 5m, 6h or 1d, by the times that the engine writes.",
+)
+@click.option(
+    "-n",
+    "--lines",
+    "count",
+    type=click.IntRange(min=0),
+    default=_LINES,
+    show_default=True,
+    help="So many at the end; without an end with --since.",
+)
+@click.option("--probes", is_flag=True, help="Also what its server says of our own probes.")
+@click.option(
+    "-c",
+    "--config",
+    "file",
+    type=click.Path(path_type=Path),
+    help="The node file of the daemon: it says the run folder.",
+)
+@click.option("--run-dir", type=click.Path(path_type=Path), help="The run folder of the daemon.")
+def logs(
+    worker: str,
+    follow: bool,
+    since: str | None,
+    count: int,
+    probes: bool,
+    file: Path | None,
+    run_dir: Path | None,
+) -> None:
+    """Show what a worker prints; also one that has failed, and without a daemon.
+
+    \b
+      disagg-node logs decode-0 -f
+      disagg-node logs decode-0 --since 5m
+    """  # noqa: D301 # click looks for the character itself
+    from disagg_cluster.host.worker_logs import is_of_probe
+
+    log = _log_of(worker, RunFolder(socket_of(file, run_dir).parent))
+
+    def wanted(line: str) -> bool:
+        return probes or not is_of_probe(line)
+
+    at_bytes = log.stat().st_size
+    try:
+        for line in _past(log, at_bytes, since, count, wanted):
+            click.echo(line)
+        if follow:
+            for line in followed(log, at_bytes, time.sleep):
+                if wanted(line):
+                    click.echo(line)
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+    except BrokenPipeError:
+        # Whoever read it has enough; nothing is to be flushed into the void at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def followed(log: Path, at_bytes: int, wait: Callable[[float], None]) -> Iterator[str]:
+    """Whole lines as they are added to a log from a place on, for ever; one cut begins anew."""
+    begun = b""
+    while True:
+        try:
+            with log.open("rb") as opened:
+                if opened.seek(0, os.SEEK_END) < at_bytes:
+                    at_bytes, begun = 0, b""
+                opened.seek(at_bytes)
+                added = opened.read(_CHUNK_BYTES)
+        except OSError:
+            added = b""
+        at_bytes += len(added)
+        *whole, begun = (begun + added).split(b"\n")
+        for line in whole:
+            yield line.decode(errors="replace")
+        if not added:
+            wait(_EVERY_SECONDS)
+
+
+def _past(
+    log: Path, until_bytes: int, since: str | None, count: int, wanted: Callable[[str], bool]
+) -> Iterator[str]:
+    from collections import deque
+
+    from disagg_cluster.host import log_times
+
+    if since is None:
+        last: deque[str] = deque(filter(wanted, _lines((log,), until_bytes)), maxlen=count)
+        yield from last
+        return
+    from disagg_cluster.cli.planning.load_source import span
+
+    seconds = span(click.get_current_context(), click.Option(["--since"]), since) or 0.0
+    now = datetime.now().astimezone()
+    # The younger part last; a log that was rotated a minute ago holds little.
+    parts = (*(log.with_name(f"{log.name}.{number}") for number in (2, 1)), log)
+    found = False
+    begin = now - timedelta(seconds=seconds)
+    for line in log_times.since(_lines(parts, until_bytes), begin, now):
+        found = True
+        if wanted(line):
+            yield line
+    if not found:
+        told = f"{log.stem}: no line says that it was written in the last {since}"
+        click.echo(f"{told}; without --since the last lines are shown", err=True)
+
+
+def _lines(parts: tuple[Path, ...], until_bytes: int) -> Iterator[str]:
+    """The lines of several files, the last one up to a place in it."""
+    for part in parts:
+        try:
+            with part.open("rb") as opened:
+                left = until_bytes if part is parts[-1] else None
+                for line in opened:
+                    if left is not None:
+                        if left <= 0:
+                            break
+                        left -= len(line)
+                    yield line.decode(errors="replace").rstrip("\r\n")
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise NoSuchLogError(f"cannot read {part}: {error.strerror}") from error
+
+
+def _log_of(worker: str, folder: RunFolder) -> Path:
+    log = folder.log(worker)
+    if "/" not in worker and log.is_file():
+        return log
+    try:
+        names = sorted(path.stem for path in folder.logs.glob("*.log"))
+    except OSError:
+        names = []
+    if not names:
+        why = f"no log is in {folder.logs}"
+        raise NoSuchLogError(f"{why}: --run-dir or --config says where the daemon runs")
+    from difflib import get_close_matches
+
+    close = get_close_matches(worker, names, 1)
+    meant = f"did you mean {close[0]}? " if close else ""
+    raise NoSuchLogError(f"no log of {worker!r}: {meant}there are {', '.join(names)}")

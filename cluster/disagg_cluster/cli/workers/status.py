@@ -1,0 +1,156 @@
+"""`disagg-node status`: how the daemon of this node and its workers stand."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from disagg_cluster.cli.control import options, socket_of
+from disagg_cluster.host.columns import columns
+from disagg_cluster.host.spans import duration_text
+
+if TYPE_CHECKING:
+    from disagg_cluster.control.messages import DaemonView, WorkerView
+
+_PATIENCE_SECONDS = 10.0
+_COLOURS = {"ready": "green", "failed": "red", "backoff": "red", "starting": "yellow"}
+_TITLES = ("WORKER", "ROLE", "STATE", "FOR", "UNTIL", "RESTARTS", "PID", "GPUS", "PORT")
+_STATE = _TITLES.index("STATE")
+_LINE_CHARACTERS = 200
+
+LastLine = Callable[[str], str]
+"""The last line that a worker has printed, by the path of its log; empty where it has none."""
+
+
+@click.command
+@options
+def status(file: Path | None, run_dir: Path | None, as_json: bool) -> None:
+    """Show the daemon of this node and its workers: state, since when, until when and why.
+
+    UNTIL is when the state ends by itself: a start or a drain is given up, a worker that waits is
+    started again. Of a worker that is not ready the reason, the log and its last line are shown.
+    """
+    workers, daemon = asked(socket_of(file, run_dir))
+    if as_json:
+        click.echo(json.dumps(status_value(daemon, workers, time.time()), indent=2))
+    else:
+        click.echo(status_text(daemon, workers, _last_line))
+
+
+def asked(socket: Path) -> tuple[list[WorkerView], DaemonView]:
+    """The workers of a daemon, and itself, by its own word.
+
+    Raises:
+        NoDaemonError: Nobody listens there.
+        MayNotAskError: This user may not ask.
+        BrokenOffError: It did not answer.
+    """
+    from disagg_cluster.control.client import BrokenOffError, MayNotAskError, ask, new_request
+    from disagg_cluster.control.messages import DaemonStatus, ReplyOutcome
+
+    replies = list(ask(socket, new_request(DaemonStatus()), _PATIENCE_SECONDS))
+    workers = [reply.worker for reply in replies if reply.worker is not None]
+    final = replies[-1]
+    if final.outcome is ReplyOutcome.REFUSED:
+        raise MayNotAskError(f"{final.text}; {final.way_out}")
+    if final.daemon is None:
+        raise BrokenOffError("; ".join((final.text, *final.problems)))
+    return workers, final.daemon
+
+
+def status_value(
+    daemon: DaemonView, workers: Sequence[WorkerView], now_seconds: float
+) -> dict[str, object]:
+    """The same for programs; instants have a date and a zone."""
+
+    def at(seconds: float | None) -> str | None:
+        return None if seconds is None else timestamp(now_seconds + seconds)
+
+    return {
+        "made_at": timestamp(now_seconds),
+        "daemon": asdict(daemon) | {"started_at": at(-daemon.uptime_seconds)},
+        "workers": [
+            asdict(worker) | {"since": at(-worker.state_seconds), "until": at(_until(worker))}
+            for worker in workers
+        ],
+    }
+
+
+def status_text(daemon: DaemonView, workers: Sequence[WorkerView], last_line: LastLine) -> str:
+    """The daemon in a line, the workers as a table, and below it what is to be said of some."""
+    stopping = ", stopping" if daemon.stopping else ""
+    head = (
+        f"disagg-node {daemon.version} (pid {daemon.pid}) on {daemon.node}, up "
+        f"{duration_text(daemon.uptime_seconds)}{stopping}, run folder {daemon.run_dir}"
+    )
+    if not workers:
+        return f"{head}\nIt launches no workers; `disagg-node phases` shows the engines it found."
+    lines = columns([_TITLES, *map(_row, workers)]).splitlines()
+    # Not before the widths are known: what colours a cell has no width.
+    table = [lines[0], *map(_coloured, lines[1:], workers)]
+    said = [line for worker in workers for line in _said(worker, last_line)]
+    return "\n".join([head, *table, *said])
+
+
+def timestamp(seconds: float) -> str:
+    """A Unix time with date and zone, in the zone of this machine."""
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
+
+
+def _row(worker: WorkerView) -> tuple[str, ...]:
+    gpus = str(len(worker.gpus)) if len(worker.gpus) > 1 else "".join(worker.gpus)
+    until = _until(worker)
+    return (
+        worker.worker,
+        worker.role,
+        _state(worker),
+        duration_text(worker.state_seconds),
+        "-" if until is None else f"in {duration_text(until)}",
+        str(worker.restarts),
+        "-" if worker.pid is None else str(worker.pid),
+        gpus or "-",
+        str(worker.port),
+    )
+
+
+def _state(worker: WorkerView) -> str:
+    return "restarting" if worker.restarting else worker.state.value
+
+
+def _until(worker: WorkerView) -> float | None:
+    """When its state ends by itself; a ready one's does not."""
+    return None if worker.state.value == "ready" else worker.deadline_seconds
+
+
+def _coloured(line: str, worker: WorkerView) -> str:
+    state = _state(worker)
+    colour = _COLOURS.get(state)
+    return line.replace(f" {state}", f" {click.style(state, fg=colour)}", 1) if colour else line
+
+
+def _said(worker: WorkerView, last_line: LastLine) -> Iterator[str]:
+    """What there is to say of one that is not simply at work."""
+    if worker.paused_seconds is not None:
+        paused = duration_text(worker.paused_seconds)
+        yield f"{worker.worker}: paused for {paused}: only observed, until `disagg-node resume`"
+    if worker.state.value == "ready" and not worker.restarting:
+        return
+    if worker.reason:
+        yield f"{worker.worker}: {worker.reason}"
+    if worker.log_path:
+        yield f"{worker.worker}: log {worker.log_path}"
+        if last := last_line(worker.log_path)[:_LINE_CHARACTERS]:
+            yield f"{worker.worker}: printed last: {last}"
+
+
+def _last_line(log_path: str) -> str:
+    from disagg_cluster.host.worker_logs import last_lines
+
+    return "".join(last_lines(Path(log_path), 1))

@@ -1,0 +1,53 @@
+"""When the lines of an engine's log were written, by the times that engines write into them.
+
+Pure. vLLM writes `INFO 11-23 10:05:01`, SGLang and most others `2026-11-23 10:05:01` or with a T;
+all in the zone of the machine unless they say another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+
+_WHOLE = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,]\d+)?(Z|[+-]\d\d:?\d\d)?")
+_WITHOUT_YEAR = re.compile(r"\b[A-Z]{4,8} (\d\d)-(\d\d) (\d\d:\d\d:\d\d)")
+_LOOKED_AT_CHARACTERS = 160
+_A_DAY = timedelta(days=1)
+
+
+def written_at(line: str, now: datetime) -> datetime | None:
+    """When a line was written; None if it does not say.
+
+    Args:
+        line: One line.
+        now: The present, in the zone that times without one are in; a time without a year is the
+            last such before tomorrow.
+    """
+    head = line[:_LOOKED_AT_CHARACTERS]
+    try:
+        if found := _WHOLE.search(head):
+            at = datetime.fromisoformat(f"{found[1]}T{found[2]}{found[3] or ''}")
+            return at if at.tzinfo else at.replace(tzinfo=now.tzinfo)
+        if found := _WITHOUT_YEAR.search(head):
+            text = f"{now.year}-{found[1]}-{found[2]}T{found[3]}"
+            at = datetime.fromisoformat(text).replace(tzinfo=now.tzinfo)
+            return at if at <= now + _A_DAY else at.replace(year=now.year - 1)
+    except ValueError:
+        return None
+    return None
+
+
+def since(lines: Iterable[str], begin: datetime, now: datetime) -> Iterator[str]:
+    """The lines from the first that was written at `begin` or later.
+
+    A line that bears no time belongs to the one before it: a traceback to its error. Where none
+    bears any there is no such line.
+    """
+    begun = False
+    for line in lines:
+        if not begun:
+            at = written_at(line, now)
+            begun = at is not None and at >= begin
+        if begun:
+            yield line

@@ -1,0 +1,14 @@
+"""Lengths of time as people write and read them."""
+
+from __future__ import annotations
+
+
+def duration_text(seconds: float) -> str:
+    """A duration in its two largest units: 3d 4h, 2h 5m, 1m 30s, 7s."""
+    whole = int(seconds)
+    days, hours, minutes = whole // 86_400, whole // 3600 % 24, whole // 60 % 60
+    if days:
+        return f"{days}d {hours}h"
+    if hours:
+        return f"{hours}h {minutes}m"
+    return f"{minutes}m {whole % 60}s" if minutes else f"{whole}s"

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import click
+
+from disagg_cluster.cli.workers.status import status_text, status_value
+from disagg_cluster.control.messages import DaemonView, WorkerView
+from disagg_cluster.lifecycle.state import WorkerState
+
+DAEMON = DaemonView("0.1.0", 7, "gpu-7", "/run/disagg-node", 3725.0)
+READY = WorkerView(
+    "prefill-0",
+    WorkerState.READY,
+    pid=11,
+    state_seconds=90.0,
+    reason="healthy",
+    role="prefill",
+    gpus=("GPU-a",),
+    port=8001,
+    log_path="/run/disagg-node/logs/prefill-0.log",
+)
+STARTING = WorkerView(
+    "decode-0",
+    WorkerState.STARTING,
+    pid=12,
+    state_seconds=40.0,
+    restarts=2,
+    reason="start 3",
+    role="decode",
+    gpus=("GPU-b", "GPU-c"),
+    port=8002,
+    deadline_seconds=560.0,
+    log_path="/run/disagg-node/logs/decode-0.log",
+)
+
+TEXT = """\
+disagg-node 0.1.0 (pid 7) on gpu-7, up 1h 2m, run folder /run/disagg-node
+WORKER     ROLE     STATE     FOR     UNTIL      RESTARTS  PID  GPUS   PORT
+prefill-0  prefill  ready     1m 30s  -          0         11   GPU-a  8001
+decode-0   decode   starting  40s     in 9m 20s  2         12   2      8002
+decode-0: start 3
+decode-0: log /run/disagg-node/logs/decode-0.log
+decode-0: printed last: Loading weights: 40 %"""
+
+
+def test_workers_are_shown_with_state_deadline_and_what_is_to_be_said() -> None:
+    shown = status_text(DAEMON, [READY, STARTING], lambda _log: "Loading weights: 40 %")
+
+    assert click.unstyle(shown) == TEXT
+    assert click.style("starting", fg="yellow") in shown
+    assert max(map(len, TEXT.splitlines()[1:4])) <= 80
+
+
+def test_one_that_is_paused_or_given_up_says_so() -> None:
+    paused = WorkerView("w", WorkerState.READY, paused_seconds=61.0)
+    failed = WorkerView("x", WorkerState.FAILED, reason="gave up", log_path="/l")
+
+    text = status_text(DAEMON, [paused, failed], lambda _log: "")
+
+    assert "w: paused for 1m 1s: only observed, until `disagg-node resume`" in text
+    assert "x: gave up\nx: log /l" in text
+
+
+def test_programs_get_instants_with_date_and_zone() -> None:
+    value = status_value(DAEMON, [STARTING], 1_800_000_000.0)
+
+    [worker] = value["workers"]  # type: ignore[misc] # a list, as the test sees
+    assert worker["log_path"] == "/run/disagg-node/logs/decode-0.log"
+    assert [len(worker[key]) for key in ("since", "until")] == [25, 25]
+    assert worker["since"][-6] in "+-"
