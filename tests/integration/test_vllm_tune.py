@@ -8,6 +8,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,8 +42,8 @@ def node(vllm_python: Path, wide_model: Path, short_folder: Path) -> Iterator[Ru
         yield running
 
 
-def tuned(node: RunningNode, phase: str, *options: str) -> tuple[dict[str, object], str]:
-    """What was found by name of the worker, and the table of the same command."""
+def tuned(node: RunningNode, phase: str, *options: str) -> tuple[dict[str, Any], str]:
+    """What was found of a phase, and the JSON that says so."""
     command = [*TUNE, phase, "--engine", "mixed-0", "-c", str(node.folder / "node.yaml"), *options]
     done = subprocess.run(
         [*command, "--json"], capture_output=True, text=True, timeout=SECONDS, check=False
@@ -58,7 +59,7 @@ def test_the_curve_of_a_real_engine_is_timed_by_its_own_clock(node: RunningNode,
     found, text = tuned(node, "prefill", "--prompt-tokens", "64", "--largest", "1024")
 
     say(text)
-    (length,) = found["lengths"]  # type: ignore[misc] # a list, as the schema of the profile says
+    (length,) = found["lengths"]
     sizes = [step["size"] for step in length["steps"]]
     rates = [step["size"] / step["seconds"] for step in length["steps"]]
     assert found["times"] == "page"
@@ -73,7 +74,7 @@ def test_a_batch_is_no_larger_than_the_engine_runs_at_once(node: RunningNode, sa
     found, text = tuned(node, "decode", *options)
 
     say(text)
-    (context,) = found["contexts"]  # type: ignore[misc] # a list, too
+    (context,) = found["contexts"]
     assert context["crowded_at"] == REQUESTS
     assert found["max_num_seqs"] == REQUESTS
 
