@@ -1,4 +1,4 @@
-"""What the site adds to MkDocs: links that leave docs/, and nothing from other hosts.
+"""What the site adds to MkDocs: links that leave docs/, nothing from other hosts, all runbooks.
 
 Pages link to files of the repository as GitHub wants it (`../examples`). On the site such a link
 leads to the repository if `repo_url` names one, else the path stands there as text. MkDocs takes
@@ -16,6 +16,7 @@ log = logging.getLogger("mkdocs.hooks.disagg_node")
 
 ROOT = Path(__file__).resolve().parents[1]
 _LINK = re.compile(r"\[([^][]+)\]\((\.\.?/[^)#\s]+)(#[^)\s]*)?\)")
+_RUNBOOK = re.compile(r"runbook_url: docs/(\S+)\.md")
 _LOADED = re.compile(
     r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//"""
     r"""|<link\b[^>]*\brel=["']?(?:stylesheet|icon|preload|preconnect)[^>]*href=["']?(?:https?:)?//"""
@@ -47,3 +48,11 @@ def on_post_page(output: str, *, page: Any, **_: Any) -> str:
     for match in _LOADED.finditer(output):
         log.warning("%s loads from another host: %s", page.file.src_path, match[0])
     return output
+
+
+def on_post_build(*, config: Any, **_: Any) -> None:
+    """Hold that each alert leads to a page of the site, by its name with the ending `.html`."""
+    for file in sorted((ROOT / "alerts").rglob("*.yaml")):
+        for page in _RUNBOOK.findall(file.read_text(encoding="utf-8")):
+            if not (Path(config.site_dir) / f"{page}.html").is_file():
+                log.warning("%s leads to %s.html, which the site has not", file.name, page)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from disagg_cluster.cli.shipped import RUNBOOKS
+from disagg_cluster.cli.shipped import prometheus_option, runbook_options
 from disagg_cluster.cli.shipped import shipped as shipped_rules
 
 if TYPE_CHECKING:
     from disagg_cluster.deploy.install.files import InstallPaths, NodeToInstall
     from disagg_cluster.deploy.install.plan import FileChange
+    from disagg_cluster.deploy.runbook_links import RunbookLinks
 
 _LONGEST_DIFF_LINES = 60
 PARTS = ("service", "prometheus", "grafana")
@@ -44,9 +45,8 @@ PARTS = ("service", "prometheus", "grafana")
 @click.option("--cluster", default="", help="Name of the cluster in a new node file.")
 @click.option("--user", default="root", show_default=True, help="Who the service runs as.")
 @click.option("--datasource", metavar="NAME", help="Grafana's data source to open on.")
-@click.option(
-    "--runbooks", default=RUNBOOKS, metavar="URL", help="Where alerts and panels link to."
-)
+@prometheus_option
+@runbook_options
 @click.option("--full", is_flag=True, help="Show long diffs too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 def install(
@@ -60,7 +60,8 @@ def install(
     cluster: str,
     user: str,
     datasource: str | None,
-    runbooks: str,
+    prometheus: str,
+    runbooks: RunbookLinks,
     full: bool,
     as_json: bool,
 ) -> None:
@@ -96,10 +97,9 @@ def install(
     paths = on_system() if into is None else below(into.absolute())
     chosen = tuple(map(InstallPart, parts)) or paths.usual_parts()
     target = _node(paths, file, starter_text(node or os.uname().nodename, cluster), user)
-    runbooks = runbooks.rstrip("/")
     shipped = Shipped(
         shipped_rules(runbooks),
-        grafana_files(asset_dir("grafana"), paths.grafana, datasource, runbooks),
+        grafana_files(asset_dir("grafana"), paths.grafana, datasource, prometheus, runbooks),
     )
     files = desired_files(paths, chosen, target, shipped)
     written = read_manifest(paths.manifest)

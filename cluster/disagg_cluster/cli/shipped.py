@@ -2,28 +2,71 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
+from disagg_cluster.cli.prometheus_access import DEFAULT_URL
+from disagg_cluster.deploy.runbook_links import SHIPPED, RunbookLinks
 from disagg_cluster.host.run_dir.layout import RunFolder
 
-RUNBOOKS = "docs/runbooks"
+Command = Callable[..., Any]
+
+
+def runbook_options(command: Command) -> Command:
+    """The options that say where runbooks are read, given to the command as `runbooks`."""
+
+    @functools.wraps(command)
+    def gathered(runbooks: str, runbook_ending: str, **others: Any) -> Any:
+        return command(runbooks=RunbookLinks(runbooks, runbook_ending), **others)
+
+    ending = click.option(
+        "--runbook-ending",
+        default=RunbookLinks().ending,
+        show_default=True,
+        metavar="TEXT",
+        help="How their names end there: .html on the site that docs-check builds.",
+    )
+    base = click.option(
+        "--runbooks",
+        default=SHIPPED,
+        show_default=True,
+        metavar="URL",
+        help="Where people read the runbooks; alerts and panels link to URL/<alert>.md.",
+    )
+    return base(ending(gathered))
+
+
+def prometheus_option(command: Command) -> Command:
+    """The option `--prometheus`: what Grafana's data source reads."""
+    return click.option(
+        "--prometheus",
+        callback=_prometheus_url,
+        default=DEFAULT_URL,
+        show_default=True,
+        metavar="URL",
+        help="What Grafana's data source reads, as Grafana reaches it.",
+    )(command)
+
+
+def _prometheus_url(ctx: click.Context, param: click.Parameter, url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        told = "is no address such as http://prometheus:9090"
+        raise click.BadParameter(f"{url!r} {told}", ctx, param)
+    return url
 
 
 @click.command("export")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
-    "--runbooks",
-    default=RUNBOOKS,
-    show_default=True,
-    metavar="URL",
-    help="Where the runbooks are; the alerts link to URL/<alert>.md.",
-)
+@runbook_options
 @click.option(
     "--without-daemon",
     is_flag=True,
@@ -36,7 +79,7 @@ RUNBOOKS = "docs/runbooks"
 )
 @click.option("--force", is_flag=True, help="Replace files that differ from ours.")
 def rules_export(
-    folder: Path, runbooks: str, without_daemon: bool, optional: bool, force: bool
+    folder: Path, runbooks: RunbookLinks, without_daemon: bool, optional: bool, force: bool
 ) -> None:
     """Write rules and alerts into a folder.
 
@@ -51,13 +94,13 @@ def rules_export(
     from disagg_cluster.deploy.export import export as write
 
     kinds = ("rules", "optional") if optional else ("rules",)
-    texts = shipped_without_daemon() if without_daemon else shipped(runbooks.rstrip("/"), kinds)
+    texts = shipped_without_daemon() if without_daemon else shipped(runbooks, kinds)
     write(folder, texts, force=force)
     for name in texts:
         click.echo(folder / name)
 
 
-def shipped(runbooks: str, kinds: Sequence[str] = ("rules",)) -> dict[str, str]:
+def shipped(runbooks: RunbookLinks, kinds: Sequence[str] = ("rules",)) -> dict[str, str]:
     """The files by their path below the folder, of all kinds of rules, with links to `runbooks`."""
     from disagg_cluster.host.files.package_data import asset_dir
 
@@ -68,7 +111,7 @@ def shipped(runbooks: str, kinds: Sequence[str] = ("rules",)) -> dict[str, str]:
         for file in alerts.joinpath(kind).iterdir()
     }
     linked = {
-        name: text.replace(f"runbook_url: {RUNBOOKS}/", f"runbook_url: {runbooks}/")
+        name: runbooks.in_rules(text)
         for name, text in sorted(rules.items())
         if name.endswith(".yaml")
     }
@@ -94,21 +137,18 @@ def _text(file: Traversable) -> str:
     metavar="NAME",
     help="Grafana's Prometheus data source that the dashboards open on.  [default: Grafana's]",
 )
-@click.option(
-    "--runbooks",
-    default=RUNBOOKS,
-    show_default=True,
-    metavar="URL",
-    help="Where the runbooks are; panels link to URL/<alert>.md.",
-)
+@prometheus_option
+@runbook_options
 @click.option("--force", is_flag=True, help="Replace files that differ from ours.")
-def dashboards_export(folder: Path, datasource: str | None, runbooks: str, force: bool) -> None:
+def dashboards_export(
+    folder: Path, datasource: str | None, prometheus: str, runbooks: RunbookLinks, force: bool
+) -> None:
     r"""Write the dashboards and Grafana's provisioning files into DIR.
 
     DIR/dashboards holds the dashboards; any of them can also be imported by hand.
     DIR/provisioning tells Grafana to load them from there: copy it over Grafana's own, or start
     Grafana with GF_PATHS_PROVISIONING=DIR/provisioning. Without --datasource it also defines a
-    data source named disagg-node for a Prometheus on 127.0.0.1:9090.
+    data source named disagg-node for the Prometheus of --prometheus.
 
     A file that is there and differs is kept and nothing is written, unless with --force.
     """
@@ -117,7 +157,7 @@ def dashboards_export(folder: Path, datasource: str | None, runbooks: str, force
     from disagg_cluster.host.files.package_data import asset_dir
 
     where = folder.absolute()
-    files = grafana_files(asset_dir("grafana"), where, datasource, runbooks.rstrip("/"))
+    files = grafana_files(asset_dir("grafana"), where, datasource, prometheus, runbooks)
     write(where, files, force=force)
     for name in files:
         click.echo(folder / name)

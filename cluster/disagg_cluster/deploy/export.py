@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import yaml
 
+from disagg_cluster.deploy.runbook_links import RunbookLinks
 from disagg_cluster.host.files.atomic_write import write_whole
 from disagg_exporter.errors import DisaggError
 
@@ -55,13 +57,18 @@ DATASOURCE = "provisioning/datasources/disagg-node.yaml"
 
 
 def grafana_files(
-    shipped: Traversable, folder: Path, datasource: str | None, runbooks: str
+    shipped: Traversable,
+    folder: Path,
+    datasource: str | None,
+    prometheus: str,
+    runbooks: RunbookLinks,
 ) -> dict[str, str]:
     """What an exported folder holds: text by path within it.
 
     `folder` is where the files will lie: Grafana reads the dashboards from there. With a
     `datasource` the dashboards open on it; without, a data source of our own is provisioned too,
-    and Grafana opens them on its default. `runbooks` is where their links to runbooks begin.
+    which reads `prometheus` (an URL), and Grafana opens them on its default. `runbooks` is where
+    they lead to.
     """
     files = {
         f"dashboards/{entry.name}": _set(entry.read_text(encoding="utf-8"), datasource, runbooks)
@@ -72,15 +79,17 @@ def grafana_files(
     provider["providers"][0]["options"]["path"] = str(folder / "dashboards")
     files[PROVIDER] = yaml.safe_dump(provider, sort_keys=False)
     if datasource is None:
-        files[DATASOURCE] = shipped.joinpath(DATASOURCE).read_text(encoding="utf-8")
+        text = shipped.joinpath(DATASOURCE).read_text(encoding="utf-8")
+        line = f"\\g<1>{json.dumps(prometheus)}"
+        files[DATASOURCE] = re.sub(r"^(\s+url: ).*$", line, text, count=1, flags=re.MULTILINE)
     return files
 
 
-def _set(text: str, datasource: str | None, runbooks: str) -> str:
-    dashboard = json.loads(text)
+def _set(text: str, datasource: str | None, runbooks: RunbookLinks) -> str:
+    dashboard = json.loads(runbooks.in_panels(text))
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "datasource" and datasource is not None:
             variable["current"] = {"selected": True, "text": datasource, "value": datasource}
         if variable["name"] == "runbooks":
-            variable["query"] = runbooks
+            variable["query"] = runbooks.variable
     return json.dumps(dashboard, indent=1, sort_keys=True, ensure_ascii=False) + "\n"

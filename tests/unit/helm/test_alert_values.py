@@ -175,6 +175,13 @@ def test_runbooks_are_linked_where_people_can_read_them() -> None:
     assert links == {name: f"https://example.com/runbooks/{name}.md" for name in SHIPPED}
 
 
+def test_runbooks_end_as_the_pages_do_there() -> None:
+    found = by_name(rendered(runbooks="https://example.com/runbooks", runbookEnding=".html"))
+
+    links = {name: rule["annotations"]["runbook_url"] for name, rule in found.items()}
+    assert links == {name: f"https://example.com/runbooks/{name}.html" for name in SHIPPED}
+
+
 def test_an_operator_names_severities_and_adds_labels_annotations_and_the_dashboard() -> None:
     before = by_name(rendered())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -100,7 +101,8 @@ def test_dashboards_are_the_repositorys_under_the_sidecars_label() -> None:
 
 
 def test_the_dashboards_lead_to_where_the_runbooks_are() -> None:
-    manifests = render({"prometheusRule": {"runbooks": "https://wiki.example/disagg/"}})
+    wiki = {"runbooks": "https://wiki.example/disagg/", "runbookEnding": ".html"}
+    manifests = render({"prometheusRule": wiki})
 
     boards = [
         json.loads(text)
@@ -116,3 +118,6 @@ def test_the_dashboards_lead_to_where_the_runbooks_are() -> None:
     ]
     assert boards
     assert bases == ["https://wiki.example/disagg"] * len(boards)
+    links = re.findall(r"\$\{runbooks\}/[^\"]+", json.dumps(boards))
+    assert "${runbooks}/${__data.fields.Alert}.html" in links
+    assert [link for link in links if not link.rstrip("\\").endswith(".html")] == []

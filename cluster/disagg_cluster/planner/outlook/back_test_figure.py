@@ -41,21 +41,23 @@ def _draw_phase(axes: Axes, phase: Phase, scores: Scores) -> None:
         return
     ends = [duration(each.horizon_seconds) for each in decided]
     lines = (
-        ("error", [each.error_ratio for each in decided], {"color": COLOURS[phase.value]}),
+        ("error", [each.error_ratio for each in decided], COLOURS[phase.value], "-"),
         (
             "last value's error",
             [each.last_value_error_ratio for each in decided],
-            {"color": "#888888", "ls": "--"},
+            "#888888",
+            "--",
         ),
         (
             "out of the band",
             [1 - each.covered_ratio for each in decided],
-            {"color": "#222222", "ls": ":"},
+            "#222222",
+            ":",
         ),
     )
-    for label, ratios, style in lines:
+    for label, ratios, colour, style in lines:
         known = [float("nan") if each is None else 100 * each for each in ratios]
-        axes.plot(ends, known, marker="o", ms=4, lw=1.2, label=label, **style)
+        axes.plot(ends, known, marker="o", ms=4, lw=1.2, label=label, color=colour, ls=style)
     should = 100 * (1 - decided[0].band)
     axes.axhline(should, color="#222222", lw=0.6, alpha=0.4, label=f"should be out: {should:.0f} %")
     axes.set_ylim(bottom=0)

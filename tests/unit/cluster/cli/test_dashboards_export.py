@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,40 @@ def test_links_lead_to_where_the_runbooks_are(tmp_path: Path) -> None:
         assert base["query"] == "https://wiki.example/disagg"
         base["query"] = "docs/runbooks"
         assert dashboard == as_shipped
+
+
+def test_links_end_as_the_pages_do_there(tmp_path: Path) -> None:
+    assert run("export", str(tmp_path), "--runbook-ending", ".html")[0] == 0
+
+    found = {
+        link
+        for name in NAMES
+        for link in re.findall(
+            r"\$\{runbooks\}/[^\"]+",
+            (tmp_path / "dashboards" / f"{name}.json").read_text(encoding="utf-8"),
+        )
+    }
+    assert "${runbooks}/DisaggPoolFull.html" in found
+    assert "${runbooks}/${__data.fields.Alert}.html" in found
+    assert {link for link in found if not link.endswith(".html")} == set()
+
+
+def test_the_data_source_reads_the_prometheus_that_was_named(tmp_path: Path) -> None:
+    file = tmp_path / "provisioning" / "datasources" / "disagg-node.yaml"
+
+    assert run("export", str(tmp_path), "--prometheus", "https://prom.example/east")[0] == 0
+
+    [source] = yaml.safe_load(file.read_text(encoding="utf-8"))["datasources"]
+    assert source["url"] == "https://prom.example/east"
+
+
+@pytest.mark.parametrize("url", ["prometheus:9090", "ftp://a", "http://", "http://a:b@prom:9090"])
+def test_what_is_no_address_of_a_prometheus_is_refused(url: str, tmp_path: Path) -> None:
+    exit_code, _, err = run("export", str(tmp_path), "--prometheus", url)
+
+    assert exit_code == 2
+    assert "is no address such as http://prometheus:9090" in err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_somebody_changed_is_kept_unless_forced(tmp_path: Path) -> None:

@@ -67,6 +67,16 @@ def test_the_links_lead_to_where_the_runbooks_are(tmp_path: Path) -> None:
     assert "DisaggNodeDown" in links
 
 
+def test_the_links_end_as_the_pages_do_there(tmp_path: Path) -> None:
+    """The site that is built of docs/ has its pages by other names than the repository."""
+    site = ("--runbooks", "https://docs.example/runbooks", "--runbook-ending", ".html")
+    assert export(str(tmp_path), *site)[0] == 0
+
+    text = (tmp_path / "rules" / "disagg-alerts-fleet.yaml").read_text(encoding="utf-8")
+    assert "runbook_url: https://docs.example/runbooks/DisaggNodeDown.html\n" in text
+    assert ".md\n" not in text
+
+
 def test_writing_again_changes_nothing(tmp_path: Path) -> None:
     first = export(str(tmp_path))
     before = written(tmp_path)
