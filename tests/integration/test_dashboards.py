@@ -52,6 +52,8 @@ PARTLY = {
     ("cluster", "Requests a second"): "no frontend is there to refuse one",
     ("cluster", "GPUs by role"): "no GPU of the demo is in another role",
     ("node", "GPUs by role"): "as above",
+    ("node", "Temperature"): "simulated devices have no sensor in their memory",
+    ("engines", "NVLink and PCIe traffic"): "simulated devices have no links",
     ("engines", "Parts of the first token by engine"): "no engine tells a transfer by itself",
 }
 WITHOUT_SERIES = {

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from grafana.builders.panels import limits
 from grafana.builders.panels.palette import VERDICTS
 
 from disagg_exporter.metrics.family import MetricType
@@ -134,6 +135,102 @@ def test_every_panel_says_what_it_means_and_in_which_unit(name: str) -> None:
             assert target["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
         if panel["type"] in ("timeseries", "stat"):
             assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+
+
+@every_dashboard
+def test_a_panel_that_may_be_empty_says_why(name: str) -> None:
+    """By Grafana's `noValue`, which stands where nothing is drawn; a table's cells show a dash."""
+    for panel in panels(load(name)):
+        shown = panel["fieldConfig"]
+        if not all(target["expr"].endswith("or vector(0)") for target in panel["targets"]):
+            assert len(shown["defaults"]["noValue"]) >= len("no plan"), panel["title"]
+        if panel["type"] == "table":
+            cells = {each["matcher"]["options"]: each["properties"] for each in shown["overrides"]}
+            assert {"id": "noValue", "value": "-"} in cells[".*"], panel["title"]
+
+
+@every_dashboard
+def test_rows_of_a_table_join_by_labels_that_all_of_its_queries_have(name: str) -> None:
+    """Grafana merges rows that agree in all labels they share; without a key they never meet."""
+    tables = [panel for panel in panels(load(name)) if panel["type"] == "table"]
+
+    for panel in tables:
+        columns = [labels_of(target["expr"]) for target in panel["targets"]]
+        key = set.intersection(*columns)
+        assert key in columns, (panel["title"], columns)
+        shown = panel["transformations"][-1]["options"]["includeByName"]
+        labels = {column for column in shown if not column.startswith("Value")}
+        assert labels <= set.union(*columns), panel["title"]
+
+
+def labels_of(expr: str) -> set[str]:
+    """The labels of what a query answers: of its first aggregation that makes series anew."""
+    found = re.search(r"\b(?:sum|min|max|count|avg|quantile) (?:by )?\(([a-z_, ]+)\)", expr)
+    assert found is not None, expr
+    added = re.findall(r'^label_replace\(.*"(\w+)", "[^"]*", "[^"]*", "[^"]*"\)$', expr)
+    return {*re.split(r",\s*", found[1]), *added}
+
+
+def test_single_engines_are_as_many_as_can_be_read() -> None:
+    """Ranked once for all of the time shown, or another engine would be shown at each moment."""
+    for panel in panels(load("engines")):
+        for target in panel["targets"]:
+            single = re.search(r"{{(engine|worker)}}", target["legendFormat"])
+            if panel["type"] != "table" and single and panel["title"] not in SELDOM:
+                expr = target["expr"]
+                ranked = re.search(r"(?:top|bottom)k(?: by \(role\))? ?\((\d+), (.*)", expr)
+                assert ranked is not None, panel["title"]
+                assert int(ranked[1]) <= 12
+                assert "@ end()" in ranked[2], panel["title"]
+
+
+SELDOM = ("SM share on shared GPUs", "Registered Dynamo workers", "Failed requests a second")
+"""Of few engines, where there are any."""
+
+
+@every_dashboard
+def test_no_series_has_the_colour_of_a_phase_by_chance(name: str) -> None:
+    """Grafana's own series of colours has our yellow, blue and orange in it."""
+    for panel in panels(load(name)):
+        if panel["type"] == "timeseries":
+            shown = panel["fieldConfig"]
+            chosen = shown["defaults"].get("color", {}).get("mode")
+            assert chosen == "shades" or shown["overrides"], panel["title"]
+
+
+@pytest.mark.parametrize(
+    ("bound", "alert"),
+    [
+        (limits.FULL, "DisaggPoolAtCapacity"),
+        (limits.FILLING, "DisaggPoolFilling"),
+        (limits.IMBALANCE_LOG2, "DisaggImbalance"),
+        (limits.FOREIGN_SHARE, "DisaggDecodeLeakage"),
+        (limits.WATERMARK_SECONDS, "DisaggWatermarkLag"),
+        (limits.RESIDUAL_RATIO, "DisaggAttributionUncertain"),
+        (limits.FORECAST_ERROR, "DisaggPlanErrorLarge"),
+        (limits.UNATTRIBUTED_SHARE, "DisaggGpuUnattributed"),
+        (limits.TRANSFER_SECONDS, "DisaggKvTransferSlow"),
+    ],
+)
+def test_a_panel_draws_the_bound_at_which_its_alert_fires(bound: float, alert: str) -> None:
+    [rule] = [rule for rule in rules() if rule.get("alert") == alert]
+
+    compared = re.findall(r"(?:>=?|<=?)\s+(-?[\d.]+)\b", rule["expr"])
+    assert bound in {float(each) for each in compared}
+
+
+def test_panels_call_slow_what_the_alerts_call_slow() -> None:
+    expr = {rule["record"]: rule["expr"] for rule in rules() if "record" in rule}
+
+    for what, bound in (
+        ("ttft_slow_requests", limits.TTFT_SECONDS),
+        ("itl_slow_tokens", limits.ITL_SECONDS),
+    ):
+        slow = expr[f"cluster_model_namespace:disagg_{what}:rate5m"]
+        assert f'le="{bound:g}"' in slow
+    burning = [rule["expr"] for rule in rules() if "Burn" in rule.get("alert", "")]
+    assert len(burning) == 4
+    assert all(f"/ {limits.SLOW_SHARE:g} >" in each for each in burning)
 
 
 @every_dashboard

@@ -8,6 +8,7 @@ from grafana.builders.capacity.queries import C, M
 from grafana.builders.panels.board import Row
 from grafana.builders.panels.charts import lines, numbers
 from grafana.builders.panels.frame import QUARTER, THIRD
+from grafana.builders.panels.limits import FORECAST_ERROR, limit
 from grafana.builders.panels.palette import BLUE, GREY, ORANGE, PHASES, ROLES, YELLOW
 from grafana.builders.panels.queries import Ask
 from grafana.builders.panels.tables import Column, rows
@@ -122,6 +123,7 @@ def needed() -> Row:
                 Column("E", "Short", unit="short"),
             ],
             sort="Role",
+            none="no planner, or it made no plan",
         ),
     ]
 
@@ -136,6 +138,7 @@ def wasted() -> Row:
             "nothing is done, and if the plan is followed. The room between them is what the plan "
             "would give back. Good: both low, without seconds over target beside this.",
             [Ask(f"sum by (kind) (disagg_plan_idle_gpus{{{M}, {kinds}}})", "{{kind}}")],
+            none="no plan",
             decimals=1,
             width=QUARTER,
             at_least=1,
@@ -146,6 +149,7 @@ def wasted() -> Row:
             "GPUs that the load of the last seven days did not need, in the mean, by role, had "
             "those that are there now run all along. Good: near 0. Empty where it is not known.",
             [Ask(f"max by (role) (disagg_plan_wasted_gpus{{{M}}})", "{{role}}")],
+            none="no planner, or the last week is not known",
             decimals=1,
             width=QUARTER,
             at_least=1,
@@ -156,6 +160,7 @@ def wasted() -> Row:
             "Seconds of the plan's horizon with too few engines of some role, in the mean of all "
             "futures: if nothing is done, and if the plan is followed. Good: both near 0.",
             [Ask(f"sum by (kind) (disagg_plan_over_target_seconds{{{M}, {kinds}}})", "{{kind}}")],
+            none="no plan",
             unit="s",
             width=QUARTER,
             at_least=60,
@@ -172,7 +177,9 @@ def wasted() -> Row:
                     "{{phase}} {{horizon}}",
                 )
             ],
+            none="no forecast is old enough to be judged",
             unit="percentunit",
+            steps=limit(FORECAST_ERROR),
             width=QUARTER,
             filled=0,
         ),
@@ -196,6 +203,7 @@ def _role(role: str) -> Any:
         width=THIRD,
         filled=0,
         at_least=1,
+        none=f"no planner, or no {role} engines of this model",
         colours={
             "there": GREY,
             "needed, 95 %": ORANGE,

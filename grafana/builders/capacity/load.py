@@ -41,6 +41,7 @@ def ahead() -> Row:
                 ),
             ],
             sort="Phase",
+            none="no planner runs for this cluster: see docs/planner.md",
             width=HALF,
         ),
         rows(
@@ -55,6 +56,7 @@ def ahead() -> Row:
                 Column("reason", "Reason"),
             ],
             sort="Role",
+            none="no planner, or nothing is undecided",
             width=HALF,
             runbooks=("DisaggPlanUndecided",),
         ),
@@ -81,6 +83,7 @@ def _band(phase: str) -> Any:
         filled=0,
         colours={phase: PHASES[phase], "95 %": GREY, "median": GREY, "5 %": GREY},
         dashed="median",
+        none="no token of this model was computed in this time",
         runbooks=("DisaggPlanErrorLarge",),
     )
     band = [value("custom.fillBelowTo", "5 %"), value("custom.fillOpacity", 20)]

@@ -6,7 +6,8 @@ from grafana.builders.cluster.queries import C, ratio, ratio_of_this_moment, sha
 from grafana.builders.panels.board import Row
 from grafana.builders.panels.charts import lines, numbers
 from grafana.builders.panels.frame import THIRD
-from grafana.builders.panels.palette import FULLNESS, ROLES
+from grafana.builders.panels.limits import FULLNESS, IMBALANCE_LOG2
+from grafana.builders.panels.palette import ROLES, SPLITS
 from grafana.builders.panels.queries import Ask
 
 
@@ -26,6 +27,7 @@ def split() -> Row:
             [Ask(ratio_of_this_moment())],
             decimals=2,
             width=THIRD,
+            none="nothing decodes",
         ),
         numbers(
             "P:D, 5 minutes",
@@ -36,6 +38,7 @@ def split() -> Row:
             [Ask(ratio(slow, C))],
             decimals=2,
             width=THIRD,
+            none="nothing decodes",
         ),
         numbers(
             "Prefill share, 5 minutes",
@@ -45,6 +48,7 @@ def split() -> Row:
             unit="percentunit",
             decimals=0,
             width=THIRD,
+            none="no work",
         ),
         lines(
             "Prefill : decode, GPU time",
@@ -63,7 +67,9 @@ def split() -> Row:
             width=THIRD,
             filled=0,
             log=2,
+            tones=SPLITS,
             dashed=".*pools$",
+            none="nothing decodes",
         ),
         lines(
             "Prefill : decode, utilisation",
@@ -77,6 +83,7 @@ def split() -> Row:
             filled=0,
             at_least=1,
             log=2,
+            none="not a prefill and a decode pool, or drivers do not tell activity",
         ),
         lines(
             "Prefill share of GPU time",
@@ -94,7 +101,9 @@ def split() -> Row:
             width=THIRD,
             filled=0,
             top=1,
+            tones=SPLITS,
             dashed=".*pools$",
+            none="no work",
         ),
     ]
 
@@ -114,6 +123,7 @@ def fullness() -> Row:
             at_least=1,
             steps=FULLNESS,
             colours=ROLES,
+            none="no limit is learned yet: it takes load",
             runbooks=(
                 "DisaggPoolFull",
                 "DisaggPoolAtCapacity",
@@ -131,7 +141,8 @@ def fullness() -> Row:
             width=THIRD,
             filled=0,
             both_sides=2,
-            steps=((None, "orange"), (-1, "orange"), (1, "blue")),
+            steps=((None, "orange"), (-IMBALANCE_LOG2, "orange"), (IMBALANCE_LOG2, "blue")),
+            none="no limits learned, or not a prefill and a decode pool",
             runbooks=("DisaggImbalance",),
         ),
         lines(
@@ -145,5 +156,6 @@ def fullness() -> Row:
             top=1,
             filled=0,
             colours=ROLES,
+            none="no engine here",
         ),
     ]

@@ -16,7 +16,7 @@ def cost() -> Row:
     tokens = "cluster_model_namespace:disagg_phase_tokens:rate1h"
     watts = "cluster_model_namespace:disagg_energy_watts:rate1h"
     money = "cluster_model_namespace:disagg_cost_per_hour:rate1h"
-    by_phase = {f"^{phase} .*": colour for phase, colour in PHASES.items()}
+    by_phase = {f"^{phase}( .*)?$": colour for phase, colour in PHASES.items()}
     by = "sum by (cluster, engine_namespace, model_name)"
 
     def hours(matchers: str) -> Ask:
@@ -55,6 +55,7 @@ def cost() -> Row:
                 Column("currency", "Currency", width=90),
             ],
             sort="Cost",
+            none="known from five minutes after the first scrape on",
             height=6,
         ),
         lines(
@@ -66,6 +67,7 @@ def cost() -> Row:
             height=7,
             stacked=True,
             colours=by_phase,
+            none="no node names a price: gpu_price in the node file",
         ),
         lines(
             "Cost of a million tokens",
@@ -84,5 +86,6 @@ def cost() -> Row:
             log=10,
             filled=0,
             colours=by_phase,
+            none="no node names a price, or no tokens",
         ),
     ]

@@ -7,7 +7,14 @@ from grafana.builders.panels.annotations import firing
 from grafana.builders.panels.board import ENGINE_LINK, MODEL_LINK, Row
 from grafana.builders.panels.charts import lines, numbers
 from grafana.builders.panels.frame import FULL
-from grafana.builders.panels.palette import FULLNESS, PHASES, ROLES, VERDICTS
+from grafana.builders.panels.limits import (
+    FOREIGN_SHARE,
+    FULLNESS,
+    ITL_SECONDS,
+    TTFT_SECONDS,
+    limit,
+)
+from grafana.builders.panels.palette import PHASES, ROLES, VERDICTS
 from grafana.builders.panels.queries import Ask, each
 from grafana.builders.panels.tables import Column, coloured_words, rows
 
@@ -34,6 +41,7 @@ def verdicts() -> Row:
             height=6,
             stacked=True,
             colours=PHASES,
+            none="no node of these clusters is scraped",
         ),
         rows(
             "Models",
@@ -70,6 +78,7 @@ def verdicts() -> Row:
             ],
             sort="TTFT cost",
             height=6,
+            none="what engines can take is not learned yet: it takes some minutes of load",
             runbooks=("DisaggImbalance", "DisaggPoolFull", "DisaggPoolFilling"),
         ),
     ]
@@ -110,7 +119,7 @@ def figures() -> Row:
             "seen, 5 minutes, of the slowest model. The alerts' target is 0.5 s.",
             [Ask(f"topk (1, {first}{{{C}}})", "{{model_name}}")],
             unit="s",
-            steps=((None, "green"), (0.5, "red")),
+            steps=limit(TTFT_SECONDS, below="green"),
             none="no request",
             runbooks=("DisaggTtftBurnFast", "DisaggTtftBurnSlow"),
         ),
@@ -120,7 +129,7 @@ def figures() -> Row:
             "slowest cluster. The alerts' target is 0.05 s.",
             [Ask(f"max (cluster:disagg_inter_token_latency_p95:rate5m{{{C}}})")],
             unit="s",
-            steps=((None, "green"), (0.05, "red")),
+            steps=limit(ITL_SECONDS, below="green"),
             width=3,
             none="no request",
             runbooks=("DisaggItlBurnFast", "DisaggItlBurnSlow"),
@@ -171,6 +180,7 @@ def waste() -> Row:
             ],
             decimals=0,
             width=6,
+            none="no node is scraped",
             colours=ROLES,
         ),
         numbers(
@@ -180,6 +190,7 @@ def waste() -> Row:
             each(BOTH, f'sum ({fast}{{{C}, phase="%s"}})'),
             decimals=1,
             width=6,
+            none="no node is scraped",
             colours=PHASES,
         ),
         numbers(
@@ -191,8 +202,8 @@ def waste() -> Row:
             unit="percentunit",
             decimals=1,
             width=6,
-            steps=((None, "green"), (0.01, "yellow"), (0.05, "red")),
-            none="no decode work",
+            steps=((None, "green"), (0.01, "yellow"), (FOREIGN_SHARE, "red")),
+            none="no decode pool at work",
             runbooks=("DisaggDecodeLeakage",),
         ),
         numbers(

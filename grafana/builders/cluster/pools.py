@@ -8,32 +8,33 @@ from grafana.builders.cluster.queries import BOTH, C, enough, foreign_share
 from grafana.builders.panels.board import Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import HALF, THIRD
-from grafana.builders.panels.palette import BLUE, ORANGE, PHASES, REASONS, ROLES, UNITS
+from grafana.builders.panels.limits import FOREIGN_SHARE, limit
+from grafana.builders.panels.palette import BLUE, GREEN, ORANGE, PHASES, REASONS, ROLES, UNITS
 from grafana.builders.panels.queries import Ask, each
 
-POOLS = {"prefill pool": BLUE, "decode pool": ORANGE}
+POOLS = {"prefill pool": BLUE, "decode pool": ORANGE, "mixed pool": GREEN}
 
 
 def pools() -> Row:
     """Each pool's work against its size."""
     work = "cluster_role_model_gpu:disagg_phase_gpu_seconds:rate1m"
     slow = "cluster_role_model_gpu:disagg_phase_gpu_seconds:rate5m"
-    units = f'{C}, role=~"prefill|decode", unit=~"tensor|dram"'
+    units = f'{C}, role=~"prefill|decode|mixed", unit=~"tensor|dram"'
     busy = "cluster:disagg_phase_gpu_seconds:rate1m"
     size = "cluster_role:disagg_role_gpus:sum"
-    sizes = [
-        Ask(f'sum ({size}{{{C}, role="{role}"}})', f"{role} pool") for role in ("prefill", "decode")
-    ]
+    sizes = f'sum by (role) ({size}{{{C}, role=~"prefill|decode|mixed"}})'
     return "Pools", [
         lines(
             "Busy GPUs against pool size",
             "GPUs' worth of work by phase, and as dashed lines how many GPUs each pool has. Good: "
             "both below their dashed line with some room. A phase on its line has no room left: "
-            "requests queue. A phase far below its line has GPUs to give.",
-            [*each(BOTH, f'sum ({busy}{{{C}, phase="%s"}})'), *sizes],
+            "requests queue. A phase far below its line has GPUs to give. Mixed engines do both: "
+            "hold the sum of the phases against their line.",
+            [*each(BOTH, f'sum ({busy}{{{C}, phase="%s"}})'), Ask(sizes, "{{role}} pool")],
             decimals=1,
             colours={**PHASES, **POOLS},
             dashed=".*pool$",
+            none="no node of these clusters is scraped",
         ),
         lines(
             "Pool occupancy",
@@ -50,6 +51,7 @@ def pools() -> Row:
             unit="percentunit",
             top=1,
             colours=ROLES,
+            none="no engine here",
             runbooks=("DisaggPoolIdle",),
         ),
         lines(
@@ -70,6 +72,7 @@ def pools() -> Row:
             top=1,
             filled=0,
             colours=UNITS,
+            none="drivers do not tell the activity of these GPUs",
         ),
         lines(
             "Work of the other phase",
@@ -85,13 +88,21 @@ def pools() -> Row:
             width=HALF,
             at_least=0.05,
             colours={"prefill in the decode pool": BLUE, "decode in the prefill pool": ORANGE},
+            none="no pool of one phase is at work",
+            steps=limit(FOREIGN_SHARE),
             runbooks=("DisaggDecodeLeakage", "DisaggPrefillGenerating"),
         ),
     ]
 
 
 def _idle_of(
-    title: str, role: str, more: str, *, stacked: bool = True, runbook: str = "DisaggPoolIdle"
+    title: str,
+    role: str,
+    more: str,
+    *,
+    none: str,
+    stacked: bool = True,
+    runbook: str = "DisaggPoolIdle",
 ) -> Any:
     idle = f"cluster_role_reason:disagg_idle_gpu_seconds:rate5m{{{C}, role{role}}}"
     # Only reasons that have occurred: a legend of noughts is no help.
@@ -106,6 +117,7 @@ def _idle_of(
         at_least=1,
         stacked=stacked,
         colours=REASONS,
+        none=none,
         runbooks=(runbook,),
     )
 
@@ -118,19 +130,22 @@ def idle() -> Row:
             '="prefill"',
             "`no_request` is room to spare. `host_gap` is the pause between steps while requests "
             "are there: the host is too slow. Bad: much idle here while the decode pool is full.",
+            none="no prefill pool, or it never rests",
         ),
         _idle_of(
             "Idle in the decode pool",
             '="decode"',
             "`kv_wait` is bad: requests are there, but their KV has not arrived, so prefill or the "
             "network holds decode up. `no_request` is room to spare.",
+            none="no decode pool, or it never rests",
             runbook="DisaggPoolStarving",
         ),
         _idle_of(
-            "Idle outside both pools",
+            "Idle outside both pools: mixed engines, and no engine",
             '!~"prefill|decode"',
-            "GPUs without a ready engine. `starting` ends within minutes; a lasting `no_engine` is "
-            "a GPU that is paid for and forgotten.",
+            "`no_request` and `host_gap` are of mixed engines; `starting` ends within minutes; a "
+            "lasting `no_engine` is a GPU that is paid for and forgotten.",
+            none="every GPU is in the prefill or the decode pool",
             stacked=False,
             runbook="DisaggGpuUnassigned",
         ),

@@ -34,6 +34,7 @@ def requests() -> Row:
             width=QUARTER,
             filled=0,
             colours={"arrive": TEAL, "end": GREEN, "refused": RED},
+            none="nobody counts the requests of these models",
         ),
         lines(
             "Error rate",
@@ -51,6 +52,7 @@ def requests() -> Row:
             at_least=0.05,
             filled=0,
             colours={"error": RED, "abort": PINK},
+            none="no request ended in this time",
         ),
         lines(
             "Request duration, end to end (E2E)",
@@ -66,6 +68,7 @@ def requests() -> Row:
             width=QUARTER,
             filled=0,
             colours=SPREAD,
+            none="told by frontends and routers, or where both pools are on one node",
         ),
         lines(
             "Prompt and output lengths",
@@ -81,6 +84,7 @@ def requests() -> Row:
             width=QUARTER,
             filled=0,
             colours={"prompt": BLUE, "output": ORANGE},
+            none="nobody tells the lengths of these models' requests",
         ),
     ]
 

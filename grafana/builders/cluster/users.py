@@ -6,6 +6,7 @@ from grafana.builders.cluster.queries import C
 from grafana.builders.panels.board import Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import QUARTER
+from grafana.builders.panels.limits import ITL_SECONDS, SLOW_SHARE, TTFT_SECONDS, limit
 from grafana.builders.panels.palette import SPREAD, STAGES
 from grafana.builders.panels.queries import Ask
 
@@ -33,7 +34,8 @@ def users() -> Row:
             unit="s",
             width=QUARTER,
             filled=0,
-            steps=((None, "transparent"), (0.5, "red")),
+            steps=limit(TTFT_SECONDS),
+            none="no first token in this time, or nobody tells users' waits",
             colours=SPREAD,
             runbooks=("DisaggTtftBurnFast", "DisaggTtftBurnSlow"),
         ),
@@ -53,6 +55,7 @@ def users() -> Row:
             unit="s",
             width=QUARTER,
             stacked=True,
+            none="no engine tells the parts of a first token",
             colours=STAGES,
             runbooks=("DisaggPoolStarving", "DisaggKvTransferSlow"),
         ),
@@ -65,12 +68,13 @@ def users() -> Row:
             unit="s",
             width=QUARTER,
             filled=0,
-            steps=((None, "transparent"), (0.05, "red")),
+            steps=limit(ITL_SECONDS),
+            none="no token in this time",
             colours=SPREAD,
             runbooks=("DisaggItlBurnFast", "DisaggItlBurnSlow"),
         ),
         lines(
-            "Late tokens",
+            "Late tokens (TTFT and ITL over target)",
             "Share of first tokens later than 0.5 s, and of next tokens later than 0.05 s, 5 "
             "minutes, of the model with most. The dashed line is what is allowed. Ten times as "
             "much for an hour pages somebody.",
@@ -79,7 +83,8 @@ def users() -> Row:
             width=QUARTER,
             at_least=0.1,
             filled=0,
-            steps=((None, "transparent"), (0.05, "red")),
+            steps=limit(SLOW_SHARE),
+            none="no token in this time",
             colours={"first tokens": "#8AB8FF", "next tokens": "#FFB357"},
             runbooks=("DisaggTtftBurnFast", "DisaggItlBurnFast"),
         ),

@@ -26,6 +26,7 @@ def work() -> Row:
             width=6,
             right="decode",
             colours=PHASES,
+            none="no engine of these models counts tokens",
         ),
         lines(
             "GPU-seconds per million tokens",
@@ -37,6 +38,7 @@ def work() -> Row:
             log=10,
             filled=0,
             colours=PHASES,
+            none="no tokens in this time",
         ),
         lines(
             "Energy per million tokens",
@@ -48,6 +50,7 @@ def work() -> Row:
             log=10,
             filled=0,
             colours=PHASES,
+            none="devices report no energy, or no tokens in this time",
         ),
         lines(
             "Prefill : decode by model",
@@ -64,6 +67,7 @@ def work() -> Row:
             width=6,
             log=2,
             filled=0,
+            none="nothing decodes",
         ),
     ]
 
@@ -103,6 +107,7 @@ def tables() -> Row:
                 Column("F", "GPU-s / M tok", unit="short", decimals=0, width=125),
             ],
             sort="Decode GPUs",
+            none="no work in this time",
             width=15,
             height=6,
         ),
@@ -124,6 +129,7 @@ def tables() -> Row:
                 Column("C", "P:D", decimals=2, width=70),
             ],
             sort="GPUs",
+            none="no GPU is seen",
             width=9,
             height=6,
         ),
@@ -161,6 +167,7 @@ def nodes() -> Row:
                 Column("F", "Busy", bar=GREEN),
             ],
             sort="Busy GPUs",
+            none="no node of these clusters is scraped",
             height=6,
         )
     ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from grafana.builders.engines.queries import BY, NAMED, E, R, rate
+from grafana.builders.engines.queries import BY, BY_ROLE, OTHERS, N, R, rate, top
 from grafana.builders.panels.board import NODE_LINK, Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import QUARTER
+from grafana.builders.panels.limits import limit
+from grafana.builders.panels.palette import QUEUES, ROLE_TONES
 from grafana.builders.panels.queries import Ask
 from grafana.builders.panels.tables import Column, rows
 
@@ -14,11 +16,12 @@ _SLOWER = 1.25
 
 def held_back() -> Row:
     """Where the first token's time goes, and what of it is not the work's."""
-    compared = rate("disagg_engine_compared_step_seconds_total", window="5m")
-    expected = rate("disagg_engine_expected_step_seconds_total", window="5m")
-    between = rate("disagg_gpu_idle_seconds_total", 'cluster=~"$cluster", node=~"$node", %s')
-    gaps = between % 'reason="host_gap"'
-    on = f"on (cluster, node, gpu) group_left (engine) disagg_gpu_assignment_info{{{E}}}"
+    compared = rate("disagg_engine_compared_step_seconds_total")
+    expected = rate("disagg_engine_expected_step_seconds_total")
+    gaps = rate("disagg_gpu_idle_seconds_total", f'{N}, reason="host_gap"')
+    # From the engines' side: engines that share a GPU have its gaps in common.
+    served = f"max by (cluster, node, engine, role, gpu) (disagg_gpu_assignment_info{{{R}}})"
+    waited = f"sum by (cluster, node, gpu) ({gaps})"
 
     def part(component: str) -> Ask:
         told = f'{R}, component="{component}"'
@@ -27,7 +30,7 @@ def held_back() -> Row:
         return Ask(f"{BY} ({seconds}) / ({BY} ({requests}) > 0)")
 
     def waits(header: str, letter: str) -> Column:
-        return Column(letter, header, unit="s", decimals=2, width=95)
+        return Column(letter, header, unit="s", decimals=2, width=84)
 
     return "What holds first tokens back", [
         rows(
@@ -45,14 +48,15 @@ def held_back() -> Row:
             [
                 Column("engine", "Engine"),
                 Column("node", "Node", link=NODE_LINK),
-                Column("role", "Role", width=70),
+                Column("role", "Role", width=66),
                 waits("Queue", "B"),
                 waits("Prefill", "C"),
                 waits("KV transfer", "D"),
                 waits("First decode", "E"),
             ],
             sort="Queue",
-            width=9,
+            width=10,
+            none="no engine here tells the parts of a first token",
             runbooks=("DisaggBottleneck", "DisaggBottleneckUndecided"),
         ),
         lines(
@@ -60,18 +64,16 @@ def held_back() -> Row:
             "Seconds that steps took over those that the same work took before, by each engine's "
             "own cost model. Good: 1. Above the dashed line an engine has become slower: its GPU, "
             "its host, or somebody beside it. Absent until the model is learned.",
-            [
-                Ask(
-                    f"sum by (node, engine) ({compared}) / sum by (node, engine) ({expected})",
-                    NAMED,
-                )
-            ],
+            top(f"{BY_ROLE} ({compared}) / {BY_ROLE} ({expected})"),
             decimals=2,
             width=QUARTER - 1,
             height=9,
             at_least=1.5,
             filled=0,
-            steps=((None, "transparent"), (_SLOWER, "red")),
+            steps=limit(_SLOWER),
+            tones=ROLE_TONES,
+            dashed=OTHERS,
+            none="no engine here reports steps, or none has learned what they cost",
             runbooks=("DisaggBottleneck",),
         ),
         lines(
@@ -90,17 +92,22 @@ def held_back() -> Row:
             height=9,
             at_least=3,
             filled=0,
+            colours=QUEUES,
+            none="no engine here has such queues: none of prefill or decode",
         ),
         lines(
             "GPUs between two steps",
             "GPUs that waited for the host although their engine had requests: scheduling, "
             "tokenizing, launching. Good: near 0. A tenth of an engine's GPUs or more is time that "
             "no faster GPU gives back.",
-            [Ask(f"sum by (node, engine) ({gaps} * {on})", NAMED)],
+            top(f"{BY_ROLE} ({served} * on (cluster, node, gpu) group_left () {waited})"),
             decimals=2,
-            width=QUARTER - 1,
+            width=QUARTER - 2,
             height=9,
             at_least=0.5,
             filled=0,
+            tones=ROLE_TONES,
+            dashed=OTHERS,
+            none="no engine here has a GPU that is seen",
         ),
     ]

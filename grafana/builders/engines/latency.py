@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from grafana.builders.engines.queries import NAMED, rate
+from grafana.builders.engines.queries import BY_ROLE, OTHERS, N, R, rate, top, top_of_counter
 from grafana.builders.panels.board import Row
 from grafana.builders.panels.charts import lines
-from grafana.builders.panels.frame import THIRD
-from grafana.builders.panels.palette import STAGES
+from grafana.builders.panels.frame import QUARTER, THIRD
+from grafana.builders.panels.limits import ITL_SECONDS, TTFT_SECONDS, limit
+from grafana.builders.panels.palette import LINKS, ROLE_TONES, STAGES, TRANSFER_FAILURES
 from grafana.builders.panels.queries import Ask
 
 
 def latency() -> Row:
     """First tokens, what they are made of, next tokens."""
 
-    def p95(histogram: str) -> Ask:
-        buckets = f"sum by (node, engine, le) ({rate(f'{histogram}_bucket')})"
-        return Ask(f"histogram_quantile(0.95, {buckets})", NAMED)
+    def p95(histogram: str) -> list[Ask]:
+        buckets = f"{BY_ROLE[:-1]}, le) ({rate(f'{histogram}_bucket')})"
+        return top(f"histogram_quantile(0.95, {buckets})")
 
     parts = "disagg_engine_ttft_component"
-    return "Latency", [
+    return "Latency: the slowest engines of each role, and the median of the others", [
         lines(
-            "Time to first token, p95",
+            "Time to first token (TTFT) at decode and mixed engines, p95",
             "What 95 of 100 requests keep, from the arrival at a decode or mixed engine to the "
             "first token there. The dashed line is the alerts' target. Good: engines alike; one "
             "that is slower has a longer queue or waits for KV.",
-            [p95("disagg_engine_time_to_first_token_seconds")],
+            p95("disagg_engine_time_to_first_token_seconds"),
             unit="s",
             width=THIRD,
             filled=0,
-            steps=((None, "transparent"), (0.5, "red")),
+            steps=limit(TTFT_SECONDS),
+            tones=ROLE_TONES,
+            dashed=OTHERS,
+            none="no first token in this time",
             runbooks=("DisaggTtftBurnFast", "DisaggTtftBurnSlow"),
         ),
         lines(
@@ -47,51 +51,73 @@ def latency() -> Row:
             width=THIRD,
             stacked=True,
             colours=STAGES,
+            none="no engine here tells the parts of a first token",
         ),
         lines(
-            "Time between tokens, p95",
+            "Time between tokens (ITL), p95",
             "How long a running stream waits for its next token, in 95 of 100 cases. The dashed "
             "line is the alerts' target. Good: engines alike. It climbs with the batch, and where "
             "prompts are computed on decode GPUs.",
-            [p95("disagg_engine_inter_token_latency_seconds")],
+            p95("disagg_engine_inter_token_latency_seconds"),
             unit="s",
             width=THIRD,
             filled=0,
-            steps=((None, "transparent"), (0.05, "red")),
+            steps=limit(ITL_SECONDS),
+            tones=ROLE_TONES,
+            dashed=OTHERS,
+            none="no token in this time",
             runbooks=("DisaggItlBurnFast", "DisaggItlBurnSlow"),
         ),
     ]
 
 
 def transfers() -> Row:
-    """KV on its way from prefill to decode; engines count it where their connector does."""
-    return "KV transfers", [
+    """KV on its way from prefill to decode, and what goes over the GPUs' links."""
+    none = "no engine here counts KV transfers"
+    links = rate("disagg_gpu_link_bytes_total", N)
+    served = f"on (cluster, node, gpu) disagg_gpu_assignment_info{{{R}}}"
+    return "KV transfers: the highest engines of each role, and the median of the others", [
         lines(
             "KV transfers a second",
             "Transfers that each engine counts: the one that pulls, or the one that sends. Good: "
             "as many as requests. 0 where the connector counts none.",
-            [Ask(f"sum by (node, engine) ({rate('disagg_engine_kv_transfers_total')})", NAMED)],
+            top_of_counter("disagg_engine_kv_transfers_total"),
             decimals=1,
-            width=THIRD,
+            width=QUARTER,
             at_least=1,
             filled=0,
+            tones=ROLE_TONES,
+            dashed=OTHERS,
+            none=none,
         ),
         lines(
             "KV bytes a second",
-            "Bytes of KV that each engine moves. Hold it against the network's rate: near it, "
-            "decode waits.",
-            [
-                Ask(
-                    f"sum by (node, engine) ({rate('disagg_engine_kv_transfer_bytes_total')})",
-                    NAMED,
-                )
-            ],
+            "Bytes of KV that each engine moves. Hold it against the rate of the links beside it "
+            "and of the network: near it, decode waits.",
+            top_of_counter("disagg_engine_kv_transfer_bytes_total"),
             unit="Bps",
             decimals=0,
-            width=THIRD,
+            width=QUARTER,
             at_least=1000,
             filled=0,
+            tones=ROLE_TONES,
+            dashed=OTHERS,
+            none=none,
             runbooks=("DisaggKvTransferSlow",),
+        ),
+        lines(
+            "NVLink and PCIe traffic",
+            "Bytes a second over the links of the GPUs that serve the chosen engines, all of them "
+            "together. KV leaves a GPU by one of them: traffic on PCIe where NVLink is expected is "
+            "a transfer that goes the long way. Told by Hopper and later, or by dcgm-exporter.",
+            [Ask(f"sum by (link, direction) ({links} and {served})", "{{link}} {{direction}}")],
+            unit="Bps",
+            decimals=0,
+            width=QUARTER,
+            at_least=1000,
+            filled=0,
+            colours=LINKS,
+            none="these GPUs do not tell the traffic of their links",
         ),
         lines(
             "Failed KV transfers a second",
@@ -105,9 +131,11 @@ def transfers() -> Row:
                 )
             ],
             decimals=2,
-            width=THIRD,
+            width=QUARTER,
             at_least=1,
             filled=0,
+            colours=TRANSFER_FAILURES,
+            none=none,
             runbooks=("DisaggKvTransferFailing",),
         ),
     ]

@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
-from grafana.builders.engines.queries import BY, NAMED, E, R
-from grafana.builders.panels.board import Row
+from grafana.builders.engines.queries import BY, OTHERS, E, R, top_of_gauge
+from grafana.builders.panels.board import NODE_LINK, Row
 from grafana.builders.panels.charts import lines
-from grafana.builders.panels.palette import BOUNDS, FULLNESS
+from grafana.builders.panels.limits import FULLNESS
+from grafana.builders.panels.palette import BOUNDS, ROLE_TONES
 from grafana.builders.panels.queries import Ask
 from grafana.builders.panels.tables import Column, rows
 from grafana.builders.panels.timelines import coded, states
+
+_MOST = 12
+"""Bars of states: more are not legible."""
 
 
 def limits() -> Row:
     """Capacity used, what bounds it, and the limits that were learned."""
     most = f"max {BY[4:]}"
-    bounds = coded(f"disagg_engine_bound_info{{{E}, %s}}", "bound", BOUNDS, "node, engine")
-    info = f"disagg_engine_capacity_info{{{E}}}"
+    bounds = coded(f"disagg_engine_bound_info{{{E}, %s}}", "bound", BOUNDS, "cluster, node, engine")
+    used = f"avg_over_time(disagg_engine_capacity_used_ratio{{{R}}}[$__range] @ end())"
+    there = f"last_over_time(disagg_engine_bound_info{{{E}}}[$__range] @ end())"
+    fullest = f"topk({_MOST}, {most} ({used}) or 0 * {most} ({there}))"
+    info = f"disagg_engine_capacity_info{{{R}}}"
+
+    def of(phase: str, metric: str) -> Ask:
+        """A limit of one phase: an engine that does both has a row for each."""
+        return Ask(f'label_replace({most} ({metric}{{{R}}}), "phase", "{phase}", "", "")')
+
     return "Capacity", [
         lines(
             "Capacity used by engine",
             "What each engine serves over what it could serve within its latency target, the last "
             "minute. Yellow is where it may soon be full, red where it is. Good: engines of one "
             "role alike. No value until its limits are learned.",
-            [Ask(f"max by (node, engine) (disagg_engine_capacity_used_ratio{{{R}}})", NAMED)],
+            top_of_gauge("disagg_engine_capacity_used_ratio"),
             unit="percentunit",
-            width=7,
+            width=6,
             height=9,
             at_least=1,
             filled=0,
             steps=FULLNESS,
+            tones=ROLE_TONES,
+            dashed=OTHERS,
+            none="no limit is learned yet: it takes load",
             runbooks=("DisaggPoolFull",),
         ),
         states(
@@ -36,11 +51,17 @@ def limits() -> Row:
             "What keeps an engine from doing more. `none`: it has room. `compute` and `bandwidth` "
             "are how prefill and decode should end. `kv`: its cache is full, so the batch cannot "
             "grow. `host`: the time between steps, not the GPU. `unknown`: full, and nothing shows "
-            "of what.",
-            [Ask(bounds, NAMED)],
+            f"of what. The {_MOST} that were fullest over the time shown.",
+            [
+                Ask(
+                    f"{bounds} and on (cluster, node, engine) {fullest}",
+                    "{{engine}} {{node}}",
+                )
+            ],
             BOUNDS,
-            width=8,
+            width=7,
             height=9,
+            none="no engine here is known well enough",
         ),
         rows(
             "Learned limits",
@@ -50,22 +71,25 @@ def limits() -> Row:
             "target.",
             [
                 Ask(f"{most[:-1]}, phase, confidence) ({info})"),
-                Ask(f"{most} (disagg_engine_prefill_knee_tokens{{{E}}})"),
-                Ask(f"{most} (disagg_engine_prefill_knee_tokens_per_second{{{E}}})"),
-                Ask(f"{most} (disagg_engine_decode_target_batch{{{E}}})"),
+                of("prefill", "disagg_engine_prefill_knee_tokens"),
+                of("prefill", "disagg_engine_prefill_knee_tokens_per_second"),
+                of("decode", "disagg_engine_decode_target_batch"),
                 Ask(f"{most} (disagg_engine_kv_cache_tokens{{{E}}})"),
             ],
             [
                 Column("engine", "Engine"),
-                Column("confidence", "Known from", width=105),
-                Column("B", "Knee", unit="locale", decimals=0, width=70),
-                Column("C", "Knee tok/s", unit="locale", decimals=0, width=90),
-                Column("D", "Batch", unit="locale", decimals=0, width=65),
-                Column("E", "KV tokens", unit="locale", decimals=0, width=90),
+                Column("node", "Node", link=NODE_LINK),
+                Column("phase", "Phase", width=66),
+                Column("confidence", "Known from", width=95),
+                Column("B", "Knee", unit="locale", decimals=0, width=62),
+                Column("C", "Knee tok/s", unit="locale", decimals=0, width=88),
+                Column("D", "Batch", unit="locale", decimals=0, width=60),
+                Column("E", "KV tokens", unit="locale", decimals=0, width=85),
             ],
             sort="Engine",
             ascending=True,
-            width=9,
+            width=11,
             height=9,
+            none="no limit is learned yet: it takes load",
         ),
     ]

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from grafana.builders.engines.queries import N, rate
-from grafana.builders.panels.board import Row
+from grafana.builders.panels.board import NODE_LINK, Row
 from grafana.builders.panels.charts import lines, numbers
-from grafana.builders.panels.palette import PHASES, WORKER_STATES
+from grafana.builders.panels.palette import BLUE, ORANGE, PHASES, WORKER_STATES
 from grafana.builders.panels.queries import Ask
 from grafana.builders.panels.tables import Column, rows
 from grafana.builders.panels.timelines import coded, states
 
+_MOST = 12
+"""Bars of states: more are not legible."""
+
 
 def workers() -> Row:
     """What the daemon knows of the processes that it launched."""
-    state = coded(f"disagg_worker_state{{{N}, %s}} == 1", "state", WORKER_STATES, "node, worker")
+    by = "cluster, node, worker"
+    state = coded(f"disagg_worker_state{{{N}, %s}} == 1", "state", WORKER_STATES, by)
+    ready = f'avg_over_time(disagg_worker_state{{{N}, state="ready"}}[$__range] @ end())'
+    chosen = f"bottomk({_MOST}, max by ({by}) ({ready}))"
+    none = "no worker here: nothing on these nodes was started by disagg-node"
     return "Workers of these nodes", [
         states(
             "State of each worker",
             "What the daemon knows of the processes it launched. Good: green. `backoff` waits "
-            "before the next start after a crash, `failed` has given up: read its log.",
-            [Ask(state, "{{worker}} {{node}}")],
+            "before the next start after a crash, `failed` has given up: read its log. The "
+            f"{_MOST} that were ready for the least of the time shown.",
+            [Ask(f"{state} and on ({by}) {chosen}", "{{worker}} {{node}}")],
             WORKER_STATES,
+            none=none,
             width=16,
             height=8,
             runbooks=(
@@ -35,18 +44,20 @@ def workers() -> Row:
             "How often each worker was started again since its daemon began, and how long its "
             "process has lived. Good: 0 restarts. A young process among old ones has crashed.",
             [
-                Ask(f"sum by (node, worker) (disagg_worker_restarts_total{{{N}}})"),
+                Ask(f"sum by (cluster, node, worker) (disagg_worker_restarts_total{{{N}}})"),
                 Ask(
-                    f"time() - max by (node, worker) (disagg_worker_start_timestamp_seconds{{{N}}})"
+                    f"time() - max by (cluster, node, worker)"
+                    f" (disagg_worker_start_timestamp_seconds{{{N}}})"
                 ),
             ],
             [
                 Column("worker", "Worker"),
-                Column("node", "Node"),
+                Column("node", "Node", link=NODE_LINK),
                 Column("A", "Restarts", decimals=0, width=90),
                 Column("B", "Alive for", unit="dtdhms", width=110),
             ],
             sort="Restarts",
+            none=none,
             width=8,
             height=8,
             runbooks=("DisaggWorkerFlapping",),
@@ -96,6 +107,7 @@ def router() -> Row:
             width=6,
             height=6,
             colours=PHASES,
+            none=none,
         ),
         lines(
             "Failed requests a second",
@@ -105,6 +117,9 @@ def router() -> Row:
             decimals=2,
             width=6,
             height=6,
+            colours={},
+            tones={"^prefill": BLUE, "^decode": ORANGE},
+            none=none,
             runbooks=("DisaggRouterPrefillErrors", "DisaggRouterDecodeErrors"),
         ),
     ]

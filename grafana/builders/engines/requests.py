@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from grafana.builders.engines.queries import NAMED, R, rate
+from grafana.builders.engines.queries import OTHERS, R, rate, top_of_gauge
 from grafana.builders.panels.board import Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import QUARTER
-from grafana.builders.panels.palette import GREEN, RED
+from grafana.builders.panels.palette import GREEN, RED, ROLE_TONES
 from grafana.builders.panels.queries import Ask
 
 
@@ -16,18 +16,20 @@ def queues() -> Row:
     """Who has requests, and what they wait for."""
 
     def requests(state: str, good: str) -> Any:
-        expr = f'sum by (node, engine) (disagg_engine_requests{{{R}, state="{state}"}})'
         return lines(
             f"Requests {state}",
             good,
-            [Ask(expr, NAMED)],
+            top_of_gauge("disagg_engine_requests", f'{R}, state="{state}"'),
             decimals=0,
             width=QUARTER,
             at_least=3,
             filled=0,
+            tones=ROLE_TONES,
+            dashed=OTHERS,
+            none="no engine here tells its requests",
         )
 
-    return "Requests", [
+    return "Requests: the highest engines of each role, and the median of the others", [
         requests(
             "running",
             "Requests in the batch of each engine. Good: engines of one role alike. On decode more "
@@ -55,6 +57,7 @@ def queues() -> Row:
             decimals=1,
             width=QUARTER,
             colours={"finished": GREEN, "preempted": RED},
+            none="no engine here counts its requests",
             runbooks=("DisaggPreemptions",),
         ),
     ]

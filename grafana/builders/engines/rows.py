@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from grafana.builders.engines.queries import BY, NAMED, E, R, rate
+from grafana.builders.engines.queries import BY, OTHERS, E, R, rate, top_of_counter, top_of_gauge
 from grafana.builders.panels.board import NODE_LINK, Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import THIRD
+from grafana.builders.panels.limits import FULLNESS
 from grafana.builders.panels.palette import (
     BOUNDS,
-    FULLNESS,
     GREEN,
     GREY,
     ORANGE,
     PHASES,
+    ROLE_TONES,
     STEP_KINDS,
 )
 from grafana.builders.panels.queries import Ask
@@ -77,6 +78,7 @@ def ranking() -> Row:
             ],
             sort="Capacity used",
             height=9,
+            none="no engine here",
             runbooks=("DisaggEngineStalled", "DisaggImbalance"),
         )
     ]
@@ -84,16 +86,19 @@ def ranking() -> Row:
 
 def work() -> Row:
     """KV, steps, tokens and GPU time."""
-    return "Work", [
+    return "Work: the highest engines of each role, and the median of the others", [
         lines(
             "KV cache in use",
             "Share of each engine's KV cache that holds requests. Good: below 90 %. At 100 % new "
             "requests wait and running ones are pushed out and computed again.",
-            [Ask(f"sum by (node, engine) (disagg_engine_kv_cache_usage_ratio{{{R}}})", NAMED)],
+            top_of_gauge("disagg_engine_kv_cache_usage_ratio"),
             unit="percentunit",
             top=1,
             width=THIRD,
             filled=0,
+            tones=ROLE_TONES,
+            dashed=OTHERS,
+            none="no engine here tells its KV cache",
         ),
         lines(
             "Steps a second by kind",
@@ -103,6 +108,7 @@ def work() -> Row:
             decimals=1,
             width=THIRD,
             colours=STEP_KINDS,
+            none="no engine here reports its steps; it takes our plugin, or Dynamo",
         ),
         lines(
             "Mean time of a step by kind",
@@ -121,6 +127,7 @@ def work() -> Row:
             width=THIRD,
             filled=0,
             colours=STEP_KINDS,
+            none="no engine here reports its steps; it takes our plugin, or Dynamo",
         ),
         lines(
             "Tokens a second by phase",
@@ -131,22 +138,29 @@ def work() -> Row:
             width=THIRD,
             right="decode",
             colours=PHASES,
+            none="no engine here counts tokens",
         ),
         lines(
             "Tokens a second by engine",
             "Good: engines of one role alike. One that gives less at the same number of requests "
-            "has a slower GPU, longer contexts or a throttled device.",
-            [Ask(f"sum by (node, engine) ({rate('disagg_engine_phase_tokens_total')})", NAMED)],
+            "has a slower GPU, longer contexts or a throttled device: hold it against the median.",
+            top_of_counter("disagg_engine_phase_tokens_total"),
             width=THIRD,
             filled=0,
+            tones=ROLE_TONES,
+            dashed=OTHERS,
+            none="no engine here counts tokens",
         ),
         lines(
             "Busy GPUs by engine",
             "GPUs' worth of work of each engine; an engine on two GPUs reaches 2. Good: engines of "
             "one role alike.",
-            [Ask(f"sum by (node, engine) ({rate('disagg_engine_gpu_seconds_total')})", NAMED)],
+            top_of_counter("disagg_engine_gpu_seconds_total"),
             decimals=2,
             width=THIRD,
             filled=0,
+            tones=ROLE_TONES,
+            dashed=OTHERS,
+            none="no engine here",
         ),
     ]

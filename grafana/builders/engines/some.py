@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from grafana.builders.engines.queries import NAMED, E, R, rate
+from grafana.builders.engines.queries import BY_ROLE, OTHERS, E, rate, top, top_of_gauge
 from grafana.builders.panels.board import Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import THIRD
+from grafana.builders.panels.limits import TRANSFER_SECONDS, limit
+from grafana.builders.panels.palette import ROLE_TONES
 from grafana.builders.panels.queries import Ask
 
 
@@ -15,17 +17,21 @@ def some_report() -> Row:
         "disagg_engine_kv_transfer_seconds_total",
         "disagg_engine_kv_transfer_bytes_total",
     )
-    count = f"(sum by (node, engine) ({rate('disagg_engine_kv_transfers_total')}) > 0)"
-
-    def peak_share(metric: str) -> list[Ask]:
-        return [Ask(f"max by (node, engine) ({metric}{{{R}}})", NAMED)]
+    count = f"({BY_ROLE} ({rate('disagg_engine_kv_transfers_total')}) > 0)"
+    no_transfer = "no engine here counts KV transfers"
+    not_known = "told of engines that report steps, of models and GPUs that are known"
+    tones = ROLE_TONES
 
     return "What only some engines report", [
         lines(
             "Time of a KV transfer",
             "Mean seconds of a transfer; a first token waits for it. Good: far below the first "
-            "token's target. More than a second raises an alert.",
-            [Ask(f"sum by (node, engine) ({rate(seconds)}) / {count}", NAMED)],
+            "token's target. From the dashed line on an alert fires.",
+            top(f"{BY_ROLE} ({rate(seconds)}) / {count}"),
+            steps=limit(TRANSFER_SECONDS),
+            tones=tones,
+            dashed=OTHERS,
+            none=no_transfer,
             unit="s",
             width=THIRD,
             filled=0,
@@ -35,7 +41,10 @@ def some_report() -> Row:
             "Size of a KV transfer",
             "Mean bytes of a transfer. It follows the length of the prompts: a jump is other "
             "traffic, or a prefix cache that no longer helps.",
-            [Ask(f"sum by (node, engine) ({rate(moved)}) / {count}", NAMED)],
+            top(f"{BY_ROLE} ({rate(moved)}) / {count}"),
+            tones=tones,
+            dashed=OTHERS,
+            none=no_transfer,
             unit="bytes",
             width=THIRD,
             filled=0,
@@ -45,7 +54,10 @@ def some_report() -> Row:
             "Operations of the model's matrices over the peak of the engine's GPUs, the last "
             "minute; attention is not in it. Only of models and GPUs that are known. High is good "
             "on prefill; decode is low by nature.",
-            peak_share("disagg_engine_model_flops_ratio"),
+            top_of_gauge("disagg_engine_model_flops_ratio"),
+            tones=tones,
+            dashed=OTHERS,
+            none=not_known,
             unit="percentunit",
             width=THIRD,
             top=1,
@@ -55,7 +67,10 @@ def some_report() -> Row:
             "MBU",
             "Bytes of weights and KV that steps had to read over the peak of the memory, the last "
             "minute. Only of models and GPUs that are known. High is good on decode.",
-            peak_share("disagg_engine_model_bandwidth_ratio"),
+            top_of_gauge("disagg_engine_model_bandwidth_ratio"),
+            tones=tones,
+            dashed=OTHERS,
+            none=not_known,
             unit="percentunit",
             width=THIRD,
             top=1,
@@ -66,7 +81,13 @@ def some_report() -> Row:
             "Share of SM time that an engine took of a GPU which several engines share, as the "
             "driver sampled it. Hold it against the engine's busy GPUs, which are halved while two "
             "have a step there.",
-            [Ask(f"max by (node, engine, gpu) (disagg_engine_gpu_sm_ratio{{{E}}})", NAMED)],
+            [
+                Ask(
+                    f"topk(10, max by (node, engine, gpu) (disagg_engine_gpu_sm_ratio{{{E}}}))",
+                    "{{engine}} {{node}}",
+                )
+            ],
+            none="no GPU here serves several engines",
             unit="percentunit",
             width=THIRD,
             top=1,
@@ -76,7 +97,13 @@ def some_report() -> Row:
             "Registered Dynamo workers",
             "1 while a worker is registered where its frontends look, 0 while it answers and is "
             "not: then no request reaches it. Good: all at 1.",
-            [Ask(f"min by (node, engine) (disagg_engine_registered{{{E}}})", NAMED)],
+            [
+                Ask(
+                    f"bottomk(10, min by (node, engine) (disagg_engine_registered{{{E}}}))",
+                    "{{engine}} {{node}}",
+                )
+            ],
+            none="no Dynamo worker here",
             decimals=0,
             width=THIRD,
             at_least=1,

@@ -11,6 +11,7 @@ from grafana.builders.panels import annotations as marks
 from grafana.builders.panels.alerts import alerts
 from grafana.builders.panels.board import CLUSTER, Row, board, choice
 from grafana.builders.panels.charts import numbers
+from grafana.builders.panels.limits import WATERMARK_SECONDS
 from grafana.builders.panels.queries import Ask
 
 NODE = choice("node", "Node", 'label_values(disagg_build_info{cluster=~"$cluster"}, node)')
@@ -28,6 +29,7 @@ def _now() -> Row:
             [Ask(f"sum (up{{{J}}})")],
             decimals=0,
             width=3,
+            none="not scraped",
             runbooks=(
                 "DisaggNoNodes",
                 "DisaggNodesGone",
@@ -61,7 +63,8 @@ def _now() -> Row:
             unit="s",
             decimals=1,
             width=3,
-            steps=((None, "green"), (30, "yellow"), (120, "red")),
+            steps=((None, "green"), (30, "yellow"), (WATERMARK_SECONDS, "red")),
+            none="no GPU seen",
             runbooks=("DisaggWatermarkLag",),
         ),
         numbers(
@@ -72,6 +75,7 @@ def _now() -> Row:
             decimals=0,
             width=3,
             steps=((None, "green"), (1, "yellow")),
+            none="no engine",
             runbooks=("DisaggRecordsLost",),
         ),
         numbers(

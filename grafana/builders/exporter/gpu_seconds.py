@@ -5,11 +5,13 @@ from __future__ import annotations
 from grafana.builders.panels.board import Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import THIRD
+from grafana.builders.panels.limits import WATERMARK_SECONDS, limit
 from grafana.builders.panels.palette import (
     BLUE,
     GREEN,
     GREY,
     ORANGE,
+    PINK,
     REASONS,
     RED,
     TEAL,
@@ -18,6 +20,8 @@ from grafana.builders.panels.palette import (
 )
 from grafana.builders.panels.queries import Ask
 
+MOST = 5
+"""Lines of single nodes and engines: more are not legible."""
 N = 'cluster=~"$cluster", node=~"$node"'
 J = f'{N}, job=~"$job"'
 METHODS = {
@@ -43,27 +47,32 @@ def accounting() -> Row:
         f'label_replace(disagg_collector_duration_seconds{{{N}}}, "kind", "$1", "collector",'
         ' "([^:]*).*")'
     )
+
+    def lag(metric: str) -> str:
+        oldest = f"min by (cluster, node) ({metric}{{{N}}})"
+        behind = oldest.replace("})", "} @ end())")
+        return f"time() - ({oldest} and on (cluster, node) bottomk({MOST}, {behind}))"
+
+    cut = f"sum by (cluster, node, engine) (rate(disagg_span_cut_seconds_total{{{N}}}%s))"
+    most_cut = f"topk({MOST}, {cut % '[$__range] @ end()'})"
     return "Accounting", [
         lines(
             "Watermark lag by kind",
-            "Age of the oldest committed second of each kind, of the ten nodes furthest behind. "
+            "Age of the oldest committed second of each kind, of the five nodes that "
+            "are furthest behind at the end of the time shown. "
             "Good: some seconds, flat. A climbing line is a device or an engine whose time cannot "
             "be committed.",
             [
-                Ask(
-                    "topk(10, time() - min by (node)"
-                    f" (disagg_gpu_watermark_timestamp_seconds{{{N}}}))",
-                    "GPUs of {{node}}",
-                ),
-                Ask(
-                    "topk(10, time() - min by (node)"
-                    f" (disagg_engine_watermark_timestamp_seconds{{{N}}}))",
-                    "engines of {{node}}",
-                ),
+                Ask(lag("disagg_gpu_watermark_timestamp_seconds"), "GPUs of {{node}}"),
+                Ask(lag("disagg_engine_watermark_timestamp_seconds"), "engines of {{node}}"),
             ],
+            none="no GPU is seen",
             unit="s",
             decimals=1,
             width=THIRD,
+            filled=0,
+            tones={"^GPUs.*": TEAL, "^engines.*": PINK},
+            steps=limit(WATERMARK_SECONDS),
             runbooks=("DisaggWatermarkLag",),
         ),
         lines(
@@ -78,6 +87,7 @@ def accounting() -> Row:
                     "{{method}}, {{split}}",
                 )
             ],
+            none="no engine here",
             decimals=0,
             width=THIRD,
             stacked=True,
@@ -98,6 +108,7 @@ def accounting() -> Row:
                     "unobserved",
                 ),
             ],
+            none="no GPU is seen",
             decimals=2,
             width=THIRD,
             at_least=1,
@@ -112,6 +123,7 @@ def accounting() -> Row:
                 Ask(f"sum (rate(disagg_lost_records_total{{{N}}}[$__rate_interval]))", "lost"),
                 Ask(f"sum (rate(disagg_late_records_total{{{N}}}[$__rate_interval]))", "late"),
             ],
+            none="no engine here reports steps",
             decimals=2,
             width=THIRD,
             at_least=1,
@@ -121,14 +133,15 @@ def accounting() -> Row:
         lines(
             "Step time cut",
             "Seconds of steps each second that fitted nowhere, even late, and are in no other "
-            "counter. Good: 0. More: clocks or records of an engine are wrong.",
+            "counter, of the five engines with most. Good: 0. More: clocks or records of an engine "
+            "are wrong.",
             [
                 Ask(
-                    "topk(10, sum by (node, engine)"
-                    f" (rate(disagg_span_cut_seconds_total{{{N}}}[$__rate_interval])))",
+                    f"{cut % '[$__rate_interval]'} and on (cluster, node, engine) {most_cut}",
                     "{{engine}} {{node}}",
                 )
             ],
+            none="no engine here reports steps",
             unit="s",
             width=THIRD,
             at_least=1,
@@ -140,6 +153,7 @@ def accounting() -> Row:
             "The slowest of each kind of reader on the chosen nodes. Good: far below the interval "
             "between rounds. A reader of devices that gets slow is a driver in trouble.",
             [Ask(f"max by (kind) ({kinds})", "{{kind}}")],
+            none="no node is scraped",
             unit="s",
             decimals=1,
             width=THIRD,
@@ -150,21 +164,24 @@ def accounting() -> Row:
 
 def coverage() -> Row:
     """How much of all GPU time is known."""
+    covered = f"node:disagg_coverage:rate5m{{{N}}}"
+    least = f"bottomk({MOST}, min_over_time({covered}[$__range] @ end()))"
     return "How much of all GPU time is known", [
         lines(
             "GPU time accounted for",
             "Share of the time of all GPUs seen within the last hour that is in a phase, idle or "
-            "unattributed, 5 minutes: of the ten nodes with the least, and of the cluster. Good: "
+            "unattributed, 5 minutes: of the five nodes with the least, and of the cluster. Good: "
             "100 %. Less: unobserved (beside), or not counted because the daemon or the node is "
             "down or not scraped; what a daemon finds to have been done while none ran shows up "
             "late.",
             [
-                Ask(f"bottomk(10, node:disagg_coverage:rate5m{{{N}}})", "{{node}}"),
+                Ask(f"{covered} and on (cluster, node) {least}", "{{node}}"),
                 Ask(
                     'cluster:disagg_coverage:rate5m{cluster=~"$cluster"}',
                     "all of {{cluster}}",
                 ),
             ],
+            none="no GPU is seen",
             unit="percentunit",
             decimals=0,
             width=THIRD,
@@ -184,6 +201,7 @@ def coverage() -> Row:
                     "{{reason}}",
                 )
             ],
+            none="no GPU is seen",
             decimals=2,
             width=THIRD,
             at_least=1,
@@ -199,6 +217,7 @@ def coverage() -> Row:
                 Ask(f"sum (node:disagg_expected_gpus:max1h{{{N}}})", "expected"),
                 Ask(f"sum (node:disagg_gpus:sum{{{N}}})", "seen"),
             ],
+            none="no GPU is seen",
             decimals=0,
             width=THIRD,
             filled=0,

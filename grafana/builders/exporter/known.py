@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from grafana.builders.exporter.gpu_seconds import N
+from grafana.builders.exporter.gpu_seconds import MOST, N
 from grafana.builders.panels.board import ENGINE_LINK, NODE_LINK, Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import THIRD
+from grafana.builders.panels.limits import RESIDUAL_RATIO, limit
 from grafana.builders.panels.palette import GREEN, ORANGE, RED, TEAL, YELLOW
 from grafana.builders.panels.queries import Ask
 from grafana.builders.panels.tables import Column, coloured_words, rows
@@ -26,6 +27,9 @@ METHODS = {
 def known_by() -> Row:
     """Method, error, version and role of each engine."""
     by = "max by (cluster, node, engine"
+    off = f"disagg_attribution_residual_ratio{{{N}}}"
+    error = f"by (cluster, node, engine) ({off})"
+    worst = f"topk({MOST}, max by (cluster, node, engine) (max_over_time({off}[$__range] @ end())))"
     roles = f"disagg_gpu_assignment_info{{{N}}}"
     return "How it is known", [
         rows(
@@ -55,26 +59,28 @@ def known_by() -> Row:
                 Column("B", "Residual", unit="percentunit", decimals=1, width=90),
                 Column("C", "Learned from steps", unit="short", decimals=1, width=150),
             ],
+            none="no engine here",
             sort="Residual",
             height=9,
             runbooks=("DisaggAttributionInexact", "DisaggAttributionUncertain"),
         ),
         lines(
             "Error of the cost model",
-            "Mean error of the predicted length of a step, over that length; the ten worst "
-            "engines. The dashed line is where an alert says so. Good: below 10 %, and falling "
-            "after a start.",
+            "Mean error of the predicted length of a step, over that length; the five worst "
+            "engines of the time shown. The dashed line is where an alert says so. Good: below "
+            "10 %, and falling after a start.",
             [
                 Ask(
-                    f"topk(10, max by (node, engine) (disagg_attribution_residual_ratio{{{N}}}))",
+                    f"max {error} and on (cluster, node, engine) {worst}",
                     "{{engine}} {{node}}",
                 )
             ],
+            none="no engine here reports steps that do both phases",
             unit="percentunit",
             width=THIRD,
             at_least=0.3,
             filled=0,
-            steps=((None, "transparent"), (0.25, "red")),
+            steps=limit(RESIDUAL_RATIO),
             runbooks=("DisaggAttributionUncertain",),
         ),
         rows(
@@ -88,6 +94,7 @@ def known_by() -> Row:
                 Column("role", "Role", width=90),
                 Column("A", "GPUs", decimals=0, width=80),
             ],
+            none="no engine has a GPU here",
             sort="GPUs",
             width=THIRD,
             height=8,
@@ -102,6 +109,7 @@ def known_by() -> Row:
                 Column("version", "Version"),
                 Column("A", "Engines", decimals=0, width=90),
             ],
+            none="no engine here",
             sort="Engines",
             width=THIRD,
             height=8,

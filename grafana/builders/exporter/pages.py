@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grafana.builders.exporter.gpu_seconds import J, N
+from grafana.builders.exporter.gpu_seconds import MOST, J, N
 from grafana.builders.panels.board import NODE_LINK, Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import HALF, THIRD
@@ -26,6 +26,7 @@ def collectors() -> Row:
                 )
             ],
             {"succeeded": GREEN, "failed": RED},
+            none="no node is scraped",
             width=HALF,
             height=14,
             runbooks=(
@@ -60,6 +61,7 @@ def collectors() -> Row:
                 Column("B", "Took", unit="s", decimals=1),
                 Column("C", "Last success was ago", unit="s", decimals=1),
             ],
+            none="no node is scraped",
             sort="Collector",
             ascending=True,
             width=HALF,
@@ -76,12 +78,19 @@ def collectors() -> Row:
 
 def scrapes() -> Row:
     """What Prometheus sees of the pages, and which versions write them."""
+
+    def most(metric: str) -> str:
+        by_node, told = "max by (cluster, node)", f"{metric}{{{J}}}"
+        chosen = f"topk({MOST}, {by_node} (max_over_time({told}[$__range] @ end())))"
+        return f"{by_node} ({told}) and on (cluster, node) {chosen}"
+
     return "Scrapes and versions", [
         lines(
             "Time of a scrape",
-            "How long Prometheus waits for a page, the ten slowest nodes. Good: milliseconds, as "
+            "How long Prometheus waits for a page, the five slowest nodes. Good: milliseconds, as "
             "pages are served from memory. Bad: near the scrape timeout.",
-            [Ask(f"topk(10, max by (node) (scrape_duration_seconds{{{J}}}))", "{{node}}")],
+            [Ask(most("scrape_duration_seconds"), "{{node}}")],
+            none="this Prometheus does not scrape the nodes itself",
             unit="s",
             decimals=1,
             width=THIRD,
@@ -89,9 +98,10 @@ def scrapes() -> Row:
         ),
         lines(
             "Samples of a scrape",
-            "Values on a page, the ten largest nodes. Good: flat, near 1,100 for 8 GPUs under 6 "
+            "Values on a page, the five largest nodes. Good: flat, near 1,100 for 8 GPUs under 6 "
             "engines. A climb costs Prometheus memory.",
-            [Ask(f"topk(10, max by (node) (scrape_samples_scraped{{{J}}}))", "{{node}}")],
+            [Ask(most("scrape_samples_scraped"), "{{node}}")],
+            none="this Prometheus does not scrape the nodes itself",
             width=THIRD,
             filled=0,
         ),
@@ -100,6 +110,7 @@ def scrapes() -> Row:
             "How many nodes run which version. Good: one row, or two during a roll-out.",
             [Ask(f"count by (version) (disagg_build_info{{{N}}})")],
             [Column("version", "Version"), Column("A", "Nodes", decimals=0)],
+            none="no node is scraped",
             sort="Nodes",
             width=8,
             height=8,
@@ -130,6 +141,7 @@ def scrapes() -> Row:
                 Column("D", "Restarts", decimals=0),
                 Column("E", "Lost records", decimals=0),
             ],
+            none="no GPU is seen",
             sort="Watermark lag",
             height=6,
         ),

@@ -9,7 +9,8 @@ from grafana.builders.panels.alerts import alerts
 from grafana.builders.panels.annotations import firing
 from grafana.builders.panels.board import CLUSTER, CLUSTER_LINK, Row, board
 from grafana.builders.panels.charts import lines
-from grafana.builders.panels.palette import BLUE, FULLNESS, VERDICTS
+from grafana.builders.panels.limits import FULLNESS, TTFT_SECONDS, limit
+from grafana.builders.panels.palette import BLUE, VERDICTS
 from grafana.builders.panels.queries import Ask
 from grafana.builders.panels.tables import Column, coloured_words, rows
 
@@ -75,6 +76,7 @@ def _clusters() -> Row:
                 Column("currency", "Currency", width=80),
             ],
             sort="Used",
+            none="what engines can take is not learned in any cluster yet",
             height=10,
         ),
     ]
@@ -92,6 +94,7 @@ def _over_time() -> Row:
             at_least=1,
             filled=0,
             steps=FULLNESS,
+            none="no limit is learned yet: it takes load",
             runbooks=("DisaggPoolFull", "DisaggPoolFilling"),
         ),
         lines(
@@ -101,7 +104,8 @@ def _over_time() -> Row:
             [Ask(f"{_FIRST}{{{C}}}", "{{cluster}}")],
             unit="s",
             filled=0,
-            steps=((None, "transparent"), (0.5, "red")),
+            steps=limit(TTFT_SECONDS),
+            none="no first token in this time, or nobody tells users' waits",
             runbooks=("DisaggTtftBurnFast", "DisaggTtftBurnSlow"),
         ),
         lines(
@@ -116,6 +120,7 @@ def _over_time() -> Row:
             ],
             decimals=1,
             stacked=True,
+            none="no work in this time",
         ),
         lines(
             "Cost of an hour of each cluster",
@@ -123,5 +128,6 @@ def _over_time() -> Row:
             [Ask(f"sum by (cluster, currency) ({_COST}{{{C}}})", "{{cluster}} {{currency}}")],
             decimals=2,
             stacked=True,
+            none="no node names a price: gpu_price in the node file",
         ),
     ]

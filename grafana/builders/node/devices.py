@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from grafana.builders.node.queries import (
-    NAMED,
+    BY_ROLE,
     OBSERVED,
     G,
+    by_role,
     in_phase,
     mean,
-    named,
     rate,
 )
 from grafana.builders.panels.board import ENGINE_LINK, Row
 from grafana.builders.panels.charts import lines
-from grafana.builders.panels.frame import THIRD
-from grafana.builders.panels.palette import PHASES, THROTTLING, UNITS
+from grafana.builders.panels.frame import QUARTER, THIRD
+from grafana.builders.panels.palette import PHASES, ROLE_TONES, THROTTLING, UNITS
 from grafana.builders.panels.queries import Ask, each
 from grafana.builders.panels.tables import Column, rows
 
@@ -26,24 +26,46 @@ def devices() -> Row:
             "Utilisation",
             "The driver's own figure: some kernel ran. Busy, not full: one small kernel that never "
             "ends shows 100 %. The mean of samples. Bad: high on a GPU whose row above is grey.",
-            [Ask(mean("disagg_gpu_utilization_ratio"), NAMED)],
+            [Ask(mean("disagg_gpu_utilization_ratio"), BY_ROLE)],
             unit="percentunit",
             top=1,
-            width=THIRD,
+            width=QUARTER,
             height=9,
             filled=0,
+            tones=ROLE_TONES,
+            none="no device here tells it",
         ),
         lines(
             "Power",
             "Watts drawn, the mean of samples. Prefill runs near the GPU's limit, decode well "
             "below it. Bad: a busy GPU that draws much less than others of its role: it is "
             "throttled, or waits within kernels.",
-            [Ask(mean("disagg_gpu_power_watts"), NAMED)],
+            [Ask(mean("disagg_gpu_power_watts"), BY_ROLE)],
             unit="watt",
             decimals=0,
-            width=THIRD,
+            width=QUARTER,
             height=9,
             filled=0,
+            tones=ROLE_TONES,
+            none="no device here tells it",
+        ),
+        lines(
+            "Temperature",
+            "Degrees of each GPU, and of its memory where there is a sensor, the mean of samples. "
+            "Good: GPUs of one role alike. Bad: one far above its neighbours, or a climb at the "
+            "same work: look whether it is throttled (`thermal`).",
+            [
+                Ask(mean("disagg_gpu_temperature_celsius", sensor), f"{BY_ROLE}{name}")
+                for sensor, name in (("gpu", ""), ("memory", ", memory"))
+            ],
+            unit="celsius",
+            decimals=0,
+            width=QUARTER,
+            height=9,
+            filled=0,
+            tones=ROLE_TONES,
+            none="no device here has such a sensor",
+            runbooks=("DisaggGpuThrottled",),
         ),
         lines(
             "Memory in use",
@@ -51,18 +73,20 @@ def devices() -> Row:
             "is good. Bad: a climb after the start, or memory in use on a GPU without an engine.",
             [
                 Ask(
-                    named(
+                    by_role(
                         f"disagg_gpu_memory_used_bytes{{{G}}}"
                         f" / on (gpu) (disagg_gpu_memory_total_bytes{{{G}}} > 0)"
                     ),
-                    NAMED,
+                    BY_ROLE,
                 )
             ],
             unit="percentunit",
             top=1,
-            width=THIRD,
+            width=QUARTER,
             height=9,
             filled=0,
+            tones=ROLE_TONES,
+            none="no device here tells it",
         ),
     ]
 
@@ -92,6 +116,7 @@ def activity() -> Row:
             top=1,
             filled=0,
             colours=UNITS,
+            none="drivers do not tell the activity of these GPUs",
         ),
         lines(
             "Power by phase",
@@ -104,6 +129,7 @@ def activity() -> Row:
             height=9,
             stacked=True,
             colours=PHASES,
+            none="devices report no energy",
         ),
         lines(
             "Throttled GPUs by reason",
@@ -121,6 +147,7 @@ def activity() -> Row:
             height=9,
             at_least=1,
             colours=THROTTLING,
+            none="drivers do not tell throttling",
             runbooks=("DisaggGpuThrottled",),
         ),
     ]
@@ -152,6 +179,7 @@ def assignments() -> Row:
                 Column("D", "Watermark lag", unit="s", decimals=1),
             ],
             sort="GPU",
+            none="no engine on the GPUs of this node",
             ascending=True,
             height=10,
             runbooks=("DisaggGpuUnassigned",),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from grafana.builders.node.queries import NAMED, SHORT, G, mean
+from grafana.builders.node.queries import BY_ROLE, NAMED, SHORT, G, mean
 from grafana.builders.panels.board import Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import THIRD
+from grafana.builders.panels.palette import RED, ROLE_TONES, TEAL
 from grafana.builders.panels.queries import Ask
 
 
@@ -18,7 +19,9 @@ def driver() -> Row:
             "SM clock",
             "Clock of the streaming multiprocessors. Good: at its top while busy. Bad: lower than "
             "on other GPUs of the same kind at the same work, which is heat or a power limit.",
-            [Ask(mean("disagg_gpu_sm_clock_hertz"), NAMED)],
+            [Ask(mean("disagg_gpu_sm_clock_hertz"), BY_ROLE)],
+            tones=ROLE_TONES,
+            none="no device here tells its clock",
             unit="hertz",
             decimals=2,
             width=THIRD,
@@ -42,6 +45,8 @@ def driver() -> Row:
             height=9,
             at_least=1,
             filled=0,
+            tones={".*": RED},
+            none="no Xid error",
             runbooks=("DisaggGpuXidError", "DisaggGpuLost"),
         ),
         lines(
@@ -60,6 +65,8 @@ def driver() -> Row:
             height=9,
             at_least=1,
             filled=0,
+            tones={".*: corrected": TEAL, ".*: uncorrected": RED},
+            none="no memory error",
             runbooks=("DisaggGpuMemoryErrors",),
         ),
     ]

@@ -16,12 +16,22 @@ EACH_WAY = 8
 def nodes() -> Row:
     """Node by time, by how busy each node is in each role."""
     return "Nodes over time", [
-        _nodes("How busy prefill nodes are", 'role="prefill"', "{{node}}"),
-        _nodes("How busy decode and mixed nodes are", 'role=~"decode|mixed"', "{{node}} {{role}}"),
+        _nodes(
+            "How busy prefill nodes are",
+            'role="prefill"',
+            "{{node}}",
+            "no prefill engine in these clusters",
+        ),
+        _nodes(
+            "How busy decode and mixed nodes are",
+            'role=~"decode|mixed"',
+            "{{node}} {{role}}",
+            "no decode or mixed engine in these clusters",
+        ),
     ]
 
 
-def _nodes(title: str, role: str, legend: str) -> Any:
+def _nodes(title: str, role: str, legend: str, none: str) -> Any:
     busy = f'node_role_model_gpu:disagg_occupancy:rate5m{{cluster=~"$cluster", {role}}}'
     # Ranked at the end of the time shown, so that the same nodes stay for all of it.
     at_end = f"{busy} @ end()"
@@ -41,5 +51,6 @@ def _nodes(title: str, role: str, legend: str) -> Any:
         ),
         width=HALF,
         height=8,
+        none=none,
         runbooks=("DisaggNodeOffMedian",),
     )

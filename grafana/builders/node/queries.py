@@ -11,11 +11,22 @@ SHORT = f'label_replace(disagg_gpu_info{{{G}}}, "end", "$1", "gpu", ".*(.{{4}})"
 BOTH = ("prefill", "decode")
 OBSERVED = (*BOTH, "idle", "unattributed")
 NAMED = "GPU {{index}} …{{end}}"
+BY_ROLE = "{{role}} {{index}} …{{end}}"
+_ROLE = (
+    f"topk by (gpu) (1, max by (gpu, role) (disagg_gpu_assignment_info{{{G}}}))"
+    f' or on (gpu) label_replace(max by (gpu) (disagg_gpu_info{{{G}}}), "role", "none", "", "")'
+)
 
 
 def named(expr: str) -> str:
     """A value of each GPU, under the GPU's short name."""
     return f"sum by (index, end) (({expr}) * on (gpu) group_left (index, end) {SHORT})"
+
+
+def by_role(expr: str) -> str:
+    """A value of each GPU, under the role of whom it serves and its short name."""
+    short = f"on (gpu) group_left (index, end) {SHORT}"
+    return f"sum by (role, index, end) (({expr}) * {short} * on (gpu) group_left (role) ({_ROLE}))"
 
 
 def rate(metric: str, matchers: str, window: str = "$__rate_interval") -> str:
@@ -28,9 +39,10 @@ def in_phase(phase: str) -> str:
     return f'{G}, phase="{phase}"'
 
 
-def mean(metric: str) -> str:
+def mean(metric: str, sensor: str = "") -> str:
     """The mean of a gauge's samples in each interval of the panel, for each GPU."""
-    return named(f"avg_over_time({metric}{{{G}}}[$__rate_interval])")
+    one = f'{G}, sensor="{sensor}"' if sensor else G
+    return by_role(f"avg_over_time({metric}{{{one}}}[$__rate_interval])")
 
 
 def main_use() -> str:

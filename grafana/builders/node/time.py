@@ -18,6 +18,7 @@ from grafana.builders.node.queries import (
 from grafana.builders.panels.board import ENGINE_LINK, Row
 from grafana.builders.panels.charts import lines, numbers
 from grafana.builders.panels.frame import THIRD
+from grafana.builders.panels.limits import UNATTRIBUTED_SHARE, WATERMARK_SECONDS
 from grafana.builders.panels.palette import BLUE, GREY, ORANGE, PHASES, REASONS, ROLES
 from grafana.builders.panels.queries import Ask, each
 from grafana.builders.panels.tables import Column, rows
@@ -52,6 +53,7 @@ def now() -> Row:
             each(BOTH, f'sum (disagg_node_busy_gpus{{{N}, phase="%s"}})'),
             decimals=1,
             colours=PHASES,
+            none="not scraped",
         ),
         numbers(
             "GPUs by role",
@@ -62,6 +64,7 @@ def now() -> Row:
             ],
             decimals=0,
             colours=ROLES,
+            none="not scraped",
         ),
         numbers(
             "Unattributed, 5 min",
@@ -75,7 +78,8 @@ def now() -> Row:
             ],
             unit="percentunit",
             decimals=1,
-            steps=((None, "green"), (0.01, "yellow"), (0.05, "red")),
+            steps=((None, "green"), (0.01, "yellow"), (UNATTRIBUTED_SHARE, "red")),
+            none="no time observed",
             runbooks=("DisaggGpuUnattributed",),
         ),
         numbers(
@@ -85,7 +89,8 @@ def now() -> Row:
             [Ask(f"time() - min (disagg_gpu_watermark_timestamp_seconds{{{G}}})")],
             unit="s",
             decimals=1,
-            steps=((None, "green"), (30, "yellow"), (120, "red")),
+            steps=((None, "green"), (30, "yellow"), (WATERMARK_SECONDS, "red")),
+            none="not scraped",
             runbooks=("DisaggWatermarkLag",),
         ),
     ]
@@ -107,6 +112,7 @@ def gpus() -> Row:
             "violet is not observed.",
             [Ask(main_use(), NAMED)],
             PHASES,
+            none="no GPU of this node is seen",
         ),
         lines(
             "What this node's GPUs do",
@@ -120,6 +126,7 @@ def gpus() -> Row:
             stacked=True,
             height=11,
             colours=PHASES,
+            none="no GPU of this node is seen",
         ),
         rows(
             "Each GPU over the whole time shown",
@@ -144,6 +151,7 @@ def gpus() -> Row:
             ascending=True,
             width=12,
             height=11,
+            none="no GPU of this node is seen",
         ),
     ]
 
@@ -162,6 +170,7 @@ def lost() -> Row:
             # The others are mostly 0.
             stacked=bool(kept),
             colours=REASONS,
+            none="nothing of it in this time",
             runbooks=[runbook] if runbook else (),
         )
 

@@ -39,5 +39,6 @@ def alerts(matchers: str) -> Row:
                 Column("gpu", "GPU"),
             ],
             sort="Severity",
+            none="nothing fires",
         )
     ]

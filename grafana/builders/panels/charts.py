@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from grafana.builders.panels.frame import HALF, Steps, coloured, framed, legend, thresholds, value
+from grafana.builders.panels.frame import (
+    HALF,
+    Steps,
+    coloured,
+    framed,
+    legend,
+    shaded,
+    thresholds,
+    value,
+)
+from grafana.builders.panels.palette import TEAL
 from grafana.builders.panels.queries import Ask, queries
 from grafana_foundation_sdk.builders import common as common_parts
+from grafana_foundation_sdk.builders import dashboard as parts
 from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.models import common
+from grafana_foundation_sdk.models import dashboard as models
+
+NEUTRAL = parts.FieldColor().mode(models.FieldColorModeId.SHADES).fixed_color(TEAL)
+"""Series that are of no phase and no role: tones of one colour."""
 
 
 def numbers(
@@ -27,7 +42,7 @@ def numbers(
 ) -> stat.Panel:
     """Numbers of this moment. `steps` colour a value from its bound on; `colours` a name."""
     panel = stat.Panel().unit(unit).targets(queries(asks, "instant"))
-    panel = framed(panel, title, description, (width, height), runbooks)
+    panel = framed(panel, title, description, (width, height), runbooks, none)
     panel = panel.graph_mode(common.BigValueGraphMode.NONE)
     panel = panel.reduce_options(common_parts.ReduceDataOptions().calcs(["lastNotNull"]))
     panel = panel.thresholds(thresholds(steps))
@@ -38,8 +53,6 @@ def numbers(
         panel = panel.orientation(common.VizOrientation.VERTICAL)
     if decimals is not None:
         panel = panel.decimals(decimals)
-    if none is not None:
-        panel = panel.no_value(none)
     return coloured(panel, colours or {})
 
 
@@ -53,6 +66,7 @@ def lines(
     width: int = HALF,
     height: int = 8,
     colours: Mapping[str, str] | None = None,
+    tones: Mapping[str, str] | None = None,
     stacked: bool = False,
     filled: int = 8,
     top: float | None = None,
@@ -62,6 +76,7 @@ def lines(
     both_sides: float | None = None,
     steps: Steps = (),
     right: str | None = None,
+    none: str | None = None,
     runbooks: Sequence[str] = (),
 ) -> timeseries.Panel:
     """Values over time from 0 up, or on a log axis to the base `log`.
@@ -71,10 +86,11 @@ def lines(
     or at least that far to `both_sides` of a 0 in the middle. `steps` are bounds, drawn as dashed
     lines in their colours. Series whose name matches the pattern `dashed` are references: dashed,
     without a fill. The series `right` has an axis of its own there, as its values are of another
-    size.
+    size. `colours` are of series by name, `tones` of all that match a pattern; without either
+    all are tones of one colour. `none` stands there while there is no series.
     """
     panel = timeseries.Panel().unit(unit).targets(queries(asks))
-    panel = framed(panel, title, description, (width, height), runbooks)
+    panel = framed(panel, title, description, (width, height), runbooks, none)
     panel = panel.fill_opacity(70 if stacked else filled).line_width(0 if stacked else 1.5)
     panel = panel.show_points(common.VisibilityMode.NEVER)
     panel = panel.tooltip(
@@ -103,7 +119,10 @@ def lines(
         bounds = common_parts.GraphThresholdsStyleConfig()
         bounds = bounds.mode(common.GraphThresholdsStyleMode.DASHED)
         panel = panel.thresholds(thresholds(steps)).thresholds_style(bounds)
-    panel = coloured(panel, colours or {})
+    if colours is None and tones is None:
+        # Grafana's own series of colours has yellow, blue and orange in it, which mean phases.
+        panel = panel.color_scheme(NEUTRAL)
+    panel = coloured(shaded(panel, tones or {}), colours or {})
     if dashed is not None:
         panel = panel.override_by_regexp(
             dashed,

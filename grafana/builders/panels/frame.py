@@ -26,13 +26,31 @@ Shown = TypeVar(
 
 
 def framed(
-    panel: Shown, title: str, description: str, size: tuple[int, int], runbooks: Sequence[str]
+    panel: Shown,
+    title: str,
+    description: str,
+    size: tuple[int, int],
+    runbooks: Sequence[str],
+    none: str | None,
 ) -> Shown:
-    """The panel with its title, its description, width and height, and a link for each alert."""
+    """The panel with its title, its description, width and height, and a link for each alert.
+
+    `none` is what stands in it while there is nothing to show: why there is nothing.
+    """
     panel = panel.title(title).description(description).datasource(DATASOURCE)
     panel = panel.span(size[0]).height(size[1])
+    if none is not None:
+        panel = panel.no_value(none)
     if runbooks:
         panel = panel.links([_to_runbook(alert) for alert in runbooks])
+    return panel
+
+
+def shaded(panel: Drawn, tones: Mapping[str, str]) -> Drawn:
+    """A colour for all series whose names match a pattern: each a tone of it."""
+    for pattern, colour in tones.items():
+        shades = [value("color", {"mode": "shades", "fixedColor": colour})]
+        panel = panel.override_by_regexp(pattern, shades)
     return panel
 
 

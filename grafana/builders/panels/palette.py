@@ -30,6 +30,16 @@ ROLES: Mapping[str, str] = MappingProxyType(
     }
 )
 
+SPLITS: Mapping[str, str] = MappingProxyType(
+    {".* 1 min$": "#8EE3DA", ".* 5 min$": TEAL, ".* pools$": GREY}
+)
+"""A ratio over two windows, and that of the pools' sizes, in tones of one colour each."""
+
+ROLE_TONES: Mapping[str, str] = MappingProxyType(
+    {f"^{role}\\b.*": colour for role, colour in ROLES.items()}
+)
+"""Series whose names begin with their role, each in a tone of its colour."""
+
 REASONS: Mapping[str, str] = MappingProxyType(
     {
         "no_request": GREY,
@@ -60,6 +70,9 @@ UNITS: Mapping[str, str] = MappingProxyType(
         "decode tensor": "#B85000",
         "decode sm": "#FF9830",
         "decode dram": "#FFC98A",
+        "mixed tensor": "#2F7A24",
+        "mixed sm": GREEN,
+        "mixed dram": "#A8DDA0",
     }
 )
 """Parts of the GPUs of each pool, in tones of the pool's colour."""
@@ -90,6 +103,26 @@ STAGES: Mapping[str, str] = MappingProxyType(
 )
 """What a request goes through before its first token."""
 
+QUEUES: Mapping[str, str] = MappingProxyType(
+    {"bootstrap": PINK, "prealloc": TEAL, "inflight": "#8EE3DA", "transfer": RED}
+)
+"""What waits between prefill and decode."""
+
+LINKS: Mapping[str, str] = MappingProxyType(
+    {
+        "nvlink sent": TEAL,
+        "nvlink received": "#8EE3DA",
+        "pcie sent": PINK,
+        "pcie received": "#FFC2D0",
+    }
+)
+"""What goes over a GPU's links."""
+
+TRANSFER_FAILURES: Mapping[str, str] = MappingProxyType(
+    {"transfer": RED, "notification": PINK, "expired": TEAL}
+)
+"""Why KV did not arrive."""
+
 SPREAD: Mapping[str, str] = MappingProxyType({"p50": "#8AB8FF", "p95": "#FFB357", "p99": "#FF7383"})
 """Percentiles: from what most have to what few have."""
 
@@ -115,9 +148,6 @@ TONES: Sequence[tuple[float | None, str]] = (
     (0.95, "#F2FFFD"),
 )
 """Shares from dark to bright, in no phase's colour."""
-
-FULLNESS: Sequence[tuple[float | None, str]] = ((None, "green"), (0.7, "yellow"), (0.95, "red"))
-"""Capacity used: when the alerts say that a pool fills, and that it is full."""
 
 VERDICTS: Mapping[str, str] = MappingProxyType(
     {

@@ -12,6 +12,8 @@ from grafana_foundation_sdk.builders import common as common_parts
 from grafana_foundation_sdk.builders import table
 from grafana_foundation_sdk.models import dashboard as models
 
+NOT_KNOWN = "-"
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -77,11 +79,12 @@ def rows(
     ascending: bool = False,
     width: int = FULL,
     height: int = 9,
+    none: str | None = None,
     runbooks: Sequence[str] = (),
 ) -> table.Panel:
     """A table of this moment with `columns` in their order, sorted by the header `sort`."""
     panel = table.Panel().targets(queries(asks, "table"))
-    panel = framed(panel, title, description, (width, height), runbooks)
+    panel = framed(panel, title, description, (width, height), runbooks, none)
     panel = panel.sort_by(
         [common_parts.TableSortByFieldState().display_name(sort).desc(not ascending)]
     )
@@ -100,6 +103,8 @@ def rows(
         }
     steps.append(models.DataTransformerConfig(id_val="organize", options=organize))
     panel = panel.transformations(steps)
+    # A cell without a value is not known, and does not repeat why the whole table may be empty.
+    panel = panel.override_by_regexp(".*", [value("noValue", NOT_KNOWN)])
     for column in columns:
         if said := column.properties():
             panel = panel.override_by_name(column.header, said)

@@ -22,11 +22,12 @@ def states(
     *,
     width: int = FULL,
     height: int = 9,
+    none: str | None = None,
     runbooks: Sequence[str] = (),
 ) -> statetimeline.Panel:
     """A bar over time for each series, whose value n means the n-th of `names` (name → colour)."""
     panel = statetimeline.Panel().targets(queries(asks))
-    panel = framed(panel, title, description, (width, height), runbooks)
+    panel = framed(panel, title, description, (width, height), runbooks, none)
     panel = panel.show_value(common.VisibilityMode.NEVER).merge_values(True).row_height(0.8)
     panel = panel.fill_opacity(85).line_width(0)
     panel = panel.color_scheme(parts.FieldColor().mode(models.FieldColorModeId.FIXED))
@@ -57,6 +58,7 @@ def heat(
     link: tuple[str, str],
     width: int = FULL,
     height: int = 10,
+    none: str | None = None,
     runbooks: Sequence[str] = (),
 ) -> statushistory.Panel:
     """A row of cells over time for each series of shares: the brighter, the nearer to 1.
@@ -64,7 +66,7 @@ def heat(
     `link` is a title and where a click on a cell leads.
     """
     panel = statushistory.Panel().targets(queries(asks)).unit("percentunit").decimals(0)
-    panel = framed(panel, title, description, (width, height), runbooks)
+    panel = framed(panel, title, description, (width, height), runbooks, none)
     panel = panel.show_value(common.VisibilityMode.NEVER).row_height(0.9).col_width(1)
     panel = panel.fill_opacity(100).line_width(0).min(0).max(1)
     panel = panel.max_data_points(120)
