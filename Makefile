@@ -7,6 +7,8 @@ ROUTER := vllm-router==0.1.17
 DYNAMO_VENV := .venv-dynamo
 DYNAMO := 1.6.1
 BIN := $(VENV)/bin
+# What the demo runs with, and with what the tests need besides.
+RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 SYSTEM := scripts/system-packages
 
@@ -22,16 +24,31 @@ help: ## List the targets
 
 # --- environments ---------------------------------------------------------------------------
 
-$(READY): pyproject.toml
+UV := $(shell command -v uv)
+PIP = $(BIN)/python -m pip --disable-pip-version-check install
+
+$(BIN)/python:
 	@echo "--> Python environment $(VENV)"
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "$(PYTHON) is older than 3.11: make PYTHON=python3.12 takes another" >&2; exit 1; }
+	@$(if $(UV),$(UV) venv --quiet --seed --python $(PYTHON) $(VENV) ||) $(PYTHON) -m venv $(VENV) || \
+		{ echo "no virtual environment: on Debian and Ubuntu, apt-get install python3-venv" >&2; \
+		rm -rf $(VENV); exit 1; }
+
+$(RUNS): pyproject.toml | $(BIN)/python
+	@echo "--> what disagg-node runs with"
+	@$(if $(UV),$(UV) pip install --python $(BIN)/python --editable . ||) $(PIP) --editable .
 	@touch $@
 
-setup: $(READY) ## Make the Python environment
+$(READY): pyproject.toml | $(BIN)/python
+	@echo "--> what tests and builders need besides (minutes the first time)"
+	$(PIP) --quiet --editable '.[dev]'
+	@touch $(RUNS) $@
+
+setup: $(READY) ## Make the Python environment of the tests
 
 # Exit code 3: the CPU build of torch is not to be had here; its message says what to set.
-vllm-environment: $(READY)
+vllm-environment: $(RUNS)
 	@echo "--> vLLM environment $(VLLM_VENV) (some minutes the first time)"
 	@$(BIN)/python -m disagg_cluster.demo.real_vllm.environment $(VLLM_VENV) || \
 		{ code=$$?; [ $$code -eq 3 ] && [ "$(MAKECMDGOALS)" = test ] || exit $$code; }
@@ -60,13 +77,14 @@ dynamo-environment: $(DYNAMO_VENV)/.ready-$(DYNAMO)
 
 # --- the main job ---------------------------------------------------------------------------
 
-run: $(READY) ## Run a simulated 8-GPU node until Ctrl-C: page on 127.0.0.1:9847, a line a second
-	@$(SYSTEM) --optional prometheus
-	$(BIN)/disagg-node demo
+PORT := 9847
+DEMO = $(BIN)/disagg-node demo --metrics 127.0.0.1:$(PORT)
 
-run-vllm: $(READY) vllm-environment ## The same with a real vLLM prefill and decode worker
-	@$(SYSTEM) --optional prometheus
-	$(BIN)/disagg-node demo --vllm $(VLLM_VENV)/bin/python
+run: $(RUNS) ## Run a simulated 8-GPU node until Ctrl-C, page on 127.0.0.1:9847 (PORT=… for another)
+	$(DEMO)
+
+run-vllm: $(RUNS) vllm-environment ## The same with a real vLLM prefill and decode worker
+	$(DEMO) --vllm $(VLLM_VENV)/bin/python
 
 # What the tests with real engines and a real router run them with.
 ENGINES = DISAGG_VLLM_PYTHON=$(VLLM_VENV)/bin/python DISAGG_ROUTER_PYTHON=$(ROUTER_VENV)/bin/python
