@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from disagg_cluster.cli.start import opened_devices, say_where, unblocked_output
+from disagg_cluster.cli.start import (
+    ListenChoice,
+    listen_options,
+    opened_devices,
+    say_where,
+    unblocked_output,
+)
 
 if TYPE_CHECKING:
     from disagg_cluster.config import NodeConfig
@@ -21,11 +27,14 @@ if TYPE_CHECKING:
     from disagg_exporter.http.listen import ListenAddress
     from disagg_exporter.model import Role
 
+_USUAL_ADDRESS = "127.0.0.1:9847"
+
 
 @click.command
 @click.option("--seconds", type=click.FloatRange(min=1), help="Stop by itself after this long.")
 @click.option("--json", "as_json", is_flag=True, help="Print each second's line as JSON.")
-@click.option("--metrics", default="127.0.0.1:9847", show_default=True, help="Metrics address.")
+@listen_options
+@click.option("--metrics", hidden=True, help="The same as --listen.")
 @click.option("--prometheus/--no-prometheus", "with_prometheus", default=True, show_default=True)
 @click.option(
     "--vllm",
@@ -37,7 +46,8 @@ if TYPE_CHECKING:
 def demo(
     seconds: float | None,
     as_json: bool,
-    metrics: str,
+    listen: ListenChoice,
+    metrics: str | None,
     with_prometheus: bool,
     vllm_python: Path | None,
     verbose: bool,
@@ -56,14 +66,15 @@ def demo(
     from disagg_cluster.daemon.foreground import log_to_stderr, run
     from disagg_cluster.daemon.status_line import LinePrinter
 
+    address = listen.over(metrics or _USUAL_ADDRESS)
     unblocked_output()
     log_to_stderr(verbose)
     with tempfile.TemporaryDirectory(prefix="disagg-demo-") as name:
         folder = Path(name)
         if vllm_python is None:
-            config, load = _simulated(folder / "run", metrics)
+            config, load = _simulated(folder / "run", address)
         else:
-            config, load = _real(folder / "run", metrics, vllm_python.absolute())
+            config, load = _real(folder / "run", address, vllm_python.absolute())
 
         @contextlib.contextmanager
         def beside(_daemon: Daemon, address: ListenAddress) -> Iterator[None]:

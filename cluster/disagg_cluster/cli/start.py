@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +20,49 @@ if TYPE_CHECKING:
     from disagg_cluster.host.daemon_output import QueuedOutput
     from disagg_exporter.devices.source import DeviceChoice, DeviceSource
     from disagg_exporter.http.listen import ListenAddress
+
+
+def listen_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options `--listen` and `--port`, which become `listen`: where the pages are served."""
+
+    @click.option(
+        "--listen",
+        metavar="ADDRESS",
+        help="Where the pages are served: 127.0.0.1, 127.0.0.1:9847 or [::]:9847, whatever the "
+        "node file says.",
+    )
+    @click.option("--port", type=click.IntRange(0, 65535), help="Only the port of that address.")
+    @functools.wraps(command)
+    def with_listen(*args: Any, listen: str | None, port: int | None, **kwargs: Any) -> Any:
+        return command(*args, listen=ListenChoice(listen, port), **kwargs)
+
+    return with_listen
+
+
+@dataclass(frozen=True, slots=True)
+class ListenChoice:
+    """What the command line says of where the pages are served; None where it says nothing."""
+
+    address: str | None
+    port: int | None
+
+    def over(self, usual: str) -> str:
+        """The address to listen on, where a node file or nobody says `usual`.
+
+        Raises:
+            UsageError: It is none.
+        """
+        from disagg_exporter.http.listen import ListenAddress, ListenError, parse_listen
+
+        before = parse_listen(usual)
+        text = usual if self.address is None else self.address
+        try:
+            # A host alone keeps the port.
+            bare = ":" not in text or text.endswith("]")
+            chosen = parse_listen(f"{text}:{before.port}" if bare else text)
+        except ListenError as error:
+            raise click.UsageError(f"--listen: {error}") from None
+        return str(chosen if self.port is None else ListenAddress(chosen.host, self.port))
 
 
 @click.command(context_settings={"allow_extra_args": True})
@@ -35,18 +80,24 @@ if TYPE_CHECKING:
     help="TLS, passwords and headers of the metrics page, as Prometheus exporters write them; "
     "instead of the node file's `listen: web_config:`.",
 )
+@listen_options
 @click.option("--json", "as_json", is_flag=True, help="Print each second's line as JSON.")
 @click.option("--quiet", is_flag=True, help="Print no line a second.")
 @click.option("-v", "--verbose", is_flag=True, help="Log more.")
 def start(
-    file: Path | None, web_config: Path | None, as_json: bool, quiet: bool, verbose: bool
+    file: Path | None,
+    web_config: Path | None,
+    listen: ListenChoice,
+    as_json: bool,
+    quiet: bool,
+    verbose: bool,
 ) -> None:
     """Launch a node file's workers, or find the engines here, and measure GPU-seconds by phase.
 
     Runs until Ctrl-C or SIGTERM, which drains and stops the workers; a second Ctrl-C waits for no
     request. Should it die, the workers go on and the next start adopts them; so it is at SIGTERM
     with `on_sigterm: leave`. Exits with 6 if a worker could not be ended. Prints a line a second
-    with the prefill:decode ratio and serves the metrics page.
+    with the prefill:decode ratio and serves two pages: http://HOST:9847/ for people, and /metrics.
     """
     import asyncio
 
@@ -65,9 +116,10 @@ def start(
     log_to_stderr(verbose)
     node_file = NodeFile(NodeConfig(attach=Attach()), {}) if file is None else read(file)
     config = node_file.config
+    said = {"metrics": listen.over(config.listen.metrics)}
     if web_config is not None:
-        listen = config.listen.model_copy(update={"web_config": str(web_config)})
-        config = config.model_copy(update={"listen": listen})
+        said["web_config"] = str(web_config)
+    config = config.model_copy(update={"listen": config.listen.model_copy(update=said)})
     scheme = scheme_of(config.listen)
     run_folder = config.run_folder or usual_run_dir(os.environ, os.getuid())
     if config.run_folder is None and run_folder in older_run_dirs(os.environ, os.getuid()):
@@ -85,7 +137,8 @@ def start(
             beside=lambda: (output.status(),),
         )
         printer = LinePrinter(click.echo, as_json=as_json, quiet=quiet)
-        serving = partial(say_where, scheme=scheme)
+        protected = config.listen.web_config is not None
+        serving = partial(say_where, scheme=scheme, protected=protected)
         asyncio.run(run(daemon, printer.snapshot, serving=serving))
 
 
@@ -96,11 +149,18 @@ def unblocked_output() -> QueuedOutput:
     return click.get_current_context().find_root().with_resource(queued_output())
 
 
-def say_where(address: ListenAddress, scheme: str = "http") -> None:
-    """Say where the metrics page is."""
+def say_where(address: ListenAddress, scheme: str = "http", *, protected: bool = False) -> None:
+    """Say where the pages are, and who can read them where that may surprise."""
     from disagg_cluster.daemon.endpoint_file import near_url
 
-    click.echo(f"metrics page: {near_url(address, scheme)}/metrics", err=True)
+    root = near_url(address, scheme)
+    click.echo(f"page for people: {root}/\nmetrics page: {root}/metrics", err=True)
+    if address.host in ("", "0.0.0.0", "::") and not protected:
+        click.echo(
+            "both are served on all addresses of this machine, to everybody and without a "
+            "password: --listen 127.0.0.1 or `web_config:` (docs/serving.md) changes that",
+            err=True,
+        )
 
 
 @contextlib.contextmanager

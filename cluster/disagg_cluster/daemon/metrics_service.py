@@ -16,7 +16,7 @@ from disagg_exporter.http.server.authentication import OPEN
 from disagg_exporter.http.server.node_site import node_site
 from disagg_exporter.http.server.scrape_rate import ScrapeRate
 from disagg_exporter.http.server.server import MetricsServer
-from disagg_exporter.landing.page import AccountHistory
+from disagg_exporter.landing.history import AccountHistory
 from disagg_exporter.model import CollectorStatus, Snapshot
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from functools import partial
 
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.worker_logs import last_lines, shown_end
-from disagg_cluster.lifecycle.deadlines import PlannedStart, due_ns
+from disagg_cluster.lifecycle.deadlines import due_ns
 from disagg_cluster.lifecycle.failures import FailureReports, has_crashed
 from disagg_cluster.lifecycle.state import (
     Action,
@@ -40,6 +40,7 @@ from disagg_cluster.supervisor.process.child_process import ChildProcess, StartE
 from disagg_cluster.supervisor.process.death_watch import DeathWatch
 from disagg_cluster.supervisor.process.retries import RETRY_SECONDS, Retrier
 from disagg_cluster.supervisor.starting import start_or_adopt
+from disagg_cluster.supervisor.told_status import ToldStatus
 from disagg_cluster.supervisor.worker_spec import SupervisorContext, WorkerSnapshot, WorkerSpec
 from disagg_exporter.collectors import explain
 from disagg_exporter.model import WorkerStatus
@@ -72,7 +73,7 @@ class WorkerSupervisor:
         self._failures = FailureReports(*whose, context.on_failure, context.wall)
         self._health_loop = HealthLoop(spec.name, context, lambda: self.life, self.handle)
         self._deaths = DeathWatch(self._retrier, context.scan, self._exited, self._gone)
-        self._planned_start = PlannedStart(context.clock, context.wall)
+        self._told = ToldStatus(spec.name, spec.log_path, context.clock, context.wall)
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -120,6 +121,8 @@ class WorkerSupervisor:
                 why = "; ".join((*decision.notes, *self._verdict(event)))
                 pid = self._reported[2]
                 lines = self._last_lines(old, event)
+                if has_crashed(old, self.life):
+                    self._told.crashed(why, lines)
                 for action in decision.actions:
                     events.extend(self._do(action))
                 self._publish(why, shown_end(self.spec.log_path, lines))
@@ -132,12 +135,9 @@ class WorkerSupervisor:
 
     def status(self) -> WorkerStatus:
         """What the metrics page shows of it."""
-        running = self.child is not None
-        started = self._process.started_timestamp_seconds if running else None
-        paused = self.life.paused_ns is not None
-        life = self.life
-        planned = self._planned_start.seconds(life, self.spec.policy)
-        return WorkerStatus(self.spec.name, life.state, life.restarts, started, paused, planned)
+        started = self._process.started_timestamp_seconds if self.child is not None else None
+        status = self._told.status(self.life, self.spec.policy, self._process.log_start_bytes)
+        return replace(status, start_timestamp_seconds=started)
 
     def snapshot(self) -> WorkerSnapshot:
         """Where it stands, for those who decide about it from outside."""

@@ -79,7 +79,7 @@ def _way_out(error: OSError | UnicodeError, address: ListenAddress) -> str:
         case errno.EADDRINUSE:
             return (
                 f"the port is taken (see `ss -ltnp sport = :{address.port}`); stop what holds it "
-                "or choose another port (`listen: metrics:` in the node file, `demo --metrics`)"
+                "or choose another port (`listen: metrics:` in the node file, `--port`)"
             )
         case errno.EACCES:
             return "not permitted; choose a port from 1024 up under `listen: metrics:`"

@@ -6,12 +6,14 @@ Everything that comes from outside (names of engines, models, devices, nodes) is
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from html import escape
 from importlib.resources import files
 
 import disagg_exporter
+from disagg_exporter.landing.history import AccountHistory
+from disagg_exporter.landing.parts import hour_part, pools_part
+from disagg_exporter.landing.problems import NodeProblem
 from disagg_exporter.landing.tables import (
     ABSENT,
     PATTERNS,
@@ -23,54 +25,7 @@ from disagg_exporter.landing.tables import (
     words,
 )
 from disagg_exporter.landing.view import NodeView, view_of
-from disagg_exporter.model import SLICE_NS_PER_GPU_SECOND, DeviceAccount, Snapshot, Use
-
-WINDOW_NS = 60_000_000_000
-_STEP_NS = 5_000_000_000
-
-
-class AccountHistory:
-    """Remembers a snapshot's accounts every few seconds, for a little more than the window.
-
-    One thread gives it snapshots, any may ask: it swaps what it knows whole.
-    """
-
-    def __init__(self) -> None:
-        self._kept: deque[tuple[int, Mapping[str, DeviceAccount]]] = deque()
-        self._known: tuple[Mapping[str, DeviceAccount], ...] = ()
-
-    def remember(self, snapshot: Snapshot) -> None:
-        """Take the accounts of the newest snapshot, if the last that were taken are old enough."""
-        now_ns = snapshot.taken_ns
-        if self._kept and now_ns - self._kept[-1][0] < _STEP_NS:
-            return
-        self._kept.append((now_ns, {account.device.gpu: account for account in snapshot.accounts}))
-        # A watermark may stand still for minutes; older accounts are worth as much then.
-        while now_ns - self._kept[0][0] > 2 * WINDOW_NS:
-            self._kept.popleft()
-        self._known = tuple(accounts for _, accounts in self._kept)
-
-    def last_minute(self, account: DeviceAccount) -> tuple[int, dict[Use, float]]:
-        """How long the device's last committed minute is, in ns, and its weighted seconds by use.
-
-        It is shorter while the device is younger, or while nothing older is remembered.
-        """
-        begin_ns, base = account.start_ns, None
-        for accounts in self._known:
-            known = accounts.get(account.device.gpu)
-            if known is None or known.start_ns != account.start_ns:
-                continue
-            if base is None or account.watermark_ns - known.watermark_ns >= WINDOW_NS:
-                begin_ns, base = known.watermark_ns, known
-        if account.watermark_ns - account.start_ns <= WINDOW_NS:
-            begin_ns, base = account.start_ns, None
-        slice_ns = dict.fromkeys(Use, 0)
-        for sign, one in ((1, account), (-1, base)):
-            for cell, value in one.slice_ns.items() if one else ():
-                slice_ns[cell.use] += sign * value
-        seconds = {use: max(0, value) / SLICE_NS_PER_GPU_SECOND for use, value in slice_ns.items()}
-        return account.watermark_ns - begin_ns, seconds
-
+from disagg_exporter.model import Snapshot
 
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
@@ -164,7 +119,7 @@ class Landing:
     ) -> str:
         view = None
         if snapshot is not None:
-            view = view_of(snapshot, self._history.last_minute, now_ns)
+            view = view_of(snapshot, self._history, now_ns)
         name = self._name or "disagg-node"
         return _FRAME.format(
             title=escape(_title(name, view)),
@@ -206,23 +161,39 @@ def _main(view: NodeView | None) -> str:
         return "<p>Nothing was measured yet.</p>\n"
     return (
         f'<section id="troubles" aria-labelledby="troubles-title">{_problems(view)}</section>\n'
+        f'<section id="pools" aria-labelledby="pools-title">{pools_part(view)}</section>\n'
         f'<section id="sums" aria-labelledby="sums-title">{_sums(view)}</section>\n'
+        f'<section id="hour" aria-labelledby="hour-title">{hour_part(view)}</section>\n'
         f'<section id="gpus" aria-labelledby="gpus-title" tabindex="-1">'
         f"{devices_table(view)}</section>\n"
         f'<section id="engines" aria-labelledby="engines-title">{engines_table(view)}</section>\n'
     )
 
 
+_NOTHING_RUNS = (
+    "<strong>Nothing runs here:</strong> no engine was found on this node. Start one, or let the "
+    "daemon launch it: <code>disagg-node init</code> writes a node file. "
+    "<code>disagg-node doctor</code> says where was looked, and what is missing."
+)
+
+
 def _problems(view: NodeView) -> str:
     title = '<h2 id="troubles-title">What is wrong</h2>'
+    nothing = f'<p class="nothing">{_NOTHING_RUNS}</p>' if view.runs_nothing else ""
     if not view.problems:
-        return f'{title}<p class="well">Nothing that this node knows of.</p>'
-    items = "".join(
+        well = '<p class="well">Nothing that this node knows of.</p>'
+        return f"{title}{nothing or well}"
+    items = "".join(map(_problem, view.problems))
+    return f'{title}{nothing}<ul class="troubles">{items}</ul>'
+
+
+def _problem(problem: NodeProblem) -> str:
+    lines = escape("\n".join(problem.lines))
+    printed = f'<pre aria-label="Printed last">{lines}</pre>' if lines else ""
+    return (
         f'<li class="{problem.severity.value}"><strong>{problem.severity.value}</strong>'
-        f"<span>{escape(problem.text)}</span></li>"
-        for problem in view.problems
+        f"<span>{escape(problem.text)}{printed}</span></li>"
     )
-    return f'{title}<ul class="troubles">{items}</ul>'
 
 
 def _sums(view: NodeView) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from html import escape
 
+from disagg_exporter.landing.charts import spark
+from disagg_exporter.landing.problems import waiting_text
 from disagg_exporter.landing.view import DeviceRow, EngineRow, NodeView, TimeBreakdown
-from disagg_exporter.model import Bottleneck, EngineCapacity, Use
+from disagg_exporter.model import Bottleneck, EngineCapacity, Use, WorkerStatus
 
 ABSENT = "-"
 """What stands for a value that is not known."""
@@ -76,6 +78,14 @@ _ENGINE_HEADS = (
     *("Engine", "Role", "State", "Server", "Model", "Running", "Waiting", "KV cache", "Full"),
 )
 
+_CLASSES = {
+    "Engine": "name",
+    "Server": "name",
+    "Model": "name",
+    "What it did": "did",
+    **dict.fromkeys(("Occupancy", "Memory", "Power", "Running", "Waiting", "KV cache"), "number"),
+}
+
 
 def devices_table(view: NodeView) -> str:
     """All devices of the node."""
@@ -95,17 +105,17 @@ def engines_table(view: NodeView) -> str:
     title = '<h2 id="engines-title">Engines</h2>'
     if not view.engines:
         return f"{title}<p>None is known.</p>"
-    rows = "".join(_engine(row) for row in view.engines)
+    rows = "".join(_engine(row, view.taken_timestamp_seconds) for row in view.engines)
     return title + _table("engines-title", "engines", _ENGINE_HEADS, rows)
 
 
 def _table(label: str, kind: str, heads: tuple[str, ...], rows: str) -> str:
     """A table that may be wider than the screen: it then scrolls by itself, by keyboard too."""
-    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
+    head = "".join(f'<th scope="col" role="columnheader">{name}</th>' for name in heads)
     return (
         f'<div class="scroll" id="{kind}-scroll" role="region" aria-labelledby="{label}"'
-        f' tabindex="0"><table class="{kind}"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
+        f' tabindex="0"><table class="{kind}" role="table"><thead role="rowgroup"><tr role="row">'
+        f'{head}</tr></thead><tbody role="rowgroup">{rows}</tbody></table></div>'
     )
 
 
@@ -122,17 +132,18 @@ def _device(row: DeviceRow, kind: str) -> str:
     power = reading.power_watts if reading else None
     engines = "<br>".join(escape(name) for name in row.engines) or "none"
     name = f' <span class="name">{escape(kind)}</span>' if kind else ""
+    occupancy = percent(split.occupancy_ratio if split else None)
+    watts = ABSENT if power is None else f"{power:.0f} W"
+    hour = spark(row.hour, 18) if row.hour else ""
+    role = f'<span class="role {row.role.value}">{row.role.value}</span>'
+    cells = (role, engines, did + hour, occupancy, _memory(used, total), watts)
     return (
-        f'<tr><th scope="row" title="{escape(device.gpu)}">{device.index}{name}</th>'
-        f'<td class="role {row.role.value}">{row.role.value}</td><td class="name">{engines}</td>'
-        f'<td class="did">{did}</td>'
-        f'<td class="number">{percent(split.occupancy_ratio if split else None)}</td>'
-        f'<td class="number">{_memory(used, total)}</td>'
-        f'<td class="number">{ABSENT if power is None else f"{power:.0f} W"}</td></tr>'
+        f'<tr role="row"><th scope="row" role="rowheader" title="{escape(device.gpu)}">'
+        f"{device.index}{name}</th>{_cells(_DEVICE_HEADS, cells)}</tr>"
     )
 
 
-def _engine(row: EngineRow) -> str:
+def _engine(row: EngineRow, now_seconds: float) -> str:
     status, account = row.status, row.account
     page = status.page
     running: float | None = account.running if account else None
@@ -144,17 +155,39 @@ def _engine(row: EngineRow) -> str:
         waiting = page.waiting if waiting is None else waiting
         usage = page.kv_usage_ratio if usage is None else usage
     state = f"{status.state.value}, no answer" if status.up is False else status.state.value
+    worker = row.worker
+    if worker is not None and worker.state != "ready":
+        state = _worker_state(worker, now_seconds)
+    elif worker is not None and worker.restarts:
+        state += f' <span class="words">{worker.restarts} restarts</span>'
     if status.follows is not None:
         state += f", follower of {escape(status.follows)}" if status.follows else ", follower"
     kind = " ".join(part for part in (status.kind, status.version) if part)
-    return (
-        f'<tr><th scope="row">{escape(status.engine)}</th>'
-        f'<td class="role {status.role.value}">{status.role.value}</td><td>{state}</td>'
-        f'<td class="name">{escape(kind)}</td>'
-        f'<td class="name">{escape(status.model_name) or ABSENT}</td>'
-        f'<td class="number">{_count(running)}</td><td class="number">{_count(waiting)}</td>'
-        f'<td class="number">{percent(usage)}</td><td>{_fullness(row.capacity)}</td></tr>'
+    role = f'<span class="role {status.role.value}">{status.role.value}</span>'
+    cells = (
+        *(role, state, escape(kind), escape(status.model_name) or ABSENT),
+        *(_count(running), _count(waiting), percent(usage), _fullness(row.capacity)),
     )
+    return (
+        f'<tr role="row"><th scope="row" role="rowheader">{escape(status.engine)}</th>'
+        f"{_cells(_ENGINE_HEADS, cells)}</tr>"
+    )
+
+
+def _cells(heads: tuple[str, ...], cells: tuple[str, ...]) -> str:
+    """Cells that bear their heads, which a narrow screen shows beside them."""
+    return "".join(
+        f'<td role="cell" class="{_CLASSES.get(head, "")}" data-head="{head}">{cell}</td>'
+        for head, cell in zip(heads[1:], cells, strict=True)
+    )
+
+
+def _worker_state(worker: WorkerStatus, now_seconds: float) -> str:
+    """How a worker stands that is not simply ready."""
+    when = waiting_text(worker, now_seconds)
+    again = f"{worker.restarts} restarts" if worker.restarts else ""
+    more = ", ".join(filter(None, (when, again)))
+    return worker.state + (f' <span class="words">{escape(more)}</span>' if more else "")
 
 
 def _fullness(capacity: EngineCapacity | None) -> str:

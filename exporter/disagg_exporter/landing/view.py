@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
+from disagg_exporter.landing.history import AccountHistory, HourBins
+from disagg_exporter.landing.pools import ModelPools, model_pools
+from disagg_exporter.landing.problems import NodeProblem, problems_of
+from disagg_exporter.landing.served import ServedRates
 from disagg_exporter.model import (
     Device,
-    DeviceAccount,
     DeviceReading,
     EngineAccount,
     EngineCapacity,
@@ -16,102 +18,12 @@ from disagg_exporter.model import (
     EngineStatus,
     Role,
     Snapshot,
-    Throttle,
     Use,
+    WorkerStatus,
 )
 
-_HARMFUL = {Throttle.THERMAL: "it is too hot", Throttle.HW_SLOWDOWN: "its hardware slows it down"}
-_WORKERS = {
-    "failed": "has crashed so often that it was given up",
-    "backoff": "has crashed and waits to be started again",
-    "starting": "is starting",
-    "draining": "is draining",
-}
-
-
-class Severity(StrEnum):
-    """Severity of a problem: something is broken, or is starting or stopping."""
-
-    BROKEN = "broken"
-    NOTICE = "notice"
-
-
-@dataclass(frozen=True, slots=True)
-class NodeProblem:
-    """One sentence and how much it matters."""
-
-    severity: Severity
-    text: str
-
-
-def problems_of(snapshot: Snapshot, now_ns: int, *, fresh: bool) -> tuple[NodeProblem, ...]:
-    """All that is wrong, broken things first."""
-    if not fresh:
-        age_seconds = (now_ns - snapshot.taken_ns) / 1e9
-        text = (
-            f"The daemon has measured nothing for {age_seconds:.0f} s: its accounts are not shown."
-        )
-        stale = [NodeProblem(Severity.BROKEN, text)]
-    else:
-        stale = [*_devices(snapshot)]
-    found = [*stale, *_workers(snapshot), *_engines(snapshot), *_collectors(snapshot, now_ns)]
-    return tuple(sorted(found, key=lambda problem: problem.severity is not Severity.BROKEN))
-
-
-def _workers(snapshot: Snapshot) -> Iterator[NodeProblem]:
-    for worker in snapshot.workers:
-        if what := _WORKERS.get(worker.state):
-            broken = worker.state in ("failed", "backoff")
-            times = f", {worker.restarts} times started again" if worker.restarts else ""
-            text = f"Worker {worker.worker} {what}{times}."
-            yield NodeProblem(Severity.BROKEN if broken else Severity.NOTICE, text)
-        if worker.paused:
-            text = f"Worker {worker.worker} is paused: it is neither killed nor started."
-            yield NodeProblem(Severity.NOTICE, text)
-
-
-def _engines(snapshot: Snapshot) -> Iterator[NodeProblem]:
-    for engine in snapshot.engines:
-        if engine.state is EngineState.READY and engine.up is False:
-            text = f"Engine {engine.engine} does not answer its health probe."
-            yield NodeProblem(Severity.BROKEN, text)
-    page = snapshot.router.page if snapshot.router else None
-    if snapshot.router and page:
-        names = {engine.url: engine.name for engine in snapshot.router.engines}
-        for url, well in page.worker_health.items():
-            if not well:
-                text = f"The router holds {names.get(url, url)} unwell and sends it no requests."
-                yield NodeProblem(Severity.BROKEN, text)
-
-
-def _collectors(snapshot: Snapshot, now_ns: int) -> Iterator[NodeProblem]:
-    now_seconds = now_ns / 1e9 + snapshot.wall_offset_seconds
-    for collector in snapshot.collectors:
-        if not collector.success:
-            last = collector.last_success_timestamp_seconds
-            since = (
-                "it never succeeded"
-                if last is None
-                else f"it last succeeded {max(0.0, now_seconds - last):.0f} s ago"
-            )
-            yield NodeProblem(Severity.BROKEN, f"Collector {collector.collector} failed; {since}.")
-
-
-def _devices(snapshot: Snapshot) -> Iterator[NodeProblem]:
-    read = {reading.gpu for reading in snapshot.readings}
-    names = {device.gpu: f"GPU {device.index}" for device in snapshot.devices}
-    for device in snapshot.devices:
-        if not device.is_pseudo and device.gpu not in read:
-            yield NodeProblem(Severity.BROKEN, f"{names[device.gpu]} cannot be read.")
-    for reading in snapshot.readings:
-        for throttle in reading.throttles or ():
-            if throttle in _HARMFUL:
-                text = f"The clocks of {names.get(reading.gpu, reading.gpu)} are held back"
-                yield NodeProblem(Severity.BROKEN, f"{text}: {_HARMFUL[throttle]}.")
-
-
-LastMinute = Callable[[DeviceAccount], tuple[int, dict[Use, float]]]
-
+NODE_BINS = 120
+_DEVICE_BINS = 60
 _LEAST_GPU_SECONDS = 1.0  # below this a share is absent (docs/accounting.md, A8)
 
 
@@ -164,27 +76,32 @@ class TimeBreakdown:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """One device; `split` and `reading` are None where nothing is known of it."""
+    """One device; `split`, `reading` and its `hour` are None where nothing is known of it."""
 
     device: Device
     role: Role
     engines: tuple[str, ...]
     split: TimeBreakdown | None
     reading: DeviceReading | None
+    hour: HourBins | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EngineRow:
-    """One engine: what its supervisor knows, its account and its capacity, where they are known."""
+    """One engine: its account, its capacity and, where we launched it, its worker, if known."""
 
     status: EngineStatus
     account: EngineAccount | None
     capacity: EngineCapacity | None
+    worker: WorkerStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """The whole page; `behind_seconds` is how far the accounts lag behind the clock."""
+    """The whole page; `behind_seconds` is how far the accounts lag behind the clock.
+
+    `hour` and `served` are the last hour, as far as this daemon has seen it.
+    """
 
     taken_timestamp_seconds: float
     simulated: bool
@@ -195,15 +112,26 @@ class NodeView:
     devices: tuple[DeviceRow, ...]
     engines: tuple[EngineRow, ...]
     problems: tuple[NodeProblem, ...]
+    pools: tuple[ModelPools, ...] = ()
+    hour: HourBins | None = None
+    served: tuple[ServedRates, ...] = ()
+
+    @property
+    def runs_nothing(self) -> bool:
+        """Whether there is no engine, and none that should be there."""
+        return not self.engines
 
 
-def view_of(snapshot: Snapshot, last_minute: LastMinute, now_ns: int) -> NodeView:
+def view_of(snapshot: Snapshot, history: AccountHistory, now_ns: int) -> NodeView:
     """What to show of a snapshot; a stale one shows no accounts and no readings."""
     fresh = now_ns <= snapshot.fresh_until_ns
     accounts = snapshot.accounts if fresh else ()
-    minutes = {account.device.gpu: (account, *last_minute(account)) for account in accounts}
+    minutes = {account.device.gpu: (account, *history.last_minute(account)) for account in accounts}
     readings = {reading.gpu: reading for reading in snapshot.readings} if fresh else {}
+    workers = {worker.worker: worker for worker in snapshot.workers}
     present = [engine for engine in snapshot.engines if engine.state is not EngineState.GONE]
+    # One that we should run is listed though it has no process.
+    listed = [e for e in snapshot.engines if e.state is not EngineState.GONE or e.engine in workers]
     rows = tuple(
         DeviceRow(
             device,
@@ -211,6 +139,9 @@ def view_of(snapshot: Snapshot, last_minute: LastMinute, now_ns: int) -> NodeVie
             tuple(engine.engine for engine in present if device.gpu in engine.devices),
             TimeBreakdown(minutes[device.gpu][2]) if device.gpu in minutes else None,
             readings.get(device.gpu),
+            history.hour.device(minutes[device.gpu][0], _DEVICE_BINS)
+            if device.gpu in minutes
+            else None,
         )
         for device in snapshot.devices
     )
@@ -228,8 +159,16 @@ def view_of(snapshot: Snapshot, last_minute: LastMinute, now_ns: int) -> NodeVie
         gpus=sum(device.weight for device in snapshot.devices),
         devices=rows,
         engines=tuple(
-            EngineRow(engine, by_engine.get(engine.engine), full.get(engine.engine))
-            for engine in present
+            EngineRow(
+                engine,
+                by_engine.get(engine.engine),
+                full.get(engine.engine),
+                workers.get(engine.engine),
+            )
+            for engine in listed
         ),
         problems=problems_of(snapshot, now_ns, fresh=fresh),
+        pools=model_pools(snapshot) if fresh else (),
+        hour=history.hour.node(NODE_BINS),
+        served=history.served.rates,
     )

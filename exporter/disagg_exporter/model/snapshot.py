@@ -23,7 +23,10 @@ class WorkerStatus:
     """One supervised child process; `start_timestamp_seconds` is None while it is not running.
 
     `next_start_timestamp_seconds` is when it is started next, None where that is not planned.
-    One that is `paused` is observed and nothing else, on request.
+    One that is `paused` is observed and nothing else, on request. It is in its state since
+    `since_timestamp_seconds`, None where unknown; a start or a drain is given up at
+    `deadline_timestamp_seconds`. `cause` is why its process crashed last, `last_lines` the end of
+    its log then, or what it prints while it starts.
     """
 
     worker: str
@@ -32,6 +35,10 @@ class WorkerStatus:
     start_timestamp_seconds: float | None
     paused: bool = False
     next_start_timestamp_seconds: float | None = None
+    since_timestamp_seconds: float | None = None
+    deadline_timestamp_seconds: float | None = None
+    cause: str = ""
+    last_lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

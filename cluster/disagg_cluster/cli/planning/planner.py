@@ -41,4 +41,5 @@ def planner(file: Path | None, check: bool, verbose: bool) -> None:
         return
     one_thread()
     log_to_stderr(verbose)
-    PlannerService(config).run(lambda address: say_where(address, scheme))
+    protected = config.listen.web_config is not None
+    PlannerService(config).run(lambda address: say_where(address, scheme, protected=protected))

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 
 from disagg_exporter.http.server.routes import Site
-from disagg_exporter.landing.page import AccountHistory, Landing
+from disagg_exporter.landing.history import AccountHistory
+from disagg_exporter.landing.page import Landing
 from disagg_exporter.metrics.page_cache import PageCache
 from disagg_exporter.metrics.render import rows_of
 from disagg_exporter.model import Snapshot

@@ -14,6 +14,7 @@ from disagg_exporter.metrics.page_cache import PageBytes
 
 PLAIN = "text/plain; charset=utf-8"
 _PATHS = ("/", "/metrics", "/healthz", "/readyz", "/landing.css", "/landing.js")
+_NOT_FOUND = "not found; there is / for people, and /metrics, /healthz, /readyz"
 _LANDING_HEADERS = (
     ("Content-Security-Policy", POLICY),
     ("X-Content-Type-Options", "nosniff"),
@@ -72,7 +73,7 @@ class Site:
         """Return the answer to one request."""
         path = target.partition("?")[0]
         if path not in _PATHS:
-            return _text(HTTPStatus.NOT_FOUND, "not found; there is /metrics, /healthz, /readyz")
+            return _text(HTTPStatus.NOT_FOUND, _NOT_FOUND)
         if method not in ("GET", "HEAD"):
             allowed = (("Allow", "GET, HEAD"),)
             return _text(HTTPStatus.METHOD_NOT_ALLOWED, "GET or HEAD only", allowed)

@@ -6,13 +6,17 @@ from html.parser import HTMLParser
 
 import pytest
 
-from disagg_exporter.landing.page import AccountHistory, Landing
+from disagg_exporter.landing.history import AccountHistory
+from disagg_exporter.landing.page import Landing
+from disagg_exporter.landing.problems import Severity
 from disagg_exporter.landing.tables import bar, percent, words
-from disagg_exporter.landing.view import Severity, TimeBreakdown, view_of
+from disagg_exporter.landing.view import TimeBreakdown, view_of
 from disagg_exporter.model import (
     Cell,
     Device,
     DeviceAccount,
+    EngineCapacity,
+    EngineState,
     Reason,
     Role,
     Snapshot,
@@ -20,7 +24,14 @@ from disagg_exporter.model import (
     Use,
     WorkerStatus,
 )
-from support.snapshots import FRESH_UNTIL_NS, SECOND, TAKEN_NS, golden_snapshot, slice_ns
+from support.snapshots import (
+    FRESH_UNTIL_NS,
+    SECOND,
+    TAKEN_NS,
+    WALL_OFFSET_SECONDS,
+    golden_snapshot,
+    slice_ns,
+)
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&"
 
@@ -126,7 +137,7 @@ def test_a_bar_is_as_long_as_its_parts() -> None:
 
 
 def test_the_view_sums_what_its_devices_did() -> None:
-    view = view_of(golden_snapshot(), AccountHistory().last_minute, TAKEN_NS)
+    view = view_of(golden_snapshot(), AccountHistory(), TAKEN_NS)
 
     assert view.split.seconds[Use.DECODE] == pytest.approx(81.5)
     assert view.gpus == pytest.approx(2 + 3 / 7)
@@ -135,7 +146,7 @@ def test_the_view_sums_what_its_devices_did() -> None:
 
 
 def test_a_stale_snapshot_shows_no_books_and_no_readings() -> None:
-    view = view_of(golden_snapshot(), AccountHistory().last_minute, FRESH_UNTIL_NS + 1)
+    view = view_of(golden_snapshot(), AccountHistory(), FRESH_UNTIL_NS + 1)
 
     assert {(row.split, row.reading, row.role) for row in view.devices} == {
         (None, None, Role.UNKNOWN)
@@ -151,20 +162,20 @@ def test_everything_that_is_wrong_is_said_broken_things_first() -> None:
         readings=(hot, *golden.readings[1:]),
         workers=(WorkerStatus("prefill-0", "starting", 0, None), *golden.workers[1:]),
     )
-    troubles = view_of(snapshot, AccountHistory().last_minute, TAKEN_NS).problems
+    troubles = view_of(snapshot, AccountHistory(), TAKEN_NS).problems
 
     assert [problem.text for problem in troubles] == [
-        "GPU 2 cannot be read.",
-        "The clocks of GPU 0 are held back: it is too hot.",
-        "Worker decode-0 has crashed and waits to be started again, 3 times started again.",
+        "Worker decode-0 has crashed and waits to be started again, 3 times started again "
+        "(next start in 8 s).",
         "Engine decode-0 does not answer its health probe.",
         "The router holds decode-0 unwell and sends it no requests.",
-        "Collector engine:decode-0 failed; it never succeeded.",
-        "Worker prefill-0 is starting.",
+        "GPU 2 cannot be read.",
+        "The clocks of GPU 0 are held back: it is too hot.",
         "Worker decode-0 is paused: it is neither killed nor started.",
+        "Worker prefill-0 is starting.",
     ]
     severities = [problem.severity for problem in troubles]
-    assert severities == [Severity.BROKEN] * 6 + [Severity.NOTICE] * 2
+    assert severities == [Severity.BROKEN] * 5 + [Severity.NOTICE] * 2
 
 
 def test_the_page_says_it_in_words() -> None:
@@ -173,7 +184,7 @@ def test_the_page_says_it_in_words() -> None:
     assert "gpu-7|simulated" in told
     assert "Engine decode-0 does not answer its health probe." in told
     assert "prefill-0|prefill 64%, decode 2%, idle 33%, unattributed 1%" in told
-    assert "(6) gpu-7" in told
+    assert "(5) gpu-7" in told
 
 
 def test_an_engine_is_said_to_be_as_full_as_is_known_and_by_what() -> None:
@@ -209,7 +220,7 @@ def test_a_node_without_engines_and_troubles_says_so() -> None:
 
     told = text_of(page(quiet))
 
-    assert "What is wrong|Nothing that this node knows of." in told
+    assert "What is wrong|Nothing runs here:" in told
     assert "This node has none." in told
 
 
@@ -285,3 +296,62 @@ def test_the_page_leads_to_who_knows_which_engine_of_several_nodes_holds_back(
     page = Landing("n", lambda: None, AccountHistory(), lambda: 0, planner_url).page("", "")
 
     assert leads in page
+
+
+def test_a_worker_that_was_given_up_stays_listed_with_why_and_its_last_words() -> None:
+    golden = golden_snapshot()
+    failed = WorkerStatus(
+        "prefill-0",
+        "failed",
+        5,
+        None,
+        since_timestamp_seconds=WALL_OFFSET_SECONDS + TAKEN_NS / 1e9 - 90,
+        cause="ended unasked by signal 9 (Killed)",
+        last_lines=("RuntimeError: <script>",),
+    )
+    gone = replace(golden.engines[0], state=EngineState.GONE, up=None)
+    snapshot = replace(golden, workers=(failed,), engines=(gone,))
+
+    html = page(snapshot)
+
+    told = text_of(html)
+    assert (
+        "Worker prefill-0 has crashed so often that it was given up: ended unasked by signal 9 "
+        "(Killed), 5 times started again (for 90 s)." in told
+    )
+    assert "RuntimeError: &lt;script&gt;" in html
+    assert "failed|for 90 s, 5 restarts" in told
+
+
+def test_a_start_says_how_long_it_takes_and_when_it_is_given_up() -> None:
+    now = WALL_OFFSET_SECONDS + TAKEN_NS / 1e9
+    starting = WorkerStatus(
+        "prefill-0",
+        "starting",
+        0,
+        now - 40,
+        since_timestamp_seconds=now - 40,
+        deadline_timestamp_seconds=now + 560,
+        last_lines=("Loading weights: 45 %",),
+    )
+
+    told = text_of(page(replace(golden_snapshot(), workers=(starting,))))
+
+    assert "Worker prefill-0 is starting (for 40 s, given up in 9 min)." in told
+    assert "Loading weights: 45 %" in told
+
+
+def test_pools_are_told_in_the_words_that_dashboards_show() -> None:
+    golden = golden_snapshot()
+    engines = tuple(
+        replace(golden.engines[0], engine=name, role=role, devices=(), state=EngineState.READY)
+        for name, role in (("p", Role.PREFILL), ("d", Role.DECODE))
+    )
+    full = (EngineCapacity("p", 0.8), EngineCapacity("d", 0.3))
+
+    told = text_of(page(replace(golden, engines=engines, capacities=full)))
+    unknown = text_of(page(replace(golden, engines=engines, capacities=full[1:])))
+
+    assert "Pools|prefill is short of GPUs|prefill|80% of capacity used" in told
+    assert "what prefill can take is not learned yet" in unknown
+    assert "prefill|capacity not learned yet" in unknown

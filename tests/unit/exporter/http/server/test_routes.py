@@ -1,7 +1,8 @@
 import pytest
 
 from disagg_exporter.http.server.routes import Response, Site, wants_gzip
-from disagg_exporter.landing.page import AccountHistory, Landing
+from disagg_exporter.landing.history import AccountHistory
+from disagg_exporter.landing.page import Landing
 from disagg_exporter.metrics.page_cache import PageCache
 from disagg_exporter.metrics.render import rows_of
 from support.snapshots import TAKEN_NS, golden_snapshot

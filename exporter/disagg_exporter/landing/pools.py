@@ -1,0 +1,72 @@
+"""The node's pools of each model: how full they are, and what stands on them in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from disagg_exporter.model import EngineState, Role, Snapshot
+from disagg_exporter.model.pool_verdict import pool_verdicts
+
+_POOLS = (Role.PREFILL, Role.DECODE, Role.MIXED)
+# Decisions wait for this part of a pool (alerts/rules/disagg-recording-pools.yaml).
+_LEAST_KNOWN_RATIO = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRow:
+    """The engines of one role: on how many GPUs, how full; None while that is not learned."""
+
+    role: Role
+    engines: int
+    gpus: float
+    used_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPools:
+    """The pools of one model, and the verdicts on them."""
+
+    model_name: str
+    namespace: str
+    verdicts: tuple[str, ...]
+    pools: tuple[PoolRow, ...]
+
+
+def model_pools(snapshot: Snapshot) -> tuple[ModelPools, ...]:
+    """The pools of each model that an engine of this node serves."""
+    used = {each.engine: each.used_ratio for each in snapshot.capacities}
+    weights = {device.gpu: device.weight for device in snapshot.devices}
+    serving: dict[tuple[str, str], dict[Role, list[tuple[float, float | None]]]] = {}
+    for engine in snapshot.engines:
+        if engine.state is EngineState.GONE or engine.role not in _POOLS:
+            continue
+        gpus = sum(weights.get(gpu, 0.0) for gpu in engine.devices) or 1.0
+        pools = serving.setdefault((engine.model_name, engine.namespace), {})
+        pools.setdefault(engine.role, []).append((gpus, used.get(engine.engine)))
+    return tuple(
+        _model(model_name, namespace, pools)
+        for (model_name, namespace), pools in sorted(serving.items())
+    )
+
+
+def _model(
+    model_name: str, namespace: str, pools: dict[Role, list[tuple[float, float | None]]]
+) -> ModelPools:
+    rows = tuple(
+        PoolRow(role, len(pools[role]), sum(gpus for gpus, _ in pools[role]), _used(pools[role]))
+        for role in _POOLS
+        if role in pools
+    )
+    known = {row.role: row.used_ratio for row in rows if row.used_ratio is not None}
+    return ModelPools(
+        model_name, namespace, tuple(each.words for each in pool_verdicts(known)), rows
+    )
+
+
+def _used(engines: list[tuple[float, float | None]]) -> float | None:
+    """Full by GPUs; None while it is known of less than half of them."""
+    known = [(gpus, used) for gpus, used in engines if used is not None]
+    known_gpus = sum(gpus for gpus, _ in known)
+    if not known or known_gpus < _LEAST_KNOWN_RATIO * sum(gpus for gpus, _ in engines):
+        return None
+    return sum(gpus * used for gpus, used in known) / known_gpus

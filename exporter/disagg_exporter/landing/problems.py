@@ -1,0 +1,137 @@
+"""What is wrong with a node, in sentences and one order: the dead before what tells of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from disagg_exporter.model import EngineState, Snapshot, Throttle, WorkerStatus
+
+_HARMFUL = {Throttle.THERMAL: "it is too hot", Throttle.HW_SLOWDOWN: "its hardware slows it down"}
+_WORKERS = {
+    "failed": "has crashed so often that it was given up",
+    "backoff": "has crashed and waits to be started again",
+    "starting": "is starting",
+    "draining": "is draining",
+}
+_DEAD = ("failed", "backoff")
+
+
+class Severity(StrEnum):
+    """Severity of a problem: something is broken, or is starting or stopping."""
+
+    BROKEN = "broken"
+    NOTICE = "notice"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeProblem:
+    """One sentence and how much it matters; `lines` are the last that its subject printed."""
+
+    severity: Severity
+    text: str
+    lines: tuple[str, ...] = ()
+
+
+def problems_of(snapshot: Snapshot, now_ns: int, *, fresh: bool) -> tuple[NodeProblem, ...]:
+    """All that is wrong, broken things first: daemon, workers, engines, devices, collectors."""
+    now_seconds = now_ns / 1e9 + snapshot.wall_offset_seconds
+    stale = [] if fresh else [_stale(snapshot, now_ns)]
+    found = [
+        *stale,
+        *_workers(snapshot, now_seconds),
+        *_engines(snapshot),
+        *(_devices(snapshot) if fresh else ()),
+        *_collectors(snapshot, now_seconds),
+    ]
+    return tuple(sorted(found, key=lambda problem: problem.severity is not Severity.BROKEN))
+
+
+def time_text(seconds: float) -> str:
+    """A short length of time: 45 s, 3 min, 2.5 h."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def waiting_text(worker: WorkerStatus, now_seconds: float) -> str:
+    """Since when a worker is in its state, and until when at most; empty where nobody knows."""
+    parts = []
+    if worker.since_timestamp_seconds is not None:
+        parts.append(f"for {time_text(max(0.0, now_seconds - worker.since_timestamp_seconds))}")
+    if worker.deadline_timestamp_seconds is not None:
+        left = max(0.0, worker.deadline_timestamp_seconds - now_seconds)
+        parts.append(f"given up in {time_text(left)}")
+    if worker.next_start_timestamp_seconds is not None:
+        left = max(0.0, worker.next_start_timestamp_seconds - now_seconds)
+        parts.append(f"next start in {time_text(left)}")
+    return ", ".join(parts)
+
+
+def _stale(snapshot: Snapshot, now_ns: int) -> NodeProblem:
+    age_seconds = (now_ns - snapshot.taken_ns) / 1e9
+    text = f"The daemon has measured nothing for {age_seconds:.0f} s: its accounts are not shown."
+    return NodeProblem(Severity.BROKEN, text)
+
+
+def _workers(snapshot: Snapshot, now_seconds: float) -> Iterator[NodeProblem]:
+    # Given up is worse than to be tried again.
+    order = {state: place for place, state in enumerate(_WORKERS)}
+    for worker in sorted(snapshot.workers, key=lambda each: order.get(each.state, len(order))):
+        if what := _WORKERS.get(worker.state):
+            dead = worker.state in _DEAD
+            cause = f": {worker.cause}" if worker.cause and dead else ""
+            times = "once" if worker.restarts == 1 else f"{worker.restarts} times"
+            again = f", {times} started again" if worker.restarts else ""
+            when = waiting_text(worker, now_seconds)
+            text = f"Worker {worker.worker} {what}{cause}{again}{f' ({when})' if when else ''}."
+            severity = Severity.BROKEN if dead else Severity.NOTICE
+            yield NodeProblem(severity, text, worker.last_lines)
+        if worker.paused:
+            text = f"Worker {worker.worker} is paused: it is neither killed nor started."
+            yield NodeProblem(Severity.NOTICE, text)
+
+
+def _engines(snapshot: Snapshot) -> Iterator[NodeProblem]:
+    for engine in snapshot.engines:
+        if engine.state is EngineState.READY and engine.up is False:
+            text = f"Engine {engine.engine} does not answer its health probe."
+            yield NodeProblem(Severity.BROKEN, text)
+    page = snapshot.router.page if snapshot.router else None
+    if snapshot.router and page:
+        names = {engine.url: engine.name for engine in snapshot.router.engines}
+        for url, well in page.worker_health.items():
+            if not well:
+                text = f"The router holds {names.get(url, url)} unwell and sends it no requests."
+                yield NodeProblem(Severity.BROKEN, text)
+
+
+def _collectors(snapshot: Snapshot, now_seconds: float) -> Iterator[NodeProblem]:
+    """Those of an engine only where the engine is well: else they repeat what is said of it."""
+    silent = {worker.worker for worker in snapshot.workers if worker.state != "ready"}
+    silent |= {engine.engine for engine in snapshot.engines if engine.up is False}
+    for collector in snapshot.collectors:
+        kind, _, engine = collector.collector.partition(":")
+        if collector.success or (kind == "engine" and engine in silent):
+            continue
+        last = collector.last_success_timestamp_seconds
+        since = (
+            "it never succeeded"
+            if last is None
+            else f"it last succeeded {max(0.0, now_seconds - last):.0f} s ago"
+        )
+        yield NodeProblem(Severity.BROKEN, f"Collector {collector.collector} failed; {since}.")
+
+
+def _devices(snapshot: Snapshot) -> Iterator[NodeProblem]:
+    read = {reading.gpu for reading in snapshot.readings}
+    names = {device.gpu: f"GPU {device.index}" for device in snapshot.devices}
+    for device in snapshot.devices:
+        if not device.is_pseudo and device.gpu not in read:
+            yield NodeProblem(Severity.BROKEN, f"{names[device.gpu]} cannot be read.")
+    for reading in snapshot.readings:
+        for throttle in reading.throttles or ():
+            if throttle in _HARMFUL:
+                text = f"The clocks of {names.get(reading.gpu, reading.gpu)} are held back"
+                yield NodeProblem(Severity.BROKEN, f"{text}: {_HARMFUL[throttle]}.")

@@ -1,0 +1,113 @@
+"""What users got of late: requests and tokens a second, first tokens, time between tokens."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from disagg_exporter.landing.latency import mean, merged, observed_since, quantile
+from disagg_exporter.landing.track import COARSE_STEP_SECONDS, KEPT_SECONDS
+from disagg_exporter.model import Phase, Snapshot
+from disagg_exporter.model.serving import Histogram, RequestAccount
+
+WINDOW_SECONDS = 60.0
+_QUANTILE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTotals:
+    """What was counted of requests up to now, over all models; None where nobody tells."""
+
+    at_seconds: float
+    requests: float | None
+    prompt_tokens: float | None
+    output_tokens: float | None
+    first_token: Histogram | None
+    between_tokens: Histogram | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServedRates:
+    """The last minute at one moment; None where nobody tells, or nothing happened."""
+
+    at_seconds: float
+    requests_per_second: float | None
+    prompt_tokens_per_second: float | None
+    output_tokens_per_second: float | None
+    first_token_p95_seconds: float | None
+    between_tokens_mean_seconds: float | None
+
+
+def totals_of(snapshot: Snapshot) -> ServedTotals:
+    """The totals of a snapshot; of each model's requests by the best source that tells of them."""
+    best: dict[tuple[str, str], RequestAccount] = {}
+    for account in snapshot.requests.requests:
+        key = account.model_name, account.engine_namespace
+        order = list(type(account.source)).index(account.source)
+        known = best.get(key)
+        if known is None or order < list(type(known.source)).index(known.source):
+            best[key] = account
+    counted = [_requests(account) for account in best.values()]
+    known_requests = [count for count in counted if count is not None]
+    tokens = dict.fromkeys(Phase, 0)
+    for each in snapshot.tokens:
+        tokens[each.phase] += each.tokens
+    first = (each.time_to_first_token for each in best.values())
+    between = (each.serving.inter_token_latency for each in snapshot.engines if each.serving)
+    return ServedTotals(
+        at_seconds=snapshot.taken_ns / 1e9,
+        requests=sum(known_requests) if known_requests else None,
+        prompt_tokens=tokens[Phase.PREFILL] if snapshot.tokens else None,
+        output_tokens=tokens[Phase.DECODE] if snapshot.tokens else None,
+        first_token=merged(each for each in first if each is not None),
+        between_tokens=merged(each for each in between if each is not None),
+    )
+
+
+def _requests(account: RequestAccount) -> float | None:
+    if account.arrivals is not None:
+        return account.arrivals
+    return sum(account.ends.values()) if account.ends else None
+
+
+def rates_between(later: ServedTotals, earlier: ServedTotals) -> ServedRates:
+    """What happened between two moments; of a counter that began anew nothing is known."""
+    seconds = later.at_seconds - earlier.at_seconds
+
+    def rate(after: float | None, before: float | None) -> float | None:
+        if after is None or before is None or after < before or seconds <= 0:
+            return None
+        return (after - before) / seconds
+
+    first = observed_since(later.first_token, earlier.first_token)
+    between = observed_since(later.between_tokens, earlier.between_tokens)
+    return ServedRates(
+        at_seconds=later.at_seconds,
+        requests_per_second=rate(later.requests, earlier.requests),
+        prompt_tokens_per_second=rate(later.prompt_tokens, earlier.prompt_tokens),
+        output_tokens_per_second=rate(later.output_tokens, earlier.output_tokens),
+        first_token_p95_seconds=quantile(first, _QUANTILE),
+        between_tokens_mean_seconds=mean(between),
+    )
+
+
+class ServedHistory:
+    """The rates of the last minute, every ten seconds, for an hour."""
+
+    def __init__(self) -> None:
+        self._totals: deque[ServedTotals] = deque(maxlen=1 + round(WINDOW_SECONDS / 10))
+        self._rates: deque[ServedRates] = deque(maxlen=round(KEPT_SECONDS / 10))
+        self.rates: tuple[ServedRates, ...] = ()
+
+    def remember(self, snapshot: Snapshot) -> None:
+        """Take a snapshot, if the last that was taken is old enough."""
+        now_seconds = snapshot.taken_ns / 1e9
+        last = self._totals[-1].at_seconds if self._totals else None
+        if last is not None and now_seconds - last < COARSE_STEP_SECONDS:
+            return
+        totals = totals_of(snapshot)
+        if self._totals:
+            # The oldest of the last minute: less while there is no older one.
+            self._rates.append(rates_between(totals, self._totals[0]))
+            self.rates = tuple(self._rates)
+        self._totals.append(totals)
