@@ -42,6 +42,7 @@ from disagg_exporter.model import (
     PrefillLimit,
     PromptTokenAccount,
     Reason,
+    ReassignStatus,
     ReferenceStep,
     RequestAccount,
     RequestAccounts,
@@ -408,6 +409,12 @@ def golden_snapshot() -> Snapshot:
             {("pause", "done"): 2, ("unknown", "denied"): 1},
             {"displaced": 2, "malformed": 0},
             hook_events={"delivered": 3},
+            reassigned=(
+                ReassignStatus("prefill-0"),
+                ReassignStatus(
+                    "decode-0", "prefill", {"done": 2, "rolled_back": 1}, 1, 2.5, 31.25, 1.5
+                ),
+            ),
         ),
         router=RouterStatus(
             (

@@ -34,7 +34,7 @@ FLOORS = {
         {"config", "host", "simulator"},
         {"demo", "lifecycle"},
         {"telemetry"},
-        {"discovery", "supervisor"},
+        {"discovery", "supervisor", "switching"},
         {"continuity", "control", "launch"},
         {"nodefile"},
         {"prometheus"},

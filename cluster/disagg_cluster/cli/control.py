@@ -144,7 +144,7 @@ def pause(worker: str | None, file: Path | None, run_dir: Path | None, as_json: 
 @click.argument("worker", required=False, shell_complete=worker_names)
 @options
 def resume(worker: str | None, file: Path | None, run_dir: Path | None, as_json: bool) -> None:
-    """Supervise a paused worker, or all paused workers, again.
+    """Supervise a paused worker, or all paused workers, again; and end a drain.
 
     One that died meanwhile is started at once; one that hangs is given its whole patience anew.
     """

@@ -29,7 +29,8 @@ class Router(Section):
     """One process that sends every request through a prefill and a decode engine.
 
     Its engines are all of this node with one of these two roles, and those elsewhere that
-    `prefill` and `decode` name.
+    `prefill` and `decode` name. With `live` membership it takes engines and lets them go while it
+    runs, by word of the daemon; with `fixed` it has those that it was started with.
     """
 
     engine: Literal["vllm-router"] = Field(default="vllm-router", description="one of vllm-router")
@@ -57,6 +58,7 @@ class Router(Section):
     kv_connector: Literal["nixl", "mooncake"] = Field(
         default="nixl", description="one of nixl, mooncake"
     )
+    membership: Literal["fixed", "live"] = Field(default="fixed", description="one of fixed, live")
     prefill: Annotated[tuple[RootUrl, ...], Field(strict=False)] = Field(
         default=(), description='a list of engines elsewhere, such as ["http://10.0.0.7:8100"]'
     )

@@ -7,12 +7,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from disagg_cluster.control.change import Change, reached
 from disagg_cluster.control.decisions import ControlRefusal, Orders, decide
+from disagg_cluster.control.explanation import move_reply
 from disagg_cluster.control.messages import (
     ControlReply,
     ControlRequest,
+    DaemonStatus,
+    DrainWorker,
+    ExplainWorker,
+    LongVerb,
     NodeOverview,
     PauseWorkers,
+    ReassignWorker,
     ReplyOutcome,
     RestartWorker,
     ResumeWorkers,
@@ -20,29 +27,14 @@ from disagg_cluster.control.messages import (
     WorkerView,
     text_of,
 )
-from disagg_cluster.lifecycle.state import WorkerState, to_ns
+from disagg_cluster.lifecycle.reassignment.progress import Patience
+from disagg_cluster.lifecycle.state import to_ns
 
 REMEMBERED = 128
 """How many answered requests are known again by their ids."""
 
 _MARGIN_SECONDS = 30.0
 """What a change may take beyond the deadlines of its worker."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change under way: of the process numbered `incarnation`, until `deadline_ns`.
-
-    `asked` are the requests for it, by their ids; `said` is what was reported of it last.
-    """
-
-    id: str
-    verb: RestartWorker
-    incarnation: int
-    begun_ns: int
-    deadline_ns: int
-    asked: tuple[tuple[str, Verb], ...]
-    said: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +70,13 @@ class Taken:
 def take(changes: Changes, request: ControlRequest, node: NodeOverview, now_ns: int) -> Taken:
     """Take in a request for a change.
 
-    Asked again by the same id it is answered as before. A restart that is under way is not begun
-    anew by another request for it. While a change takes its time no other that does is begun.
+    Asked again by the same id it is answered as before, also by a daemon that found the move of a
+    worker in the journal. What is under way is not begun anew by another request for the same.
+    While a change takes its time no other that does is begun.
     """
     verb, running = request.verb, changes.running
-    assert isinstance(verb, PauseWorkers | ResumeWorkers | RestartWorker)
-    if known := _known(changes, request):
+    assert not isinstance(verb, ExplainWorker | DaemonStatus)
+    if known := _known(changes, request) or _journalled(changes, request, node, now_ns):
         return known
     decided = decide(verb, node)
     if isinstance(decided, ControlRefusal):
@@ -91,20 +84,14 @@ def take(changes: Changes, request: ControlRequest, node: NodeOverview, now_ns: 
     if not decided.takes_time:
         taken = _answer(changes, request, ReplyOutcome.DONE, decided.text)
         return replace(taken, orders=decided)
-    assert isinstance(verb, RestartWorker)
-    if running is not None and running.verb.worker != verb.worker:
-        seconds = (now_ns - running.begun_ns) / 1e9
-        why = f"{text_of(running.verb)} is under way, for {seconds:.0f} s"
-        return _answer(
-            changes, request, ReplyOutcome.REFUSED, why, "one change at a time: try later"
-        )
+    assert not isinstance(verb, PauseWorkers | ResumeWorkers)
+    if busy := _busy(running, verb, node, now_ns):
+        way_out = "one change at a time: try later"
+        return _answer(changes, request, ReplyOutcome.REFUSED, busy, way_out)
     if running is None:
         worker = node.worker(verb.worker)
         assert worker is not None
-        seconds = request.deadline_seconds or worker.restart_seconds + _MARGIN_SECONDS
-        deadline_ns = now_ns + to_ns(seconds)
-        asked = ((request.id, verb),)
-        running = Change(request.id, verb, worker.incarnation, now_ns, deadline_ns, asked)
+        running = _begun(request, verb, worker, now_ns)
     else:
         running = replace(running, asked=(*running.asked, (request.id, verb))[-REMEMBERED:])
     changes = replace(changes, running=running)
@@ -115,6 +102,63 @@ def take(changes: Changes, request: ControlRequest, node: NodeOverview, now_ns: 
     return replace(taken, reply=reply)
 
 
+def _begun(request: ControlRequest, verb: LongVerb, worker: WorkerView, now_ns: int) -> Change:
+    seconds = request.deadline_seconds or _usual_seconds(verb, worker) + _MARGIN_SECONDS
+    deadline_ns = now_ns + to_ns(seconds)
+    asked = ((request.id, verb),)
+    return Change(request.id, verb, worker.incarnation, now_ns, deadline_ns, asked)
+
+
+def _usual_seconds(verb: LongVerb, worker: WorkerView) -> float:
+    """What a change may take by its own deadlines."""
+    match verb:
+        case RestartWorker():
+            return worker.restart_seconds
+        case DrainWorker():
+            return worker.drain_seconds
+        case ReassignWorker():
+            # There and back.
+            usual = Patience()
+            beyond = 2 * (2 * usual.router_seconds + usual.proof_seconds)
+            return 2 * (worker.restart_seconds + (verb.drain_seconds or 0.0)) + beyond
+
+
+def _busy(running: Change | None, verb: LongVerb, node: NodeOverview, now_ns: int) -> str:
+    """What else is under way; empty if nothing is, or the same."""
+    if running is not None:
+        same = type(running.verb) is type(verb) and running.verb.worker == verb.worker
+        if same and (not isinstance(verb, ReassignWorker) or running.verb == verb):
+            return ""
+        seconds = (now_ns - running.begun_ns) / 1e9
+        return f"{text_of(running.verb)} is under way, for {seconds:.0f} s"
+    move = node.move
+    if move is None or move.step.final:
+        return ""
+    seconds = (now_ns - move.began_ns) / 1e9
+    return f"reassign {move.worker} --role {move.to_role} is under way, for {seconds:.0f} s"
+
+
+def _journalled(
+    changes: Changes, request: ControlRequest, node: NodeOverview, now_ns: int
+) -> Taken | None:
+    """The answer to a request that the daemon before us was asked, if its move is known."""
+    move, verb = node.move, request.verb
+    if move is None or move.id != request.id or changes.running is not None:
+        return None
+    if not isinstance(verb, ReassignWorker):
+        return _taken_id(changes, request)
+    if (verb.worker, verb.role) != (move.worker, move.to_role):
+        return _taken_id(changes, request)
+    if move.step.final:
+        return Taken(changes, reply=move_reply(move, now_ns), again=True)
+    worker = node.worker(move.worker)
+    if worker is None:
+        return None
+    changes = replace(changes, running=_begun(request, verb, worker, now_ns))
+    accepted = ControlReply(request.id, ReplyOutcome.ACCEPTED, f"{text_of(verb)} begun")
+    return Taken(changes, reply=None if request.wait else accepted, again=True)
+
+
 def advance(
     changes: Changes, node: NodeOverview, now_ns: int
 ) -> tuple[Changes, ControlReply | None]:
@@ -122,7 +166,7 @@ def advance(
     running = changes.running
     if running is None:
         return changes, None
-    reply = _reached(running, node, now_ns)
+    reply = reached(running, node, now_ns)
     if reply.outcome.final:
         done = (Answered(id, verb, replace(reply, id=id)) for id, verb in running.asked)
         answered = (*changes.answered, *done)[-REMEMBERED:]
@@ -163,38 +207,3 @@ def _answer(
         return Taken(changes, reply=reply)
     answered = (*changes.answered, Answered(request.id, request.verb, reply))[-REMEMBERED:]
     return Taken(replace(changes, answered=answered), reply=reply)
-
-
-def _reached(change: Change, node: NodeOverview, now_ns: int) -> ControlReply:
-    name = change.verb.worker
-    worker = node.worker(name)
-
-    def reply(outcome: ReplyOutcome, text: str, way_out: str = "") -> ControlReply:
-        return ControlReply(change.id, outcome, f"{name}: {text}", way_out)
-
-    if worker is None or worker.being_stopped or worker.state is WorkerState.STOPPED:
-        return reply(ReplyOutcome.FAILED, "the restart was called off by a stop")
-    if worker.paused:
-        way_out = f"disagg-node resume {name}, then restart it"
-        return reply(ReplyOutcome.FAILED, "the restart was called off by a pause", way_out)
-    anew = worker.incarnation > change.incarnation
-    if anew and worker.state is WorkerState.READY:
-        seconds = (now_ns - change.begun_ns) / 1e9
-        return replace(reply(ReplyOutcome.DONE, f"ready after {seconds:.1f} s"), worker=worker)
-    if anew and worker.state is WorkerState.FAILED:
-        return reply(ReplyOutcome.FAILED, f"failed, {worker.reason}", "look at its log")
-    if now_ns >= change.deadline_ns:
-        seconds = (change.deadline_ns - change.begun_ns) / 1e9
-        text = f"{_stage(worker, anew)}, not ready within {seconds:g} s; it goes on"
-        return reply(ReplyOutcome.TIMEOUT, text, "disagg-node status shows how it stands")
-    return reply(ReplyOutcome.PROGRESS, _stage(worker, anew))
-
-
-def _stage(worker: WorkerView, anew: bool) -> str:
-    if worker.state is WorkerState.DRAINING:
-        return "draining"
-    if worker.state is WorkerState.STARTING and anew:
-        return f"starting (pid {worker.pid})"
-    if worker.state is WorkerState.BACKOFF and anew:
-        return f"waits for its next start: {worker.reason}"
-    return "ending"

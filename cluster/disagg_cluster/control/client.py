@@ -7,15 +7,22 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from disagg_cluster.control.messages import ControlReply, ControlRequest, Verb
+from disagg_cluster.control.messages import (
+    ControlReply,
+    ControlRequest,
+    ReassignWorker,
+    Verb,
+)
 from disagg_cluster.control.wire import MOST_BYTES, WireError, decode_reply, encode_request
 from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import Role
 
 EXIT_REFUSED = 3
 EXIT_NO_DAEMON = 4
 EXIT_TIMEOUT = 5
 
 _CONNECT_SECONDS = 5.0
+_ANSWER_SECONDS = 10.0
 
 
 class NoDaemonError(DisaggError):
@@ -35,10 +42,27 @@ class BrokenOffError(DisaggError):
 
 
 def new_request(
-    verb: Verb, *, wait: bool = True, deadline_seconds: float | None = None
+    verb: Verb,
+    *,
+    wait: bool = True,
+    deadline_seconds: float | None = None,
+    request_id: str | None = None,
 ) -> ControlRequest:
-    """A request of its own."""
-    return ControlRequest(uuid.uuid4().hex, verb, wait, deadline_seconds)
+    """A request of its own, by a new id unless one is given."""
+    return ControlRequest(request_id or uuid.uuid4().hex, verb, wait, deadline_seconds)
+
+
+def reassign(
+    path: Path, worker: str, role: Role, request_id: str, *, dry_run: bool = False
+) -> ControlReply:
+    """Ask the daemon at a socket to give a worker's GPUs to the other phase; the final answer.
+
+    Not waited for: `accepted` says that it has begun, `refused` why it has not, and asked again by
+    the same `request_id` it is answered how far it came. Raises as `ask`.
+    """
+    verb = ReassignWorker(worker, role, dry_run)
+    *_, final = ask(path, ControlRequest(request_id, verb, wait=False), _ANSWER_SECONDS)
+    return final
 
 
 def ask(

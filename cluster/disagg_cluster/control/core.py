@@ -16,12 +16,14 @@ from dataclasses import replace
 from typing import Protocol
 
 from disagg_cluster.control.changes import Changes, advance, take
-from disagg_cluster.control.decisions import Orders
+from disagg_cluster.control.decisions import Orders, unknown_worker
+from disagg_cluster.control.explanation import explain
 from disagg_cluster.control.messages import (
     Caller,
     ControlReply,
     ControlRequest,
     DaemonStatus,
+    ExplainWorker,
     NodeOverview,
     ReplyOutcome,
     name_of,
@@ -39,8 +41,8 @@ class ControlledNode(Protocol):
     def view(self) -> NodeOverview:
         """How the node stands now."""
 
-    def obey(self, orders: Orders) -> None:
-        """Do what was decided on."""
+    def obey(self, orders: Orders, request_id: str) -> None:
+        """Do what was decided on, as asked for by that request."""
 
 
 class ControlCore:
@@ -86,6 +88,9 @@ class ControlCore:
             for reply in self._status(request):
                 yield reply
             return
+        if isinstance(request.verb, ExplainWorker):
+            yield self._explain(request, request.verb)
+            return
         replies: asyncio.Queue[ControlReply] = asyncio.Queue()
         final = self._take(request, caller)
         if final is not None:
@@ -115,6 +120,18 @@ class ControlCore:
         ]
         return [*workers, ControlReply(request.id, ReplyOutcome.DONE, daemon=node.daemon)]
 
+    def _explain(self, request: ControlRequest, verb: ExplainWorker) -> ControlReply:
+        node = self._supervisor.view()
+        worker = node.worker(verb.worker)
+        if worker is None:
+            unknown = unknown_worker(verb.worker, node)
+            self.count("explain", ReplyOutcome.REFUSED)
+            refused = ReplyOutcome.REFUSED
+            return ControlReply(request.id, refused, unknown.why, unknown.way_out)
+        self.count("explain", ReplyOutcome.DONE)
+        said = explain(worker, node, time.monotonic_ns())
+        return ControlReply(request.id, ReplyOutcome.DONE, worker=worker, explanation=said)
+
     def _take(self, request: ControlRequest, caller: Caller) -> ControlReply | None:
         """Decide and order; the answer, None if it is still to come."""
         node = self._supervisor.view()
@@ -123,7 +140,7 @@ class ControlCore:
         if not taken.again:
             self._audit(request, caller, taken.reply)
         if taken.orders is not None and taken.orders.workers:
-            self._supervisor.obey(taken.orders)
+            self._supervisor.obey(taken.orders, request.id)
         if self._changes.running is not None and (self._follower is None or self._follower.done()):
             self._follower = asyncio.create_task(self._follow())
         self.changed()

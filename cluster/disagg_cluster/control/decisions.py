@@ -10,14 +10,17 @@ import difflib
 from dataclasses import dataclass
 
 from disagg_cluster.control.messages import (
+    ChangeVerb,
+    DrainWorker,
     NodeOverview,
     PauseWorkers,
+    ReassignWorker,
     RestartWorker,
     ResumeWorkers,
-    Verb,
     WorkerView,
     text_of,
 )
+from disagg_cluster.control.role_decisions import drain_refusal, move_refusal
 from disagg_cluster.lifecycle.state import WorkerState
 
 _ATTACHED = "engines that somebody else starts are only ever observed"
@@ -38,15 +41,13 @@ class Orders:
     Without a worker it is done already. What `takes_time` has an end that can be waited for.
     """
 
-    verb: Verb
+    verb: ChangeVerb
     workers: tuple[str, ...]
     text: str
     takes_time: bool = False
 
 
-def decide(
-    verb: PauseWorkers | ResumeWorkers | RestartWorker, node: NodeOverview
-) -> Orders | ControlRefusal:
+def decide(verb: ChangeVerb, node: NodeOverview) -> Orders | ControlRefusal:
     """Decide about a change by how the node stands."""
     if node.daemon.stopping:
         return ControlRefusal("the daemon is stopping", "ask the next one, once it serves")
@@ -57,8 +58,11 @@ def decide(
     else:
         worker = node.worker(verb.worker)
         if worker is None:
-            return _unknown(verb.worker, node)
+            return unknown_worker(verb.worker, node)
         chosen = (worker,)
+    moving = _moving(verb, chosen, node)
+    if moving is not None:
+        return moving
     match verb:
         case PauseWorkers():
             return _pause(verb, chosen)
@@ -66,9 +70,14 @@ def decide(
             return _resume(verb, chosen)
         case RestartWorker():
             return _restart(verb, chosen[0])
+        case ReassignWorker():
+            return _reassign(verb, chosen[0], node)
+        case DrainWorker():
+            return _drain(verb, chosen[0], node)
 
 
-def _unknown(name: str, node: NodeOverview) -> ControlRefusal:
+def unknown_worker(name: str, node: NodeOverview) -> ControlRefusal:
+    """There is no worker of that name: which one may be meant."""
     names = [worker.worker for worker in node.workers]
     if not names:
         return ControlRefusal(f"no worker {name!r}: this node launches none", _ATTACHED)
@@ -88,9 +97,12 @@ def _pause(verb: PauseWorkers, chosen: tuple[WorkerView, ...]) -> Orders | Contr
 
 
 def _resume(verb: ResumeWorkers, chosen: tuple[WorkerView, ...]) -> Orders:
-    todo = [worker.worker for worker in chosen if worker.paused]
+    todo = [worker.worker for worker in chosen if worker.paused or worker.drained]
     if not todo:
         return Orders(verb, (), f"{_subject(verb, chosen)} not paused")
+    drained = [worker.worker for worker in chosen if worker.drained and not worker.paused]
+    if drained == todo:
+        return Orders(verb, tuple(todo), f"gets requests again: {_listed(todo)}")
     died = [
         w.worker for w in chosen if w.paused and w.pid is None and w.state is WorkerState.BACKOFF
     ]
@@ -105,6 +117,52 @@ def _restart(verb: RestartWorker, worker: WorkerView) -> Orders | ControlRefusal
     if worker.being_stopped:
         return ControlRefusal(f"{name} is being stopped", "wait until that has ended")
     return Orders(verb, (name,), f"{text_of(verb)} begun", takes_time=True)
+
+
+def _moving(
+    verb: ChangeVerb, chosen: tuple[WorkerView, ...], node: NodeOverview
+) -> ControlRefusal | None:
+    """A worker that is being reassigned is left alone meanwhile."""
+    move = node.move
+    if move is None or move.step.final or isinstance(verb, ReassignWorker):
+        return None
+    if isinstance(verb, PauseWorkers | ResumeWorkers) and all(
+        worker.worker != move.worker for worker in chosen
+    ):
+        return None
+    why = f"{move.worker} is being reassigned to {move.to_role} ({move.step})"
+    return ControlRefusal(why, f"disagg-node explain {move.worker} shows how far it has come")
+
+
+def _reassign(
+    verb: ReassignWorker, worker: WorkerView, node: NodeOverview
+) -> Orders | ControlRefusal:
+    name = worker.worker
+    if worker.role == verb.role and (node.move is None or node.move.step.final):
+        return Orders(verb, (), f"{name} is a {verb.role} worker already")
+    why, way_out = move_refusal(verb, worker, node)
+    if why:
+        return ControlRefusal(why, way_out)
+    if not verb.dry_run:
+        return Orders(verb, (name,), f"{text_of(verb)} begun", takes_time=True)
+    seconds = worker.drain_seconds if verb.drain_seconds is None else verb.drain_seconds
+    gpus = f" with {_listed(list(worker.gpus))}" if worker.gpus else ""
+    routed = "leave the router, " if node.around.membership else ""
+    text = (
+        f"{name} would {routed}end its requests within {seconds:g} s, serve {worker.model_name} as "
+        f"{verb.role}{gpus} in place of {worker.role}, and be taken back if that shows no effect; "
+        "nothing was done"
+    )
+    return Orders(verb, (), text)
+
+
+def _drain(verb: DrainWorker, worker: WorkerView, node: NodeOverview) -> Orders | ControlRefusal:
+    if worker.drained and worker.idle:
+        return Orders(verb, (), f"{worker.worker} is drained already")
+    why, way_out = drain_refusal(worker, node)
+    if why:
+        return ControlRefusal(why, way_out)
+    return Orders(verb, (worker.worker,), f"{text_of(verb)} begun", takes_time=True)
 
 
 def _subject(verb: PauseWorkers | ResumeWorkers, chosen: tuple[WorkerView, ...]) -> str:

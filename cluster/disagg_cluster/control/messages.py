@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from disagg_cluster.lifecycle.reassignment.progress import Reassignment
 from disagg_cluster.lifecycle.state import WorkerState
+from disagg_exporter.model import Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +34,50 @@ class RestartWorker:
 
 
 @dataclass(frozen=True, slots=True)
+class ReassignWorker:
+    """Give a worker's GPUs to the other phase: it ends its requests and serves in `role`.
+
+    With `dry_run` nothing is done, and what would be is said. Its requests may take
+    `drain_seconds` to end, by default what the node file allows; then it goes on in its old role.
+    """
+
+    worker: str
+    role: Role
+    dry_run: bool = False
+    drain_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DrainWorker:
+    """Send a worker no new requests until it is resumed; done when it has none left."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainWorker:
+    """Say in words why a worker is in its state."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonStatus:
     """Say how the daemon and its workers stand."""
 
 
-Verb = PauseWorkers | ResumeWorkers | RestartWorker | DaemonStatus
+LongVerb = RestartWorker | ReassignWorker | DrainWorker
+"""What takes time: one at a time on a node."""
+
+ChangeVerb = PauseWorkers | ResumeWorkers | LongVerb
+Verb = ChangeVerb | ExplainWorker | DaemonStatus
 VERBS: dict[str, type[Verb]] = {
     "pause": PauseWorkers,
     "resume": ResumeWorkers,
     "restart": RestartWorker,
+    "reassign": ReassignWorker,
+    "drain": DrainWorker,
+    "explain": ExplainWorker,
     "status": DaemonStatus,
 }
 
@@ -56,6 +94,10 @@ def text_of(verb: Verb) -> str:
             return f"restart {worker}" if drain else f"restart {worker} --now"
         case PauseWorkers(worker) | ResumeWorkers(worker):
             return f"{name_of(verb)} {worker or 'all workers'}"
+        case ReassignWorker(worker, role, dry_run):
+            return f"reassign {worker} --role {role}{' --dry-run' if dry_run else ''}"
+        case DrainWorker(worker) | ExplainWorker(worker):
+            return f"{name_of(verb)} {worker}"
         case DaemonStatus():
             return "status"
 
@@ -94,6 +136,9 @@ class WorkerView:
     anew. A restart may take `restart_seconds`: its drain, its end and its start. In
     `deadline_seconds` time alone changes something, None if it does not: a start or a drain is
     given up, a worker in back-off is started.
+    anew. A restart may take `restart_seconds`: its drain, its end and its start. Its process has
+    `role`, the node file says `file_role`; the router sends it requests as `routed_as`, none if
+    empty. `drained`: it is to get none until it is resumed; `idle`: it has none.
     """
 
     worker: str
@@ -112,6 +157,12 @@ class WorkerView:
     restart_seconds: float = 0.0
     deadline_seconds: float | None = None
     log_path: str = ""
+    drain_seconds: float = 0.0
+    model_name: str = ""
+    file_role: str = ""
+    routed_as: str = ""
+    drained: bool = False
+    idle: bool = False
 
     @property
     def paused(self) -> bool:
@@ -137,11 +188,29 @@ class DaemonView:
 
 
 @dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a decision about a worker's role looks at beside the workers.
+
+    `membership` is whether the node's router takes engines and lets them go while it runs: `live`
+    or `fixed`, empty without a router. `elsewhere` are the roles of the engines on other nodes that
+    it knows. `misfits` are the reasons for which a worker cannot have a role, `strangers` what
+    processes that are nobody's do on a worker's GPUs.
+    """
+
+    membership: str = ""
+    elsewhere: frozenset[Role] = frozenset()
+    misfits: Mapping[tuple[str, Role], tuple[str, ...]] = field(default_factory=dict)
+    strangers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class NodeOverview:
-    """Everything that a decision looks at."""
+    """Everything that a decision looks at; `move` is the last worker that was reassigned."""
 
     daemon: DaemonView
     workers: tuple[WorkerView, ...] = ()
+    move: Reassignment | None = None
+    around: Surroundings = Surroundings()
 
     def worker(self, name: str) -> WorkerView | None:
         """The worker of that name."""
@@ -174,7 +243,8 @@ class ReplyOutcome(StrEnum):
 class ControlReply:
     """One answer: what happened, in words, and the way out where it did not go well.
 
-    `worker` and `daemon` are parts of a status; `problems` is all that is wrong with a request.
+    `worker` and `daemon` are parts of a status; `problems` is all that is wrong with a request;
+    `explanation` says, sentence by sentence, why a worker is in its state.
     """
 
     id: str
@@ -184,3 +254,4 @@ class ControlReply:
     problems: tuple[str, ...] = ()
     worker: WorkerView | None = None
     daemon: DaemonView | None = None
+    explanation: tuple[str, ...] = ()

@@ -7,26 +7,65 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
 
 from disagg_cluster.control.core import ControlCore
 from disagg_cluster.control.decisions import Orders
 from disagg_cluster.control.messages import (
+    ChangeVerb,
     DaemonView,
+    DrainWorker,
     NodeOverview,
     PauseWorkers,
+    ReassignWorker,
     RestartWorker,
     ResumeWorkers,
-    Verb,
+    Surroundings,
     WorkerView,
 )
 from disagg_cluster.control.socket_server import ControlSocket
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.lifecycle.deadlines import due_ns
+from disagg_cluster.lifecycle.reassignment.progress import Reassignment
 from disagg_cluster.lifecycle.state import Event, PauseRequested, RestartRequested, UnpauseRequested
 from disagg_cluster.supervisor.supervisor import Supervisor
 from disagg_cluster.supervisor.worker_spec import WorkerSnapshot
 from disagg_exporter import __version__
 from disagg_exporter.model import CollectorStatus
+
+
+@dataclass(frozen=True, slots=True)
+class WorkSight:
+    """What work a worker gets: see the fields of the same names of `WorkerView`."""
+
+    file_role: str = ""
+    routed_as: str = ""
+    drained: bool = False
+    idle: bool = False
+
+
+class WorkersWork(Protocol):
+    """Who says what work the workers get, and gives them another role."""
+
+    @property
+    def move(self) -> Reassignment | None:
+        """The last worker that was given another role, or is just being given it."""
+
+    def around(self) -> Surroundings:
+        """What decisions about roles look at."""
+
+    def sight_of(self, worker: str) -> WorkSight:
+        """What work a worker gets."""
+
+    def begin(self, verb: ReassignWorker, request_id: str) -> None:
+        """Begin to give a worker another role."""
+
+    def drain(self, worker: str) -> None:
+        """Send a worker no new requests until it is resumed."""
+
+    def end_drain(self, worker: str) -> None:
+        """Send it requests again, if it gets none because it was drained."""
 
 
 class SupervisedNode:
@@ -35,25 +74,41 @@ class SupervisedNode:
     Args:
         supervisor: The workers.
         daemon: How the daemon itself stands.
+        work: What work they get.
     """
 
-    def __init__(self, supervisor: Supervisor, daemon: Callable[[], DaemonView]) -> None:
+    def __init__(
+        self, supervisor: Supervisor, daemon: Callable[[], DaemonView], work: WorkersWork
+    ) -> None:
         self._supervisor = supervisor
         self._daemon = daemon
+        self._work = work
 
     def view(self) -> NodeOverview:
         """How the node stands now."""
         now_ns = time.monotonic_ns()
         snapshots = self._supervisor.snapshots()
-        return NodeOverview(self._daemon(), tuple(worker_view(each, now_ns) for each in snapshots))
+        workers = tuple(
+            worker_view(each, now_ns, self._work.sight_of(each.spec.name)) for each in snapshots
+        )
+        return NodeOverview(self._daemon(), workers, self._work.move, self._work.around())
 
-    def obey(self, orders: Orders) -> None:
+    def obey(self, orders: Orders, request_id: str) -> None:
         """Hand each worker what was decided."""
         for worker in orders.workers:
-            self._supervisor.handle(worker, event_of(orders.verb))
+            match orders.verb:
+                case ReassignWorker() as verb:
+                    self._work.begin(verb, request_id)
+                case DrainWorker():
+                    self._work.drain(worker)
+                case ResumeWorkers() as verb:
+                    self._work.end_drain(worker)
+                    self._supervisor.handle(worker, event_of(verb))
+                case verb:
+                    self._supervisor.handle(worker, event_of(verb))
 
 
-def worker_view(snapshot: WorkerSnapshot, now_ns: int) -> WorkerView:
+def worker_view(snapshot: WorkerSnapshot, now_ns: int, work: WorkSight) -> WorkerView:
     """One worker as requests see it at `now_ns`."""
     spec, life, tag = snapshot.spec, snapshot.life, snapshot.tag
     policy = spec.policy
@@ -75,10 +130,16 @@ def worker_view(snapshot: WorkerSnapshot, now_ns: int) -> WorkerView:
         restart_seconds=policy.drain_seconds + policy.stop_seconds + policy.start_seconds,
         deadline_seconds=None if due is None else max(due - now_ns, 0) / 1e9,
         log_path=str(spec.log_path),
+        drain_seconds=policy.drain_seconds,
+        model_name=tag.model_name,
+        file_role=work.file_role,
+        routed_as=work.routed_as,
+        drained=work.drained,
+        idle=work.idle,
     )
 
 
-def event_of(verb: Verb) -> Event:
+def event_of(verb: ChangeVerb) -> Event:
     """What an order means to the worker that it is for."""
     match verb:
         case PauseWorkers():
@@ -110,9 +171,9 @@ class ControlService:
         self._socket: ControlSocket | None = None
 
     @contextlib.asynccontextmanager
-    async def serving(self, supervisor: Supervisor) -> AsyncIterator[None]:
+    async def serving(self, supervisor: Supervisor, work: WorkersWork) -> AsyncIterator[None]:
         """Answer requests about these workers until the block ends."""
-        self._core = ControlCore(SupervisedNode(supervisor, self._view), self._log)
+        self._core = ControlCore(SupervisedNode(supervisor, self._view, work), self._log)
         self._socket = ControlSocket(self._folder.control, self._core, self._log)
         async with self._socket.serving():
             yield

@@ -21,6 +21,7 @@ from disagg_cluster.control.messages import (
     name_of,
 )
 from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import Role
 
 VERSION: Final = 1
 MOST_BYTES: Final = 64 * 1024
@@ -61,10 +62,23 @@ class _Restart(_Head):
     drain: bool = True
 
 
+class _One(_Head):
+    worker: _Worker
+
+
+class _Reassign(_One):
+    role: Annotated[Role, Field(strict=False)]
+    dry_run: bool = False
+    drain_seconds: _Deadline | None = None
+
+
 _SHAPES: dict[str, type[_Head]] = {
     "pause": _Some,
     "resume": _Some,
     "restart": _Restart,
+    "reassign": _Reassign,
+    "drain": _One,
+    "explain": _One,
     "status": _Head,
 }
 
@@ -117,6 +131,9 @@ def encode_reply(reply: ControlReply) -> bytes:
             parts[key] = text[:_MOST_TEXT]
     if reply.problems:
         parts["problems"] = [problem[:_MOST_TEXT] for problem in reply.problems[:_MOST_PROBLEMS]]
+    if reply.explanation:
+        said = reply.explanation[:_MOST_PROBLEMS]
+        parts["explanation"] = [sentence[:_MOST_TEXT] for sentence in said]
     if reply.worker is not None:
         parts["worker"] = asdict(reply.worker) | {"reason": reply.worker.reason[:_MOST_TEXT]}
     if reply.daemon is not None:

@@ -19,6 +19,7 @@ from disagg_cluster.continuity.succession import Succession
 from disagg_cluster.control.service import ControlService
 from disagg_cluster.daemon.main_loop import BackgroundTask, BackgroundTasks, MainLoop
 from disagg_cluster.daemon.metrics_service import MetricsService
+from disagg_cluster.daemon.moving.composition import Moving, RouterSight
 from disagg_cluster.daemon.router_handle import RouterHandle
 from disagg_cluster.discovery.attach_mode import AttachMode
 from disagg_cluster.discovery.kubernetes_discovery import kubernetes_of
@@ -125,6 +126,20 @@ class Composition:
         self.router = RouterHandle(config, config.router, self.folder) if config.router else None
         if self.router is not None:
             register(self.router.watch.collectors)
+        self.moving = Moving(
+            config,
+            layout,
+            self.folder,
+            self.journal,
+            workers,
+            page_of=self.registry.pages.page,
+            snapshot=lambda: self.metrics.snapshot,
+            router=_router_sight(self.router),
+            switched=self.engines.switched,
+            changed=self._moved,
+            log=_log,
+        )
+        register(self.moving.collectors)
         self.fronts = FrontWatch(config.frontends, config.intervals.pages_seconds)
         register(self.fronts.collectors)
         self.rotation = Rotation(
@@ -212,6 +227,9 @@ class Composition:
             "learned": self.succession.learned.run,
             "failure_hook": self.hook.run,
         }
+        tasks["moves"] = self.moving.reassigner.run
+        if self.moving.membership is not None:
+            tasks["router_members"] = self.moving.membership.run
         if self.router is not None:
             tasks["router"] = self.router.watch.run
         if self._config.frontends:
@@ -226,6 +244,11 @@ class Composition:
             self.router.changed(pid)
         else:
             self.engines.changed(name, old, new, pid, why)
+        self.moving.happened()
+        self.control.changed()
+
+    def _moved(self) -> None:
+        """Have who waits for a worker's role look again."""
         self.control.changed()
 
     def _front_counts(self) -> tuple[FrontCounts, ...]:
@@ -261,6 +284,14 @@ class Composition:
                 self.metrics.http_refusals(),
                 self.folder_watch.restored,
                 self.hook.counts(),
+                self.moving.reassigner.statuses(),
             ),
             process=self._process.usage(),
         )
+
+
+def _router_sight(router: RouterHandle | None) -> RouterSight | None:
+    if router is None:
+        return None
+    watch = router.watch
+    return RouterSight(lambda: router.pid, lambda: watch.status().page, watch.know)

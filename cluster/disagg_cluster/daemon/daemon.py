@@ -128,10 +128,15 @@ class Daemon:
             await stack.enter_async_context(background)
             at_end = self._on_failure
             try:
-                crew.adopt(parts.journal.read())
+                entries = parts.journal.read()
+                # Before the workers: each goes on, or is started, in the role that it was given.
+                parts.moving.reassigner.adopt(crew, entries, parts.journal.assignments)
+                crew.adopt(entries)
                 if not self._ending:
                     await crew.start()
-                await stack.enter_async_context(parts.control.serving(crew))
+                await stack.enter_async_context(
+                    parts.control.serving(crew, parts.moving.reassigner)
+                )
                 yield address
                 at_end = self._at_end
             finally:

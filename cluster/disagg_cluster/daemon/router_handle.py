@@ -89,6 +89,11 @@ class RouterHandle:
         """Take the router's present process."""
         self._pid = pid
 
+    @property
+    def pid(self) -> int | None:
+        """The router's present process."""
+        return self._pid
+
 
 def _only_model(config: NodeConfig) -> str:
     """Whose requests a router has, which tells no models; empty where that is not known."""
@@ -143,6 +148,10 @@ class RouterWatch:
     def status(self) -> RouterStatus:
         """Return what the metrics page shows of the router."""
         return self._status
+
+    def know(self, engines: tuple[RouterEngine, ...]) -> None:
+        """Take to which engines it sends requests now, in which phase."""
+        self._status = replace(self._status, engines=engines)
 
     def counts(self) -> FrontCounts:
         """Return what it has counted of users' requests since its page was first seen."""

@@ -22,6 +22,7 @@ OWN_ARGUMENTS: Mapping[str, str] = {
     "--prometheus-host": "its page is read on this node only",
     "--prometheus-port": "say it with the key metrics_port",
     "--policy": "say it with the key policy",
+    "--enable-igw": "say it with the key membership",
     "--kv-connector": "say it with the key kv_connector",
     "--vllm-pd-disaggregation": "it is always given",
     "--worker-urls": "its engines are the prefill and decode workers of this node",
@@ -34,12 +35,7 @@ OWN_ARGUMENTS: Mapping[str, str] = {
 def router_command(config: NodeConfig, router: Router) -> LaunchCommand:
     """How to start the router of a node."""
     argv = [router.python, "-m", "vllm_router.launch_router", "--vllm-pd-disaggregation"]
-    for worker in _of_role(config, Role.PREFILL):
-        argv += ["--prefill", worker.url, *_bootstrap(router, worker)]
-    for url in router.prefill:
-        argv += ["--prefill", url]
-    for url in (*(worker.url for worker in _of_role(config, Role.DECODE)), *router.decode):
-        argv += ["--decode", url]
+    argv += _engines(config, router)
     argv += ["--host", router.host, "--port", str(router.port)]
     argv += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(router.metrics_port)]
     argv += ["--policy", router.policy, "--kv-connector", router.kv_connector]
@@ -54,6 +50,20 @@ def router_command(config: NodeConfig, router: Router) -> LaunchCommand:
     direct = ",".join(hosts)
     environment = {"NO_PROXY": direct, "no_proxy": direct, **router.env}
     return LaunchCommand((*argv, *router.args), environment)
+
+
+def _engines(config: NodeConfig, router: Router) -> list[str]:
+    """The engines that it is started with."""
+    # With it the router begins without engines, whatever it is given, and is told of them when it
+    # serves; without any it would not begin.
+    argv = ["--enable-igw"] if router.membership == "live" else []
+    for worker in _of_role(config, Role.PREFILL):
+        argv += ["--prefill", worker.url, *_bootstrap(router, worker)]
+    for url in router.prefill:
+        argv += ["--prefill", url]
+    for url in (*(worker.url for worker in _of_role(config, Role.DECODE)), *router.decode):
+        argv += ["--decode", url]
+    return argv
 
 
 def router_engines(config: NodeConfig, router: Router) -> tuple[RouterEngine, ...]:
@@ -84,7 +94,12 @@ def _of_role(config: NodeConfig, role: Role) -> Iterator[Worker]:
     return (worker for worker in config.workers if worker.role is role)
 
 
-def _bootstrap(router: Router, worker: Worker) -> tuple[str, ...]:
-    """The port on which a Mooncake prefill engine identifies itself."""
+def bootstrap_port(router: Router, worker: Worker) -> int | None:
+    """The port on which a Mooncake prefill engine identifies itself; None for any other."""
     ports = worker.side_channel_ports
-    return (str(ports.start),) if router.kv_connector == "mooncake" and ports else ()
+    return ports.start if router.kv_connector == "mooncake" and ports else None
+
+
+def _bootstrap(router: Router, worker: Worker) -> tuple[str, ...]:
+    port = bootstrap_port(router, worker)
+    return () if port is None else (str(port),)

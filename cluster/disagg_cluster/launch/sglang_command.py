@@ -22,7 +22,6 @@ OWN_ARGUMENTS: Mapping[str, str] = {
     "--gpu-id-step": "say it with the key gpus",
     "--disaggregation-mode": _BY_ROLE,
     "--encoder-only": _BY_ROLE,
-    "--enable-pd-role-switch": "the GPU-seconds of an engine belong to the one role of its worker",
     "--disaggregation-transfer-backend": "say it with the key kv_transfer.connector",
     "--disaggregation-bootstrap-port": "say it with the key kv_transfer.side_channel_port",
     "--enable-metrics": "it is always given",

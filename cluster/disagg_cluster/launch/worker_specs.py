@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from disagg_cluster.config import NodeConfig, Worker
-from disagg_cluster.config.layout import Layout, Placement
+from disagg_cluster.config.layout import Layout
 from disagg_cluster.config.restart_policy import restart_policy
 from disagg_cluster.host.files.package_data import engine_side_folder
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.launch.command import build, ranks_of
 from disagg_cluster.supervisor.health.readiness import ProbeTarget
 from disagg_cluster.supervisor.worker_spec import WorkerSpec
+from disagg_exporter.model import Role
 
 
 def specs_of(
@@ -26,18 +27,32 @@ def specs_of(
         inherited: The environment that workers get from us.
     """
     return {
-        worker.name: _spec_of(worker, config, layout.of(worker.name), folder, inherited)
-        for worker in config.workers
+        worker.name: spec_of(worker, config, layout, folder, inherited) for worker in config.workers
     }
 
 
-def _spec_of(
+def in_role(worker: Worker, role: Role) -> Worker:
+    """The worker as its node file would say it in another role: all but the role stays.
+
+    A KV role that the file names is turned round with it; `kv_both` and none fit either.
+    """
+    kv = worker.kv_transfer
+    if role is worker.role:
+        return worker
+    if kv is not None and kv.role in ("kv_producer", "kv_consumer"):
+        kv = kv.model_copy(update={"role": None})
+    return worker.model_copy(update={"role": role, "kv_transfer": kv})
+
+
+def spec_of(
     worker: Worker,
     config: NodeConfig,
-    placement: Placement,
+    layout: Layout,
     folder: RunFolder,
     inherited: Mapping[str, str],
 ) -> WorkerSpec:
+    """What to run for one worker; see `specs_of`."""
+    placement = layout.of(worker.name)
     probes = config.health.overridden_by(worker.health)
     restart = config.restart.overridden_by(worker.restart)
     command = build(

@@ -17,6 +17,7 @@ from disagg_cluster.lifecycle.failures import OnFailure
 from disagg_cluster.lifecycle.state import (
     KILL,
     Event,
+    Lifecycle,
     Presence,
     StartRequested,
     StopRequested,
@@ -38,7 +39,7 @@ from disagg_cluster.supervisor.worker_spec import (
     WorkerSpec,
 )
 from disagg_cluster.supervisor.worker_supervisor import WorkerSupervisor
-from disagg_exporter.model import CollectorStatus, EnginePage, WorkerStatus
+from disagg_exporter.model import CollectorStatus, EnginePage, Role, WorkerStatus
 
 # What the kernel may take to end a killed group, beyond the deadlines of its policy.
 _KILL_SECONDS = 5.0
@@ -234,6 +235,15 @@ class Supervisor:
         """Hand a worker what is asked of it."""
         self._by_name[worker].handle(event)
 
+    def respecify(self, spec: WorkerSpec) -> None:
+        """Start the worker of that name by another specification the next time."""
+        self._by_name[spec.name].spec = spec
+
+    def retag(self, worker: str, role: Role) -> None:
+        """Take that a worker's engine has another role now, without another process."""
+        self._by_name[worker].retag(role)
+        self.record()
+
     def snapshots(self) -> tuple[WorkerSnapshot, ...]:
         """Where every worker stands, in the order given."""
         return tuple(one.snapshot() for one in self._supervised)
@@ -254,6 +264,10 @@ class Supervisor:
     def up(self, worker: str) -> bool | None:
         """Whether a worker answered its last probe; None if none has been made, or could be."""
         return self._by_name[worker].life.up
+
+    def life(self, worker: str) -> Lifecycle:
+        """Where a worker stands."""
+        return self._by_name[worker].life
 
     def served(self, worker: str) -> bool:
         """Whether a worker that starts was ready before, under an earlier daemon."""

@@ -43,7 +43,7 @@ from disagg_cluster.supervisor.starting import start_or_adopt
 from disagg_cluster.supervisor.told_status import ToldStatus
 from disagg_cluster.supervisor.worker_spec import SupervisorContext, WorkerSnapshot, WorkerSpec
 from disagg_exporter.collectors import explain
-from disagg_exporter.model import WorkerStatus
+from disagg_exporter.model import Role, WorkerStatus
 
 _SHOWN_LINES = 10
 
@@ -165,6 +165,11 @@ class WorkerSupervisor:
     def command_digest(self) -> str:
         """A fingerprint of the command that its process was started by."""
         return self._process.command_digest
+
+    def retag(self, role: Role) -> None:
+        """Its engine has switched to another role by itself."""
+        tag = self._process.tag.model_copy(update={"role": role})
+        self._process = self._process.model_copy(update={"tag": tag})
 
     def log_was_cut(self) -> None:
         """Its log begins anew: what the present process writes is at the very front."""

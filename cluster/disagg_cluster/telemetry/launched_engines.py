@@ -141,6 +141,12 @@ class LaunchedEngines:
         if pid is not None:
             self._registry.assign(engine, now_ns)
 
+    def switched(self, name: str) -> None:
+        """Take that an engine has another role, without another process."""
+        engine = self._engines[name]
+        self._identify(engine)
+        self._registry.assign(engine, self._clock_ns())
+
     def worked_ns(self, name: str) -> int | None:
         """Return an instant at or after which an engine worked, by its steps and its pages."""
         feed = self._steps.feeds.get(name)

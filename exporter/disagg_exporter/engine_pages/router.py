@@ -69,6 +69,7 @@ def parse_router_page(text: bytes, t_ns: int, keys: SeriesKeys | None = None) ->
             if (by_engine := _by_engine(found, name))
         },
         pending=_sum(_by_engine(found, _PENDING)),
+        pending_by_engine=_by_engine(found, _PENDING),
         worker_health={url: value > 0 for url, value in _by_engine(found, _HEALTH).items()},
     )
 

@@ -152,6 +152,21 @@ DAEMON_FAMILIES: tuple[Family, ...] = (
     Family("disagg_control_requests_total", Data.WORKERS, ("verb", "outcome"),
            "Requests to this daemon by hand. What takes time is counted when it is accepted and "
            "when it has ended; a request that was not understood or not let in has verb unknown."),
+    Family("disagg_reassign_moves_total", Data.WORKERS, ("worker", "outcome"),
+           "Reassignments of a worker to another role that have ended, by how: done, rolled_back "
+           "(it serves in its old role) or failed."),
+    Family("disagg_reassign_unproven_total", Data.WORKERS, ("worker",),
+           "Reassignments after which the phase of the new role used no GPU-seconds in time, "
+           "whatever the engine answered; they are rolled back."),
+    Family("disagg_reassign_drain_seconds", Data.WORKERS, ("worker", "role"),
+           "How long the last reassignment of a worker, to this role, waited for its last request "
+           "to end; absent until one has come so far."),
+    Family("disagg_reassign_downtime_seconds", Data.WORKERS, ("worker", "role"),
+           "How long the GPUs of the last reassigned worker served nobody: from its last request "
+           "until it got requests in the new role."),
+    Family("disagg_reassign_effect_seconds", Data.WORKERS, ("worker", "role"),
+           "How long after that the phase of its new role had used GPU-seconds: only then is a "
+           "reassignment done."),
     Family("disagg_failure_hook_events_total", Data.WORKERS, ("outcome",),
            "Failures of workers that were delivered to on_worker_failure, could not be delivered, "
            "or were dropped because too many newer ones came; absent without it."),

@@ -61,6 +61,7 @@ def _write_lasting(rows: MetricRows, snapshot: Snapshot) -> None:
         rows.set("disagg_worker_next_start_timestamp_seconds", following, worker.worker)
     for (verb, outcome), count in snapshot.daemon_counts.control_requests.items():
         rows.set("disagg_control_requests_total", count, verb, outcome)
+    _write_reassigned(rows, snapshot)
     for reason, count in snapshot.daemon_counts.http_refusals.items():
         rows.set("disagg_http_refusals_total", count, reason)
     restores = snapshot.daemon_counts.run_folder_restores
@@ -76,3 +77,17 @@ def _write_lasting(rows: MetricRows, snapshot: Snapshot) -> None:
         rows.set("disagg_collector_success", float(status.success), name)
         rows.set("disagg_collector_duration_seconds", status.duration_seconds, name)
         rows.set("disagg_collector_last_success_timestamp_seconds", last, name)
+
+
+def _write_reassigned(rows: MetricRows, snapshot: Snapshot) -> None:
+    for each in snapshot.daemon_counts.reassigned:
+        for outcome in ("done", "rolled_back", "failed"):
+            count = each.outcomes.get(outcome, 0)
+            rows.set("disagg_reassign_moves_total", count, each.worker, outcome)
+        rows.set("disagg_reassign_unproven_total", each.unproven, each.worker)
+        for part, seconds in (
+            ("drain", each.drain_seconds),
+            ("downtime", each.downtime_seconds),
+            ("effect", each.effect_seconds),
+        ):
+            rows.set(f"disagg_reassign_{part}_seconds", seconds, each.worker, each.role)

@@ -42,18 +42,38 @@ class WorkerStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ReassignStatus:
+    """How often one worker was given another role since the daemon started, and the last time.
+
+    `outcomes` counts by how it ended, `unproven` those that showed no effect. The seconds are of
+    the last time that it came so far, into `role`: to its last request's end, from there until it
+    served again, and from there until its new phase used GPU time.
+    """
+
+    worker: str
+    role: str = ""
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    unproven: int = 0
+    drain_seconds: float | None = None
+    downtime_seconds: float | None = None
+    effect_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonCounts:
     """What the daemon was asked for since it started.
 
     By hand by verb and outcome; over HTTP what it turned away, by reason. `run_folder_restores`
     counts how often its run folder, or something in it, had to be made anew.
-    `hook_events` are failures passed to the hook, by outcome; empty without one.
+    `hook_events` are failures passed to the hook, by outcome; empty without one. `reassigned` has
+    an entry for each worker that can be.
     """
 
     control_requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
     http_refusals: Mapping[str, int] = field(default_factory=dict)
     run_folder_restores: int = 0
     hook_events: Mapping[str, int] = field(default_factory=dict)
+    reassigned: tuple[ReassignStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +112,8 @@ class RouterPage:
     """What a router's metrics page says; engines go by the URL under which the router knows them.
 
     `totals` count since the router started. `active` are the requests at engines of a phase, queued
-    there or running; `pending` those whose decode engine is chosen and waits for their prefill;
-    empty or None where the page lacks them.
+    there or running; `pending` those whose decode engine is chosen and waits for their prefill,
+    in `pending_by_engine` by that engine; empty or None where the page lacks them.
     """
 
     t_ns: int
@@ -101,6 +121,7 @@ class RouterPage:
     active: Mapping[Phase, float] = field(default_factory=dict)
     pending: float | None = None
     worker_health: Mapping[str, bool] = field(default_factory=dict)
+    pending_by_engine: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,12 @@ from pathlib import Path
 from disagg_cluster.host.files.atomic_write import Place, put_aside, write_whole
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.supervisor.journal.journal_text import (
+    NO_ASSIGNMENTS,
+    Assignments,
     Entry,
     JournalError,
     Where,
-    decode,
+    decode_whole,
     encode,
 )
 from disagg_exporter.collectors import CollectorHealth, explain
@@ -33,6 +35,11 @@ def here() -> Where:
 
 
 def load(path: Path, where: Where) -> tuple[Entry, ...]:
+    """What a journal says of workers; nothing if there is none. Raises as `load_whole`."""
+    return load_whole(path, where)[0]
+
+
+def load_whole(path: Path, where: Where) -> tuple[tuple[Entry, ...], Assignments]:
     """What a journal says; nothing if there is none.
 
     Raises:
@@ -45,13 +52,13 @@ def load(path: Path, where: Where) -> tuple[Entry, ...]:
                 raise JournalError("it belongs to another user")
             text = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:
-        return ()
+        return (), NO_ASSIGNMENTS
     except OSError as error:
         raise JournalError(f"it cannot be read: {error.strerror}") from error
     if len(text) > _MOST_BYTES:
         raise JournalError(f"it has more than {_MOST_BYTES} bytes")
-    entries = decode(text.decode(errors="replace"), where)
-    return tuple(_sound(entry, path.parent) for entry in entries)
+    entries, assignments = decode_whole(text.decode(errors="replace"), where)
+    return tuple(_sound(entry, path.parent) for entry in entries), assignments
 
 
 def _sound(entry: Entry, folder: Path) -> Entry:
@@ -101,6 +108,7 @@ class Journal:
         self._at = at
         self._log = log
         self._where = where or here()
+        self.assignments = NO_ASSIGNMENTS
         self._written: str | None = None
         self._identity: FileIdentity | None = None
         self._health = CollectorHealth(
@@ -113,10 +121,12 @@ class Journal:
     def read(self) -> tuple[Entry, ...]:
         """What the daemon before left; nothing if there is none, or none that can be trusted.
 
-        One that is not trusted is kept beside it, `<journal>.rejected`, and said.
+        One that is not trusted is kept beside it, `<journal>.rejected`, and said. What it says of
+        roles and drains is then in `assignments`, which is written with all entries from now on.
         """
         try:
-            return load(self._path, self._where)
+            entries, self.assignments = load_whole(self._path, self._where)
+            return entries
         except JournalError as error:
             why = str(error)
         self._log.warning("the journal %s is not trusted: %s", self._path, why)
@@ -147,7 +157,7 @@ class Journal:
         return self._health.status()
 
     def _write(self, entries: Sequence[Entry]) -> None:
-        text = encode(self._where, entries)
+        text = encode(self._where, entries, self.assignments)
         if text != self._written:
             # It need not be synced: what a power cut leaves of it is of another boot.
             place = self._at(self._path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Annotated, Final, Literal
 
@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_core import PydanticSerializationError
 
 from disagg_cluster.config.values import AnyText, Section, Text
+from disagg_cluster.lifecycle.reassignment.progress import Reassignment
 from disagg_cluster.lifecycle.state import (
     KILL,
     TERM,
@@ -22,8 +23,10 @@ from disagg_cluster.lifecycle.state import (
     WorkerState,
 )
 from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import Role
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""Version 2 knows `assignments`; without any a journal is written as version 1 was."""
 
 _MOST = 2**63
 _LONGEST_SECONDS = 1e9
@@ -83,6 +86,29 @@ class Entry(Section):
         return self.argv == command.argv and self.environment == digest(command)
 
 
+_WorkerName = Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")]
+
+
+class Assignments(Section):
+    """What was made of the workers by hand, beside pauses: it holds until they are stopped.
+
+    `roles` differ from the node file's, `drained` get no requests, `move` is the last worker that
+    was given another role, or is just being given it.
+    """
+
+    roles: Mapping[_WorkerName, Annotated[Role, Field(strict=False)]] = {}
+    drained: tuple[_WorkerName, ...] = ()
+    move: Reassignment | None = None
+
+    @property
+    def nothing(self) -> bool:
+        """Whether there is nothing to be known."""
+        return not (self.roles or self.drained or self.move)
+
+
+NO_ASSIGNMENTS = Assignments()
+
+
 class Where(Section):
     """Which processes a pid in a journal can mean: of this boot, seen from this namespace."""
 
@@ -99,14 +125,17 @@ class Where(Section):
 
 
 class _JournalDocument(Section):
-    version: Literal[1]
+    version: Literal[1, 2]
     where: Where
     workers: tuple[Entry, ...]
+    assignments: Assignments = NO_ASSIGNMENTS
 
 
 def first_problem(error: ValidationError) -> str:
     """The first thing that is wrong with a text: where, and what."""
     first = error.errors(include_url=False)[0]
+    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return f"{'.'.join(map(str, first['loc']))} is not known here: a newer version's, perhaps"
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
@@ -125,8 +154,12 @@ def digest(command: LaunchCommand) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def encode(where: Where, entries: Sequence[Entry]) -> str:
+def encode(
+    where: Where, entries: Sequence[Entry], assignments: Assignments = NO_ASSIGNMENTS
+) -> str:
     """The whole text of a journal; what changes with every probe is left out.
+
+    Without assignments it is one that older daemons read, too.
 
     Raises:
         JournalError: A path or an argument is no text.
@@ -136,9 +169,13 @@ def encode(where: Where, entries: Sequence[Entry]) -> str:
         for entry in entries
         if not entry.is_over
     )
-    document = _JournalDocument(version=VERSION, where=where, workers=lasting)
+    plain = assignments.nothing
+    document = _JournalDocument(
+        version=1 if plain else VERSION, where=where, workers=lasting, assignments=assignments
+    )
+    left_out = {"assignments"} if plain else set()
     try:
-        return f"{document.model_dump_json(by_alias=True)}\n"
+        return f"{document.model_dump_json(by_alias=True, exclude=left_out)}\n"
     except PydanticSerializationError as error:
         raise JournalError(str(error)) from error
 
@@ -156,7 +193,12 @@ def _lasting(life: Lifecycle) -> Lifecycle:
 
 
 def decode(text: str, where: Where) -> tuple[Entry, ...]:
-    """The entries of a journal that was written here.
+    """The entries of a journal that was written here; raises as `decode_whole`."""
+    return decode_whole(text, where)[0]
+
+
+def decode_whole(text: str, where: Where) -> tuple[tuple[Entry, ...], Assignments]:
+    """The entries and assignments of a journal that was written here.
 
     Raises:
         JournalError: It is torn, of a version we do not know, or of another boot or namespace.
@@ -177,4 +219,4 @@ def decode(text: str, where: Where) -> tuple[Entry, ...]:
     names = [entry.worker for entry in file.workers]
     if len(set(names)) != len(names):
         raise JournalError("it names a worker twice")
-    return file.workers
+    return file.workers, file.assignments

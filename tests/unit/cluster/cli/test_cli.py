@@ -52,6 +52,9 @@ Commands:
   pause       Only observe workers: kill and start nothing.
   resume      Supervise paused workers again.
   restart     Drain a worker and start it anew; un-fails it, too.
+  reassign    Give a worker's GPUs to the other phase.
+  drain       Send a worker no new requests until it is resumed.
+  explain     Say why a worker is in its state.
   phases      Show who is on which GPU, in which role and phase.
   doctor      Say what is missing, and how good the numbers are.
   demo        Run a simulated node; needs no GPU.

@@ -51,7 +51,7 @@ class Node:
             raise RuntimeError("a defect")
         return NodeOverview(DaemonView("1.0", 1, "node", "/run/x", 1.0), self.workers)
 
-    def obey(self, orders: Orders) -> None:
+    def obey(self, orders: Orders, request_id: str) -> None:
         self.orders.append(orders)
 
 

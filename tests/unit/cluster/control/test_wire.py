@@ -129,7 +129,8 @@ def test_a_version_and_a_verb_that_are_not_known_are_refused_in_words() -> None:
         "use the disagg-node that runs it",
     )
     assert problems_of({"version": 1, "id": "1", "verb": "reboot"}) == (
-        "verb: 'reboot' is not known here; one of pause, resume, restart, status",
+        "verb: 'reboot' is not known here; one of pause, resume, restart, reassign, drain, "
+        "explain, status",
     )
 
 

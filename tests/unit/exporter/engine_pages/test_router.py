@@ -29,6 +29,7 @@ def test_the_captured_page_says_that_all_went_well() -> None:
         active={Phase.PREFILL: 0.0, Phase.DECODE: 0.0},
         pending=0.0,
         worker_health={DECODE: True, PREFILL: True},
+        pending_by_engine={DECODE: 0.0},
     )
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from disagg_cluster.daemon.stop import end_workers, left_behind
 from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_cluster.lifecycle.reassignment.progress import Patience, Reassignment
 from disagg_cluster.lifecycle.state import (
     LaunchCommand,
     Lifecycle,
@@ -22,10 +23,12 @@ from disagg_cluster.lifecycle.state import (
 )
 from disagg_cluster.supervisor.journal.journal import Journal, here
 from disagg_cluster.supervisor.journal.journal_text import (
+    Assignments,
     Entry,
     JournalError,
     Where,
     decode,
+    decode_whole,
     digest,
     encode,
 )
@@ -157,12 +160,12 @@ def test_a_garbled_journal_is_refused_or_read_but_never_an_accident(
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"version": 2}, r"a newer disagg-node wrote it \(journal version 2\)"),
-        ({"version": 2, "workers": "of another shape"}, "a newer disagg-node wrote it"),
+        ({"version": 3}, r"a newer disagg-node wrote it \(journal version 3\)"),
+        ({"version": 3, "workers": "of another shape"}, "a newer disagg-node wrote it"),
         ({"version": 0}, "torn or no journal: version"),
         ({"where": {"boot_id": "b-0", "pid_namespace": "pid:[1]"}}, "before the last boot"),
         ({"where": {"boot_id": "b-1", "pid_namespace": "pid:[2]"}}, "in another container"),
-        ({"more": 1}, "torn or no journal: more"),
+        ({"more": 1}, "torn or no journal: more is not known here: a newer version's, perhaps"),
     ],
 )
 def test_a_journal_of_another_time_or_place_is_refused(change: dict[str, object], why: str) -> None:
@@ -170,6 +173,34 @@ def test_a_journal_of_another_time_or_place_is_refused(change: dict[str, object]
 
     with pytest.raises(JournalError, match=why):
         decode(json.dumps(file), HERE)
+
+
+MOVE = Reassignment("id-1", "w", Role.DECODE, Role.PREFILL, 5, 6, Patience(), why="it says so")
+
+
+def test_roles_drains_and_a_move_come_back_as_they_were_written() -> None:
+    said = Assignments(roles={"w": Role.PREFILL}, drained=("w",), move=MOVE)
+
+    assert decode_whole(encode(HERE, [ENTRY], said), HERE) == ((ENTRY,), said)
+
+
+def test_without_any_the_journal_is_one_that_the_version_before_reads() -> None:
+    assert encode(HERE, [ENTRY], Assignments()) == encode(HERE, [ENTRY])
+    assert json.loads(encode(HERE, [ENTRY]))["version"] == 1
+    assert "assignments" not in json.loads(encode(HERE, [ENTRY]))
+    assert json.loads(encode(HERE, [ENTRY], Assignments(move=MOVE)))["version"] == 2
+
+
+@pytest.mark.parametrize(("place", "named"), [((), "assignments.new"), (("move",), "new")])
+def test_a_field_of_a_move_that_is_not_known_is_named(place: tuple[str, ...], named: str) -> None:
+    file = json.loads(encode(HERE, [ENTRY], Assignments(move=MOVE)))
+    part = file["assignments"]
+    for key in place:
+        part = part[key]
+    part["new"] = 1
+
+    with pytest.raises(JournalError, match=rf"{named} is not known here: a newer version's"):
+        decode_whole(json.dumps(file), HERE)
 
 
 def test_a_worker_named_twice_is_refused() -> None:

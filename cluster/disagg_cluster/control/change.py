@@ -1,0 +1,117 @@
+"""A change that takes time: what was asked for, and how far it has come.
+
+Pure: the view of the node tells it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from disagg_cluster.control.explanation import move_reply
+from disagg_cluster.control.messages import (
+    ControlReply,
+    DrainWorker,
+    LongVerb,
+    NodeOverview,
+    ReassignWorker,
+    ReplyOutcome,
+    RestartWorker,
+    Verb,
+    WorkerView,
+)
+from disagg_cluster.lifecycle.state import WorkerState
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change under way: of the process numbered `incarnation`, until `deadline_ns`.
+
+    `asked` are the requests for it, by their ids; `said` is what was reported of it last.
+    """
+
+    id: str
+    verb: LongVerb
+    incarnation: int
+    begun_ns: int
+    deadline_ns: int
+    asked: tuple[tuple[str, Verb], ...]
+    said: str = ""
+
+
+def reached(change: Change, node: NodeOverview, now_ns: int) -> ControlReply:
+    """How far a change has come by `now_ns`."""
+    match change.verb:
+        case RestartWorker():
+            return _restarted(change, node, now_ns)
+        case DrainWorker():
+            return _drained(change, node, now_ns)
+        case ReassignWorker():
+            return _moved(change, node, now_ns)
+
+
+def _moved(change: Change, node: NodeOverview, now_ns: int) -> ControlReply:
+    move = node.move
+    if move is None or move.id != change.id:
+        text = f"{change.verb.worker}: nothing is known of its reassignment any more"
+        return ControlReply(change.id, ReplyOutcome.FAILED, text, "look at the log of the daemon")
+    reply = move_reply(move, now_ns)
+    if not reply.outcome.final and now_ns >= change.deadline_ns:
+        text = f"{reply.text}; it goes on"
+        way_out = f"disagg-node explain {move.worker} shows how it stands"
+        return ControlReply(change.id, ReplyOutcome.TIMEOUT, text, way_out)
+    return reply
+
+
+def _drained(change: Change, node: NodeOverview, now_ns: int) -> ControlReply:
+    name = change.verb.worker
+    worker = node.worker(name)
+    if worker is None or worker.being_stopped or worker.state is WorkerState.STOPPED:
+        text = f"{name}: the drain was called off by a stop"
+        return ControlReply(change.id, ReplyOutcome.FAILED, text)
+    if not worker.drained:
+        return ControlReply(change.id, ReplyOutcome.FAILED, f"{name}: the drain was called off")
+    seconds = (now_ns - change.begun_ns) / 1e9
+    if worker.idle and not worker.routed_as:
+        text = f"{name}: drained after {seconds:.1f} s; disagg-node resume {name} ends it"
+        return ControlReply(change.id, ReplyOutcome.DONE, text)
+    waits = "requests still run" if not worker.routed_as else "the router has not let it go"
+    if now_ns >= change.deadline_ns:
+        text = f"{name}: {waits} after {seconds:.0f} s; it goes on"
+        way_out = f"disagg-node explain {name} shows how it stands"
+        return ControlReply(change.id, ReplyOutcome.TIMEOUT, text, way_out)
+    return ControlReply(change.id, ReplyOutcome.PROGRESS, f"{name}: {waits}")
+
+
+def _restarted(change: Change, node: NodeOverview, now_ns: int) -> ControlReply:
+    name = change.verb.worker
+    worker = node.worker(name)
+
+    def reply(outcome: ReplyOutcome, text: str, way_out: str = "") -> ControlReply:
+        return ControlReply(change.id, outcome, f"{name}: {text}", way_out)
+
+    if worker is None or worker.being_stopped or worker.state is WorkerState.STOPPED:
+        return reply(ReplyOutcome.FAILED, "the restart was called off by a stop")
+    if worker.paused:
+        way_out = f"disagg-node resume {name}, then restart it"
+        return reply(ReplyOutcome.FAILED, "the restart was called off by a pause", way_out)
+    anew = worker.incarnation > change.incarnation
+    if anew and worker.state is WorkerState.READY:
+        seconds = (now_ns - change.begun_ns) / 1e9
+        return replace(reply(ReplyOutcome.DONE, f"ready after {seconds:.1f} s"), worker=worker)
+    if anew and worker.state is WorkerState.FAILED:
+        return reply(ReplyOutcome.FAILED, f"failed, {worker.reason}", "look at its log")
+    if now_ns >= change.deadline_ns:
+        seconds = (change.deadline_ns - change.begun_ns) / 1e9
+        text = f"{_stage(worker, anew)}, not ready within {seconds:g} s; it goes on"
+        return reply(ReplyOutcome.TIMEOUT, text, "disagg-node status shows how it stands")
+    return reply(ReplyOutcome.PROGRESS, _stage(worker, anew))
+
+
+def _stage(worker: WorkerView, anew: bool) -> str:
+    if worker.state is WorkerState.DRAINING:
+        return "draining"
+    if worker.state is WorkerState.STARTING and anew:
+        return f"starting (pid {worker.pid})"
+    if worker.state is WorkerState.BACKOFF and anew:
+        return f"waits for its next start: {worker.reason}"
+    return "ending"

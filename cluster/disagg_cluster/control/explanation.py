@@ -1,0 +1,105 @@
+"""Why a worker is in its state, in sentences: since when, by whose wish, what is waited for.
+
+Pure: the view of the node gives them, the most telling first.
+"""
+
+from __future__ import annotations
+
+from disagg_cluster.control.messages import ControlReply, NodeOverview, ReplyOutcome, WorkerView
+from disagg_cluster.lifecycle.reassignment.progress import MoveStep, Reassignment
+
+_STAGES = {
+    MoveStep.LEAVING: "the router sends it nothing new any more",
+    MoveStep.DRAINING: "its last requests end",
+    MoveStep.SWITCHING: "it serves as {heading}",
+    MoveStep.JOINING: "the router takes it as {heading}",
+    MoveStep.PROVING: "{heading} uses GPU-seconds there",
+}
+
+
+def explain(worker: WorkerView, node: NodeOverview, now_ns: int) -> tuple[str, ...]:
+    """What there is to say of a worker at `now_ns`."""
+    name = worker.worker
+    because = f": {worker.reason}" if worker.reason else ""
+    said = [f"{name} is {worker.state} since {worker.state_seconds:.0f} s{because}"]
+    move = node.move
+    if move is not None and move.worker == name:
+        said.append(_move_told(move, now_ns))
+    if worker.paused_seconds is not None:
+        said.append(
+            f"it is paused since {worker.paused_seconds:.0f} s: observed, and nothing else; "
+            f"disagg-node resume {name} ends that"
+        )
+    if worker.drained:
+        left = "it has none left" if worker.idle else "the last of them still run"
+        said.append(
+            f"it is drained by hand: it gets no new requests, and {left}; "
+            f"disagg-node resume {name} ends that"
+        )
+    if worker.file_role and worker.file_role != worker.role:
+        said.append(
+            f"it is a {worker.role} worker because it was reassigned; the node file says "
+            f"{worker.file_role}, which holds again once it was stopped"
+        )
+    said.extend(_routing(worker, node))
+    if worker.restarts:
+        said.append(f"it was started again after a crash {worker.restarts} times")
+    return tuple(said)
+
+
+def move_stage(move: Reassignment, now_ns: int) -> str:
+    """What a move waits for, since when and until when."""
+    waited = _STAGES[move.step].format(heading=move.heading)
+    return f"{move.step}: waits until {waited}, {move.deadline_seconds:g} s at most"
+
+
+def move_reply(move: Reassignment, now_ns: int) -> ControlReply:
+    """How far a move has come, as an answer to who asked for it."""
+    name = move.worker
+    way_out = f"disagg-node explain {name}"
+    match move.step:
+        case MoveStep.DONE:
+            text = (
+                f"{name}: serves as {move.to_role}, proven; drained in "
+                f"{_seconds(move.drain_seconds)}, down {_seconds(move.downtime_seconds)}, effect "
+                f"after {_seconds(move.effect_seconds)}"
+            )
+            return ControlReply(move.id, ReplyOutcome.DONE, text)
+        case MoveStep.ROLLED_BACK:
+            text = f"{name}: is {move.from_role} as before: {move.why}"
+            return ControlReply(move.id, ReplyOutcome.FAILED, text, way_out)
+        case MoveStep.FAILED:
+            return ControlReply(move.id, ReplyOutcome.FAILED, f"{name}: {move.why}", way_out)
+        case _:
+            back = f"back to {move.from_role}, as {move.why}; " if move.undone else ""
+            text = f"{name}: {back}{move_stage(move, now_ns)}"
+            return ControlReply(move.id, ReplyOutcome.PROGRESS, text)
+
+
+def _move_told(move: Reassignment, now_ns: int) -> str:
+    ago = (now_ns - move.since_ns) / 1e9
+    whole = f"its reassignment from {move.from_role} to {move.to_role} (request {move.id})"
+    match move.step:
+        case MoveStep.DONE:
+            return f"{whole} was proven {ago:.0f} s ago"
+        case MoveStep.ROLLED_BACK:
+            return f"{whole} was rolled back {ago:.0f} s ago: {move.why}"
+        case MoveStep.FAILED:
+            return f"{whole} failed {ago:.0f} s ago: {move.why}"
+    back = f" goes back, as {move.why}:" if move.undone else " is under way:"
+    return f"{whole}{back} {move_stage(move, now_ns)}, since {ago:.0f} s"
+
+
+def _routing(worker: WorkerView, node: NodeOverview) -> list[str]:
+    match node.around.membership:
+        case "live" if worker.routed_as:
+            return [f"the router sends it {worker.routed_as} requests"]
+        case "live" if worker.role in ("prefill", "decode"):
+            return ["the router sends it no requests"]
+        case "fixed":
+            return ["the router keeps its engines until it ends (membership: fixed)"]
+    return []
+
+
+def _seconds(seconds: float | None) -> str:
+    return "unknown time" if seconds is None else f"{seconds:.1f} s"

@@ -1,0 +1,83 @@
+"""Whether a worker may leave its role, or take another: all that speaks against it, in words.
+
+Pure: the view of the node gives it. A move is refused rather than begun and rolled back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from disagg_cluster.control.messages import NodeOverview, ReassignWorker, WorkerView
+from disagg_cluster.lifecycle.reassignment.progress import ROLES
+from disagg_cluster.lifecycle.state import WorkerState
+
+
+def move_refusal(verb: ReassignWorker, worker: WorkerView, node: NodeOverview) -> tuple[str, str]:
+    """Why a worker is not given another role now, and what to do instead; empty if it may be."""
+    return next(_against(verb, worker, node), ("", ""))
+
+
+def drain_refusal(worker: WorkerView, node: NodeOverview) -> tuple[str, str]:
+    """Why a worker is not to be left without work now, and what to do instead."""
+    if found := _against_change(worker, "drain"):
+        return found
+    around = node.around
+    if around.membership != "live":
+        why = "no router of this node could send its requests elsewhere"
+        if around.membership:
+            why = "the router of this node keeps its engines until it ends"
+        return why, "say `membership: live` under router in the node file, and restart both"
+    return _alone(worker, node) or ("", "")
+
+
+def _against(
+    verb: ReassignWorker, worker: WorkerView, node: NodeOverview
+) -> Iterator[tuple[str, str]]:
+    name, around = worker.worker, node.around
+    if verb.role not in ROLES or worker.role not in [role.value for role in ROLES]:
+        why = f"{name} is a {worker.role} worker" if verb.role in ROLES else f"no role {verb.role}"
+        yield why, "only prefill and decode workers change places"
+    if found := _against_change(worker, "reassign"):
+        yield found
+    if worker.state is not WorkerState.READY:
+        yield f"{name} is {worker.state}: {worker.reason}", "wait until it is ready"
+    if around.membership == "fixed":
+        yield (
+            "the router of this node keeps its engines until it ends",
+            "say `membership: live` under router in the node file, and restart daemon and router",
+        )
+    for problem in around.misfits.get((name, verb.role), ()):
+        yield f"{name} cannot be a {verb.role} worker: {problem}", "change the node file first"
+    if stranger := around.strangers.get(name):
+        yield f"{stranger}", "end what runs there: the engine would not get its memory back"
+    if alone := _alone(worker, node):
+        yield alone
+
+
+def _against_change(worker: WorkerView, what: str) -> tuple[str, str] | None:
+    name = worker.worker
+    if worker.paused:
+        return f"{name} is paused", f"disagg-node resume {name}, then {what} it"
+    if worker.being_stopped:
+        return f"{name} is being stopped", "wait until that has ended"
+    if worker.restarting:
+        return f"{name} is being restarted", "wait until that has ended"
+    return None
+
+
+def _alone(worker: WorkerView, node: NodeOverview) -> tuple[str, str] | None:
+    """Whether its model would be left without engines of its role."""
+    if worker.role in node.around.elsewhere:
+        return None
+    stay = [
+        other
+        for other in node.workers
+        if other.worker != worker.worker
+        and (other.role, other.model_name) == (worker.role, worker.model_name)
+        and other.state is WorkerState.READY
+        and not other.drained
+    ]
+    if stay:
+        return None
+    why = f"{worker.model_name} would be left without {worker.role}: no other such worker is ready"
+    return why, f"make another worker {worker.role} first"

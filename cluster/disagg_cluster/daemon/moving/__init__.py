@@ -1,0 +1,1 @@
+"""Workers that change their role: looked at, moved, and routed, step by step."""

@@ -1,0 +1,170 @@
+"""The parts that move workers between roles, made and wired to those that they need."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from disagg_cluster.config import NodeConfig, Router, Worker
+from disagg_cluster.config.layout import Layout
+from disagg_cluster.daemon.moving.engine_requests import EngineRequests
+from disagg_cluster.daemon.moving.reassigner import Reassigner
+from disagg_cluster.daemon.moving.sights import MoveSights
+from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_cluster.launch.router_command import bootstrap_port, router_engines
+from disagg_cluster.launch.worker_specs import in_role, spec_of
+from disagg_cluster.lifecycle.reassignment.progress import ROLES
+from disagg_cluster.lifecycle.state import Lifecycle, WorkerState
+from disagg_cluster.supervisor.journal.journal import Journal
+from disagg_cluster.supervisor.supervision_view import SupervisionView
+from disagg_cluster.supervisor.worker_spec import WorkerSpec
+from disagg_cluster.switching.members import Member
+from disagg_cluster.switching.membership import Membership
+from disagg_cluster.switching.pd_switch import DRIVERS
+from disagg_cluster.switching.router_admin import RouterAdmin
+from disagg_exporter.model import (
+    CollectorStatus,
+    EnginePage,
+    Role,
+    RouterEngine,
+    RouterPage,
+    Snapshot,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RouterSight:
+    """The node's router as moves see it: its process, its last page, and whom it knows by role."""
+
+    pid: Callable[[], int | None]
+    page: Callable[[], RouterPage | None]
+    know: Callable[[tuple[RouterEngine, ...]], None]
+
+
+class Moving:
+    """Made once for a daemon, before its supervisor.
+
+    Args:
+        config: The node file.
+        layout: Who has which device.
+        folder: For sockets and logs.
+        journal: Where roles are written down.
+        workers: The supervised workers, once there are any.
+        page_of: The last metrics page of a worker.
+        snapshot: The latest snapshot of the node.
+        router: The node's router; None without one.
+        switched: Called with a worker whose engine has another role, without another process.
+        changed: Called when there is something new to say of a move.
+        log: Logs each step.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        layout: Layout,
+        folder: RunFolder,
+        journal: Journal,
+        workers: SupervisionView,
+        *,
+        page_of: Callable[[str], EnginePage | None],
+        snapshot: Callable[[], Snapshot | None],
+        router: RouterSight | None,
+        switched: Callable[[str], None],
+        changed: Callable[[], None],
+        log: logging.Logger,
+    ) -> None:
+        self._config = config
+        self._layout = layout
+        self._folder = folder
+        self._workers = workers
+        self._router = router
+        self._report = changed
+        self.membership = None
+        if router is not None and config.router is not None and config.router.membership == "live":
+            self.membership = Membership(
+                RouterAdmin(config.router.url),
+                self._members,
+                [worker.url for worker in config.workers],
+                router.pid,
+                self._looked,
+                log,
+            )
+        sights = MoveSights(config, workers, page_of, snapshot, self._pending, self.membership)
+        kinds = {worker.name: worker.engine for worker in config.workers}
+        requests = EngineRequests(kinds, DRIVERS, sights.engine_of, log)
+        self.reassigner = Reassigner(
+            config,
+            journal,
+            self._spec_in_role,
+            sights,
+            requests,
+            changed=self._changed,
+            switched=switched,
+            log=log,
+        )
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """How keeping the router's engines goes."""
+        return () if self.membership is None else self.membership.collectors()
+
+    def happened(self) -> None:
+        """A worker has changed."""
+        self.reassigner.happened()
+        if self.membership is not None:
+            self.membership.poke()
+
+    def _changed(self) -> None:
+        """A worker has another role, or other work."""
+        if self._router is not None and self._config.router is not None:
+            moved = [in_role(w, self.reassigner.role_of(w.name)) for w in self._config.workers]
+            config = self._config.model_copy(update={"workers": tuple(moved)})
+            self._router.know(router_engines(config, self._config.router))
+        if self.membership is not None:
+            self.membership.poke()
+        self._report()
+
+    def _looked(self) -> None:
+        self.reassigner.happened()
+        self._report()
+
+    def _spec_in_role(self, worker: Worker, role: Role) -> WorkerSpec:
+        moved = in_role(worker, role)
+        return spec_of(moved, self._config, self._layout, self._folder, os.environ)
+
+    def _pending(self, url: str) -> tuple[float | None, int]:
+        if self._router is None:
+            return None, 0
+        page = self._router.page()
+        if page is None:
+            # What it would still send is not known: nobody is drained meanwhile.
+            return float("inf"), 0
+        return page.pending_by_engine.get(url, 0.0), page.t_ns
+
+    def _members(self) -> tuple[Member, ...]:
+        """The engines that the router should have now."""
+        router = self._config.router
+        assert router is not None
+        here = filter(None, map(partial(self._member, router), self._config.workers))
+        models = {worker.model_name for worker in self._config.workers}
+        model = models.pop() if len(models) == 1 else ""
+        away = ((Role.PREFILL, router.prefill), (Role.DECODE, router.decode))
+        elsewhere = (Member(url, role, model) for role, urls in away for url in urls)
+        return (*here, *elsewhere)
+
+    def _member(self, router: Router, worker: Worker) -> Member | None:
+        role = self.reassigner.routed_role(worker.name)
+        supervisor = self._workers.supervisor
+        if role not in ROLES or supervisor is None or not _serves(supervisor.life(worker.name)):
+            return None
+        moved = in_role(worker, role)
+        return Member(worker.url, role, worker.model_name, bootstrap_port(router, moved))
+
+
+def _serves(life: Lifecycle) -> bool:
+    """Whether it can be sent requests: one that was adopted is, before it has answered a probe."""
+    if life.state is WorkerState.STARTING:
+        return life.served
+    return life.state is WorkerState.READY

@@ -1,0 +1,127 @@
+"""What engines themselves are asked for while one changes its role, on threads nobody waits for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from disagg_cluster.lifecycle.reassignment.progress import SwitchAnswer
+from disagg_cluster.switching.pair_probe import EngineAddress, ProbeFailedError, probe_pair
+from disagg_cluster.switching.pd_switch import RoleCapability, RoleSwitchDriver, SwitchSaid
+from disagg_exporter.collectors import explain
+from disagg_exporter.model import Role
+
+_THREADS = 3
+
+Probe = Callable[[EngineAddress, EngineAddress], None]
+
+
+class EngineRequests:
+    """Requests to the engines of workers; used inside one running loop.
+
+    Args:
+        kinds: The kind of each worker's engine.
+        drivers: How engines of a kind are asked for their role.
+        engine_of: Where a worker's engine is.
+        log: Logs what engines say.
+        probe: Sends a request through a prefill and a decode engine.
+    """
+
+    def __init__(
+        self,
+        kinds: Mapping[str, str],
+        drivers: Mapping[str, RoleSwitchDriver],
+        engine_of: Callable[[str], EngineAddress],
+        log: logging.Logger,
+        *,
+        probe: Probe = probe_pair,
+    ) -> None:
+        self._kinds = kinds
+        self._drivers = drivers
+        self._engine_of = engine_of
+        self._log = log
+        self._probe = probe
+        self._executor: ThreadPoolExecutor | None = None
+        self._capabilities: dict[str, Future[RoleCapability]] = {}
+        self._switches: dict[tuple[str, Role], Future[SwitchSaid]] = {}
+        self._probing: Future[None] | None = None
+
+    def begin(self, worker: str) -> None:
+        """Ask a worker's engine what it can, anew."""
+        for key in [key for key in self._switches if key[0] == worker]:
+            del self._switches[key]
+        self._capabilities.pop(worker, None)
+        driver = self._drivers.get(self._kinds[worker])
+        if driver is not None:
+            engine = self._engine_of(worker)
+            self._capabilities[worker] = self._threads.submit(
+                driver.capability, engine.url, engine.api_key
+            )
+
+    def capability(self, worker: str) -> RoleCapability | None:
+        """What its engine said that it can; None while it has not answered."""
+        asked = self._capabilities.get(worker)
+        if asked is None:
+            if self._kinds[worker] in self._drivers:
+                self.begin(worker)
+                return None
+            return RoleCapability(why_not="engines of its kind are switched by a restart")
+        if not asked.done():
+            return None
+        try:
+            return asked.result()
+        except Exception as error:  # noqa: BLE001 - an engine may say whatever it likes
+            return RoleCapability(why_not=explain(error))
+
+    def switch(self, worker: str, role: Role) -> None:
+        """Ask its engine to take another role; once, until `begin` is called again."""
+        driver, key = self._drivers.get(self._kinds[worker]), (worker, role)
+        if driver is None or key in self._switches:
+            return
+        engine = self._engine_of(worker)
+        self._log.info("%s: its engine is asked to become a %s engine", worker, role)
+        self._switches[key] = self._threads.submit(driver.switch, engine.url, role, engine.api_key)
+
+    def answer(self, worker: str, role: Role) -> tuple[SwitchAnswer, str]:
+        """What its engine said when it was asked to take another role."""
+        asked = self._switches.get((worker, role))
+        if asked is None or not asked.done():
+            return SwitchAnswer.NONE, ""
+        try:
+            said = asked.result()
+        except Exception as error:  # noqa: BLE001 - an engine may say whatever it likes
+            return SwitchAnswer.REFUSED, explain(error)
+        return (SwitchAnswer.SAID_DONE if said.done else SwitchAnswer.REFUSED), said.text
+
+    def probe(self, worker: str, role: Role, peers: Sequence[EngineAddress]) -> None:
+        """Send a request through it and one of its peers, unless one is under way."""
+        if self._probing is not None and not self._probing.done():
+            return
+        if not peers:
+            self._log.warning("%s: no ready peer to be probed with: work is waited for", worker)
+            return
+        mine, peer = self._engine_of(worker), peers[0]
+        if self._kinds[worker] == "sglang" or "https" in (mine.url[:5], peer.url[:5]):
+            # SGLang's pairs meet by a bootstrap server, and TLS needs the trust of its clients.
+            self._log.info("%s: users' requests are waited for, to prove its role", worker)
+            return
+        pair = (mine, peer) if role is Role.PREFILL else (peer, mine)
+        self._probing = self._threads.submit(self._probe_now, worker, pair)
+
+    def close(self) -> None:
+        """Ask nothing any more; what is under way is not waited for."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="role-switch")
+        return self._executor
+
+    def _probe_now(self, worker: str, pair: tuple[EngineAddress, EngineAddress]) -> None:
+        try:
+            self._probe(*pair)
+        except ProbeFailedError as error:
+            self._log.warning("%s: a request to prove its role failed: %s", worker, error)

@@ -1,0 +1,278 @@
+"""What work the workers get, and the move of one of them to another role, carried out.
+
+What is decided elsewhere (`lifecycle/reassignment`) is written to the journal, then done, by the
+supervisor, the router and the engines themselves. A daemon that finds a move in the journal goes on
+with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from disagg_cluster.config import NodeConfig, Worker
+from disagg_cluster.control.explanation import move_stage
+from disagg_cluster.control.messages import ReassignWorker, Surroundings
+from disagg_cluster.control.service import WorkSight
+from disagg_cluster.daemon.moving.engine_requests import EngineRequests
+from disagg_cluster.daemon.moving.sights import MoveSights
+from disagg_cluster.daemon.moving.tally import MoveTally
+from disagg_cluster.launch.role_fit import misfits
+from disagg_cluster.lifecycle.reassignment.machine import advance_move, resumed
+from disagg_cluster.lifecycle.reassignment.progress import (
+    ROLES,
+    MoveOrder,
+    MoveStep,
+    Patience,
+    Reassignment,
+    SwitchAnswer,
+    WorkerSight,
+)
+from disagg_cluster.lifecycle.state import RestartRequested
+from disagg_cluster.supervisor.journal.journal import Journal
+from disagg_cluster.supervisor.journal.journal_text import Assignments, Entry
+from disagg_cluster.supervisor.supervisor import Supervisor
+from disagg_cluster.supervisor.worker_spec import WorkerSpec
+from disagg_exporter.model import ReassignStatus, Role
+
+LOOK_SECONDS = 0.25
+"""How often a move is looked at when nobody says that anything happened."""
+
+
+class Reassigner:
+    """Who gives workers their roles; a `WorkersWork` of the control service.
+
+    Args:
+        config: The node file.
+        journal: Where it is written down, with the workers.
+        spec_in_role: What to run for a worker in a role.
+        sights: How workers stand, and what surrounds them.
+        requests: What engines themselves are asked for.
+        changed: Called when the role of a worker, or what work it gets, has changed.
+        switched: Called with a worker whose engine has another role, without another process.
+        log: Logs each step.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        journal: Journal,
+        spec_in_role: Callable[[Worker, Role], WorkerSpec],
+        sights: MoveSights,
+        requests: EngineRequests,
+        changed: Callable[[], None],
+        switched: Callable[[str], None],
+        log: logging.Logger,
+        *,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._workers = {worker.name: worker for worker in config.workers}
+        self._journal = journal
+        self._spec_in_role = spec_in_role
+        self._sights = sights
+        self._requests = requests
+        self._changed = changed
+        self._switched = switched
+        self._log = log
+        self._clock_ns = clock_ns
+        self._misfits = {
+            (worker.name, role): found
+            for worker in config.workers
+            for role in ROLES
+            if (found := misfits(config, worker, role))
+        }
+        self._supervisor: Supervisor | None = None
+        self._roles: dict[str, Role] = {}
+        self._drained: dict[str, int] = {}
+        self._move: Reassignment | None = None
+        self._tally = MoveTally((w.name for w in config.workers if w.role in ROLES), log)
+        self._happened = asyncio.Event()
+
+    def adopt(self, supervisor: Supervisor, entries: Sequence[Entry], said: Assignments) -> None:
+        """Go on where the daemon before us ended; before the supervisor adopts its workers.
+
+        What was made of a worker by hand ends with the worker: only those that are left have it.
+        """
+        self._supervisor = supervisor
+        left = {entry.worker for entry in entries} & self._workers.keys()
+        now_ns = self._clock_ns()
+        self._roles = {name: role for name, role in said.roles.items() if name in left}
+        self._drained = dict.fromkeys((name for name in said.drained if name in left), now_ns)
+        if said.move is not None and said.move.worker in left:
+            self._move = resumed(said.move, now_ns)
+            if not self._move.step.final:
+                self._log.warning(
+                    "%s: goes on to be reassigned from %s to %s: %s",
+                    self._move.worker,
+                    self._move.from_role,
+                    self._move.to_role,
+                    move_stage(self._move, now_ns),
+                )
+        self._write()
+        for name in self._workers:
+            self._assign(name)
+        self._changed()
+
+    @property
+    def move(self) -> Reassignment | None:
+        """The last worker that was given another role, or is just being given it."""
+        return self._move
+
+    def role_of(self, worker: str) -> Role:
+        """The role in which a worker is to be started."""
+        move = self._move
+        if move is not None and move.worker == worker and not move.step.final:
+            return move.assigned_role
+        return self._roles.get(worker, self._workers[worker].role)
+
+    def routed_role(self, worker: str) -> Role | None:
+        """The role in which the router is to send a worker requests; None if it is to get none."""
+        if worker in self._drained:
+            return None
+        move = self._move
+        if move is not None and move.worker == worker and not move.step.final:
+            return move.routed_as
+        return self.role_of(worker)
+
+    def around(self) -> Surroundings:
+        """What decisions about roles look at."""
+        return replace(self._sights.around(), misfits=self._misfits)
+
+    def sight_of(self, worker: str) -> WorkSight:
+        """What work a worker gets."""
+        if worker not in self._workers:
+            return WorkSight()
+        routed = self._sights.routed_as(worker)
+        since_ns = self._drained.get(worker)
+        return WorkSight(
+            self._workers[worker].role.value,
+            routed.value if routed else "",
+            since_ns is not None,
+            since_ns is not None and self._sights.is_idle(worker, self.role_of(worker), since_ns),
+        )
+
+    def begin(self, verb: ReassignWorker, request_id: str) -> None:
+        """Begin to give a worker another role."""
+        now_ns = self._clock_ns()
+        policy = self._spec_in_role(self._workers[verb.worker], verb.role).policy
+        drain_seconds = policy.drain_seconds if verb.drain_seconds is None else verb.drain_seconds
+        start_seconds = policy.drain_seconds + policy.stop_seconds + policy.start_seconds
+        self._drained.pop(verb.worker, None)
+        self._set(
+            Reassignment(
+                request_id,
+                verb.worker,
+                self.role_of(verb.worker),
+                verb.role,
+                now_ns,
+                now_ns,
+                Patience(drain_seconds=drain_seconds, start_seconds=start_seconds),
+            )
+        )
+        self._requests.begin(verb.worker)
+        self._happened.set()
+
+    def drain(self, worker: str) -> None:
+        """Send a worker no new requests until it is resumed."""
+        self._drained[worker] = self._clock_ns()
+        self._write()
+        self._changed()
+
+    def end_drain(self, worker: str) -> None:
+        """Send it requests again, if it gets none because it was drained."""
+        if self._drained.pop(worker, None) is not None:
+            self._write()
+            self._changed()
+
+    def happened(self) -> None:
+        """Something has changed that a move may wait for."""
+        self._happened.set()
+
+    def statuses(self) -> tuple[ReassignStatus, ...]:
+        """What the page shows of moves, by worker."""
+        return self._tally.statuses()
+
+    async def run(self) -> None:
+        """Look at the move under way until cancelled."""
+        try:
+            while True:
+                self._happened.clear()
+                self.look()
+                under_way = self._move is not None and not self._move.step.final
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_SECONDS if under_way else None):
+                        await self._happened.wait()
+        finally:
+            self._requests.close()
+
+    def look(self) -> None:
+        """Take the move under way as far as it goes now."""
+        while (move := self._move) is not None and not move.step.final:
+            assert self._supervisor is not None
+            moved = advance_move(self._told(move), self._sight(move), self._clock_ns())
+            if moved.move != move:
+                # Not before it is written down: whoever finds it goes on from there.
+                self._set(moved.move)
+            for order in moved.orders:
+                self._obey(order, moved.move)
+            if moved.move.step is move.step and moved.move.undone == move.undone:
+                return
+
+    def _told(self, move: Reassignment) -> Reassignment:
+        """The move, by what its engine has said that it can."""
+        can = self._requests.capability(move.worker)
+        drains = move.step in (MoveStep.LEAVING, MoveStep.DRAINING) and not move.undone
+        return replace(move, in_place=can.in_place) if can is not None and drains else move
+
+    def _sight(self, move: Reassignment) -> WorkerSight:
+        """How its worker stands; an engine that says that it has switched is believed so far."""
+        assert self._supervisor is not None
+        answer = self._requests.answer(move.worker, move.heading)
+        switching = move.in_place and move.step is MoveStep.SWITCHING
+        known = self._requests.capability(move.worker) is not None
+        sight = self._sights.of(move, answer, asked=known)
+        if switching and answer[0] is SwitchAnswer.SAID_DONE and sight.role is not move.heading:
+            self._supervisor.retag(move.worker, move.heading)
+            self._switched(move.worker)
+            return replace(sight, role=move.heading)
+        return sight
+
+    def _obey(self, order: MoveOrder, move: Reassignment) -> None:
+        assert self._supervisor is not None
+        match order:
+            case MoveOrder.RESTART:
+                self._supervisor.handle(move.worker, RestartRequested())
+            case MoveOrder.SWITCH:
+                self._requests.switch(move.worker, move.heading)
+            case MoveOrder.PROBE:
+                peers = self._sights.peers(move.worker, move.heading)
+                engines = [self._sights.engine_of(peer) for peer in peers]
+                self._requests.probe(move.worker, move.heading, engines)
+
+    def _set(self, move: Reassignment) -> None:
+        before, self._move = self._move, move
+        if move.step is MoveStep.DONE:
+            self._roles[move.worker] = move.to_role
+            if move.to_role is self._workers[move.worker].role:
+                del self._roles[move.worker]
+        self._assign(move.worker)
+        self._write()
+        self._tally.take(before, move, self._clock_ns())
+        self._changed()
+
+    def _assign(self, name: str) -> None:
+        """Have the worker started in its role the next time; see which role its engine has."""
+        assert self._supervisor is not None
+        role = self.role_of(name)
+        self._supervisor.respecify(self._spec_in_role(self._workers[name], role))
+
+    def _write(self) -> None:
+        assert self._supervisor is not None
+        self._journal.assignments = Assignments(
+            roles=dict(self._roles), drained=tuple(self._drained), move=self._move
+        )
+        self._supervisor.record()

@@ -1,0 +1,197 @@
+"""How a worker stands that changes its role: its process, its requests, the router, its effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from disagg_cluster.config import NodeConfig
+from disagg_cluster.control.messages import Surroundings
+from disagg_cluster.lifecycle.reassignment.progress import Reassignment, SwitchAnswer, WorkerSight
+from disagg_cluster.lifecycle.state import WorkerState
+from disagg_cluster.supervisor.supervision_view import SupervisionView
+from disagg_cluster.supervisor.worker_spec import WorkerSnapshot
+from disagg_cluster.switching.drained import has_fetched, is_idle
+from disagg_cluster.switching.membership import Membership
+from disagg_cluster.switching.pair_probe import EngineAddress
+from disagg_exporter.model import EngineAccount, EnginePage, Method, Phase, Role, Snapshot
+
+_STEPWISE = (Method.STEPS, Method.FPM)
+_TELLING = (*_STEPWISE, Method.ENGINE_TIMERS, Method.PAGE, Method.PAGE_CPU)
+"""The methods that tell phases by what an engine did, not by what it is for."""
+
+_PHASES = {Role.PREFILL: Phase.PREFILL, Role.DECODE: Phase.DECODE}
+_STRANGER_BYTES = 512 << 20
+
+
+class MoveSights:
+    """Looks at the workers of a node.
+
+    Args:
+        config: The node file.
+        workers: The supervised workers.
+        page_of: The last metrics page of a worker.
+        snapshot: The latest snapshot of the node.
+        pending: How many requests the router will still send to a URL, and when it said so; None
+            requests where there is no router.
+        membership: The engines of the router; None where it keeps those it was started with.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        workers: SupervisionView,
+        page_of: Callable[[str], EnginePage | None],
+        snapshot: Callable[[], Snapshot | None],
+        pending: Callable[[str], tuple[float | None, int]],
+        membership: Membership | None,
+    ) -> None:
+        self._config = config
+        self._workers = workers
+        self._page_of = page_of
+        self._snapshot = snapshot
+        self._pending = pending
+        self._membership = membership
+        self._urls = {worker.name: worker.url for worker in config.workers}
+        self._fetching: tuple[tuple[str, int], Mapping[str, EnginePage]] | None = None
+
+    def of(
+        self, move: Reassignment, answer: tuple[SwitchAnswer, str], *, asked: bool
+    ) -> WorkerSight:
+        """How the worker of a move stands.
+
+        Args:
+            move: Its move.
+            answer: What its engine said to a switch.
+            asked: Whether it has said what it can.
+        """
+        worker = self._worker(move.worker)
+        life, role = worker.life, worker.tag.role
+        seconds, tells = self._phase_seconds(move)
+        live = self._membership is not None
+        return WorkerSight(
+            state=life.state,
+            incarnation=life.generation,
+            role=role,
+            restarting=life.restarting,
+            paused=life.paused_ns is not None,
+            being_stopped=life.state is WorkerState.DRAINING and not life.restarting,
+            reason=worker.reason,
+            routed_as=self.routed_as(move.worker),
+            has_router=live,
+            router_known=self._membership is not None and self._membership.present is not None,
+            idle=asked and self.is_idle(move.worker, role, move.since_ns),
+            phase_seconds=seconds,
+            tells_phases=tells,
+            answer=answer[0],
+            answer_text=answer[1],
+        )
+
+    def routed_as(self, worker: str) -> Role | None:
+        """The role in which the router sends a worker requests; None if none, or unknown."""
+        present = self._membership.present if self._membership is not None else None
+        return None if present is None else present.get(self._urls[worker])
+
+    def is_idle(self, worker: str, role: Role, since_ns: int) -> bool:
+        """Whether it has no request, none is on its way, and nobody fetches from it.
+
+        Args:
+            worker: Its name.
+            role: The role of its process.
+            since_ns: Since when it is to get nothing new.
+        """
+        pending, pending_ns = self._pending(self._urls[worker])
+        if not is_idle(self._page_of(worker), since_ns, pending, pending_ns):
+            return False
+        if role is not Role.PREFILL:
+            return True
+        key = (worker, since_ns)
+        if self._fetching is None or self._fetching[0] != key:
+            self._fetching = key, self._decode_pages(worker)
+        return all(
+            (now := self._page_of(name)) is None or has_fetched(then, now)
+            for name, then in self._fetching[1].items()
+        )
+
+    def around(self) -> Surroundings:
+        """What a decision about a worker's role looks at beside the workers."""
+        router = self._config.router
+        if router is None:
+            return Surroundings(strangers=self._strangers())
+        elsewhere = {Role.PREFILL: router.prefill, Role.DECODE: router.decode}
+        return Surroundings(
+            membership=router.membership,
+            elsewhere=frozenset(role for role, urls in elsewhere.items() if urls),
+            strangers=self._strangers(),
+        )
+
+    def peers(self, worker: str, role: Role) -> tuple[str, ...]:
+        """The ready workers of the same model and the other role."""
+        supervisor = self._workers.supervisor
+        assert supervisor is not None
+        mine = self._worker(worker)
+        return tuple(
+            each.spec.name
+            for each in supervisor.snapshots()
+            if each.life.state is WorkerState.READY
+            and each.tag.role in _PHASES
+            and each.tag.role is not role
+            and each.tag.model_name == mine.tag.model_name
+        )
+
+    def engine_of(self, worker: str) -> EngineAddress:
+        """Where its engine is asked."""
+        found = self._worker(worker)
+        return EngineAddress(found.tag.url, found.tag.model_name, found.spec.target.api_key)
+
+    def _worker(self, name: str) -> WorkerSnapshot:
+        supervisor = self._workers.supervisor
+        assert supervisor is not None
+        return next(each for each in supervisor.snapshots() if each.spec.name == name)
+
+    def _decode_pages(self, worker: str) -> Mapping[str, EnginePage]:
+        pages = {name: self._page_of(name) for name in self.peers(worker, Role.PREFILL)}
+        return {name: page for name, page in pages.items() if page is not None}
+
+    def _phase_seconds(self, move: Reassignment) -> tuple[tuple[float, float] | None, bool]:
+        """What its engine used as one of its new role: in its phase, and in both; if that tells."""
+        snapshot = self._snapshot()
+        accounts = () if snapshot is None else snapshot.engine_accounts
+        account = next((each for each in accounts if each.engine == move.worker), None)
+        if account is None:
+            return None, False
+        if account.method in _STEPWISE:
+            return _reported(account, move.heading), True
+        return _committed(account, move.heading), account.method in _TELLING
+
+    def _strangers(self) -> Mapping[str, str]:
+        """What others do on the GPUs of workers, in words."""
+        snapshot = self._snapshot()
+        works = {} if snapshot is None else {work.gpu: work for work in snapshot.foreign_work}
+        supervisor = self._workers.supervisor
+        found: dict[str, str] = {}
+        for each in () if supervisor is None else supervisor.snapshots():
+            for gpu in each.tag.gpus:
+                used_bytes = works[gpu].memory_bytes if gpu in works else None
+                if used_bytes is not None and used_bytes >= _STRANGER_BYTES:
+                    gibibytes = used_bytes / (1 << 30)
+                    found[each.spec.name] = (
+                        f"processes of no engine of this node hold {gibibytes:.1f} GiB on {gpu}"
+                    )
+        return found
+
+
+def _reported(account: EngineAccount, role: Role) -> tuple[float, float]:
+    """What its steps used in the phase of `role` and in all, before they are committed.
+
+    That takes some seconds more (docs/accounting.md, A6). A mixed step is one of decode: a decode
+    engine that recomputes a token of a prompt makes them, a prefill engine never does.
+    """
+    context_ns, generation_ns, mixed_ns, _ = account.reported.elapsed_ns
+    used_ns = context_ns if role is Role.PREFILL else generation_ns + mixed_ns
+    return used_ns / 1e9, (context_ns + generation_ns + mixed_ns) / 1e9
+
+
+def _committed(account: EngineAccount, role: Role) -> tuple[float, float]:
+    """What it used as an engine of `role`, in that phase and in both."""
+    used = {phase: account.gpu_seconds.get((role, phase), 0.0) for phase in _PHASES.values()}
+    return used[_PHASES[role]], sum(used.values())

@@ -1,0 +1,189 @@
+"""The next step of a worker's move to another role, from how the worker stands and the time.
+
+Pure: no clock, no process, no router. Whatever is seen, in whatever order, by whichever daemon:
+
+* a process is ended only after the router has let it go and its last request has ended; a drain
+  that takes too long is called off, and the worker goes on in its old role;
+* it is `done` only when the phase of its new role has used GPU-seconds since it got work there;
+* what does not become ready, or shows no effect in time, is brought back to its old role;
+* orders follow from the move and the sight alone, so that a daemon that was killed between writing
+  down and doing does it again, and nothing twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from disagg_cluster.lifecycle.reassignment.progress import (
+    Moved,
+    MoveOrder,
+    MoveStep,
+    Reassignment,
+    SwitchAnswer,
+    WorkerSight,
+)
+from disagg_cluster.lifecycle.state import WorkerState, to_ns
+
+PROOF_SECONDS = 0.002
+"""GPU-seconds that the phase of the new role must have used: more than noise, less than a probe."""
+
+PROOF_SHARE = 0.2
+"""Their least share of what it used in all phases since.
+
+A decode engine recomputes a token of each prompt, which is prefill: one that lies does no more.
+"""
+
+
+def advance_move(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
+    """Look at a move that is under way: go one step on if what it waits for is so."""
+    if move.step.final:
+        return Moved(move)
+    if sight.being_stopped or sight.state is WorkerState.STOPPED:
+        return Moved(_ended(move, MoveStep.FAILED, "called off by a stop", now_ns))
+    match move.step:
+        case MoveStep.LEAVING:
+            return _leaving(move, sight, now_ns)
+        case MoveStep.DRAINING:
+            return _draining(move, sight, now_ns)
+        case MoveStep.SWITCHING:
+            return _switching(move, sight, now_ns)
+        case MoveStep.JOINING:
+            return _joining(move, sight, now_ns)
+        case _:
+            return _proving(move, sight, now_ns)
+
+
+def resumed(move: Reassignment, now_ns: int) -> Reassignment:
+    """The move as the next daemon takes it up: nobody looked meanwhile, patience begins anew.
+
+    What had been seen of the effect is not believed: it is looked for again.
+    """
+    if move.step.final:
+        return move
+    return replace(move, since_ns=now_ns, base_seconds=None, probed_ns=0)
+
+
+def _leaving(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
+    if not sight.has_router or (sight.router_known and sight.routed_as is None):
+        return Moved(move.into(MoveStep.DRAINING, now_ns))
+    if not _is_late(move, now_ns):
+        return Moved(move)
+    if move.undone:
+        # Whatever it still sends there: the worker cannot stay in a role that it does not fill.
+        return Moved(move.into(MoveStep.DRAINING, now_ns))
+    return _give_up(move, "the router does not let it go", now_ns)
+
+
+def _draining(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
+    without_process = sight.state in (WorkerState.BACKOFF, WorkerState.FAILED)
+    if sight.idle or without_process:
+        return _switch(_drained(move, now_ns), sight, now_ns)
+    if not _is_late(move, now_ns):
+        return Moved(move)
+    if move.undone:
+        return _switch(move, sight, now_ns)
+    seconds = move.patience.drain_seconds
+    return _give_up(move, f"requests still run after {seconds:g} s", now_ns)
+
+
+def _drained(move: Reassignment, now_ns: int) -> Reassignment:
+    if move.undone:
+        return move
+    return replace(move, drain_seconds=(now_ns - move.began_ns) / 1e9)
+
+
+def _switch(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
+    """Begin to bring it into the role that it is on its way to."""
+    begun = replace(move.into(MoveStep.SWITCHING, now_ns), beyond=sight.incarnation)
+    return Moved(begun, (MoveOrder.SWITCH if begun.in_place else MoveOrder.RESTART,))
+
+
+def _switching(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
+    anew = sight.incarnation > move.beyond
+    serves = sight.state is WorkerState.READY and sight.role is move.heading
+    if serves and (anew or move.in_place):
+        return Moved(move.into(MoveStep.JOINING, now_ns))
+    if sight.paused:
+        return _give_up(move, "called off by a pause", now_ns)
+    if sight.state is WorkerState.FAILED and anew:
+        return _give_up(move, f"failed as {move.heading}: {sight.reason}", now_ns)
+    if move.in_place and sight.answer is SwitchAnswer.REFUSED:
+        return _give_up(move, f"the engine did not switch: {sight.answer_text}", now_ns)
+    if _is_late(move, now_ns):
+        seconds = move.patience.start_seconds
+        why = f"not ready as {move.heading} within {seconds:g} s ({sight.reason})"
+        return _give_up(move, why, now_ns)
+    if anew or sight.restarting:
+        return Moved(move)
+    if not move.in_place:
+        return Moved(move, (MoveOrder.RESTART,))
+    return Moved(move, (MoveOrder.SWITCH,) if sight.answer is SwitchAnswer.NONE else ())
+
+
+def _joining(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
+    serves = sight.state is WorkerState.READY and sight.role is move.heading
+    routed = sight.router_known and sight.routed_as is move.heading
+    if not (serves and (routed or not sight.has_router)):
+        if not _is_late(move, now_ns):
+            return Moved(move)
+        why = "the router does not take it" if serves else f"{sight.state} as {move.heading}"
+        return _give_up(move, why, now_ns)
+    if move.undone:
+        return Moved(_ended(move, MoveStep.ROLLED_BACK, move.why, now_ns))
+    drained_ns = move.began_ns + to_ns(move.drain_seconds or 0.0)
+    seconds = max(now_ns - drained_ns, 0) / 1e9
+    proving = replace(move.into(MoveStep.PROVING, now_ns), downtime_seconds=seconds)
+    return Moved(replace(proving, base_seconds=sight.phase_seconds))
+
+
+def _proving(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
+    if move.base_seconds is None and sight.phase_seconds is not None:
+        move = replace(move, base_seconds=sight.phase_seconds)
+    if sight.role is move.heading and _is_proven(move, sight):
+        seconds = (now_ns - move.since_ns) / 1e9
+        return Moved(_ended(replace(move, effect_seconds=seconds), MoveStep.DONE, "", now_ns))
+    if _is_late(move, now_ns):
+        return _give_up(move, _unproven(move, sight), now_ns)
+    asked_ns = max(move.since_ns, move.probed_ns)
+    due = now_ns - asked_ns >= to_ns(move.patience.probe_seconds)
+    if due and sight.state is WorkerState.READY:
+        return Moved(replace(move, probed_ns=now_ns), (MoveOrder.PROBE,))
+    return Moved(move)
+
+
+def _is_proven(move: Reassignment, sight: WorkerSight) -> bool:
+    if move.base_seconds is None or sight.phase_seconds is None or not sight.tells_phases:
+        return False
+    used, whole = (
+        now - before for now, before in zip(sight.phase_seconds, move.base_seconds, strict=True)
+    )
+    return used >= PROOF_SECONDS and used >= PROOF_SHARE * whole
+
+
+def _unproven(move: Reassignment, sight: WorkerSight) -> str:
+    seconds = move.patience.proof_seconds
+    if sight.phase_seconds is None or move.base_seconds is None or not sight.tells_phases:
+        return f"unproven: what it does as {move.heading} cannot be told from its telemetry"
+    used = sight.phase_seconds[0] - move.base_seconds[0]
+    whole = sight.phase_seconds[1] - move.base_seconds[1]
+    seen = f"{used:.3f} of {whole:.3f} GPU-seconds were {move.heading}"
+    return f"unproven: {seen} within {seconds:g} s"
+
+
+def _give_up(move: Reassignment, why: str, now_ns: int) -> Moved:
+    """Turn back; what fails on the way back is nobody's to mend any more but a person's."""
+    if move.undone:
+        return Moved(
+            _ended(move, MoveStep.FAILED, f"{move.why}; and on the way back: {why}", now_ns)
+        )
+    untouched = move.step in (MoveStep.LEAVING, MoveStep.DRAINING)
+    back = replace(move, undone=True, why=why, in_place=False)
+    return Moved(back.into(MoveStep.JOINING if untouched else MoveStep.LEAVING, now_ns))
+
+
+def _ended(move: Reassignment, step: MoveStep, why: str, now_ns: int) -> Reassignment:
+    return replace(move.into(step, now_ns), why=why)
+
+
+def _is_late(move: Reassignment, now_ns: int) -> bool:
+    return now_ns - move.since_ns >= to_ns(move.deadline_seconds)

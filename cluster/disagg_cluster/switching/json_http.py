@@ -1,0 +1,76 @@
+"""One request to a router or an engine of this node, and its answer as JSON."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import Any
+
+from disagg_exporter.errors import DisaggError
+
+_MOST_BYTES = 4 << 20
+_REASON_CHARACTERS = 200
+
+# They are on this machine or beside it: never through the environment's proxy.
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class SilentServerError(DisaggError):
+    """Nobody answered, or not in JSON; the text says who and what."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonAnswer:
+    """The status of an answer and what its body says; None where that is no JSON."""
+
+    status: int
+    value: Any
+
+    @property
+    def well(self) -> bool:
+        """Whether it is a success."""
+        return 200 <= self.status < 300
+
+    def said(self) -> str:
+        """What it says in short, for people."""
+        text = self.value if isinstance(self.value, str) else json.dumps(self.value)
+        return f"HTTP {self.status}: {text[:_REASON_CHARACTERS]}"
+
+
+def call(
+    method: str,
+    url: str,
+    body: object = None,
+    *,
+    timeout_seconds: float,
+    api_key: str = "",
+) -> JsonAnswer:
+    """Ask, with a JSON body if one is given.
+
+    Raises:
+        SilentServerError: No whole HTTP answer came in time.
+    """
+    headers = {"Content-Type": "application/json"}
+    if api_key:
+        headers["Authorization"] = f"Bearer {api_key}"
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data=data, headers=headers, method=method)
+    try:
+        with _DIRECT.open(request, timeout=timeout_seconds) as answer:
+            return JsonAnswer(answer.status, _value(answer.read(_MOST_BYTES)))
+    except urllib.error.HTTPError as error:
+        with error:
+            return JsonAnswer(error.code, _value(error.read(_MOST_BYTES)))
+    except (OSError, http.client.HTTPException) as error:
+        why = getattr(error, "reason", error)
+        raise SilentServerError(f"{method} {url}: {why}") from error
+
+
+def _value(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text.decode(errors="replace")

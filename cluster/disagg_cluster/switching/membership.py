@@ -1,0 +1,132 @@
+"""Keeps a router's engines those that are wanted: looked at again and again, mended at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from disagg_cluster.switching.members import Member, changes_of
+from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import CollectorStatus, Role
+
+COLLECTOR = "router_members"
+
+_LOOK_SECONDS = 2.0
+_HURRY_SECONDS = 0.2
+
+
+class MemberRegistry(Protocol):
+    """A router that can be asked; each call raises `DisaggError` where it fails."""
+
+    def members(self) -> dict[str, Role]:
+        """The engines that it has by URL."""
+
+    def join(self, member: Member) -> None:
+        """Let it send requests to an engine."""
+
+    def leave(self, url: str) -> None:
+        """Let it send no new requests to an engine."""
+
+
+class Membership:
+    """The engines of one router.
+
+    Args:
+        router: Who is asked.
+        wanted: The engines that it should have now.
+        ours: The URLs of all engines that are ours to take out.
+        process: The pid of the router's present process, None without one.
+        changed: Called after each look at which something was different.
+        log: Logs what is changed, and when it cannot be.
+    """
+
+    def __init__(
+        self,
+        router: MemberRegistry,
+        wanted: Callable[[], Collection[Member]],
+        ours: Collection[str],
+        process: Callable[[], int | None],
+        changed: Callable[[], None],
+        log: logging.Logger,
+    ) -> None:
+        self._router = router
+        self._wanted = wanted
+        self._ours = frozenset(ours)
+        self._process = process
+        self._changed = changed
+        self._log = log
+        self._health = CollectorHealth(
+            COLLECTOR,
+            log,
+            failing="the router's engines: ",
+            recovered="the router's engines are as wanted again",
+            # A router that starts cannot answer at once.
+            silent_failures=5,
+        )
+        self._present: Mapping[str, Role] | None = None
+        self._poked = asyncio.Event()
+
+    @property
+    def present(self) -> Mapping[str, Role] | None:
+        """The engines that it has by URL; None while that is not known."""
+        return self._present
+
+    def poke(self) -> None:
+        """Look now: what is wanted may be different."""
+        self._poked.set()
+
+    def collectors(self) -> tuple[CollectorStatus, ...]:
+        """The collector `router_members`, once it was looked."""
+        return (self._health.status(),) if self._health.tried else ()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        executor = ThreadPoolExecutor(1, thread_name_prefix="router-members")
+        try:
+            while True:
+                self._poked.clear()
+                await self.look(executor)
+                behind = self._present is None or self._needed(self._present)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_HURRY_SECONDS if behind else _LOOK_SECONDS):
+                        await self._poked.wait()
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
+
+    async def look(self, executor: ThreadPoolExecutor) -> None:
+        """See which engines it has, and change what has to be."""
+        before = self._present
+        if self._process() is None:
+            self._present = None
+            self._health.rest()
+        else:
+            loop = asyncio.get_running_loop()
+            try:
+                with self._health.round():
+                    self._present = await loop.run_in_executor(executor, self._mend)
+            except DisaggError:
+                self._present = None
+        if self._present != before:
+            self._changed()
+
+    def _needed(self, present: Mapping[str, Role]) -> bool:
+        needed = changes_of(self._wanted(), self._ours, present)
+        return bool(needed.leave or needed.join)
+
+    def _mend(self) -> Mapping[str, Role]:
+        present = self._router.members()
+        needed = changes_of(self._wanted(), self._ours, present)
+        if not (needed.leave or needed.join):
+            return present
+        for url in needed.leave:
+            self._router.leave(url)
+            self._log.info("the router sends no new requests to %s", url)
+        for member in needed.join:
+            self._router.join(member)
+            self._log.info("the router sends %s requests to %s", member.role, member.url)
+        return self._router.members()

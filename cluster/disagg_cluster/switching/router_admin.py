@@ -1,0 +1,68 @@
+"""What vllm-router is asked for at run time: which engines it has, to take one, to let one go.
+
+It takes engines while it runs only if started with `--enable-igw`, which is `membership: live` of
+the node file (docs/decisions/0021-moving-workers.md).
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from disagg_cluster.switching.json_http import JsonAnswer, SilentServerError, call
+from disagg_cluster.switching.members import Member
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import Role
+
+_SECONDS = 5.0
+_ROLES = {"prefill": Role.PREFILL, "decode": Role.DECODE}
+
+
+class RouterRefusedError(DisaggError):
+    """A router did not do what it was asked for; the text says what it said."""
+
+
+class RouterAdmin:
+    """One router, by the root of its server."""
+
+    def __init__(self, url: str) -> None:
+        self._workers = f"{url}/workers"
+
+    def members(self) -> dict[str, Role]:
+        """The engines that it has by URL.
+
+        Raises:
+            SilentServerError, RouterRefusedError: It does not say.
+        """
+        answer = self._asked(call("GET", self._workers, timeout_seconds=_SECONDS))
+        told = answer.value.get("workers") if isinstance(answer.value, dict) else None
+        if not isinstance(told, list):
+            raise RouterRefusedError(f"the router tells no engines: {answer.said()}")
+        found = {}
+        for each in told:
+            if not isinstance(each, dict) or not isinstance(each.get("url"), str):
+                raise RouterRefusedError(f"the router tells no engines: {answer.said()}")
+            found[each["url"]] = _ROLES.get(str(each.get("worker_type")), Role.UNKNOWN)
+        return found
+
+    def join(self, member: Member) -> None:
+        """Let it send requests to an engine; raises as `members`."""
+        body: dict[str, object] = {"url": member.url, "worker_type": member.role.value}
+        if member.model_name:
+            body["model_id"] = member.model_name
+        if member.bootstrap_port is not None:
+            body["bootstrap_port"] = member.bootstrap_port
+        self._asked(call("POST", self._workers, body, timeout_seconds=_SECONDS))
+
+    def leave(self, url: str) -> None:
+        """Let it send no new requests to an engine; those under way go on. Raises as `members`."""
+        answer = call("DELETE", f"{self._workers}/{quote(url, safe='')}", timeout_seconds=_SECONDS)
+        if answer.status != 404:
+            self._asked(answer)
+
+    def _asked(self, answer: JsonAnswer) -> JsonAnswer:
+        if not answer.well:
+            raise RouterRefusedError(f"the router refuses: {answer.said()}")
+        return answer
+
+
+__all__ = ["RouterAdmin", "RouterRefusedError", "SilentServerError"]

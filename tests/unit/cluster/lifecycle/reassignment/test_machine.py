@@ -1,0 +1,197 @@
+"""A worker changes its role only where that shows, cuts no request, and is not left half moved."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from disagg_cluster.lifecycle.reassignment.machine import advance_move
+from disagg_cluster.lifecycle.reassignment.progress import (
+    MoveOrder,
+    MoveStep,
+    Patience,
+    Reassignment,
+    SwitchAnswer,
+    WorkerSight,
+)
+from disagg_cluster.lifecycle.state import WorkerState
+from disagg_exporter.model import Role
+from support.moved_worker import LIES, Honesty, MovedWorker, ended
+
+S = 1_000_000_000
+MOVE = Reassignment("r", "w", Role.PREFILL, Role.DECODE, 0, 0, Patience())
+READY = WorkerSight(WorkerState.READY, 1, Role.PREFILL, routed_as=Role.PREFILL)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_worker_leaves_the_router_drains_switches_joins_and_is_proven(in_place: bool) -> None:
+    worker = MovedWorker(in_place=in_place)
+
+    assert ended(worker) == (MoveStep.DONE, Role.PREFILL, 0)
+    assert (worker.restarts, worker.switches) == ((0, 1) if in_place else (1, 0))
+    assert worker.routed is Role.PREFILL
+    move = worker.move
+    assert move.drain_seconds is not None
+    assert move.drain_seconds >= 1.0
+    assert move.downtime_seconds is not None
+    assert move.downtime_seconds >= 0.3
+    assert move.effect_seconds is not None
+    assert move.effect_seconds <= 10.0
+
+
+def test_without_users_requests_one_of_our_own_proves_it() -> None:
+    worker = MovedWorker(work=False)
+
+    assert ended(worker) == (MoveStep.DONE, Role.PREFILL, 0)
+    assert worker.probes == 1
+
+
+@pytest.mark.parametrize("honesty", LIES)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_an_engine_that_answers_and_does_not_do_its_new_work_is_taken_back(
+    honesty: Honesty, in_place: bool
+) -> None:
+    worker = MovedWorker(honesty=honesty, in_place=in_place)
+    if in_place and honesty is Honesty.NEVER_READY:
+        pytest.skip("an engine that switches in place is there all the time")
+
+    assert ended(worker) == (MoveStep.ROLLED_BACK, Role.DECODE, 0)
+    assert worker.routed is Role.DECODE
+    unready = honesty is Honesty.NEVER_READY
+    assert worker.move.why.startswith("not ready as prefill" if unready else "unproven: ")
+
+
+@given(seed=st.integers(0, 2**32), honesty=st.sampled_from(LIES), work=st.booleans())
+def test_no_lie_is_ever_taken_for_a_switch(seed: int, honesty: Honesty, work: bool) -> None:
+    worker = MovedWorker(honesty=honesty, work=work, drawn=random.Random(seed))
+
+    assert worker.run().step is MoveStep.ROLLED_BACK
+
+
+def writes_of(**settings: object) -> int:
+    worker = MovedWorker(**settings)  # type: ignore[arg-type]
+    worker.run()
+    return worker.writes
+
+
+@pytest.mark.parametrize("honesty", [Honesty.HONEST, Honesty.OLD_ROLE, Honesty.NEVER_READY])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_daemon_killed_after_any_step_is_followed_by_one_that_ends_it(
+    honesty: Honesty, in_place: bool
+) -> None:
+    settings = {"honesty": honesty, "in_place": in_place}
+    expected = MovedWorker(**settings)  # type: ignore[arg-type]
+    outcome = ended(expected)
+    for kill_at in range(1, expected.writes + 1):
+        worker = MovedWorker(**settings, kill_at=kill_at)  # type: ignore[arg-type]
+
+        assert ended(worker) == outcome, (kill_at, worker.log)
+        assert worker.restarts == expected.restarts, (kill_at, worker.log)
+        assert worker.routed is expected.routed
+
+
+def test_a_drain_that_takes_too_long_is_called_off_and_nothing_was_ended() -> None:
+    worker = MovedWorker(drains_in_seconds=1000.0)
+
+    assert ended(worker) == (MoveStep.ROLLED_BACK, Role.DECODE, 0)
+    assert (worker.restarts, worker.incarnation) == (0, 1)
+    assert worker.move.why == "requests still run after 20 s"
+
+
+def test_a_router_that_cannot_be_asked_keeps_the_worker_where_it_is() -> None:
+    unknown = replace(READY, router_known=False, routed_as=None)
+    waiting = advance_move(MOVE, unknown, 14 * S)
+    assert waiting.move == MOVE
+
+    given_up = advance_move(MOVE, unknown, 15 * S).move
+    assert (given_up.step, given_up.undone) == (MoveStep.JOINING, True)
+    back = advance_move(given_up, READY, 16 * S).move
+    assert (back.step, back.why) == (MoveStep.ROLLED_BACK, "the router does not let it go")
+
+
+def test_a_stop_ends_a_move_at_any_step_and_gives_no_order() -> None:
+    for step in MoveStep:
+        if step.final:
+            continue
+        for undone in (False, True):
+            moving = replace(MOVE, step=step, undone=undone)
+            stopped = replace(READY, being_stopped=True)
+
+            moved = advance_move(moving, stopped, S)
+
+            assert (moved.move.step, moved.orders) == (MoveStep.FAILED, ())
+            assert moved.move.assigned_role is Role.PREFILL
+
+
+def test_an_engine_that_refuses_to_switch_is_restarted_in_its_old_role() -> None:
+    moving = replace(MOVE, step=MoveStep.SWITCHING, in_place=True, beyond=1)
+    said = replace(READY, answer=SwitchAnswer.REFUSED, answer_text="HTTP 400: not idle")
+
+    back = advance_move(moving, said, S).move
+    assert back.why == "the engine did not switch: HTTP 400: not idle"
+    assert (back.step, back.undone, back.in_place) == (MoveStep.LEAVING, True, False)
+    left = replace(READY, routed_as=None)
+    drains = advance_move(back, left, 2 * S).move
+    restarting = advance_move(drains, replace(left, idle=True), 3 * S)
+
+    assert restarting.orders == (MoveOrder.RESTART,)
+    assert restarting.move.assigned_role is Role.PREFILL
+
+
+def test_orders_are_given_again_until_they_show() -> None:
+    moving = replace(MOVE, step=MoveStep.SWITCHING, beyond=1)
+
+    assert advance_move(moving, READY, S).orders == (MoveOrder.RESTART,)
+    assert advance_move(moving, replace(READY, restarting=True), S).orders == ()
+    anew = replace(READY, incarnation=2, state=WorkerState.STARTING, role=Role.DECODE)
+    assert advance_move(moving, anew, S).orders == ()
+
+
+def test_a_way_back_that_fails_is_said_with_both_reasons() -> None:
+    back = replace(MOVE, step=MoveStep.SWITCHING, undone=True, why="unproven: nothing", beyond=2)
+    died = replace(READY, incarnation=3, state=WorkerState.FAILED, reason="out of memory")
+
+    failed = advance_move(back, died, S).move
+
+    assert failed.step is MoveStep.FAILED
+    assert failed.why == (
+        "unproven: nothing; and on the way back: failed as prefill: out of memory"
+    )
+
+
+@given(
+    step=st.sampled_from([s for s in MoveStep if not s.final]),
+    undone=st.booleans(),
+    in_place=st.booleans(),
+    sight=st.builds(
+        WorkerSight,
+        state=st.sampled_from(list(WorkerState)),
+        incarnation=st.integers(0, 3),
+        role=st.sampled_from([Role.PREFILL, Role.DECODE]),
+        restarting=st.booleans(),
+        paused=st.booleans(),
+        routed_as=st.sampled_from([None, Role.PREFILL, Role.DECODE]),
+        has_router=st.booleans(),
+        router_known=st.booleans(),
+        idle=st.booleans(),
+        phase_seconds=st.none() | st.tuples(st.floats(0, 9), st.floats(0, 9)),
+        answer=st.sampled_from(list(SwitchAnswer)),
+    ),
+    now_ns=st.integers(0, 1000 * S),
+)
+def test_whatever_is_seen_no_process_is_ended_that_has_work_and_done_is_proven(
+    step: MoveStep, undone: bool, in_place: bool, sight: WorkerSight, now_ns: int
+) -> None:
+    move = replace(MOVE, step=step, undone=undone, in_place=in_place, beyond=1)
+
+    moved = advance_move(move, sight, now_ns)
+
+    if MoveOrder.RESTART in moved.orders and step is MoveStep.DRAINING and not undone:
+        assert sight.idle or sight.state in (WorkerState.BACKOFF, WorkerState.FAILED)
+    if moved.move.step is MoveStep.DONE:
+        assert step is MoveStep.PROVING
+        assert moved.move.effect_seconds is not None
+    if moved.move.step.final:
+        assert moved.orders == ()
