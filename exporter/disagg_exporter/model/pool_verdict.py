@@ -25,7 +25,8 @@ def pool_verdicts(used_ratios: Mapping[Role, float]) -> tuple[PoolVerdict, ...]:
     """What stands on the pools of one model: on prefill and decode together, and on mixed engines.
 
     The words and bounds are those of alerts/rules/disagg-recording-verdict.yaml, which dashboards
-    show; without a pool that is known there is no verdict.
+    show; without a pool that is known there is no verdict. What is recorded of late tokens, too, is
+    of a whole cluster.
 
     Args:
         used_ratios: Capacity used, from 0, of the pools of which it is known.

@@ -30,7 +30,7 @@ def held_back() -> Row:
         return Ask(f"{BY} ({seconds}) / ({BY} ({requests}) > 0)")
 
     def waits(header: str, letter: str) -> Column:
-        return Column(letter, header, unit="s", decimals=2, width=84)
+        return Column(letter, header, unit="s", decimals=2, width=92)
 
     return "What holds first tokens back", [
         rows(
@@ -46,8 +46,8 @@ def held_back() -> Row:
                 part("first_decode"),
             ],
             [
-                Column("engine", "Engine"),
-                Column("node", "Node", link=NODE_LINK),
+                Column("engine", "Engine", width=120),
+                Column("node", "Node", link=NODE_LINK, width=110),
                 Column("role", "Role", width=66),
                 waits("Queue", "B"),
                 waits("Prefill", "C"),

@@ -77,10 +77,10 @@ def limits() -> Row:
                 Ask(f"{most} (disagg_engine_kv_cache_tokens{{{E}}})"),
             ],
             [
-                Column("engine", "Engine"),
-                Column("node", "Node", link=NODE_LINK),
+                Column("engine", "Engine", width=120),
+                Column("node", "Node", link=NODE_LINK, width=110),
                 Column("phase", "Phase", width=66),
-                Column("confidence", "Known from", width=95),
+                Column("confidence", "Known from", width=105),
                 Column("B", "Knee", unit="locale", decimals=0, width=62),
                 Column("C", "Knee tok/s", unit="locale", decimals=0, width=88),
                 Column("D", "Batch", unit="locale", decimals=0, width=60),

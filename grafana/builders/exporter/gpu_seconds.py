@@ -32,10 +32,10 @@ METHODS = {
     "fpm, tokens": "#96D98D",
     "fpm, none": "#96D98D",
     "engine_timers, none": TEAL,
-    "page, none": YELLOW,
-    "page_cpu, none": ORANGE,
-    "follower, none": ORANGE,
-    "role, none": ORANGE,
+    "page, none": PINK,
+    "page_cpu, none": PINK,
+    "follower, none": PINK,
+    "role, none": PINK,
     "none, none": RED,
 }
 

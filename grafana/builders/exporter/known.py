@@ -7,7 +7,7 @@ from grafana.builders.panels.board import ENGINE_LINK, NODE_LINK, Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import THIRD
 from grafana.builders.panels.limits import RESIDUAL_RATIO, limit
-from grafana.builders.panels.palette import GREEN, ORANGE, RED, TEAL, YELLOW
+from grafana.builders.panels.palette import GREEN, PINK, RED, TEAL
 from grafana.builders.panels.queries import Ask
 from grafana.builders.panels.tables import Column, coloured_words, rows
 
@@ -15,10 +15,10 @@ METHODS = {
     "steps": GREEN,
     "fpm": GREEN,
     "engine_timers": TEAL,
-    "page": YELLOW,
-    "page_cpu": ORANGE,
-    "follower": ORANGE,
-    "role": ORANGE,
+    "page": PINK,
+    "page_cpu": PINK,
+    "follower": PINK,
+    "role": PINK,
     "none": RED,
 }
 """From the best source to none."""

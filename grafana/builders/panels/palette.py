@@ -26,7 +26,7 @@ ROLES: Mapping[str, str] = MappingProxyType(
         "mixed": GREEN,
         "encode": TEAL,
         "none": GREY,
-        "unknown": VIOLET,
+        "unknown": DARK,
     }
 )
 
@@ -79,10 +79,10 @@ UNITS: Mapping[str, str] = MappingProxyType(
 
 THROTTLING: Mapping[str, str] = MappingProxyType(
     {
-        "power_cap": YELLOW,
+        "power_cap": TEAL,
         "thermal": RED,
-        "hw_slowdown": VIOLET,
-        "sync_boost": TEAL,
+        "hw_slowdown": PINK,
+        "sync_boost": GREEN,
         "other": GREY,
     }
 )
@@ -92,14 +92,14 @@ WORKER_STATES: Mapping[str, str] = MappingProxyType(
         "stopped": DARK,
         "starting": TEAL,
         "ready": GREEN,
-        "draining": YELLOW,
-        "backoff": ORANGE,
+        "draining": "#8EE3DA",
+        "backoff": PINK,
         "failed": RED,
     }
 )
 
 STAGES: Mapping[str, str] = MappingProxyType(
-    {"queue": YELLOW, "prefill": BLUE, "kv_transfer": RED, "first_decode": ORANGE}
+    {"queue": TEAL, "prefill": BLUE, "kv_transfer": RED, "first_decode": ORANGE}
 )
 """What a request goes through before its first token."""
 
@@ -156,6 +156,7 @@ VERDICTS: Mapping[str, str] = MappingProxyType(
         "both pools are filling up": YELLOW,
         "the pools are in balance": GREEN,
         "nothing to do, both below 50 %": GREEN,
+        "both below 50 %, yet tokens are late": YELLOW,
         "mixed engines are full": RED,
         "mixed engines are filling up": YELLOW,
         "mixed engines have room": GREEN,

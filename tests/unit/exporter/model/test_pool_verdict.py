@@ -67,6 +67,10 @@ def test_the_words_are_those_of_the_recorded_verdict(
     assert set(words(prefill, decode, mixed)) <= recorded
 
 
+OF_WAITS = "both below 50 %, yet tokens are late"
+"""Recorded of a cluster's users' waits, which no node alone knows."""
+
+
 def test_every_recorded_verdict_is_told_of_some_pools() -> None:
     rules = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"][0]["rules"]
     recorded = {rule["labels"]["verdict"] for rule in rules if "labels" in rule}
@@ -74,4 +78,4 @@ def test_every_recorded_verdict_is_told_of_some_pools() -> None:
 
     told = {each for p in steps for d in steps for m in steps for each in words(p, d, m)}
 
-    assert told == recorded
+    assert told == recorded - {OF_WAITS}
