@@ -138,6 +138,7 @@ ONLY_USERS = {
     "subprocess": {
         "demo/real_vllm/environment.py",
         "demo/real_vllm/pair.py",
+        "deploy/install/service.py",
         "supervisor/process/child_process.py",
     },
     # The extra `plot`: nothing else may need it.

@@ -94,14 +94,22 @@ _CONFIG = LazyGroup(
 )
 _DASHBOARDS = LazyGroup(
     "dashboards",
-    {"export": LazyCommand("shipped:dashboards_export", "Write the dashboards for a Grafana.")},
+    {
+        "export": LazyCommand(
+            "installing.shipped:dashboards_export", "Write the dashboards for a Grafana."
+        )
+    },
     help="The Grafana dashboards of disagg-node.",
 )
 _PLUGIN = LazyGroup(
     "plugin",
     {
-        "copy": LazyCommand("shipped:plugin_copy", "Copy it to where an engine can load it."),
-        "env": LazyCommand("shipped:plugin_env", "What a hand-run engine needs to tell its steps."),
+        "copy": LazyCommand(
+            "installing.shipped:plugin_copy", "Copy it to where an engine can load it."
+        ),
+        "env": LazyCommand(
+            "installing.shipped:plugin_env", "What a hand-run engine needs to tell its steps."
+        ),
     },
     help="The plugin by which an engine tells its steps.",
 )
@@ -112,7 +120,11 @@ _ROLES = LazyGroup(
 )
 _RULES = LazyGroup(
     "rules",
-    {"export": LazyCommand("shipped:rules_export", "Write rules and alerts into a folder.")},
+    {
+        "export": LazyCommand(
+            "installing.shipped:rules_export", "Write rules and alerts into a folder."
+        )
+    },
     help="Recording rules and alerts for Prometheus, and an example for Alertmanager.",
 )
 
@@ -176,7 +188,8 @@ _ROWS = {
         ("demo", "demo:demo", "Run a simulated node; needs no GPU."),
         ("config", _CONFIG, "Look at a node file without starting it."),
         ("dashboards", _DASHBOARDS, "Write our Grafana dashboards."),
-        ("install", "install:install", "Install on a machine without Kubernetes."),
+        ("install", "installing.install:install", "Install on a machine without Kubernetes."),
+        ("uninstall", "installing.uninstall:uninstall", "Take away what install has written."),
         ("init", "init:init", "Be the first process of a container."),
         ("plugin", _PLUGIN, "The part of us that runs inside engines."),
         ("roles", _ROLES, "Look at how the roles of engines are found."),

@@ -47,6 +47,18 @@ class InstallPaths:
     manifest: Path
     system: bool
 
+    @property
+    def own_folders(self) -> tuple[Path, ...]:
+        """The folders that hold nothing but what is ours, and the reader's beside it."""
+        if self.system:
+            return (self.prometheus, self.grafana, self.node_file.parent)
+        return (self.node_file.parent,)
+
+    @property
+    def option(self) -> str:
+        """By which option of the commands this place is named."""
+        return "--system" if self.system else f"--into {_quoted(self.node_file.parent)}"
+
     def usual_parts(self) -> tuple[InstallPart, ...]:
         """Everything below a folder; on the system the service, and whose folders are there."""
         if not self.system:
@@ -201,21 +213,35 @@ def next_steps(
     return tuple(found)
 
 
-def undoing(paths: InstallPaths, steps: Iterable[FileChange]) -> tuple[str, ...]:
-    """The commands that take an installation away; engines that run are ended first."""
-    there = [step.path for step in steps]
-    if not there:
-        return ()
+def upgrade_steps(
+    paths: InstallPaths, steps: Iterable[FileChange], *, restarted: bool, spares_engines: bool
+) -> tuple[str, ...]:
+    """What is left to do once the files of an installation are those of another version."""
     found = []
-    if paths.unit in there:
-        found += [
-            "systemctl disable --now disagg-node",
-            f"disagg-node stop --workers --config {_quoted(paths.node_file)}",
-        ]
-    words = " ".join(_quoted(path) for path in (*there, paths.manifest))
-    found.append(f"rm -f {words}")
-    if paths.unit in there:
-        found.append("systemctl daemon-reload")
+    if not restarted:
+        why = "" if spares_engines else "  # ends its workers, as its node file says"
+        found.append(f"systemctl daemon-reload && systemctl restart disagg-node{why}")
+    changed = [step.path for step in steps if step.action.writes or step.action is Action.REMOVE]
+    if any(path.is_relative_to(paths.prometheus) for path in changed):
+        found.append("systemctl reload prometheus")
+    grafana = (paths.grafana, paths.provisioning)
+    if any(path.is_relative_to(each) for path in changed for each in grafana):
+        found.append("systemctl restart grafana-server")
+    return tuple(found)
+
+
+def after_removal(paths: InstallPaths, steps: Iterable[FileChange]) -> tuple[str, ...]:
+    """What is left to do once an installation was taken away."""
+    gone, found = [step.path for step in steps if step.action is Action.REMOVE], []
+    if not paths.system and paths.unit in gone:
+        found.append("systemctl disable --now disagg-node  # where its unit was linked")
+    if paths.system and any(path.is_relative_to(paths.prometheus) for path in gone):
+        found.append(f"# take {paths.prometheus} out of prometheus.yml, then reload Prometheus")
+    if paths.system and any(path.is_relative_to(paths.grafana) for path in gone):
+        found.append("systemctl restart grafana-server")
+    found.append(
+        "# the program itself: uv tool uninstall disagg-node, or pipx, or pip, as it was installed"
+    )
     return tuple(found)
 
 

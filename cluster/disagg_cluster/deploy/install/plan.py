@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -32,6 +32,7 @@ class Action(StrEnum):
     SAME = "same"
     KEEP = "keep"
     LEFT = "left"
+    REMOVE = "remove"
 
     @property
     def writes(self) -> bool:
@@ -46,7 +47,9 @@ WHY = {
     Action.SAME: "is as it should be",
     Action.KEEP: "was changed by somebody: kept, --force replaces it",
     Action.LEFT: "was written by an earlier install and is no longer needed",
+    Action.REMOVE: "as we wrote it",
 }
+_YOURS = "is yours"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ def plan(
     written: Mapping[str, str],
     *,
     force: bool = False,
+    tidy: bool = False,
 ) -> tuple[FileChange, ...]:
     """Decide about every file.
 
@@ -74,6 +78,7 @@ def plan(
         there: The texts of those files that are there, and of those in `written`.
         written: What the installation before has written: digests by path.
         force: Replace files that somebody else has changed; never those that are theirs.
+        tidy: Remove what is no longer needed and as we wrote it.
     """
     steps = [
         _step(file, there.get(file.path), written.get(str(file.path)), force) for file in files
@@ -81,16 +86,47 @@ def plan(
     known = {str(step.path) for step in steps}
     for path in sorted(set(written) - known):
         if Path(path) in there:
-            steps.append(FileChange(Action.LEFT, Path(path), "", why=WHY[Action.LEFT]))
+            ours = tidy and written[path] == digest(there[Path(path)])
+            action = Action.REMOVE if ours else Action.LEFT
+            steps.append(FileChange(action, Path(path), "", why=WHY[Action.LEFT]))
     return tuple(steps)
+
+
+def removal(
+    there: Mapping[Path, str], written: Mapping[str, str], *, force: bool = False
+) -> tuple[FileChange, ...]:
+    """Decide what becomes of every file that was written, once nothing is wanted any more.
+
+    Args:
+        there: The texts of those that are there.
+        written: What the installation has written: digests by path.
+        force: Remove files that somebody else has changed, too.
+    """
+    return tuple(
+        _removed(Path(name), there[Path(name)], was, force)
+        for name, was in sorted(written.items())
+        if Path(name) in there
+    )
+
+
+def _removed(path: Path, there: str, written: str, force: bool) -> FileChange:
+    if written == digest(there):
+        return FileChange(Action.REMOVE, path, "", why=WHY[Action.REMOVE])
+    if force:
+        return FileChange(Action.REMOVE, path, "", why="was changed by somebody: --force")
+    return FileChange(
+        Action.KEEP, path, "", why="was changed by somebody: kept, --force removes it"
+    )
 
 
 def manifest(steps: Iterable[FileChange], before: Mapping[str, str]) -> dict[str, str]:
     """What to remember once the steps are done: digests of our own texts by path."""
     ours = dict(before)
     for step in steps:
-        if step.action.writes or step.action is Action.SAME:
+        if step.action.writes or (step.action is Action.SAME and step.why != _YOURS):
             ours[str(step.path)] = digest(step.text)
+        elif step.action is Action.REMOVE:
+            ours.pop(str(step.path), None)
     return ours
 
 
@@ -102,11 +138,11 @@ def digest(text: str) -> str:
 def _step(file: DesiredFile, there: str | None, written: str | None, force: bool) -> FileChange:
     if there is None:
         action = Action.CREATE
-    elif there == file.text:
-        action = Action.SAME
     elif file.theirs:
         # It is written to be filled in, and no option of ours may undo that.
-        return FileChange(Action.SAME, file.path, there, why="is yours")
+        return FileChange(Action.SAME, file.path, there, why=_YOURS)
+    elif there == file.text:
+        action = Action.SAME
     elif written == digest(there):
         action = Action.UPDATE
     else:
@@ -142,7 +178,15 @@ def read_texts(paths: Iterable[Path]) -> dict[Path, str]:
     return found
 
 
-def read_manifest(path: Path) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What the installation before has written, digests by path, and by which options."""
+
+    files: Mapping[str, str]
+    choices: Mapping[str, object]
+
+
+def read_manifest(path: Path) -> Manifest:
     """What the installation before has written; empty where there was none.
 
     Raises:
@@ -151,19 +195,22 @@ def read_manifest(path: Path) -> dict[str, str]:
     """
     text = read_texts([path]).get(path)
     if text is None:
-        return {}
+        return Manifest({}, {})
     try:
-        files = json.loads(text)["files"]
-        return {str(name): str(digest) for name, digest in files.items()}
+        value = json.loads(text)
+        files = {str(name): str(digest) for name, digest in value["files"].items()}
+        return Manifest(files, dict(value.get("choices", {})))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InstallError(f"{path} is not what we wrote: move it away") from error
 
 
-def carry_out(steps: Iterable[FileChange], manifest_path: Path) -> None:
-    """Write what the steps say, and remember it.
+def carry_out(
+    steps: Iterable[FileChange], manifest_path: Path, choices: Mapping[str, object]
+) -> None:
+    """Write and remove what the steps say, and remember it, with the options that led to it.
 
     Raises:
-        InstallError: A file cannot be written; those before it are, and are remembered.
+        InstallError: A file cannot be written or removed; those before it are, and are remembered.
     """
     done: list[FileChange] = []
     before = read_manifest(manifest_path)
@@ -171,12 +218,35 @@ def carry_out(steps: Iterable[FileChange], manifest_path: Path) -> None:
         for step in steps:
             if step.action.writes:
                 _write(step.path, step.text)
+            elif step.action is Action.REMOVE:
+                _remove(step.path)
             done.append(step)
     finally:
-        ours = manifest(done, before)
-        if ours != before:
-            text = json.dumps({"files": dict(sorted(ours.items()))}, indent=1)
-            _write(manifest_path, f"{text}\n")
+        after = Manifest(manifest(done, before.files), choices)
+        if after != before:
+            value = {"choices": after.choices, "files": dict(sorted(after.files.items()))}
+            _write(manifest_path, f"{json.dumps(value, indent=1)}\n")
+
+
+def take_away(steps: Iterable[FileChange], manifest_path: Path, ours: Collection[Path]) -> None:
+    """Remove what the steps say, all that remembers it, and the folders in `ours` left empty.
+
+    Raises:
+        InstallError: A file cannot be removed; those before it are, and the rest is remembered.
+    """
+    gone = [step for step in steps if step.action is Action.REMOVE]
+    carry_out(gone, manifest_path, read_manifest(manifest_path).choices)
+    _remove(manifest_path)
+    held = {
+        folder
+        for step in gone
+        for folder in step.path.parents
+        if any(folder.is_relative_to(each) for each in ours)
+    }
+    # The deepest first; one that holds anything of somebody else stays.
+    for folder in sorted(held, key=lambda path: len(path.parts), reverse=True):
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def _write(path: Path, text: str) -> None:
@@ -185,3 +255,10 @@ def _write(path: Path, text: str) -> None:
         write_whole(path, text.encode("utf-8", errors="surrogateescape"))
     except OSError as error:
         raise InstallError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise InstallError(f"cannot remove {path}: {error.strerror}") from error

@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from disagg_cluster.cli.install import PARTS
+from disagg_cluster.cli.installing.install import PARTS
 from disagg_cluster.cli.main import LazyGroup, main
 from disagg_cluster.cli.prometheus_access import DEFAULT_URL
 from disagg_cluster.deploy.install.files import InstallPart
@@ -61,6 +61,7 @@ Commands:
   config      Look at a node file without starting it.
   dashboards  Write our Grafana dashboards.
   install     Install on a machine without Kubernetes.
+  uninstall   Take away what install has written.
   init        Be the first process of a container.
   plugin      The part of us that runs inside engines.
   roles       Look at how the roles of engines are found.

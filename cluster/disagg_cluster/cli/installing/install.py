@@ -6,17 +6,25 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from disagg_cluster.cli.shipped import prometheus_option, runbook_options
-from disagg_cluster.cli.shipped import shipped as shipped_rules
+from disagg_cluster.cli.installing.place import (
+    paths_of,
+    root_option,
+    service_of,
+    told_step,
+    told_under,
+)
+from disagg_cluster.cli.installing.shipped import prometheus_option, runbook_options
+from disagg_cluster.cli.installing.shipped import shipped as shipped_rules
 
 if TYPE_CHECKING:
-    from disagg_cluster.deploy.install.files import InstallPaths, NodeToInstall
+    from disagg_cluster.deploy.install.choices import InstallChoices
+    from disagg_cluster.deploy.install.files import InstallPaths, NodeToInstall, Shipped
     from disagg_cluster.deploy.install.plan import FileChange
     from disagg_cluster.deploy.runbook_links import RunbookLinks
 
@@ -28,7 +36,14 @@ PARTS = ("service", "prometheus", "grafana")
 @click.command
 @click.option("--into", type=click.Path(path_type=Path, file_okay=False), help="Write below DIR.")
 @click.option("--system", is_flag=True, help="Write where systemd, Prometheus and Grafana look.")
+@root_option
 @click.option("--apply", is_flag=True, help="Write; without it only the plan is printed.")
+@click.option(
+    "--upgrade",
+    is_flag=True,
+    help="Bring what is installed up to this version, by the options of then; on the system "
+    "unless --into says otherwise.",
+)
 @click.option("--force", is_flag=True, help="Replace files that were changed; never the node file.")
 @click.option(
     "--part",
@@ -52,7 +67,9 @@ PARTS = ("service", "prometheus", "grafana")
 def install(
     into: Path | None,
     system: bool,
+    root: Path,
     apply: bool,
+    upgrade: bool,
     force: bool,
     parts: Sequence[str],
     file: Path | None,
@@ -70,49 +87,91 @@ def install(
     Writes a systemd unit whose engines outlive the daemon, a node file to fill in, a scrape
     config and rules for Prometheus, and dashboards for Grafana. Prints the plan with a diff of
     each file and changes nothing, unless with --apply. A file that somebody has changed is kept,
-    unless with --force; the node file is yours from the start. Nothing is started.
+    unless with --force; the node file is yours from the start. Nothing is started, but that an
+    upgrade starts a running daemon anew, if its node file leaves the engines serving meanwhile.
 
     \b
       disagg-node install --into ./disagg            # look at it
       disagg-node install --into ./disagg --apply
       sudo disagg-node install --system --apply
+      sudo disagg-node install --upgrade --apply     # after the program itself was upgraded
     """  # noqa: D301 # click looks for the character itself
-    from disagg_cluster.deploy.export import grafana_files
+    from disagg_cluster.deploy.install.choices import InstallChoices, recalled
     from disagg_cluster.deploy.install.files import (
         InstallPart,
-        Shipped,
-        below,
         desired_files,
         leftovers,
         next_steps,
-        on_system,
-        undoing,
+        upgrade_steps,
     )
-    from disagg_cluster.deploy.install.plan import carry_out, plan, read_manifest, read_texts
+    from disagg_cluster.deploy.install.plan import (
+        InstallError,
+        carry_out,
+        plan,
+        read_manifest,
+        read_texts,
+    )
+    from disagg_cluster.deploy.install.service import spares_engines
     from disagg_cluster.deploy.install.texts import starter_text
+
+    paths = paths_of(into, root, system=system or (upgrade and into is None))
+    before = read_manifest(paths.manifest)
+    choices = InstallChoices(
+        tuple(map(InstallPart, parts)) or paths.usual_parts(),
+        user,
+        datasource,
+        prometheus,
+        runbooks.base,
+        runbooks.ending,
+    )
+    if upgrade:
+        if not before.files:
+            raise InstallError(f"nothing is installed there: {paths.manifest} is not there")
+        choices = recalled(_not_given_now(before.choices), choices)
+    target = _node(paths, file, starter_text(node or os.uname().nodename, cluster), choices.user)
+    files = desired_files(paths, choices.parts, target, _shipped(paths, choices))
+    there = read_texts({*(each.path for each in files), *map(Path, before.files)})
+    steps = plan(files, there, before.files, force=force, tidy=upgrade)
+    done: tuple[str, ...] = ()
+    spares = spares_engines(target.config)
+    if apply:
+        carry_out(steps, paths.manifest, choices.remembered())
+        if upgrade and InstallPart.SERVICE in choices.parts:
+            done = service_of(paths, root).take_up(restart=spares)
+    if upgrade:
+        after = upgrade_steps(paths, steps, restarted=bool(done) and spares, spares_engines=spares)
+    else:
+        after = next_steps(paths, choices.parts, target.scheme, target.config.cluster)
+    after = (*leftovers(steps), *after)
+    undo = f"disagg-node uninstall {paths.option} --apply"
+    if as_json:
+        click.echo(_as_json(steps, done, after, undo, applied=apply))
+    else:
+        click.echo(_as_text(steps, done, after, undo, applied=apply, full=full))
+
+
+def _not_given_now(remembered: Mapping[str, object]) -> dict[str, object]:
+    """Of the options of then those that the command line does not say anew."""
+    context = click.get_current_context()
+    return {
+        name: value
+        for name, value in remembered.items()
+        if context.get_parameter_source(name) is not click.core.ParameterSource.COMMANDLINE
+    }
+
+
+def _shipped(paths: InstallPaths, choices: InstallChoices) -> Shipped:
+    from disagg_cluster.deploy.export import grafana_files
+    from disagg_cluster.deploy.install.files import Shipped
+    from disagg_cluster.deploy.runbook_links import RunbookLinks
     from disagg_cluster.host.files.package_data import asset_dir
 
-    if (into is None) != system:
-        raise click.UsageError("say where: either --into DIR or --system")
-    paths = on_system() if into is None else below(into.absolute())
-    chosen = tuple(map(InstallPart, parts)) or paths.usual_parts()
-    target = _node(paths, file, starter_text(node or os.uname().nodename, cluster), user)
-    shipped = Shipped(
+    runbooks = RunbookLinks(choices.runbooks, choices.runbook_ending)
+    folder = asset_dir("grafana")
+    return Shipped(
         shipped_rules(runbooks),
-        grafana_files(asset_dir("grafana"), paths.grafana, datasource, prometheus, runbooks),
+        grafana_files(folder, paths.grafana, choices.datasource, choices.prometheus, runbooks),
     )
-    files = desired_files(paths, chosen, target, shipped)
-    written = read_manifest(paths.manifest)
-    there = read_texts({*(each.path for each in files), *map(Path, written)})
-    steps = plan(files, there, written, force=force)
-    if apply:
-        carry_out(steps, paths.manifest)
-    after = (*leftovers(steps), *next_steps(paths, chosen, target.scheme, target.config.cluster))
-    undo = undoing(paths, steps)
-    if as_json:
-        click.echo(_as_json(steps, after, undo, applied=apply))
-    else:
-        click.echo(_as_text(steps, after, undo, applied=apply, full=full))
 
 
 def _node(paths: InstallPaths, file: Path | None, starter: str, user: str) -> NodeToInstall:
@@ -147,8 +206,9 @@ def _program() -> Path:
 
 def _as_text(
     steps: Sequence[FileChange],
+    done: Sequence[str],
     after: Sequence[str],
-    undo: Sequence[str],
+    undo: str,
     *,
     applied: bool,
     full: bool,
@@ -157,7 +217,7 @@ def _as_text(
 
     lines = []
     for step in steps:
-        lines.append(f"{step.action.value:8} {step.path} ({step.why})")
+        lines.append(told_step(step))
         diff = step.diff.splitlines()
         if applied or not diff:
             continue
@@ -171,17 +231,17 @@ def _as_text(
     lines += ["", f"{writes} of {len(steps)} files {did}, {kept} kept as somebody changed them."]
     if not applied and writes:
         lines.append("Nothing was changed: --apply writes them.")
-    lines += ["", "Next:", *(f"  {line}" for line in after)]
+    lines += told_under("Done:", done) + told_under("Next:", after)
     if applied:
-        wrapped = (line.replace(" /", " \\\n    /") for line in undo)
-        lines += ["", "To undo all of it:", *(f"  {line}" for line in wrapped)]
+        lines += told_under("To undo all of it:", [undo])
     return "\n".join(lines)
 
 
 def _as_json(
     steps: Sequence[FileChange],
+    done: Sequence[str],
     after: Sequence[str],
-    undo: Sequence[str],
+    undo: str,
     *,
     applied: bool,
 ) -> str:
@@ -189,5 +249,11 @@ def _as_json(
         {"path": str(step.path), "action": step.action.value, "why": step.why, "diff": step.diff}
         for step in steps
     ]
-    value = {"applied": applied, "files": files, "next": list(after), "undo": list(undo)}
+    value = {
+        "applied": applied,
+        "files": files,
+        "done": list(done),
+        "next": list(after),
+        "undo": [undo],
+    }
     return json.dumps(value, indent=2)

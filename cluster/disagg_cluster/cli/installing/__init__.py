@@ -1,0 +1,1 @@
+"""The commands that write for others: an installation, rules, dashboards, the engines' plugin."""

@@ -1,0 +1,115 @@
+"""`disagg-node uninstall`: an installation taken away again."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from disagg_cluster.cli.installing.place import (
+    paths_of,
+    root_option,
+    service_of,
+    told_step,
+    told_under,
+)
+
+if TYPE_CHECKING:
+    from disagg_cluster.deploy.install.files import InstallPaths
+    from disagg_cluster.deploy.install.plan import FileChange
+
+
+@click.command
+@click.option("--into", type=click.Path(path_type=Path, file_okay=False), help="What is below DIR.")
+@click.option("--system", is_flag=True, help="What is where systemd, Prometheus and Grafana look.")
+@root_option
+@click.option("--apply", is_flag=True, help="Do it; without it only the plan is printed.")
+@click.option("--force", is_flag=True, help="Remove files that were changed, the node file, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+def uninstall(
+    into: Path | None, system: bool, root: Path, apply: bool, force: bool, as_json: bool
+) -> None:
+    """Take away what `disagg-node install` has written; engines go on serving.
+
+    Ends the daemon and its service, removes the files that are as they were written, and the
+    folders that are empty then. A file that somebody has changed, such as the node file, is kept,
+    unless with --force. Engines are ended only by a node file that does not say
+    `on_sigterm: leave`; those that go on are named, with the command that ends them.
+
+    \b
+      sudo disagg-node uninstall --system            # look at it
+      sudo disagg-node uninstall --system --apply
+    """  # noqa: D301 # click looks for the character itself
+    from disagg_cluster.deploy.install.files import after_removal
+    from disagg_cluster.deploy.install.plan import (
+        InstallError,
+        read_manifest,
+        read_texts,
+        removal,
+        take_away,
+    )
+
+    paths = paths_of(into, root, system=system)
+    written = read_manifest(paths.manifest).files
+    if not written:
+        raise InstallError(f"nothing is installed there: {paths.manifest} is not there")
+    steps = removal(read_texts(map(Path, written)), written, force=force)
+    done: list[str] = []
+    engines: tuple[str, ...] = ()
+    if apply:
+        service = service_of(paths, root)
+        has_unit = any(step.path == paths.unit for step in steps)
+        done += service.end() if has_unit else ()
+        engines = _left_engines(paths)
+        take_away(steps, paths.manifest, paths.own_folders)
+        done += service.forget() if has_unit else ()
+    after = (*engines, *after_removal(paths, steps))
+    if as_json:
+        files = [{"path": str(s.path), "action": s.action.value, "why": s.why} for s in steps]
+        value = {"applied": apply, "files": files, "done": done, "next": list(after)}
+        click.echo(json.dumps(value, indent=2))
+    else:
+        click.echo(_as_text(steps, done, after, applied=apply))
+
+
+def _left_engines(paths: InstallPaths) -> tuple[str, ...]:
+    """The engines that go on without a daemon, and what ends them."""
+    from disagg_cluster.daemon.stop import left_behind
+    from disagg_cluster.host.run_dir.layout import RunFolder
+    from disagg_cluster.nodefile import load
+    from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
+    from disagg_exporter.errors import DisaggError
+
+    try:
+        configured = load(paths.node_file).run_folder
+    except DisaggError:
+        # Of a node file that cannot be used nobody knows the run folder.
+        return ()
+    folder = RunFolder(configured or usual_run_dir(os.environ, os.getuid()))
+    left = left_behind(folder)
+    if not left:
+        return ()
+    names = ", ".join(f"{entry.worker} (pid {entry.pid})" for entry in left)
+    return (
+        f"# {names}: still serving; this ends what is left of them:",
+        f"disagg-node stop --workers --run-dir {folder.path}",
+    )
+
+
+def _as_text(
+    steps: Sequence[FileChange], done: Sequence[str], after: Sequence[str], *, applied: bool
+) -> str:
+    from disagg_cluster.deploy.install.plan import Action
+
+    removed = sum(step.action is Action.REMOVE for step in steps)
+    did = "removed" if applied else "would be removed"
+    kept = len(steps) - removed
+    lines = [told_step(step) for step in steps]
+    lines += ["", f"{removed} of {len(steps)} files {did}, {kept} kept as somebody changed them."]
+    if not applied:
+        lines.append("Nothing was changed: --apply does it.")
+    return "\n".join([*lines, *told_under("Done:", done), *told_under("Next:", after)])
