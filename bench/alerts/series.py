@@ -44,7 +44,7 @@ class Span:
 class Target:
     """A node's page as it is scraped, late by a moment that is the node's own."""
 
-    def __init__(self, span: Span, labels: dict[str, str], late_seconds: float) -> None:
+    def __init__(self, span: Span, labels: dict[str, str], late_seconds: Values | float) -> None:
         self._span = span
         self._labels = labels
         self.times = span.times

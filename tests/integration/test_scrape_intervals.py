@@ -1,0 +1,98 @@
+"""The recorded figures against a truth that is known, however often nodes are scraped."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.alert_rules import ALERTS, group_names
+from support.scraped_fleet import (
+    NODES,
+    SECONDS,
+    busy,
+    price,
+    scraped,
+    seconds_per_million_tokens,
+)
+
+pytestmark = pytest.mark.prometheus
+
+RULE_FILES = [
+    ALERTS / "rules" / f"disagg-recording{part}.yaml" for part in ("", "-pools", "-fleet")
+]
+P, D = busy("prefill"), busy("decode")
+M, S = 'model_name="m"', 'model_name="s"'
+TOKEN_RULES = "cluster_model_namespace:disagg_{}_per_million_tokens:rate1h"
+SECONDS_DECODE = seconds_per_million_tokens("m", "decode")
+COST = sum(n.gpus * (n.price or 0) * (1 - 0.1 * (1 - n.prefill - n.decode)) for n in NODES)
+
+GPUS = {
+    **{f'cluster:disagg_phase_gpu_seconds:rate{w}{{phase="prefill"}}': P for w in ("1m", "5m")},
+    **{f'cluster:disagg_phase_gpu_seconds:rate{w}{{phase="decode"}}': D for w in ("1m", "5m")},
+    'cluster_gpu:disagg_phase_gpu_seconds:rate5m{gpu_name="A100",phase="decode"}': 3.6,
+    'node:disagg_phase_gpu_seconds:rate1m{node="g0",phase="decode"}': 1.2,
+    "cluster:disagg_gpus:sum": sum(node.gpus for node in NODES),
+}
+RATIOS = {
+    **{f"cluster:disagg_prefill_decode_ratio:rate{window}": P / D for window in ("1m", "5m")},
+    **{f"cluster:disagg_prefill_share:rate{window}": P / (P + D) for window in ("1m", "5m")},
+    f"cluster_model:disagg_prefill_decode_ratio:rate5m{{{M}}}": 4.8 / 8.6,
+    f"cluster_model:disagg_prefill_decode_ratio:rate5m{{{S}}}": (0.3 + 0.2) / (1.2 + 0.5),
+    'cluster_role:disagg_occupancy:rate5m{role="decode"}': 8.6 / (14 - 0.54),
+    # Of the H100s, which tell it.
+    'cluster_role_unit:disagg_activity:rate5m{role="prefill",unit="sm"}': 0.8,
+    'cluster_role_unit:disagg_activity:rate5m{role="decode",unit="sm"}': 0.3,
+    f'{TOKEN_RULES.format("gpu_seconds")}{{{M},phase="decode"}}': SECONDS_DECODE,
+    f'{TOKEN_RULES.format("gpu_seconds")}{{{M},phase="prefill"}}': 100.0,
+    f'{TOKEN_RULES.format("joules")}{{{M},phase="decode"}}': 300 * SECONDS_DECODE,
+    # The slices beside it have tokens, and tell no energy.
+    f'{TOKEN_RULES.format("joules")}{{{S},phase="decode"}}': 400
+    * seconds_per_million_tokens("s", "decode"),
+    f'{TOKEN_RULES.format("cost")}{{{M},phase="decode"}}': price("m", "decode")
+    * SECONDS_DECODE
+    / 3600,
+    f'{TOKEN_RULES.format("cost")}{{{M},phase="prefill"}}': 2.0 * 100 / 3600,
+    "cluster_model_namespace:disagg_cost_per_hour:rate1h": COST,
+}
+
+
+@pytest.mark.parametrize("scrape_seconds", [15, 30, 60])
+def test_ratios_are_within_1_percent_and_numbers_of_gpus_within_2(
+    scrape_seconds: int, tmp_path: Path
+) -> None:
+    binary = shutil.which("promtool")
+    if binary is None:
+        pytest.skip("promtool is not installed: apt-get install prometheus")
+    bounds = {**dict.fromkeys(GPUS, 0.02), **dict.fromkeys(RATIOS, 0.01)}
+    # At every moment of the last twenty minutes; what there is none of is off, too.
+    checks = [
+        {
+            "expr": f"max_over_time(abs(sum({figure}) / {truth} - 1)[20m:30s]) > {bounds[figure]}"
+            f" or absent(sum({figure}))",
+            "eval_time": f"{SECONDS}s",
+            "exp_samples": [],
+        }
+        for figure, truth in {**GPUS, **RATIOS}.items()
+    ]
+    test = {
+        "rule_files": [str(path) for path in RULE_FILES],
+        "evaluation_interval": "30s",
+        "group_eval_order": group_names(RULE_FILES),
+        "tests": [
+            {
+                "interval": f"{scrape_seconds}s",
+                "input_series": scraped(scrape_seconds, seed=7),
+                "promql_expr_test": checks,
+            }
+        ],
+    }
+    path = tmp_path / "scraped_test.yaml"
+    path.write_text(json.dumps(test), encoding="utf-8")
+
+    done = subprocess.run([binary, "test", "rules", str(path)], capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stdout + done.stderr
