@@ -16,7 +16,7 @@ SYSTEM := scripts/system-packages
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm-environment router-environment dynamo-environment run run-vllm test test-vllm test-properties test-dynamo check lint types docs docs-check docs-serve dashboards chart clean
+.PHONY: help setup vllm-environment router-environment dynamo-environment run run-vllm test test-vllm test-properties test-dynamo check lint types docs docs-check docs-serve top-picture dashboards chart clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -145,6 +145,10 @@ docs-check: $(READY) ## Build the documentation site: every page placed, every l
 
 docs-serve: $(READY) ## Show the documentation on 127.0.0.1:9850, renewed at each change
 	$(SITE) serve --strict
+
+top-picture: $(READY) ## Record docs/pictures/top.svg from the demo: two minutes
+	@$(SYSTEM) --optional prometheus
+	PYTHONPATH=tests $(BIN)/python -m scripts.record_top
 
 dashboards: $(READY) ## Write grafana/dashboards/*.json as grafana/builders says
 	$(BIN)/python -m grafana.builders

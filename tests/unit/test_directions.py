@@ -41,7 +41,7 @@ FLOORS = {
         {"deploy", "inspect"},
         # Beside the daemon, which may thus not import it: a node forecasts nothing.
         {"daemon", "planner"},
-        {"tune"},
+        {"top", "tune"},
         {"cli"},
     ),
 }
@@ -102,6 +102,9 @@ CORE = [
     "disagg_cluster.supervisor.journal.journal_text",
     "disagg_cluster.telemetry.pages.label_values",
     "disagg_cluster.telemetry.snapshot",
+    "disagg_cluster.top.screen.screen",
+    "disagg_cluster.top.terminal.keys",
+    "disagg_cluster.top.view.making",
     "disagg_exporter.capacity.node",
     "disagg_exporter.devices.pod_resources.wire",
     "disagg_exporter.http.server.admission",

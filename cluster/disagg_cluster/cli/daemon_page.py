@@ -62,8 +62,10 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def target_of(url: str | None, file: Path | None, http_config: Path | None) -> Target:
-    """Where to ask for the daemon's page, and how.
+def target_of(
+    url: str | None, file: Path | None, http_config: Path | None, run_dir: Path | None = None
+) -> Target:
+    """Where to ask for the daemon's page, and how; `run_dir` is its run folder if that is said.
 
     Raises:
         UsageError: The address is none.
@@ -79,7 +81,7 @@ def target_of(url: str | None, file: Path | None, http_config: Path | None) -> T
         if http_config is None
         else http_config_file.load(http_config)
     )
-    endpoint = _endpoint(None if file is None else load(file))
+    endpoint = _endpoint(None if file is None else load(file), run_dir)
     if url is None:
         if endpoint is None:
             return Target(DEFAULT_URL, credentials)
@@ -117,12 +119,28 @@ def read_page(target: Target) -> NodePage | None:
         return None
 
 
-def _endpoint(config: NodeConfig | None) -> DaemonEndpoint | None:
+def run_folder_of(file: Path | None) -> Path | None:
+    """The run folder of this node's daemon, by its node file or where one has left word of itself.
+
+    Raises:
+        ConfigError: The node file cannot be used.
+    """
+    from disagg_cluster.daemon import endpoint_file
+    from disagg_cluster.host.run_dir.layout import possible_run_dirs
+    from disagg_cluster.nodefile import load
+
+    configured = None if file is None else load(file).run_folder
+    folders = [configured] if configured else possible_run_dirs(os.environ, os.getuid())
+    live = (each for each in folders if endpoint_file.read_endpoint(RunFolder(each).whereabouts))
+    return next(live, None)
+
+
+def _endpoint(config: NodeConfig | None, run_dir: Path | None) -> DaemonEndpoint | None:
     """What the daemon of this node has left, else what its file says."""
     from disagg_cluster.daemon import endpoint_file
     from disagg_cluster.host.run_dir.layout import possible_run_dirs
 
-    configured = config.run_folder if config else None
+    configured = run_dir or (config.run_folder if config else None)
     # Ours and that of a service: a person who is root may have a session with a folder.
     folders = [configured] if configured else possible_run_dirs(os.environ, os.getuid())
     left = (endpoint_file.read_endpoint(RunFolder(folder).whereabouts) for folder in folders)

@@ -16,8 +16,10 @@ from disagg_cluster.cli.start import (
     ListenChoice,
     listen_options,
     opened_devices,
+    plain_option,
     say_where,
     unblocked_output,
+    view_beside,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ _USUAL_ADDRESS = "127.0.0.1:9847"
     type=click.Path(path_type=Path),
     help="Run a real vLLM pair instead, with this interpreter; on the CPU without two GPUs.",
 )
+@plain_option
 @click.option("-v", "--verbose", is_flag=True, help="Log more.")
 def demo(
     seconds: float | None,
@@ -50,19 +53,22 @@ def demo(
     metrics: str | None,
     with_prometheus: bool,
     vllm_python: Path | None,
+    plain: bool,
     verbose: bool,
 ) -> None:
     """Run a simulated node: 8 GPUs, 4 for prefill and 4 for decode; needs no GPU.
 
     Stand-in engines with stated constant costs run under the real daemon, which measures them as
     it would measure real ones. The load swings between prompt-heavy and output-heavy. Prometheus
-    is started beside it if it is installed. Ctrl-C ends everything.
+    is started beside it if it is installed. On a terminal the live view opens; leaving it, or
+    Ctrl-C, ends everything.
     """
     import asyncio
     import tempfile
 
     from disagg_cluster.config.layout import place
     from disagg_cluster.daemon.daemon import Daemon
+    from disagg_cluster.daemon.endpoint_file import near_url
     from disagg_cluster.daemon.foreground import log_to_stderr, run
     from disagg_cluster.daemon.status_line import LinePrinter
 
@@ -76,10 +82,15 @@ def demo(
         else:
             config, load = _real(folder / "run", address, vllm_python.absolute())
 
+        port = _prometheus_port() if with_prometheus else None
+
         @contextlib.contextmanager
         def beside(_daemon: Daemon, address: ListenAddress) -> Iterator[None]:
-            watched = _prometheus(folder, config, address) if with_prometheus else None
-            with watched or contextlib.nullcontext():
+            with (
+                contextlib.nullcontext()
+                if port is None
+                else _prometheus(folder, config, address, port)
+            ):
                 load.start()
                 try:
                     yield
@@ -89,16 +100,23 @@ def demo(
         with opened_devices(config, folder / "run") as source:
             daemon = Daemon(config, place(config, source.inventory()), source, folder / "run")
             printer = LinePrinter(click.echo, as_json=as_json, requests=load.counts)
-            asyncio.run(
-                run(
-                    daemon,
-                    printer.snapshot,
-                    beside=beside,
-                    serving=say_where,
-                    seconds=seconds,
-                    hangup_ends=True,
-                )
+            known = "" if port is None else f"http://127.0.0.1:{port}"
+            view = view_beside(folder / "run", plain=plain or as_json, known_prometheus=known)
+
+            def serving(address: ListenAddress) -> None:
+                say_where(address)
+                if view is not None:
+                    view.open(near_url(address))
+
+            running = run(
+                daemon,
+                printer.snapshot if view is None else view.unless_open(printer.snapshot),
+                beside=beside,
+                serving=serving,
+                seconds=seconds,
+                hangup_ends=True,
             )
+            asyncio.run(running if view is None else view.beside(running))
 
 
 def _simulated(run_dir: Path, metrics: str) -> tuple[NodeConfig, LoadGenerator]:
@@ -166,24 +184,34 @@ def _gpu_count() -> int:
         return len(source.inventory())
 
 
-@contextlib.contextmanager
-def _prometheus(folder: Path, config: NodeConfig, address: ListenAddress) -> Iterator[None]:
-    """Run a Prometheus beside the demo, or say how to get one."""
+def _prometheus_port() -> int | None:
+    """Where a Prometheus will answer; None where there is none, and how to get one is said."""
     from disagg_cluster.demo.nodefile import free_ports
+    from disagg_cluster.prometheus import local_server
+
+    if local_server.find_prometheus(os.environ, shutil.which) is None:
+        click.echo(local_server.HOW_TO_GET, err=True)
+        return None
+    return free_ports(1)[0]
+
+
+@contextlib.contextmanager
+def _prometheus(
+    folder: Path, config: NodeConfig, address: ListenAddress, port: int
+) -> Iterator[None]:
+    """Run a Prometheus beside the demo."""
     from disagg_cluster.host.files.package_data import asset_dir
     from disagg_cluster.prometheus import local_server
     from disagg_cluster.supervisor.process.child_process import start as start_child
 
     binary = local_server.find_prometheus(os.environ, shutil.which)
     if binary is None:
-        click.echo(local_server.HOW_TO_GET, err=True)
         yield
         return
     target = local_server.ScrapeTarget(f"127.0.0.1:{address.port}", config.node, config.cluster)
     text = local_server.scrape_config(
         [target], interval_seconds=1.0, rule_files=[f"{asset_dir('alerts')}/rules/*.yaml"]
     )
-    port = free_ports(1)[0]
     launch = local_server.prepare_prometheus(
         binary, folder / "prometheus", text, listen=f"127.0.0.1:{port}"
     )

@@ -183,6 +183,7 @@ _ROWS = {
         ("reassign", "workers.reassign:reassign", "Give a worker's GPUs to the other phase."),
         ("drain", "workers.reassign:drain", "Send a worker no new requests until it is resumed."),
         ("explain", "workers.reassign:explain", "Say why a worker is in its state."),
+        ("top", "live.top:top", "Show live how GPU time is split, and what is wrong."),
         ("phases", "inspect:phases", "Show who is on which GPU, in which role and phase."),
         ("doctor", "inspect:doctor", "Say what is missing, and how good the numbers are."),
         ("demo", "demo:demo", "Run a simulated node; needs no GPU."),

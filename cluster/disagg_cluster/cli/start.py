@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from disagg_cluster.host.run_dir.layout import default_run_dir, older_run_dirs
+from disagg_cluster.host.run_dir.layout import RunFolder, default_run_dir, older_run_dirs
 
 if TYPE_CHECKING:
     from disagg_cluster.config import NodeConfig
     from disagg_cluster.host.daemon_output import QueuedOutput
+    from disagg_cluster.top.terminal.beside_daemon import ViewBesideDaemon
     from disagg_exporter.devices.source import DeviceChoice, DeviceSource
     from disagg_exporter.http.listen import ListenAddress
 
@@ -65,6 +66,13 @@ class ListenChoice:
         return str(chosen if self.port is None else ListenAddress(chosen.host, self.port))
 
 
+plain_option = click.option(
+    "--plain",
+    is_flag=True,
+    help="Print a line a second on a terminal, too, where the live view would open.",
+)
+
+
 @click.command(context_settings={"allow_extra_args": True})
 @click.option(
     "-c",
@@ -82,7 +90,8 @@ class ListenChoice:
 )
 @listen_options
 @click.option("--json", "as_json", is_flag=True, help="Print each second's line as JSON.")
-@click.option("--quiet", is_flag=True, help="Print no line a second.")
+@click.option("--quiet", is_flag=True, help="Print no line a second, and open no view.")
+@plain_option
 @click.option("-v", "--verbose", is_flag=True, help="Log more.")
 def start(
     file: Path | None,
@@ -90,20 +99,23 @@ def start(
     listen: ListenChoice,
     as_json: bool,
     quiet: bool,
+    plain: bool,
     verbose: bool,
 ) -> None:
     """Launch a node file's workers, or find the engines here, and measure GPU-seconds by phase.
 
     Runs until Ctrl-C or SIGTERM, which drains and stops the workers; a second Ctrl-C waits for no
     request. Should it die, the workers go on and the next start adopts them; so it is at SIGTERM
-    with `on_sigterm: leave`. Exits with 6 if a worker could not be ended. Prints a line a second
-    with the prefill:decode ratio and serves two pages: http://HOST:9847/ for people, and /metrics.
+    with `on_sigterm: leave`. Exits with 6 if a worker could not be ended. Serves two pages:
+    http://HOST:9847/ for people, and /metrics; opens the live view on a terminal, and elsewhere
+    prints a line a second with the prefill:decode ratio. Leaving the view is a Ctrl-C.
     """
     import asyncio
 
     from disagg_cluster.config import Attach, NodeConfig
     from disagg_cluster.config.layout import place
     from disagg_cluster.daemon.daemon import Daemon
+    from disagg_cluster.daemon.endpoint_file import near_url
     from disagg_cluster.daemon.foreground import log_to_stderr, run
     from disagg_cluster.daemon.metrics_service import scheme_of
     from disagg_cluster.daemon.status_line import LinePrinter
@@ -138,8 +150,38 @@ def start(
         )
         printer = LinePrinter(click.echo, as_json=as_json, quiet=quiet)
         protected = config.listen.web_config is not None
-        serving = partial(say_where, scheme=scheme, protected=protected)
-        asyncio.run(run(daemon, printer.snapshot, serving=serving))
+        view = view_beside(run_folder, plain=plain or as_json or quiet)
+
+        def serving(address: ListenAddress) -> None:
+            say_where(address, scheme=scheme, protected=protected)
+            if view is not None:
+                view.open(near_url(address, scheme))
+
+        each_second = printer.snapshot if view is None else view.unless_open(printer.snapshot)
+        running = run(daemon, each_second, serving=serving)
+        asyncio.run(running if view is None else view.beside(running))
+
+
+def view_beside(
+    run_folder: Path, *, plain: bool, known_prometheus: str = ""
+) -> ViewBesideDaemon | None:
+    """The live view for the person at this terminal; None where nobody is, or wants lines.
+
+    Args:
+        run_folder: Of the daemon that it is to show.
+        plain: Whether lines are wanted.
+        known_prometheus: The address of a Prometheus that scrapes the daemon.
+    """
+    from disagg_cluster.top.terminal.beside_daemon import ViewBesideDaemon, has_terminal
+
+    if plain or not has_terminal(os.environ):
+        return None
+    known = ("--known-prometheus", known_prometheus) if known_prometheus else ()
+    return ViewBesideDaemon(
+        RunFolder(run_folder).daemon_log,
+        partial(click.echo, err=True),
+        ("--beside", "--run-dir", str(run_folder), *known),
+    )
 
 
 def unblocked_output() -> QueuedOutput:

@@ -40,6 +40,8 @@ class RunFolder:
     """Where the daemon that runs here answers requests; no worker's socket is called so."""
     logs = _Inside("logs")
     """The folder of the workers' logs."""
+    daemon_log = _Inside("daemon.log")
+    """Where the daemon's own output goes while its terminal shows the live view."""
     hook_log = _Inside("on_worker_failure.log")
     """Where the output of the command goes that failures are delivered to."""
     sim = _Inside("sim")

@@ -55,6 +55,7 @@ Commands:
   reassign    Give a worker's GPUs to the other phase.
   drain       Send a worker no new requests until it is resumed.
   explain     Say why a worker is in its state.
+  top         Show live how GPU time is split, and what is wrong.
   phases      Show who is on which GPU, in which role and phase.
   doctor      Say what is missing, and how good the numbers are.
   demo        Run a simulated node; needs no GPU.

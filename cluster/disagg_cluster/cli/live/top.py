@@ -1,0 +1,170 @@
+"""`disagg-node top`: how the GPU time of one node or several is split, live."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from disagg_cluster.cli import daemon_page
+from disagg_cluster.cli.prometheus_access import access_of, header_option
+
+if TYPE_CHECKING:
+    from disagg_cluster.top.sources.look_source import LookSource
+
+T = TypeVar("T")
+DEFAULT_INTERVAL_SECONDS = 2.0
+_PIPED_WIDTH = 120
+_EXIT_INTERRUPTED = 128
+
+
+@click.command
+@daemon_page.options
+@click.option(
+    "--run-dir",
+    type=click.Path(path_type=Path),
+    help="The run folder of the daemon: it tells more of its workers than its page.",
+)
+@click.option(
+    "--prometheus",
+    metavar="URL",
+    help="Show all nodes that this Prometheus scrapes, with its alerts and a planner's word.",
+)
+@header_option
+@click.option("--cluster", help="With --prometheus: only this cluster.")
+@click.option("--node", help="With --prometheus: only this node.")
+@click.option("--once", is_flag=True, help="Print it once and end; so it is in a pipe.")
+@click.option("--json", "as_json", is_flag=True, help="With --once: print all values as JSON.")
+@click.option(
+    "--interval",
+    "interval_seconds",
+    type=click.FloatRange(0.5, 60),
+    default=DEFAULT_INTERVAL_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="From one look to the next.",
+)
+@click.option("--ascii", "only_ascii", is_flag=True, help="Draw with ASCII characters only.")
+@click.option("--known-prometheus", hidden=True, default="", help="Named in the header.")
+@click.option("--beside", is_flag=True, hidden=True, help="Ends when its parent has ended.")
+def top(
+    *,
+    prometheus: str | None,
+    headers: tuple[str, ...],
+    cluster: str | None,
+    node: str | None,
+    once: bool,
+    as_json: bool,
+    interval_seconds: float,
+    only_ascii: bool,
+    beside: bool,
+    **asked: Any,
+) -> None:
+    """Show live how GPU time is split: phases, pools, engines, workers, and what is wrong.
+
+    Asks the daemon of this node, or that of --url; with --prometheus all nodes that it scrapes.
+    Shares and latencies are of the last minute. In the view `?` lists the keys and `q` leaves.
+    """
+    if prometheus is None and (cluster or node or headers):
+        raise click.UsageError("--cluster, --node and --header belong to --prometheus")
+    if prometheus is not None and (asked["url"] or asked["file"] or asked["run_dir"]):
+        raise click.UsageError("--prometheus shows all nodes: --url, --config, --run-dir show one")
+    if as_json and not once and sys.stdout.isatty():
+        raise click.UsageError("--json prints once: say --once, too")
+    if prometheus is None:
+        source = _of_node(**asked)
+    else:
+        source = _of_prometheus(prometheus, headers, asked["http_config"], cluster, node)
+    _show(source, once, as_json, interval_seconds, only_ascii, os.getppid() if beside else None)
+
+
+def _of_node(
+    url: str | None,
+    file: Path | None,
+    http_config: Path | None,
+    run_dir: Path | None,
+    known_prometheus: str,
+) -> LookSource:
+    from disagg_cluster.host.run_dir.layout import RunFolder
+    from disagg_cluster.top.sources.node_source import NodeSource
+
+    target_now = partial(daemon_page.target_of, url, file, http_config, run_dir)
+    target_now()
+    folder = run_dir or (None if url else daemon_page.run_folder_of(file))
+    socket = None if folder is None else RunFolder(folder).control
+    return NodeSource(target_now, socket, known_prometheus)
+
+
+def _of_prometheus(
+    url: str,
+    headers: tuple[str, ...],
+    http_config: Path | None,
+    cluster: str | None,
+    node: str | None,
+) -> LookSource:
+    from disagg_cluster.prometheus.prometheus_api import Prometheus
+    from disagg_cluster.top.sources.prometheus_source import PrometheusSource
+
+    access = access_of(url, headers, http_config)
+    prometheus = Prometheus(access.url, access.headers, access.tls)
+    return PrometheusSource(prometheus, access.url, cluster or "", node or "")
+
+
+def _show(
+    source: LookSource,
+    once: bool,
+    as_json: bool,
+    interval_seconds: float,
+    only_ascii: bool,
+    parent: int | None,
+) -> None:
+    import shutil
+
+    from disagg_cluster.top.screen.controls import Controls
+    from disagg_cluster.top.screen.lines import ASCII
+    from disagg_cluster.top.screen.screen import screen
+    from disagg_cluster.top.terminal.once import as_json as view_json
+    from disagg_cluster.top.terminal.once import look_once
+    from disagg_cluster.top.terminal.painter import Painter, console_for, glyphs_for
+
+    if as_json:
+        click.echo(view_json(_answered(partial(look_once, source))))
+        return
+    output = sys.stdout
+    glyphs = ASCII if only_ascii else glyphs_for(output.encoding, os.environ)
+    console = console_for(output, os.environ)
+    painter = Painter(console)
+    if once or not output.isatty() or console.is_dumb_terminal:
+        width = shutil.get_terminal_size((_PIPED_WIDTH, 24)).columns
+        view = _answered(partial(look_once, source))
+        for line in screen(view, Controls(), width, None, glyphs):
+            click.echo(painter.text(line).rstrip())
+        return
+    from disagg_cluster.top.terminal.live import LiveView
+
+    live = LiveView(source, output, painter, glyphs, interval_seconds, parent)
+    _answered(live.begin)
+    ended_by = live.run(sys.stdin.fileno())
+    # Who opened the view has met a Ctrl-C as well; a key that leaves it is for us alone.
+    if ended_by is not None and ended_by != signal.SIGHUP:
+        raise click.exceptions.Exit(_EXIT_INTERRUPTED + ended_by)
+
+
+def _answered(look: Callable[[], T]) -> T:
+    """What a first look brings; where no daemon answers, the ways out."""
+    from disagg_cluster.control.client import NoDaemonError
+    from disagg_cluster.prometheus.http_client import UnansweredError
+
+    try:
+        return look()
+    except UnansweredError as error:
+        raise NoDaemonError(
+            f"no daemon answers: {error}\n    start one with `disagg-node start`, see a simulated "
+            "one with `disagg-node demo`, or say where yours is with --url"
+        ) from None

@@ -1,0 +1,1 @@
+"""A live view of one node or several in a terminal."""

@@ -1,0 +1,1 @@
+"""What metrics pages say at one moment, as typed values."""

@@ -1,0 +1,79 @@
+"""What a planner's series say: GPUs by role, and who holds first tokens back."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from disagg_cluster.top.look.series import Labels, Series
+from disagg_cluster.top.look.values import BottleneckLook, PlanLook, PoolKey
+
+_ANSWERS = ("node", "engine", "model_name", "engine_namespace", "role", "cause")
+# The rows that the Cluster dashboard shows: what is needed in an hour nine times in ten.
+_HORIZON, _QUANTILE = "1h", "0.9"
+
+
+def plans(series: Series) -> tuple[PlanLook, ...]:
+    """GPUs of each role: there now, needed and recommended in an hour, or at the nearest horizon.
+
+    Needed are those that suffice with the probability that the dashboards show.
+    """
+    rows: dict[tuple[PoolKey, str], list[tuple[Labels, float]]] = defaultdict(list)
+    for sample in series.get("disagg_plan_gpus", ()):
+        labels = sample.labels
+        key = PoolKey(
+            labels.get("cluster", ""),
+            labels.get("model_name", ""),
+            labels.get("engine_namespace", ""),
+            labels.get("role", ""),
+        )
+        rows[key, labels.get("gpu_name", "")].append((labels, sample.value))
+    return tuple(_plan(*key, told) for key, told in sorted(rows.items(), key=str))
+
+
+def _plan(key: PoolKey, gpu_name: str, told: list[tuple[Labels, float]]) -> PlanLook:
+    horizons = {labels.get("horizon", "") for labels, _ in told} - {""}
+    horizon = _HORIZON if _HORIZON in horizons else min(horizons, default="")
+    known: dict[str, float] = {}
+    for labels, value in told:
+        if labels.get("horizon", "") in ("", horizon) and labels.get("quantile", "") in (
+            "",
+            _QUANTILE,
+        ):
+            known[labels.get("kind", "")] = value
+    return PlanLook(
+        key, gpu_name, known.get("current"), known.get("needed"), known.get("recommended"), horizon
+    )
+
+
+def bottlenecks(series: Series) -> tuple[BottleneckLook, ...]:
+    """Verdicts of the diagnosis, the costliest first."""
+    costs = {
+        _whose(sample.labels): sample.value
+        for sample in series.get("disagg_bottleneck_ttft_cost_seconds", ())
+    }
+    actions = {
+        _whose(sample.labels): sample.labels.get("action", "")
+        for sample in series.get("disagg_bottleneck_action_info", ())
+    }
+    found = []
+    for sample in series.get("disagg_bottleneck", ()):
+        whose = _whose(sample.labels)
+        # Its own labels: `node` and `engine` are of the verdict, whoever scraped the planner.
+        node, engine, model_name, _, role, cause = whose
+        found.append(
+            BottleneckLook(
+                model_name,
+                node,
+                engine,
+                role,
+                cause,
+                actions.get(whose, ""),
+                sample.value,
+                costs.get(whose),
+            )
+        )
+    return tuple(sorted(found, key=lambda each: -(each.ttft_cost_seconds or 0.0)))
+
+
+def _whose(labels: Labels) -> tuple[str, ...]:
+    return tuple(labels.get(name, "") for name in _ANSWERS)

@@ -1,0 +1,276 @@
+"""From series to a look; the same for a node's page and for what a Prometheus holds of several."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from disagg_cluster.top.look.planner_series import bottlenecks, plans
+from disagg_cluster.top.look.series import (
+    ALERTS,
+    Labels,
+    Series,
+    buckets,
+    labels_by,
+    node_of,
+    owned,
+    values,
+)
+from disagg_cluster.top.look.values import (
+    EngineLook,
+    FiringAlert,
+    GpuLook,
+    LatencyBuckets,
+    Look,
+    PoolKey,
+    PoolLook,
+    WorkerLook,
+)
+from disagg_exporter.engine_pages.exposition.lines import Sample
+
+_PARTS = re.compile(r"[0-9]+|[^0-9]+")
+_USES = ("disagg_gpu_phase_seconds_total", "disagg_gpu_unobserved_seconds_total")
+_NOT_ABOUT = {"alertname", "alertstate", "severity", "__name__", "job", "instance", "prometheus"}
+# The best source of users' requests, first (docs/metrics.md, label `source`).
+_SOURCES = ("frontend", "router", "engine", "pools")
+
+
+def look_of(series: Series, at_seconds: float, node: str = "") -> Look:
+    """What the series of one moment say.
+
+    Args:
+        series: Samples by name; a name may be missing.
+        at_seconds: When that was, Unix time.
+        node: What to call the node where series carry no `node`.
+    """
+    named = {name: [_named(sample, node) for sample in samples] for name, samples in series.items()}
+    gpus, engines = tuple(_gpus(named)), tuple(_engines(named))
+    builds = [sample.labels for sample in named.get("disagg_build_info", ())]
+    nodes = {gpu.node for gpu in gpus} | {engine.node for engine in engines}
+    nodes |= set(map(node_of, builds))
+    return Look(
+        at_seconds=at_seconds,
+        version=", ".join(sorted({labels.get("version", "") for labels in builds})),
+        simulated=bool(named.get("disagg_simulated_info")),
+        nodes=tuple(sorted(nodes)),
+        gpus=gpus,
+        engines=engines,
+        workers=tuple(_workers(named)),
+        pools=tuple(_pools(named)),
+        pool_gpus=_pool_gpus(named),
+        failed_collectors=tuple(
+            sorted(
+                key
+                for key, sample in owned(named, "disagg_collector_success", "collector")
+                if sample.value == 0
+            )
+        ),
+        alerts=tuple(_alerts(series)),
+        plans=plans(series),
+        bottlenecks=bottlenecks(series),
+        users_first_token=_users_first_token(named),
+        ended_requests=_ended(named),
+    )
+
+
+def _named(sample: Sample, node: str) -> Sample:
+    if node_of(sample.labels):
+        return sample
+    return Sample({**sample.labels, "node": node}, sample.value)
+
+
+def _gpus(series: Series) -> Iterator[GpuLook]:
+    seconds: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    for name in _USES:
+        for key, sample in owned(series, name, "gpu"):
+            use = sample.labels.get("phase", "unobserved")
+            seconds[key][use] = seconds[key].get(use, 0.0) + sample.value
+    assigned: dict[tuple[str, str], list[Labels]] = defaultdict(list)
+    for key, sample in owned(series, "disagg_gpu_assignment_info", "gpu"):
+        assigned[key].append(sample.labels)
+    single = {
+        name: values(series, f"disagg_gpu_{name}", "gpu")
+        for name in (
+            "watermark_timestamp_seconds",
+            "start_timestamp_seconds",
+            "memory_used_bytes",
+            "memory_total_bytes",
+            "power_watts",
+        )
+    }
+    found = labels_by(series, "disagg_gpu_info", "gpu")
+    for key, labels in sorted(found.items(), key=lambda each: _place(*each)):
+        roles = {each.get("role", "") for each in assigned.get(key, ())}
+        yield GpuLook(
+            node=key[0],
+            gpu=key[1],
+            index=labels.get("index", ""),
+            gpu_name=labels.get("gpu_name", ""),
+            role=roles.pop() if len(roles) == 1 else ("mixed" if roles else "none"),
+            engines=tuple(sorted(each.get("engine", "") for each in assigned.get(key, ()))),
+            seconds=seconds.get(key, {}),
+            watermark=single["watermark_timestamp_seconds"].get(key),
+            start=single["start_timestamp_seconds"].get(key),
+            memory_used_bytes=single["memory_used_bytes"].get(key),
+            memory_total_bytes=single["memory_total_bytes"].get(key),
+            power_watts=single["power_watts"].get(key),
+        )
+
+
+def _place(key: tuple[str, str], labels: Labels) -> tuple[str, int, str, str]:
+    """In the order of the node's own numbers."""
+    index = labels.get("index", "")
+    return key[0], int(index) if index.isdecimal() else 1 << 30, index, key[1]
+
+
+def _engines(series: Series) -> Iterator[EngineLook]:
+    up = values(series, "disagg_engine_up", "engine")
+    registered = values(series, "disagg_engine_registered", "engine")
+    leaders = labels_by(series, "disagg_engine_follower_info", "engine")
+    kv_used = values(series, "disagg_engine_kv_cache_usage_ratio", "engine")
+    used = values(series, "disagg_engine_capacity_used_ratio", "engine")
+    bounds = labels_by(series, "disagg_engine_bound_info", "engine")
+    how = labels_by(series, "disagg_attribution_info", "engine")
+    requests = _by_label(series, "disagg_engine_requests", "state")
+    tokens = _by_label(series, "disagg_engine_phase_tokens_total", "phase")
+    gpus: dict[tuple[str, str], list[Labels]] = defaultdict(list)
+    for key, sample in owned(series, "disagg_gpu_assignment_info", "engine"):
+        gpus[key].append(sample.labels)
+    first = _histograms(series, "disagg_engine_time_to_first_token_seconds_bucket")
+    first |= _histograms(series, "disagg_engine_prefill_time_to_first_token_seconds_bucket")
+    between = _histograms(series, "disagg_engine_inter_token_latency_seconds_bucket")
+    found = labels_by(series, "disagg_engine_info", "engine")
+    for key, labels in sorted(found.items(), key=lambda each: _in_order(each[0])):
+        rows = gpus.get(key, [])
+        states = requests.get(key, {})
+        yield EngineLook(
+            node=key[0],
+            engine=key[1],
+            role=labels.get("role", ""),
+            model_name=labels.get("model_name", ""),
+            namespace=next((row.get("engine_namespace", "") for row in rows), ""),
+            kind=labels.get("kind", ""),
+            version=labels.get("version", ""),
+            up=up[key] > 0 if key in up else None,
+            registered=registered[key] > 0 if key in registered else None,
+            follows=leaders[key].get("leader", "") if key in leaders else None,
+            gpus=tuple(row.get("gpu", "") for row in rows),
+            running=states.get("running"),
+            waiting=states.get("waiting"),
+            deferred=states.get("deferred"),
+            kv_used_ratio=kv_used.get(key),
+            used_ratio=used.get(key),
+            bound=bounds.get(key, {}).get("bound", ""),
+            method=how.get(key, {}).get("method", ""),
+            confidence=how.get(key, {}).get("confidence", ""),
+            tokens=tokens.get(key, {}),
+            first_token=first.get(key),
+            between_tokens=between.get(key),
+        )
+
+
+def _in_order(key: tuple[str, str]) -> tuple[list[tuple[bool, str]], ...]:
+    """As people count: engine 2 before engine 10."""
+    parts = (_PARTS.findall(name) for name in key)
+    return tuple([(not each.isdecimal(), each.zfill(20)) for each in name] for name in parts)
+
+
+def _by_label(series: Series, name: str, label: str) -> dict[tuple[str, str], dict[str, float]]:
+    """The values of an engine's samples by one more label, added up over all others."""
+    found: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    for key, sample in owned(series, name, "engine"):
+        each = sample.labels.get(label, "")
+        found[key][each] = found[key].get(each, 0.0) + sample.value
+    return dict(found)
+
+
+def _histograms(series: Series, name: str) -> dict[tuple[str, str], LatencyBuckets]:
+    samples: dict[tuple[str, str], list[Sample]] = defaultdict(list)
+    for key, sample in owned(series, name, "engine"):
+        samples[key].append(sample)
+    summed = {key: buckets(each) for key, each in samples.items()}
+    return {key: each for key, each in summed.items() if each is not None}
+
+
+def _workers(series: Series) -> Iterator[WorkerLook]:
+    restarts = values(series, "disagg_worker_restarts_total", "worker")
+    paused = values(series, "disagg_worker_paused", "worker")
+    start = values(series, "disagg_worker_start_timestamp_seconds", "worker")
+    following = values(series, "disagg_worker_next_start_timestamp_seconds", "worker")
+    for key, sample in owned(series, "disagg_worker_state", "worker"):
+        if sample.value > 0:
+            yield WorkerLook(
+                *key,
+                state=sample.labels.get("state", ""),
+                restarts=round(restarts.get(key, 0.0)),
+                paused=paused.get(key, 0.0) > 0,
+                start_timestamp=start.get(key),
+                next_start_timestamp=following.get(key),
+            )
+
+
+def pool_key(labels: Labels) -> PoolKey:
+    """Of which pool a series with these labels is."""
+    model, namespace = labels.get("model_name", ""), labels.get("engine_namespace", "")
+    return PoolKey(labels.get("cluster", ""), model, namespace, labels.get("role", ""))
+
+
+def _pools(series: Series) -> Iterator[PoolLook]:
+    sums: dict[str, dict[PoolKey, float]] = {}
+    for what in ("used", "known"):
+        found: dict[PoolKey, float] = defaultdict(float)
+        for sample in series.get(f"disagg_node_capacity_{what}_gpus", ()):
+            found[pool_key(sample.labels)] += sample.value
+        sums[what] = found
+    for key, known_gpus in sorted(sums["known"].items(), key=str):
+        yield PoolLook(key, sums["used"].get(key, 0.0), known_gpus)
+
+
+def _pool_gpus(series: Series) -> Mapping[PoolKey, int]:
+    """How many devices the engines of each pool have."""
+    models = labels_by(series, "disagg_engine_info", "engine")
+    devices: dict[PoolKey, set[tuple[str, str]]] = defaultdict(set)
+    for key, sample in owned(series, "disagg_gpu_assignment_info", "engine"):
+        labels = sample.labels
+        pool = PoolKey(
+            labels.get("cluster", ""),
+            models.get(key, {}).get("model_name", ""),
+            labels.get("engine_namespace", ""),
+            labels.get("role", ""),
+        )
+        devices[pool].add((key[0], labels.get("gpu", "")))
+    return {pool: len(each) for pool, each in devices.items()}
+
+
+def _alerts(series: Series) -> Iterator[FiringAlert]:
+    for sample in series.get(ALERTS, ()):
+        labels = sample.labels
+        if labels.get("alertstate") == "firing":
+            about = [
+                f"{key} {value}" for key, value in sorted(labels.items()) if _tells(key, value)
+            ]
+            yield FiringAlert(
+                labels.get("alertname", ""), labels.get("severity", ""), ", ".join(about)
+            )
+
+
+def _tells(key: str, value: str) -> bool:
+    return key not in _NOT_ABOUT and bool(value)
+
+
+def _best(samples: Sequence[Sample]) -> list[Sample]:
+    """Those of the best source that there is: adding sources up would count requests twice."""
+    for source in _SOURCES:
+        if told := [sample for sample in samples if sample.labels.get("source") == source]:
+            return told
+    return []
+
+
+def _users_first_token(series: Series) -> LatencyBuckets | None:
+    return buckets(_best(series.get("disagg_request_time_to_first_token_seconds_bucket", ())))
+
+
+def _ended(series: Series) -> float | None:
+    told = _best(series.get("disagg_request_ends_total", ()))
+    return sum(sample.value for sample in told) if told else None

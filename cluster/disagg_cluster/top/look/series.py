@@ -1,0 +1,93 @@
+"""The series of ours that a look needs, and access to them by label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from disagg_cluster.top.look.values import LatencyBuckets
+from disagg_exporter.engine_pages.exposition.lines import Sample
+
+Series = Mapping[str, Sequence[Sample]]
+"""Samples by name, of one node's page or of a Prometheus."""
+
+OF_NODES = (
+    "disagg_build_info",
+    "disagg_simulated_info",
+    "disagg_gpu_info",
+    "disagg_gpu_assignment_info",
+    "disagg_gpu_phase_seconds_total",
+    "disagg_gpu_unobserved_seconds_total",
+    "disagg_gpu_watermark_timestamp_seconds",
+    "disagg_gpu_start_timestamp_seconds",
+    "disagg_gpu_memory_used_bytes",
+    "disagg_gpu_memory_total_bytes",
+    "disagg_gpu_power_watts",
+    "disagg_engine_info",
+    "disagg_engine_up",
+    "disagg_engine_registered",
+    "disagg_engine_follower_info",
+    "disagg_engine_requests",
+    "disagg_engine_kv_cache_usage_ratio",
+    "disagg_engine_capacity_used_ratio",
+    "disagg_engine_bound_info",
+    "disagg_engine_phase_tokens_total",
+    "disagg_engine_time_to_first_token_seconds_bucket",
+    "disagg_engine_prefill_time_to_first_token_seconds_bucket",
+    "disagg_engine_inter_token_latency_seconds_bucket",
+    "disagg_attribution_info",
+    "disagg_node_capacity_used_gpus",
+    "disagg_node_capacity_known_gpus",
+    "disagg_request_time_to_first_token_seconds_bucket",
+    "disagg_request_ends_total",
+    "disagg_worker_state",
+    "disagg_worker_restarts_total",
+    "disagg_worker_paused",
+    "disagg_worker_start_timestamp_seconds",
+    "disagg_worker_next_start_timestamp_seconds",
+    "disagg_collector_success",
+)
+"""What a node's page says; any of them may be absent."""
+
+OF_PLANNER = (
+    "disagg_plan_gpus",
+    "disagg_bottleneck",
+    "disagg_bottleneck_action_info",
+    "disagg_bottleneck_ttft_cost_seconds",
+)
+"""What a planner's page says; only a Prometheus has them beside the nodes'."""
+
+ALERTS = "ALERTS"
+"""What fires, as Prometheus itself records it."""
+
+Labels = Mapping[str, str]
+
+
+def node_of(labels: Labels) -> str:
+    """Whose series it is: by the scrape's label or address; empty on a node's own page."""
+    return labels.get("node") or labels.get("instance", "")
+
+
+def owned(series: Series, name: str, label: str) -> Iterator[tuple[tuple[str, str], Sample]]:
+    """The samples of a name with (node, value of the label), which is what they are of."""
+    for sample in series.get(name, ()):
+        yield (node_of(sample.labels), sample.labels.get(label, "")), sample
+
+
+def values(series: Series, name: str, label: str) -> dict[tuple[str, str], float]:
+    """The value of each that a family has one sample of."""
+    return {key: sample.value for key, sample in owned(series, name, label)}
+
+
+def labels_by(series: Series, name: str, label: str) -> dict[tuple[str, str], Labels]:
+    """The labels of each that an info family has one sample of."""
+    return {key: sample.labels for key, sample in owned(series, name, label)}
+
+
+def buckets(samples: Sequence[Sample]) -> LatencyBuckets | None:
+    """Histograms added up; None without any."""
+    sums: dict[float, float] = {}
+    for sample in samples:
+        bound = float(sample.labels.get("le", "nan"))
+        if bound == bound:
+            sums[bound] = sums.get(bound, 0.0) + sample.value
+    return LatencyBuckets(tuple(sorted(sums.items()))) if sums else None

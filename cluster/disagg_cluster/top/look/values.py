@@ -1,0 +1,173 @@
+"""One moment of one node or several: what their metrics pages said then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyBuckets:
+    """A histogram's cumulative counts by upper bound, in seconds, ascending; the last is inf."""
+
+    counts: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLook:
+    """One device; `seconds` are its committed seconds by use, `watermark` until when, Unix time."""
+
+    node: str
+    gpu: str
+    index: str = ""
+    gpu_name: str = ""
+    role: str = ""
+    engines: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    watermark: float | None = None
+    start: float | None = None
+    memory_used_bytes: float | None = None
+    memory_total_bytes: float | None = None
+    power_watts: float | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Which device of which node."""
+        return self.node, self.gpu
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLook:
+    """One engine; what is not known is None. `tokens` are all computed so far, by phase."""
+
+    node: str
+    engine: str
+    role: str = ""
+    model_name: str = ""
+    namespace: str = ""
+    kind: str = ""
+    version: str = ""
+    up: bool | None = None
+    registered: bool | None = None
+    follows: str | None = None
+    gpus: tuple[str, ...] = ()
+    running: float | None = None
+    waiting: float | None = None
+    deferred: float | None = None
+    kv_used_ratio: float | None = None
+    used_ratio: float | None = None
+    bound: str = ""
+    method: str = ""
+    confidence: str = ""
+    tokens: Mapping[str, float] = field(default_factory=dict)
+    first_token: LatencyBuckets | None = None
+    between_tokens: LatencyBuckets | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Which engine of which node."""
+        return self.node, self.engine
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLook:
+    """One worker; times are Unix times, None where they are not known.
+
+    All after `next_start_timestamp` only its daemon's socket tells.
+    """
+
+    node: str
+    worker: str
+    state: str
+    restarts: int = 0
+    paused: bool = False
+    start_timestamp: float | None = None
+    next_start_timestamp: float | None = None
+    since_timestamp: float | None = None
+    deadline_timestamp: float | None = None
+    pid: int | None = None
+    reason: str = ""
+    log: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Which worker of which node."""
+        return self.node, self.worker
+
+
+@dataclass(frozen=True, slots=True)
+class PoolKey:
+    """All engines of one role that serve one model in one cluster and namespace."""
+
+    cluster: str
+    model_name: str
+    namespace: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLook:
+    """Capacity of a pool in GPUs: in use, and of which it is known."""
+
+    key: PoolKey
+    used_gpus: float
+    known_gpus: float
+
+
+@dataclass(frozen=True, slots=True)
+class FiringAlert:
+    """One alert that Prometheus fires."""
+
+    name: str
+    severity: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLook:
+    """GPUs of a role by the planner; None where it does not say."""
+
+    key: PoolKey
+    gpu_name: str
+    current: float | None = None
+    needed: float | None = None
+    recommended: float | None = None
+    horizon: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BottleneckLook:
+    """One verdict of the planner's diagnosis: who holds first tokens back, why, what to do."""
+
+    model_name: str
+    node: str
+    engine: str
+    role: str
+    cause: str
+    action: str = ""
+    confidence_ratio: float | None = None
+    ttft_cost_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Everything that was read at one moment; `failed_collectors` are (node, collector).
+
+    `roles` says of each model's engines which GPUs they have: by pool, the GPUs assigned to it.
+    """
+
+    at_seconds: float
+    version: str = ""
+    simulated: bool = False
+    nodes: tuple[str, ...] = ()
+    gpus: tuple[GpuLook, ...] = ()
+    engines: tuple[EngineLook, ...] = ()
+    workers: tuple[WorkerLook, ...] = ()
+    pools: tuple[PoolLook, ...] = ()
+    pool_gpus: Mapping[PoolKey, int] = field(default_factory=dict)
+    failed_collectors: tuple[tuple[str, str], ...] = ()
+    alerts: tuple[FiringAlert, ...] = ()
+    plans: tuple[PlanLook, ...] = ()
+    bottlenecks: tuple[BottleneckLook, ...] = ()
+    users_first_token: LatencyBuckets | None = None
+    ended_requests: float | None = None

@@ -1,0 +1,88 @@
+"""Lines of styled text, of exactly so many cells, safe to show whatever a name holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+
+
+class Span(NamedTuple):
+    """A piece of text and the name of its style; empty for plain text."""
+
+    text: str
+    style: str = ""
+
+
+Line = tuple[Span, ...]
+
+
+class Glyphs(NamedTuple):
+    """The characters that things are drawn with; styles only repeat what these say."""
+
+    prefill: str
+    decode: str
+    idle: str
+    unattributed: str
+    unobserved: str
+    levels: str
+    more: str
+    only_ascii: bool
+
+    def of(self, use: str) -> str:
+        """What a use of GPU time is drawn with."""
+        drawn = getattr(self, use)
+        assert isinstance(drawn, str)
+        return drawn
+
+
+UNICODE = Glyphs("█", "▒", "·", "+", "?", "▁▂▃▄▅▆▇█", "…", only_ascii=False)
+ASCII = Glyphs("#", "=", ".", "+", "?", "_.-:=+*#", "~", only_ascii=True)
+
+
+def clean(text: str, glyphs: Glyphs) -> str:
+    """Text from outside without what would steer the terminal; in ASCII where that is asked for."""
+    if text.isascii() and text.isprintable():
+        return text
+    shown = "".join(each if each.isprintable() else "?" for each in text)
+    if glyphs.only_ascii:
+        shown = shown.replace("→", "->").replace("…", "~").encode("ascii", "replace").decode()
+    return shown
+
+
+def fit(text: str, width: int, glyphs: Glyphs, *, right: bool = False) -> str:
+    """Text of exactly so many cells; what is too long ends in a sign for more."""
+    text = clean(text, glyphs)
+    length = cell_len(text)
+    if length > width:
+        return set_cell_size(text, max(width - 1, 0)) + glyphs.more[:width]
+    return " " * (width - length) + text if right else text + " " * (width - length)
+
+
+def width_of(line: Iterable[Span]) -> int:
+    """How many cells spans take."""
+    return sum(cell_len(span.text) for span in line)
+
+
+def fitted(line: Line, width: int, glyphs: Glyphs) -> Line:
+    """A line of exactly so many cells."""
+    spans: list[Span] = []
+    left = width
+    for span in line:
+        text = clean(span.text, glyphs)
+        if cell_len(text) > left:
+            # Blanks at the end are not missed.
+            text = text.rstrip()
+        length = cell_len(text)
+        if length > left:
+            spans.append(Span(fit(text, left, glyphs), span.style))
+            return tuple(spans)
+        spans.append(Span(text, span.style))
+        left -= length
+    return (*spans, Span(" " * left)) if left else tuple(spans)
+
+
+def plain(line: Line) -> str:
+    """A line without styles."""
+    return "".join(span.text for span in line).rstrip()

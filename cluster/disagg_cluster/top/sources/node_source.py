@@ -1,0 +1,120 @@
+"""Looks at one node: its metrics page, and its daemon's own word on workers where that is near."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from disagg_cluster.control.client import ask, new_request
+from disagg_cluster.control.messages import DaemonStatus, DaemonView, WorkerView
+from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_cluster.prometheus.http_client import Target, fetch
+from disagg_cluster.top.look.reading import look_of
+from disagg_cluster.top.look.series import OF_NODES
+from disagg_cluster.top.look.values import Look, WorkerLook
+from disagg_cluster.top.view.values import Links
+from disagg_exporter.engine_pages.exposition.lines import SeriesFilter, find
+from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
+from disagg_exporter.errors import DisaggError
+
+_DEADLINE_SECONDS = 5.0
+
+
+class ForeignPageError(DisaggError):
+    """What answers is no page of a disagg-node."""
+
+    exit_code = 2
+
+
+class NodeSource:
+    """Reads the page of one daemon.
+
+    Args:
+        target_now: Where the page is, and how it is asked for; its address may change.
+        socket: The daemon's socket, if it is of this host and may be asked; None for another's.
+        prometheus: A Prometheus that is known to scrape it; empty if none is.
+    """
+
+    def __init__(
+        self, target_now: Callable[[], Target], socket: Path | None, prometheus: str = ""
+    ) -> None:
+        self._target_now = target_now
+        self._socket = socket
+        self._prometheus = prometheus
+        self._url = ""
+        self._daemon: DaemonView | None = None
+        self._wanted, self._keys = SeriesFilter(OF_NODES), SeriesKeys()
+
+    @property
+    def title(self) -> str:
+        """The node by its own name, else by its address."""
+        if self._daemon is not None and self._daemon.node:
+            return self._daemon.node
+        return urlsplit(self._url).netloc
+
+    @property
+    def links(self) -> Links:
+        """Its page for people, and where its logs are."""
+        logs = "" if self._daemon is None else str(RunFolder(Path(self._daemon.run_dir)).logs)
+        page = f"{self._url}/" if self._url else ""
+        return Links(page, f"{page}metrics" if page else "", self._prometheus, logs)
+
+    def past(self) -> Sequence[Look]:
+        """None: a page is of now."""
+        return ()
+
+    def earlier(self) -> Look | None:
+        """None, likewise."""
+        return None
+
+    def read(self) -> Look:
+        """The page as it is now.
+
+        Raises:
+            DisaggError: Nobody answers, somebody else does, or we are not let in.
+        """
+        target = self._target_now()
+        self._url = target.url
+        text = fetch(target, "/metrics", _DEADLINE_SECONDS)
+        series = find(text, self._wanted, self._keys, "disagg-node")
+        if "disagg_build_info" not in series:
+            raise ForeignPageError(
+                f"{target.url} is no disagg-node: another program answers there; "
+                "--url says where yours is"
+            )
+        look = look_of(series, time.time())
+        if self._socket is None:
+            return look
+        try:
+            workers, self._daemon = _asked(self._socket)
+        except DisaggError:
+            # The page says the same with less.
+            return look
+        folder = RunFolder(Path(self._daemon.run_dir))
+        told = {worker.worker: worker for worker in workers}
+        now = look.at_seconds
+        more = (_more(each, told.get(each.worker), folder, now) for each in look.workers)
+        return replace(look, workers=tuple(more))
+
+
+def _asked(socket: Path) -> tuple[list[WorkerView], DaemonView]:
+    replies = list(ask(socket, new_request(DaemonStatus()), _DEADLINE_SECONDS))
+    if replies[-1].daemon is None:
+        raise DisaggError("; ".join((replies[-1].text, *replies[-1].problems)))
+    return [each.worker for each in replies if each.worker is not None], replies[-1].daemon
+
+
+def _more(look: WorkerLook, told: WorkerView | None, folder: RunFolder, now: float) -> WorkerLook:
+    if told is None:
+        return look
+    return replace(
+        look,
+        since_timestamp=now - told.state_seconds,
+        deadline_timestamp=None if told.deadline_seconds is None else now + told.deadline_seconds,
+        pid=told.pid,
+        reason=told.reason,
+        log=told.log_path or str(folder.log(told.worker)),
+    )

@@ -1,0 +1,120 @@
+"""Looks at all nodes that a Prometheus scrapes, at its alerts, and at a planner's word on them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+
+from disagg_cluster.prometheus.prometheus_api import Prometheus, Samples
+from disagg_cluster.top.look.reading import look_of
+from disagg_cluster.top.look.series import ALERTS, OF_NODES, OF_PLANNER
+from disagg_cluster.top.look.values import Look
+from disagg_cluster.top.view.gpu_history import SLOT_SECONDS, SLOTS, WINDOW_SECONDS
+from disagg_cluster.top.view.values import Links
+from disagg_exporter.engine_pages.exposition.lines import Sample
+from disagg_exporter.errors import DisaggError
+
+_DEADLINE_SECONDS = 10.0
+_PAST_STEP_SECONDS = 15.0
+_OF_HISTORY = (
+    "disagg_gpu_info",
+    "disagg_gpu_phase_seconds_total",
+    "disagg_gpu_unobserved_seconds_total",
+    "disagg_gpu_watermark_timestamp_seconds",
+    "disagg_gpu_start_timestamp_seconds",
+)
+
+
+class NoNodesError(DisaggError):
+    """A Prometheus has no series of ours."""
+
+
+class PrometheusSource:
+    """Reads what a Prometheus holds.
+
+    Args:
+        prometheus: Asked.
+        url: Its root, as it is shown.
+        cluster, node: Only series with these labels, if they are not empty.
+    """
+
+    def __init__(self, prometheus: Prometheus, url: str, cluster: str = "", node: str = "") -> None:
+        self._prometheus = prometheus
+        self._url = url
+        self._cluster = {"cluster": cluster} if cluster else {}
+        self._node = {"node": node} if node else {}
+
+    @property
+    def title(self) -> str:
+        """Which nodes these are."""
+        chosen = [*self._cluster.values(), *self._node.values()]
+        return "/".join(chosen) or "all nodes"
+
+    @property
+    def links(self) -> Links:
+        """The Prometheus itself; pages and logs are the nodes'."""
+        return Links(prometheus=self._url)
+
+    def past(self) -> Sequence[Look]:
+        """The last ten minutes of devices."""
+        now = time.time()
+        selector = _selector(_OF_HISTORY, self._cluster | self._node)
+        span = SLOTS * SLOT_SECONDS
+        told = self._ask(selector, now - span, now - _PAST_STEP_SECONDS, _PAST_STEP_SECONDS)
+        looks = {at: look_of(series, at) for at, series in told.items()}
+        return [looks[at] for at in sorted(looks)]
+
+    def earlier(self) -> Look | None:
+        """What was there a minute ago; None if nothing was."""
+        at = time.time() - WINDOW_SECONDS
+        told = self._ask(_selector(OF_NODES, self._cluster | self._node), at, at, WINDOW_SECONDS)
+        return next((look_of(series, each) for each, series in told.items()), None)
+
+    def read(self) -> Look:
+        """Everything as the Prometheus has it now.
+
+        Raises:
+            PrometheusError: It does not answer, or not like a Prometheus.
+            NoNodesError: It knows no node of ours, or none with these labels.
+        """
+        at = time.time()
+        nodes = _selector(OF_NODES, self._cluster | self._node)
+        planner = _selector(OF_PLANNER, self._cluster)
+        alerts = _matchers(self._cluster | self._node | {"alertstate": "firing"})
+        ours = f'{ALERTS}{{alertname=~"Disagg.*",{alerts}}}'
+        told = self._ask(f"{nodes} or {planner} or {ours}", at, at, WINDOW_SECONDS)
+        series = next(iter(told.values()), {})
+        if "disagg_build_info" not in series:
+            chosen = _matchers(self._cluster | self._node)
+            raise NoNodesError(
+                f"{self._url} has no series of a disagg-node"
+                + (f" with {chosen}" if chosen else "")
+                + ": does it scrape the nodes' /metrics?"
+            )
+        return look_of(series, at)
+
+    def _ask(
+        self, expression: str, start: float, end: float, step: float
+    ) -> Mapping[float, Mapping[str, list[Sample]]]:
+        """The series at each step."""
+        answer = self._prometheus.query_range(expression, start, end, step, _DEADLINE_SECONDS)
+        found: dict[float, dict[str, list[Sample]]] = {}
+        for each in answer:
+            _spread(each, found)
+        return found
+
+
+def _spread(samples: Samples, found: dict[float, dict[str, list[Sample]]]) -> None:
+    name = samples.labels.get("__name__", "")
+    for at, value in samples.values:
+        found.setdefault(at, {}).setdefault(name, []).append(Sample(samples.labels, value))
+
+
+def _selector(names: Sequence[str], labels: Mapping[str, str]) -> str:
+    chosen = _matchers(labels)
+    return f'{{__name__=~"{"|".join(names)}"{"," if chosen else ""}{chosen}}}'
+
+
+def _matchers(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items())

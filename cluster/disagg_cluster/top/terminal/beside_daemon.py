@@ -1,0 +1,145 @@
+"""The view as a process beside a daemon that runs on the same terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import termios
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from disagg_cluster.host.daemon_output import QueuedStream
+from disagg_cluster.host.files.private_files import open_private
+from disagg_cluster.host.worker_logs import last_lines
+from disagg_cluster.top.terminal.raw_terminal import Attributes, restore
+
+T = TypeVar("T")
+_STREAMS = (1, 2)
+_DRAIN_SECONDS = 1.0
+_CLOSING_SECONDS = 3.0
+_SHOWN_LINES = 5
+
+
+def has_terminal(environ: Mapping[str, str]) -> bool:
+    """Whether a person sits at this process: it reads and writes a terminal, in its foreground."""
+    try:
+        at_terminal = os.isatty(0) and os.isatty(1) and os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False
+    return at_terminal and environ.get("TERM", "dumb") not in ("", "dumb")
+
+
+class ViewBesideDaemon:
+    """Opens the view, sends elsewhere what the daemon prints meanwhile, and closes it.
+
+    A person who leaves the view ends the daemon, as Ctrl-C does. Should the view fail, the daemon
+    goes on without.
+
+    Args:
+        log: What the daemon prints goes there while the view is open; begun anew.
+        say: Tells the person at the terminal something.
+        arguments: Of `disagg-node top`, beside where the daemon answers.
+    """
+
+    def __init__(self, log: Path, say: Callable[[str], None], arguments: Sequence[str]) -> None:
+        self._log = log
+        self._say = say
+        self._arguments = tuple(arguments)
+        self._kept: dict[int, int] = {}
+        self._attributes: Attributes | None = None
+        self._view: asyncio.subprocess.Process | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the terminal is the view's."""
+        return bool(self._kept)
+
+    def unless_open(self, told: Callable[[T], None]) -> Callable[[T], None]:
+        """The same, but only while the view is not open."""
+
+        def tell(value: T) -> None:
+            if not self.is_open:
+                told(value)
+
+        return tell
+
+    def open(self, url: str) -> None:
+        """Open the view of the daemon that answers at a URL; inside its running loop."""
+        if self._watch is None:
+            self._watch = asyncio.get_running_loop().create_task(self._run(url))
+
+    async def beside(self, daemon: Coroutine[None, None, T]) -> T:
+        """Run a daemon; when it has ended, so has the view."""
+        try:
+            return await daemon
+        finally:
+            if self._view is not None and self._view.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    self._view.terminate()
+            if self._watch is not None:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_CLOSING_SECONDS):
+                        await asyncio.shield(self._watch)
+                self._give_back()
+
+    async def _run(self, url: str) -> None:
+        command = (sys.executable, "-m", "disagg_cluster.cli", "top", "--url", url)
+        try:
+            self._take_over()
+            self._view = await asyncio.create_subprocess_exec(
+                *command,
+                *self._arguments,
+                stdout=self._kept.get(1),
+                stderr=self._kept.get(2),
+            )
+        except OSError as error:
+            self._give_back()
+            self._say(f"the live view cannot be opened: {error.strerror}; see --plain")
+            return
+        code = await self._view.wait()
+        self._give_back()
+        if code == 0:
+            # It was left: the daemon ends as at a Ctrl-C, which by itself it has not seen.
+            os.kill(os.getpid(), signal.SIGINT)
+        elif code not in (128 + signal.SIGINT, 128 + signal.SIGTERM):
+            self._say(f"the live view ended with {code}: a line a second is printed instead")
+
+    def _take_over(self) -> None:
+        """Send what we print to the log; the terminal itself is kept for the view."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, QueuedStream):
+                stream.drain(_DRAIN_SECONDS)
+        self._attributes = termios.tcgetattr(0)
+        log = open_private(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            os.ftruncate(log, 0)
+            for stream_number in _STREAMS:
+                # What goes to a file already goes there on.
+                if os.isatty(stream_number):
+                    self._kept[stream_number] = os.dup(stream_number)
+                    os.dup2(log, stream_number)
+        finally:
+            os.close(log)
+
+    def _give_back(self) -> None:
+        """Have the terminal again, as it was, and show the last of what was printed meanwhile."""
+        if not self._kept:
+            return
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, QueuedStream):
+                stream.drain(_DRAIN_SECONDS)
+        for stream_number, kept in self._kept.items():
+            os.dup2(kept, stream_number)
+            os.close(kept)
+        self._kept = {}
+        if self._attributes is not None:
+            # One that was killed has left it as it was painted on.
+            killed = self._view is not None and (self._view.returncode or 0) < 0
+            restore(sys.stdout if killed else None, 0, self._attributes)
+        for line in last_lines(self._log, _SHOWN_LINES):
+            self._say(line)

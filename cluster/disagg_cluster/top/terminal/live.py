@@ -1,0 +1,209 @@
+"""The live view: looks come from one thread, keys and painting are another's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import selectors
+import shutil
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO
+
+from disagg_cluster.host.worker_logs import last_lines
+from disagg_cluster.top.look.values import Look
+from disagg_cluster.top.screen.controls import Controls, ScreenPage, pressed, selected_engine
+from disagg_cluster.top.screen.lines import Glyphs
+from disagg_cluster.top.screen.other_pages import LogTail
+from disagg_cluster.top.screen.screen import screen
+from disagg_cluster.top.sources.look_source import LookSource
+from disagg_cluster.top.terminal.keys import keys_of
+from disagg_cluster.top.terminal.once import remember_first
+from disagg_cluster.top.terminal.painter import CLEAR, Painter
+from disagg_cluster.top.terminal.raw_terminal import raw_terminal, write_all
+from disagg_cluster.top.view.making import view_of
+from disagg_cluster.top.view.recollection import Recollection
+from disagg_cluster.top.view.values import TerminalView
+from disagg_exporter.errors import DisaggError
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_MOST_LOG_LINES = 500
+_READ_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _News:
+    """A look, or why there is none."""
+
+    look: Look | None
+    unanswered: str = ""
+
+
+class _Reader(threading.Thread):
+    """Reads looks on a clock, and says on a socket that there is news."""
+
+    def __init__(self, source: LookSource, interval_seconds: float, bell: socket.socket) -> None:
+        super().__init__(name="looks", daemon=True)
+        self._source = source
+        self._interval_seconds = interval_seconds
+        self._bell = bell
+        self.ended = threading.Event()
+        self.news: queue.SimpleQueue[_News] = queue.SimpleQueue()
+
+    def run(self) -> None:
+        """Read until the end."""
+        while not self.ended.wait(self._interval_seconds):
+            try:
+                news = _News(self._source.read())
+            except DisaggError as error:
+                news = _News(None, str(error).splitlines()[0])
+            self.news.put(news)
+            with contextlib.suppress(OSError):
+                self._bell.send(b"!")
+
+
+class LiveView:
+    """Shows a source until a key or a signal ends it.
+
+    Args:
+        source: Read by a thread of its own.
+        output: The terminal.
+        painter: Paints it.
+        glyphs: What is drawn with.
+        interval_seconds: From one look to the next.
+        parent: The process whose end is ours, too; None for nobody's.
+    """
+
+    def __init__(
+        self,
+        source: LookSource,
+        output: IO[str],
+        painter: Painter,
+        glyphs: Glyphs,
+        interval_seconds: float,
+        parent: int | None = None,
+    ) -> None:
+        self._parent = parent
+        self._source = source
+        self._output = output
+        self._painter = painter
+        self._glyphs = glyphs
+        self._interval_seconds = interval_seconds
+        self._recollection = Recollection()
+        self._controls = Controls()
+        self._unanswered = ""
+        self._view: TerminalView = self._made()
+        self._size = (0, 0)
+        self._signal: int | None = None
+
+    def begin(self) -> None:
+        """Take the first look; raises `DisaggError` where there is none."""
+        remember_first(self._source, self._recollection)
+        self._view = self._made()
+
+    def run(self, keyboard: int) -> int | None:
+        """Show it; returns the signal that ended it, None if a key did."""
+        bell, heard = socket.socketpair()
+        reader = _Reader(self._source, self._interval_seconds, bell)
+        with bell, heard, self._signals(bell), raw_terminal(keyboard, self._output):
+            reader.start()
+            try:
+                self._loop(reader, heard, keyboard)
+            finally:
+                reader.ended.set()
+        return self._signal
+
+    def _loop(self, reader: _Reader, heard: socket.socket, keyboard: int) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(heard, selectors.EVENT_READ)
+            with contextlib.suppress(PermissionError):  # a file has no keys
+                selector.register(keyboard, selectors.EVENT_READ)
+            while not self._controls.ended and self._signal is None and not self._is_orphan():
+                self._paint()
+                for ready, _ in selector.select(self._interval_seconds):
+                    if ready.fd != keyboard:
+                        heard.recv(_READ_BYTES)
+                    elif data := os.read(keyboard, _READ_BYTES):
+                        self._press(data)
+                    else:
+                        selector.unregister(keyboard)
+                self._take(reader)
+
+    def _is_orphan(self) -> bool:
+        return self._parent is not None and os.getppid() != self._parent
+
+    def _take(self, reader: _Reader) -> None:
+        changed = False
+        while not reader.news.empty():
+            news = reader.news.get()
+            self._unanswered = news.unanswered
+            if news.look is not None:
+                self._recollection.remember(news.look)
+            changed = True
+        if changed and not self._controls.frozen:
+            self._view = self._made()
+
+    def _made(self) -> TerminalView:
+        source = self._source
+        view = view_of(source.title, source.links, self._recollection, self._unanswered)
+        return replace(view, links=source.links)
+
+    def _press(self, data: bytes) -> None:
+        for key in keys_of(data):
+            was_frozen = self._controls.frozen
+            self._controls = pressed(self._controls, key, self._view)
+            if was_frozen and not self._controls.frozen:
+                self._view = self._made()
+
+    def _paint(self) -> None:
+        size = shutil.get_terminal_size()
+        text = ""
+        if size != self._size:
+            self._size = size
+            self._painter.forget()
+            text = CLEAR
+        lines = screen(self._view, self._controls, *size, self._glyphs, self._log())
+        # A terminal smaller than we draw for shows the upper left of it.
+        write_all(self._output, text + self._painter.frame(lines[: size.lines]))
+
+    def _log(self) -> LogTail | None:
+        """The end of the selected engine's log, where a page shows it."""
+        if self._controls.page not in (ScreenPage.ENGINE, ScreenPage.LOG):
+            return None
+        engine = selected_engine(self._view, self._controls)
+        paths = [
+            worker.log
+            for worker in self._view.workers
+            if engine
+            and worker.log
+            and (worker.node, worker.worker) == (engine.node, engine.engine)
+        ]
+        if not paths or not paths[0]:
+            return None
+        lines = last_lines(Path(paths[0]), _MOST_LOG_LINES)
+        if self._controls.page is ScreenPage.ENGINE:
+            lines = lines[-max(3, self._size[1] // 4) :]
+        return LogTail(paths[0], lines, "" if lines else "nothing is in it, or it cannot be read")
+
+    @contextlib.contextmanager
+    def _signals(self, bell: socket.socket) -> Iterator[None]:
+        """Let signals end the view, and a new size of the terminal be seen at once."""
+
+        def ended(number: int, _frame: object) -> None:
+            self._signal = number
+
+        bell.setblocking(False)
+        before = {sign: signal.signal(sign, ended) for sign in _ENDING}
+        before[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, lambda *_: None)
+        waker = signal.set_wakeup_fd(bell.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(waker)
+            for sign, handler in before.items():
+                signal.signal(sign, handler)

@@ -1,0 +1,48 @@
+"""The same view once: as lines, or as JSON."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+
+from disagg_cluster.top.sources.look_source import LookSource
+from disagg_cluster.top.view.making import view_of
+from disagg_cluster.top.view.recollection import Recollection
+from disagg_cluster.top.view.values import TerminalView
+
+# Accounts of GPUs advance every five seconds.
+LONGEST_WAIT_SECONDS = 6.5
+_STEP_SECONDS = 0.5
+
+
+def look_once(source: LookSource, sleep: Callable[[float], None] = time.sleep) -> TerminalView:
+    """What can be said at once, or after the next booking where a single look says no time.
+
+    Args:
+        source: Read twice or more often, unless it knows the past.
+        sleep: Waits.
+    """
+    recollection = Recollection()
+    remember_first(source, recollection)
+    waited = 0.0
+    while not recollection.knows_of_late and waited < LONGEST_WAIT_SECONDS:
+        sleep(_STEP_SECONDS)
+        waited += _STEP_SECONDS
+        recollection.remember(source.read())
+    return view_of(source.title, source.links, recollection)
+
+
+def remember_first(source: LookSource, recollection: Recollection) -> None:
+    """Take the first look of a source, and what it knows of before."""
+    for past in source.past():
+        recollection.recall(past)
+    if (earlier := source.earlier()) is not None:
+        recollection.remember(earlier)
+    recollection.remember(source.read())
+
+
+def as_json(view: TerminalView) -> str:
+    """All values of the view; what is not known is null."""
+    return json.dumps(asdict(view), indent=2)

@@ -1,0 +1,145 @@
+"""Committed seconds of devices over time: their last minute, and a history in even slots."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+
+from disagg_cluster.top.look.values import GpuLook
+from disagg_cluster.top.view.values import BUSY, GpuTime, History, HistorySlot
+from disagg_exporter.model import Use
+
+WINDOW_SECONDS = 60.0
+"""What the page for people speaks of, too."""
+SLOT_SECONDS = 5.0
+SLOTS = 120
+_KEPT_SECONDS = (SLOTS + 1) * SLOT_SECONDS
+
+Seconds = Mapping[str, float]
+
+
+class GpuTimeline:
+    """A device's committed seconds by use at several watermarks.
+
+    Between two of them it is taken as even. A counter that fell is of a daemon that began anew:
+    what was before is forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._marks: list[float] = []
+        self._seconds: list[Seconds] = []
+        # What is wholly known does not change any more.
+        self._slots: dict[int, Seconds] = {}
+
+    def add(self, look: GpuLook) -> None:
+        """Take what a device has committed, if that is news."""
+        if look.watermark is None or not look.seconds:
+            return
+        if not self._marks and look.start is not None and look.start < look.watermark:
+            # Then nothing was committed: until more is known, this says what went on since.
+            self._marks.append(look.start)
+            self._seconds.append({})
+        if self._marks and self._fell(look.seconds):
+            self._marks.clear()
+            self._seconds.clear()
+            self._slots.clear()
+        elif self._marks and look.watermark <= self._marks[-1]:
+            return
+        if len(self._marks) == 2 and not self._seconds[0] and self._is_far():
+            # The time since the start says nothing of late, now that more is known.
+            del self._marks[0], self._seconds[0]
+        self._marks.append(look.watermark)
+        self._seconds.append(look.seconds)
+        while len(self._marks) > 2 and self._marks[-1] - self._marks[1] > _KEPT_SECONDS:
+            del self._marks[0], self._seconds[0]
+
+    @property
+    def watermark(self) -> float | None:
+        """Up to when it is known."""
+        return self._marks[-1] if self._marks else None
+
+    def last(self, seconds: float) -> GpuTime | None:
+        """What the device did in its last so many seconds, or in as many as are known."""
+        if len(self._marks) < 2:
+            return None
+        end = self._marks[-1]
+        begin = max(end - seconds, self._marks[0])
+        if self._is_since_start():
+            begin = self._marks[0]
+        spent = _less(self._at(end), self._at(begin))
+        return GpuTime(spent, end - begin)
+
+    def slot(self, number: int) -> Seconds | None:
+        """What it did in a slot, counted from the epoch; None where that is not wholly known."""
+        if (kept := self._slots.get(number)) is not None:
+            return kept
+        begin, end = number * SLOT_SECONDS, (number + 1) * SLOT_SECONDS
+        if not self.is_of_late or begin < self._marks[0] or end > self._marks[-1]:
+            return None
+        spent = self._slots[number] = _less(self._at(end), self._at(begin))
+        for old in [each for each in self._slots if each < number - 2 * SLOTS]:
+            del self._slots[old]
+        return spent
+
+    @property
+    def is_of_late(self) -> bool:
+        """Whether it is known what the device did of late, and not only since its start."""
+        return len(self._marks) >= 2 and not self._is_since_start()
+
+    def _is_since_start(self) -> bool:
+        """Whether all that is known is a long time, from the start to the first look."""
+        return len(self._marks) == 2 and not self._seconds[0] and self._is_far()
+
+    def _is_far(self) -> bool:
+        return self._marks[1] - self._marks[0] > WINDOW_SECONDS
+
+    def _fell(self, seconds: Seconds) -> bool:
+        return any(seconds.get(use, 0.0) < value for use, value in self._seconds[-1].items())
+
+    def _at(self, time: float) -> Seconds:
+        after = min(max(bisect_right(self._marks, time), 1), len(self._marks) - 1)
+        begin, end = self._marks[after - 1], self._marks[after]
+        before, later = self._seconds[after - 1], self._seconds[after]
+        part = (time - begin) / (end - begin)
+        return {
+            use: before.get(use, 0.0) + part * (value - before.get(use, 0.0))
+            for use, value in later.items()
+        }
+
+
+def _less(later: Seconds, earlier: Seconds) -> Seconds:
+    return {use: max(value - earlier.get(use, 0.0), 0.0) for use, value in later.items()}
+
+
+def total(times: Sequence[GpuTime]) -> GpuTime | None:
+    """Several devices together, over the longest of their windows; None without any."""
+    if not times:
+        return None
+    seconds = {use.value: sum(time.seconds.get(use.value, 0.0) for time in times) for use in Use}
+    return GpuTime(seconds, max(time.window_seconds for time in times))
+
+
+def history(timelines: Sequence[GpuTimeline], until: float | None = None) -> History:
+    """What devices did together in even slots up to a time, or to where the last one is known.
+
+    A slot of which nothing is known, or all of whose time is unobserved, is None.
+    """
+    marks = [line.watermark for line in timelines if line.watermark is not None]
+    if not marks:
+        return ()
+    # Slots begin on a clock of their own, so that they do not change as time goes on.
+    end = int((max(marks) if until is None else until) // SLOT_SECONDS)
+    slots = [_slot(timelines, number) for number in range(end - SLOTS, end)]
+    return tuple(slots)
+
+
+def _slot(timelines: Sequence[GpuTimeline], number: int) -> HistorySlot | None:
+    spans = [line.slot(number) for line in timelines]
+    known = [span for span in spans if span is not None]
+    observed = sum(
+        value for span in known for use, value in span.items() if use != Use.UNOBSERVED.value
+    )
+    if observed <= 0:
+        return None
+    prefill, decode = (sum(span.get(use, 0.0) for span in known) / observed for use in BUSY)
+    return HistorySlot(prefill, decode)

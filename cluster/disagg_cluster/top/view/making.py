@@ -1,0 +1,215 @@
+"""From what was read lately to what is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from disagg_cluster.top.look.values import EngineLook, GpuLook, Look, WorkerLook
+from disagg_cluster.top.view.gpu_history import (
+    SLOT_SECONDS,
+    WINDOW_SECONDS,
+    GpuTimeline,
+    history,
+    total,
+)
+from disagg_cluster.top.view.latency import quantile, since
+from disagg_cluster.top.view.planned import bottleneck_rows, moves_of, plan_rows
+from disagg_cluster.top.view.pools import models_of
+from disagg_cluster.top.view.recollection import LEAST_RATE_SECONDS, Recollection
+from disagg_cluster.top.view.troubles import troubles_of
+from disagg_cluster.top.view.values import (
+    GpuRow,
+    Links,
+    LiveEngineRow,
+    NodeRow,
+    TerminalView,
+    WorkerRow,
+)
+
+_PART = 0.95
+
+
+def empty_view(title: str, links: Links, at_seconds: float, unanswered: str = "") -> TerminalView:
+    """What is shown before anything was read, and why nothing was."""
+    return TerminalView(
+        title=title,
+        at_seconds=at_seconds,
+        version="",
+        simulated=False,
+        links=links,
+        time=None,
+        behind_seconds=None,
+        history=(),
+        slot_seconds=SLOT_SECONDS,
+        users_first_token_p95_seconds=None,
+        requests_per_second=None,
+        nodes=(),
+        gpus=(),
+        models=(),
+        engines=(),
+        workers=(),
+        troubles=(),
+        events=(),
+        plans=(),
+        moves=(),
+        bottlenecks=(),
+        unanswered=unanswered,
+    )
+
+
+def view_of(
+    title: str, links: Links, recollection: Recollection, unanswered: str = ""
+) -> TerminalView:
+    """What is shown of the last look and those before it."""
+    look, before = recollection.newest, recollection.earlier
+    if look is None:
+        return empty_view(title, links, 0.0, unanswered)
+    lines = recollection.timelines
+    times = {gpu.key: time for gpu in look.gpus if (time := lines[gpu.key].last(WINDOW_SECONDS))}
+    marks = [gpu.watermark for gpu in look.gpus if gpu.watermark is not None]
+    whole_history = history([lines[gpu.key] for gpu in look.gpus])
+    earlier = {engine.key: engine for engine in before.engines} if before else {}
+    passed = look.at_seconds - before.at_seconds if before else 0.0
+    states = {worker.key: worker for worker in look.workers}
+    return replace(
+        empty_view(title, links, look.at_seconds, unanswered),
+        version=look.version,
+        simulated=look.simulated,
+        time=total(list(times.values())),
+        behind_seconds=max(0.0, look.at_seconds - min(marks)) if marks else None,
+        history=whole_history,
+        users_first_token_p95_seconds=quantile(
+            since(look.users_first_token, before.users_first_token if before else None), _PART
+        )
+        if before
+        else None,
+        requests_per_second=_rate(
+            look.ended_requests, before.ended_requests if before else None, passed
+        ),
+        nodes=tuple(_nodes(look, lines)),
+        gpus=tuple(
+            GpuRow(
+                node=gpu.node,
+                gpu=gpu.gpu,
+                index=gpu.index,
+                gpu_name=gpu.gpu_name,
+                role=gpu.role,
+                engines=gpu.engines,
+                time=times.get(gpu.key),
+                history=history([lines[gpu.key]], max(marks)) if marks else (),
+                memory_used_bytes=gpu.memory_used_bytes,
+                memory_total_bytes=gpu.memory_total_bytes,
+                power_watts=gpu.power_watts,
+            )
+            for gpu in look.gpus
+        ),
+        models=models_of(look),
+        engines=tuple(
+            _engine(engine, earlier.get(engine.key), passed, states.get(engine.key), look)
+            for engine in look.engines
+        ),
+        workers=tuple(_worker(worker, look.at_seconds) for worker in look.workers),
+        troubles=troubles_of(look),
+        events=tuple(recollection.events),
+        plans=plan_rows(look.plans),
+        moves=moves_of(look.plans),
+        bottlenecks=bottleneck_rows(look.bottlenecks),
+    )
+
+
+def _nodes(look: Look, lines: Mapping[tuple[str, str], GpuTimeline]) -> Iterator[NodeRow]:
+    for node in look.nodes:
+        gpus: Sequence[GpuLook] = [gpu for gpu in look.gpus if gpu.node == node]
+        own = [lines[gpu.key] for gpu in gpus]
+        known = [time for line in own if (time := line.last(WINDOW_SECONDS))]
+        engines = sum(engine.node == node for engine in look.engines)
+        yield NodeRow(node, len(gpus), engines, total(known), history(own))
+
+
+def _engine(
+    engine: EngineLook,
+    before: EngineLook | None,
+    passed_seconds: float,
+    worker: WorkerLook | None,
+    look: Look,
+) -> LiveEngineRow:
+    shown = _worker(worker, look.at_seconds) if worker is not None else None
+    indices = {gpu.key: gpu.index or gpu.gpu for gpu in look.gpus}
+    compared = before is not None
+    first = since(engine.first_token, before.first_token) if before else None
+    between = since(engine.between_tokens, before.between_tokens) if before else None
+    tokens = sum(engine.tokens.values()) if engine.tokens else None
+    tokens_before = sum(before.tokens.values()) if before and before.tokens else None
+    return LiveEngineRow(
+        node=engine.node,
+        engine=engine.engine,
+        role=engine.role,
+        model_name=engine.model_name,
+        kind=engine.kind,
+        version=engine.version,
+        state=_state(engine, worker),
+        state_seconds=shown.state_seconds if shown else None,
+        gpus=tuple(indices.get((engine.node, gpu), gpu) for gpu in engine.gpus),
+        running=engine.running,
+        waiting=_waiting(engine),
+        kv_used_ratio=engine.kv_used_ratio,
+        first_token_p95_seconds=quantile(first, _PART) if compared else None,
+        between_tokens_p95_seconds=quantile(between, _PART) if compared else None,
+        tokens_per_second=_rate(tokens, tokens_before, passed_seconds),
+        used_ratio=engine.used_ratio,
+        bound=engine.bound,
+        method=engine.method,
+        confidence=engine.confidence,
+    )
+
+
+def _waiting(engine: EngineLook) -> float | None:
+    """Those that wait for room and those that wait for something else, such as their KV."""
+    if engine.waiting is None and engine.deferred is None:
+        return None
+    return (engine.waiting or 0.0) + (engine.deferred or 0.0)
+
+
+def _state(engine: EngineLook, worker: WorkerLook | None) -> str:
+    """How an engine stands, in a word or two."""
+    if worker is not None and worker.state != "ready":
+        return worker.state
+    if engine.follows is not None:
+        return "follower"
+    if engine.registered is False:
+        return "not registered"
+    if engine.up is False:
+        return "no answer"
+    if worker is not None:
+        return "paused" if worker.paused else worker.state
+    return "up" if engine.up else ""
+
+
+def _worker(worker: WorkerLook, now: float) -> WorkerRow:
+    begun = worker.start_timestamp if worker.since_timestamp is None else worker.since_timestamp
+    return WorkerRow(
+        node=worker.node,
+        worker=worker.worker,
+        state=worker.state,
+        state_seconds=_ahead(now, begun),
+        restarts=worker.restarts,
+        paused=worker.paused,
+        pid=worker.pid,
+        reason=worker.reason,
+        next_start_seconds=_ahead(worker.next_start_timestamp, now),
+        deadline_seconds=_ahead(worker.deadline_timestamp, now),
+        log=worker.log,
+    )
+
+
+def _ahead(later: float | None, earlier: float | None) -> float | None:
+    """From one time to another; None where one of them is not known."""
+    return None if later is None or earlier is None else max(0.0, later - earlier)
+
+
+def _rate(value: float | None, before: float | None, seconds: float) -> float | None:
+    """A counter's increase a second; one that fell began anew at 0."""
+    if value is None or before is None or seconds < LEAST_RATE_SECONDS:
+        return None
+    return (value - before if value >= before else value) / seconds

@@ -1,0 +1,101 @@
+"""What a planner says: GPUs by role, which of them to move, and who holds first tokens back."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from disagg_cluster.top.look.values import BottleneckLook, PlanLook
+from disagg_cluster.top.view.values import BottleneckRow, RolePlanRow
+
+_ACTIONS = {
+    "route_away": "route away from it",
+    "set_max_num_batched_tokens": "set max_num_batched_tokens",
+    "set_max_num_seqs": "set max_num_seqs",
+    "move_worker": "move a worker to this role",
+    "replace_gpu": "replace the GPU",
+    "merge_pools": "merge the pools",
+    "none": "nothing to do about it here",
+}
+
+
+def plan_rows(plans: Sequence[PlanLook]) -> tuple[RolePlanRow, ...]:
+    """The plan as rows."""
+    return tuple(
+        RolePlanRow(
+            plan.key.cluster,
+            plan.key.model_name,
+            plan.key.namespace,
+            plan.key.role,
+            plan.gpu_name,
+            plan.current,
+            plan.needed,
+            plan.recommended,
+            plan.horizon,
+        )
+        for plan in plans
+    )
+
+
+def moves_of(plans: Sequence[PlanLook]) -> tuple[str, ...]:
+    """What to do to come from the GPUs that are there to those recommended, in words.
+
+    GPUs of one kind move between the roles of one model as far as they go; what is left is added
+    or removed.
+    """
+    changes: dict[tuple[str, str, str, str], dict[str, float]] = defaultdict(dict)
+    horizons: dict[tuple[str, str, str, str], str] = {}
+    for plan in plans:
+        if plan.current is not None and plan.recommended is not None:
+            whose = (plan.key.cluster, plan.key.model_name, plan.key.namespace, plan.gpu_name)
+            changes[whose][plan.key.role] = plan.recommended - plan.current
+            horizons[whose] = plan.horizon
+    return tuple(
+        f"{words} of {whose[1] or 'the model'} within {horizons[whose]}"
+        for whose, by_role in sorted(changes.items())
+        for words in _moves(whose[3], by_role)
+    )
+
+
+def _moves(gpu_name: str, by_role: dict[str, float]) -> Iterator[str]:
+    left = dict(by_role)
+    for short in [role for role, change in left.items() if change > 0]:
+        for spare in [role for role, change in left.items() if change < 0]:
+            moved = min(left[short], -left[spare])
+            if moved > 0:
+                yield f"move {moved:g} x {gpu_name} from {spare} to {short}"
+                left[short] -= moved
+                left[spare] += moved
+    for role, change in left.items():
+        if change:
+            yield f"{'add' if change > 0 else 'remove'} {abs(change):g} x {gpu_name} for {role}"
+
+
+def bottleneck_rows(bottlenecks: Sequence[BottleneckLook]) -> tuple[BottleneckRow, ...]:
+    """Verdicts in words; one that is not known here keeps the word that it goes by."""
+    return tuple(
+        BottleneckRow(
+            each.model_name,
+            _whose(each),
+            _cause(each.cause),
+            _ACTIONS.get(each.action, each.action),
+            each.confidence_ratio,
+            each.ttft_cost_seconds,
+        )
+        for each in bottlenecks
+    )
+
+
+def _whose(bottleneck: BottleneckLook) -> str:
+    if not bottleneck.engine:
+        return f"the {bottleneck.role} pool"
+    on = f" on {bottleneck.node}" if bottleneck.node else ""
+    return f"{bottleneck.role} engine {bottleneck.engine}{on}"
+
+
+def _cause(cause: str) -> str:
+    # Only where a planner has spoken is its vocabulary loaded.
+    from disagg_cluster.planner.diagnose.words.vocabulary import CAUSES
+
+    known = {each.value: words for each, words in CAUSES.items()}
+    return known.get(cause, cause)

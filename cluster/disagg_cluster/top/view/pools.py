@@ -1,0 +1,42 @@
+"""Pools of each model: how full they are, and what stands on them in words."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from disagg_cluster.top.look.values import Look, PoolKey
+from disagg_cluster.top.view.values import ModelRow, LivePoolRow
+from disagg_exporter.model import Role
+from disagg_exporter.model.pool_verdict import pool_verdicts
+
+_ORDER = {Role.PREFILL.value: 0, Role.DECODE.value: 1, Role.MIXED.value: 2}
+# Decisions wait for this part of a pool (alerts/rules/disagg-recording-pools.yaml).
+_LEAST_KNOWN_RATIO = 0.5
+
+
+def models_of(look: Look) -> tuple[ModelRow, ...]:
+    """Each model with a pool that serves."""
+    used = {pool.key: _used_ratio(look, pool.key) for pool in look.pools}
+    pools: dict[tuple[str, str, str], dict[str, PoolKey]] = defaultdict(dict)
+    for key in (*used, *look.pool_gpus):
+        if key.role in _ORDER:
+            pools[key.cluster, key.model_name, key.namespace][key.role] = key
+    rows = []
+    for (cluster, model_name, namespace), by_role in sorted(pools.items()):
+        keys = sorted(by_role.values(), key=lambda key: _ORDER[key.role])
+        known = {Role(key.role): used.get(key) for key in keys}
+        verdicts = pool_verdicts(
+            {role: ratio for role, ratio in known.items() if ratio is not None}
+        )
+        told = tuple(LivePoolRow(key.role, look.pool_gpus.get(key), used.get(key)) for key in keys)
+        words = tuple(verdict.words for verdict in verdicts)
+        rows.append(ModelRow(cluster, model_name, namespace, words, told))
+    return tuple(rows)
+
+
+def _used_ratio(look: Look, key: PoolKey) -> float | None:
+    pool = next(each for each in look.pools if each.key == key)
+    gpus = look.pool_gpus.get(key)
+    if pool.known_gpus <= 0 or (gpus and pool.known_gpus < _LEAST_KNOWN_RATIO * gpus):
+        return None
+    return pool.used_gpus / pool.known_gpus

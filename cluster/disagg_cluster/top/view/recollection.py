@@ -1,0 +1,146 @@
+"""What was read lately: looks for rates, timelines of devices, and what changed between looks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Protocol, TypeVar
+
+from disagg_cluster.host.counted import counted
+from disagg_cluster.top.look.values import EngineLook, Look, WorkerLook
+from disagg_cluster.top.view.gpu_history import WINDOW_SECONDS, GpuTimeline
+from disagg_cluster.top.view.values import NodeEvent
+
+LEAST_RATE_SECONDS = 0.9
+"""Below this nothing is told a second."""
+_MOST_EVENTS = 200
+
+
+class _Keyed(Protocol):
+    @property
+    def key(self) -> tuple[str, str]: ...
+
+
+T = TypeVar("T", bound=_Keyed)
+
+
+class Recollection:
+    """Remembers looks as far as views need them; one thread uses it."""
+
+    def __init__(self) -> None:
+        self._looks: deque[Look] = deque()
+        self.timelines: dict[tuple[str, str], GpuTimeline] = {}
+        self.events: deque[NodeEvent] = deque(maxlen=_MOST_EVENTS)
+
+    @property
+    def newest(self) -> Look | None:
+        """The last look; None before the first."""
+        return self._looks[-1] if self._looks else None
+
+    @property
+    def earlier(self) -> Look | None:
+        """The look a window before the newest, or the oldest that is younger; None if none is."""
+        return self._looks[0] if len(self._looks) > 1 else None
+
+    @property
+    def knows_of_late(self) -> bool:
+        """Whether rates can be told, and what each device did of late."""
+        newest, earlier = self.newest, self.earlier
+        if newest is None or earlier is None:
+            return False
+        passed = newest.at_seconds - earlier.at_seconds
+        lines = [self.timelines[gpu.key] for gpu in newest.gpus if gpu.watermark is not None]
+        return passed >= LEAST_RATE_SECONDS and all(line.is_of_late for line in lines)
+
+    def recall(self, look: Look) -> None:
+        """Take what an older look says of devices; it is not one that anything is compared to."""
+        for gpu in look.gpus:
+            self.timelines.setdefault(gpu.key, GpuTimeline()).add(gpu)
+
+    def remember(self, look: Look) -> None:
+        """Take a look, later than all before."""
+        if self._looks:
+            self.events.extend(events_between(self._looks[-1], look))
+        self.recall(look)
+        there = {gpu.key for gpu in look.gpus}
+        for gone in [key for key in self.timelines if key not in there]:
+            del self.timelines[gone]
+        self._looks.append(look)
+        while len(self._looks) > 2 and look.at_seconds - self._looks[1].at_seconds > WINDOW_SECONDS:
+            self._looks.popleft()
+
+
+def events_between(before: Look, after: Look) -> Iterator[NodeEvent]:
+    """What changed from one look to the next, in words."""
+    several = len(after.nodes) > 1
+    # Of an engine that starts or ends its worker's states tell already.
+    in_motion = _in_motion(before) | _in_motion(after)
+    for what in (
+        *_changes(_by_key(before.workers), _by_key(after.workers), _worker_event, several),
+        *_changes(
+            _by_key(before.engines, in_motion),
+            _by_key(after.engines, in_motion),
+            _engine_event,
+            several,
+        ),
+        *_collector_events(before, after, several),
+    ):
+        yield NodeEvent(after.at_seconds, what)
+
+
+def _by_key(rows: tuple[T, ...], but: Collection[tuple[str, str]] = ()) -> dict[tuple[str, str], T]:
+    return {row.key: row for row in rows if row.key not in but}
+
+
+def _changes(
+    before: Mapping[tuple[str, str], T],
+    after: Mapping[tuple[str, str], T],
+    told: Callable[[T | None, T | None], str],
+    several: bool,
+) -> Iterator[str]:
+    for key in sorted({*before, *after}):
+        if text := told(before.get(key), after.get(key)):
+            yield named(key, several) + text
+
+
+def named(key: tuple[str, str], several: bool) -> str:
+    """A thing of a node by its name, with that of the node where there are several."""
+    node, name = key
+    return f"{node}/{name}" if several and node else name
+
+
+def _worker_event(before: WorkerLook | None, after: WorkerLook | None) -> str:
+    if before is None or after is None:
+        return ""
+    if before.state != after.state:
+        why = f": {after.reason}" if after.reason else ""
+        return f" {before.state} → {after.state}{why}"
+    if before.restarts != after.restarts:
+        return f" was started again ({counted(after.restarts, 'time')} so far)"
+    if before.paused != after.paused:
+        return " is paused" if after.paused else " is supervised again"
+    return ""
+
+
+def _engine_event(before: EngineLook | None, after: EngineLook | None) -> str:
+    if before is None or after is None:
+        role = f" ({after.role})" if after is not None and after.role else ""
+        return " is gone" if after is None else f" was found{role}"
+    if before.role != after.role:
+        return f" is {after.role} now, was {before.role}"
+    if before.up is not after.up and after.up is not None:
+        return " answers" if after.up else " does not answer"
+    return ""
+
+
+def _in_motion(look: Look) -> set[tuple[str, str]]:
+    return {worker.key for worker in look.workers if worker.state != "ready"}
+
+
+def _collector_events(before: Look, after: Look, several: bool) -> Iterator[str]:
+    old, new = set(before.failed_collectors), set(after.failed_collectors)
+    for node, collector in sorted(new - old):
+        yield f"collector {named((node, collector), several)} failed"
+    for node, collector in sorted(old - new):
+        if node in after.nodes:
+            yield f"collector {named((node, collector), several)} succeeds again"

@@ -1,0 +1,86 @@
+"""What is wrong, in sentences: what is dead before what starts, causes before what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from disagg_cluster.host.counted import counted
+from disagg_cluster.top.look.values import Look, WorkerLook
+from disagg_cluster.top.view.recollection import named
+from disagg_cluster.top.view.values import Trouble, TroubleSeverity
+
+_WORKERS = {
+    "failed": "has crashed so often that it was given up",
+    "backoff": "has crashed and waits to be started again",
+    "starting": "is starting",
+    "draining": "is draining",
+}
+_BROKEN_STATES = ("failed", "backoff")
+_OF_ALERTS = {
+    "critical": TroubleSeverity.BROKEN,
+    "warning": TroubleSeverity.WARNING,
+}
+_ORDER = tuple(TroubleSeverity)
+
+
+def troubles_of(look: Look) -> tuple[Trouble, ...]:
+    """All that is wrong, the worst first: workers, engines, then what only reads of them."""
+    found = (*_workers(look), *_engines(look), *_collectors(look), *_alerts(look))
+    return tuple(sorted(found, key=lambda each: _ORDER.index(each.severity)))
+
+
+def _workers(look: Look) -> Iterator[Trouble]:
+    several = len(look.nodes) > 1
+    for worker in look.workers:
+        name = named(worker.key, several)
+        if what := _WORKERS.get(worker.state):
+            broken = worker.state in _BROKEN_STATES
+            severity = TroubleSeverity.BROKEN if broken else TroubleSeverity.NOTICE
+            yield Trouble(severity, f"Worker {name} {what}{_more(worker, look.at_seconds)}.")
+        if worker.paused:
+            text = f"Worker {name} is paused: it is neither killed nor started."
+            yield Trouble(TroubleSeverity.NOTICE, text)
+
+
+def _more(worker: WorkerLook, now: float) -> str:
+    parts = [worker.reason] if worker.reason and worker.state in _BROKEN_STATES else []
+    if worker.restarts:
+        parts.append(f"{counted(worker.restarts, 'time')} started again")
+    if worker.next_start_timestamp is not None:
+        parts.append(f"next start in {max(0.0, worker.next_start_timestamp - now):.0f} s")
+    if worker.state == "starting" and worker.since_timestamp is not None:
+        parts.append(f"for {now - worker.since_timestamp:.0f} s")
+        if worker.deadline_timestamp is not None:
+            parts.append(f"given up in {max(0.0, worker.deadline_timestamp - now):.0f} s")
+    return f": {', '.join(parts)}" if parts else ""
+
+
+def _engines(look: Look) -> Iterator[Trouble]:
+    several = len(look.nodes) > 1
+    states = {worker.key: worker.state for worker in look.workers}
+    for engine in look.engines:
+        # One that its node launches is told of as a worker until it is ready.
+        if engine.up is False and states.get(engine.key, "ready") == "ready":
+            text = f"Engine {named(engine.key, several)} does not answer its health probe."
+            yield Trouble(TroubleSeverity.BROKEN, text)
+        if engine.registered is False:
+            text = f"Engine {named(engine.key, several)} is not registered: no request reaches it."
+            yield Trouble(TroubleSeverity.BROKEN, text)
+
+
+def _collectors(look: Look) -> Iterator[Trouble]:
+    """Those of engines only where their engine is well: else they repeat what is said of it."""
+    silent = {engine.key for engine in look.engines if engine.up is False}
+    silent |= {worker.key for worker in look.workers if worker.state != "ready"}
+    for node, collector in look.failed_collectors:
+        _, _, engine = collector.partition(":")
+        if (node, engine) not in silent:
+            name = named((node, collector), len(look.nodes) > 1)
+            yield Trouble(TroubleSeverity.BROKEN, f"Collector {name} failed.")
+
+
+def _alerts(look: Look) -> Iterator[Trouble]:
+    for alert in look.alerts:
+        severity = _OF_ALERTS.get(alert.severity, TroubleSeverity.NOTICE)
+        about = f": {alert.about}" if alert.about else ""
+        yield Trouble(severity, f"Alert {alert.name}{about}.")

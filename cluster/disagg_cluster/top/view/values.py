@@ -1,0 +1,240 @@
+"""What is shown, as values: for the terminal, for JSON, for whoever wants to show it otherwise.
+
+What is not known is None, never 0. Ratios are of 1, times in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from disagg_exporter.model import Use
+
+BUSY = (Use.PREFILL.value, Use.DECODE.value)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTime:
+    """Seconds of devices by use within a window; `ratios` sum to 1, and are empty without time."""
+
+    seconds: Mapping[str, float]
+    window_seconds: float
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """Each use's share of all time, in the order of `Use`."""
+        total = sum(self.seconds.values())
+        if total <= 0:
+            return {}
+        return {use.value: self.seconds.get(use.value, 0.0) / total for use in Use}
+
+    @property
+    def occupancy_ratio(self) -> float | None:
+        """Phase seconds / observed seconds; None where nothing was observed."""
+        observed = sum(self.seconds.values()) - self.seconds.get(Use.UNOBSERVED.value, 0.0)
+        busy = sum(self.seconds.get(use, 0.0) for use in BUSY)
+        return busy / observed if observed > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySlot:
+    """Shares of observed time in the phases within a few seconds."""
+
+    prefill_ratio: float
+    decode_ratio: float
+
+    @property
+    def busy_ratio(self) -> float:
+        """Both together."""
+        return self.prefill_ratio + self.decode_ratio
+
+
+History = tuple[HistorySlot | None, ...]
+"""Slots of equal length, the oldest first; None where nothing is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRow:
+    """One device."""
+
+    node: str
+    gpu: str
+    index: str
+    gpu_name: str
+    role: str
+    engines: tuple[str, ...]
+    time: GpuTime | None
+    history: History
+    memory_used_bytes: float | None
+    memory_total_bytes: float | None
+    power_watts: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """One node: its devices together."""
+
+    node: str
+    gpus: int
+    engines: int
+    time: GpuTime | None
+    history: History
+
+
+@dataclass(frozen=True, slots=True)
+class LivePoolRow:
+    """One pool; `used_ratio` is None until the capacity of half of its devices is known."""
+
+    role: str
+    gpus: int | None
+    used_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    """The pools of one model, and what stands on them in words."""
+
+    cluster: str
+    model_name: str
+    namespace: str
+    verdicts: tuple[str, ...]
+    pools: tuple[LivePoolRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveEngineRow:
+    """One engine; latencies are what 95 of 100 keep within the window."""
+
+    node: str
+    engine: str
+    role: str
+    model_name: str
+    kind: str
+    version: str
+    state: str
+    state_seconds: float | None
+    gpus: tuple[str, ...]
+    running: float | None
+    waiting: float | None
+    kv_used_ratio: float | None
+    first_token_p95_seconds: float | None
+    between_tokens_p95_seconds: float | None
+    tokens_per_second: float | None
+    used_ratio: float | None
+    bound: str
+    method: str
+    confidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    """One child process of a daemon; `state_seconds` counts from its start where no more is known.
+
+    In `deadline_seconds` its start or its drain is given up. `log` is the path of its log on its
+    node, empty where it is not known here.
+    """
+
+    node: str
+    worker: str
+    state: str
+    state_seconds: float | None
+    restarts: int
+    paused: bool
+    pid: int | None
+    reason: str
+    next_start_seconds: float | None
+    deadline_seconds: float | None
+    log: str
+
+
+class TroubleSeverity(StrEnum):
+    """Severity of a trouble: something is broken, may become so, or is only to be known."""
+
+    BROKEN = "broken"
+    WARNING = "warning"
+    NOTICE = "notice"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One sentence and how much it matters."""
+
+    severity: TroubleSeverity
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvent:
+    """Something that changed between two looks."""
+
+    at_seconds: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RolePlanRow:
+    """GPUs of a role by the planner."""
+
+    cluster: str
+    model_name: str
+    namespace: str
+    role: str
+    gpu_name: str
+    current: float | None
+    needed: float | None
+    recommended: float | None
+    horizon: str
+
+
+@dataclass(frozen=True, slots=True)
+class BottleneckRow:
+    """Who holds a model's first tokens back, and what to do about it, in words."""
+
+    model_name: str
+    whose: str
+    cause: str
+    action: str
+    confidence_ratio: float | None
+    ttft_cost_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Where more is to be had; empty where it is not known."""
+
+    page: str = ""
+    metrics: str = ""
+    prometheus: str = ""
+    logs: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalView:
+    """Everything that is shown; `behind_seconds` is how far accounts lag behind `at_seconds`.
+
+    `unanswered` is why there is nothing newer; empty if there is.
+    """
+
+    title: str
+    at_seconds: float
+    version: str
+    simulated: bool
+    links: Links
+    time: GpuTime | None
+    behind_seconds: float | None
+    history: History
+    slot_seconds: float
+    users_first_token_p95_seconds: float | None
+    requests_per_second: float | None
+    nodes: tuple[NodeRow, ...]
+    gpus: tuple[GpuRow, ...]
+    models: tuple[ModelRow, ...]
+    engines: tuple[LiveEngineRow, ...]
+    workers: tuple[WorkerRow, ...]
+    troubles: tuple[Trouble, ...]
+    events: tuple[NodeEvent, ...]
+    plans: tuple[RolePlanRow, ...]
+    moves: tuple[str, ...]
+    bottlenecks: tuple[BottleneckRow, ...]
+    unanswered: str = ""

@@ -1,0 +1,94 @@
+"""`disagg-node demo` on a terminal: the live view of the real daemon, its keys, and its end."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import termios
+
+from support.terminal_program import TerminalProgram
+
+DISAGG_NODE = (sys.executable, "-m", "disagg_cluster.cli")
+DEMO = (*DISAGG_NODE, "demo", "--no-prometheus", "--metrics", "127.0.0.1:0")
+ENVIRON = {
+    **{name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "LC_ALL")},
+    "TERM": "xterm-256color",
+    "LANG": "C.UTF-8",
+}
+_ROW = re.compile(r"GPU |all |[0-9] |ENGINE|prefill-|decode-|q ")
+ALTERNATE_SCREEN, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
+
+
+def skeleton(text: str) -> list[str]:
+    """The rows of a screen without what changes from run to run: figures, bars, ages."""
+    text = re.sub(r"[█▒·+?▁▂▃▄▅▆▇]{2,}", "BAR", text)
+    rows = (line for line in text.splitlines() if _ROW.match(line))
+    return [" ".join(re.sub(r"[0-9.]+", "N", row).split()[:3]) for row in rows]
+
+
+ROWS = [
+    "GPU ROLE WHAT",
+    "all N GPUs",
+    *["N prefill BAR"] * 4,
+    *["N decode BAR"] * 4,
+    "ENGINE ROLE STATE",
+    *["decode-N decode ready"] * 2,
+    *["prefill-N prefill ready"] * 4,
+    "q quit ?",
+]
+
+
+def all_ready(text: str) -> bool:
+    return text.count(" ready ") >= 6 and "BUSY" in text and "over " in text
+
+
+def printed_once(url: str) -> subprocess.Popen[str]:
+    """The same in a pipe, without colours and in ASCII; it waits for the next booking."""
+    return subprocess.Popen(
+        [*DISAGG_NODE, "top", "--url", url],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**ENVIRON, "LC_ALL": "C", "COLUMNS": "80"},
+    )
+
+
+def test_the_demo_shows_itself_live_and_gives_the_terminal_back_at_ctrl_c() -> None:
+    with TerminalProgram(DEMO, 80, 24, ENVIRON) as demo:
+        page = re.search(r"page (http\S+)/", demo.shown(all_ready, "six engines that are ready"))
+        assert page is not None
+        once = printed_once(page[1])
+        rows = skeleton(demo.shown(all_ready, "six engines that are ready"))
+        while_shown = demo.modes
+        assert rows == ROWS
+
+        demo.type("?")
+        demo.shown(lambda shown: "select an engine" in shown, "the help")
+        demo.type("q/decode\r")
+        filtered = demo.shown(lambda shown: "only 'decode'" in shown, "the filter")
+        assert "decode-1" in filtered
+        assert "prefill-0 prefill" not in filtered
+        demo.type("\r")
+        demo.shown(lambda shown: "capacity used" in shown, "the engine by itself")
+        demo.type("q")
+        demo.resize(200, 50)
+        demo.shown(lambda shown: "MEASURED BY" in shown, "the columns of a wide terminal")
+
+        told, _ = once.communicate(timeout=60)
+        demo.type("\x03")
+        code = demo.wait()
+        after = demo.modes
+
+    assert code == 0
+    assert BACK in demo.sent.partition(ALTERNATE_SCREEN)[2]
+    assert while_shown[3] & (termios.ECHO | termios.ICANON) == 0
+    assert after[3] & (termios.ECHO | termios.ICANON) == termios.ECHO | termios.ICANON
+    assert b"draining" in demo.sent.rpartition(BACK)[2]
+    assert [row.split()[:2] for row in skeleton(told)] == [row.split()[:2] for row in ROWS[:-1]] + [
+        # Workers have lines of their own where there is room.
+        *[["prefill-N", "ready"]] * 4,
+        *[["decode-N", "ready"]] * 2,
+    ]
+    assert told.isascii()
+    assert "\x1b" not in told

@@ -1,0 +1,74 @@
+"""Whole screens, kept as text in tests/data/top (`python -m support.top_screens` writes them)."""
+
+from __future__ import annotations
+
+import pytest
+from rich.cells import cell_len
+
+from disagg_cluster.top.screen.controls import Controls, ScreenPage
+from disagg_cluster.top.screen.lines import ASCII, UNICODE, plain, width_of
+from disagg_cluster.top.screen.screen import LEAST_WIDTH, screen
+from support import top_looks, top_screens
+
+
+@pytest.mark.parametrize("name", top_screens.NAMES)
+def test_a_screen_is_as_it_is_kept(name: str) -> None:
+    kept = (top_screens.FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+
+    assert top_screens.drawn(name) == kept
+
+
+@pytest.mark.parametrize("page", ScreenPage)
+@pytest.mark.parametrize("size", [(LEAST_WIDTH, 8), (61, 13), (80, 24), (133, 37), (400, 120)])
+def test_a_screen_has_exactly_the_size_of_the_terminal(
+    page: ScreenPage, size: tuple[int, int]
+) -> None:
+    width, height = size
+
+    for view in (top_screens.sixteen_gpus(), top_screens.cluster(), top_screens.empty_node()):
+        lines = screen(view, Controls(page=page), width, height, UNICODE)
+        assert [width_of(line) for line in lines] == [width] * height
+
+
+def test_ascii_screens_hold_nothing_else() -> None:
+    view = top_screens.cluster()
+
+    lines = [screen(view, Controls(page=page), 120, 40, ASCII) for page in ScreenPage]
+
+    assert all(plain(line).isascii() for page in lines for line in page)
+
+
+def test_names_from_outside_neither_steer_the_terminal_nor_break_the_columns() -> None:
+    rows = top_looks.a_node()
+    top_looks.add_engine(rows, "evil\x1b[2Jname\n", "prefill", model="模型" * 40)
+    view = top_looks.viewed([(rows, top_looks.AT)])
+
+    lines = screen(view, Controls(), 100, 30, UNICODE)
+
+    text = "\n".join(map(plain, lines))
+    assert "\x1b" not in text
+    assert "evil?[2Jname?" in text
+    assert {cell_len("".join(span.text for span in line)) for line in lines} == {100}
+
+
+def test_once_shows_every_row_and_no_keys() -> None:
+    view = top_screens.sixteen_gpus()
+
+    text = "\n".join(plain(line) for line in screen(view, Controls(), 120, None, UNICODE))
+
+    assert sum(line.startswith(("prefill-", "decode-")) for line in text.splitlines()) == 80
+    assert "quit" not in text
+
+
+def test_what_is_not_known_is_a_hyphen_and_never_0() -> None:
+    view = top_screens.unknown_values()
+
+    [engine] = view.engines
+    figures = (engine.running, engine.waiting, engine.kv_used_ratio, engine.tokens_per_second)
+    assert (*figures, engine.used_ratio, engine.first_token_p95_seconds) == (None,) * 6
+    row = next(
+        plain(line)
+        for line in screen(view, Controls(), 80, 24, UNICODE)
+        if plain(line).startswith("10.0.0.7")
+    )
+    assert row.split()[2:10] == ["-"] * 8

@@ -1,0 +1,109 @@
+"""Looks from a node's page and from a Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.prometheus.http_client import Target, UnansweredError
+from disagg_cluster.prometheus.prometheus_api import Samples
+from disagg_cluster.top.look.series import Series
+from disagg_cluster.top.sources.node_source import ForeignPageError, NodeSource
+from disagg_cluster.top.sources.prometheus_source import NoNodesError, PrometheusSource
+from disagg_cluster.top.terminal.once import look_once
+from support import top_looks as looks
+from support.children import free_port
+from support.page_server import page_server
+
+PAGE = (Path(__file__).parents[3] / "data" / "golden_page.prom").read_bytes()
+
+
+def test_a_node_is_looked_at_by_its_page_alone_where_its_socket_is_not_ours() -> None:
+    with page_server(lambda path: PAGE if path == "/metrics" else b"") as root:
+        source = NodeSource(lambda: Target(root), None)
+        look = source.read()
+
+    assert {gpu.role for gpu in look.gpus} == {"prefill", "decode", "none"}
+    assert source.title == root.removeprefix("http://")
+    assert source.links.metrics == f"{root}/metrics"
+
+
+def test_a_socket_at_which_nobody_listens_leaves_the_page(tmp_path: Path) -> None:
+    with page_server(lambda _: PAGE) as root:
+        look = NodeSource(lambda: Target(root), tmp_path / "control.socket").read()
+
+    assert [worker.worker for worker in look.workers] == ["prefill-0", "decode-0"]
+    assert look.workers[0].pid is None
+
+
+def test_another_programs_page_is_refused() -> None:
+    with page_server(lambda _: b"up 1\n") as root, pytest.raises(ForeignPageError, match="--url"):
+        NodeSource(lambda: Target(root), None).read()
+
+
+def test_a_node_that_does_not_answer_is_said_to() -> None:
+    with pytest.raises(UnansweredError):
+        NodeSource(lambda: Target(f"http://127.0.0.1:{free_port()}"), None).read()
+
+
+class ScriptedPrometheus:
+    """Holds the series of a minute ago and of now; remembers what it was asked."""
+
+    def __init__(self, ago: Series, now: Series) -> None:
+        self._series = {True: ago, False: now}
+        self.asked: list[str] = []
+
+    def query_range(
+        self, expr: str, start: float, end: float, step: float, deadline: float = 60.0
+    ) -> list[Samples]:
+        self.asked.append(expr)
+        is_ago = len(self.asked) == 2
+        if len(self.asked) == 1:
+            return []
+        return [
+            Samples({"__name__": name, **each.labels}, ((end, each.value),))
+            for name, samples in self._series[is_ago].items()
+            for each in samples
+        ]
+
+
+def two_nodes(at: float) -> Series:
+    return looks.together(*(looks.serving(4, 2, at, node=f"node-{n}") for n in range(2)))
+
+
+def source_of(prometheus: ScriptedPrometheus, **chosen: str) -> PrometheusSource:
+    return PrometheusSource(prometheus, "http://prom:9090", **chosen)  # type: ignore[arg-type] # asked likewise
+
+
+def test_a_prometheus_tells_rates_and_time_at_once() -> None:
+    prometheus = ScriptedPrometheus(two_nodes(looks.AT - 60), two_nodes(looks.AT))
+    slept: Sequence[float] = []
+
+    view = look_once(source_of(prometheus), sleep=list(slept).append)
+
+    assert [node.node for node in view.nodes] == ["node-0", "node-1"]
+    assert view.engines[0].tokens_per_second == pytest.approx(900 * 1, rel=0.1)
+    assert view.time is not None
+    assert view.time.window_seconds == pytest.approx(60)
+    assert slept == []
+
+
+def test_only_what_was_chosen_is_asked_for() -> None:
+    prometheus = ScriptedPrometheus({}, two_nodes(looks.AT))
+    source = source_of(prometheus, cluster="blue", node='a"b')
+    source.past()
+    source.earlier()
+
+    source.read()
+
+    assert prometheus.asked[-1].count('cluster="blue"') == 3
+    assert prometheus.asked[-1].count(r'node="a\"b"') == 2
+
+
+def test_a_prometheus_without_nodes_is_said_to_have_none() -> None:
+    source = source_of(ScriptedPrometheus({}, {}), cluster="blue")
+
+    with pytest.raises(NoNodesError, match='cluster="blue"'):
+        source.read()

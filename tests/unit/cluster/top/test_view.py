@@ -1,0 +1,112 @@
+"""From looks to what is shown: rates, latencies, pools, troubles, events, the planner's word."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from disagg_cluster.top.look.reading import look_of
+from disagg_cluster.top.look.values import LatencyBuckets, PlanLook, PoolKey
+from disagg_cluster.top.view.latency import quantile, since
+from disagg_cluster.top.view.planned import moves_of
+from disagg_cluster.top.view.recollection import events_between
+from support import top_looks as looks
+from support import top_screens
+
+
+def waits(*counts: tuple[float, float]) -> LatencyBuckets:
+    return LatencyBuckets(counts)
+
+
+def test_a_quantile_is_estimated_as_prometheus_does() -> None:
+    buckets = waits((0.1, 10.0), (0.5, 20.0), (math.inf, 20.0))
+
+    assert quantile(buckets, 0.25) == pytest.approx(0.05)
+    assert quantile(buckets, 0.75) == pytest.approx(0.3)
+    assert quantile(waits((0.1, 0.0), (math.inf, 5.0)), 0.5) == 0.1
+
+
+def test_without_requests_there_is_no_latency() -> None:
+    state = waits((0.1, 7.0), (math.inf, 9.0))
+
+    assert quantile(since(state, state), 0.95) is None
+    assert quantile(None, 0.95) is None
+
+
+def test_a_histogram_that_fell_began_anew() -> None:
+    later = waits((0.1, 1.0), (math.inf, 2.0))
+
+    assert since(later, waits((0.1, 50.0), (math.inf, 60.0))) == later
+
+
+def test_tokens_a_second_are_those_between_two_looks() -> None:
+    view = top_screens.one_gpu()
+
+    assert view.engines[0].tokens_per_second == pytest.approx(4000)
+
+
+def test_one_look_tells_no_rates() -> None:
+    view = looks.viewed([(looks.serving(1, 1, looks.AT), looks.AT)])
+
+    assert view.engines[0].tokens_per_second is None
+    assert view.engines[0].first_token_p95_seconds is None
+
+
+def test_pools_are_judged_in_the_recorded_words_once_half_of_them_is_known() -> None:
+    rows = looks.serving(8, 2, looks.AT)
+    known = looks.viewed([(rows, looks.AT)]).models
+    for sample_name in ("disagg_node_capacity_used_gpus", "disagg_node_capacity_known_gpus"):
+        rows[sample_name] = [each._replace(value=each.value / 4) for each in rows[sample_name]]
+    hardly = looks.viewed([(rows, looks.AT)]).models
+
+    assert [model.verdicts for model in known] == [("prefill is short of GPUs",)]
+    assert [model.verdicts for model in hardly] == [()]
+
+
+def test_a_dead_worker_stands_above_the_collectors_that_miss_it() -> None:
+    texts = [trouble.text for trouble in top_screens.failed_node().troubles]
+
+    assert texts[0].startswith("Worker prefill-0 has crashed so often that it was given up")
+    assert texts[-1] == "Collector nvml failed."
+    assert not any("engine:decode-0" in text for text in texts)
+
+
+def test_what_changes_between_two_looks_is_told_once() -> None:
+    before = look_of(looks.serving(2, 2, looks.AT - 5), looks.AT - 5)
+    rows = looks.serving(2, 2, looks.AT, launched=False)
+    looks.add_worker(rows, "prefill-0", "ready", restarts=1)
+    looks.add_worker(rows, "decode-0", "draining")
+    after = look_of(rows, looks.AT)
+
+    assert [event.text for event in events_between(before, after)] == [
+        "decode-0 ready → draining",
+        "prefill-0 was started again (1 time so far)",
+    ]
+    assert list(events_between(after, after)) == []
+
+
+def plan(role: str, current: float, recommended: float) -> PlanLook:
+    key = PoolKey("blue", "llama", "", role)
+    return PlanLook(key, "H100", current, recommended, recommended, "1h")
+
+
+def test_gpus_move_between_roles_before_any_are_added() -> None:
+    moves = moves_of([plan("prefill", 4, 7), plan("decode", 4, 2)])
+
+    assert moves == (
+        "move 2 x H100 from decode to prefill of llama within 1h",
+        "add 1 x H100 for prefill of llama within 1h",
+    )
+
+
+def test_a_plan_that_is_followed_has_no_moves() -> None:
+    assert moves_of([plan("prefill", 4, 4), plan("decode", 4, 4)]) == ()
+
+
+def test_the_best_source_of_users_requests_counts_alone() -> None:
+    rows = looks.a_node()
+    for source, count in (("engine", 100.0), ("frontend", 40.0)):
+        looks.add(rows, "disagg_request_ends_total", count, source=source, reason="stop")
+
+    assert look_of(rows, looks.AT).ended_requests == 40
