@@ -21,6 +21,7 @@ COPY cluster cluster
 COPY grafana grafana
 COPY alerts alerts
 COPY examples examples
+COPY scripts/metadata_hook.py scripts/
 # The constraints hold for the build's own environment, too, when they come by the variable.
 RUN PIP_CONSTRAINT=/src/Dockerfile.constraints \
     python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,14 @@ _LOADED = re.compile(
     r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//"""
     r"""|<link\b[^>]*\brel=["']?(?:stylesheet|icon|preload|preconnect)[^>]*href=["']?(?:https?:)?//"""
 )
+
+
+def on_config(config: Any, **_: Any) -> Any:
+    """Take the project's address from the one place that has it."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        hooks = tomllib.load(file)["tool"]["hatch"]["metadata"]["hooks"]
+    config.repo_url = hooks["custom"]["project-url"] or None
+    return config
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:

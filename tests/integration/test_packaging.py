@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import email
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +59,19 @@ def _ask(path: Path | None) -> list[str]:
 def test_a_wheel_built_from_the_sdist_holds_everything_that_is_shipped(installed: Path) -> None:
     assert (installed / "disagg_cluster" / "_assets" / "alerts").is_dir()
     assert _ask(installed) == EXPECTED
+
+
+def test_the_long_description_reads_well_outside_the_repository(installed: Path) -> None:
+    """No link and no picture in it needs the repository around it, and no address is made up."""
+    [record] = installed.glob("disagg_node-*.dist-info/METADATA")
+    said = email.message_from_string(record.read_text(encoding="utf-8"))
+    text = str(said.get_payload())
+
+    assert text.startswith("# disagg-node\n")
+    assert "![" not in text
+    links = re.findall(r"\]\(([^)]*)\)", text)
+    assert [link for link in links if not link.startswith(("https://", "http://"))] == []
+    assert said.get_all("Project-URL") is None
 
 
 def test_of_the_dashboards_only_what_grafana_reads_is_shipped(installed: Path) -> None:
