@@ -19,14 +19,15 @@ _MOST_SECONDS = 180.0
 _MOST_REQUESTS = 200
 _PACE_SECONDS = 120.0
 """Of so many seconds of steps a pace is known for good."""
+_DAY_SECONDS = 86_400.0
 
 
 def learn(scenario: Scenario) -> Mapping[Role, LearnedEngineCosts]:
     """Run one engine of each role alone for a while, nothing wrong, its requests the scenario's.
 
-    For all engines of a role what one has taught: they are of one kind here. Its pace is taken for
-    that of a day, which minutes do not move. Of a fault that stands from the very beginning there
-    is no past without it, and nothing is known.
+    For all engines of a role what one has taught: they are of one kind here. Its pace and the
+    number of its steps are taken for those of a day, which minutes do not move. Of a fault that
+    stands from the very beginning there is no past without it, and nothing is known.
     """
     if scenario.faults and scenario.onset_seconds <= 0:
         return {}
@@ -55,11 +56,16 @@ def learn(scenario: Scenario) -> Mapping[Role, LearnedEngineCosts]:
                 node.hear(event, now_ns)
         node.advance(t_ns)
     learned = {role: node.learned(engine.name, t_ns) for role, engine in firsts.items()}
-    return {role: replace(each, costs=_of_a_day(each.costs)) for role, each in learned.items()}
-
-
-def _of_a_day(costs: Mapping[int, LearnedCost]) -> Mapping[int, LearnedCost]:
+    times = _DAY_SECONDS * SECOND_NS / t_ns
     return {
-        rank: replace(cost, usual_pace=(cost.usual_pace[0], _PACE_SECONDS))
-        for rank, cost in costs.items()
+        role: replace(
+            each, costs={rank: _of_a_day(cost, times) for rank, cost in each.costs.items()}
+        )
+        for role, each in learned.items()
     }
+
+
+def _of_a_day(cost: LearnedCost, times: float) -> LearnedCost:
+    prefill, decode, mixed = (round(count * times) for count in cost.steps)
+    pace_ratio, _ = cost.usual_pace
+    return replace(cost, usual_pace=(pace_ratio, _PACE_SECONDS), steps=(prefill, decode, mixed))

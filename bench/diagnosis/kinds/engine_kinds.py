@@ -72,8 +72,13 @@ def host_bound(draw: Draw) -> Play:
 
 
 def mixing(draw: Draw) -> Play:
-    """Steps with prompts beside requests that write take longer than both apart."""
+    """Steps with prompts beside requests that write take longer than both apart.
+
+    From the very beginning only on one of several: of all there is nothing to hold them against.
+    """
     engines, factor = draw.entry_or_all(), draw.ranges.between("factor")
+    if draw.onset_seconds <= 0:
+        engines = engines[:1]
     return draw.ill((SlowMixedSteps(*draw.at, each.name, factor) for each in engines), engines)
 
 

@@ -22,6 +22,8 @@ from disagg_cluster.simulator.load_faults import (
 )
 from disagg_cluster.simulator.network_faults import FailingTransfer, SlowTransfer
 
+_LONG_ONE_IN = 4
+
 
 def favoured(draw: Draw) -> Play:
     """One engine gets so many times as many requests as each other."""
@@ -43,16 +45,21 @@ def lost_engine(draw: Draw) -> Play:
 
 
 def long_to_one(draw: Draw) -> Play:
-    """The longest prompts go to one engine, so many that it has `over` times what it can do."""
+    """The longest prompts go to one engine, so many that it has `over` times what it can do.
+
+    They are a quarter of all at most: an engine that is given most of the requests has too many.
+    """
     engine, deployment = draw.entry(), draw.deployment
     engines = len(deployment.entries())
     load_over = draw.ranges.between("over") / deployment.load_ratio
     wanted_share = min(0.95, (load_over - 1) / max(1, engines - 1))
     tokens = sorted(r.prompt_tokens for r in drawn_requests(deployment.mix, deployment.lengths))
+    wanted_tokens = wanted_share * deployment.mix.prompt_tokens * len(tokens)
     taken, least_tokens = 0, tokens[-1]
-    while tokens and taken < wanted_share * deployment.mix.prompt_tokens * 200:
-        least_tokens = tokens.pop()
+    for least_tokens in reversed(tokens[-(len(tokens) // _LONG_ONE_IN) :]):
         taken += least_tokens
+        if taken >= wanted_tokens:
+            break
     return draw.ill([LongToOne(*draw.at, engine.name, least_tokens)], [engine])
 
 

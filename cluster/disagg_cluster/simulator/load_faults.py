@@ -35,9 +35,9 @@ class OtherLengths(LastingFault):
 
 @dataclass(frozen=True, slots=True)
 class Skewed(LastingFault):
-    """The router gives requests to prefill and mixed engines by weights, whatever these have.
+    """The router favours some prefill or mixed engines over others, as its policy can.
 
-    An engine without a weight has 1.
+    Each gets so many turns, or is held for so many times less loaded; without a weight it has 1.
     """
 
     weights: Mapping[str, float]

@@ -121,6 +121,7 @@ class EngineProcess:
     def resize(self, limits: SchedulerLimits) -> None:
         """Hold other limits from the next step on."""
         self.scheduler.resize(limits)
+        self.telemetry.resize(limits.kv_blocks)
         self._disturb()
 
     def reuse_prefixes(self, *, on: bool) -> None:

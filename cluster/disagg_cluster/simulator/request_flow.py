@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -47,7 +46,6 @@ class RequestFlow:
         cluster: ClusterSpec,
         queue: EventQueue,
         transfer: KvNetwork,
-        rng: random.Random,
         *,
         emit_ends: bool,
     ) -> None:
@@ -64,8 +62,8 @@ class RequestFlow:
         self.cluster = cluster
         self._queue = queue
         self._emit_ends = emit_ends
-        self.entry_router = RequestRouter(cluster.policy, cluster.most_in_flight, rng)
-        self._writers = RequestRouter(cluster.policy, cluster.most_in_flight, rng)
+        self.entry_router = RequestRouter(cluster.policy, cluster.most_in_flight)
+        self._writers = RequestRouter(cluster.policy, cluster.most_in_flight)
         self._to_read: deque[RequestProgress] = deque()
         self._to_write: deque[RequestProgress] = deque()
         self._under_way: dict[int, RequestProgress] = {}

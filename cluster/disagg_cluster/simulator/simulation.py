@@ -59,9 +59,7 @@ class Simulation:
         self.cluster = cluster
         self._queue = queue = EventQueue(start_ns)
         transfer = KvNetwork(cluster.link, _chance(seed, "transfer"))
-        self.request_flow = RequestFlow(
-            cluster, queue, transfer, _chance(seed, "router"), emit_ends=reporting.requests
-        )
+        self.request_flow = RequestFlow(cluster, queue, transfer, emit_ends=reporting.requests)
         self.servers: Mapping[str, Server] = {
             spec.name: Server(
                 spec,

@@ -57,7 +57,7 @@ def diagnose_model(
         seen,
         past,
         partial(_wait_seconds, view, entry, decode),
-        view.since_seconds(2 * LEAST_BEFORE),
+        view.since_seconds(LEAST_BEFORE + 1),
     )
     missing = tuple(_missing(view))
     parts = tuple(ttft_parts(view, entry, decode))
@@ -174,7 +174,7 @@ def _is_late(view: ModelView, entry: Waits, decode: Waits) -> bool:
 def _missing(view: ModelView) -> list[str]:
     """Evidence that nobody exports, in words."""
     found = []
-    if view.front_waits() is None:
+    if view.front_waits(view.block_bins) is None:
         found.append(
             "no frontend or router tells users' time to first token: what lies before the engines "
             "is not seen"

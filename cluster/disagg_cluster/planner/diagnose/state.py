@@ -13,6 +13,7 @@ _SURE, _LIKELY, _BELIEVED = 8.0, 4.6, 3
 # A finding that is not seen any more stands for so many looks, unless another takes its place.
 _HELD_LOOKS = 2
 _KEPT_ORDER = 0.8
+_BEFORE_ENGINES = {Cause.LATENCY_FLOOR, Cause.ROUTER_LIMIT}
 # Of a wait that was too long, what is still too long.
 _AS_LONG = 0.7
 
@@ -81,8 +82,22 @@ def settled(
             remembered.append(gone)
         elif gone.looks >= _BELIEVED and gone.missed < _HELD_LOOKS and not believed:
             remembered.append(replace(gone, missed=gone.missed + 1))
-    shown = [each for each in remembered if each.looks >= _BELIEVED]
+    shown = [
+        each
+        for each in remembered
+        if each.looks >= _BELIEVED
+        and (each in believed or not any(_explains(one.finding, each.finding) for one in believed))
+    ]
     return tuple(each.finding for each in _ordered(shown)), tuple(remembered)
+
+
+def _explains(now: BottleneckFinding, before: BottleneckFinding) -> bool:
+    """Whether what is found now is said of the same wait as what was found before."""
+    if now.cause is before.cause or {now.cause, before.cause} == _BEFORE_ENGINES:
+        return True
+    if now.role is not before.role or {now.cause, before.cause} & _BEFORE_ENGINES:
+        return False
+    return not now.engines or not before.engines or bool(set(now.engines) & set(before.engines))
 
 
 def _ordered(standing: Sequence[StandingFinding]) -> list[StandingFinding]:

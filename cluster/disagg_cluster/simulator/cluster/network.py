@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -32,23 +32,18 @@ class RequestRouter:
     """Chooses among engines of one role, and knows how many requests each has in flight.
 
     `most_in_flight` is how many requests an engine is given at once at most. `weights` and
-    `sticky` are what faults make of it: it then draws by weights, whatever its policy says, and
-    sends long prompts to one engine.
+    `sticky` are what faults make of it. By weights, 1 where none is told, it gives an engine so
+    many turns, or counts its requests as so many times fewer; long prompts may all go to one.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        most_in_flight: int | None = None,
-        rng: random.Random | None = None,
-    ) -> None:
+    def __init__(self, policy: Policy, most_in_flight: int | None = None) -> None:
         self.most_in_flight = most_in_flight
         self.weights: Mapping[str, float] = {}
         self.sticky: StickyLengths | None = None
         self._policy = policy
-        self._rng = rng or random.Random(0)
         self._in_flight: Counter[str] = Counter()
         self._turn = 0
+        self._credits: defaultdict[str, float] = defaultdict(float)
 
     def choose(self, engines: Sequence[str], prompt_tokens: int = 0) -> str | None:
         """Give the next request to one of these engines; None if none may have it now."""
@@ -57,14 +52,13 @@ class RequestRouter:
             return None
         if self.sticky and self.sticky.takes(prompt_tokens) and self.sticky.engine in free:
             chosen = self.sticky.engine
+        elif self._policy is Policy.LEAST_LOADED:
+            chosen = min(free, key=self._weighted_load)
         elif self.weights:
-            shares = [self.weights.get(name, 1.0) for name in free]
-            chosen = self._rng.choices(free, shares)[0]
-        elif self._policy is Policy.ROUND_ROBIN:
+            chosen = self._next_by_weights(free)
+        else:
             chosen = free[self._turn % len(free)]
             self._turn += 1
-        else:
-            chosen = min(free, key=lambda name: self._in_flight[name])
         self._in_flight[chosen] += 1
         return chosen
 
@@ -75,6 +69,19 @@ class RequestRouter:
     def in_flight(self, engine: str) -> int:
         """How many requests an engine has."""
         return self._in_flight[engine]
+
+    def _weighted_load(self, engine: str) -> float:
+        """Its requests, the next one among them, over its weight."""
+        return (self._in_flight[engine] + 1) / self.weights.get(engine, 1.0)
+
+    def _next_by_weights(self, engines: Sequence[str]) -> str:
+        """Whose turn it is: each saves up its weight, who has most pays for all (as nginx does)."""
+        weights = {name: self.weights.get(name, 1.0) for name in engines}
+        for name, weight in weights.items():
+            self._credits[name] += weight
+        chosen = max(engines, key=lambda name: self._credits[name])
+        self._credits[chosen] -= sum(weights.values())
+        return chosen
 
     def _may_have_more(self, engine: str) -> bool:
         return self.most_in_flight is None or self._in_flight[engine] < self.most_in_flight

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from disagg_cluster.simulator.cluster.event_queue import EventQueue
@@ -83,7 +84,8 @@ class Telemetry:
         self.report_ns = round(reporting.report_seconds * _NS)
         self._emitter = TelemetryEmitter(spec.name, pid, incarnation=queue.now_ns)
         created_seconds = queue.now_ns / _NS + reporting.wall_offset_seconds
-        self._page = Page(_facts(spec, spec.limits(), created_seconds), self.counters)
+        self._facts = _facts(spec, spec.limits(), created_seconds)
+        self._page = Page(self._facts, self.counters)
         self._latest = SchedulerState()
         self._dead = False
         queue.at(queue.now_ns, self._hello)
@@ -120,6 +122,12 @@ class Telemetry:
     def page(self, state: SchedulerState) -> str:
         """The metrics page."""
         return self._page.render(state)
+
+    def resize(self, kv_blocks: int) -> None:
+        """Tell of a cache of another size, as a process does that was started with one."""
+        if self._facts.blocks != kv_blocks + 1:
+            self._facts = replace(self._facts, blocks=kv_blocks + 1)
+            self._page = Page(self._facts, self.counters)
 
     def die(self) -> None:
         """End: what is written to the socket arrives, what is not reported yet never will be."""

@@ -5,6 +5,7 @@ from statistics import fmean
 
 import pytest
 
+from disagg_cluster.simulator.cluster.network import Policy, RequestRouter
 from disagg_cluster.simulator.cluster.spec import ClusterSpec, Reporting, SpecError
 from disagg_cluster.simulator.engine_faults import Crash, SlowHost, SlowMixedSteps
 from disagg_cluster.simulator.fault import Fault
@@ -162,13 +163,21 @@ def test_memory_errors_are_counted_on() -> None:
     assert counts == [0, 3, 7]
 
 
-def test_a_skewed_router_draws_engines_by_their_weights() -> None:
+def test_a_skewed_router_gives_turns_by_weights() -> None:
     fault = Skewed(10.0, 50.0, {"prefill-1": 8.0})
     heard = heard_with(fault, cluster=pair(3), mix=Mix(20, 100, 2))
 
     before, after = entries(heard, 0, 10), entries(heard, 10, 20)
     assert before.count("prefill-1") / len(before) == pytest.approx(1 / 3, abs=0.01)
-    assert after.count("prefill-1") / len(after) == pytest.approx(0.8, abs=0.08)
+    assert after.count("prefill-1") / len(after) == pytest.approx(0.8, abs=0.02)
+
+
+def test_a_skewed_router_that_counts_lets_a_favoured_engine_have_so_many_more() -> None:
+    router = RequestRouter(Policy.LEAST_LOADED)
+    router.weights = {"b": 3.0}
+
+    chosen = [router.choose(["a", "b"]) for _ in range(8)]
+    assert (chosen.count("b"), chosen.count("a")) == (6, 2)
 
 
 def test_long_prompts_stick_to_one_engine_and_short_ones_do_not() -> None:

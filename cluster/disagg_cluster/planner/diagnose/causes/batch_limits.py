@@ -25,7 +25,11 @@ _OF_KNEE, _SMALLER, _NO_KNEE_TOKENS = 0.8, 1.4, 512
 # where a prompt takes so many times as long in its steps as it would by itself.
 _LARGER, _LARGE_TOKENS, _CROWDED, _OVER_KNEE = 1.5, 32_768, 8.0, 24.0
 _SEATS_TAKEN, _SEATS_OFTEN_TAKEN = 0.9, 0.6
+# Seats that were so full for so many blocks, while requests queue for this part of the target.
+_SEATS_LONG_TAKEN, _STANDING_BLOCKS, _LONG_OF_TARGET = 0.75, 8, 0.1
 _LIKELY_Z = 6.0
+# A limit that was changed is no estimate.
+_TOLD_Z = 8.0
 # What steps at the knee lose against the best rate; both ways out of a crowd wait for that.
 _SLOWER_STEPS = 0.8
 
@@ -44,16 +48,20 @@ def _underfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
         is_new = view.limit_onset(rows) < view.blocks("waiting", rows).shape[1]
         piled = (waiting >= _LEAST_WAITING).all(axis=1) | is_new
         standing = piled & room & (waits.excess > 0)
-        limit, before = _limits(view, rows, "step_limit_tokens")
+        limit = view.latest("step_limit_tokens", rows)
+        before = view.first("step_limit_tokens", rows)
         knee = view.latest("knee_tokens", rows)
         tokens = view.recent_over("step_tokens", "steps", rows)
         too_small = np.where(
             np.isfinite(knee), limit < _OF_KNEE * knee, limit < _NO_KNEE_TOKENS
         ) | (limit * _SMALLER <= np.fmax(before, _usual_of_peers(before)))
         by_tokens = standing & too_small & (tokens >= _AT_LIMIT * limit)
-        batch, _ = _limits(view, rows, "batch_limit")
+        batch = view.latest("batch_limit", rows)
         taken = np.where(is_new, _SEATS_OFTEN_TAKEN, _SEATS_TAKEN) * batch
         by_seats = standing & (view.recent("running", rows) >= taken)
+    queued = _queued_for_seats(view, rows, batch)
+    by_seats |= queued > 0
+    cost = np.fmax(waits.excess, queued)
     for short, is_seats in ((by_tokens, False), (by_seats & ~by_tokens, True)):
         if not short.any():
             continue
@@ -81,14 +89,34 @@ def _underfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
                 RemedyKind.SET_SEQS if is_seats else RemedyKind.SET_BATCHED_TOKENS,
                 None if best is None else round(best),
             ),
-            waits.excess,
+            cost,
         )
+
+
+def _queued_for_seats(view: ModelView, rows: Rows, batch: Floats) -> Floats:
+    """Seconds that requests queue where hardly a seat was free for as long as is seen; else 0.
+
+    Such a limit may have stood from the beginning, with neither past nor peers to tell.
+    """
+    running, waiting, usage = (
+        view.blocks(name, rows)[:, -_STANDING_BLOCKS:]
+        for name in ("running", "waiting", "kv_usage")
+    )
+    queue = view.recent_over("queue_seconds", "queue_count", rows)
+    if running.shape[1] < _STANDING_BLOCKS or not np.isfinite(view.targets.ttft_seconds):
+        return np.zeros(len(rows))
+    with np.errstate(invalid="ignore"):
+        seated = running.mean(axis=1) >= _SEATS_LONG_TAKEN * batch
+        room = usage.max(axis=1) < FULL
+        late = queue >= _LONG_OF_TARGET * view.targets.ttft_seconds
+        return np.where(seated & room & (waiting.mean(axis=1) > 0) & late, queue, 0.0)
 
 
 def _overfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
     """Whoever is in a step waits for all of it; a prompt among many others waits for them."""
     rows = waits.rows
-    limit, before = _limits(view, rows, "step_limit_tokens")
+    limit = view.latest("step_limit_tokens", rows)
+    before = view.first("step_limit_tokens", rows)
     since = np.where(limit >= _LARGER * before, view.limit_onset(rows), 0)
     stage = _since(view, rows, "prompt_stage_seconds", since)
     own = _since(view, rows, "step_seconds", since)
@@ -136,17 +164,6 @@ def _since(view: ModelView, rows: Rows, name: str, onset: Floats) -> Floats:
         return np.where(count > 0, total / count, np.nan)
 
 
-def _limits(view: ModelView, rows: Rows, name: str) -> tuple[Floats, Floats]:
-    """A limit as it is now, and the first that was seen; NaN where it is not told."""
-    values = view.changes.fleet.seen.of(name)[view.fleet_rows[rows]]
-    first = np.full(len(rows), np.nan)
-    for number, row in enumerate(values):
-        known = row[np.isfinite(row)]
-        if len(known):
-            first[number] = known[0]
-    return view.latest(name, rows), first
-
-
 def _usual_of_peers(before: Floats) -> Floats:
     """What most had first: one that was raised since makes no other too small."""
     return np.full(len(before), float(known_median(before)))
@@ -164,13 +181,15 @@ def _suspicion(
     rows = waits.rows
     whole = np.zeros(len(view.engines))
     whole[rows[numbers]] = cost[numbers]
+    blocks = view.blocks("waiting", rows).shape[1]
+    is_told = bool((view.limit_onset(rows[numbers]) < blocks).any())
     return Suspicion(
         cause,
         view.engines[rows[numbers[0]]].role,
         rows[numbers],
         len(rows) > 1 and len(numbers) == len(rows),
         whole,
-        max(float(waits.z[numbers].max()), _LIKELY_Z),
+        max(float(waits.z[numbers].max()), _TOLD_Z if is_told else _LIKELY_Z),
         int(waits.onset[numbers].min()),
         (evidence,),
         advice,

@@ -10,36 +10,36 @@ from disagg_cluster.planner.diagnose.causes.suspicion import ActionAdvice, Suspi
 from disagg_cluster.planner.diagnose.causes.waits import least_cost_seconds
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
-from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE, shift_of
+from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE, block_bins, shift_of
 from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, RemedyKind
 from disagg_exporter.model import Role
 
 _Z = 4.0
 # A floor is the same whatever comes, and under every request; a queue in the router is neither.
 _STEADY, _RISE = 0.1, 0.1
+# Where the router tells of no queue, so many times as much is steady.
+_QUEUE_TOLD = 5.0
+_LEAST_KNOWN = 2
+# Hops and tokenizers take as long.
+_LEAST_SECONDS = 0.02
 # A queue that is told explains a wait if it is that of so large a part of it (Little 1961).
 _QUEUE_SHARE = 0.4
 
 
-def router_waits(view: ModelView) -> Floats | None:
-    """Mean seconds, by block, between a request's arrival at the door and the engines' own waits.
+def router_waits(view: ModelView, bins: int | None = None) -> Floats | None:
+    """Mean seconds between a request's arrival at the door and the engines' own waits.
 
-    None where nobody sees requests from the door on.
+    By block, or over so many bins each. None where nobody sees requests from the door on.
     """
-    told = view.front_waits()
+    bins = bins or view.block_bins
+    told = view.front_waits(bins)
     if told is None:
         return None
-    seconds, count = told
     with np.errstate(divide="ignore", invalid="ignore"):
-        whole = seconds / count
-    inside = np.zeros_like(whole)
-    for rows in (view.entries, view.decoders):
-        if len(rows):
-            waited = np.nansum(view.blocks("first_token_seconds", rows), axis=0)
-            ended = np.nansum(view.blocks("first_tokens", rows), axis=0)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                inside = inside + waited / ended
-    found = whole - inside
+        found = np.divide(*told)
+        for rows in (view.entries, view.decoders):
+            if len(rows):
+                found = found - np.divide(*view.engine_waits(rows, bins))
     return np.where(np.isfinite(found), found, np.nan)
 
 
@@ -54,10 +54,11 @@ def front_suspicions(view: ModelView) -> Iterator[Suspicion]:
         return
     now = float(np.mean(known[-4:]))
     cost = now - usual
-    if cost < least_cost_seconds(view, usual):
+    if cost < max(least_cost_seconds(view, usual), _LEAST_SECONDS):
         return
-    queue = _queue_seconds(view)
-    is_floor = _is_steady(known) and (queue is None or queue < _QUEUE_SHARE * cost)
+    is_floor = _is_floor(view, since, cost)
+    if is_floor is None:
+        return
     whole = np.zeros(len(view.engines))
     whole[view.entries] = cost
     text = (
@@ -78,6 +79,30 @@ def front_suspicions(view: ModelView) -> Iterator[Suspicion]:
     )
 
 
+def _is_floor(view: ModelView, since: int, cost_seconds: float) -> bool | None:
+    """Whether a wait is under every request alike, and no queue's; None while nothing tells.
+
+    A queue that is told is counted (Little 1961). Else a queue grows, or comes and goes.
+    """
+    queue_seconds = _queue_seconds(view)
+    is_queue = queue_seconds is not None and queue_seconds >= _QUEUE_SHARE * cost_seconds
+    bins = block_bins(view.changes.fleet.grid.step_seconds, least_bins=1)
+    fine = router_waits(view, bins)
+    assert fine is not None
+    # The first block may hold some time before.
+    begin = len(fine) - round(
+        (view.blocks("arrivals", view.entries).shape[1] - since - 1) * view.block_bins / bins
+    )
+    before, known = (part[np.isfinite(part)] for part in (fine[: begin - 2], fine[max(begin, 0) :]))
+    if is_queue:
+        return False
+    if len(known) < _LEAST_KNOWN:
+        return None
+    # What two waits taken from each other leave strays by itself.
+    noise = float(np.std(before)) if since >= LEAST_BEFORE and len(before) >= LEAST_BEFORE else 0.0
+    return _is_steady(known, noise, 1.0 if queue_seconds is None else _QUEUE_TOLD)
+
+
 def _risen(router: Floats) -> tuple[int, float, float]:
     """Since which block the wait stands, what it was before, and in how many standard errors.
 
@@ -96,15 +121,19 @@ def _risen(router: Floats) -> tuple[int, float, float]:
     return 0, 0.0, float(np.median(known)) / max(error, 1e-6)
 
 
-def _is_steady(known: Floats) -> bool:
-    """Whether a wait is the same in each block; the first may hold some time before it."""
-    settled = known[1:] if len(known) > 2 else known
-    mean = float(np.mean(settled))
-    stray = float(np.median(np.abs(settled - np.median(settled))))
-    third = max(len(settled) // 3, 1)
+def _is_steady(known: Floats, noise: float, patience: float) -> bool:
+    """Whether a wait is the same all the time, but for its noise; the more patient the more so."""
+    mean = float(np.mean(known))
+    stray = float(np.median(np.abs(known - np.median(known))))
+    third = max(len(known) // 3, 1)
     # A queue grows; what two waits taken from each other leave may also fall a little.
-    rise = float(np.mean(settled[-third:]) - np.mean(settled[:third]))
-    return bool(stray <= _STEADY * mean and -2 * _RISE * mean <= rise <= _RISE * mean)
+    rise = float(np.mean(known[-third:]) - np.mean(known[:third]))
+    error = noise * np.sqrt(2 / third)
+    return bool(
+        stray <= patience * _STEADY * mean + noise
+        and rise <= patience * _RISE * mean + error
+        and rise >= -2 * patience * _RISE * mean - error
+    )
 
 
 def _queue_seconds(view: ModelView) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.causes.suspicion import ActionAdvice, Suspicion
 from disagg_cluster.planner.diagnose.causes.waits import Waits
@@ -13,7 +14,12 @@ from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, Reme
 from disagg_exporter.model import Role
 
 FULL = 0.88
+# A block: one alone may be of a request that outgrew all others.
+_LEAST_PREEMPTED = 1.0
 _LEAST_WAITING = 1.0
+# A cache is small that was this much larger before.
+_SMALLER, _HALF_FULL = 1.4, 0.5
+_RECENT_BLOCKS = 4
 
 
 def kv_full(view: ModelView, waits: Waits) -> tuple[Suspicion, ...]:
@@ -25,12 +31,14 @@ def _full(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
     rows = waits.rows
     usage = np.nan_to_num(view.recent("kv_usage", rows))
     waiting = np.nan_to_num(view.recent("waiting", rows))
-    preempted = np.nan_to_num(view.recent("preemptions", rows)) > 0
+    preempted = np.nan_to_num(view.recent("preemptions", rows)) >= _LEAST_PREEMPTED
     full = (usage >= FULL) & (waiting >= _LEAST_WAITING)
-    short = (full | (preempted & (usage >= 0.7))) & (waits.excess > 0)
+    # Nobody loses a place while there is room, whatever scrapes show in between.
+    full |= preempted | (_is_smaller(view, waits) & (usage >= _HALF_FULL))
+    short = full & (waits.excess > 0)
     if not short.any():
         return
-    numbers = np.flatnonzero(short)
+    numbers = np.flatnonzero(short | _held(view, waits, short))
     cost = np.zeros(len(view.engines))
     cost[rows[numbers]] = waits.excess[numbers]
     worst = numbers[np.argmax(usage[numbers])]
@@ -49,3 +57,18 @@ def _full(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
         (Evidence("kv_usage", float(usage[worst]), FULL, "ratio", text),),
         ActionAdvice(RemedyKind.SET_SEQS if role is not Role.PREFILL else RemedyKind.ROUTE_AWAY),
     )
+
+
+def _is_smaller(view: ModelView, waits: Waits) -> NDArray[np.bool_]:
+    """Whose cache is much smaller than it was."""
+    now, before = view.latest("kv_tokens", waits.rows), view.first("kv_tokens", waits.rows)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(_SMALLER * now <= before)
+
+
+def _held(view: ModelView, waits: Waits, short: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Whoever has as little room as those that are short of it, though its queue comes and goes."""
+    usage = np.nan_to_num(view.blocks("kv_usage", waits.rows)[:, -_RECENT_BLOCKS:]).max(axis=1)
+    is_small = _is_smaller(view, waits)
+    was_full = (usage >= FULL) & (waits.excess > 0)
+    return np.asarray(was_full | (is_small & bool((is_small & short).any())))

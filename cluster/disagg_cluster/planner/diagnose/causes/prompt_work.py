@@ -12,11 +12,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from disagg_cluster.planner.diagnose.causes.suspicion import Adverse, adverse
+from disagg_cluster.planner.diagnose.causes.giant_prompts import giants
+from disagg_cluster.planner.diagnose.causes.overload import busy_ratio
+from disagg_cluster.planner.diagnose.causes.suspicion import (
+    LIKELY_Z,
+    SURE_WAIT_Z,
+    Adverse,
+    adverse,
+)
 from disagg_cluster.planner.diagnose.causes.waits import Waits
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
-from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE, shift_of
+from disagg_cluster.planner.diagnose.evidence.shifts import shift_of
 
 FACTORS = (
     "slowness",
@@ -37,12 +44,11 @@ _LEAST: dict[str, tuple[float, float | None]] = {
 }
 # The own model is asked once it has told of so many blocks.
 _TOLD_BLOCKS = 6
-_SLOW_FOR_LONG, _FOR_LONG_Z = 1.2, 5.0
-_GAP_FOR_LONG = 1.25
+_SLOW_FOR_LONG, _FOR_LONG_Z = 1.2, 6.0
+_GAP_FOR_LONG, _MIXED_APART = 1.25, 1.25
 _SPREAD_Z, _LEAST_SPREAD = 3.5, 1.3
-# Prompts so many times as long as the mean are very long; fewer than so many are chance.
-_GIANT, _LEAST_GIANTS = 2.5, 4
 _LEAST_LOAD = 1.1
+_BUSY, _LEAST_QUEUE = 0.5, 0.5
 _LOAD_Z = 4.0
 
 
@@ -77,11 +83,21 @@ def prompt_work(view: ModelView, waits: Waits) -> PromptWork:
             float(np.log(least)),
             least_apart=None if apart is None else float(np.log(apart)),
             since=waits.onset,
+            since_z=waits.z,
         )
+    found["prompt_length"] = _longer(view, waits, found["prompt_length"])
     found["slowness"] = _slowness(view, waits, found["slowness"])
     share = found["share"]
     above = np.nan_to_num(view.changed("share", rows).shift.after) >= np.log(_LEAST["share"][0])
-    found["share"] = replace(share, size=np.where(above, share.size, 0.0))
+    # Who has time makes nobody wait, however much of the requests it gets.
+    above &= (busy_ratio(view, rows) >= _BUSY) | (view.recent("waiting", rows) >= _LEAST_QUEUE)
+    # Who surely waits, and is given more than others, is likely to wait for that.
+    likely = (waits.z >= SURE_WAIT_Z) & (share.size > 0)
+    found["share"] = replace(
+        share,
+        size=np.where(above, share.size, 0.0),
+        z=np.where(likely, np.maximum(share.z, LIKELY_Z), share.z),
+    )
     found["host_gap"] = _for_long(view, rows, "host_gap", _GAP_FOR_LONG, found["host_gap"])
     found["prompt_spread"] = _spread(view, waits)
     if (found["prompt_spread"].size > 0).any():
@@ -91,6 +107,22 @@ def prompt_work(view: ModelView, waits: Waits) -> PromptWork:
         )
     found["load"] = _load(view, rows)
     return PromptWork(rows, found)
+
+
+def _longer(view: ModelView, waits: Waits, found: Adverse) -> Adverse:
+    """Prompts that are longer beside those of peers than they were beside them, too."""
+    beside = adverse(
+        view.changed("relative_length", waits.rows),
+        float(np.log(_LEAST["prompt_length"][0])),
+        since=waits.onset,
+        since_z=waits.z,
+    )
+    use = (found.size == 0) & (beside.size > 0)
+    return Adverse(
+        np.where(use, beside.size, found.size),
+        np.where(use, beside.z, found.z),
+        np.where(use, beside.onset, found.onset).astype(np.intp),
+    )
 
 
 def _slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
@@ -105,7 +137,17 @@ def _slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
     own = adverse(changed, float(np.log(_LEAST["slowness"][0])), since=waits.onset)
     # Who tells of some steps and not of these says that they are beyond what it has seen: a fit is
     # no better there.
-    told = np.isfinite(changed.levels).sum(axis=1) >= _TOLD_BLOCKS
+    known = np.isfinite(changed.levels)
+    mixed = adverse(
+        view.changed("mixed_cost", rows), np.inf, least_apart=float(np.log(_MIXED_APART))
+    )
+    beside = (mixed.size > 0) & (fitted.size == 0)
+    fitted = Adverse(
+        np.where(beside, mixed.size, fitted.size),
+        np.where(beside, mixed.z, fitted.z),
+        np.where(beside, mixed.onset, fitted.onset).astype(np.intp),
+    )
+    told = known.sum(axis=1) >= _TOLD_BLOCKS
     for_long = told & (own.size == 0) & (np.nan_to_num(shift.after) >= np.log(_SLOW_FOR_LONG))
     size = np.where(for_long, np.nan_to_num(shift.after), own.size)
     z = np.where(for_long, _FOR_LONG_Z, own.z)
@@ -141,7 +183,7 @@ def _spread(view: ModelView, waits: Waits) -> Adverse:
     shift = shift_of(np.where(np.isfinite(levels), levels, np.nan)[None])
     z, onset = float(shift.z[0]), int(shift.onset[0])
     if z < _SPREAD_Z or shift.change[0] < np.log(_LEAST_SPREAD):
-        z, onset = _giants(view, rows)
+        z, onset = giants(view, rows)
     if z < _SPREAD_Z:
         return Adverse(nothing, nothing, np.full(len(rows), onset, dtype=np.intp))
     before, after = (
@@ -150,30 +192,6 @@ def _spread(view: ModelView, waits: Waits) -> Adverse:
     )
     change = max(float(np.log(after / before)) if before > 0 else 0.0, np.log(_LEAST_SPREAD))
     return Adverse(nothing + change, nothing + z, np.full(len(rows), onset, dtype=np.intp))
-
-
-def _giants(view: ModelView, rows: Rows) -> tuple[float, int]:
-    """How surely prompts far above the mean have become more frequent, and since which block.
-
-    Given how many there were, how many of them came after each block is binomial if nothing
-    changed; the block that says most is taken.
-    """
-    tokens, counts = view.prompt_counts(rows)
-    if not counts.any():
-        return 0.0, 0
-    mean = float((counts * tokens[:, None]).sum() / counts.sum())
-    long = counts[view.changes.fleet.prompts.least_tokens >= _GIANT * mean].sum(axis=0)
-    every = counts.sum(axis=0)
-    best, onset = 0.0, 0
-    for split in range(LEAST_BEFORE, len(every) - 1):
-        part = every[split:].sum() / max(every.sum(), 1.0)
-        k, n = long[split:].sum(), long.sum()
-        if k < _LEAST_GIANTS or not 0 < part < 1:
-            continue
-        z = float((k - n * part) / np.sqrt(n * part * (1 - part)))
-        if z > best:
-            best, onset = z, split
-    return best, onset
 
 
 def _load(view: ModelView, rows: Rows) -> Adverse:

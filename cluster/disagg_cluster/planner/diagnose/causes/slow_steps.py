@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from disagg_cluster.planner.diagnose.causes.suspicion import PEER_Z
 from disagg_cluster.planner.diagnose.evidence.known import known_mean, most_known
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
@@ -27,7 +28,7 @@ _COLD_SECONDS = 300.0
 _FIRST_STEPS_SECONDS = 60.0
 _LOST_SHARE = 0.2
 _LOW = 0.25
-_MIXED_OVER_PURE = float(np.log(1.12))
+_MIXED_OVER_PURE, _NOT_SLOW = float(np.log(1.12)), float(np.log(1.08))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +122,30 @@ def _mixing(view: ModelView, row: int, onset_block: int) -> Evidence | None:
         pure = _level_since(view, view.rows_of(Role.MIXED), "pure_slowness", onset_block)
     if np.isfinite(mixed) and np.isfinite(pure):
         if mixed - pure < _MIXED_OVER_PURE:
-            return None
+            # Who has learned it with the rest does not know of it: peers may.
+            return None if mixed >= _NOT_SLOW else _beside_peers(view, rows)
         ratio = float(np.exp(mixed - pure))
         text = f"steps that mix prompts and tokens take {ratio:.2f} times as long as others would"
         return Evidence("mixed_steps", ratio, 1.0, "ratio", text)
+    beside = _beside_peers(view, rows)
+    if beside is not None:
+        return beside
     lost = view.recent_over("lost_seconds", "mixing_seconds", rows)[0]
     if not lost >= _LOST_SHARE:
         return None
     text = f"mixing prompts and tokens in one step costs {lost:.0%} of its step time"
     return Evidence("interference", float(lost), 0.0, "ratio", text)
+
+
+def _beside_peers(view: ModelView, rows: Rows) -> Evidence | None:
+    """Whether mixed steps take longer than its peers' do, and those that only write do not."""
+    mixed, pure = (view.changed(name, rows) for name in ("mixed_cost", "generation_cost"))
+    apart = float(mixed.apart[0] - max(np.nan_to_num(pure.apart[0]), 0.0))
+    if mixed.apart_z[0] < PEER_Z or apart < _MIXED_OVER_PURE:
+        return None
+    ratio = float(np.exp(apart))
+    text = f"steps that mix prompts and tokens take {ratio:.2f} times as long as at its peers"
+    return Evidence("mixed_steps", ratio, 1.0, "ratio", text)
 
 
 def _level_since(view: ModelView, rows: Rows, name: str, onset_block: int) -> float:

@@ -18,8 +18,12 @@ from disagg_exporter.model import Role
 OWN_Z, PEER_Z = 4.0, 4.0
 # Together they are believed from less each.
 BOTH_Z, JOINT_Z = 2.5, 6.0
-# The same at a time that something else has told.
-SINCE_Z = 3.5
+# The same at a time that waits have told: something was then, and by so much the surer they are,
+# the less is asked of what.
+SINCE_Z, SURE_SINCE_Z = 3.5, 2.7
+SURE_WAIT_Z = 8.0
+# Whose strength is this is believed at the second look.
+LIKELY_Z = 4.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ def adverse(
     *,
     least_apart: float | None = None,
     since: Rows | None = None,
+    since_z: Floats | None = None,
 ) -> Adverse:
     """What has become more than before, or is more than at peers.
 
@@ -78,6 +83,7 @@ def adverse(
         since: By engine the block from which on requests wait longer, if they do, else the number
             of blocks: a change at that very time needs less to be believed, because no other was
             chosen from.
+        since_z: How sure that is, by engine.
     """
     shift = changed.shift
     # Past and peers that say the same say it surer than either.
@@ -91,7 +97,15 @@ def adverse(
     onset = np.where(own, shift.onset, 0)
     if since is not None:
         change, z = change_since(changed.levels, shift.deviation, since)
-        then = (z >= SINCE_Z) & (change >= least_change) & ~own
+        sure = np.zeros(len(z)) if since_z is None else since_z
+        then = (
+            (z >= np.where(sure >= SURE_WAIT_Z, SURE_SINCE_Z, SINCE_Z))
+            & (change >= least_change)
+            & ~own
+        )
+        # Two that agree are likelier than the weaker of them.
+        together = (sure >= SURE_WAIT_Z) & (z >= SINCE_Z)
+        z = np.where(together, np.maximum(z, LIKELY_Z), z)
         size, strength = np.where(then, change, size), np.where(then, z, strength)
         onset, own = np.where(then, since, onset), own | then
     if least_apart is not None:

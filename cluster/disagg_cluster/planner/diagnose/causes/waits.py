@@ -7,10 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from disagg_cluster.planner.diagnose.causes.giant_prompts import giants
+from disagg_cluster.planner.diagnose.evidence.engine_changes import Changed
 from disagg_cluster.planner.diagnose.evidence.known import known_sum
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
-from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_AFTER, change_since
+from disagg_cluster.planner.diagnose.evidence.shifts import (
+    LEAST_AFTER,
+    change_since,
+    log_ratio,
+    shift_of,
+)
 
 # A wait is longer than it was, or than at peers, from so many standard errors on.
 _OWN_Z, _PEER_Z = 3.5, 4.0
@@ -25,6 +32,7 @@ _HINTS = (
     *("arrivals", "transfer"),
 )
 _SURE_Z, _HINTED_Z = 6.0, 0.5
+_GIANTS_Z = 4.0
 _LEAST_HINT = np.log(1.08)
 # A queue that stood for so many blocks, while the wait there alone is this part of the target, is
 # too long whatever it was before; some of it is the request's own time.
@@ -66,12 +74,15 @@ def waits_of(view: ModelView, rows: Rows) -> Waits:
     waiting = np.nan_to_num(view.recent("waiting", rows))
     piled_up = (waiting >= _LEAST_WAITING) & (drain > 3 * np.nan_to_num(ended))
     now = np.where(piled_up, drain, ended)
-    longer = (shift.z >= _OWN_Z) & (shift.change >= _LEAST_CHANGE)
-    longer &= shift.after > _highest_before(changed.levels, shift.onset)
+    longer, own_z, own_onset = _longer(view, rows, changed)
     apart = (changed.apart_z >= _PEER_Z) & (changed.apart >= _LEAST_APART)
     limited, hinted = view.limit_onset(rows), _hinted_onsets(view, rows)
+    giant_z, giant_onset = giants(view, rows)
+    if giant_z >= _GIANTS_Z:
+        # They come to any engine, now and then: waits are long in some blocks only.
+        limited = np.minimum(limited, giant_onset)
     hinted = np.where(limited < blocks, limited, hinted)
-    since = np.where(longer, shift.onset, hinted).astype(np.intp)
+    since = np.where(longer, own_onset, hinted).astype(np.intp)
     change, hinted_z = change_since(changed.levels, shift.deviation, since)
     hurt = (hinted < blocks) & (hinted_z >= _HINTED_Z) & (change >= _LEAST_CHANGE)
     # Whoever was given other limits is judged by all that came since, bursts and calm together.
@@ -93,7 +104,7 @@ def waits_of(view: ModelView, rows: Rows) -> Waits:
     usual = np.where(standing, np.maximum(now - drain, _SERVED_PART * now), usual)
     beside = now / np.exp(np.where(apart, changed.apart, 0.0))
     usual = np.where(apart, np.minimum(usual, beside), usual)
-    own_z = np.where(hurt, hinted_z, shift.z)
+    own_z = np.where(hurt, hinted_z, own_z)
     z = np.maximum(np.where(longer, own_z, 0.0), np.where(apart, changed.apart_z, 0.0))
     z = np.where(stuck, np.maximum(z, _OWN_Z), z)
     z = np.where(standing, np.maximum(z, _STANDING_Z), z)
@@ -104,6 +115,41 @@ def waits_of(view: ModelView, rows: Rows) -> Waits:
     weights = counts / total if total > 0 else np.full(len(rows), 1 / max(len(rows), 1))
     onset = np.where(longer, since, blocks).astype(np.intp)
     return Waits(rows, now, usual, weights, z, onset)
+
+
+def _longer(
+    view: ModelView, rows: Rows, changed: Changed
+) -> tuple[NDArray[np.bool_], Floats, Rows]:
+    """Where waits are longer than they were, how surely, and since which block.
+
+    What befalls all engines is seen in the waits of all together before it is in those of each.
+    """
+    shift = changed.shift
+    longer = (shift.z >= _OWN_Z) & (shift.change >= _LEAST_CHANGE)
+    longer &= shift.after > _highest_before(changed.levels, shift.onset)
+    if len(rows) < 2:
+        return longer, shift.z, shift.onset
+    seconds, count = (
+        known_sum(view.blocks(name, rows), axis=0)[None]
+        for name in ("first_token_seconds", "first_tokens")
+    )
+    chance = float(np.median(shift.deviation)) / np.sqrt(len(rows))
+    pool = shift_of(log_ratio(seconds, count), chance)
+    levels = log_ratio(seconds, count)
+    if not (
+        pool.z[0] >= _OWN_Z
+        and pool.change[0] >= _LEAST_CHANGE
+        and pool.after[0] > _highest_before(levels, pool.onset)[0]
+    ):
+        return longer, shift.z, shift.onset
+    onset = np.full(len(rows), pool.onset[0], dtype=np.intp)
+    change, _ = change_since(changed.levels, shift.deviation, onset)
+    together = (change >= _LEAST_CHANGE) & ~longer
+    return (
+        longer | together,
+        np.where(together, pool.z[0], shift.z),
+        np.where(together, onset, shift.onset).astype(np.intp),
+    )
 
 
 def _stands(view: ModelView, rows: Rows, now: Floats) -> NDArray[np.bool_]:
@@ -129,6 +175,10 @@ def _hinted_onsets(view: ModelView, rows: Rows) -> Rows:
         surer = (shift.z > best) & (shift.change > _LEAST_HINT)
         onset = np.where(surer, shift.onset, onset)
         best = np.where(surer, shift.z, best)
+        all_z = float(shift.z.sum()) / np.sqrt(max(len(rows), 1))
+        if all_z >= _SURE_Z and (shift.change > _LEAST_HINT).all() and np.ptp(shift.onset) <= 1:
+            # What has changed a little at each has surely changed.
+            onset = np.where(onset < blocks, onset, shift.onset)
     return onset
 
 

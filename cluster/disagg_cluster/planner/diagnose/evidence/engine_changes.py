@@ -27,6 +27,7 @@ from disagg_cluster.planner.diagnose.evidence.shifts import (
     shift_of,
 )
 from disagg_cluster.planner.diagnose.evidence.step_costs import (
+    fitted_by_kind,
     fitted_slowness,
     own_slowness,
     step_seconds,
@@ -89,6 +90,8 @@ class EngineBlocks:
     steps: Floats
     prompt_stage_seconds: Floats
     prompt_stage_count: Floats
+    queue_seconds: Floats
+    queue_count: Floats
     alive: NDArray[np.bool_]
     """Whether an engine was there, and answered where that is told."""
 
@@ -115,6 +118,9 @@ def engine_changes(fleet: Fleet) -> EngineChanges:
     """Look at everything of every engine."""
     bins = block_bins(fleet.grid.step_seconds)
     peers = _numbered([(engine.model, engine.likeness) for engine in fleet.engines])
+    # Only engines that do both mix; each other is alone with nothing to be held against.
+    is_mixed = np.array([engine.role is Role.MIXED for engine in fleet.engines])
+    mixing = np.where(is_mixed, peers, -1)
     blocks = _blocks(fleet, bins)
     served = np.where(blocks.first_tokens >= _LEAST_REQUESTS, blocks.first_tokens, np.nan)
     whole = blocks.step_seconds + np.nan_to_num(blocks.gap_seconds)
@@ -123,6 +129,8 @@ def engine_changes(fleet: Fleet) -> EngineChanges:
         "own_slowness": own_slowness(fleet.seen, bins, "pure", "mixed"),
         "pure_slowness": own_slowness(fleet.seen, bins, "pure"),
         "mixed_slowness": own_slowness(fleet.seen, bins, "mixed"),
+        "mixed_cost": fitted_by_kind(fleet.seen, mixing, bins, "mixed"),
+        "generation_cost": fitted_by_kind(fleet.seen, mixing, bins, "generation"),
         "host_gap": log_ratio(whole, blocks.step_seconds),
         "computed_share": log_ratio(blocks.computed_tokens, blocks.prompt_tokens, floor=1.0),
         "prompt_length": log_ratio(blocks.prompt_tokens, served),
@@ -132,6 +140,7 @@ def engine_changes(fleet: Fleet) -> EngineChanges:
         "transfer": log_ratio(blocks.transfer_seconds, blocks.transfer_bytes),
         "kv_held": _kv_held(fleet, blocks, bins),
         "share": _share(blocks, peers),
+        "relative_length": _relative_length(blocks, peers),
     }
     least = {"share": _share_by_chance(blocks, peers)}
     groups = peer_groups(peers)
@@ -187,6 +196,8 @@ def _blocks(fleet: Fleet, bins: int) -> EngineBlocks:
         steps=_both(prompt_steps, total("generation_steps")),
         prompt_stage_seconds=total("prefill_seconds"),
         prompt_stage_count=total("prefill_count"),
+        queue_seconds=total("queue_seconds"),
+        queue_count=total("queue_count"),
         alive=np.isfinite(total("arrivals")) & ~(mean("up") < _HALF_UP),
     )
 
@@ -260,6 +271,20 @@ def _share(blocks: EngineBlocks, peers: NDArray[np.intp]) -> Floats:
         # Half a request more on both sides: nobody who gets none is infinitely far off.
         found[rows] = np.log((own + 0.5) / (mean + 0.5))
     return found
+
+
+def _relative_length(blocks: EngineBlocks, peers: NDArray[np.intp]) -> Floats:
+    """Logarithm of the mean prompt of an engine over that of its peers, itself left out."""
+    found = np.full(blocks.prompt_tokens.shape, np.nan)
+    for group in np.unique(peers):
+        rows = np.flatnonzero(peers == group)
+        if len(rows) < 2:
+            continue
+        tokens = np.nan_to_num(blocks.prompt_tokens[rows])
+        count = np.nan_to_num(blocks.first_tokens[rows])
+        others = log_ratio(tokens.sum(axis=0) - tokens, count.sum(axis=0) - count)
+        found[rows] = log_ratio(tokens, count) - others
+    return np.where(np.isfinite(found), found, np.nan)
 
 
 def recent_ratio(over: Floats, under: Floats) -> Floats:

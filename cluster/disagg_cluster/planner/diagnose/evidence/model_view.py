@@ -17,6 +17,7 @@ from disagg_cluster.planner.diagnose.evidence.engine_changes import (
     recent_ratio,
 )
 from disagg_cluster.planner.diagnose.evidence.fleet import FleetEngine
+from disagg_cluster.planner.diagnose.evidence.known import known_sum
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import (
     Shift,
@@ -90,23 +91,26 @@ class ModelView:
 
     def latest(self, name: str, rows: Rows) -> Floats:
         """The newest known value of a gauge of some of the engines; NaN where none is known."""
+        return self._told(name, rows, -1)
+
+    def first(self, name: str, rows: Rows) -> Floats:
+        """The oldest known value of a gauge of some of the engines; NaN where none is known."""
+        return self._told(name, rows, 0)
+
+    def _told(self, name: str, rows: Rows, number: int) -> Floats:
         values = self.changes.fleet.seen.of(name)[self.fleet_rows[rows]]
-        found = np.full(len(rows), np.nan)
-        for number, row in enumerate(values):
-            known = row[np.isfinite(row)]
-            if len(known):
-                found[number] = known[-1]
-        return found
+        known = [row[np.isfinite(row)] for row in values]
+        return np.array([row[number] if len(row) else np.nan for row in known], float)
 
     def limit_onset(self, rows: Rows) -> Rows:
         """The block in which a limit of an engine's steps was changed; the number of blocks if not.
 
-        That of tokens in a step, or of requests at once.
+        That of tokens in a step, of requests at once, or of tokens in its cache.
         """
         blocks, bins = self._blocks.blocks, self.changes.fleet.grid.bins
-        per_block = round(self.block_seconds / self.changes.fleet.grid.step_seconds)
+        per_block = self.block_bins
         onset = np.full(len(rows), blocks, dtype=np.intp)
-        for name in ("step_limit_tokens", "batch_limit"):
+        for name in ("step_limit_tokens", "batch_limit", "kv_tokens"):
             values = self.changes.fleet.seen.of(name)[self.fleet_rows[rows]]
             for number, row in enumerate(values):
                 known = np.flatnonzero(np.isfinite(row))
@@ -130,7 +134,7 @@ class ModelView:
         around n times their mean by n times the variance of one.
         """
         chosen = self.fleet_rows[rows]
-        bins = round(self.block_seconds / self.changes.fleet.grid.step_seconds)
+        bins = self.block_bins
         tokens_of, by_length = self.prompt_counts(rows)
         if by_length.any():
             lengths = tokens_of[:, None]
@@ -152,19 +156,35 @@ class ModelView:
     def prompt_counts(self, rows: Rows) -> tuple[Floats, Floats]:
         """Lengths that prompts have, and how many of each came in each block, of all together."""
         lengths = self.changes.fleet.prompts
-        bins = round(self.block_seconds / self.changes.fleet.grid.step_seconds)
+        bins = self.block_bins
         counts = np.nansum(lengths.counts[:, self.fleet_rows[rows]], axis=1)
         return lengths.tokens, block_sums(counts, bins)
 
-    def front_waits(self) -> tuple[Floats, Floats] | None:
-        """Seconds and number of first tokens by who sees requests from the door on, by block."""
+    @property
+    def block_bins(self) -> int:
+        """How many bins of the grid are a block."""
+        return round(self.block_seconds / self.changes.fleet.grid.step_seconds)
+
+    def front_waits(self, bins: int) -> tuple[Floats, Floats] | None:
+        """Seconds and number of first tokens by who sees requests from the door on.
+
+        Over so many bins each.
+        """
         users = self.changes.fleet.users.get(self.place)
         if users is None:
             return None
         seconds, count = users.of("front_first_token_seconds"), users.of("front_first_token_count")
         if seconds is None or count is None:
             return None
-        bins = round(self.block_seconds / self.changes.fleet.grid.step_seconds)
+        return block_sums(seconds[None], bins)[0], block_sums(count[None], bins)[0]
+
+    def engine_waits(self, rows: Rows, bins: int) -> tuple[Floats, Floats]:
+        """The same by some engines, all together: from a request's arrival there on."""
+        seen, chosen = self.changes.fleet.seen, self.fleet_rows[rows]
+        name = "entry" if self.engines[rows[0]].role is Role.PREFILL else "first"
+        seconds, count = (
+            known_sum(seen.of(f"{name}_{part}")[chosen], axis=0) for part in ("seconds", "count")
+        )
         return block_sums(seconds[None], bins)[0], block_sums(count[None], bins)[0]
 
     def recent(self, name: str, rows: Rows) -> Floats:

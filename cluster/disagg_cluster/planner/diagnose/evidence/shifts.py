@@ -32,9 +32,9 @@ _PRIOR_PEERS = 4.0
 _MANY_PEERS = 24
 
 
-def block_bins(step_seconds: float) -> int:
-    """How many bins make a block."""
-    return max(_LEAST_BLOCK_BINS, round(_BLOCK_SECONDS / step_seconds))
+def block_bins(step_seconds: float, least_bins: int = _LEAST_BLOCK_BINS) -> int:
+    """How many bins make a block, or a shorter one of fewer bins."""
+    return max(least_bins, round(_BLOCK_SECONDS / step_seconds))
 
 
 def block_sums(values: Floats, bins: int) -> Floats:

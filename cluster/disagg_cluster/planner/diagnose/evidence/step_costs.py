@@ -32,11 +32,27 @@ def fitted_slowness(seen: Readings, groups: NDArray[np.intp], bins: int) -> Floa
     (non-negative least squares of relative errors, a row a block, blocks far from the fit left
     out). Peers and past are in it, so only differences mean something.
     """
-    seconds = step_seconds(seen, bins)
+    return _over_fit(step_seconds(seen, bins), _columns(seen, bins), groups)
+
+
+def fitted_by_kind(seen: Readings, groups: NDArray[np.intp], bins: int, kind: str) -> Floats:
+    """The same of `mixed` steps alone, or of those of `generation`; not of groups below 0.
+
+    Prompt tokens are taken to be computed in mixed steps where there are any.
+    """
+    steps, seconds = (block_sums(seen.of(f"{kind}_{part}"), bins) for part in ("steps", "seconds"))
+    held = block_means(seen.of("kv_usage") * seen.of("kv_tokens"), bins)
+    charges = [steps, np.nan_to_num(steps * held)]
+    if kind == "mixed":
+        prefill = block_sums(seen.of("prefill_tokens"), bins)
+        charges += [np.nan_to_num(prefill), np.nan_to_num(prefill * _prompt_lengths(seen, bins))]
+    return _over_fit(seconds, np.stack(charges, axis=2), groups)
+
+
+def _over_fit(seconds: Floats, columns: Floats, groups: NDArray[np.intp]) -> Floats:
     found = np.full(seconds.shape, np.nan)
-    columns = _columns(seen, bins)
     enough = (seconds > _LEAST_SECONDS) & np.isfinite(columns).all(axis=2)
-    for group in np.unique(groups):
+    for group in np.unique(groups[groups >= 0]):
         rows = np.flatnonzero(groups == group)
         used = enough[rows]
         if used.sum() < _LEAST_BLOCKS:

@@ -1,0 +1,77 @@
+"""Prompts so long that others wait behind them: whether they have become more, and since when."""
+
+from __future__ import annotations
+
+from math import erfc, log, sqrt
+
+import numpy as np
+
+from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
+from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE
+
+# Prompts so many times as long as the mean are very long; fewer than so many are chance.
+_GIANT, _LEAST_GIANTS, _LEAST_UNHEARD_OF = 2.5, 4, 2
+# No tail is known to be thinner.
+_THINNEST_TAIL = 1e-5
+
+
+def giants(view: ModelView, rows: Rows) -> tuple[float, int]:
+    """How surely prompts far above the mean have become more frequent, and since which block.
+
+    Of all engines together: which one the few come to is chance.
+    """
+    tokens, counts = view.prompt_counts(rows)
+    if not counts.any():
+        return 0.0, 0
+    least_tokens = view.changes.fleet.prompts.least_tokens
+    mean = float((counts * tokens[:, None]).sum() / counts.sum())
+    is_long = least_tokens >= _GIANT * mean
+    long, every = counts[is_long].sum(axis=0), counts.sum(axis=0)
+    known = _more_frequent(long, every), _unheard_of(tokens, least_tokens, counts, is_long)
+    return max(known)
+
+
+def _more_frequent(long: Floats, every: Floats) -> tuple[float, int]:
+    """Given how many long ones there were, how many of them came late is binomial by chance.
+
+    The block that says most is taken.
+    """
+    best, onset = 0.0, 0
+    for split in range(LEAST_BEFORE, len(every) - 1):
+        part = every[split:].sum() / max(every.sum(), 1.0)
+        k, n = long[split:].sum(), long.sum()
+        if k < _LEAST_GIANTS or not 0 < part < 1:
+            continue
+        z = float((k - n * part) / np.sqrt(n * part * (1 - part)))
+        if z > best:
+            best, onset = z, split
+    return best, onset
+
+
+def _unheard_of(
+    tokens: Floats, least_tokens: Floats, counts: Floats, is_long: np.ndarray
+) -> tuple[float, int]:
+    """Whether some are longer than lengths that were lognormal before would ever be.
+
+    Two such say as much as a crowd of merely long ones. (Poisson, the signed root of the deviance.)
+    """
+    coming = np.flatnonzero(counts[is_long].sum(axis=0) > 0)
+    if not len(coming) or coming[0] < LEAST_BEFORE:
+        return 0.0, 0
+    onset = int(coming[0])
+    before = counts[:, :onset].sum(axis=1)
+    if before.sum() < 1:
+        return 0.0, 0
+    logs = np.log(tokens)
+    # Within a bucket lengths are spread evenly over its logarithms, about.
+    widths = np.diff(logs, append=logs[-1] + 1.0)
+    middle = float(np.average(logs, weights=before))
+    spread = sqrt(float(np.average((logs - middle) ** 2 + widths**2 / 12, weights=before)))
+    shortest = float(least_tokens[is_long].min())
+    tail = max(0.5 * erfc((log(shortest) - middle) / spread / sqrt(2)), _THINNEST_TAIL)
+    found = float(counts[is_long, onset:].sum())
+    expected = float(counts[:, onset:].sum()) * tail
+    if found < _LEAST_UNHEARD_OF or found <= expected:
+        return 0.0, 0
+    return sqrt(2 * (found * log(found / expected) - found + expected)), onset
