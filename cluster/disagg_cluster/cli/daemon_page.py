@@ -18,6 +18,7 @@ from disagg_exporter.errors import DisaggError
 if TYPE_CHECKING:
     from disagg_cluster.config import NodeConfig
     from disagg_cluster.daemon.endpoint_file import DaemonEndpoint
+    from disagg_cluster.inspect.phase_table import NodeShares
     from disagg_cluster.inspect.views import NodePage
     from disagg_cluster.prometheus.http_client import Target
 
@@ -72,7 +73,6 @@ def target_of(
         ConfigError: The node file or the HTTP config file cannot be used.
         CannotLookError: The daemon's web-config file cannot be read.
     """
-    from disagg_cluster.nodefile import load
     from disagg_cluster.prometheus import http_config_file
     from disagg_cluster.prometheus.http_client import Target
 
@@ -81,7 +81,12 @@ def target_of(
         if http_config is None
         else http_config_file.load(http_config)
     )
-    endpoint = _endpoint(None if file is None else load(file), run_dir)
+    config = None
+    if file is not None:
+        from disagg_cluster.nodefile import load
+
+        config = load(file)
+    endpoint = _endpoint(config, run_dir)
     if url is None:
         if endpoint is None:
             return Target(DEFAULT_URL, credentials)
@@ -102,7 +107,6 @@ def read_page(target: Target) -> NodePage | None:
         CannotLookError: Somebody answers there, and not with a page of ours; or nobody answers on
             another node, at which nobody but its daemon can look.
     """
-    from disagg_cluster.discovery.finders.declared import is_own_address
     from disagg_cluster.inspect.page_view import NotOurPageError, read_node_page
     from disagg_cluster.prometheus.http_client import RefusedError, UnansweredError, fetch
 
@@ -114,6 +118,8 @@ def read_page(target: Target) -> NodePage | None:
         hint = "another program answers; --url says where yours is"
         raise CannotLookError(f"cannot look: {target.url}: {error} ({hint})") from None
     except UnansweredError as error:
+        from disagg_cluster.discovery.finders.declared import is_own_address
+
         if not is_own_address(urlsplit(target.url).hostname or ""):
             raise CannotLookError(f"cannot look: {error}") from None
         return None
@@ -133,6 +139,17 @@ def run_folder_of(file: Path | None) -> Path | None:
     folders = [configured] if configured else possible_run_dirs(os.environ, os.getuid())
     live = (each for each in folders if endpoint_file.read_endpoint(RunFolder(each).whereabouts))
     return next(live, None)
+
+
+def read_booked(target: Target) -> NodeShares:
+    """What a daemon has booked in the last minute; nothing of one that is older than that page."""
+    from disagg_cluster.inspect.phase_table import NodeShares, read_shares
+    from disagg_cluster.prometheus.http_client import RefusedError, UnansweredError, fetch
+
+    try:
+        return read_shares(fetch(target, "/view.json", _DEADLINE_SECONDS))
+    except (RefusedError, UnansweredError):
+        return NodeShares()
 
 
 def _endpoint(config: NodeConfig | None, run_dir: Path | None) -> DaemonEndpoint | None:

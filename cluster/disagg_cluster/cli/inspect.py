@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from disagg_cluster.cli.daemon_page import options, read_page, target_of
+from disagg_cluster.cli.daemon_page import options, read_booked, read_page, target_of
 from disagg_cluster.cli.start import chosen_devices
 
 if TYPE_CHECKING:
     from disagg_cluster.config import Attach
     from disagg_cluster.inspect.doctor.facts import Diagnosis, NodeFacts
-    from disagg_cluster.inspect.phase_table import PhaseRow
-    from disagg_cluster.inspect.views import NodePage
+    from disagg_cluster.inspect.phase_table import NodeShares, PhaseRow
     from disagg_cluster.prometheus.http_client import Target
     from disagg_exporter.devices.source import DeviceChoice
 
@@ -91,69 +90,67 @@ def _doctor_json(findings: Sequence[Diagnosis]) -> str:
     return json.dumps({"findings": told, "next": step.step if step else None}, indent=2)
 
 
-# Accounts of GPUs advance every five seconds.
-LONGEST_WAIT_SECONDS = 6.5
+_EVERY_SECONDS = 2.0
 
 
 @click.command
 @options
-@click.option("--watch", is_flag=True, help="Show it again every few seconds, until Ctrl-C.")
+@click.option("--wide", is_flag=True, help="Also how everything is known, and whole names.")
+@click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 def phases(
-    url: str | None, file: Path | None, http_config: Path | None, watch: bool, as_json: bool
+    url: str | None,
+    file: Path | None,
+    http_config: Path | None,
+    wide: bool,
+    watch: bool,
+    as_json: bool,
 ) -> None:
-    """Show each GPU's engine, its role and why, and how busy it is in which phase.
+    """Show each GPU's engine and role, and how busy it is in which phase.
 
     Asks the daemon of this node; where none runs, looks itself for some seconds. The shares are of
-    the last second that the daemon has booked (five with GPUs), which is some seconds ago.
+    the last minute that the daemon has booked, as on its page for people.
     """
     from disagg_cluster.inspect import phase_table
 
     try:
-        for rows in _tables(partial(target_of, url, file, http_config), file):
+        for rows, shares in _tables(partial(target_of, url, file, http_config), file):
             if watch and not as_json:
                 click.clear()
             if not rows:
                 click.echo("no GPU and no engine is here", err=True)
             if as_json:
-                click.echo(phase_table.as_json(rows, indent=None if watch else 2))
+                click.echo(phase_table.as_json(rows, shares, indent=None if watch else 2))
             else:
-                click.echo(phase_table.as_text(rows))
+                click.echo(phase_table.as_text(rows, wide=wide))
+                if shares is not None:
+                    click.echo(phase_table.when_text(shares), err=True)
             if not watch:
                 return
+            time.sleep(_EVERY_SECONDS)
     except KeyboardInterrupt:
         if not watch:
             raise
 
 
-def _tables(target_now: Callable[[], Target], file: Path | None) -> Iterator[tuple[PhaseRow, ...]]:
+def _tables(
+    target_now: Callable[[], Target], file: Path | None
+) -> Iterator[tuple[tuple[PhaseRow, ...], NodeShares | None]]:
     from disagg_cluster.inspect.phase_table import rows_of
 
-    before: NodePage | None = None
     announced = False
     while True:
         # Anew each time: its address and its certificate may have changed.
-        before = before or read_page(target_now())
-        after = None if before is None else _next_page(lambda: read_page(target_now()), before)
-        if after is not None:
-            yield rows_of(after, before)
+        target = target_now()
+        page = read_page(target)
+        if page is not None:
+            shares = read_booked(target)
+            yield rows_of(page, shares), shares
         else:
             if not announced:
-                click.echo(f"no daemon answers at {target_now().url}: looking myself", err=True)
-            yield _look(file)
-        before, announced = after, after is None
-
-
-def _next_page(read: Callable[[], NodePage | None], before: NodePage) -> NodePage | None:
-    """The first page on which accounts have advanced, or what there is after a while."""
-    from disagg_cluster.inspect.phase_table import moved
-
-    until = time.monotonic() + LONGEST_WAIT_SECONDS
-    while True:
-        time.sleep(1.0)
-        after = read()
-        if after is None or moved(before, after) or time.monotonic() > until:
-            return after
+                click.echo(f"no daemon answers at {target.url}: looking myself", err=True)
+            yield _look(file), None
+        announced = page is None
 
 
 def _look(file: Path | None) -> tuple[PhaseRow, ...]:

@@ -7,13 +7,15 @@ import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from disagg_cluster.config import Listen
 from disagg_cluster.host.files.atomic_write import write_whole
 from disagg_cluster.host.processes import procfs
 from disagg_exporter.http.listen import ListenAddress, ListenError, parse_listen
 from disagg_exporter.steps.local_sockets import FileIdentity, identity_of, unlink_if_same
+
+if TYPE_CHECKING:
+    from disagg_cluster.config import Listen
 
 _MOST_BYTES = 10_000
 # Whatever lies there: a pipe would keep us waiting, a link lead to what was not meant for us.

@@ -9,8 +9,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from disagg_cluster.inspect.views import DeviceView, EngineView, NodePage
 from disagg_exporter.errors import DisaggError
 
-_USES = ("disagg_gpu_phase_seconds_total", "disagg_gpu_unobserved_seconds_total")
-
 
 class NotOurPageError(DisaggError):
     """What was read is no page of a disagg-node."""
@@ -49,21 +47,9 @@ def read_node_page(text: bytes) -> NodePage:
 
 
 def _devices(samples: _Samples) -> Iterator[DeviceView]:
-    seconds: dict[str, dict[str, float]] = {}
-    for name in _USES:
-        for labels, value in samples.get(name, ()):
-            uses = seconds.setdefault(labels.get("gpu", ""), {})
-            use = labels.get("phase", "unobserved")
-            uses[use] = uses.get(use, 0.0) + value
-    marks = _by(samples, "disagg_gpu_watermark_timestamp_seconds", "gpu")
     for labels, _ in samples.get("disagg_gpu_info", ()):
-        gpu = labels.get("gpu", "")
         yield DeviceView(
-            gpu,
-            labels.get("device", ""),
-            labels.get("gpu_name", ""),
-            marks.get(gpu),
-            seconds.get(gpu, {}),
+            labels.get("gpu", ""), labels.get("device", ""), labels.get("gpu_name", "")
         )
 
 

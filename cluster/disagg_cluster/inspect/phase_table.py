@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from disagg_cluster.host.columns import columns
 from disagg_cluster.inspect.views import DeviceView, EngineView, NodePage
+from disagg_exporter.errors import DisaggError
 
 _TITLES = (
     "GPU",
@@ -20,6 +21,24 @@ _TITLES = (
     "DECODE",
     "STATE",
 )
+
+
+_NARROW_TITLES = ("GPU", "ENGINE", "ROLE", "PREFILL", "DECODE", "STATE")
+_NARROW_CHARACTERS = {"GPU": 12, "ENGINE": 21, "STATE": 15}
+
+
+class NotOurViewError(DisaggError):
+    """What was read is not what a daemon says of its devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeShares:
+    """What devices were booked for: shares of their observed time by use, over the same minute."""
+
+    by_gpu: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    made_at: str = ""
+    window_seconds: float = 0.0
+    behind_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,48 +64,73 @@ class PhaseRow:
     busy_ratio: float | None = None
 
 
-def rows_of(page: NodePage, before: NodePage | None = None) -> tuple[PhaseRow, ...]:
-    """The rows of a node's page; with an earlier one, what was done in between."""
-    earlier = {device.gpu: device for device in before.devices} if before else {}
+def rows_of(page: NodePage, shares: NodeShares | None = None) -> tuple[PhaseRow, ...]:
+    """The rows of a node's page; with what its devices were booked for of late."""
+    ratios = shares.by_gpu if shares is not None else {}
     by_gpu: dict[str, list[EngineView]] = {}
     for engine in page.engines:
         for gpu in engine.gpus:
             by_gpu.setdefault(gpu, []).append(engine)
     rows: list[PhaseRow] = []
     for device in page.devices:
-        ratios = occupancy(earlier.get(device.gpu), device)
         engines: Sequence[EngineView | None] = by_gpu.get(device.gpu) or [None]
-        rows.extend(row_of(device, engine, ratios) for engine in engines)
+        rows.extend(row_of(device, engine, ratios.get(device.gpu, {})) for engine in engines)
     rows.extend(row_of(None, engine, {}) for engine in page.engines if not engine.gpus)
     return tuple(rows)
 
 
-def occupancy(before: DeviceView | None, after: DeviceView) -> Mapping[str, float]:
-    """Shares of a device's observed time between two pages, by use; empty if none has passed."""
-    if before is None:
+def read_shares(text: bytes) -> NodeShares:
+    """What a daemon says of the last minute that it has booked (`/view.json`).
+
+    Raises:
+        NotOurViewError: It says something else.
+    """
+    try:
+        view = json.loads(text)
+        if view["made_at"] is None:
+            return NodeShares()
+        by_gpu = {gpu["gpu"]: _observed(gpu["use_ratios"] or {}) for gpu in view["gpus"]}
+        window, behind = float(view["window_seconds"]), float(view["behind_seconds"])
+        return NodeShares(by_gpu, view["made_at"], window, behind)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise NotOurViewError("what it says at /view.json is not understood") from None
+
+
+def _observed(ratios: Mapping[str, float]) -> Mapping[str, float]:
+    """Shares of the time that was observed; empty if none was."""
+    observed = 1.0 - ratios.get("unobserved", 0.0)
+    if not ratios or observed <= 0:
         return {}
-    deltas = {use: s - before.seconds.get(use, 0.0) for use, s in after.seconds.items()}
-    # A counter that fell is of a daemon that began anew.
-    if any(delta < 0 for delta in deltas.values()):
-        return {}
-    observed = sum(delta for use, delta in deltas.items() if use != "unobserved")
-    return {use: delta / observed for use, delta in deltas.items()} if observed > 0 else {}
+    return {use: ratio / observed for use, ratio in ratios.items() if use != "unobserved"}
 
 
-def moved(before: NodePage, after: NodePage) -> bool:
-    """Whether every device's account advanced between two pages."""
-    earlier = {device.gpu: device.watermark for device in before.devices}
-    return all(device.watermark != earlier.get(device.gpu) for device in after.devices)
+def as_text(rows: Iterable[PhaseRow], *, wide: bool = False) -> str:
+    """The table for people: within 80 columns, or `wide` with how everything is known."""
+    if wide:
+        return columns([_TITLES, *map(_cells, rows)])
+    return columns([_NARROW_TITLES, *map(_narrow_cells, rows)])
 
 
-def as_text(rows: Iterable[PhaseRow]) -> str:
-    """The table for people."""
-    return columns([_TITLES, *map(_cells, rows)])
+def when_text(shares: NodeShares) -> str:
+    """Over which time the shares are."""
+    if not shares.made_at:
+        return "nothing was booked yet"
+    return f"over {shares.window_seconds:.0f} s, until {shares.behind_seconds:.0f} s ago"
 
 
-def as_json(rows: Iterable[PhaseRow], *, indent: int | None = 2) -> str:
-    """The same values as a JSON list; what is not known is null."""
-    return json.dumps([asdict(row) for row in rows], indent=indent)
+def as_json(
+    rows: Iterable[PhaseRow], shares: NodeShares | None = None, *, indent: int | None = 2
+) -> str:
+    """The same values as a JSON list; what is not known is null.
+
+    `made_at` is an instant with date and zone, `window_seconds` what was booked before it.
+    """
+    booked = shares or NodeShares()
+    when = {
+        "made_at": booked.made_at or None,
+        "window_seconds": booked.window_seconds if booked.made_at else None,
+    }
+    return json.dumps([asdict(row) | when for row in rows], indent=indent)
 
 
 def row_of(
@@ -132,6 +176,24 @@ def _cells(row: PhaseRow) -> tuple[str, ...]:
         *(row.method, prefill, decode, row.state),
     )
     return tuple(cell or "-" for cell in cells)
+
+
+def _narrow_cells(row: PhaseRow) -> tuple[str, ...]:
+    cells = _cells(row)
+    device = row.device if row.device and row.device != "cpu" else row.gpu
+    narrow = (device or "-", cells[1], cells[2], cells[6], cells[7], cells[8])
+    return tuple(
+        _cut(cell, _NARROW_CHARACTERS.get(title, len(cell)))
+        for title, cell in zip(_NARROW_TITLES, narrow, strict=True)
+    )
+
+
+def _cut(text: str, characters: int) -> str:
+    """Its beginning and its end: names of pods differ at the end."""
+    if len(text) <= characters:
+        return text
+    end = characters // 2
+    return f"{text[: characters - end - 1]}…{text[-end:]}"
 
 
 def _percent(ratio: float | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,11 @@ class EngineView:
 
 @dataclass(frozen=True, slots=True)
 class DeviceView:
-    """One device; `seconds` are its committed seconds by use, and `watermark` up to when."""
+    """One device."""
 
     gpu: str
     device: str = ""
     gpu_name: str = ""
-    watermark: float | None = None
-    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

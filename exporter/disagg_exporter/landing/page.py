@@ -24,6 +24,7 @@ from disagg_exporter.landing.tables import (
     percent,
     words,
 )
+from disagg_exporter.landing.values import view_json
 from disagg_exporter.landing.view import NodeView, view_of
 from disagg_exporter.model import Snapshot
 
@@ -62,6 +63,7 @@ _FRAME = """\
 <li><a href="/metrics">/metrics</a>: everything known now, for Prometheus</li>
 <li><a href="/healthz">/healthz</a>: whether the daemon itself is alive{health}</li>
 <li><a href="/readyz">/readyz</a>: whether it has begun to measure{readiness}</li>
+<li><a href="/view.json">/view.json</a>: this page, for programs</li>
 <li>Which engine of several nodes holds users' first tokens back, and why: {verdicts}</li>
 <li>What the words mean: docs/accounting.md; every metric: docs/metrics.md</li>
 </ul>
@@ -113,6 +115,12 @@ class Landing:
             text = self._make(snapshot, now_ns, why_dead, why_not_ready)
             self._made = (snapshot, made_at, text)
         return text
+
+    def values(self) -> str:
+        """The same for programs, as JSON."""
+        snapshot = self._snapshot()
+        view = None if snapshot is None else view_of(snapshot, self._history, self._now_ns())
+        return view_json(view)
 
     def _make(
         self, snapshot: Snapshot | None, now_ns: int, why_dead: str, why_not_ready: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from disagg_cluster.top.look.values import Look, PoolKey
-from disagg_cluster.top.view.values import ModelRow, LivePoolRow
+from disagg_cluster.top.view.values import LivePoolRow, ModelRow
 from disagg_exporter.model import Role
 from disagg_exporter.model.pool_verdict import pool_verdicts
 

@@ -35,4 +35,4 @@ def node_site(
     """
     landing = Landing(name, snapshot, history or AccountHistory(), now_ns, planner_url)
     pages = PageCache(snapshot, rows_of, now_ns)
-    return Site(pages, landing, why_not_ready, heartbeat_age_seconds)
+    return Site(pages, landing, why_not_ready, heartbeat_age_seconds, view=landing.values)

@@ -29,8 +29,6 @@ PASSWORD = "basic_auth: {username: me, password_file: word}\n"
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session of this test's own, without a wait from look to look."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "session"))
-    monkeypatch.setattr("disagg_cluster.cli.inspect.LONGEST_WAIT_SECONDS", 0.0)
-    monkeypatch.setattr("disagg_cluster.cli.inspect.time.sleep", lambda _seconds: None)
     (tmp_path / "session" / "disagg-node").mkdir(parents=True)
 
 

@@ -20,6 +20,16 @@ from support.fake_engines import FakeEngine, install
 GOLDEN = (Path(__file__).parents[3] / "data" / "golden_page.prom").read_bytes()
 
 
+VIEW = json.dumps(
+    {
+        "made_at": "2026-11-23T10:00:00.000+00:00",
+        "window_seconds": 60.0,
+        "behind_seconds": 3.0,
+        "gpus": [{"gpu": "GPU-aaaa0000", "use_ratios": {"prefill": 0.3, "idle": 0.7}}],
+    }
+).encode()
+
+
 class Served:
     """What answers where a daemon should be, as a test wants it."""
 
@@ -32,7 +42,7 @@ class Served:
                 served.asked += 1
                 self.send_response(served.status)
                 self.end_headers()
-                self.wfile.write(served.page)
+                self.wfile.write(VIEW if self.path == "/view.json" else served.page)
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -57,26 +67,18 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def moving(monkeypatch: pytest.MonkeyPatch, served: Served) -> None:
-    """Let the books go on between two looks, instead of waiting a second."""
-
-    def pass_time(_seconds: float) -> None:
-        served.page = served.page.replace(b"} 9", b"} 99").replace(b"1.79", b"1.80")
-
-    monkeypatch.setattr("disagg_cluster.cli.inspect.time.sleep", pass_time)
-
-
-def test_phases_shows_what_the_daemon_tells(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    moving(monkeypatch, served)
-    monkeypatch.setattr("disagg_cluster.cli.inspect.LONGEST_WAIT_SECONDS", 0.0)
-
-    code, said, _ = run("phases", "--url", served.url + "/")
+def test_phases_shows_what_the_daemon_tells(served: Served) -> None:
+    code, said, talk = run("phases", "--url", served.url + "/")
+    wide_code, wide, _ = run("phases", "--url", served.url, "--wide")
     json_code, rows, _ = run("phases", "--url", served.url, "--json")
 
-    assert (code, json_code) == (0, 0)
-    assert said.splitlines()[0].split()[:3] == ["GPU", "ENGINE", "ROLE"]
+    assert (code, wide_code, json_code) == (0, 0, 0)
+    assert said.splitlines()[0].split() == [
+        *("GPU", "ENGINE", "ROLE", "PREFILL", "DECODE", "STATE")
+    ]
+    assert "CONFIDENCE" in wide
+    assert "30%" in said
+    assert talk == "over 60 s, until 3 s ago\n"
     assert {"prefill-0", "decode-0"} <= {row["engine"] for row in json.loads(rows)}
 
 
@@ -145,12 +147,11 @@ def test_a_watch_ends_with_ctrl_c_and_a_table_a_line(
             raise KeyboardInterrupt
 
     monkeypatch.setattr("disagg_cluster.cli.inspect.time.sleep", interrupted)
-    monkeypatch.setattr("disagg_cluster.cli.inspect.LONGEST_WAIT_SECONDS", 0.0)
 
     code, said, _ = run("phases", "--watch", "--json", "--url", served.url)
 
     assert code == 0
-    assert [len(json.loads(line)) > 0 for line in said.splitlines()] == [True] * 3
+    assert [len(json.loads(line)) > 0 for line in said.splitlines()] == [True] * 4
 
 
 def test_the_doctor_fails_where_something_is_wrong_and_says_the_next_step(served: Served) -> None:

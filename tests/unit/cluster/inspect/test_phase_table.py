@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from disagg_cluster.inspect.page_view import NotOurPageError, read_node_page
-from disagg_cluster.inspect.phase_table import as_json, as_text, moved, rows_of
+from disagg_cluster.inspect.phase_table import (
+    NodeShares,
+    NotOurViewError,
+    PhaseRow,
+    as_json,
+    as_text,
+    read_shares,
+    rows_of,
+    when_text,
+)
 
 GOLDEN = (Path(__file__).parents[3] / "data" / "golden_page.prom").read_text(encoding="utf-8")
 HEAD = 'disagg_build_info{version="1"} 1\n'
@@ -31,34 +41,54 @@ def page(prefill: float, decode: float, idle: float, watermark: float, **more: s
     return HEAD + "\n".join([*lines, *more.values()]) + "\n"
 
 
-def test_shares_are_those_of_the_time_between_two_pages() -> None:
-    before = read_node_page(page(10, 10, 100, 50).encode())
-    after = read_node_page(page(11, 13, 104, 58).encode())
+def view(**uses: float) -> bytes:
+    """What a daemon says of its one GPU."""
+    value = {
+        "made_at": "2026-11-23T10:00:00.000+00:00",
+        "window_seconds": 60.2,
+        "behind_seconds": 3.1,
+        "gpus": [{"gpu": "GPU-a", "use_ratios": uses or None}],
+    }
+    return json.dumps(value).encode()
 
-    [row] = rows_of(after, before)
 
-    assert (row.prefill_ratio, row.decode_ratio) == (0.125, 0.375)
+def test_shares_are_those_of_the_observed_time_that_the_daemon_booked_last() -> None:
+    shares = read_shares(view(prefill=0.1, decode=0.3, idle=0.4, unobserved=0.2))
+    [row] = rows_of(read_node_page(page(10, 10, 100, 50).encode()), shares)
+
+    assert (row.prefill_ratio, row.decode_ratio) == pytest.approx((0.125, 0.375))
     assert (row.engine, row.role, row.why, row.method) == ("e", "mixed", "vllm", "steps")
-    assert as_text([row]).splitlines() == [
+    assert as_text([row], wide=True).splitlines() == [
         "GPU            ENGINE  ROLE   WHY   CONFIDENCE  MEASURED BY  PREFILL  DECODE  STATE",
-        "nvidia0 GPU-a  e       mixed  vllm  medium      steps        12%      38%     up",
+        "nvidia0 GPU-a  e       mixed  vllm  medium      steps        12%      37%     up",
     ]
+    assert when_text(shares) == "over 60 s, until 3 s ago"
+    [value] = json.loads(as_json([row], shares))
+    assert (value["made_at"], value["window_seconds"]) == ("2026-11-23T10:00:00.000+00:00", 60.2)
 
 
-def test_counters_that_fell_say_nothing() -> None:
-    before = read_node_page(page(10, 10, 100, 50).encode())
-    after = read_node_page(page(0, 0, 1, 60).encode())
+def test_a_table_is_within_80_columns_however_long_the_names_are() -> None:
+    row = PhaseRow(
+        "MIG-GPU-4f2d7d3c-1/7/0", "", "llama-3-3-70b-instruct-decode-worker-7f9c-0", "decode"
+    )
+    long = replace(row, state="follower of 10.100.200.7:20000", busy_ratio=1.0)
 
-    [row] = rows_of(after, before)
+    lines = as_text([long]).splitlines()
 
-    assert row.prefill_ratio is None
+    assert max(map(len, lines)) <= 80
+    assert "llama-3-3-…ker-7f9c-0" in lines[1]
 
 
-def test_a_page_has_moved_when_all_its_books_have() -> None:
-    before = read_node_page(page(10, 10, 100, 50).encode())
+def test_where_nothing_is_booked_or_the_daemon_is_older_nothing_is_said() -> None:
+    assert read_shares(b'{"made_at": null}') == NodeShares()
+    assert read_shares(view()).by_gpu == {"GPU-a": {}}
+    assert when_text(NodeShares()) == "nothing was booked yet"
 
-    assert not moved(before, read_node_page(page(10, 10, 100, 50).encode()))
-    assert moved(before, read_node_page(page(10, 10, 105, 55).encode()))
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"made_at": 1}', b"[" * 100_000])
+def test_another_answer_is_no_view(text: bytes) -> None:
+    with pytest.raises(NotOurViewError):
+        read_shares(text)
 
 
 def test_an_engine_without_a_device_and_one_that_lost_its_registration_are_rows_too() -> None:
