@@ -120,6 +120,6 @@ def router() -> Row:
             colours={},
             tones={"^prefill": BLUE, "^decode": ORANGE},
             none=none,
-            runbooks=("DisaggRouterPrefillErrors", "DisaggRouterDecodeErrors"),
+            runbooks=("DisaggRouterErrors",),
         ),
     ]
