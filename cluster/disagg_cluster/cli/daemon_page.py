@@ -144,12 +144,19 @@ def run_folder_of(file: Path | None) -> Path | None:
 def read_booked(target: Target) -> NodeShares:
     """What a daemon has booked in the last minute; nothing of one that is older than that page."""
     from disagg_cluster.inspect.phase_table import NodeShares, read_shares
+
+    view = read_view(target)
+    return read_shares(view) if view else NodeShares()
+
+
+def read_view(target: Target) -> bytes:
+    """The page for people of a daemon as JSON; empty of one that has none yet."""
     from disagg_cluster.prometheus.http_client import RefusedError, UnansweredError, fetch
 
     try:
-        return read_shares(fetch(target, "/view.json", _DEADLINE_SECONDS))
+        return fetch(target, "/view.json", _DEADLINE_SECONDS)
     except (RefusedError, UnansweredError):
-        return NodeShares()
+        return b""
 
 
 def _endpoint(config: NodeConfig | None, run_dir: Path | None) -> DaemonEndpoint | None:

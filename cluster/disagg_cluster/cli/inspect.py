@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from disagg_cluster.cli.daemon_page import options, read_booked, read_page, target_of
+from disagg_cluster.cli.daemon_page import options, read_booked, read_page, read_view, target_of
 from disagg_cluster.cli.start import chosen_devices
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def _facts(target: Target, file: Path | None) -> NodeFacts:
     facts = gathering.surroundings(target.url, os.environ)
     page = read_page(target)
     if page is not None:
-        return gathering.of_daemon(facts, page)
+        known = gathering.of_daemon(facts, page)
+        return gathering.with_workers(known, read_view(target))
     with _devices_here(file) as (choice, attach):
         why = choice.fallback.why if choice.fallback else ""
         return gathering.of_look(facts, choice.source, why, attach)

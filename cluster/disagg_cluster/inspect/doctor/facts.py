@@ -34,13 +34,32 @@ class Diagnosis:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """One worker by its daemon's word.
+
+    It is in `state` for `state_seconds`, and is given up or started again in `left_seconds`; None
+    where nobody knows. `cause` is why it crashed last, `last_lines` what it printed.
+    """
+
+    worker: str
+    state: str
+    restarts: int = 0
+    paused: bool = False
+    state_seconds: float | None = None
+    left_seconds: float | None = None
+    cause: str = ""
+    last_lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class NodeFacts:
     """What is known of a node.
 
     `version` is that of the daemon that answered at `url`, None if none did; then engines and
     `lost` are what a look without it has shown. `devices` are counted, `no_gpus` says why none of
     them is a GPU. `collectors` say whether the last round of each went well.
-    `left_out_engines` were found and not attached to.
+    `left_out_engines` were found and not attached to. `workers` are those that it launches,
+    `other_daemons` the processes of others of ours on this host.
     """
 
     url: str
@@ -52,6 +71,8 @@ class NodeFacts:
     collectors: Mapping[str, bool] = field(default_factory=dict)
     lost: tuple[str, ...] = ()
     left_out_engines: int = 0
+    workers: tuple[WorkerFacts, ...] = ()
+    other_daemons: tuple[int, ...] = ()
     in_cluster: bool = False
     node_name: bool = False
     kubelet_socket: bool = False

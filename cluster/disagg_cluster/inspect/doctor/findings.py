@@ -13,6 +13,7 @@ from disagg_cluster.inspect.doctor.facts import (
     faulty,
     unverified,
 )
+from disagg_cluster.inspect.doctor.workers import examine_worker
 
 _LOST_BY = {
     "nvml": (
@@ -80,13 +81,36 @@ def devices(facts: NodeFacts) -> Iterator[Diagnosis]:
         yield Diagnosis(Level.FINE, f"{facts.devices} devices are read")
 
 
+def workers(facts: NodeFacts) -> Iterator[Diagnosis]:
+    """How the workers stand that the daemon has launched."""
+    for worker in facts.workers:
+        yield from examine_worker(worker)
+
+
+def other_daemons(facts: NodeFacts) -> Iterator[Diagnosis]:
+    """Whether this host is measured twice."""
+    if facts.version is None or not facts.other_daemons:
+        return
+    pids = ", ".join(map(str, facts.other_daemons))
+    yield Diagnosis(
+        Level.BETTER,
+        f"another disagg-node runs on this host (pid {pids}): engines that both attach to are "
+        "counted twice",
+        "stop one of them, or let one name its engines: `attach: processes: false`",
+        gain=7,
+    )
+
+
 def engines(facts: NodeFacts) -> Iterator[Diagnosis]:
     """Whether engines were found, and answer."""
-    if not facts.engines:
+    # Of one that starts or has died its worker is told.
+    not_ready = {worker.worker for worker in facts.workers if worker.state != "ready"}
+    if not facts.engines and not facts.workers:
         yield Diagnosis(
             Level.BETTER,
             "no engine was found on this node",
-            "start one, or name its address: `attach: endpoints:` in the node file",
+            "start one, name its address (`attach: endpoints:` in the node file), or let "
+            "`disagg-node init` write a node file that launches it",
             gain=5,
         )
     if facts.left_out_engines:
@@ -98,6 +122,8 @@ def engines(facts: NodeFacts) -> Iterator[Diagnosis]:
             gain=7,
         )
     for engine in facts.engines:
+        if engine.engine in not_ready:
+            continue
         if engine.follows is not None:
             leader = engine.follows or "a leader of unknown address"
             what = f"{engine.engine} is a follower of {leader}, which answers for it"
@@ -120,6 +146,15 @@ def engines(facts: NodeFacts) -> Iterator[Diagnosis]:
                 gain=6,
             )
         yield from unverified(engine)
+        if engine.up and not engine.gpus and engine.follows is None:
+            yield Diagnosis(
+                Level.WRONG,
+                f"{engine.engine} answers, and no time can be booked for it: it is not known "
+                "which GPUs it has",
+                "run the daemon as root or as the engine's user, or name its `gpus:` under "
+                "`attach: endpoints:` (docs/attach.md)",
+                gain=7,
+            )
 
 
 def roles(facts: NodeFacts) -> Iterator[Diagnosis]:
@@ -205,7 +240,9 @@ FINDINGS: tuple[Callable[[NodeFacts], Iterator[Diagnosis]], ...] = (
     devices,
     packages,
     rights,
+    other_daemons,
     collectors,
+    workers,
     engines,
     roles,
     numbers,

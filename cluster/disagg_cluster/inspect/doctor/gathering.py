@@ -5,11 +5,15 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 from disagg_cluster.config import Attach
+from disagg_cluster.discovery.finders.declared import is_own_address
 from disagg_cluster.discovery.kubernetes.api_server import in_cluster
 from disagg_cluster.discovery.kubernetes_discovery import NODE_NAME
 from disagg_cluster.inspect.doctor.facts import NodeFacts
+from disagg_cluster.inspect.doctor.other_daemons import other_daemons
+from disagg_cluster.inspect.doctor.workers import read_workers
 from disagg_cluster.inspect.one_look import look_once, view_of
 from disagg_cluster.inspect.views import NodePage
 from disagg_exporter.devices.pod_resources.client import KUBELET_SOCKET
@@ -42,6 +46,17 @@ def of_daemon(facts: NodeFacts, page: NodePage) -> NodeFacts:
         in_cluster=False,
         kubelet_socket=False,
     )
+
+
+def with_workers(facts: NodeFacts, view: bytes) -> NodeFacts:
+    """With what the daemon's page for people says of its workers, and who else measures here."""
+    try:
+        port = urlsplit(facts.url).port
+    except ValueError:
+        port = None
+    here = is_own_address(urlsplit(facts.url).hostname or "")
+    others = other_daemons(port) if here else ()
+    return replace(facts, workers=read_workers(view), other_daemons=others)
 
 
 def of_look(facts: NodeFacts, source: DeviceSource, why_no_gpus: str, attach: Attach) -> NodeFacts:

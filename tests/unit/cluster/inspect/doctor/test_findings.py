@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from disagg_cluster.inspect.doctor.facts import Diagnosis, Level, NodeFacts
+from disagg_cluster.inspect.doctor.facts import Diagnosis, Level, NodeFacts, WorkerFacts
 from disagg_cluster.inspect.doctor.findings import examine, next_step
+from disagg_cluster.inspect.doctor.other_daemons import starts_daemon
+from disagg_cluster.inspect.doctor.workers import read_workers
 from disagg_cluster.inspect.views import EngineView
 from disagg_exporter.http.tls_words import TlsFault
 
@@ -23,6 +26,7 @@ ENGINE = EngineView(
     split="model",
     residual_ratio=0.03,
     fitted_steps=900.0,
+    gpus=("GPU-a",),
 )
 WELL = NodeFacts(
     "http://here", version="1.0", devices=8, engines=(ENGINE,), collectors={"nvml": True}
@@ -46,6 +50,7 @@ def test_a_node_that_is_well_has_nothing_to_do() -> None:
     ("facts", "word"),
     [
         (replace(WELL, version=None), "nothing is counted"),
+        (engine(gpus=()), "no time can be booked for it"),
         (replace(WELL, collectors={"nvml": False}), "GPUs cannot all be read"),
         (replace(WELL, collectors={"discovery:processes": False}), "processes"),
         (replace(WELL, collectors={"discovery:pods": False}), "pods are not known whole"),
@@ -266,3 +271,81 @@ def test_a_follower_of_unknown_role_is_told_who_could_tell() -> None:
     unknown = of(Level.BETTER, engine(method="none", follows="", role="unknown"))
     assert "its traffic is reported by its leader only" in unknown[0].what
     assert "DISAGG_NODE_ROLE" in unknown[0].step
+
+
+def worker(state: str, **more: Any) -> NodeFacts:
+    facts = WorkerFacts("vllm-8000", state, **more)
+    return replace(WELL, workers=(facts,), engines=(replace(ENGINE, up=False),))
+
+
+def test_a_worker_that_starts_is_not_wrong_and_says_how_far_it_is() -> None:
+    facts = worker(
+        "starting", state_seconds=40.0, left_seconds=560.0, last_lines=("Loading weights: 45 %",)
+    )
+
+    told = [finding.what for finding in examine(facts)]
+
+    assert of(Level.WRONG, facts) == []
+    assert (
+        "vllm-8000 is starting for 40s, given up in 9m 20s; it printed last: Loading weights: 45 %"
+        in told
+    )
+
+
+def test_a_worker_that_was_given_up_is_wrong_with_why_and_the_way_out() -> None:
+    facts = worker("failed", restarts=5, cause="exit code 1", last_lines=("ValueError: no memory",))
+
+    [finding] = of(Level.WRONG, facts)
+
+    assert finding.what == (
+        "vllm-8000 was given up after 5 restarts: exit code 1; it printed last: "
+        "ValueError: no memory"
+    )
+    assert next_step(examine(facts)) == finding
+    assert "disagg-node restart vllm-8000" in finding.step
+
+
+def test_one_that_waits_is_wrong_until_it_runs_and_a_paused_one_could_be_better() -> None:
+    waits = of(Level.WRONG, worker("backoff", cause="signal 9", left_seconds=3.0))
+    [paused] = of(Level.BETTER, replace(WELL, workers=(WorkerFacts("w", "ready", paused=True),)))
+
+    assert [finding.what for finding in waits] == [
+        "vllm-8000 has crashed: signal 9, next start in 3s"
+    ]
+    assert paused.step == "disagg-node resume w"
+
+
+def test_two_daemons_on_one_host_are_named() -> None:
+    [finding] = of(Level.BETTER, replace(WELL, other_daemons=(4711,)))
+
+    assert "another disagg-node runs on this host (pid 4711)" in finding.what
+
+
+@pytest.mark.parametrize(
+    ("argv", "starts"),
+    [
+        (("/usr/bin/python3", "/usr/bin/disagg-node", "start", "-c", "n.yaml"), True),
+        (("python", "-m", "disagg_cluster.cli", "start"), True),
+        (("python", "/venv/bin/disagg-node", "status"), False),
+        (("python", "/venv/bin/disagg-node", "init", "--", "disagg-node", "start"), False),
+        (("grep", "disagg-node"), False),
+        ((), False),
+    ],
+)
+def test_a_daemon_is_known_by_its_command_line(argv: tuple[str, ...], starts: bool) -> None:
+    assert starts_daemon(argv) is starts
+
+
+def test_workers_are_read_from_what_the_daemon_shows() -> None:
+    worker = {
+        **{"state": "starting", "restarts": 2, "paused": False, "cause": "", "next_start": None},
+        **{"since": "2026-11-23T10:00:00+00:00", "deadline": "2026-11-23T10:10:00+00:00"},
+        "last_lines": ["x"],
+    }
+    engines = [{"engine": "w", "worker": worker}, {"engine": "found", "worker": None}]
+    view = {"made_at": "2026-11-23T10:01:00+00:00", "engines": engines}
+
+    assert read_workers(json.dumps(view).encode()) == (
+        WorkerFacts("w", "starting", 2, False, 60.0, 540.0, "", ("x",)),
+    )
+    assert read_workers(b"") == read_workers(b"[]") == read_workers(b'{"made_at": null}') == ()

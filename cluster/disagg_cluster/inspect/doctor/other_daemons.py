@@ -1,0 +1,42 @@
+"""Other daemons of ours on this host: engines that two of them attach to are counted twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import PurePath
+
+from disagg_cluster.host.processes import procfs
+from disagg_cluster.host.tcp_listeners import holders, listeners
+
+_NAME = "disagg-node"
+_MODULE = "disagg_cluster.cli"
+
+
+def starts_daemon(argv: tuple[str, ...]) -> bool:
+    """Whether a command line is that of a daemon which looks for engines."""
+    for place, argument in enumerate(argv[:-1]):
+        if PurePath(argument).name == _NAME or argument == _MODULE:
+            return argv[place + 1] == "start"
+    return False
+
+
+def other_daemons(port: int | None, pids: Iterable[int] | None = None) -> tuple[int, ...]:
+    """The processes of daemons that do not listen on a port, which is that of the one asked.
+
+    Args:
+        port: That of the daemon that answered; None if none did.
+        pids: Which processes to look at; all if None.
+    """
+    found = [
+        pid
+        for pid in (procfs.pids() if pids is None else pids)
+        if starts_daemon(procfs.command_line(pid))
+    ]
+    if not found:
+        return ()
+    try:
+        inodes = frozenset(inode for _, inode in listeners(port)) if port else frozenset()
+    except OSError:
+        return ()
+    own = set(holders(inodes, found))
+    return tuple(pid for pid in found if pid not in own)
