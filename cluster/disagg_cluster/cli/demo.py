@@ -15,6 +15,7 @@ import click
 from disagg_cluster.cli.start import (
     ListenChoice,
     listen_options,
+    open_to_all,
     opened_devices,
     plain_option,
     say_where,
@@ -106,7 +107,7 @@ def demo(
             def serving(address: ListenAddress) -> None:
                 say_where(address)
                 if view is not None:
-                    view.open(near_url(address))
+                    view.open(near_url(address), open_to_all(address, protected=False))
 
             running = run(
                 daemon,

@@ -155,7 +155,7 @@ def start(
         def serving(address: ListenAddress) -> None:
             say_where(address, scheme=scheme, protected=protected)
             if view is not None:
-                view.open(near_url(address, scheme))
+                view.open(near_url(address, scheme), open_to_all(address, protected=protected))
 
         each_second = printer.snapshot if view is None else view.unless_open(printer.snapshot)
         running = run(daemon, each_second, serving=serving)
@@ -197,12 +197,18 @@ def say_where(address: ListenAddress, scheme: str = "http", *, protected: bool =
 
     root = near_url(address, scheme)
     click.echo(f"page for people: {root}/\nmetrics page: {root}/metrics", err=True)
-    if address.host in ("", "0.0.0.0", "::") and not protected:
-        click.echo(
-            "both are served on all addresses of this machine, to everybody and without a "
-            "password: --listen 127.0.0.1 or `web_config:` (docs/serving.md) changes that",
-            err=True,
-        )
+    if text := open_to_all(address, protected=protected):
+        click.echo(text, err=True)
+
+
+def open_to_all(address: ListenAddress, *, protected: bool) -> str:
+    """That everybody can read the pages, and what changes that; empty if not everybody can."""
+    if protected or address.host not in ("", "0.0.0.0", "::"):
+        return ""
+    return (
+        "both are served on all addresses of this machine, to everybody and without a "
+        "password: --listen 127.0.0.1 or `web_config:` (docs/serving.md) changes that"
+    )
 
 
 @contextlib.contextmanager

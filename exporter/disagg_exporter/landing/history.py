@@ -78,6 +78,22 @@ class HourHistory:
             track = self._devices.get((account.device.gpu, account.start_ns))
             return None if track is None else _bins(track, count)
 
+    def moments(
+        self, account: DeviceAccount, span_seconds: float, step_seconds: float
+    ) -> list[tuple[float, tuple[float, ...]]]:
+        """A device's seconds by use so far, at even times of a span that ends with its last row.
+
+        Times are of CLOCK_MONOTONIC; none is told at which nothing was known.
+        """
+        with self._lock:
+            track = self._devices.get((account.device.gpu, account.start_ns))
+            end = None if track is None else track.end_seconds
+            if track is None or end is None:
+                return []
+            steps = int(span_seconds / step_seconds)
+            times = [end - step_seconds * step for step in range(steps, -1, -1)]
+            return [(time, row) for time in times if (row := track.at(time)) is not None]
+
 
 def _seconds_of(account: DeviceAccount) -> tuple[float, ...]:
     slice_ns = dict.fromkeys(_USES, 0)

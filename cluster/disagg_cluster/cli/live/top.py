@@ -52,6 +52,7 @@ _EXIT_INTERRUPTED = 128
 )
 @click.option("--ascii", "only_ascii", is_flag=True, help="Draw with ASCII characters only.")
 @click.option("--known-prometheus", hidden=True, default="", help="Named in the header.")
+@click.option("--note", hidden=True, default="", help="Said in the header.")
 @click.option("--beside", is_flag=True, hidden=True, help="Ends when its parent has ended.")
 def top(
     *,
@@ -90,6 +91,7 @@ def _of_node(
     http_config: Path | None,
     run_dir: Path | None,
     known_prometheus: str,
+    note: str,
 ) -> LookSource:
     from disagg_cluster.host.run_dir.layout import RunFolder
     from disagg_cluster.top.sources.node_source import NodeSource
@@ -98,7 +100,7 @@ def _of_node(
     target_now()
     folder = run_dir or (None if url else daemon_page.run_folder_of(file))
     socket = None if folder is None else RunFolder(folder).control
-    return NodeSource(target_now, socket, known_prometheus)
+    return NodeSource(target_now, socket, known_prometheus, note)
 
 
 def _of_prometheus(

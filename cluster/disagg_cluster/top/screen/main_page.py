@@ -53,7 +53,7 @@ def main_page(
     nothing = sections.nothing_here(view)
     head = sections.head(view, width, glyphs)
     parts = [
-        _Part(head, min(len(head), 3)),
+        _Part(head, min(len(head), 5)),
         _Part(gpu_lines, min(4, len(gpu_lines)), fixed=2, first=controls.first_gpu, what="GPU"),
         _Part([legend(view.time, glyphs)] if view.gpus else [], 1),
         _Part(sections.users(view), 0),

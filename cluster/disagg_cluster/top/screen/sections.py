@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 from disagg_cluster.host.counted import counted
@@ -30,7 +31,10 @@ def head(view: TerminalView, width: int, glyphs: Glyphs) -> list[Line]:
     lines: list[Line] = [(*left, Span(" " * gap), Span(right, "dim"))]
     if view.unanswered:
         lines.append((Span(f"not renewed: {view.unanswered}", "broken"),))
-    return [*lines, *_links(view, width)]
+    lines += _links(view, width)
+    if view.links.note:
+        lines += [(Span(part, "warning"),) for part in textwrap.wrap(view.links.note, width)]
+    return lines
 
 
 def when(view: TerminalView) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,8 +12,9 @@ from urllib.parse import urlsplit
 from disagg_cluster.control.client import ask, new_request
 from disagg_cluster.control.messages import DaemonStatus, DaemonView, WorkerView
 from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_cluster.prometheus.http_client import Target, fetch
+from disagg_cluster.prometheus.http_client import RefusedError, Target, fetch
 from disagg_cluster.top.look.reading import look_of
+from disagg_cluster.top.look.recent import looks_of
 from disagg_cluster.top.look.series import OF_NODES
 from disagg_cluster.top.look.values import Look, WorkerLook
 from disagg_cluster.top.view.values import Links
@@ -36,14 +38,20 @@ class NodeSource:
         target_now: Where the page is, and how it is asked for; its address may change.
         socket: The daemon's socket, if it is of this host and may be asked; None for another's.
         prometheus: A Prometheus that is known to scrape it; empty if none is.
+        note: Something that a person is to know of it.
     """
 
     def __init__(
-        self, target_now: Callable[[], Target], socket: Path | None, prometheus: str = ""
+        self,
+        target_now: Callable[[], Target],
+        socket: Path | None,
+        prometheus: str = "",
+        note: str = "",
     ) -> None:
         self._target_now = target_now
         self._socket = socket
         self._prometheus = prometheus
+        self._note = note
         self._url = ""
         self._daemon: DaemonView | None = None
         self._wanted, self._keys = SeriesFilter(OF_NODES), SeriesKeys()
@@ -60,11 +68,16 @@ class NodeSource:
         """Its page for people, and where its logs are."""
         logs = "" if self._daemon is None else str(RunFolder(Path(self._daemon.run_dir)).logs)
         page = f"{self._url}/" if self._url else ""
-        return Links(page, f"{page}metrics" if page else "", self._prometheus, logs)
+        metrics = f"{page}metrics" if page else ""
+        return Links(page, metrics, self._prometheus, logs, self._note)
 
     def past(self) -> Sequence[Look]:
-        """None: a page is of now."""
-        return ()
+        """The last ten minutes of its devices; nothing of a daemon that does not tell them."""
+        try:
+            text = fetch(self._target_now(), "/recent.json", _DEADLINE_SECONDS)
+            return tuple(looks_of(json.loads(text)))
+        except (RefusedError, ValueError, LookupError, TypeError, AttributeError):
+            return ()
 
     def earlier(self) -> Look | None:
         """None, likewise."""

@@ -68,10 +68,14 @@ class ViewBesideDaemon:
 
         return tell
 
-    def open(self, url: str) -> None:
-        """Open the view of the daemon that answers at a URL; inside its running loop."""
+    def open(self, url: str, note: str = "") -> None:
+        """Open the view of the daemon that answers at a URL; inside its running loop.
+
+        `note` is something that its head tells the person, too.
+        """
         if self._watch is None:
-            self._watch = asyncio.get_running_loop().create_task(self._run(url))
+            told = ("--note", note) if note else ()
+            self._watch = asyncio.get_running_loop().create_task(self._run(url, told))
 
     async def beside(self, daemon: Coroutine[None, None, T]) -> T:
         """Run a daemon; when it has ended, so has the view."""
@@ -87,8 +91,8 @@ class ViewBesideDaemon:
                         await asyncio.shield(self._watch)
                 self._give_back()
 
-    async def _run(self, url: str) -> None:
-        command = (sys.executable, "-m", "disagg_cluster.cli", "top", "--url", url)
+    async def _run(self, url: str, told: Sequence[str]) -> None:
+        command = (sys.executable, "-m", "disagg_cluster.cli", "top", "--url", url, *told)
         try:
             self._take_over()
             self._view = await asyncio.create_subprocess_exec(

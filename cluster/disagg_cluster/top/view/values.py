@@ -201,12 +201,13 @@ class BottleneckRow:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Where more is to be had; empty where it is not known."""
+    """Where more is to be had, and a note on it; empty where it is not known."""
 
     page: str = ""
     metrics: str = ""
     prometheus: str = ""
     logs: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from disagg_exporter.http.server.routes import Site
 from disagg_exporter.landing.history import AccountHistory
 from disagg_exporter.landing.page import Landing
+from disagg_exporter.landing.recent import recent_json
 from disagg_exporter.metrics.page_cache import PageCache
 from disagg_exporter.metrics.render import rows_of
 from disagg_exporter.model import Snapshot
@@ -33,6 +34,14 @@ def node_site(
         history: The devices' accounts of the last minute; its owner adds new snapshots.
         planner_url: Where the planner of the cluster shows its page.
     """
-    landing = Landing(name, snapshot, history or AccountHistory(), now_ns, planner_url)
+    known = history or AccountHistory()
+    landing = Landing(name, snapshot, known, now_ns, planner_url)
     pages = PageCache(snapshot, rows_of, now_ns)
-    return Site(pages, landing, why_not_ready, heartbeat_age_seconds, view=landing.values)
+    return Site(
+        pages,
+        landing,
+        why_not_ready,
+        heartbeat_age_seconds,
+        view=landing.values,
+        recent=lambda: recent_json(known, snapshot()),
+    )

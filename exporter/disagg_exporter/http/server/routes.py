@@ -15,6 +15,7 @@ from disagg_exporter.metrics.page_cache import PageBytes
 PLAIN = "text/plain; charset=utf-8"
 _PATHS = ("/", "/metrics", "/healthz", "/readyz", "/landing.css", "/landing.js")
 _VIEW = "/view.json"
+_RECENT = "/recent.json"
 _NOT_FOUND = "not found; there is / for people, and /metrics, /healthz, /readyz"
 _LANDING_HEADERS = (
     ("Content-Security-Policy", POLICY),
@@ -62,7 +63,7 @@ class Site:
 
     `why_not_ready` returns an empty text when ready. `heartbeat_age_seconds` is how long ago
     the daemon's loop last came round; past `dead_seconds` the daemon calls itself dead. `view`
-    makes the page for people as JSON, where there is that.
+    makes the page for people as JSON, `recent` what devices did of late, where there is that.
     """
 
     pages: MetricsPages
@@ -71,11 +72,13 @@ class Site:
     heartbeat_age_seconds: Callable[[], float]
     dead_seconds: float = 10.0
     view: Callable[[], str] | None = None
+    recent: Callable[[], str] | None = None
 
     def answer(self, method: str, target: str, accept: str, accept_encoding: str) -> Response:
         """Return the answer to one request."""
         path = target.partition("?")[0]
-        if path not in _PATHS and (path != _VIEW or self.view is None):
+        optional = {_VIEW: self.view, _RECENT: self.recent}
+        if path not in _PATHS and optional.get(path) is None:
             return _text(HTTPStatus.NOT_FOUND, _NOT_FOUND)
         if method not in ("GET", "HEAD"):
             allowed = (("Allow", "GET, HEAD"),)
@@ -89,6 +92,8 @@ class Site:
                 return _health(self.why_not_ready())
             case "/view.json" if self.view is not None:
                 return _landing("application/json", self.view().encode())
+            case "/recent.json" if self.recent is not None:
+                return _landing("application/json", self.recent().encode())
             case "/landing.css":
                 return _landing("text/css", self.landing.style)
             case "/landing.js":

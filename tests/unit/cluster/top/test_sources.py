@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -107,3 +108,28 @@ def test_a_prometheus_without_nodes_is_said_to_have_none() -> None:
 
     with pytest.raises(NoNodesError, match='cluster="blue"'):
         source.read()
+
+
+def test_a_daemons_own_memory_is_where_history_begins() -> None:
+    recent = {
+        "devices": [
+            {
+                "gpu": "GPU-0000",
+                "at_seconds": [looks.AT - 14, looks.AT - 9],
+                "seconds": {"prefill": [0.0, 5.0], "decode": [0.0, 0.0], "idle": [0.0, 0.0]},
+            }
+        ]
+    }
+    with page_server(
+        lambda path: json.dumps(recent).encode() if "recent" in path else PAGE
+    ) as root:
+        past = NodeSource(lambda: Target(root), None).past()
+
+    assert [look.gpus[0].watermark for look in past] == [looks.AT - 14, looks.AT - 9]
+    assert past[-1].gpus[0].seconds["prefill"] == 5
+
+
+@pytest.mark.parametrize("answer", [b"not json", b"[]", b'{"devices": [{"gpu": 1}]}', b"null"])
+def test_a_daemon_that_tells_no_past_is_shown_from_now_on(answer: bytes) -> None:
+    with page_server(lambda path: answer if "recent" in path else PAGE) as root:
+        assert NodeSource(lambda: Target(root), None).past() == ()

@@ -1,0 +1,22 @@
+"""A daemon's own memory of its devices, as looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from disagg_cluster.top.look.values import GpuLook, Look
+
+
+def looks_of(told: Any) -> Iterator[Look]:
+    """Looks of what a daemon tells at `/recent.json`, one for each device and moment, in order.
+
+    Raises:
+        LookupError, TypeError, ValueError, AttributeError: It is something else.
+    """
+    for device in told["devices"]:
+        uses = {str(use): list(map(float, values)) for use, values in device["seconds"].items()}
+        for number, at in enumerate(map(float, device["at_seconds"])):
+            seconds = {use: values[number] for use, values in uses.items()}
+            gpu = GpuLook("", str(device["gpu"]), seconds=seconds, watermark=at)
+            yield Look(at, gpus=(gpu,))
