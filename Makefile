@@ -16,7 +16,7 @@ SYSTEM := scripts/system-packages
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm-environment router-environment dynamo-environment run run-vllm test test-vllm test-properties test-dynamo check lint types docs docs-check docs-serve top-picture dashboards chart clean
+.PHONY: help setup vllm-environment router-environment dynamo-environment run run-vllm test test-vllm test-properties test-dynamo check lint types docs docs-check docs-serve top-picture dashboards pictures chart clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -152,6 +152,11 @@ top-picture: $(READY) ## Record docs/pictures/top.svg from the demo: two minutes
 
 dashboards: $(READY) ## Write grafana/dashboards/*.json as grafana/builders says
 	$(BIN)/python -m grafana.builders
+
+# DRAW=COMMAND says what draws a dashboard (grafana/pictures/__main__.py), ONLY="demo …" which situations.
+pictures: $(READY) ## Draw docs/dashboards/*.png anew: simulated clusters and the demo, half an hour
+	@$(SYSTEM) prometheus
+	PYTHONPATH=tests $(BIN)/python -m grafana.pictures --draw "$(DRAW)" $(if $(ONLY),--only $(ONLY))
 
 chart: $(READY) ## Write into helm/disagg-node what it repeats of rules, dashboards and node file
 	$(BIN)/python -m helm.generator

@@ -27,7 +27,7 @@ from disagg_exporter.engine_pages.fronts import parse_front_page
 from disagg_exporter.metrics.family import Labels, MetricRows
 from disagg_exporter.metrics.render import rows_of
 from disagg_exporter.metrics.table import FAMILIES
-from disagg_exporter.model import FrontCounts, Histogram, Role
+from disagg_exporter.model import FrontCounts, GpuPrice, Histogram, Role
 from support.simulated_node import SECOND_NS, LearnedEngineCosts, SimulatedNode
 
 _LABELS = {family.name: family.labels for family in FAMILIES}
@@ -153,7 +153,8 @@ _Action = Callable[[int], None]
 class Scraping:
     """How often what is looked at.
 
-    `fronts`: nodes whose daemon reads the frontend's page.
+    `fronts`: nodes whose daemon reads the frontend's page. `books_energy`, `gpu_price` and
+    `by_page` as of `SimulatedNode`.
     """
 
     scrape_seconds: float = 15.0
@@ -162,6 +163,9 @@ class Scraping:
     fronts: tuple[str, ...] = ()
     cluster: str = "sim"
     itl_seconds: float = 0.05
+    books_energy: bool = False
+    gpu_price: GpuPrice | None = None
+    by_page: bool = False
 
 
 class Recorder:
@@ -198,8 +202,10 @@ class Recorder:
                 simulation,
                 itl_seconds=scraping.itl_seconds,
                 wall_offset_seconds=wall_offset_seconds,
-                books_energy=False,
+                books_energy=scraping.books_energy,
                 learned=learned,
+                gpu_price=scraping.gpu_price,
+                by_page=scraping.by_page,
             )
             for name in simulation.nodes
         }

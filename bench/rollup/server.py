@@ -19,9 +19,9 @@ _PATIENCE_SECONDS = 600.0
 
 
 class Prometheus:
-    """A Prometheus over a folder of blocks; it scrapes nothing."""
+    """A Prometheus over a folder of blocks, with further flags; it scrapes nothing."""
 
-    def __init__(self, binary: str, data: Path) -> None:
+    def __init__(self, binary: str, data: Path, *flags: str) -> None:
         with socket.socket() as held:
             held.bind(("127.0.0.1", 0))
             self.port = held.getsockname()[1]
@@ -35,6 +35,7 @@ class Prometheus:
                 "--storage.tsdb.retention.time=10y",
                 f"--web.listen-address=127.0.0.1:{self.port}",
                 "--log.level=error",
+                *flags,
             ]
         )
         self._link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
@@ -79,12 +80,12 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def running(data: Path) -> Iterator[Prometheus]:
-    """A Prometheus over `data` that answers."""
+def running(data: Path, *flags: str) -> Iterator[Prometheus]:
+    """A Prometheus over `data` that answers, started with further flags."""
     binary = shutil.which("prometheus")
     if binary is None:
         raise SystemExit("no prometheus on the PATH: scripts/system-packages prometheus")
-    server = Prometheus(binary, data)
+    server = Prometheus(binary, data, *flags)
     try:
         server.wait()
         yield server

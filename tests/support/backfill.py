@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from disagg_cluster.prometheus.local_server import prepare_prometheus
 from disagg_cluster.prometheus.prometheus_api import PrometheusError
@@ -47,8 +48,13 @@ def openmetrics(series: Iterable[Past], instants: range) -> str:
 
 
 @contextlib.contextmanager
-def prometheus_with(text: str, folder: Path, *flags: str) -> Iterator[str]:
-    """Run a Prometheus on blocks made of a text, with further flags; yield its address."""
+def prometheus_with(
+    text: str, folder: Path, *flags: str, rules: Sequence[Path] = ()
+) -> Iterator[str]:
+    """Run a Prometheus on blocks made of a text, with further flags; yield its address.
+
+    It evaluates the rules of those files from then on.
+    """
     promtool = shutil.which("promtool")
     if promtool is None or shutil.which("prometheus") is None:
         pytest.skip("prometheus and promtool are not installed: apt-get install prometheus")
@@ -63,7 +69,9 @@ def prometheus_with(text: str, folder: Path, *flags: str) -> Iterator[str]:
     launch = prepare_prometheus(
         Path("prometheus"),
         folder / "prometheus",
-        "global: {scrape_interval: 1h}\n",
+        yaml.safe_dump(
+            {"global": {"scrape_interval": "1h"}, "rule_files": [str(path) for path in rules]}
+        ),
         listen=f"127.0.0.1:{free_port()}",
         retention="365d",
     )

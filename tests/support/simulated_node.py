@@ -9,6 +9,7 @@ from disagg_cluster.lifecycle.state import WorkerState
 from disagg_cluster.simulator.cluster.event_queue import Event, SimulatedPage
 from disagg_cluster.simulator.simulation import Simulation, add_devices, feed
 from disagg_cluster.telemetry.snapshot import DeviceLook, compose, read_accounting
+from disagg_cluster.telemetry.source_selection import SourceCandidate, SourceSelection
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.capacity import CapacityModel
@@ -23,6 +24,7 @@ from disagg_exporter.model import (
     EngineState,
     EngineStatus,
     FrontCounts,
+    GpuPrice,
     Role,
     RouterStatus,
     Snapshot,
@@ -66,8 +68,21 @@ class _Engine:
         self.page = parse_page(shown.text.encode(), shown.t_ns, self.keys)
         self.tally.take(self.page)
 
-    def status(self, limits: StepLimits) -> EngineStatus:
-        """What is known of it, with the limits that it told."""
+    def candidate(self) -> SourceCandidate:
+        """The engine as one that reports no steps."""
+        assigned = self.assignment
+        return SourceCandidate(
+            assigned.engine,
+            assigned.role,
+            assigned.devices,
+            pid=assigned.pids[0] if assigned.pids else None,
+            ready_ns=assigned.since_ns if assigned.state is EngineState.READY else None,
+            page=self.page,
+            last_received={},
+        )
+
+    def status(self, limits: StepLimits, *, found: bool) -> EngineStatus:
+        """What is known of it, with the limits that it told; `found` where others started it."""
         assigned = self.assignment
         return EngineStatus(
             engine=assigned.engine,
@@ -78,7 +93,7 @@ class _Engine:
             devices=assigned.devices,
             state=assigned.state,
             up=assigned.state is EngineState.READY,
-            source="config",
+            source="vllm" if found else "config",
             confidence="certain",
             page=self.page,
             serving=self.tally.counts,
@@ -98,6 +113,8 @@ class SimulatedNode:
         wall_offset_seconds: What turns the simulation's time into Unix time.
         books_energy: Whether joules are accounted for: a third of the work of long recordings.
         learned: What it has learned before of its engines, by role.
+        gpu_price: What an hour of a GPU costs.
+        by_page: Whether engines were found and report no steps, so that their pages are all.
     """
 
     def __init__(
@@ -109,6 +126,8 @@ class SimulatedNode:
         wall_offset_seconds: float,
         books_energy: bool = True,
         learned: Mapping[Role, LearnedEngineCosts] | None = None,
+        gpu_price: GpuPrice | None = None,
+        by_page: bool = False,
     ) -> None:
         self.name = name
         self.ledger = Ledger()
@@ -121,10 +140,14 @@ class SimulatedNode:
         self._look = DeviceLook("sim")
         self._books_energy = books_energy
         self._learned = learned
+        self._gpu_price = gpu_price
+        self._by_page = SourceSelection(self.ledger) if by_page else None
         self._wall_offset_seconds = wall_offset_seconds
 
     def hear(self, event: Event, now_ns: int) -> None:
         """Take one event of its engines or devices."""
+        if self._by_page is not None and isinstance(event, ControlMessage):
+            return
         feed(self.ledger, self._booked(event), now_ns)
         match event:
             case Assignment():
@@ -141,6 +164,9 @@ class SimulatedNode:
 
     def advance(self, now_ns: int) -> None:
         """Advance the books, as each second."""
+        if self._by_page is not None:
+            here = [known.candidate() for known in self._engines.values()]
+            self._by_page.select(here, now_ns)
         self.ledger.advance(now_ns)
         self._capacity_model.advance(self._statuses(), now_ns, self._look.readings(now_ns))
         if self._learned is not None:
@@ -181,6 +207,7 @@ class SimulatedNode:
             engines=engines,
             parents=lambda _pid: (),
             requests=self._requests.accounts(),
+            gpu_price=self._gpu_price,
         )
 
     def _assign(self, event: Assignment) -> None:
@@ -201,7 +228,11 @@ class SimulatedNode:
         return replace(event, readings=tuple(readings))
 
     def _statuses(self) -> tuple[EngineStatus, ...]:
-        return tuple(known.status(self._limits(engine)) for engine, known in self._engines.items())
+        found = self._by_page is not None
+        return tuple(
+            known.status(self._limits(engine), found=found)
+            for engine, known in self._engines.items()
+        )
 
     def _limits(self, engine: str) -> StepLimits:
         """What the plugin of its process tells."""

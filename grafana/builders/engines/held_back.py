@@ -52,7 +52,7 @@ def held_back() -> Row:
                 waits("Queue", "B"),
                 waits("Prefill", "C"),
                 waits("KV transfer", "D"),
-                waits("First decode", "E"),
+                waits("1st decode", "E"),
             ],
             sort="Queue",
             width=10,

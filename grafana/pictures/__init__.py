@@ -1,0 +1,1 @@
+"""The dashboards, drawn in five situations: `make pictures`."""
