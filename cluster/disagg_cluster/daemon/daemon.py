@@ -142,6 +142,12 @@ class Daemon:
             finally:
                 await self._end(crew, at_end)
 
+    @property
+    def drain_seconds(self) -> float:
+        """How long its workers may finish their requests when it ends."""
+        specs = self._parts.specs.values()
+        return max((spec.policy.drain_seconds for spec in specs), default=0.0)
+
     def reload(self) -> None:
         """While it serves: look anew at what may change under it, which is the web-config file."""
         self._parts.metrics.reload()

@@ -10,10 +10,12 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from disagg_cluster.daemon.daemon import Daemon
+from disagg_cluster.daemon.leaving import WaitReports, ending_text, summary_text
 from disagg_cluster.daemon.status_line import line
 from disagg_cluster.host.daemon_output import LogRateLimit
 from disagg_cluster.host.libc import share_one_heap, subreaping
@@ -27,6 +29,7 @@ Beside = Callable[[Daemon, ListenAddress], AbstractContextManager[None]]
 """What runs beside the daemon once its workers are ready: a load, say."""
 
 
+_log = logging.getLogger("disagg_node")
 _LISTENED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 # New objects since the last look for cyclic garbage, and how many looks at the young until the
@@ -82,10 +85,14 @@ async def run(
     hurrying: list[asyncio.Task[None]] = []
 
     def asked(sign: signal.Signals) -> None:
+        leaves = sign is signal.SIGTERM and daemon.on_sigterm == "leave"
         if stopping.is_set():
+            _log.info("ending: no request is waited for any more")
             hurrying.append(loop.create_task(daemon.hurry()))
-        elif sign is signal.SIGTERM and daemon.on_sigterm == "leave":
-            daemon.leave()
+        else:
+            _log.info("%s", ending_text(daemon.snapshot, daemon.drain_seconds, leaves=leaves))
+            if leaves:
+                daemon.leave()
         signs.end()
         daemon.ending()
         stopping.set()
@@ -109,6 +116,7 @@ async def run(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _LISTENED)
     collected = gc.get_threshold()
     gc.set_threshold(*_GARBAGE_THRESHOLDS)
+    telling = loop.create_task(_tell(daemon))
     try:
         with subreaping():
             async with signs.given(), daemon.running() as address:
@@ -117,9 +125,28 @@ async def run(
                 await _serve(daemon, address, stopping, each_second, beside, seconds)
             await asyncio.gather(*hurrying)
     finally:
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
         gc.set_threshold(*collected)
         for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.remove_signal_handler(sign)
+
+
+async def _tell(daemon: Daemon) -> None:
+    """Say what is waited for as long as it lasts, and at the end what was done."""
+    waits, first = WaitReports(), None
+    try:
+        while True:
+            await asyncio.sleep(1.0)
+            if (snapshot := daemon.snapshot) is None:
+                continue
+            first = first or snapshot
+            for text in waits.lines(snapshot, time.time()):
+                _log.info("%s", text)
+    finally:
+        last = daemon.snapshot
+        if first is not None and last is not None:
+            _log.info("%s", summary_text(first, last))
 
 
 async def _serve(

@@ -1,0 +1,125 @@
+"""What is said while a person waits: for workers that start or drain, and at the end of it all.
+
+Pure: snapshots in, sentences out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from disagg_cluster.host.spans import duration_text
+from disagg_exporter.landing.problems import waiting_text
+from disagg_exporter.landing.served import totals_of
+from disagg_exporter.model import (
+    MICROJOULES_PER_JOULE,
+    SLICE_NS_PER_GPU_SECOND,
+    Snapshot,
+    Use,
+)
+
+FIRST_SECONDS = 2.0
+EVERY_SECONDS = 10.0
+_JOULES_PER_WATT_HOUR = 3600.0
+_LEAST_GPU_SECONDS = 1.0  # below this a ratio is absent (docs/accounting.md, A8)
+_LINE_CHARACTERS = 120
+
+
+class WaitReports:
+    """Says of each worker that starts or drains how long it has, after two seconds and then ten."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, tuple[str, float]] = {}
+
+    def lines(self, snapshot: Snapshot, now_seconds: float) -> Iterator[str]:
+        """What is to be said at a Unix time."""
+        for worker in snapshot.workers:
+            since = worker.since_timestamp_seconds
+            if worker.state not in ("starting", "draining") or since is None:
+                self._told.pop(worker.worker, None)
+                continue
+            state, told = self._told.get(worker.worker, ("", 0.0))
+            due = since + FIRST_SECONDS if state != worker.state else told + EVERY_SECONDS
+            if now_seconds < due:
+                continue
+            self._told[worker.worker] = worker.state, now_seconds
+            last = worker.last_lines[-1].strip()[:_LINE_CHARACTERS] if worker.last_lines else ""
+            doing = {"draining": _requests(snapshot, worker.worker)}.get(worker.state, last)
+            when = waiting_text(worker, now_seconds)
+            yield f"{worker.worker}: {worker.state} {when}{f': {doing}' if doing else ''}"
+
+
+def ending_text(snapshot: Snapshot | None, drain_seconds: float, *, leaves: bool) -> str:
+    """What is said at once to who asks the daemon to end.
+
+    Args:
+        snapshot: The last one; None before there is one.
+        drain_seconds: How long workers may finish their requests.
+        leaves: Whether the engines go on.
+    """
+    workers = [w.worker for w in snapshot.workers if w.state != "stopped"] if snapshot else []
+    if not workers:
+        return "ending: no worker of ours runs; engines that others started go on"
+    if leaves:
+        return f"ending: {_workers(len(workers))} go on: the next daemon adopts them"
+    running = [_running(snapshot, worker) for worker in workers] if snapshot else []
+    known = [count for count in running if count is not None]
+    requests = f" ({sum(known):.0f} running requests)" if known else ""
+    return (
+        f"ending: {_workers(len(workers))} may finish their requests{requests} for up to "
+        f"{duration_text(drain_seconds)}, then they end; a second Ctrl-C waits for none"
+    )
+
+
+def _workers(count: int) -> str:
+    return "1 worker" if count == 1 else f"{count} workers"
+
+
+def summary_text(first: Snapshot, last: Snapshot) -> str:
+    """What was done between two snapshots: GPU-seconds by phase, their ratio, requests, energy."""
+    before, after = _seconds(first), _seconds(last)
+    spent = {use: max(0.0, after[use] - before[use]) for use in Use}
+    prefill, decode = spent[Use.PREFILL], spent[Use.DECODE]
+    parts = [
+        f"in {duration_text((last.taken_ns - first.taken_ns) / 1e9)}: prefill {prefill:.1f} + "
+        f"decode {decode:.1f} of {sum(spent.values()):.1f} GPU-seconds"
+    ]
+    if prefill + decode >= _LEAST_GPU_SECONDS and decode > 0:
+        parts.append(f"P:D {prefill / decode:.2f}")
+    begun, ended = totals_of(first).requests or 0.0, totals_of(last).requests
+    if ended is not None:
+        parts.append(f"{max(0.0, ended - begun):.0f} requests")
+    if (joules := _joules(last)) is not None:
+        watt_hours = max(0.0, joules - (_joules(first) or 0.0)) / _JOULES_PER_WATT_HOUR
+        parts.append(f"{watt_hours:.1f} Wh")
+    return ", ".join(parts)
+
+
+def _seconds(snapshot: Snapshot) -> dict[Use, float]:
+    seconds = dict.fromkeys(Use, 0.0)
+    for account in (*snapshot.accounts, *snapshot.removed_accounts):
+        for cell, slice_ns in account.slice_ns.items():
+            seconds[cell.use] += slice_ns / SLICE_NS_PER_GPU_SECOND
+    return seconds
+
+
+def _joules(snapshot: Snapshot) -> float | None:
+    known = [a.microjoules for a in snapshot.accounts if a.microjoules is not None]
+    if not known:
+        return None
+    return sum(sum(cells.values()) for cells in known) / MICROJOULES_PER_JOULE
+
+
+def _requests(snapshot: Snapshot, worker: str) -> str:
+    running = _running(snapshot, worker)
+    return "" if running is None else f"{running:.0f} running requests"
+
+
+def _running(snapshot: Snapshot | None, worker: str) -> float | None:
+    """Its running requests by its steps, else by its page."""
+    if snapshot is None:
+        return None
+    by_steps = {account.engine: account.running for account in snapshot.engine_accounts}
+    pages = {engine.engine: engine.page for engine in snapshot.engines}
+    page = pages.get(worker)
+    running = by_steps.get(worker)
+    return running if running is not None or page is None else page.running

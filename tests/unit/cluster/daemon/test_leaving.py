@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from disagg_cluster.daemon.leaving import WaitReports, ending_text, summary_text
+from disagg_exporter.model import Cell, Role, Snapshot, Use, WorkerStatus
+from support.snapshots import golden_snapshot, slice_ns
+
+GOLDEN = golden_snapshot()
+
+
+def starting(since: float, state: str = "starting") -> Snapshot:
+    worker = WorkerStatus(
+        "w",
+        state,
+        0,
+        since,
+        since_timestamp_seconds=since,
+        deadline_timestamp_seconds=since + 600.0,
+        last_lines=("Loading weights: 45 %",),
+    )
+    return replace(GOLDEN, workers=(worker,))
+
+
+def test_a_wait_is_told_after_two_seconds_and_every_ten() -> None:
+    waits = WaitReports()
+    told = [[*waits.lines(starting(100.0), now)] for now in (101.0, 102.0, 103.0, 111.9, 112.0)]
+
+    assert [len(lines) for lines in told] == [0, 1, 0, 0, 1]
+    assert told[4] == ["w: starting for 12 s, given up in 10 min: Loading weights: 45 %"]
+    assert [*waits.lines(starting(112.0, "draining"), 114.0)] != []
+    assert [*waits.lines(starting(115.0, "ready"), 200.0)] == []
+
+
+def test_who_asks_it_to_end_is_answered_with_what_is_waited_for() -> None:
+    ready = replace(GOLDEN, workers=(WorkerStatus("prefill-0", "ready", 0, 1.0),))
+
+    assert ending_text(ready, 90.0, leaves=False) == (
+        "ending: 1 worker may finish their requests (3 running requests) for up to 1m 30s, "
+        "then they end; a second Ctrl-C waits for none"
+    )
+    assert "the next daemon adopts them" in ending_text(ready, 90.0, leaves=True)
+    assert "no worker of ours runs" in ending_text(None, 0.0, leaves=False)
+
+
+def test_the_end_says_what_was_done_since_the_beginning_only() -> None:
+    [account] = GOLDEN.accounts[:1]
+    cells = {Cell(Role.PREFILL, Use.PREFILL): 10.0, Cell(Role.PREFILL, Use.DECODE): 40.0}
+    more = {Cell(Role.PREFILL, Use.PREFILL): 14.0, Cell(Role.PREFILL, Use.DECODE): 48.0}
+    first = Snapshot(0, 0.0, 0, accounts=(replace(account, slice_ns=slice_ns(cells)),))
+    last = Snapshot(61 * 10**9, 0.0, 0, accounts=(replace(account, slice_ns=slice_ns(more)),))
+
+    text = summary_text(first, last)
+
+    assert text.startswith("in 1m 1s: prefill 4.0 + decode 8.0 of 12.0 GPU-seconds, P:D 0.50")
+    assert "P:D" not in summary_text(first, first)
