@@ -64,7 +64,6 @@ class MovedWorker:
     honesty: Honesty = Honesty.HONEST
     in_place: bool = False
     from_role: Role = Role.DECODE
-    to_role: Role = Role.PREFILL
     work: bool = True
     drains_in_seconds: float = 1.0
     starts_in_seconds: float = 3.0
@@ -81,6 +80,7 @@ class MovedWorker:
 
     def __post_init__(self) -> None:
         self.role = self.from_role
+        self.to_role = Role.PREFILL if self.from_role is Role.DECODE else Role.DECODE
         self.state, self.incarnation = WorkerState.READY, 1
         self.ready_at: float | None = None
         self.routed: Role | None = self.from_role
@@ -221,7 +221,7 @@ class MovedWorker:
             restarting=self.ready_at is not None,
             routed_as=self.routed,
             idle=self.routed is None and not self._busy,
-            phase_seconds=(self.seconds.get((heading, heading), 0.0), sum(both)),
+            phase_seconds=((self.seconds.get((heading, heading), 0.0), sum(both)),),
             tells_phases=not silent,
             answer=self.answer,
             reason="loads its weights",

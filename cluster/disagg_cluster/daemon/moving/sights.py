@@ -6,7 +6,12 @@ from collections.abc import Callable, Mapping
 
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.control.messages import Surroundings
-from disagg_cluster.lifecycle.reassignment.progress import Reassignment, SwitchAnswer, WorkerSight
+from disagg_cluster.lifecycle.reassignment.progress import (
+    PhaseSeconds,
+    Reassignment,
+    SwitchAnswer,
+    WorkerSight,
+)
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_cluster.supervisor.supervision_view import SupervisionView
 from disagg_cluster.supervisor.worker_spec import WorkerSnapshot
@@ -15,8 +20,7 @@ from disagg_cluster.switching.membership import Membership
 from disagg_cluster.switching.pair_probe import EngineAddress
 from disagg_exporter.model import EngineAccount, EnginePage, Method, Phase, Role, Snapshot
 
-_STEPWISE = (Method.STEPS, Method.FPM)
-_TELLING = (*_STEPWISE, Method.ENGINE_TIMERS, Method.PAGE, Method.PAGE_CPU)
+_TELLING = (Method.STEPS, Method.FPM, Method.ENGINE_TIMERS, Method.PAGE, Method.PAGE_CPU)
 """The methods that tell phases by what an engine did, not by what it is for."""
 
 _PHASES = {Role.PREFILL: Phase.PREFILL, Role.DECODE: Phase.DECODE}
@@ -152,16 +156,15 @@ class MoveSights:
         pages = {name: self._page_of(name) for name in self.peers(worker, Role.PREFILL)}
         return {name: page for name, page in pages.items() if page is not None}
 
-    def _phase_seconds(self, move: Reassignment) -> tuple[tuple[float, float] | None, bool]:
-        """What its engine used as one of its new role: in its phase, and in both; if that tells."""
+    def _phase_seconds(self, move: Reassignment) -> tuple[tuple[PhaseSeconds, ...] | None, bool]:
+        """What its engine used, by its steps and by its account; and whether that tells phases."""
         snapshot = self._snapshot()
         accounts = () if snapshot is None else snapshot.engine_accounts
         account = next((each for each in accounts if each.engine == move.worker), None)
         if account is None:
             return None, False
-        if account.method in _STEPWISE:
-            return _reported(account, move.heading), True
-        return _committed(account, move.heading), account.method in _TELLING
+        role, tells = move.heading, account.method in _TELLING
+        return (_reported(account, role), _committed(account, role)), tells
 
     def _strangers(self) -> Mapping[str, str]:
         """What others do on the GPUs of workers, in words."""
@@ -180,18 +183,18 @@ class MoveSights:
         return found
 
 
-def _reported(account: EngineAccount, role: Role) -> tuple[float, float]:
-    """What its steps used in the phase of `role` and in all, before they are committed.
+def _reported(account: EngineAccount, role: Role) -> PhaseSeconds:
+    """What its steps used in the phase of `role` and in all; nothing where it reports none.
 
-    That takes some seconds more (docs/accounting.md, A6). A mixed step is one of decode: a decode
-    engine that recomputes a token of a prompt makes them, a prefill engine never does.
+    To be committed takes some seconds more (docs/accounting.md, A6). A mixed step is one of
+    decode: a decode engine that recomputes a token of a prompt makes them, a prefill engine none.
     """
     context_ns, generation_ns, mixed_ns, _ = account.reported.elapsed_ns
     used_ns = context_ns if role is Role.PREFILL else generation_ns + mixed_ns
     return used_ns / 1e9, (context_ns + generation_ns + mixed_ns) / 1e9
 
 
-def _committed(account: EngineAccount, role: Role) -> tuple[float, float]:
+def _committed(account: EngineAccount, role: Role) -> PhaseSeconds:
     """What it used as an engine of `role`, in that phase and in both."""
     used = {phase: account.gpu_seconds.get((role, phase), 0.0) for phase in _PHASES.values()}
     return used[_PHASES[role]], sum(used.values())

@@ -18,6 +18,7 @@ from disagg_cluster.lifecycle.reassignment.progress import (
     Moved,
     MoveOrder,
     MoveStep,
+    PhaseSeconds,
     Reassignment,
     SwitchAnswer,
     WorkerSight,
@@ -154,18 +155,22 @@ def _proving(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
 def _is_proven(move: Reassignment, sight: WorkerSight) -> bool:
     if move.base_seconds is None or sight.phase_seconds is None or not sight.tells_phases:
         return False
-    used, whole = (
-        now - before for now, before in zip(sight.phase_seconds, move.base_seconds, strict=True)
+    return any(
+        used >= PROOF_SECONDS and used >= PROOF_SHARE * whole for used, whole in _since(move, sight)
     )
-    return used >= PROOF_SECONDS and used >= PROOF_SHARE * whole
+
+
+def _since(move: Reassignment, sight: WorkerSight) -> list[PhaseSeconds]:
+    """What it used since it began to be proven, in each way in which that is known."""
+    both = zip(sight.phase_seconds or (), move.base_seconds or (), strict=False)
+    return [(now[0] - before[0], now[1] - before[1]) for now, before in both]
 
 
 def _unproven(move: Reassignment, sight: WorkerSight) -> str:
     seconds = move.patience.proof_seconds
     if sight.phase_seconds is None or move.base_seconds is None or not sight.tells_phases:
         return f"unproven: what it does as {move.heading} cannot be told from its telemetry"
-    used = sight.phase_seconds[0] - move.base_seconds[0]
-    whole = sight.phase_seconds[1] - move.base_seconds[1]
+    used, whole = max(_since(move, sight), default=(0.0, 0.0))
     seen = f"{used:.3f} of {whole:.3f} GPU-seconds were {move.heading}"
     return f"unproven: {seen} within {seconds:g} s"
 

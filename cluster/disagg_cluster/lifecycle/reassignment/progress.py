@@ -18,6 +18,10 @@ ROLES = (Role.PREFILL, Role.DECODE)
 """Between which workers are moved."""
 
 
+PhaseSeconds = tuple[float, float]
+"""GPU-seconds in one phase, and in all phases."""
+
+
 class MoveStep(StrEnum):
     """What is waited for: that it gets no new work, has none left, serves in its role, gets some.
 
@@ -81,8 +85,8 @@ class Reassignment:
     That is `to_role`, or `from_role` once it is `undone`, for the reason `why`. It is in `step`
     since `since_ns` (CLOCK_MONOTONIC, as all instants). `beyond` numbers the process that a restart
     has to leave behind; `in_place`, the engine itself is asked to switch and none is. The seconds
-    of the parts are None until they are known. `base_seconds` is what the engine had used in the
-    phase of its role, and in all phases, when it began to be proven.
+    of the parts are None until they are known. `base_seconds` are the `phase_seconds` of when it
+    began to be proven.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -100,7 +104,7 @@ class Reassignment:
     why: str = ""
     beyond: int = 0
     probed_ns: int = 0
-    base_seconds: tuple[float, float] | None = None
+    base_seconds: tuple[PhaseSeconds, ...] | None = None
     drain_seconds: float | None = None
     downtime_seconds: float | None = None
     effect_seconds: float | None = None
@@ -153,9 +157,9 @@ class WorkerSight:
     if it sends none. Not `router_known` is a router that cannot be asked, not `has_router` a node
     that has none.
     `idle`: looked at since the step began, it had no request, and none was on its way to it.
-    `phase_seconds` are its GPU-seconds in the phase of `heading` and in all phases as an engine of
-    that role, ever; None while they are not known. Not `tells_phases` is an engine whose telemetry
-    does not tell phases apart, so that they prove nothing.
+    `phase_seconds` are its GPU-seconds in the phase of `heading`, ever: a pair for each way in
+    which they are known, always in the same order; None while they are not. Not `tells_phases` is
+    an engine whose telemetry does not tell phases apart, so that they prove nothing.
     """
 
     state: WorkerState
@@ -169,7 +173,7 @@ class WorkerSight:
     has_router: bool = True
     router_known: bool = True
     idle: bool = False
-    phase_seconds: tuple[float, float] | None = None
+    phase_seconds: tuple[PhaseSeconds, ...] | None = None
     tells_phases: bool = True
     answer: SwitchAnswer = SwitchAnswer.NONE
     answer_text: str = ""

@@ -176,7 +176,7 @@ def test_a_way_back_that_fails_is_said_with_both_reasons() -> None:
         has_router=st.booleans(),
         router_known=st.booleans(),
         idle=st.booleans(),
-        phase_seconds=st.none() | st.tuples(st.floats(0, 9), st.floats(0, 9)),
+        phase_seconds=st.none() | st.tuples(st.tuples(st.floats(0, 9), st.floats(0, 9))),
         answer=st.sampled_from(list(SwitchAnswer)),
     ),
     now_ns=st.integers(0, 1000 * S),

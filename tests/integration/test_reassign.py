@@ -1,0 +1,66 @@
+"""A real daemon gives a stand-in's GPUs to the other phase behind a real vllm-router, under load.
+
+DISAGG_ROUTER_PYTHON names the interpreter of an environment with `vllm-router`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from disagg_cluster.cli.main import main
+from disagg_cluster.host.run_dir.layout import RunFolder
+from support.routed_node import Users, routed_node, wait_routed, worker_views
+from support.running_node import running_node, wait_for
+
+PYTHON = os.environ.get("DISAGG_ROUTER_PYTHON", "")
+pytestmark = pytest.mark.skipif(not PYTHON, reason="DISAGG_ROUTER_PYTHON names no environment")
+
+
+def ask(folder: Path, *words: str) -> Result:
+    return CliRunner().invoke(main, [*words, "--run-dir", str(folder / "run")])
+
+
+def test_a_move_under_load_fails_no_request_and_outlives_its_daemon(folder: Path) -> None:
+    node_file = routed_node(folder, Path(PYTHON))
+    socket = RunFolder(folder / "run").control
+    with running_node(node_file, folder) as first:
+        wait_routed(socket, first)
+        users = Users(first.url("router"))
+        try:
+            begun = ask(
+                folder, "reassign", "decode-1", "--role", "prefill", "--id", "m1", "--no-wait"
+            )
+            assert begun.exit_code == 0, begun.output
+            wait_for(lambda: "switching" in first.log() or None, "the move to be in its middle")
+            first.process.kill()
+            first.process.wait()
+            with running_node(node_file, folder) as second:
+                wait_for(lambda: ask(folder, "status").exit_code == 0, "the next daemon")
+                moved = ask(folder, "reassign", "decode-1", "--role", "prefill", "--id", "m1")
+                assert moved.exit_code == 0, moved.output + second.log()
+                assert "decode-1: serves as prefill, proven" in moved.stdout
+                users.stop()
+                assert (users.failed, len(users.answered) > 10) == ([], True)
+
+                after = worker_views(socket)["decode-1"]
+                assert (after.role, after.file_role) == ("prefill", "decode")
+                assert after.routed_as == "prefill"
+                done = {"worker": "decode-1", "outcome": "done"}
+                page = wait_for(
+                    lambda: (
+                        (page := second.page()).sum("disagg_reassign_moves_total", **done) and page
+                    ),
+                    "the count of the move",
+                )
+                assert page.sum("disagg_reassign_effect_seconds", worker="decode-1") <= 10.0
+                why = ask(folder, "explain", "decode-1").stdout
+                assert "from decode to prefill (request m1) was proven" in why
+                alone = ask(folder, "reassign", "decode-0", "--role", "prefill")
+                assert alone.exit_code == 3
+                assert "would be left without decode" in alone.stderr
+        finally:
+            users.stop()

@@ -1,0 +1,100 @@
+"""Stand-ins behind a real vllm-router whose engines a daemon keeps, and the users who ask it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from disagg_cluster.control.client import ask, new_request
+from disagg_cluster.control.messages import DaemonStatus, WorkerView
+from support.children import free_port
+from support.running_node import RunningNode, wait_for
+from support.two_planes import MODEL, standin_node
+
+WORKERS = ("prefill-0", "prefill-1", "decode-0", "decode-1")
+
+
+def routed_node(folder: Path, router_python: Path, **changes: Any) -> dict[str, Any]:
+    """The node file of two prefill and two decode stand-ins behind a router with live members."""
+    quick = {"pages_seconds": 0.5, "health_seconds": 0.25}
+    node_file = standin_node(folder, intervals=quick, **changes)
+    for worker in tuple(node_file["workers"]):
+        other = worker["name"].replace("-0", "-1")
+        node_file["workers"].append({**worker, "name": other, "port": free_port()})
+    node_file["router"] = {
+        "python": str(router_python.absolute()),
+        "port": free_port(),
+        "metrics_port": free_port(),
+        "membership": "live",
+    }
+    return node_file
+
+
+def worker_views(socket: Path) -> dict[str, WorkerView]:
+    """The workers of a daemon, by its own word."""
+    replies = ask(socket, new_request(DaemonStatus()), 10.0)
+    return {reply.worker.worker: reply.worker for reply in replies if reply.worker is not None}
+
+
+def wait_routed(socket: Path, node: RunningNode) -> None:
+    """Wait until every worker is ready and gets requests."""
+    node.wait_ready()
+
+    def routed() -> bool:
+        views = worker_views(socket)
+        return all(views[name].routed_as for name in WORKERS)
+
+    wait_for(routed, "all workers to be routed")
+
+
+class Users:
+    """Clients that ask the router, one request after the other, until they are told to stop.
+
+    Args:
+        url: The router's root.
+        count: How many.
+        think_seconds: From an answer to the next request.
+    """
+
+    def __init__(self, url: str, count: int = 4, think_seconds: float = 0.0) -> None:
+        self._url = f"{url}/v1/completions"
+        self._think_seconds = think_seconds
+        self._over = threading.Event()
+        self._executor = ThreadPoolExecutor(count)
+        self.failed: list[str] = []
+        self.answered: list[tuple[float, float]] = []
+        """When each request was answered (time.monotonic), and after how many seconds."""
+        self._clients = [self._executor.submit(self._ask) for _ in range(count)]
+
+    def stop(self) -> None:
+        """Send no more requests; those under way end."""
+        self._over.set()
+        for client in self._clients:
+            client.result()
+        self._executor.shutdown()
+
+    def within(self, wanted: Callable[[float], bool]) -> list[float]:
+        """How long the requests took that were answered at such moments, in rising order."""
+        return sorted(seconds for at, seconds in self.answered if wanted(at))
+
+    def _ask(self) -> None:
+        body = json.dumps({"model": MODEL, "prompt": "word " * 100, "max_tokens": 8}).encode()
+        headers = {"Content-Type": "application/json"}
+        while not self._over.is_set():
+            request = urllib.request.Request(self._url, body, headers)
+            began = time.monotonic()
+            try:
+                with urllib.request.urlopen(request, timeout=60) as answer:
+                    answer.read()
+                    now = time.monotonic()
+                    self.answered.append((now, now - began))
+            except OSError as error:
+                self.failed.append(repr(error))
+                self._over.wait(0.05)
+            self._over.wait(self._think_seconds)
