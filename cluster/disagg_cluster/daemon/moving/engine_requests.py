@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 from disagg_cluster.lifecycle.reassignment.progress import SwitchAnswer
 from disagg_cluster.switching.pair_probe import EngineAddress, ProbeFailedError, probe_pair
@@ -26,6 +26,7 @@ class EngineRequests:
         engine_of: Where a worker's engine is.
         log: Logs what engines say.
         probe: Sends a request through a prefill and a decode engine.
+        executor: Makes who carries requests out.
     """
 
     def __init__(
@@ -36,13 +37,15 @@ class EngineRequests:
         log: logging.Logger,
         *,
         probe: Probe = probe_pair,
+        executor: Callable[[], Executor] = lambda: ThreadPoolExecutor(_THREADS, "role-switch"),
     ) -> None:
         self._kinds = kinds
         self._drivers = drivers
         self._engine_of = engine_of
         self._log = log
         self._probe = probe
-        self._executor: ThreadPoolExecutor | None = None
+        self._make_executor = executor
+        self._executor: Executor | None = None
         self._capabilities: dict[str, Future[RoleCapability]] = {}
         self._switches: dict[tuple[str, Role], Future[SwitchSaid]] = {}
         self._probing: Future[None] | None = None
@@ -115,9 +118,9 @@ class EngineRequests:
             self._executor.shutdown(wait=False, cancel_futures=True)
 
     @property
-    def _threads(self) -> ThreadPoolExecutor:
+    def _threads(self) -> Executor:
         if self._executor is None:
-            self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="role-switch")
+            self._executor = self._make_executor()
         return self._executor
 
     def _probe_now(self, worker: str, pair: tuple[EngineAddress, EngineAddress]) -> None:

@@ -1,0 +1,161 @@
+"""A move is begun once however often it is asked for, also by a daemon that did not begin it."""
+
+from dataclasses import replace
+
+from disagg_cluster.control.changes import Changes, Taken, advance, take
+from disagg_cluster.control.explanation import explain
+from disagg_cluster.control.messages import (
+    ControlReply,
+    ControlRequest,
+    DaemonView,
+    DrainWorker,
+    NodeOverview,
+    ReassignWorker,
+    ReplyOutcome,
+    RestartWorker,
+    Surroundings,
+    Verb,
+    WorkerView,
+)
+from disagg_cluster.lifecycle.reassignment.progress import MoveStep, Patience, Reassignment
+from disagg_cluster.lifecycle.state import WorkerState
+from disagg_exporter.model import Role
+
+S = 1_000_000_000
+DAEMON = DaemonView("1.0", 1, "node", "/run/x", 1.0)
+D0, D1 = (
+    WorkerView(name, WorkerState.READY, 1, role="decode", model_name="m", drain_seconds=30.0)
+    for name in ("d0", "d1")
+)
+LIVE = Surroundings(membership="live")
+NODE = NodeOverview(DAEMON, (D0, D1), around=LIVE)
+VERB = ReassignWorker("d0", Role.PREFILL)
+MOVE = Reassignment("1", "d0", Role.DECODE, Role.PREFILL, 0, 0, Patience())
+
+
+def ask(changes: Changes, node: NodeOverview, id: str = "1", verb: Verb = VERB) -> Taken:
+    return take(changes, ControlRequest(id, verb), node, S)
+
+
+def ended(step: MoveStep, why: str = "") -> Reassignment:
+    seconds = {"drain_seconds": 1.5, "downtime_seconds": 20.0, "effect_seconds": 0.75}
+    return replace(MOVE, step=step, why=why, **seconds)
+
+
+def seen(changes: Changes, move: Reassignment) -> ControlReply | None:
+    return advance(changes, replace(NODE, move=move), 2 * S)[1]
+
+
+def test_a_move_is_told_step_by_step_and_done_when_it_is_proven() -> None:
+    begun = ask(Changes(), NODE)
+    assert begun.reply is None
+    changes, step = advance(begun.changes, replace(NODE, move=MOVE), 2 * S)
+    assert step is not None
+    assert step.text == (
+        "d0: leaving: waits until the router sends it nothing new any more, 15 s at most"
+    )
+    assert advance(changes, replace(NODE, move=MOVE), 3 * S)[1] is None
+
+    done = seen(changes, ended(MoveStep.DONE))
+
+    assert done is not None
+    assert (done.outcome, done.text) == (
+        ReplyOutcome.DONE,
+        "d0: serves as prefill, proven; drained in 1.5 s, down 20.0 s, effect after 0.8 s",
+    )
+
+
+def test_one_that_was_taken_back_has_failed_and_says_why() -> None:
+    changes = ask(Changes(), NODE).changes
+
+    back = seen(changes, ended(MoveStep.ROLLED_BACK, "unproven: nothing"))
+
+    assert back is not None
+    assert (back.outcome, back.text) == (
+        ReplyOutcome.FAILED,
+        "d0: is decode as before: unproven: nothing",
+    )
+
+
+def test_the_same_request_is_answered_by_the_next_daemon_too() -> None:
+    under_way = replace(NODE, move=replace(MOVE, step=MoveStep.SWITCHING))
+
+    waits = ask(Changes(), under_way)
+    assert (waits.reply, waits.orders, waits.again) == (None, None, True)
+    done = seen(waits.changes, ended(MoveStep.DONE))
+    assert done is not None
+    assert done.outcome is ReplyOutcome.DONE
+
+    answered = ask(Changes(), replace(NODE, move=ended(MoveStep.DONE)))
+    assert answered.reply is not None
+    assert answered.reply.outcome is ReplyOutcome.DONE
+    other = ask(Changes(), under_way, verb=ReassignWorker("d1", Role.PREFILL)).reply
+    assert other is not None
+    assert other.text == "the request id 1 was used for another request"
+
+
+def test_nothing_else_that_takes_time_is_begun_meanwhile() -> None:
+    running = ask(Changes(), NODE).changes
+    found = replace(NODE, move=replace(MOVE, step=MoveStep.PROVING))
+
+    for changes, node in ((running, NODE), (running, found), (Changes(), found)):
+        for verb in (
+            ReassignWorker("d1", Role.PREFILL),
+            RestartWorker("d1"),
+            DrainWorker("d1"),
+            replace(VERB, drain_seconds=1.0),
+        ):
+            refused = ask(changes, node, "2", verb).reply
+            assert refused is not None
+            assert refused.outcome is ReplyOutcome.REFUSED, (verb, refused)
+
+
+def test_a_drain_is_done_when_nothing_is_left_and_goes_on_beyond_its_deadline() -> None:
+    def drained(worker: WorkerView, now_ns: int) -> ControlReply:
+        changes = ask(Changes(), NODE, verb=DrainWorker("d0")).changes
+        reply = advance(changes, replace(NODE, workers=(worker, D1)), now_ns)[1]
+        assert reply is not None
+        return reply
+
+    busy = replace(D0, drained=True)
+    assert drained(replace(busy, routed_as="decode"), 2 * S).text == (
+        "d0: the router has not let it go"
+    )
+    assert drained(busy, 2 * S).text == "d0: requests still run"
+    assert drained(busy, 62 * S).outcome is ReplyOutcome.TIMEOUT
+    done = drained(replace(busy, idle=True), 3 * S)
+    assert (done.outcome, done.text) == (
+        ReplyOutcome.DONE,
+        "d0: drained after 2.0 s; disagg-node resume d0 ends it",
+    )
+    assert drained(D0, 3 * S).text == "d0: the drain was called off"
+
+
+def test_an_explanation_names_who_wished_it_since_when_and_what_is_waited_for() -> None:
+    waits = replace(MOVE, step=MoveStep.DRAINING, since_ns=S)
+    node = replace(NODE, move=waits)
+
+    assert explain(replace(D0, state_seconds=61.0, reason="healthy"), node, 5 * S) == (
+        "d0 is ready since 61 s: healthy",
+        "its reassignment from decode to prefill (request 1) is under way: draining: waits until "
+        "its last requests end, 60 s at most, since 4 s",
+        "the router sends it no requests",
+    )
+
+
+def test_an_explanation_tells_drains_pauses_and_roles_that_differ_from_the_file() -> None:
+    worker = replace(
+        D0, drained=True, idle=True, paused_seconds=3.0, file_role="prefill", restarts=2
+    )
+
+    said = explain(worker, NODE, 0)
+
+    assert [sentence.partition(":")[0] for sentence in said] == [
+        "d0 is ready since 0 s",
+        "it is paused since 3 s",
+        "it is drained by hand",
+        "it is a decode worker because it was reassigned; the node file says prefill, which holds "
+        "again once it was stopped",
+        "the router sends it no requests",
+        "it was started again after a crash 2 times",
+    ]

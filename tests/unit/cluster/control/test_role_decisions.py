@@ -1,0 +1,159 @@
+"""A move is refused, with the way out, rather than begun and rolled back."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from disagg_cluster.control.decisions import ControlRefusal, Orders, decide
+from disagg_cluster.control.messages import (
+    DaemonView,
+    DrainWorker,
+    NodeOverview,
+    PauseWorkers,
+    ReassignWorker,
+    RestartWorker,
+    ResumeWorkers,
+    Surroundings,
+    Verb,
+    WorkerView,
+)
+from disagg_cluster.lifecycle.reassignment.progress import MoveStep, Patience, Reassignment
+from disagg_cluster.lifecycle.state import WorkerState
+from disagg_exporter.model import Role
+
+DAEMON = DaemonView("1.0", 1, "node", "/run/x", 1.0)
+LIVE = Surroundings(membership="live")
+
+
+def worker(name: str, role: str, **settings: Any) -> WorkerView:
+    usual = {"state": WorkerState.READY, "role": role, "model_name": "m", "drain_seconds": 30.0}
+    return WorkerView(**{"worker": name, **usual, **settings})
+
+
+P0, P1 = worker("p0", "prefill"), worker("p1", "prefill")
+D0, D1 = worker("d0", "decode", gpus=("GPU-1",)), worker("d1", "decode")
+TO_PREFILL = ReassignWorker("d0", Role.PREFILL)
+MOVE = Reassignment("r", "d1", Role.DECODE, Role.PREFILL, 0, 0, Patience())
+
+
+def refusal(verb: Verb, *workers: WorkerView, **settings: Any) -> str:
+    node = NodeOverview(DAEMON, workers or (P0, P1, D0, D1), **{"around": LIVE, **settings})
+    decided = decide(verb, node)  # type: ignore[arg-type]
+    assert isinstance(decided, ControlRefusal), decided
+    assert decided.way_out
+    return decided.why
+
+
+def orders(verb: Verb, *workers: WorkerView, **settings: Any) -> Orders:
+    node = NodeOverview(DAEMON, workers or (P0, P1, D0, D1), **{"around": LIVE, **settings})
+    decided = decide(verb, node)  # type: ignore[arg-type]
+    assert isinstance(decided, Orders), decided
+    return decided
+
+
+def test_a_worker_beside_another_of_its_role_may_be_moved() -> None:
+    decided = orders(TO_PREFILL)
+
+    assert (decided.workers, decided.takes_time) == (("d0",), True)
+    assert decided.text == "reassign d0 --role prefill begun"
+
+
+def test_a_dry_run_says_what_would_be_done_and_orders_nothing() -> None:
+    decided = orders(replace(TO_PREFILL, dry_run=True, drain_seconds=5.0))
+
+    assert (decided.workers, decided.takes_time) == ((), False)
+    assert decided.text == (
+        "d0 would leave the router, end its requests within 5 s, serve m as prefill with GPU-1 in "
+        "place of decode, and be taken back if that shows no effect; nothing was done"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"paused_seconds": 1.0}, "d0 is paused"),
+        ({"state": WorkerState.STARTING, "reason": "start 1"}, "d0 is starting: start 1"),
+        ({"state": WorkerState.DRAINING}, "d0 is being stopped"),
+        ({"state": WorkerState.DRAINING, "restarting": True}, "d0 is being restarted"),
+        ({"role": "mixed"}, "d0 is a mixed worker"),
+        ({"role": "router"}, "d0 is a router worker"),
+    ],
+)
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_worker_that_is_not_simply_at_work_is_not_moved(
+    changes: dict[str, Any], why: str, dry_run: bool
+) -> None:
+    assert refusal(replace(TO_PREFILL, dry_run=dry_run), P0, replace(D0, **changes), D1) == why
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(D1, state=WorkerState.BACKOFF),
+        replace(D1, drained=True),
+        replace(D1, model_name="other"),
+        worker("p1", "prefill"),
+    ],
+)
+def test_no_model_is_left_without_one_of_its_phases(other: WorkerView) -> None:
+    why = "m would be left without decode: no other such worker is ready"
+
+    assert refusal(TO_PREFILL, P0, D0, other) == why
+    assert refusal(DrainWorker("d0"), P0, D0, other) == why
+
+
+def test_engines_elsewhere_keep_a_model_served() -> None:
+    elsewhere = Surroundings("live", elsewhere=frozenset({Role.DECODE}))
+
+    assert orders(TO_PREFILL, P0, D0, around=elsewhere).workers == ("d0",)
+
+
+def test_what_cannot_work_is_refused_before_anything_is_ended() -> None:
+    tp = {("d0", Role.PREFILL): ("its tensor parallel size 4 does not fit 3 of p0",)}
+    stranger = {"d0": "processes of no engine of this node hold 2.0 GiB on GPU-1"}
+
+    assert refusal(TO_PREFILL, around=replace(LIVE, misfits=tp)) == (
+        "d0 cannot be a prefill worker: its tensor parallel size 4 does not fit 3 of p0"
+    )
+    assert refusal(TO_PREFILL, around=replace(LIVE, strangers=stranger)) == stranger["d0"]
+    fixed = Surroundings(membership="fixed")
+    kept = "the router of this node keeps its engines until it ends"
+    assert refusal(TO_PREFILL, around=fixed) == kept
+    assert refusal(DrainWorker("d0"), around=fixed) == kept
+    assert "no router" in refusal(DrainWorker("d0"), around=Surroundings())
+
+
+def test_a_role_that_a_worker_has_is_no_change() -> None:
+    decided = orders(ReassignWorker("d0", Role.DECODE))
+
+    assert (decided.workers, decided.text) == ((), "d0 is a decode worker already")
+
+
+@pytest.mark.parametrize("step", [step for step in MoveStep if not step.final])
+def test_a_worker_that_is_moved_is_left_alone_and_so_are_the_others(step: MoveStep) -> None:
+    moving = replace(MOVE, step=step)
+    told = f"d1 is being reassigned to prefill ({step})"
+
+    for verb in (RestartWorker("d1"), RestartWorker("p0"), DrainWorker("d0"), PauseWorkers()):
+        assert refusal(verb, move=moving) == told
+    assert refusal(PauseWorkers("d1"), move=moving) == told
+    assert orders(PauseWorkers("p0"), move=moving).workers == ("p0",)
+
+
+def test_after_a_move_everything_is_allowed_again() -> None:
+    for step in (MoveStep.DONE, MoveStep.ROLLED_BACK, MoveStep.FAILED):
+        moved = replace(MOVE, step=step)
+
+        assert orders(RestartWorker("d1"), move=moved).workers == ("d1",)
+        assert orders(TO_PREFILL, move=moved).workers == ("d0",)
+
+
+def test_a_drain_is_ended_by_a_resume() -> None:
+    assert orders(DrainWorker("d0")).workers == ("d0",)
+    drained = replace(D0, drained=True, idle=True)
+    assert orders(DrainWorker("d0"), P0, drained, D1).text == "d0 is drained already"
+
+    resumed = orders(ResumeWorkers("d0"), P0, drained, D1)
+
+    assert (resumed.workers, resumed.text) == (("d0",), "gets requests again: d0")

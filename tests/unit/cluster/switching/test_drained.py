@@ -1,0 +1,56 @@
+"""An engine is drained when nothing runs, nothing is on its way, and nobody fetches from it."""
+
+from dataclasses import replace
+
+import pytest
+
+from disagg_cluster.switching.drained import has_fetched, is_idle
+from disagg_exporter.model import EnginePage, Histogram, ServingCounts
+
+S = 1_000_000_000
+IDLE = EnginePage("vllm", 2 * S, running=0.0, waiting=0.0)
+
+
+def test_an_idle_page_made_well_after_it_was_let_go_is_enough() -> None:
+    assert is_idle(IDLE, S, None, 0)
+    assert is_idle(IDLE, S, 0.0, 2 * S)
+
+
+@pytest.mark.parametrize(
+    ("page", "pending", "pending_ns"),
+    [
+        (None, 0.0, 2 * S),
+        (replace(IDLE, t_ns=S + S // 4), 0.0, 2 * S),
+        (replace(IDLE, running=1.0), 0.0, 2 * S),
+        (replace(IDLE, running=None), 0.0, 2 * S),
+        (replace(IDLE, waiting=1.0), 0.0, 2 * S),
+        (IDLE, 1.0, 2 * S),
+        (IDLE, 0.0, S),
+        (IDLE, float("inf"), 0),
+    ],
+)
+def test_it_is_not_while_anything_is_there_or_on_its_way_or_unknown(
+    page: EnginePage | None, pending: float, pending_ns: int
+) -> None:
+    assert not is_idle(page, S, pending, pending_ns)
+
+
+def decoding(running: float, waiting: float, ended: float, t_ns: int = S) -> EnginePage:
+    counts = ServingCounts(duration=Histogram((1.0,), (ended, ended), 0.0))
+    return EnginePage("vllm", t_ns, running=running, waiting=waiting, serving=counts)
+
+
+def test_a_decode_engine_has_fetched_when_its_queue_was_empty_once_or_has_gone_by() -> None:
+    then = decoding(4, 10, 100)
+
+    assert not has_fetched(then, then)
+    assert has_fetched(then, decoding(4, 0, 101, 2 * S))
+    # Ten waited; nine of them, or of those before them, have begun.
+    assert not has_fetched(then, decoding(4, 12, 109, 2 * S))
+    assert has_fetched(then, decoding(4, 12, 110, 2 * S))
+    assert not has_fetched(then, decoding(8, 12, 105, 2 * S))
+    assert has_fetched(then, decoding(8, 12, 106, 2 * S))
+
+
+def test_one_that_began_anew_has_nothing_to_fetch() -> None:
+    assert has_fetched(decoding(4, 10, 100), decoding(1, 3, 2, 2 * S))
