@@ -116,6 +116,7 @@ def install(
 
     paths = paths_of(into, root, system=system or (upgrade and into is None))
     before = read_manifest(paths.manifest)
+    written = paths.of_ours(before.files)
     choices = InstallChoices(
         tuple(map(InstallPart, parts)) or paths.usual_parts(),
         user,
@@ -125,13 +126,13 @@ def install(
         runbooks.ending,
     )
     if upgrade:
-        if not before.files:
+        if not written:
             raise InstallError(f"nothing is installed there: {paths.manifest} is not there")
         choices = recalled(_not_given_now(before.choices), choices)
     target = _node(paths, file, starter_text(node or os.uname().nodename, cluster), choices.user)
     files = desired_files(paths, choices.parts, target, _shipped(paths, choices))
-    there = read_texts({*(each.path for each in files), *map(Path, before.files)})
-    steps = plan(files, there, before.files, force=force, tidy=upgrade)
+    there = read_texts({*(each.path for each in files), *map(Path, written)})
+    steps = plan(files, there, written, force=force, tidy=upgrade)
     done: tuple[str, ...] = ()
     spares = spares_engines(target.config)
     if apply:

@@ -54,7 +54,7 @@ def uninstall(
     )
 
     paths = paths_of(into, root, system=system)
-    written = read_manifest(paths.manifest).files
+    written = paths.of_ours(read_manifest(paths.manifest).files)
     if not written:
         raise InstallError(f"nothing is installed there: {paths.manifest} is not there")
     steps = removal(read_texts(map(Path, written)), written, force=force)

@@ -54,6 +54,16 @@ class InstallPaths:
             return (self.prometheus, self.grafana, self.node_file.parent)
         return (self.node_file.parent,)
 
+    def holds(self, path: Path) -> bool:
+        """Whether an installation may have written there, whatever its record says."""
+        real = path.parent.resolve() / path.name
+        places = (self.unit, self.provisioning, *self.own_folders)
+        return any(real.is_relative_to(each.resolve()) for each in places)
+
+    def of_ours(self, written: Mapping[str, str]) -> dict[str, str]:
+        """Of the files that a record names those that may be ours: a record can be forged."""
+        return {name: digest for name, digest in written.items() if self.holds(Path(name))}
+
     @property
     def option(self) -> str:
         """By which option of the commands this place is named."""

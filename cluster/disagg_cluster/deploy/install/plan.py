@@ -245,7 +245,7 @@ def take_away(steps: Iterable[FileChange], manifest_path: Path, ours: Collection
     }
     # The deepest first; one that holds anything of somebody else stays.
     for folder in sorted(held, key=lambda path: len(path.parts), reverse=True):
-        if folder.is_dir() and not any(folder.iterdir()):
+        if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
             folder.rmdir()
 
 

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from disagg_cluster.cli.main import main
+from disagg_cluster.deploy.install.plan import digest
 from disagg_cluster.deploy.install.service import ServiceError, SystemdService, spares_engines
 from disagg_cluster.nodefile import parse
 
@@ -135,6 +136,36 @@ def test_an_upgrade_writes_the_new_texts_and_removes_what_is_no_longer_needed(
     assert actions(upgraded)["theirs.yaml"] == "left"
     assert tree(tmp_path).keys() - new.keys() == {"prometheus/rules/theirs.yaml"}
     assert "systemctl reload prometheus" in upgraded["next"]
+
+
+@pytest.mark.parametrize("name", ["{theirs}", "{folder}/../theirs", "{folder}/link/theirs"])
+def test_a_forged_record_reaches_no_file_elsewhere(name: str, tmp_path: Path) -> None:
+    """It may be in a folder that somebody else wrote, and root may be asked to clean it up."""
+    theirs, folder = tmp_path / "theirs", tmp_path / "disagg"
+    theirs.write_text("theirs")
+    run("install", "--into", str(folder), "--apply", "--part", "service")
+    (folder / "link").symlink_to(tmp_path)
+    record = folder / ".installed.json"
+    value = json.loads(record.read_text())
+    value["files"][name.format(theirs=theirs, folder=folder)] = digest("theirs")
+    record.write_text(json.dumps(value))
+
+    told("install", "--into", str(folder), "--upgrade", "--apply")
+    told("uninstall", "--into", str(folder), "--apply", "--force")
+
+    assert theirs.read_text() == "theirs"
+
+
+def test_a_folder_that_is_a_link_stays(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    (tmp_path / "real").mkdir()
+    link.symlink_to(tmp_path / "real")
+    run("install", "--into", str(link), "--apply")
+
+    told("uninstall", "--into", str(link), "--apply")
+
+    assert link.is_symlink()
+    assert tree(tmp_path) == {}
 
 
 def test_a_record_of_before_there_were_options_is_enough(tmp_path: Path) -> None:
