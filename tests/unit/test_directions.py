@@ -142,6 +142,7 @@ ONLY_USERS = {
         "demo/real_vllm/environment.py",
         "demo/real_vllm/pair.py",
         "deploy/install/service.py",
+        "host/processes/interpreter.py",
         "supervisor/process/child_process.py",
     },
     # The extra `plot`: nothing else may need it.

@@ -120,13 +120,16 @@ def start(
     from disagg_cluster.daemon.metrics_service import scheme_of
     from disagg_cluster.daemon.status_line import LinePrinter
     from disagg_cluster.nodefile import NodeFile, read
+    from disagg_cluster.nodefile.engine_checks import LAUNCHING_HOST
     from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
 
     if extra := click.get_current_context().args:
         raise click.UsageError(f"unexpected argument {extra[0]!r}; --config names the node file")
     output = unblocked_output()
     log_to_stderr(verbose)
-    node_file = NodeFile(NodeConfig(attach=Attach()), {}) if file is None else read(file)
+    node_file = (
+        NodeFile(NodeConfig(attach=Attach()), {}) if file is None else read(file, LAUNCHING_HOST)
+    )
     config = node_file.config
     said = {"metrics": listen.over(config.listen.metrics)}
     if web_config is not None:

@@ -23,12 +23,16 @@ from disagg_exporter.model import Role
 class Host:
     """What the checks ask the machine: is a path there, can a program be run.
 
-    `why_no_folder` returns what keeps a path from being a folder, or from becoming one.
+    `why_no_folder` returns what keeps a path from being a folder, or from becoming one,
+    `why_no_engine` what keeps a worker's interpreter from running its engine, and `why_no_model`
+    what keeps that from reading its model; empty if nothing is known to.
     """
 
     exists: Callable[[str], bool]
     executable: Callable[[str], bool]
     why_no_folder: Callable[[str], str] = lambda _path: ""
+    why_no_engine: Callable[[Worker], str] = lambda _worker: ""
+    why_no_model: Callable[[Worker], str] = lambda _worker: ""
 
 
 THIS_HOST = Host(
@@ -92,9 +96,14 @@ def _files(draft: Draft, worker: Worker, at: YamlPath, host: Host) -> Iterator[F
     if is_model_path(worker.model) and draft.sure(*at, "model") and not host.exists(worker.model):
         hint = "a name that does not begin with / . or ~ is looked up on the hub"
         yield Finding((*at, "model"), f"{worker.model} does not exist here", hint)
+    elif draft.sure(*at, "model") and (why := host.why_no_model(worker)):
+        yield Finding((*at, "model"), why)
     if draft.sure(*at, "python") and not host.executable(worker.python):
         hint = "give the interpreter of the environment that holds the engine"
         yield Finding((*at, "python"), f"{worker.python} cannot be run here", hint)
+    elif draft.sure(*at, "python") and (why := host.why_no_engine(worker)):
+        hint = f"give the interpreter of the environment that holds {worker.engine}"
+        yield Finding((*at, "python"), why, hint)
 
 
 VLLM_CONNECTORS = (

@@ -34,6 +34,12 @@ def run(*args: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+@pytest.fixture(autouse=True)
+def engines_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every interpreter has its engine, unless a test says otherwise."""
+    monkeypatch.setattr("disagg_cluster.nodefile.engine_checks._lacks", lambda *_: False)
+
+
 HELP = """\
 Usage: disagg-node [OPTIONS] COMMAND [ARGS]...
 
@@ -370,3 +376,15 @@ def test_completing_a_command_shows_the_table_and_imports_none() -> None:
 def test_what_help_texts_repeat_is_what_it_stands_for() -> None:
     assert tuple(InstallPart) == PARTS
     assert PlannerConfig().prometheus.url == DEFAULT_URL
+
+
+def test_an_interpreter_without_its_engine_is_told_before_the_first_crash(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("disagg_cluster.nodefile.engine_checks._lacks", lambda *_: True)
+
+    code, out, err = run("config", "check", str(DATA / "pair.yaml"))
+
+    assert (code, out) == (2, "")
+    assert "has no module vllm\n    give the interpreter of the environment that holds vllm" in err
+    assert err.endswith(ELSEWHERE)

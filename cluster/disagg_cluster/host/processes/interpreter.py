@@ -1,0 +1,39 @@
+"""Asks another Python interpreter whether it has a module, without importing it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+
+_FIND = "import importlib.util as i, sys; sys.exit(0 if i.find_spec(sys.argv[1]) else 3)"
+_LACKS = 3
+DEADLINE_SECONDS = 10.0
+
+
+def lacks_module(
+    python: str,
+    module: str,
+    environment: Mapping[str, str],
+    deadline_seconds: float = DEADLINE_SECONDS,
+) -> bool:
+    """Whether an interpreter surely has no such module; what cannot be asked is not known.
+
+    Args:
+        python: The program.
+        module: Its top-level name.
+        environment: The whole environment it is run with.
+        deadline_seconds: How long it may take.
+    """
+    try:
+        done = subprocess.run(
+            [python, "-c", _FIND, module],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=deadline_seconds,
+            check=False,
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == _LACKS
