@@ -100,7 +100,9 @@ def draw_deployment(ranges: Ranges, *, mixed: bool) -> Deployment:
     patience = rng.uniform(3.0, 5.0) * (1 + load.lengths.prompt_spread)
     roles = [Role.MIXED] * entries
     if not mixed:
-        decodes = _decode_engines(costs, load.mix, itl_seconds)
+        # Where more requests come later, decode engines may have room for so many times as many.
+        later = load.mix.requests_per_second * ranges.fixed("decode_room", 1.0)
+        decodes = _decode_engines(costs, replace(load.mix, requests_per_second=later), itl_seconds)
         roles = [Role.PREFILL] * entries + [Role.DECODE] * decodes
     engines = tuple(_engines(rng, costs, roles, step_tokens))
     nodes = tuple(dict.fromkeys(engine.node for engine in engines))

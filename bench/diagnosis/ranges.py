@@ -28,6 +28,10 @@ class Ranges:
         """One of several numbers."""
         return self.rng.choice(self._numbers(name))
 
+    def fixed(self, name: str, usual: float) -> float:
+        """A number that is told, or the usual one: nothing is drawn."""
+        return float(str(self.told.get(name, usual)))
+
     def name(self, name: str) -> str:
         """One of several names."""
         told = self.told[name]

@@ -26,7 +26,7 @@ _OF_KNEE, _SMALLER, _NO_KNEE_TOKENS = 0.8, 1.4, 512
 _LARGER, _LARGE_TOKENS, _CROWDED, _OVER_KNEE = 1.5, 32_768, 8.0, 24.0
 _SEATS_TAKEN, _SEATS_OFTEN_TAKEN = 0.9, 0.6
 # Seats that were so full for so many blocks, while requests queue for this part of the target.
-_SEATS_LONG_TAKEN, _STANDING_BLOCKS, _LONG_OF_TARGET = 0.75, 8, 0.1
+_SEATS_LONG_TAKEN, _STANDING_BLOCKS, _LONG_OF_TARGET = 0.7, 8, 0.1
 _LIKELY_Z = 6.0
 # A limit that was changed is no estimate.
 _TOLD_Z = 8.0
@@ -102,10 +102,14 @@ def _queued_for_seats(view: ModelView, rows: Rows, batch: Floats) -> Floats:
         view.blocks(name, rows)[:, -_STANDING_BLOCKS:]
         for name in ("running", "waiting", "kv_usage")
     )
-    queue = view.recent_over("queue_seconds", "queue_count", rows)
+    seconds, count = (
+        known_sum(view.blocks(name, rows)[:, -_STANDING_BLOCKS:])
+        for name in ("queue_seconds", "queue_count")
+    )
     if running.shape[1] < _STANDING_BLOCKS or not np.isfinite(view.targets.ttft_seconds):
         return np.zeros(len(rows))
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):
+        queue = np.where(count > 0, seconds / count, np.nan)
         seated = running.mean(axis=1) >= _SEATS_LONG_TAKEN * batch
         room = usage.max(axis=1) < FULL
         late = queue >= _LONG_OF_TARGET * view.targets.ttft_seconds

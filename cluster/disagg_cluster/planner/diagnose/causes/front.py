@@ -20,6 +20,9 @@ _STEADY, _RISE = 0.1, 0.1
 # Where the router tells of no queue, so many times as much is steady.
 _QUEUE_TOLD = 5.0
 _LEAST_KNOWN = 2
+# So many values, straying by so much of their mean, each by itself (2) and not like its neighbours
+# (0), are noise.
+_LEAST_FOR_NOISE, _MOST_NOISE, _LEAST_VON_NEUMANN = 6, 0.25, 1.2
 # Hops and tokenizers take as long.
 _LEAST_SECONDS = 0.02
 # A queue that is told explains a wait if it is that of so large a part of it (Little 1961).
@@ -128,12 +131,25 @@ def _is_steady(known: Floats, noise: float, patience: float) -> bool:
     third = max(len(known) // 3, 1)
     # A queue grows; what two waits taken from each other leave may also fall a little.
     rise = float(np.mean(known[-third:]) - np.mean(known[:third]))
+    noise = max(noise, _white_noise(known))
     error = noise * np.sqrt(2 / third)
     return bool(
         stray <= patience * _STEADY * mean + noise
         and rise <= patience * _RISE * mean + error
         and rise >= -2 * patience * _RISE * mean - error
     )
+
+
+def _white_noise(known: Floats) -> float:
+    """How far a wait strays, if each value does so by itself, and little; else 0.
+
+    A queue is much like it was a moment ago (von Neumann 1941: squared steps over the variance).
+    """
+    strays = float(np.std(known))
+    if len(known) < _LEAST_FOR_NOISE or not 0 < strays <= _MOST_NOISE * float(np.mean(known)):
+        return 0.0
+    ratio = float(np.mean(np.diff(known) ** 2)) / strays**2
+    return strays if ratio >= _LEAST_VON_NEUMANN else 0.0
 
 
 def _queue_seconds(view: ModelView) -> float | None:

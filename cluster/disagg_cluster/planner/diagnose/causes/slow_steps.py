@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from disagg_cluster.planner.diagnose.causes.suspicion import PEER_Z
-from disagg_cluster.planner.diagnose.evidence.known import known_mean, most_known
+from disagg_cluster.planner.diagnose.evidence.known import known_mean, known_median, most_known
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import block_means
@@ -115,11 +115,7 @@ def _mixing(view: ModelView, row: int, onset_block: int) -> Evidence | None:
     if view.engines[row].role is not Role.MIXED:
         return None
     rows = np.array([row])
-    mixed = _level_since(view, rows, "mixed_slowness", onset_block)
-    pure = _level_since(view, rows, "pure_slowness", onset_block)
-    if not np.isfinite(pure):
-        # Whoever has too much to do takes no other steps: its peers may still.
-        pure = _level_since(view, view.rows_of(Role.MIXED), "pure_slowness", onset_block)
+    mixed, pure = _by_kind(view, rows, onset_block)
     if np.isfinite(mixed) and np.isfinite(pure):
         if mixed - pure < _MIXED_OVER_PURE:
             # Who has learned it with the rest does not know of it: peers may.
@@ -135,6 +131,33 @@ def _mixing(view: ModelView, row: int, onset_block: int) -> Evidence | None:
         return None
     text = f"mixing prompts and tokens in one step costs {lost:.0%} of its step time"
     return Evidence("interference", float(lost), 0.0, "ratio", text)
+
+
+def _by_kind(view: ModelView, rows: Rows, onset_block: int) -> tuple[float, float]:
+    """How slow mixed steps are, and steps that do not mix; NaN where that is not seen.
+
+    Whoever has too much to do soon takes no such steps: the block in which it began may hold some,
+    and peers do whose mixed steps have become as slow.
+    """
+    mixed = _level_since(view, rows, "mixed_slowness", onset_block)
+    pure = _level_since(view, rows, "pure_slowness", onset_block + 1)
+    if np.isfinite(pure):
+        return mixed, pure
+    begun = [_at(view, rows, name, onset_block) for name in ("mixed_slowness", "generation_cost")]
+    if np.isfinite(begun).all():
+        return begun[0], begun[1]
+    others = np.setdiff1d(view.rows_of(Role.MIXED), rows)
+    if len(others) and _level_since(view, others, "mixed_slowness", onset_block) >= mixed / 2:
+        return mixed, _level_since(view, others, "pure_slowness", onset_block)
+    return mixed, float("nan")
+
+
+def _at(view: ModelView, rows: Rows, name: str, block: int) -> float:
+    """How far a level was above its past in one block."""
+    levels = view.changed(name, rows).levels[0]
+    if block >= len(levels):
+        return float("nan")
+    return float(levels[block] - known_median(levels[:block]))
 
 
 def _beside_peers(view: ModelView, rows: Rows) -> Evidence | None:
