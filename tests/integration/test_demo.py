@@ -148,6 +148,12 @@ def test_the_demo_shows_both_phases_on_tagged_gpus_and_ends_cleanly(demo: Demo) 
     fast = query(prometheus_url, "cluster:disagg_busy_gpus:sum")
     assert {labels["phase"] for labels, _ in fast} == {"prefill", "decode"}
 
+    once = [*DISAGG_NODE, "top", "--prometheus", prometheus_url, "--once", "--json"]
+    view = json.loads(subprocess.run(once, capture_output=True, check=True).stdout)
+    assert [gpu["role"] for gpu in view["gpus"]] == ["prefill"] * 4 + ["decode"] * 4
+    assert view["nodes"][0]["gpus"] == 8
+    assert min(view["time"]["seconds"][phase] for phase in ("prefill", "decode")) > 0
+
     assert demo.end() == 0
     assert demo.lines[-1]["simulated"] is True
     assert all(line["gpus"] == 8 for line in demo.lines)

@@ -138,7 +138,7 @@ def _engines(series: Series) -> Iterator[EngineLook]:
     for key, sample in owned(series, "disagg_gpu_assignment_info", "engine"):
         gpus[key].append(sample.labels)
     first = _histograms(series, "disagg_engine_time_to_first_token_seconds_bucket")
-    first |= _histograms(series, "disagg_engine_prefill_time_to_first_token_seconds_bucket")
+    only = _histograms(series, "disagg_engine_prefill_time_to_first_token_seconds_bucket")
     between = _histograms(series, "disagg_engine_inter_token_latency_seconds_bucket")
     found = labels_by(series, "disagg_engine_info", "engine")
     for key, labels in sorted(found.items(), key=lambda each: _in_order(each[0])):
@@ -165,7 +165,8 @@ def _engines(series: Series) -> Iterator[EngineLook]:
             method=how.get(key, {}).get("method", ""),
             confidence=how.get(key, {}).get("confidence", ""),
             tokens=tokens.get(key, {}),
-            first_token=first.get(key),
+            # One that was given another role has both; the one token of a prefill is no user's.
+            first_token=(only if labels.get("role") == "prefill" else first).get(key),
             between_tokens=between.get(key),
         )
 

@@ -110,3 +110,17 @@ def test_the_best_source_of_users_requests_counts_alone() -> None:
         looks.add(rows, "disagg_request_ends_total", count, source=source, reason="stop")
 
     assert look_of(rows, looks.AT).ended_requests == 40
+
+
+def test_an_engine_that_was_given_another_role_has_the_latency_of_that_role() -> None:
+    def series(waits: int) -> looks.Rows:
+        rows = looks.a_node()
+        looks.add_engine(rows, "engine-0", "decode", waits=waits)
+        name = "disagg_engine_prefill_time_to_first_token_seconds_bucket"
+        looks.add(rows, name, waits, le="0.001", engine="engine-0")
+        looks.add(rows, name, waits, le="+Inf", engine="engine-0")
+        return rows
+
+    view = looks.viewed([(series(10), looks.AT - 60), (series(110), looks.AT)])
+
+    assert view.engines[0].first_token_p95_seconds == pytest.approx(1.5)
