@@ -42,9 +42,14 @@ def service_of(paths: InstallPaths, root: Path) -> SystemdService:
     """The service that runs from there; one that does nothing where none can."""
     from disagg_cluster.deploy.install.service import SystemdService
 
-    if not paths.system or root != _ROOT:
+    if not paths.system or not is_here(root):
         return SystemdService(None)
-    return SystemdService.of_this_system()
+    return SystemdService.of_this_system(lambda command: click.echo(f"{command} …", err=True))
+
+
+def is_here(root: Path) -> bool:
+    """Whether what runs on this machine is what runs from there."""
+    return root == _ROOT
 
 
 def told_step(step: FileChange) -> str:

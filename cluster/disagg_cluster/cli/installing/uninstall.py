@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from disagg_cluster.cli.installing.place import (
+    is_here,
     paths_of,
     root_option,
     service_of,
@@ -64,7 +65,7 @@ def uninstall(
         service = service_of(paths, root)
         has_unit = any(step.path == paths.unit for step in steps)
         done += service.end() if has_unit else ()
-        engines = _left_engines(paths)
+        engines = _left_engines(paths) if is_here(root) else ()
         take_away(steps, paths.manifest, paths.own_folders)
         done += service.forget() if has_unit else ()
     after = (*engines, *after_removal(paths, steps))

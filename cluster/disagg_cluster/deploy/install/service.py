@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +14,6 @@ from disagg_exporter.errors import DisaggError
 _UNIT = "disagg-node.service"
 _BOOTED = Path("/run/systemd/system")
 """There on a system that systemd has booted, sd_booted(3)."""
-_PATIENCE_SECONDS = 360.0
-"""Beyond the TimeoutStartSec of the unit."""
 
 
 class ServiceError(DisaggError):
@@ -24,14 +22,18 @@ class ServiceError(DisaggError):
 
 @dataclass(frozen=True, slots=True)
 class SystemdService:
-    """The service by its `systemctl`; None where systemd does not run, as in a container."""
+    """The service by its `systemctl`; None where systemd does not run, as in a container.
+
+    `say` is told each command before it is waited for, as long as the unit's own deadlines allow.
+    """
 
     systemctl: str | None
+    say: Callable[[str], None] = lambda _: None
 
     @classmethod
-    def of_this_system(cls) -> SystemdService:
+    def of_this_system(cls, say: Callable[[str], None]) -> SystemdService:
         """That of the system that we run on."""
-        return cls(shutil.which("systemctl") if _BOOTED.is_dir() else None)
+        return cls(shutil.which("systemctl") if _BOOTED.is_dir() else None, say)
 
     def take_up(self, *, restart: bool) -> tuple[str, ...]:
         """Read the unit anew, and start a running daemon anew on it; return what was done.
@@ -63,16 +65,13 @@ class SystemdService:
             return ()
         for words in commands:
             told = " ".join(words)
+            self.say(f"systemctl {told}")
             try:
                 done = subprocess.run(
-                    [self.systemctl, *words],
-                    capture_output=True,
-                    text=True,
-                    timeout=_PATIENCE_SECONDS,
-                    check=False,
+                    [self.systemctl, *words], capture_output=True, text=True, check=False
                 )
-            except (OSError, subprocess.TimeoutExpired) as error:
-                raise ServiceError(f"systemctl {told}: {error}") from error
+            except OSError as error:
+                raise ServiceError(f"systemctl {told}: {error.strerror}") from error
             if done.returncode:
                 said = done.stderr.strip() or f"ended with {done.returncode}"
                 raise ServiceError(f"systemctl {told}: {said}")

@@ -51,7 +51,8 @@ def read_log_lines(lines: Iterable[str], name: str, step_seconds: float) -> Load
                 rows.append(row)
     problems.raise_any()
     if not rows:
-        raise HistoryFileError(f"{name}: no requests")
+        wanted = ", ".join(f'"{field}": …' for field in _FIELDS)
+        raise HistoryFileError(f"{name}: no requests; expected a line {{{wanted}}} for each")
     requests = np.array(rows, dtype=np.float64)
     steps = np.floor(requests[:, 0] / 1000.0 / step_seconds)
     first = float(steps.min())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -138,6 +140,24 @@ def test_an_upgrade_writes_the_new_texts_and_removes_what_is_no_longer_needed(
     assert "systemctl reload prometheus" in upgraded["next"]
 
 
+def test_engines_that_go_on_serving_are_named_with_what_ends_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = SimpleNamespace(worker="prefill-0", pid=12)
+    asked: list[Path] = []
+    monkeypatch.setattr(
+        "disagg_cluster.daemon.stop.left_behind",
+        lambda folder: asked.append(folder.path) or (left,),
+    )
+    run("install", "--into", str(tmp_path), "--apply", "--part", "service")
+
+    found = told("uninstall", "--into", str(tmp_path), "--apply")["next"]
+
+    assert asked == [Path("/run/disagg-node")]
+    assert "prefill-0 (pid 12): still serving" in found[0]
+    assert found[1] == "disagg-node stop --workers --run-dir /run/disagg-node"
+
+
 @pytest.mark.parametrize("name", ["{theirs}", "{folder}/../theirs", "{folder}/link/theirs"])
 def test_a_forged_record_reaches_no_file_elsewhere(name: str, tmp_path: Path) -> None:
     """It may be in a folder that somebody else wrote, and root may be asked to clean it up."""
@@ -200,7 +220,8 @@ def fake_systemctl(folder: Path, code: int = 0) -> SystemdService:
 
 
 def test_the_service_is_taken_up_anew_and_ended_by_systemctl(tmp_path: Path) -> None:
-    service = fake_systemctl(tmp_path)
+    said: list[str] = []
+    service = replace(fake_systemctl(tmp_path), say=said.append)
 
     done = (*service.take_up(restart=True), *service.end(), *service.forget())
 
@@ -211,7 +232,7 @@ def test_the_service_is_taken_up_anew_and_ended_by_systemctl(tmp_path: Path) -> 
         "disable --now disagg-node.service",
         "daemon-reload",
     ]
-    assert done == tuple(f"systemctl {words}" for words in asked)
+    assert done == tuple(f"systemctl {words}" for words in asked) == tuple(said)
     assert service.take_up(restart=False) == ("systemctl daemon-reload",)
 
 
