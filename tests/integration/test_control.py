@@ -149,7 +149,8 @@ def test_a_crash_is_told_to_the_hook_and_a_hook_that_hangs_delays_no_restart(fol
 
 
 def test_without_a_daemon_the_way_out_is_said(folder: Path) -> None:
-    for words in (["pause"], ["resume"], ["restart", "w"], ["status"]):
+    asked = ["pause"], ["resume"], ["restart", "w"], ["status"], ["drain", "w"], ["explain", "w"]
+    for words in (*asked, ["reassign", "w", "--role", "decode"]):
         ran = CliRunner().invoke(main, [*words, "--run-dir", str(folder)])
         assert ran.exit_code == 4
         assert "start one with `disagg-node start`" in ran.stderr

@@ -11,6 +11,8 @@ from disagg_cluster.control.messages import NodeOverview, ReassignWorker, Worker
 from disagg_cluster.lifecycle.reassignment.progress import ROLES
 from disagg_cluster.lifecycle.state import WorkerState
 
+_MOVED = frozenset(role.value for role in ROLES)
+
 
 def move_refusal(verb: ReassignWorker, worker: WorkerView, node: NodeOverview) -> tuple[str, str]:
     """Why a worker is not given another role now, and what to do instead; empty if it may be."""
@@ -19,6 +21,8 @@ def move_refusal(verb: ReassignWorker, worker: WorkerView, node: NodeOverview) -
 
 def drain_refusal(worker: WorkerView, node: NodeOverview) -> tuple[str, str]:
     """Why a worker is not to be left without work now, and what to do instead."""
+    if worker.role not in _MOVED:
+        return f"{worker.worker} is a {worker.role} worker", "the router sends it no requests"
     if found := _against_change(worker, "drain"):
         return found
     around = node.around
@@ -34,7 +38,7 @@ def _against(
     verb: ReassignWorker, worker: WorkerView, node: NodeOverview
 ) -> Iterator[tuple[str, str]]:
     name, around = worker.worker, node.around
-    if verb.role not in ROLES or worker.role not in [role.value for role in ROLES]:
+    if verb.role not in ROLES or worker.role not in _MOVED:
         why = f"{name} is a {worker.role} worker" if verb.role in ROLES else f"no role {verb.role}"
         yield why, "only prefill and decode workers change places"
     if found := _against_change(worker, "reassign"):

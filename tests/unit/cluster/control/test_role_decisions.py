@@ -122,6 +122,8 @@ def test_what_cannot_work_is_refused_before_anything_is_ended() -> None:
     assert refusal(TO_PREFILL, around=fixed) == kept
     assert refusal(DrainWorker("d0"), around=fixed) == kept
     assert "no router" in refusal(DrainWorker("d0"), around=Surroundings())
+    router = worker("router", "router", model_name="")
+    assert refusal(DrainWorker("router"), D0, router) == "router is a router worker"
 
 
 def test_a_role_that_a_worker_has_is_no_change() -> None:

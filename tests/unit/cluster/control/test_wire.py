@@ -12,7 +12,10 @@ from disagg_cluster.control.messages import (
     ControlRequest,
     DaemonStatus,
     DaemonView,
+    DrainWorker,
+    ExplainWorker,
     PauseWorkers,
+    ReassignWorker,
     ReplyOutcome,
     RestartWorker,
     ResumeWorkers,
@@ -27,6 +30,7 @@ from disagg_cluster.control.wire import (
     encode_request,
 )
 from disagg_cluster.lifecycle.state import WorkerState
+from disagg_exporter.model import Role
 
 IDS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=64)
 NAMES = st.text(min_size=1, max_size=40)
@@ -34,6 +38,15 @@ VERBS = st.one_of(
     st.builds(PauseWorkers, st.none() | NAMES),
     st.builds(ResumeWorkers, st.none() | NAMES),
     st.builds(RestartWorker, NAMES, st.booleans()),
+    st.builds(
+        ReassignWorker,
+        NAMES,
+        st.sampled_from(Role),
+        st.booleans(),
+        st.none() | st.floats(0.001, 86_400),
+    ),
+    st.builds(DrainWorker, NAMES),
+    st.builds(ExplainWorker, NAMES),
     st.just(DaemonStatus()),
 )
 REQUESTS = st.builds(
