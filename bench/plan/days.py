@@ -91,7 +91,7 @@ def make_day(seed: int, minutes: int = MINUTES) -> tuple[Day, ...]:
     rates[giver][0][span] *= 0.6
     rates[taker][0][span] *= 1.5
     return tuple(
-        _drawn(rng, served, *of, length - minutes) for served, of in zip(SERVED, rates, strict=True)
+        drawn(rng, served, *of, length - minutes) for served, of in zip(SERVED, rates, strict=True)
     )
 
 
@@ -99,9 +99,9 @@ def _rates(rng: np.random.Generator, served: Served, length: int) -> tuple[Float
     """Requests a second, and mean lengths, by minute."""
     hours = np.arange(length) / 60
     swing = np.sin(2 * np.pi * (hours - rng.uniform(0, 24)) / 24)
-    requests = served.requests_per_second * np.exp(0.55 * swing) * _wander(rng, length, 0.08)
-    prompt = served.prompt_tokens * _wander(rng, length, 0.05)
-    output = served.output_tokens * _wander(rng, length, 0.05)
+    requests = served.requests_per_second * np.exp(0.55 * swing) * wander(rng, length, 0.08)
+    prompt = served.prompt_tokens * wander(rng, length, 0.05)
+    output = served.output_tokens * wander(rng, length, 0.05)
     days = length / MINUTES
     return (
         requests * _shifts(rng, length, 2 * days, (1.3, 2.0), (20, 90)),
@@ -110,9 +110,9 @@ def _rates(rng: np.random.Generator, served: Served, length: int) -> tuple[Float
     )
 
 
-def _wander(rng: np.random.Generator, length: int, size: float) -> Floats:
-    """A factor that comes back to 1 within an hour or two, and strays by so much."""
-    memory = np.exp(-1 / 60)
+def wander(rng: np.random.Generator, length: int, size: float, hours: float = 1.0) -> Floats:
+    """A factor that comes back to 1 within so many hours or two, and strays by so much."""
+    memory = np.exp(-1 / (60 * hours))
     steps = rng.normal(0.0, size * np.sqrt(1 - memory**2), length)
     for i in range(1, length):
         steps[i] += memory * steps[i - 1]
@@ -138,7 +138,7 @@ def _shifts(
     return found
 
 
-def _drawn(
+def drawn(
     rng: np.random.Generator,
     served: Served,
     rates: Floats,
@@ -146,6 +146,7 @@ def _drawn(
     output: Floats,
     history: int,
 ) -> Day:
+    """Single requests at these rates and mean lengths by minute; `history` minutes are before."""
     counts = rng.poisson(rates * 60)
     minute = np.repeat(np.arange(len(rates)), counts)
     spread = np.sqrt(np.log1p(DISPERSION))

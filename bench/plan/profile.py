@@ -16,6 +16,8 @@ from disagg_exporter.model import Role
 
 STEP_MINUTES = 5
 HORIZON_STEPS = 36
+FORECAST_MINUTES = 60
+RECENT_MINUTES = 3
 
 LIKE = RequestMix(1.0, 1.0, 1.0, prompt_dispersion=DISPERSION, output_dispersion=DISPERSION)
 
@@ -121,3 +123,40 @@ class Profile:
         if not isinstance(curve, EngineCurve):
             raise SystemExit(f"{self.days[number].served.name}: {curve.reason}")
         return curve
+
+
+class Lookahead:
+    """Futures of each model: made every hour, and at once when more came than was to be feared.
+
+    That is the 99 % quantile, the most that any future has. In between they go on from the load of
+    the last minutes.
+    """
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._paths: dict[int, LoadPaths] = {}
+
+    def paths(self, number: int, minute: int) -> LoadPaths:
+        """Those of a model after so many minutes of the day."""
+        if self._is_due(number, minute):
+            self._paths[number] = self._profile.forecast(number, minute)
+        mix = self._profile.mix(number, minute, RECENT_MINUTES)
+        rate = mix.requests_per_second
+        return self._paths[number].renewed(
+            minute * 60.0, rate, rate * mix.prompt_tokens, rate * mix.output_tokens
+        )
+
+    def _is_due(self, number: int, minute: int) -> bool:
+        if number not in self._paths:
+            return True
+        if minute % STEP_MINUTES:
+            return False
+        paths = self._paths[number]
+        day = self._profile.days[number]
+        steps = int(minute * 60 - paths.start_seconds) // (60 * STEP_MINUTES)
+        now = HISTORY_DAYS * MINUTES + minute
+        return steps * STEP_MINUTES >= FORECAST_MINUTES or any(
+            getattr(day, load)[now - STEP_MINUTES : now].mean()
+            > getattr(paths, load)[:, steps - 1].max()
+            for load in ("prompt_tokens", "output_tokens")
+        )

@@ -40,11 +40,13 @@ class Outcome:
         return self.kept / self.requests if self.requests else 1.0
 
 
-def replay(days: Sequence[Day], rule: Rule, first: Engines, minutes: int) -> Outcome:
-    """Let the models' days pass, beginning with some engines."""
+def replay(
+    days: Sequence[Day], rule: Rule, first: Engines, minutes: int, gpus: int = GPUS
+) -> Outcome:
+    """Let the models' days pass on so many GPUs, beginning with some engines."""
     models = [ModelTruth(day, *engines) for day, engines in zip(days, first, strict=True)]
     for minute in range(minutes):
-        _order(models, rule.wanted(minute, models), minute)
+        _order(models, rule.wanted(minute, models), minute, gpus)
         for model in models:
             model.minute(minute)
     found = Outcome(0.0, 0, 0, 0)
@@ -59,7 +61,7 @@ def replay(days: Sequence[Day], rule: Rule, first: Engines, minutes: int) -> Out
     return found
 
 
-def _order(models: Sequence[ModelTruth], wanted: Engines, minute: int) -> None:
+def _order(models: Sequence[ModelTruth], wanted: Engines, minute: int, gpus: int) -> None:
     """What is to go goes; what is to come comes in turn, as long as there are GPUs."""
     pools: list[tuple[EnginePool, int]] = []
     for model, (prefill, decode) in zip(models, wanted, strict=True):
@@ -70,7 +72,7 @@ def _order(models: Sequence[ModelTruth], wanted: Engines, minute: int) -> None:
     while grows:
         grows = False
         for pool, engines in pools:
-            free = GPUS - sum(each.held_gpus for each, _ in pools)
+            free = gpus - sum(each.held_gpus for each, _ in pools)
             if pool.ordered < engines and pool.gpus <= free:
                 pool.order(pool.ordered + 1, minute)
                 grows = True

@@ -12,8 +12,8 @@ from math import ceil
 from typing import Protocol
 
 import numpy as np
-from bench.plan.days import HISTORY_DAYS, MINUTES, Day
-from bench.plan.profile import LIKE, STEP_MINUTES, Profile, last_minute
+from bench.plan.days import HISTORY_DAYS, MINUTES
+from bench.plan.profile import LIKE, STEP_MINUTES, Lookahead, Profile, last_minute
 from bench.plan.truth import LEAD_MINUTES, ModelTruth
 
 from disagg_cluster.planner.forecast.paths import LoadPaths
@@ -27,8 +27,6 @@ from disagg_exporter.model import Role
 
 TARGETS = (0.4, 0.5, 0.6, 0.7)
 SHORT_WEIGHTS = (9.0, 19.0)
-FORECAST_MINUTES = 60
-RECENT_MINUTES = 3
 _TOLERANCE = 0.1
 _STABLE_MINUTES = 5
 
@@ -170,24 +168,17 @@ class Static:
 
 
 class Ours:
-    """The plan: a model is forecast every hour, and at once when more came than was to be feared.
-
-    That is the 99 % quantile, the most that any future has.
-    """
+    """The plan, each minute anew."""
 
     def __init__(self, short_weight: float, profile: Profile, bounds: PlanBounds) -> None:
         self._costs = PlanCosts(short_weight)
         self._profile = profile
         self._bounds = bounds
         self._timing = PlanTiming(lead_seconds=60.0 * LEAD_MINUTES)
-        self._paths: dict[int, LoadPaths] = {}
-        self._last: Engines = ()
+        self._ahead = Lookahead(profile)
 
     def wanted(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
-        """Each minute anew."""
-        for number, day in enumerate(self._profile.days):
-            if self._is_due(number, day, minute):
-                self._paths[number] = self._profile.forecast(number, minute)
+        """As the first of its blocks has it."""
         found = plan(
             [self._demand(number, model, minute) for number, model in enumerate(models)],
             self._bounds,
@@ -200,29 +191,7 @@ class Ours:
             if not isinstance(told, ModelPlan):
                 raise SystemExit(told.reason)
             flat += [role.engines_now for role in told.roles]
-        self._last = pairs(flat)
-        return self._last
-
-    def _renewed(self, number: int, minute: int) -> LoadPaths:
-        mix = self._profile.mix(number, minute, RECENT_MINUTES)
-        rate = mix.requests_per_second
-        return self._paths[number].renewed(
-            minute * 60.0, rate, rate * mix.prompt_tokens, rate * mix.output_tokens
-        )
-
-    def _is_due(self, number: int, day: Day, minute: int) -> bool:
-        if number not in self._paths:
-            return True
-        if minute % STEP_MINUTES:
-            return False
-        paths = self._paths[number]
-        steps = int(minute * 60 - paths.start_seconds) // (60 * STEP_MINUTES)
-        now = HISTORY_DAYS * MINUTES + minute
-        return steps * STEP_MINUTES >= FORECAST_MINUTES or any(
-            getattr(day, load)[now - STEP_MINUTES : now].mean()
-            > getattr(paths, load)[:, steps - 1].max()
-            for load in ("prompt_tokens", "output_tokens")
-        )
+        return pairs(flat)
 
     def _demand(self, number: int, model: ModelTruth, minute: int) -> ModelDemand:
         served = model.day.served
@@ -234,7 +203,7 @@ class Ours:
         return ModelDemand(
             served.name,
             "default",
-            self._renewed(number, minute),
+            self._ahead.paths(number, minute),
             self._profile.options[number],
             running,
             LIKE,

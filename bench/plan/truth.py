@@ -106,6 +106,11 @@ class ModelTruth:
         )
 
     @property
+    def decode_kv_ratio(self) -> float:
+        """The part of the decode engines' cache that requests hold now."""
+        return self._kv / (self._room_kv * self.decode.serving)
+
+    @property
     def ttft_seconds(self) -> Floats:
         """From each request's arrival to its first token; infinite if there was none."""
         return np.array(self._ttft)

@@ -205,6 +205,11 @@ _ROWS = {
             "planning.separation:separation",
             "Say whether separating prefill and decode would pay.",
         ),
+        (
+            "rebalance",
+            "planning.rebalance:rebalance",
+            "Say which engine should change its role, and why.",
+        ),
         ("tune", _TUNE, "Probe an engine for the limits to set."),
         ("compare", "planning.compare:compare_spans", "Compare two spans of time at equal load."),
         (

@@ -56,4 +56,28 @@ PLANNER_FAMILIES: tuple[Family, ...] = (
     Family("disagg_bottleneck_undecided", Data.PLANNER, (*_MODEL, "reason"),
            "1 where nothing is said of what holds a model's first tokens back, with the reason; "
            "the planner's own page has it in words."),
+    Family("disagg_rebalance_mode_info", Data.PLANNER, ("mode",),
+           "What the planner does about engines that should change their role: off, advise (say "
+           "which) or act (have their daemon move them)."),
+    Family("disagg_rebalance_advised_info", Data.PLANNER,
+           ("node", "worker", *_MODEL, "role", "to_role"),
+           "The worker that should change its role now, if any: moving it pays for itself. Node "
+           "and worker are empty where no engine is known by name. Scrape with honor_labels."),
+    Family("disagg_rebalance_gain_seconds", Data.PLANNER, _MODEL,
+           "By how much the moves that are advised shorten the time over target within the "
+           "horizon, in the mean of all futures; below 0 where they only make the shortage less. "
+           "Absent where none is advised."),
+    Family("disagg_rebalance_move_cost_seconds", Data.PLANNER, ("source",),
+           "How long the engine of a move is taken to serve nobody: as the last moves were "
+           "measured (source measured), or as the planner file says or assumes (assumed)."),
+    Family("disagg_rebalance_moves_total", Data.PLANNER, (*_MODEL, "outcome"),
+           "Moves that were begun in mode act and have ended, by how: done, failed (also taken "
+           "back), refused."),
+    Family("disagg_rebalance_over_target_seconds_total", Data.PLANNER, (*_MODEL, "split"),
+           "Seconds in which a split had too few engines of some role for the load that came, by "
+           "the capacities of the plan: the one that was (split actual), and the one that would "
+           "have been had all advice been followed, or in mode act had nothing been moved (split "
+           "shadow)."),
+    Family("disagg_rebalance_shadow_moves_total", Data.PLANNER, _MODEL,
+           "Moves that following all advice would have made."),
 )

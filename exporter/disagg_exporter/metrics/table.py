@@ -49,7 +49,8 @@ LABELS: dict[str, str] = {
     "state": "state of the requests, or of the worker",
     "queue": "what requests wait for: bootstrap, inflight, prealloc or transfer",
     "source": "where the role is known from; of a capacity limit: steps or page; of requests, best "
-    "first: frontend, router, engine, or pools (put together from prefill and decode engines)",
+    "first: frontend, router, engine, or pools (put together from prefill and decode engines); of "
+    "a move's cost: measured or assumed",
     "part": "part of a wait: prefill, first_decode (to the first token of a decode engine) or "
     "decode (to its last)",
     "origin": "where the KV of a prompt's tokens came from: computed, cached or transferred",
@@ -63,7 +64,7 @@ LABELS: dict[str, str] = {
     "of memory errors: corrected or uncorrected; of planned GPUs: current, needed or recommended",
     "version": "version of the engine, or of disagg-node",
     "split": "how steps that prefill and decode at once are divided: model, unsure (by the model, "
-    "but with doubt), tokens or none",
+    "but with doubt), tokens or none; of planned pools: actual, or shadow, the one that was not",
     "point": "work of a step: tokens of a prompt, requests that decode, or both; or empty",
     "effect": "what a mixture of prefill and decode does to its step: loss or gain of time",
     "step_tokens": "prefill tokens of a step",
@@ -93,5 +94,7 @@ LABELS: dict[str, str] = {
     "horizon": "how far ahead, such as 5m, 1h or 24h; empty for now",
     "quantile": "probability that the load stays below, such as 0.95; empty for now",
     "verdict": "prefill-heavy, decode-heavy, balanced or shifting",
+    "mode": "what the planner does about roles of engines: off, advise or act",
+    "to_role": "role that an engine should change to",
     "collector": "which reader of devices, steps or pages; which part of the planner's round",
 }

@@ -26,6 +26,7 @@ from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import LoadSeries
 from disagg_cluster.planner.plan.model_demand import ModelDemand, RunningEngines
 from disagg_cluster.planner.plan.worker_option import WorkerOption
+from disagg_cluster.planner.rebalance.pool_worker import PoolWorker
 from disagg_cluster.planner.settings.planner_file import PlannerConfig
 from disagg_cluster.planner.settings.sections import ModelSection, WorkerSection
 from disagg_exporter.model import Role
@@ -41,10 +42,15 @@ _LONGEST_SILENCE_SECONDS = 900.0
 
 @dataclass(frozen=True, slots=True)
 class ClusterEngines:
-    """The engines that run, how many of each kind, and what their steps were seen to take."""
+    """The engines that run, how many of each kind, and what their steps were seen to take.
+
+    `workers` are the same one by one; `downtime_seconds` is what a change of role took of late.
+    """
 
     running: Mapping[CostKey, int] = field(default_factory=dict)
     costs: Mapping[CostKey, EngineCosts | UndecidedCapacity] = field(default_factory=dict)
+    workers: tuple[PoolWorker, ...] = ()
+    downtime_seconds: float | None = None
 
     def of_others(self, keys: Set[LoadKey]) -> tuple[RunningEngines, ...]:
         """Engines of models that are none of these."""
@@ -88,8 +94,20 @@ class ClusterEngines:
 
 def engines_of(told: CostFamilies) -> ClusterEngines:
     """The engines that run by what they tell themselves."""
-    running = Counter(key for _, key in told.engines())
-    return ClusterEngines(running, costs_of(told))
+    there = list(told.engines())
+    workers = tuple(
+        PoolWorker(
+            node=engine[1],
+            worker=engine[2],
+            kind=key,
+            supervised=told.supervised(engine),
+            requests=told.requests(engine),
+            capacity_used=told.capacity_used(engine),
+        )
+        for engine, key in there
+    )
+    running = Counter(key for _, key in there)
+    return ClusterEngines(running, costs_of(told), workers, told.downtime_seconds())
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from disagg_cluster.planner.forecast.paths import LoadPaths
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import Floats
 from disagg_cluster.planner.plan.hindsight import HeldEngines, Hindsight, hindsight
-from disagg_cluster.planner.plan.model_demand import RunningEngines
-from disagg_cluster.planner.plan.planner import BLOCK_SECONDS
+from disagg_cluster.planner.plan.model_demand import BLOCK_SECONDS, RunningEngines
 from disagg_cluster.planner.plan.schedule import PlanCosts, PlanTiming
 from disagg_cluster.planner.plan.worker_option import WorkerOption
 from disagg_cluster.planner.settings.planner_file import PlannerConfig

@@ -12,6 +12,9 @@ from disagg_cluster.planner.forecast.paths import LoadPaths
 from disagg_cluster.planner.plan.worker_option import WorkerOption
 from disagg_exporter.model import Role
 
+BLOCK_SECONDS = 300.0
+"""As long as a decision holds; longer if the steps of the forecast are."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunningEngines:
@@ -57,3 +60,13 @@ class ModelDemand:
         if Role.MIXED in offered and (run == {Role.MIXED} or not offered.issuperset(pair)):
             return (Role.MIXED,)
         return pair
+
+    def blocks(self, now_seconds: float) -> LoadPaths | UndecidedForecast:
+        """Its futures from now on, in blocks for which a decision holds."""
+        if isinstance(self.paths, UndecidedForecast):
+            return self.paths
+        blocks = self.paths.in_blocks(max(BLOCK_SECONDS, self.paths.step_seconds))
+        over = max(0, int((now_seconds - blocks.start_seconds) // blocks.step_seconds))
+        if over >= blocks.steps:
+            return UndecidedForecast("its forecast ended before now")
+        return blocks.later(over)

@@ -14,15 +14,12 @@ from disagg_cluster.planner.plan.actions import pool_actions, with_moves
 from disagg_cluster.planner.plan.allocation import EngineKind, share_blocks
 from disagg_cluster.planner.plan.bounds import PlanBounds
 from disagg_cluster.planner.plan.gpu_plan import GpuPlan, PlanAction, UndecidedPlan
-from disagg_cluster.planner.plan.model_demand import ModelDemand, RunningEngines
+from disagg_cluster.planner.plan.model_demand import BLOCK_SECONDS, ModelDemand, RunningEngines
 from disagg_cluster.planner.plan.model_rows import told
 from disagg_cluster.planner.plan.planned_model import PlannedModel
 from disagg_cluster.planner.plan.reasons import clock
 from disagg_cluster.planner.plan.role_pool import role_pools, wanted_engines
 from disagg_cluster.planner.plan.schedule import PlanCosts, PlanTiming
-
-BLOCK_SECONDS = 300.0
-"""As long as a decision holds; longer if the steps of the forecast are."""
 
 
 def plan(
@@ -92,14 +89,9 @@ def plan(
 def _planned(
     demand: ModelDemand, bounds: PlanBounds, costs: PlanCosts, now_seconds: float
 ) -> PlannedModel | UndecidedPlan:
-    paths = demand.paths
-    if isinstance(paths, UndecidedForecast):
-        return _undecided(demand, f"no forecast: {paths.why}")
-    blocks = paths.in_blocks(max(BLOCK_SECONDS, paths.step_seconds))
-    over = max(0, int((now_seconds - blocks.start_seconds) // blocks.step_seconds))
-    if over >= blocks.steps:
-        return _undecided(demand, "its forecast ended before now")
-    blocks = blocks.later(over)
+    blocks = demand.blocks(now_seconds)
+    if isinstance(blocks, UndecidedForecast):
+        return _undecided(demand, f"no forecast: {blocks.why}")
     roles = []
     for role in demand.roles:
         pools = role_pools(demand, role, blocks, bounds.least_engines, costs, bounds.price)

@@ -19,6 +19,8 @@ from disagg_cluster.planner.outlook.model_outlook import (
     UndecidedHorizon,
 )
 from disagg_cluster.planner.outlook.wording import amount, clock, named
+from disagg_cluster.planner.rebalance.limits import RebalanceMode
+from disagg_cluster.planner.rebalance.rebalance_text import rebalance_text
 from disagg_cluster.planner.service.planner_state import DiagnosisRound, PlannerState
 
 _FRAME = """\
@@ -100,6 +102,9 @@ class PlannerLanding:
         if state.plan is not None:
             cluster = next((each.key.cluster for each in state.outlooks), "")
             yield _words("GPUs", plan_text(state.plan, cluster, state.past))
+        if (told := state.rebalance) is not None and told.mode is not RebalanceMode.OFF:
+            words = rebalance_text(told.models, told.limits, told.mode)
+            yield _words("Roles of engines", words)
         for outlook in state.outlooks:
             yield _model(outlook)
 

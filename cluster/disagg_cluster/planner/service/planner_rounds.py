@@ -20,6 +20,7 @@ from disagg_cluster.planner.plan.gpu_plan import GpuPlan
 from disagg_cluster.planner.service.past_forecasts import PastForecasts
 from disagg_cluster.planner.service.past_waste import PastWaste
 from disagg_cluster.planner.service.planner_state import FRESH_INTERVALS, PlannerState
+from disagg_cluster.planner.service.rebalancer import Rebalancer, RebalanceRound
 from disagg_cluster.planner.service.rolling_history import RollingHistory
 from disagg_cluster.planner.settings.planner_file import PlannerConfig
 from disagg_exporter.collectors.health import CollectorHealth, FailureCounts
@@ -57,9 +58,10 @@ class PlannerRounds:
         self._process = process
         self._now_ns = now_ns
         self._past = PastForecasts()
-        self._reading, self._forecasting, self._planning, self._testing = (
+        self._rebalancer = Rebalancer(self._builder, config)
+        self._reading, self._forecasting, self._planning, self._rebalancing, self._testing = (
             CollectorHealth(f"planner:{name}", _log)
-            for name in ("history", "forecast", "plan", "back_test")
+            for name in ("history", "forecast", "plan", "rebalance", "back_test")
         )
         self._failures = FailureCounts()
         self._state = PlannerState(None, 0)
@@ -88,6 +90,8 @@ class PlannerRounds:
                 self._forecast(histories, now_seconds)
             with self._planning.round():
                 self._plan(histories, now_seconds)
+            with self._rebalancing.round():
+                self._rebalance(histories, now_seconds)
             self._forecasts.clear()
             with self._testing.round():
                 self._test()
@@ -127,6 +131,15 @@ class PlannerRounds:
             # before it stands: a scrape without any would start the `for` of alerts anew.
             self._state = replace(self._state, plan=plan, running=running)
 
+    def _rebalance(self, histories: Sequence[LoadHistory], now_seconds: float) -> None:
+        said: RebalanceRound | None = None
+        try:
+            if self._known_engines is not None:
+                said = self._rebalancer.take(histories, self._known_engines, now_seconds)
+        finally:
+            # Advice of engines as they were is worse than none.
+            self._state = replace(self._state, rebalance=said)
+
     def _test(self) -> None:
         """Back-test a few of the loads that were not tested yet: it takes seconds for each."""
         for _ in range(_TESTS_A_ROUND):
@@ -141,7 +154,13 @@ class PlannerRounds:
     def _show(self) -> None:
         collectors = tuple(
             each.status()
-            for each in (self._reading, self._forecasting, self._planning, self._testing)
+            for each in (
+                self._reading,
+                self._forecasting,
+                self._planning,
+                self._rebalancing,
+                self._testing,
+            )
             if each.tried
         )
         self._state = replace(

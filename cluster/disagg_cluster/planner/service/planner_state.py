@@ -20,6 +20,8 @@ from disagg_cluster.planner.plan.gpu_plan import GpuPlan
 from disagg_cluster.planner.service.diagnosis_rows import write_diagnoses
 from disagg_cluster.planner.service.past_forecasts import Place
 from disagg_cluster.planner.service.plan_rows import write_past, write_plan
+from disagg_cluster.planner.service.rebalance_rows import write_rebalance
+from disagg_cluster.planner.service.rebalancer import RebalanceRound
 from disagg_exporter.metrics.family import MetricRows
 from disagg_exporter.model import CollectorStatus
 
@@ -58,6 +60,7 @@ class PlannerState:
     http_refusals: Mapping[str, int] = field(default_factory=dict)
     unexpected_failures: Mapping[str, int] = field(default_factory=dict)
     diagnosis: DiagnosisRound = field(default_factory=DiagnosisRound)
+    rebalance: RebalanceRound | None = None
 
 
 def planner_rows(state: PlannerState | None, now_ns: int) -> MetricRows:
@@ -75,6 +78,8 @@ def planner_rows(state: PlannerState | None, now_ns: int) -> MetricRows:
             rows.set("disagg_plan_error_ratio", ratio, *labels)
         write_plan(rows, state.plan, state.running)
         write_past(rows, state.past)
+        if state.rebalance is not None:
+            write_rebalance(rows, state.rebalance)
     if now_ns <= state.diagnosis.fresh_until_ns:
         write_diagnoses(rows, state.diagnosis.diagnoses)
     return rows

@@ -18,12 +18,15 @@ from disagg_cluster.nodefile.draft import validated
 from disagg_cluster.nodefile.yaml_positions import read_yaml_file
 from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.planner.plan.bounds import GpuOffer, PlanBounds, PlanBoundsError
+from disagg_cluster.planner.rebalance.limits import RebalanceLimits, RebalanceMode
+from disagg_cluster.planner.rebalance.move_gain import MoveCost
 from disagg_cluster.planner.settings.sections import (
     DiagnosisSection,
     HistorySection,
     ModelSection,
     OfferSection,
     PrometheusSection,
+    RebalanceSection,
     TargetsSection,
     TimingSection,
 )
@@ -48,6 +51,7 @@ class PlannerConfig(Section):
     )
     targets: TargetsSection = TargetsSection()
     timing: TimingSection = TimingSection()
+    rebalance: RebalanceSection = RebalanceSection()
     short_weight: Annotated[float, Field(gt=0, le=1000)] = Field(
         default=9.0, description="a number above 0, to 1000"
     )
@@ -103,6 +107,24 @@ class PlannerConfig(Section):
             self.budget_per_hour,
         )
 
+    def rebalance_limits(self) -> RebalanceLimits:
+        """What moves of one model stay within; a pool keeps an engine at the least."""
+        told = self.rebalance
+        return RebalanceLimits(
+            moves_per_hour=told.moves_per_hour,
+            least_engines=max(1, self.least_engines),
+            cool_down_seconds=told.cool_down_seconds,
+            horizon_seconds=told.horizon_seconds,
+            gain_ratio=told.gain_ratio,
+        )
+
+    def move_cost(self, measured_seconds: float | None) -> MoveCost:
+        """What a move takes: as moves were seen to take, else as the file says or assumes."""
+        if measured_seconds is not None:
+            return MoveCost(measured_seconds, measured=True)
+        assumed = self.timing.drain_seconds + self.timing.lead_seconds
+        return MoveCost(self.rebalance.downtime_seconds or assumed)
+
 
 def read_planner_file(path: Path) -> PlannerConfig:
     """Read a planner file; paths in it count from its own folder.
@@ -129,6 +151,9 @@ def _contradictions(config: PlannerConfig) -> Iterator[Finding]:
         config.bounds()
     except PlanBoundsError as error:
         yield Finding(("gpus",), str(error))
+    if config.rebalance.mode is RebalanceMode.ACT and config.rebalance.run_dir is None:
+        told = "act asks a daemon for its moves: expected run_dir, its run folder on this machine"
+        yield Finding(("rebalance", "mode"), told)
     for number, model in enumerate(config.models):
         for before, other in enumerate(config.models[:number]):
             if other.model_name == model.model_name and other.engine_namespace in (

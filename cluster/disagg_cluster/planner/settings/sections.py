@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from disagg_cluster.config.values import (
     Amount,
@@ -24,6 +24,7 @@ from disagg_cluster.planner.capacity.learned.profile_costs import ProfileCosts, 
 from disagg_cluster.planner.capacity.learned.tune_profile import TuneProfile, read_profile
 from disagg_cluster.planner.capacity.priced_costs import PricedCosts, priced_costs
 from disagg_cluster.planner.capacity.targets import Targets
+from disagg_cluster.planner.rebalance.limits import RebalanceMode
 from disagg_cluster.simulator.engine.hardware import GPUS, MODELS
 from disagg_exporter.model import Role
 
@@ -34,6 +35,11 @@ def _serving(role: Role) -> Role:
     if role not in (Role.PREFILL, Role.DECODE, Role.MIXED):
         raise ValueError("not a role that a plan knows")
     return role
+
+
+def _off(mode: object) -> object:
+    """What YAML takes for `false`."""
+    return RebalanceMode.OFF if mode is False else mode
 
 
 def _priced_or_profiled(name: str, info: ValidationInfo) -> str:
@@ -117,6 +123,36 @@ class TimingSection(Section):
     lead_seconds: Amount = 600.0
     drain_seconds: Amount = 60.0
     hold_seconds: Amount = 1800.0
+
+
+class RebalanceSection(Section):
+    """Whether engines change their role, and how often at most.
+
+    `downtime_seconds` is what a move takes its engine where none was measured; without it a drain
+    and a start as of `timing`. `run_dir` is the run folder of the one daemon that `act` asks.
+    """
+
+    mode: Annotated[RebalanceMode, Field(strict=False), BeforeValidator(_off)] = Field(
+        default=RebalanceMode.ADVISE, description="one of off, advise, act"
+    )
+    moves_per_hour: Annotated[int, Field(ge=1, le=60)] = Field(
+        default=6, description="a number of moves, 1 to 60"
+    )
+    cool_down_seconds: Annotated[float, Field(ge=0, le=86_400)] = Field(
+        default=120.0, description="seconds, a number from 0 to 86400"
+    )
+    horizon_seconds: Annotated[float, Field(ge=600, le=86_400)] = Field(
+        default=3600.0, description="seconds, a number from 600 to 86400"
+    )
+    gain_ratio: Annotated[float, Field(ge=1, le=1000)] = Field(
+        default=2.0, description="a number from 1 to 1000"
+    )
+    downtime_seconds: Annotated[float, Field(gt=0, le=86_400)] | None = Field(
+        default=None, description="seconds, a number above 0, to 86400"
+    )
+    run_dir: PathText | None = Field(
+        default=None, description="the path of a daemon's run folder, which `act` needs"
+    )
 
 
 class OfferSection(Section):

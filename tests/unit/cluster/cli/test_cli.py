@@ -79,6 +79,7 @@ Commands:
   plan        Say how many GPUs each phase needs, when and why.
   whatif      Plan for another load, other GPUs or targets.
   separation  Say whether separating prefill and decode would pay.
+  rebalance   Say which engine should change its role, and why.
   tune        Probe an engine for the limits to set.
   compare     Compare two spans of time at equal load.
   diagnose    Name the engine that holds first tokens back, and why.

@@ -97,7 +97,7 @@ def test_each_family_keeps_the_naming_rules(family: Family) -> None:
 def test_no_label_is_the_scrapers(family: Family) -> None:
     """The planner speaks of other pages than its own, and says the node of whom it means."""
     scrapers = {"node", "cluster", "instance", "job", "pod", "namespace", "container", "le"}
-    if family.name.startswith("disagg_bottleneck"):
+    if family.name.startswith(("disagg_bottleneck", "disagg_rebalance_advised")):
         scrapers -= {"node"}
 
     assert scrapers.isdisjoint(family.labels)

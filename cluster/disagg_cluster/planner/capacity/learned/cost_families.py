@@ -23,6 +23,9 @@ FAMILIES = (
     "disagg_engine_kv_cache_tokens",
     "disagg_engine_kv_cache_usage_ratio",
     "disagg_engine_requests",
+    "disagg_engine_capacity_used_ratio",
+    "disagg_worker_state",
+    "disagg_reassign_downtime_seconds",
 )
 _SERVING = {Role.PREFILL, Role.DECODE, Role.MIXED}
 _POINT = re.compile(r"empty|prefill_(\d+)(?:_decode_(\d+))?|decode_(\d+)")
@@ -105,6 +108,28 @@ class CostFamilies:
         """The room of its cache."""
         told = self._of["disagg_engine_kv_cache_tokens"].get(engine)
         return told[0][1] if told and told[0][1] > 0 else None
+
+    def requests(self, engine: EngineId) -> float | None:
+        """How many it has, running and waiting."""
+        told = self._of["disagg_engine_requests"].get(engine)
+        return None if told is None else sum(value for _, value in told)
+
+    def capacity_used(self, engine: EngineId) -> float | None:
+        """How full it is: 1 where it serves all that it can within its target."""
+        told = self._of["disagg_engine_capacity_used_ratio"].get(engine)
+        return told[0][1] if told else None
+
+    def supervised(self, engine: EngineId) -> bool:
+        """Whether a daemon of ours started it: it is a worker of its node."""
+        return any(
+            (*_node(labels), labels.get("worker", "")) == engine
+            for labels, _ in self._families["disagg_worker_state"]
+        )
+
+    def downtime_seconds(self) -> float | None:
+        """What moves of workers to another role took their GPUs: the middle one of the last."""
+        told = sorted(value for _, value in self._families["disagg_reassign_downtime_seconds"])
+        return told[len(told) // 2] if told else None
 
     def _by(self, engine: EngineId, name: str, label: str) -> dict[float, float]:
         found = {}

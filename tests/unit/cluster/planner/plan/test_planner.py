@@ -274,7 +274,9 @@ def test_prompts_too_long_for_their_target_are_still_planned_for_and_that_is_sai
 def test_a_forecast_that_ended_is_none() -> None:
     found = planned(demand(paths([5.0] * 12, start=NOW - 3600)))
 
-    assert found.models == (UndecidedPlan("model", "default", "its forecast ended before now"),)
+    assert found.models == (
+        UndecidedPlan("model", "default", "no forecast: its forecast ended before now"),
+    )
 
 
 @settings(max_examples=30, deadline=None)

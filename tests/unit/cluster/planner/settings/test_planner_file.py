@@ -129,3 +129,42 @@ def test_a_worker_has_a_price_or_a_profile_and_not_both(tmp_path: Path, priced: 
 
     with pytest.raises(ConfigError, match="one of priced_as and profile"):
         read_planner_file(tmp_path / "planner.yaml")
+
+
+def test_moves_are_limited_and_their_cost_assumed_where_none_was_measured(tmp_path: Path) -> None:
+    path = tmp_path / "planner.yaml"
+    path.write_text(
+        "least_engines: 0\ntiming: {lead_seconds: 100, drain_seconds: 20}\n"
+        "rebalance: {mode: act, moves_per_hour: 2, run_dir: run}\n"
+    )
+
+    config = read_planner_file(path)
+
+    assert config.rebalance.run_dir == str(tmp_path / "run")
+    limits = config.rebalance_limits()
+    assert (limits.moves_per_hour, limits.least_engines) == (2, 1)
+    assert config.move_cost(None).downtime_seconds == 120.0
+    assert config.move_cost(7.5).downtime_seconds == 7.5
+
+
+@pytest.mark.parametrize(
+    ("told", "where"),
+    [
+        ("mode: on", "mode"),
+        ("mode: act", "mode"),
+        ("moves_per_hour: 0", "moves_per_hour"),
+        ("cool_down_seconds: -1", "cool_down_seconds"),
+        ("horizon_seconds: 5", "horizon_seconds"),
+        ("gain_ratio: 0.5", "gain_ratio"),
+        ("downtime_seconds: 0", "downtime_seconds"),
+        ("least: 2", "least"),
+    ],
+)
+def test_what_a_rebalancer_cannot_keep_is_refused(tmp_path: Path, told: str, where: str) -> None:
+    path = tmp_path / "planner.yaml"
+    path.write_text(f"rebalance:\n  {told}\n")
+
+    with pytest.raises(ConfigError) as error:
+        read_planner_file(path)
+
+    assert [(each.path, each.line) for each in error.value.problems] == [(f"rebalance.{where}", 2)]

@@ -1,0 +1,98 @@
+"""What moving engines between roles brings: `make bench-rebalance`.
+
+Twelve made-up loads of one model on a node of eight H100s are lived through under the rebalancer,
+under every fixed split and under the rules of two papers, and four loads that only make noise for
+24 hours. What comes of it is told by bench-plan's simulation of single requests, which shares no
+formula with the planner. Some minutes on two cores; `--loads 2` looks at fewer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+from bench.plan.days import MINUTES
+from bench.rebalance.comparison import (
+    ACT,
+    BARS,
+    HETERO,
+    TOKENS,
+    Lived,
+    best_of,
+    figures_of,
+    live,
+    live_constant,
+    totals,
+)
+from bench.report import finish
+
+REPORT = Path("bench/out/rebalance.json")
+FIRST_SEED = 20
+"""Everything was chosen on seeds 0 to 9."""
+
+
+def main() -> int:
+    """Live the loads, print, write the report."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
+    parser.add_argument("--loads", type=int, default=12)
+    parser.add_argument("--minutes", type=int, default=MINUTES // 2, help="of each load: fives")
+    parser.add_argument("--constant", type=int, default=4, help="loads of 24 hours of noise")
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    # Forecasts are small matrices: threads would only get into each other's way.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    first = asked.first_seed
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        noise = pool.map(
+            partial(live_constant, minutes=MINUTES), range(first, first + asked.constant)
+        )
+        lived = list(
+            pool.map(partial(live, minutes=asked.minutes), range(first, first + asked.loads))
+        )
+        constant = list(noise)
+    figures = figures_of(lived, constant)
+    return finish(
+        REPORT,
+        figures,
+        BARS,
+        lambda figures, met: _table(lived, figures, met),
+        as_json=asked.json,
+        first_seed=first,
+        loads=asked.loads,
+        minutes=asked.minutes,
+    )
+
+
+def _table(
+    lived: Sequence[Lived], figures: Mapping[str, float | None], met: Mapping[str, bool]
+) -> str:
+    total = totals(lived)
+    rivals = [best_of(total, rule)[0] for rule in (HETERO, TOKENS)]
+    lines = [
+        f"{'':6}{'':32}{'act':>6}{'moves':>7}{'4+4':>6}{'best':>6}  split"
+        f"{rivals[0]:>26}{rivals[1]:>32}"
+    ]
+    for each in lived:
+        name, best = each.best_static
+        over = each.minutes_over
+        lines.append(
+            f"{each.seed:<6}{each.kind:32}{over[ACT]:6}{len(each.moves):7}{over['static 4+4']:6}"
+            f"{best:6}  {name.removeprefix('static '):5}{over[rivals[0]]:26}{over[rivals[1]]:32}"
+        )
+    lines.append("minutes over target of all loads")
+    lines += [f"  {name:36}{of:7}" for name, of in sorted(total.items(), key=lambda each: each[1])]
+    for name, value in figures.items():
+        bar = "" if name not in BARS else f"{BARS[name]:10g}  {'met' if met[name] else 'MISSED'}"
+        lines.append(f"{name:40}{value:10.2f}{bar}")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

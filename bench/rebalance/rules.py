@@ -1,0 +1,135 @@
+"""Who says which engines read and which write: our rebalancer, and those it is held against.
+
+All have the same eight engines, and every move takes its engine as long: it drains, then it starts.
+The other rules are those of bench-plan: once as they are, bounded by the GPUs that there are, and
+once with the ratio that they ask for laid over all of the GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from bench.plan.profile import LIKE, STEP_MINUTES, Lookahead, Profile
+from bench.plan.rules import Engines
+from bench.plan.truth import DRAIN_MINUTES, LEAD_MINUTES, ModelTruth
+from bench.rebalance.loads import ENGINES
+
+from disagg_cluster.planner.plan.schedule import PlanCosts
+from disagg_cluster.planner.plan.worker_option import block_needs
+from disagg_cluster.planner.rebalance.decision import Move, WeighedPools, decide
+from disagg_cluster.planner.rebalance.limits import RebalanceLimits
+from disagg_cluster.planner.rebalance.move_gain import MoveCost
+from disagg_cluster.planner.rebalance.move_log import MoveLog
+from disagg_cluster.planner.rebalance.split_needs import RoleSplit, SplitNeeds
+from disagg_exporter.model import Role
+
+HALF = RoleSplit(ENGINES // 2, ENGINES // 2)
+COST = MoveCost(60.0 * (DRAIN_MINUTES + LEAD_MINUTES))
+_STABLE_MINUTES = 5
+# Where the exporter sees the knee of a prefill engine that is always busy.
+_KNEE = 0.9
+
+
+class Acting:
+    """Our rebalancer in `act`: asked every five minutes, as the planner's service is.
+
+    `moves` are the minutes at which moves were begun.
+    """
+
+    def __init__(self, profile: Profile, limits: RebalanceLimits) -> None:
+        self._profile = profile
+        self._limits = limits
+        self._ahead = Lookahead(profile)
+        self._split = HALF
+        self._log = MoveLog()
+        self._used: list[tuple[float, float]] = []
+        self.moves: list[int] = []
+
+    def wanted(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
+        """The split as it is, or as the move asks that is begun now."""
+        (model,) = models
+        there = RoleSplit(model.prefill.serving, model.decode.serving)
+        if self._log.under_way and there == self._split:
+            self._log = self._log.ended(minute * 60.0)
+        if minute:
+            self._used = [*self._used[1 - STEP_MINUTES :], self._fullness(model, minute)]
+        if minute % STEP_MINUTES == 0:
+            self._decide(minute)
+        return ((self._split.prefill, self._split.decode),)
+
+    def _decide(self, minute: int) -> None:
+        paths = self._ahead.paths(0, minute)
+        needs = []
+        for option in self._profile.options[0]:
+            found = block_needs(option, paths, LIKE)
+            if not hasattr(found, "shape"):
+                raise SystemExit(found.reason)
+            needs.append(found)
+        used = [sum(of) / len(of) for of in zip(*self._used, strict=True)]
+        pair = WeighedPools(
+            self._split,
+            SplitNeeds(needs[0], needs[1], paths.step_seconds),
+            COST,
+            dict(zip((Role.PREFILL, Role.DECODE), used, strict=False)),
+        )
+        now_seconds = minute * 60.0
+        said = decide(pair, self._limits, PlanCosts().short_weight, self._log, now_seconds)
+        if isinstance(said, Move):
+            self._split = self._split.moved(1 if said.to_role is Role.DECODE else -1)
+            self._log = self._log.begun(now_seconds)
+            self.moves.append(minute)
+
+    def _fullness(self, model: ModelTruth, minute: int) -> tuple[float, float]:
+        """As the exporter tells it of both pools."""
+        batch = model.decode_requests / model.decode.serving / self._profile.batch(0, minute)
+        return model.prefill_busy / _KNEE, max(batch, model.decode_kv_ratio)
+
+
+class RatioRule(Protocol):
+    """Says how many prefill engines it wants for one decode engine."""
+
+    def ratio(self, minute: int) -> float:
+        """By what came until now."""
+
+
+class FixedRatioAsked:
+    """HeteroScale's: that of a profile at the mean lengths of the days before."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._ratio = profile.ratio[0]
+
+    def ratio(self, minute: int) -> float:
+        """Always the same."""
+        return self._ratio
+
+
+class VelocityAsked:
+    """TokenScale's: that of what each stage would need for the last minute's arrivals."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+
+    def ratio(self, minute: int) -> float:
+        """By what an engine of each stage lets through."""
+        mix = self._profile.mix(0, minute, 1)
+        prefill, decode = (self._profile.rate_each(0, role, mix) for role in range(2))
+        return decode / prefill
+
+
+class Spread:
+    """All engines in the ratio that a rule asks for, once it has asked for it for five minutes."""
+
+    def __init__(self, asked: RatioRule) -> None:
+        self._asked = asked
+        self._split = HALF
+        self._last: list[RoleSplit] = []
+
+    def wanted(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
+        """Whole engines, one of either at the least."""
+        ratio = self._asked.ratio(minute)
+        prefill = min(ENGINES - 1, max(1, round(ENGINES * ratio / (1 + ratio))))
+        self._last = [*self._last[1 - _STABLE_MINUTES :], RoleSplit(prefill, ENGINES - prefill)]
+        if len(set(self._last)) == 1:
+            self._split = self._last[0]
+        return ((self._split.prefill, self._split.decode),)

@@ -1,0 +1,55 @@
+"""`disagg-node rebalance`: which engine should change its role now, and what that would bring."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from disagg_cluster.cli.planning.load_source import LoadSource, Progress, source_options
+from disagg_cluster.cli.planning.plan import config_option, json_option
+
+
+@click.command
+@source_options
+@config_option
+@json_option
+def rebalance(source: LoadSource, file: Path, as_json: bool) -> None:
+    """Say which engine of each model should change its role now, why, and what that brings.
+
+    Moves nothing, whatever the planner file says: `disagg-node reassign` moves a worker by hand,
+    the service does in mode act. Exit codes: 0 whatever is advised, 1 for a Prometheus that does
+    not answer or holds no load, 2 for a wrong file or option.
+
+    \b
+      disagg-node rebalance -c planner.yaml
+      disagg-node rebalance -c planner.yaml --csv load.csv --json
+    """  # noqa: D301 # click looks for the character itself
+    from disagg_cluster.cli.planning.planned_load import read_planned_load
+    from disagg_cluster.planner.advice.demands import DemandBuilder
+    from disagg_cluster.planner.rebalance.limits import RebalanceMode
+    from disagg_cluster.planner.rebalance.rebalance_text import rebalance_text, rebalance_values
+    from disagg_cluster.planner.service.rebalancer import Rebalancer
+    from disagg_cluster.planner.settings.planner_file import read_planner_file
+
+    config = read_planner_file(file)
+    progress = Progress()
+    load = read_planned_load(source, config, progress)
+    engines = load.source.engines(load.read_seconds)
+    section = config.rebalance.model_copy(update={"mode": RebalanceMode.ADVISE})
+    asked = config.model_copy(update={"rebalance": section})
+    progress.say("weighing moves")
+    try:
+        said = Rebalancer(DemandBuilder(asked), asked).take(
+            load.histories, engines, load.now_seconds
+        )
+    finally:
+        progress.end()
+    # Books are of the service, which sees how it goes on.
+    models = [replace(each, books=None) for each in said.models]
+    if as_json:
+        click.echo(json.dumps(rebalance_values(models, said.limits), indent=2))
+    else:
+        click.echo(rebalance_text(models, said.limits, said.mode))

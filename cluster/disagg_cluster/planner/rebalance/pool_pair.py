@@ -1,0 +1,78 @@
+"""The two pools of one model, from its demand and the engines that run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
+from disagg_cluster.planner.forecast.load_forecast import UndecidedForecast
+from disagg_cluster.planner.forecast.paths import LoadPaths
+from disagg_cluster.planner.plan.model_demand import ModelDemand, RunningEngines
+from disagg_cluster.planner.plan.worker_option import WorkerOption, block_needs
+from disagg_cluster.planner.rebalance.decision import Stay
+from disagg_cluster.planner.rebalance.split_needs import RoleSplit, SplitNeeds
+from disagg_exporter.model import Role
+
+PAIR = (Role.PREFILL, Role.DECODE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairedPools:
+    """A model whose engines may take each other's place, and what they are known to serve."""
+
+    split: RoleSplit
+    gpus: int
+    options: tuple[WorkerOption, WorkerOption]
+
+
+def paired_pools(demand: ModelDemand) -> PairedPools | Stay | None:
+    """The pools of a model; why none of its engines may move; None if it has no two pools.
+
+    An engine takes its GPUs and its tensor-parallel size along, so both pools have to be on as
+    many GPUs of one name.
+    """
+    pools: dict[Role, list[RunningEngines]] = {
+        role: [each for each in demand.running if each.role is role and each.engines]
+        for role in PAIR
+    }
+    if not all(pools.values()):
+        return None
+    kinds = {(each.gpu_name, each.gpus) for pool in pools.values() for each in pool}
+    if len(kinds) > 1:
+        told = ", ".join(
+            f"{role} on {each.gpus} x {each.gpu_name}" for role in PAIR for each in pools[role]
+        )
+        return Stay(f"engines do not fit the other role: {told}")
+    ((gpu_name, gpus),) = kinds
+    options = {
+        option.role: option
+        for option in demand.options
+        if (option.gpu_name, option.gpus) == (gpu_name, gpus)
+    }
+    missing = [role for role in PAIR if role not in options]
+    if missing:
+        return Stay(f"what steps of {missing[0]} engines take is not known")
+    counts = [sum(each.engines for each in pools[role]) for role in PAIR]
+    return PairedPools(RoleSplit(*counts), gpus, (options[Role.PREFILL], options[Role.DECODE]))
+
+
+def futures_needs(pools: PairedPools, demand: ModelDemand, now_seconds: float) -> SplitNeeds | Stay:
+    """What both pools need in the futures, or why that is not known."""
+    blocks = demand.blocks(now_seconds)
+    if isinstance(blocks, UndecidedForecast):
+        return Stay(f"no forecast: {blocks.why}")
+    return split_needs(pools.options, blocks, demand)
+
+
+def split_needs(
+    options: Sequence[WorkerOption], loads: LoadPaths, demand: ModelDemand
+) -> SplitNeeds | Stay:
+    """What both pools need under these loads, or why that is not known."""
+    needs = []
+    for option in options:
+        found = block_needs(option, loads, demand.like)
+        if isinstance(found, UndecidedCapacity):
+            return Stay(f"no capacity for {option.role}: {found.reason}")
+        needs.append(found)
+    return SplitNeeds(needs[0], needs[1], loads.step_seconds)

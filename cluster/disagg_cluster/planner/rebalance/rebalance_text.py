@@ -1,0 +1,103 @@
+"""What is advised, in words, and as values for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from disagg_cluster.host.counted import counted
+from disagg_cluster.planner.outlook.horizons import duration
+from disagg_cluster.planner.outlook.wording import clock
+from disagg_cluster.planner.rebalance.decision import Move
+from disagg_cluster.planner.rebalance.limits import RebalanceLimits, RebalanceMode
+from disagg_cluster.planner.rebalance.model_rebalance import ModelRebalance
+from disagg_cluster.planner.rebalance.pool_worker import PoolWorker
+from disagg_cluster.planner.rebalance.shadow import ShadowBooks
+
+_MINUTE_SECONDS = 60.0
+
+
+def rebalance_text(
+    models: Sequence[ModelRebalance], limits: RebalanceLimits, mode: RebalanceMode
+) -> str:
+    """One paragraph for each model, or that there is nothing to say."""
+    if not models:
+        return "no model has both a prefill and a decode pool"
+    return "\n".join(line for each in models for line in _lines(each, limits, mode))
+
+
+def _lines(model: ModelRebalance, limits: RebalanceLimits, mode: RebalanceMode) -> Iterator[str]:
+    named = "/".join(filter(None, (model.engine_namespace, model.model_name))) or "all requests"
+    now = "" if model.split is None else f" at {model.split}"
+    if not isinstance(model.said, Move):
+        yield f"{named}: stay{now}: {model.said.reason}"
+    else:
+        gain = model.said.gain
+        who = f"a {model.said.role} engine" if model.worker is None else _worker(model.worker)
+        yield f"{named}: move {who} from {model.said.role} to {model.said.to_role}"
+        yield (
+            f"  {counted(gain.moves, 'move')} to {gain.to}, now {model.split}: over the next "
+            f"{duration(limits.horizon_seconds)} {_minutes(gain.over_target_seconds)} over target "
+            f"less, {gain.engine_seconds / _MINUTE_SECONDS:.0f} engine-minutes missed less"
+        )
+        known = "as moves took here" if model.cost.measured else "assumed: drain and lead time"
+        yield f"  its engine serves nobody for {model.cost.downtime_seconds:.0f} s ({known})"
+    if model.books is not None:
+        yield f"  {_books(model.books, mode)}"
+
+
+def _worker(worker: PoolWorker) -> str:
+    told = f"{worker.worker} on {worker.node}"
+    if worker.requests is not None:
+        told += f" ({worker.requests:.0f} requests)"
+    return told if worker.supervised else f"{told}, which no daemon of ours started,"
+
+
+def _books(books: ShadowBooks, mode: RebalanceMode) -> str:
+    since = f"since {clock(books.since_seconds)} UTC"
+    gained = books.gained_seconds
+    if mode is RebalanceMode.ACT:
+        told = f"{-gained / _MINUTE_SECONDS:+.0f} min in target without any move"
+        return f"{since}: {told}"
+    told = f"{gained / _MINUTE_SECONDS:+.0f} min in target had advice been followed"
+    return f"{since}: {told}, {counted(books.moves, 'move')}"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / _MINUTE_SECONDS:.1f} min"
+
+
+def rebalance_values(
+    models: Sequence[ModelRebalance], limits: RebalanceLimits
+) -> list[Mapping[str, object]]:
+    """The same for programs: units in the names, null where nothing is known."""
+    return [_value(each, limits) for each in models]
+
+
+def _value(model: ModelRebalance, limits: RebalanceLimits) -> Mapping[str, object]:
+    moving = isinstance(model.said, Move)
+    found: dict[str, object] = {
+        "model_name": model.model_name,
+        "engine_namespace": model.engine_namespace,
+        "advice": "move" if moving else "stay",
+        "split": None
+        if model.split is None
+        else {"prefill": model.split.prefill, "decode": model.split.decode},
+        "downtime_seconds": model.cost.downtime_seconds,
+        "downtime_measured": model.cost.measured,
+    }
+    if not isinstance(model.said, Move):
+        return {**found, "reason": model.said.reason}
+    gain, worker = model.said.gain, model.worker
+    return {
+        **found,
+        "node": None if worker is None else worker.node,
+        "worker": None if worker is None else worker.worker,
+        "supervised": None if worker is None else worker.supervised,
+        "role": model.said.role.value,
+        "to_role": model.said.to_role.value,
+        "moves": gain.moves,
+        "to_split": {"prefill": gain.to.prefill, "decode": gain.to.decode},
+        "horizon_seconds": limits.horizon_seconds,
+        "over_target_seconds_less": gain.over_target_seconds,
+        "engine_seconds_missed_less": gain.engine_seconds,
+    }

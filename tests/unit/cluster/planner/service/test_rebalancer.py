@@ -1,0 +1,161 @@
+"""What a round says of roles: on the page, in words, and in the books that it keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from disagg_cluster.planner.advice.demands import ClusterEngines, DemandBuilder
+from disagg_cluster.planner.capacity.learned.cost_families import CostKey
+from disagg_cluster.planner.history.history_request import HistoryRequest
+from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
+from disagg_cluster.planner.history.load_series import LoadSeries
+from disagg_cluster.planner.rebalance.limits import RebalanceMode
+from disagg_cluster.planner.rebalance.pool_worker import PoolWorker
+from disagg_cluster.planner.service.planner_landing import PlannerLanding
+from disagg_cluster.planner.service.planner_rounds import PlannerRounds
+from disagg_cluster.planner.service.planner_state import planner_rows
+from disagg_cluster.planner.service.rebalance_rows import write_rebalance
+from disagg_cluster.planner.service.rebalancer import Rebalancer, RebalanceRound
+from disagg_cluster.planner.service.rolling_history import RollingHistory
+from disagg_cluster.planner.settings.planner_file import PlannerConfig
+from disagg_cluster.planner.settings.sections import (
+    ModelSection,
+    RebalanceSection,
+    TargetsSection,
+    WorkerSection,
+)
+from disagg_exporter.metrics.family import MetricRows
+from disagg_exporter.model import Role
+
+NOW = 1_000_000 * 300.0
+STEP_SECONDS = 300.0
+GPU, MODEL = "NVIDIA H100 80GB HBM3", "meta-llama/Llama-3.1-8B-Instruct"
+PREFILL, DECODE = (
+    CostKey("llama", "default", role, GPU, 1) for role in (Role.PREFILL, Role.DECODE)
+)
+CONFIG = PlannerConfig(
+    targets=TargetsSection(ttft_seconds=5.0, itl_seconds=0.03),
+    models=(
+        ModelSection(
+            model_name="llama",
+            workers=tuple(
+                WorkerSection(role=role, gpu_name=GPU, priced_as=MODEL)
+                for role in (Role.PREFILL, Role.DECODE)
+            ),
+        ),
+    ),
+)
+
+
+@dataclass
+class _Load:
+    """Ten requests a second that write much and read little, for ten hours."""
+
+    def read(self, request: HistoryRequest) -> list[LoadHistory]:
+        times = request.first_seconds + STEP_SECONDS * np.arange(request.steps)
+        rates = np.where(times >= NOW - 36_000, 10 + 0.2 * np.sin(times), np.nan)
+
+        def series(factor: float) -> LoadSeries:
+            return LoadSeries(request.first_seconds, STEP_SECONDS, rates * factor)
+
+        key = LoadKey("east", "llama", "default")
+        return [LoadHistory(key, series(2000.0), series(1200.0), series(1.0))]
+
+
+@dataclass
+class _Planner:
+    """Six prefill and two decode engines, at first."""
+
+    mode: RebalanceMode = RebalanceMode.ADVISE
+    engines: ClusterEngines = field(default_factory=lambda: engines(6, 2))
+
+    def __post_init__(self) -> None:
+        config = CONFIG.model_copy(update={"rebalance": RebalanceSection(mode=self.mode)})
+        self.rounds = PlannerRounds(
+            RollingHistory(_Load(), 24 * 3600.0, STEP_SECONDS),
+            lambda _now: self.engines,
+            config,
+            now_ns=lambda: 0,
+        )
+
+    def samples(self, name: str) -> dict[tuple[str, ...], float]:
+        return planner_rows(self.rounds.state, 0).samples.get(name, {})
+
+    def page(self) -> str:
+        return PlannerLanding("east", lambda: self.rounds.state, lambda: 0).page("", "")
+
+
+def engines(prefill: int, decode: int) -> ClusterEngines:
+    workers = tuple(
+        PoolWorker("node-a", f"{kind.role}-{number}", kind, True, float(9 - number))
+        for kind, count in ((PREFILL, prefill), (DECODE, decode))
+        for number in range(count)
+    )
+    return ClusterEngines({PREFILL: prefill, DECODE: decode}, {}, workers)
+
+
+@pytest.fixture(scope="module")
+def advising() -> _Planner:
+    """After two rounds, ten minutes apart; to be looked at only."""
+    planner = _Planner()
+    planner.rounds.take(NOW)
+    planner.rounds.take(NOW + 600.0)
+    return planner
+
+
+def test_the_page_names_the_worker_that_should_move_and_what_a_move_takes(
+    advising: _Planner,
+) -> None:
+    whose = ("llama", "default")
+
+    assert advising.samples("disagg_rebalance_mode_info") == {("advise",): 1}
+    assert advising.samples("disagg_rebalance_advised_info") == {
+        ("node-a", "prefill-5", *whose, "prefill", "decode"): 1
+    }
+    # Nothing was measured: a drain and a start, as the planner file has them.
+    assert advising.samples("disagg_rebalance_move_cost_seconds") == {("assumed",): 660.0}
+    assert list(advising.samples("disagg_rebalance_gain_seconds")) == [whose]
+    assert advising.samples("disagg_rebalance_moves_total") == {}
+
+
+def test_the_books_count_what_was_and_what_advice_would_have_brought(advising: _Planner) -> None:
+    over = advising.samples("disagg_rebalance_over_target_seconds_total")
+
+    assert over["llama", "default", "actual"] == 600.0
+    assert over["llama", "default", "shadow"] == 600.0
+    assert advising.samples("disagg_rebalance_shadow_moves_total") == {("llama", "default"): 1}
+
+
+def test_the_page_for_people_has_it_in_words(advising: _Planner) -> None:
+    page = advising.page()
+
+    assert "default/llama: move prefill-5 on node-a (4 requests) from prefill to decode" in page
+    assert "+0 min in target had advice been followed, 1 move" in page
+
+
+def round_of(mode: RebalanceMode, there: ClusterEngines) -> RebalanceRound:
+    config = CONFIG.model_copy(update={"rebalance": RebalanceSection(mode=mode)})
+    history = RollingHistory(_Load(), 24 * 3600.0, STEP_SECONDS).read(NOW)
+    return Rebalancer(DemandBuilder(config), config).take(history, there, NOW)
+
+
+def test_in_mode_off_nothing_is_said_of_roles() -> None:
+    rows = MetricRows()
+    write_rebalance(rows, round_of(RebalanceMode.OFF, engines(6, 2)))
+
+    assert rows.samples["disagg_rebalance_mode_info"] == {("off",): 1}
+    assert set(rows.samples) == {
+        "disagg_rebalance_mode_info",
+        "disagg_rebalance_move_cost_seconds",
+    }
+
+
+def test_what_was_measured_counts_before_what_is_assumed() -> None:
+    rows = MetricRows()
+    measured = replace(engines(4, 4), downtime_seconds=41.0)
+    write_rebalance(rows, round_of(RebalanceMode.ADVISE, measured))
+
+    assert rows.samples["disagg_rebalance_move_cost_seconds"] == {("measured",): 41.0}
