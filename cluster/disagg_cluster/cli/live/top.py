@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from disagg_cluster.top.sources.look_source import LookSource
 
 T = TypeVar("T")
-DEFAULT_INTERVAL_SECONDS = 2.0
+NODE_INTERVAL_SECONDS = 2.0
+PROMETHEUS_INTERVAL_SECONDS = 5.0
 _PIPED_WIDTH = 120
 _EXIT_INTERRUPTED = 128
 
@@ -45,10 +46,8 @@ _EXIT_INTERRUPTED = 128
     "--interval",
     "interval_seconds",
     type=click.FloatRange(0.5, 60),
-    default=DEFAULT_INTERVAL_SECONDS,
-    show_default=True,
     metavar="SECONDS",
-    help="From one look to the next.",
+    help="From one look to the next.  [default: 2, of a Prometheus 5]",
 )
 @click.option("--ascii", "only_ascii", is_flag=True, help="Draw with ASCII characters only.")
 @click.option("--known-prometheus", hidden=True, default="", help="Named in the header.")
@@ -62,7 +61,7 @@ def top(
     node: str | None,
     once: bool,
     as_json: bool,
-    interval_seconds: float,
+    interval_seconds: float | None,
     only_ascii: bool,
     beside: bool,
     **asked: Any,
@@ -79,10 +78,12 @@ def top(
     if as_json and not once and sys.stdout.isatty():
         raise click.UsageError("--json prints once: say --once, too")
     if prometheus is None:
-        source = _of_node(**asked)
+        source, usual_seconds = _of_node(**asked), NODE_INTERVAL_SECONDS
     else:
         source = _of_prometheus(prometheus, headers, asked["http_config"], cluster, node)
-    _show(source, once, as_json, interval_seconds, only_ascii, os.getppid() if beside else None)
+        usual_seconds = PROMETHEUS_INTERVAL_SECONDS
+    parent = os.getppid() if beside else None
+    _show(source, once, as_json, interval_seconds or usual_seconds, only_ascii, parent)
 
 
 def _of_node(

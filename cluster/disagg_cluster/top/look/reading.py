@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from disagg_cluster.top.look.planner_series import bottlenecks, plans
 from disagg_cluster.top.look.series import (
     ALERTS,
+    RECORDED_VERDICT,
     Labels,
     Series,
     buckets,
@@ -59,6 +60,7 @@ def look_of(series: Series, at_seconds: float, node: str = "") -> Look:
         workers=tuple(_workers(named)),
         pools=tuple(_pools(named)),
         pool_gpus=_pool_gpus(named),
+        verdicts=_verdicts(series),
         failed_collectors=tuple(
             sorted(
                 key
@@ -242,6 +244,15 @@ def _pool_gpus(series: Series) -> Mapping[PoolKey, int]:
         )
         devices[pool].add((key[0], labels.get("gpu", "")))
     return {pool: len(each) for pool, each in devices.items()}
+
+
+def _verdicts(series: Series) -> Mapping[tuple[str, str, str], tuple[str, ...]]:
+    words: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for sample in series.get(RECORDED_VERDICT, ()):
+        key = pool_key(sample.labels)
+        words[key.cluster, key.model_name, key.namespace].append(sample.labels.get("verdict", ""))
+    # Mixed engines are spoken of last, as by a node itself.
+    return {key: tuple(sorted(each, key=lambda w: "mixed" in w)) for key, each in words.items()}
 
 
 def _alerts(series: Series) -> Iterator[FiringAlert]:

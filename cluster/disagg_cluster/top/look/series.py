@@ -56,6 +56,9 @@ OF_PLANNER = (
 )
 """What a planner's page says; only a Prometheus has them beside the nodes'."""
 
+RECORDED_VERDICT = "cluster_model_namespace:disagg_fullest_pool:ratio"
+"""What stands on each model's pools, in words, where our rules are loaded."""
+
 ALERTS = "ALERTS"
 """What fires, as Prometheus itself records it."""
 

@@ -153,7 +153,8 @@ class BottleneckLook:
 class Look:
     """Everything that was read at one moment; `failed_collectors` are (node, collector).
 
-    `roles` says of each model's engines which GPUs they have: by pool, the GPUs assigned to it.
+    `pool_gpus` is how many devices the engines of each pool have. `verdicts` are those that a
+    Prometheus has recorded, by cluster, model and namespace.
     """
 
     at_seconds: float
@@ -165,6 +166,7 @@ class Look:
     workers: tuple[WorkerLook, ...] = ()
     pools: tuple[PoolLook, ...] = ()
     pool_gpus: Mapping[PoolKey, int] = field(default_factory=dict)
+    verdicts: Mapping[tuple[str, str, str], tuple[str, ...]] = field(default_factory=dict)
     failed_collectors: tuple[tuple[str, str], ...] = ()
     alerts: tuple[FiringAlert, ...] = ()
     plans: tuple[PlanLook, ...] = ()

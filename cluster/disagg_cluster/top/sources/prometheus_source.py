@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from disagg_cluster.prometheus.prometheus_api import Prometheus, Samples
 from disagg_cluster.top.look.reading import look_of
-from disagg_cluster.top.look.series import ALERTS, OF_NODES, OF_PLANNER
+from disagg_cluster.top.look.series import ALERTS, OF_NODES, OF_PLANNER, RECORDED_VERDICT
 from disagg_cluster.top.look.values import Look
 from disagg_cluster.top.view.gpu_history import SLOT_SECONDS, SLOTS, WINDOW_SECONDS
 from disagg_cluster.top.view.values import Links
@@ -83,7 +83,10 @@ class PrometheusSource:
         planner = _selector(OF_PLANNER, self._cluster)
         alerts = _matchers(self._cluster | self._node | {"alertstate": "firing"})
         ours = f'{ALERTS}{{alertname=~"Disagg.*",{alerts}}}'
-        told = self._ask(f"{nodes} or {planner} or {ours}", at, at, WINDOW_SECONDS)
+        parts = [nodes, planner, ours]
+        if not self._node:
+            parts.append(_selector([RECORDED_VERDICT], self._cluster))
+        told = self._ask(" or ".join(parts), at, at, WINDOW_SECONDS)
         series = next(iter(told.values()), {})
         if "disagg_build_info" not in series:
             chosen = _matchers(self._cluster | self._node)

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from disagg_cluster.host.daemon_output import QueuedStream
 from disagg_cluster.host.files.private_files import open_private
-from disagg_cluster.host.worker_logs import last_lines
+from disagg_cluster.host.worker_logs import LogError, last_lines, rotate
 from disagg_cluster.top.terminal.raw_terminal import Attributes, restore
 
 T = TypeVar("T")
@@ -22,6 +22,7 @@ _STREAMS = (1, 2)
 _DRAIN_SECONDS = 1.0
 _CLOSING_SECONDS = 3.0
 _SHOWN_LINES = 5
+_MOST_LOG_BYTES = 10_000_000
 
 
 def has_terminal(environ: Mapping[str, str]) -> bool:
@@ -63,7 +64,9 @@ class ViewBesideDaemon:
         """The same, but only while the view is not open."""
 
         def tell(value: T) -> None:
-            if not self.is_open:
+            if self.is_open:
+                self._keep_log_short()
+            else:
                 told(value)
 
         return tell
@@ -90,6 +93,10 @@ class ViewBesideDaemon:
                     async with asyncio.timeout(_CLOSING_SECONDS):
                         await asyncio.shield(self._watch)
                 self._give_back()
+
+    def _keep_log_short(self) -> None:
+        with contextlib.suppress(LogError):
+            rotate(self._log, _MOST_LOG_BYTES)
 
     async def _run(self, url: str, told: Sequence[str]) -> None:
         command = (sys.executable, "-m", "disagg_cluster.cli", "top", "--url", url, *told)

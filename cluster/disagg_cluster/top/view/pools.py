@@ -29,7 +29,9 @@ def models_of(look: Look) -> tuple[ModelRow, ...]:
             {role: ratio for role, ratio in known.items() if ratio is not None}
         )
         told = tuple(LivePoolRow(key.role, look.pool_gpus.get(key), used.get(key)) for key in keys)
-        words = tuple(verdict.words for verdict in verdicts)
+        # Where rules have judged all nodes of a cluster, theirs are the words that dashboards show.
+        recorded = look.verdicts.get((cluster, model_name, namespace))
+        words = recorded or tuple(verdict.words for verdict in verdicts)
         rows.append(ModelRow(cluster, model_name, namespace, words, told))
     return tuple(rows)
 

@@ -13,6 +13,7 @@ from disagg_cluster.top.view.values import NodeEvent
 
 LEAST_RATE_SECONDS = 0.9
 """Below this nothing is told a second."""
+_STEP_SECONDS = 5.0
 _MOST_EVENTS = 200
 
 
@@ -66,6 +67,9 @@ class Recollection:
         for gone in [key for key in self.timelines if key not in there]:
             del self.timelines[gone]
         self._looks.append(look)
+        # Of a large cluster a look is megabytes: those that lie close together are not all kept.
+        if len(self._looks) > 2 and look.at_seconds - self._looks[-3].at_seconds < _STEP_SECONDS:
+            del self._looks[-2]
         while len(self._looks) > 2 and look.at_seconds - self._looks[1].at_seconds > WINDOW_SECONDS:
             self._looks.popleft()
 

@@ -99,7 +99,7 @@ def test_only_what_was_chosen_is_asked_for() -> None:
 
     source.read()
 
-    assert prometheus.asked[-1].count('cluster="blue"') == 3
+    assert prometheus.asked[-1].count('cluster="blue"') == 3  # nodes, planner, alerts
     assert prometheus.asked[-1].count(r'node="a\"b"') == 2
 
 

@@ -10,7 +10,7 @@ from disagg_cluster.top.look.reading import look_of
 from disagg_cluster.top.look.values import LatencyBuckets, PlanLook, PoolKey
 from disagg_cluster.top.view.latency import quantile, since
 from disagg_cluster.top.view.planned import moves_of
-from disagg_cluster.top.view.recollection import events_between
+from disagg_cluster.top.view.recollection import Recollection, events_between
 from support import top_looks as looks
 from support import top_screens
 
@@ -124,3 +124,25 @@ def test_an_engine_that_was_given_another_role_has_the_latency_of_that_role() ->
     view = looks.viewed([(series(10), looks.AT - 60), (series(110), looks.AT)])
 
     assert view.engines[0].first_token_p95_seconds == pytest.approx(1.5)
+
+
+def test_what_rules_have_recorded_of_a_cluster_stands_above_what_its_nodes_show() -> None:
+    rows = looks.serving(8, 2, looks.AT)
+    name = "cluster_model_namespace:disagg_fullest_pool:ratio"
+    verdict = "both pools are filling up"
+    looks.add(rows, name, 0.9, model_name="llama", engine_namespace="", verdict=verdict)
+
+    assert looks.viewed([(rows, looks.AT)]).models[0].verdicts == (verdict,)
+
+
+def test_rates_are_of_a_minute_however_often_it_is_looked() -> None:
+    series = [(looks.serving(1, 1, looks.AT + second), looks.AT + second) for second in range(130)]
+
+    recollection = Recollection()
+    for rows, at in series:
+        recollection.remember(look_of(rows, at))
+
+    assert recollection.newest is not None
+    assert recollection.earlier is not None
+    passed = recollection.newest.at_seconds - recollection.earlier.at_seconds
+    assert 60 <= passed <= 66
