@@ -27,7 +27,8 @@ help: ## List the targets
 UV := $(shell command -v uv)
 PIP = $(BIN)/python -m pip --disable-pip-version-check install
 
-$(BIN)/python:
+# It comes last: an environment without it was left half made.
+$(BIN)/pip:
 	@echo "--> Python environment $(VENV)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "$(PYTHON) is older than 3.11: make PYTHON=python3.12 takes another" >&2; exit 1; }
@@ -35,12 +36,12 @@ $(BIN)/python:
 		{ echo "no virtual environment: on Debian and Ubuntu, apt-get install python3-venv" >&2; \
 		rm -rf $(VENV); exit 1; }
 
-$(RUNS): pyproject.toml | $(BIN)/python
+$(RUNS): pyproject.toml | $(BIN)/pip
 	@echo "--> what disagg-node runs with"
 	@$(if $(UV),$(UV) pip install --python $(BIN)/python --editable . ||) $(PIP) --editable .
 	@touch $@
 
-$(READY): pyproject.toml | $(BIN)/python
+$(READY): pyproject.toml | $(BIN)/pip
 	@echo "--> what tests and builders need besides (minutes the first time)"
 	$(PIP) --quiet --editable '.[dev]'
 	@touch $(RUNS) $@
