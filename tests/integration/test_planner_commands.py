@@ -154,7 +154,7 @@ def test_two_spans_are_compared_at_equal_load(tmp_path: Path, scrape_seconds: in
     assert measures["tokens_per_gpu_second"]["change_ratio"] == pytest.approx(1.0, abs=0.02)
     assert measures["tokens_per_gpu_second"]["verdict"] == "better"
     assert "undecided" in measures["joules_per_million_tokens"]
-    assert "tokens_per_gpu_second" in shown.stdout
+    assert "tokens/s/GPU" in shown.stdout
 
 
 @pytest.mark.parametrize("asked", ["2026-11-01", "2026-11-01T10:00", "2026-13-01T10:00/2h", "x/2h"])
