@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import yaml
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
@@ -154,3 +156,35 @@ def test_without_a_daemon_the_way_out_is_said(folder: Path) -> None:
         ran = CliRunner().invoke(main, [*words, "--run-dir", str(folder)])
         assert ran.exit_code == 4
         assert "start one with `disagg-node start`" in ran.stderr
+
+
+def test_a_changed_node_file_is_taken_in_and_only_the_next_start_follows_it(folder: Path) -> None:
+    node_file = standin_node(folder)
+    with mended(node_file, folder) as asked:
+        pids = {name: asked.worker(name)["pid"] for name in ("prefill-0", "decode-0")}
+        file = next(path for path in folder.glob("*.yaml"))
+        changed = copy.deepcopy(node_file)
+        [decode] = [each for each in changed["workers"] if each["name"] == "decode-0"]
+        decode["env"] = {**decode.get("env", {}), "TOLD_BY": "the file"}
+        file.write_text(yaml.safe_dump(changed))
+
+        looked = asked.ask("reload", "--dry-run")
+        nobody = asked.ask("reload")
+        taken = asked.ask("reload", "--yes")
+        again = asked.ask("reload", "--yes")
+
+        assert looked.stdout == "decode-0: env: TOLD_BY\nwould be taken in: decode-0\n"
+        assert (nobody.exit_code, taken.exit_code) == (2, 0)
+        assert taken.stdout.endswith("taken in: decode-0\n")
+        assert again.stdout == "the node file says what it said before\n"
+        assert {name: asked.worker(name)["pid"] for name in pids} == pids
+
+        assert asked.ask("restart", "decode-0", "--now").exit_code == 0
+        environment = Path(f"/proc/{asked.worker('decode-0')['pid']}/environ").read_bytes()
+        assert b"TOLD_BY=the file" in environment
+        assert asked.worker("prefill-0")["pid"] == pids["prefill-0"]
+
+        file.write_text("workers: 7\n")
+        wrong = asked.ask("reload", "--yes")
+        assert wrong.exit_code == 1
+        assert "nothing was changed" in wrong.stderr

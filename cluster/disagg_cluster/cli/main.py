@@ -177,6 +177,7 @@ _ROWS = {
         ("stop", "stop:stop", "End a daemon, or the workers that one has left."),
         ("status", "workers.status:status", "Show a daemon and its workers, by its own word."),
         ("logs", "workers.logs:logs", "Show what a worker prints."),
+        ("reload", "workers.reload:reload", "Take in a changed node file."),
         ("pause", "control:pause", "Only observe workers: kill and start nothing."),
         ("resume", "control:resume", "Supervise paused workers again."),
         ("restart", "control:restart", "Drain a worker and start it anew; un-fails it, too."),

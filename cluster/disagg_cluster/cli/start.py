@@ -150,6 +150,7 @@ def start(
             run_folder,
             on_failure="leave",
             beside=lambda: (output.status(),),
+            file=file,
         )
         printer = LinePrinter(click.echo, as_json=as_json, quiet=quiet)
         protected = config.listen.web_config is not None

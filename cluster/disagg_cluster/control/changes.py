@@ -21,6 +21,7 @@ from disagg_cluster.control.messages import (
     PauseWorkers,
     ReassignWorker,
     ReplyOutcome,
+    RereadNodeFile,
     RestartWorker,
     ResumeWorkers,
     Verb,
@@ -75,7 +76,7 @@ def take(changes: Changes, request: ControlRequest, node: NodeOverview, now_ns: 
     While a change takes its time no other that does is begun.
     """
     verb, running = request.verb, changes.running
-    assert not isinstance(verb, ExplainWorker | DaemonStatus)
+    assert not isinstance(verb, ExplainWorker | RereadNodeFile | DaemonStatus)
     if known := _known(changes, request) or _journalled(changes, request, node, now_ns):
         return known
     decided = decide(verb, node)

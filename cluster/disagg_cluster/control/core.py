@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -26,6 +26,8 @@ from disagg_cluster.control.messages import (
     ExplainWorker,
     NodeOverview,
     ReplyOutcome,
+    RereadNodeFile,
+    RereadReport,
     name_of,
     text_of,
 )
@@ -33,6 +35,13 @@ from disagg_cluster.lifecycle.state import to_ns
 
 _LOOK_SECONDS = 1.0
 """How often a change is looked at when nobody says that anything happened."""
+
+
+Reread = Callable[[bool], Awaitable[RereadReport]]
+
+
+async def _no_file(_dry_run: bool) -> RereadReport:
+    return RereadReport(problems=("this daemon has no node file",))
 
 
 class ControlledNode(Protocol):
@@ -51,11 +60,15 @@ class ControlCore:
     Args:
         supervisor: Asked and ordered.
         log: Logs every change, its outcome and every refusal.
+        reread: Reads the node file again, given whether nothing is to be done about it.
     """
 
-    def __init__(self, supervisor: ControlledNode, log: logging.Logger) -> None:
+    def __init__(
+        self, supervisor: ControlledNode, log: logging.Logger, reread: Reread = _no_file
+    ) -> None:
         self._supervisor = supervisor
         self._log = log
+        self._reread = reread
         self._changes = Changes()
         self._counts: Counter[tuple[str, str]] = Counter()
         self._waiting: set[asyncio.Queue[ControlReply]] = set()
@@ -90,6 +103,9 @@ class ControlCore:
             return
         if isinstance(request.verb, ExplainWorker):
             yield self._explain(request, request.verb)
+            return
+        if isinstance(request.verb, RereadNodeFile):
+            yield await self._reload(request, request.verb, caller)
             return
         replies: asyncio.Queue[ControlReply] = asyncio.Queue()
         final = self._take(request, caller)
@@ -131,6 +147,30 @@ class ControlCore:
         self.count("explain", ReplyOutcome.DONE)
         said = explain(worker, node, time.monotonic_ns())
         return ControlReply(request.id, ReplyOutcome.DONE, worker=worker, explanation=said)
+
+    async def _reload(
+        self, request: ControlRequest, verb: RereadNodeFile, caller: Caller
+    ) -> ControlReply:
+        report = await self._reread(verb.dry_run)
+        if report.problems:
+            outcome, text = ReplyOutcome.FAILED, "the node file is wrong; nothing was changed"
+        elif not (report.taken or report.waits):
+            outcome, text = ReplyOutcome.DONE, "the node file says what it said before"
+        else:
+            names = ", ".join(report.workers) or "no worker"
+            outcome = ReplyOutcome.DONE
+            text = f"{'would be' if verb.dry_run else ''} taken in: {names}".strip()
+        waits = tuple(f"{each} (waits for the next daemon)" for each in report.waits)
+        reply = ControlReply(
+            request.id,
+            outcome,
+            text,
+            problems=report.problems,
+            explanation=(*report.taken, *waits),
+        )
+        if not verb.dry_run:
+            self._audit(request, caller, reply)
+        return reply
 
     def _take(self, request: ControlRequest, caller: Caller) -> ControlReply | None:
         """Decide and order; the answer, None if it is still to come."""

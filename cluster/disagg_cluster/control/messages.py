@@ -62,6 +62,23 @@ class ExplainWorker:
 
 
 @dataclass(frozen=True, slots=True)
+class RereadNodeFile:
+    """Read the node file again and take in what it says otherwise; with `dry_run`, only say it."""
+
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RereadReport:
+    """What a node file says otherwise: of `workers`, `taken` in, and what `waits`; or problems."""
+
+    workers: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()
+    waits: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class DaemonStatus:
     """Say how the daemon and its workers stand."""
 
@@ -70,7 +87,7 @@ LongVerb = RestartWorker | ReassignWorker | DrainWorker
 """What takes time: one at a time on a node."""
 
 ChangeVerb = PauseWorkers | ResumeWorkers | LongVerb
-Verb = ChangeVerb | ExplainWorker | DaemonStatus
+Verb = ChangeVerb | ExplainWorker | RereadNodeFile | DaemonStatus
 VERBS: dict[str, type[Verb]] = {
     "pause": PauseWorkers,
     "resume": ResumeWorkers,
@@ -78,6 +95,7 @@ VERBS: dict[str, type[Verb]] = {
     "reassign": ReassignWorker,
     "drain": DrainWorker,
     "explain": ExplainWorker,
+    "reload": RereadNodeFile,
     "status": DaemonStatus,
 }
 
@@ -98,6 +116,8 @@ def text_of(verb: Verb) -> str:
             return f"reassign {worker} --role {role}{' --dry-run' if dry_run else ''}"
         case DrainWorker(worker) | ExplainWorker(worker):
             return f"{name_of(verb)} {worker}"
+        case RereadNodeFile(dry_run):
+            return f"reload{' --dry-run' if dry_run else ''}"
         case DaemonStatus():
             return "status"
 
@@ -244,7 +264,8 @@ class ControlReply:
     """One answer: what happened, in words, and the way out where it did not go well.
 
     `worker` and `daemon` are parts of a status; `problems` is all that is wrong with a request;
-    `explanation` says, sentence by sentence, why a worker is in its state.
+    `explanation` says, sentence by sentence, why a worker is in its state, or what a node file says
+    otherwise.
     """
 
     id: str

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from disagg_cluster.control.core import ControlCore
+from disagg_cluster.control.core import ControlCore, Reread
 from disagg_cluster.control.decisions import Orders
 from disagg_cluster.control.messages import (
     ChangeVerb,
@@ -171,9 +171,11 @@ class ControlService:
         self._socket: ControlSocket | None = None
 
     @contextlib.asynccontextmanager
-    async def serving(self, supervisor: Supervisor, work: WorkersWork) -> AsyncIterator[None]:
-        """Answer requests about these workers until the block ends."""
-        self._core = ControlCore(SupervisedNode(supervisor, self._view, work), self._log)
+    async def serving(
+        self, supervisor: Supervisor, work: WorkersWork, reread: Reread
+    ) -> AsyncIterator[None]:
+        """Answer requests about these workers, and their node file, until the block ends."""
+        self._core = ControlCore(SupervisedNode(supervisor, self._view, work), self._log, reread)
         self._socket = ControlSocket(self._folder.control, self._core, self._log)
         async with self._socket.serving():
             yield

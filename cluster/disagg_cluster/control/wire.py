@@ -72,6 +72,10 @@ class _Reassign(_One):
     drain_seconds: _Deadline | None = None
 
 
+class _Reload(_Head):
+    dry_run: bool = False
+
+
 _SHAPES: dict[str, type[_Head]] = {
     "pause": _Some,
     "resume": _Some,
@@ -79,6 +83,7 @@ _SHAPES: dict[str, type[_Head]] = {
     "reassign": _Reassign,
     "drain": _One,
     "explain": _One,
+    "reload": _Reload,
     "status": _Head,
 }
 

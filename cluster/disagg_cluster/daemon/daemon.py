@@ -19,6 +19,7 @@ from disagg_cluster.config import NodeConfig
 from disagg_cluster.config.layout import Layout
 from disagg_cluster.daemon.composition import Composition
 from disagg_cluster.daemon.endpoint_file import EndpointFile
+from disagg_cluster.daemon.rereading import NodeFileAgain
 from disagg_cluster.host.files.private_files import make_inner
 from disagg_cluster.host.run_dir.lock import RunLock
 from disagg_cluster.supervisor.process.death_watch import stuck
@@ -45,6 +46,7 @@ class Daemon:
         run_folder: For sockets, journal and logs; made if it is not there.
         on_failure: What becomes of the engines if the daemon itself fails.
         beside: How those fare that are not the daemon's own, for the page.
+        file: The node file, to be read again on request; None if there is none.
     """
 
     def __init__(
@@ -56,11 +58,13 @@ class Daemon:
         *,
         on_failure: AtEnd = "stop",
         beside: Callable[[], tuple[CollectorStatus, ...]] = tuple,
+        file: Path | None = None,
     ) -> None:
         self._config = config
         self._layout = layout
         self._on_failure = on_failure
         self._parts = Composition(config, layout, source, run_folder, beside)
+        self._file = NodeFileAgain(file, config, self._parts.moving.reassigner.respecify)
         self._at_end: AtEnd = "stop"
         self._ending = False
 
@@ -135,7 +139,7 @@ class Daemon:
                 if not self._ending:
                     await crew.start()
                 await stack.enter_async_context(
-                    parts.control.serving(crew, parts.moving.reassigner)
+                    parts.control.serving(crew, parts.moving.reassigner, self._file.read)
                 )
                 yield address
                 at_end = self._at_end

@@ -139,9 +139,8 @@ def _change(
     click.echo("".join(lines), err=True, nl=False)
     _write(file, after)
     click.echo(
-        f"written. `disagg-node restart {worker.name}` starts it with what the node file said "
-        "when the daemon started: start the daemon anew first (with `on_sigterm: leave` its "
-        "engines go on meanwhile)",
+        "written. `disagg-node reload` has the daemon take it in, and `disagg-node restart "
+        f"{worker.name}` starts the worker with it",
         err=True,
     )
 

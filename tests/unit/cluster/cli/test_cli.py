@@ -55,6 +55,7 @@ Commands:
   stop        End a daemon, or the workers that one has left.
   status      Show a daemon and its workers, by its own word.
   logs        Show what a worker prints.
+  reload      Take in a changed node file.
   pause       Only observe workers: kill and start nothing.
   resume      Supervise paused workers again.
   restart     Drain a worker and start it anew; un-fails it, too.

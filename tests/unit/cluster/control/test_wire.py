@@ -143,7 +143,7 @@ def test_a_version_and_a_verb_that_are_not_known_are_refused_in_words() -> None:
     )
     assert problems_of({"version": 1, "id": "1", "verb": "reboot"}) == (
         "verb: 'reboot' is not known here; one of pause, resume, restart, reassign, drain, "
-        "explain, status",
+        "explain, reload, status",
     )
 
 
