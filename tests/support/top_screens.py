@@ -96,6 +96,9 @@ def cluster() -> TerminalView:
         looks.add(rows, "disagg_bottleneck", 0.9, **blamed)
         looks.add(rows, "disagg_bottleneck_ttft_cost_seconds", 0.31, **blamed)
         looks.add(rows, "disagg_bottleneck_action_info", 1, action="replace_gpu", **blamed)
+        move = {"worker": "decode-1", "node": "node-2", "role": "decode", "to_role": "prefill"}
+        moved = {"model_name": "llama", "engine_namespace": "", **move}
+        looks.add(rows, "disagg_rebalance_advised_info", 1, **moved)
         fires = {"alertname": "DisaggImbalance", "alertstate": "firing", "severity": "warning"}
         looks.add(rows, "ALERTS", 1, cluster="blue", model_name="llama", **fires)
         return rows

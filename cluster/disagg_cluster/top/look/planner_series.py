@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 
 from disagg_cluster.top.look.series import Labels, Series
-from disagg_cluster.top.look.values import BottleneckLook, PlanLook, PoolKey
+from disagg_cluster.top.look.values import AdvisedMove, BottleneckLook, PlanLook, PoolKey
 
 _ANSWERS = ("node", "engine", "model_name", "engine_namespace", "role", "cause")
+_MOVES = ("model_name", "node", "worker", "role", "to_role")
 # The rows that the Cluster dashboard shows: what is needed in an hour nine times in ten.
 _HORIZON, _QUANTILE = "1h", "0.9"
 
@@ -42,6 +43,14 @@ def _plan(key: PoolKey, gpu_name: str, told: list[tuple[Labels, float]]) -> Plan
             known[labels.get("kind", "")] = value
     return PlanLook(
         key, gpu_name, known.get("current"), known.get("needed"), known.get("recommended"), horizon
+    )
+
+
+def advised(series: Series) -> tuple[AdvisedMove, ...]:
+    """The moves that pay for themselves now."""
+    return tuple(
+        AdvisedMove(*(sample.labels.get(name, "") for name in _MOVES))
+        for sample in series.get("disagg_rebalance_advised_info", ())
     )
 
 

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from disagg_cluster.top.look.planner_series import bottlenecks, plans
+from disagg_cluster.top.look.planner_series import advised, bottlenecks, plans
 from disagg_cluster.top.look.series import (
     ALERTS,
     RECORDED_VERDICT,
@@ -49,7 +49,8 @@ def look_of(series: Series, at_seconds: float, node: str = "") -> Look:
     gpus, engines = tuple(_gpus(named)), tuple(_engines(named))
     builds = [sample.labels for sample in named.get("disagg_build_info", ())]
     nodes = {gpu.node for gpu in gpus} | {engine.node for engine in engines}
-    nodes |= set(map(node_of, builds))
+    # A planner tells its version, too, and is no node.
+    nodes = nodes or set(map(node_of, builds))
     return Look(
         at_seconds=at_seconds,
         version=", ".join(sorted({labels.get("version", "") for labels in builds})),
@@ -70,6 +71,7 @@ def look_of(series: Series, at_seconds: float, node: str = "") -> Look:
         ),
         alerts=tuple(_alerts(series)),
         plans=plans(series),
+        advised=advised(series),
         bottlenecks=bottlenecks(series),
         users_first_token=_users_first_token(named),
         ended_requests=_ended(named),

@@ -50,6 +50,7 @@ OF_NODES = (
 
 OF_PLANNER = (
     "disagg_plan_gpus",
+    "disagg_rebalance_advised_info",
     "disagg_bottleneck",
     "disagg_bottleneck_action_info",
     "disagg_bottleneck_ttft_cost_seconds",

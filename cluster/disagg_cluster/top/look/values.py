@@ -136,6 +136,17 @@ class PlanLook:
 
 
 @dataclass(frozen=True, slots=True)
+class AdvisedMove:
+    """A worker that should change its role now; node and worker are empty where none is named."""
+
+    model_name: str
+    node: str
+    worker: str
+    role: str
+    to_role: str
+
+
+@dataclass(frozen=True, slots=True)
 class BottleneckLook:
     """One verdict of the planner's diagnosis: who holds first tokens back, why, what to do."""
 
@@ -170,6 +181,7 @@ class Look:
     failed_collectors: tuple[tuple[str, str], ...] = ()
     alerts: tuple[FiringAlert, ...] = ()
     plans: tuple[PlanLook, ...] = ()
+    advised: tuple[AdvisedMove, ...] = ()
     bottlenecks: tuple[BottleneckLook, ...] = ()
     users_first_token: LatencyBuckets | None = None
     ended_requests: float | None = None

@@ -14,7 +14,7 @@ from disagg_cluster.top.view.gpu_history import (
     total,
 )
 from disagg_cluster.top.view.latency import quantile, since
-from disagg_cluster.top.view.planned import bottleneck_rows, moves_of, plan_rows
+from disagg_cluster.top.view.planned import advised_moves, bottleneck_rows, moves_of, plan_rows
 from disagg_cluster.top.view.pools import models_of
 from disagg_cluster.top.view.recollection import LEAST_RATE_SECONDS, Recollection
 from disagg_cluster.top.view.troubles import troubles_of
@@ -113,7 +113,7 @@ def view_of(
         troubles=troubles_of(look),
         events=tuple(recollection.events),
         plans=plan_rows(look.plans),
-        moves=moves_of(look.plans),
+        moves=(*advised_moves(look.advised), *moves_of(look.plans)),
         bottlenecks=bottleneck_rows(look.bottlenecks),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from disagg_cluster.top.look.values import BottleneckLook, PlanLook
+from disagg_cluster.top.look.values import AdvisedMove, BottleneckLook, PlanLook
 from disagg_cluster.top.view.values import BottleneckRow, RolePlanRow
 
 _ACTIONS = {
@@ -69,6 +69,20 @@ def _moves(gpu_name: str, by_role: dict[str, float]) -> Iterator[str]:
     for role, change in left.items():
         if change:
             yield f"{'add' if change > 0 else 'remove'} {abs(change):g} x {gpu_name} for {role}"
+
+
+def advised_moves(moves: Sequence[AdvisedMove]) -> tuple[str, ...]:
+    """The moves that pay for themselves now, in words."""
+    return tuple(
+        f"now: {_mover(move)} from {move.role} to {move.to_role}"
+        + (f" of {move.model_name}" if move.model_name else "")
+        for move in moves
+    )
+
+
+def _mover(move: AdvisedMove) -> str:
+    on = f" on {move.node}" if move.node else ""
+    return f"worker {move.worker}{on}" if move.worker else "an engine"
 
 
 def bottleneck_rows(bottlenecks: Sequence[BottleneckLook]) -> tuple[BottleneckRow, ...]:

@@ -46,6 +46,13 @@ def test_tokens_a_second_are_those_between_two_looks() -> None:
     assert view.engines[0].tokens_per_second == pytest.approx(4000)
 
 
+def test_a_planner_that_is_scraped_is_no_node() -> None:
+    rows = looks.serving(2, 2, looks.AT, node="node-0")
+    looks.add(rows, "disagg_build_info", 1, version="0.1.0", instance="planner:9848")
+
+    assert [node.node for node in looks.viewed([(rows, looks.AT)]).nodes] == ["node-0"]
+
+
 def test_one_look_tells_no_rates() -> None:
     view = looks.viewed([(looks.serving(1, 1, looks.AT), looks.AT)])
 
