@@ -102,10 +102,12 @@ class Reassigner:
     def adopt(self, supervisor: Supervisor, entries: Sequence[Entry], said: Assignments) -> None:
         """Go on where the daemon before us ended; before the supervisor adopts its workers.
 
-        What was made of a worker by hand ends with the worker: only those that are left have it.
+        What was made of a worker by hand ends with the worker: only those that are left have it,
+        and that the node file still gives a role that can be changed.
         """
         self._supervisor = supervisor
-        left = {entry.worker for entry in entries} & self._workers.keys()
+        movable = {name for name, worker in self._workers.items() if worker.role in ROLES}
+        left = {entry.worker for entry in entries} & movable
         now_ns = self._clock_ns()
         self._roles = {name: role for name, role in said.roles.items() if name in left}
         self._drained = dict.fromkeys((name for name in said.drained if name in left), now_ns)

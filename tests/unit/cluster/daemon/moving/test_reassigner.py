@@ -237,6 +237,22 @@ def test_what_was_made_by_hand_ends_with_the_worker(node: Node) -> None:
     assert node.specs["d0"] is Role.DECODE
 
 
+def test_a_worker_that_the_file_has_made_mixed_is_moved_no_more(node: Node) -> None:
+    mixed = [
+        worker.model_copy(update={"role": Role.MIXED}) if worker.name == "d0" else worker
+        for worker in node.config.workers
+    ]
+    node.config = node.config.model_copy(update={"workers": tuple(mixed)})
+    node.assignments = Assignments(
+        roles={"d0": Role.PREFILL}, move=replace(MOVE, step=MoveStep.PROVING)
+    )
+
+    node.begin("d0")
+
+    assert node.see() is None
+    assert node.specs["d0"] is Role.MIXED
+
+
 @pytest.mark.parametrize("step", list(MoveStep))
 @pytest.mark.parametrize("undone", [False, True])
 def test_the_next_daemon_starts_the_worker_in_the_role_of_the_step(

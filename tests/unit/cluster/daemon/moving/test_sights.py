@@ -1,0 +1,128 @@
+"""What is seen of a worker that moves: its books, who still needs it, and who sits on its GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+from disagg_cluster.daemon.moving.sights import MoveSights
+from disagg_cluster.lifecycle.reassignment.progress import Patience, Reassignment, SwitchAnswer
+from disagg_cluster.lifecycle.state import Lifecycle, WorkerIdentity, WorkerState
+from disagg_cluster.nodefile import from_mapping
+from disagg_exporter.model import (
+    EngineAccount,
+    EnginePage,
+    ForeignWork,
+    Histogram,
+    Method,
+    Phase,
+    Role,
+    ServingCounts,
+    Snapshot,
+    StepTotals,
+)
+
+S = 1_000_000_000
+MOVE = Reassignment("r", "d0", Role.PREFILL, Role.DECODE, 0, 0, Patience())
+ROLES = {"p0": Role.PREFILL, "p1": Role.PREFILL, "d0": Role.DECODE}
+
+
+def page(running: float = 0, waiting: float = 0, ended: float = 0, t_ns: int = 2 * S) -> EnginePage:
+    counts = ServingCounts(duration=Histogram((1.0,), (ended, ended), 0.0))
+    return EnginePage("vllm", t_ns, running=running, waiting=waiting, serving=counts)
+
+
+def account(method: Method, elapsed_ns: tuple[int, int, int, int]) -> EngineAccount:
+    booked = {(Role.DECODE, Phase.DECODE): 3.0, (Role.DECODE, Phase.PREFILL): 1.0}
+    booked[Role.PREFILL, Phase.PREFILL] = 40.0
+    told = StepTotals(elapsed_ns=elapsed_ns)
+    return EngineAccount("d0", Role.DECODE, "m", "", None, method, booked, {}, told)
+
+
+@dataclass
+class Seen:
+    """A node with two prefill workers and a decode worker, as it is told to stand."""
+
+    pages: dict[str, EnginePage] = field(default_factory=dict)
+    snapshot: Snapshot = field(default_factory=lambda: Snapshot(0, 0.0, 0))
+
+    def __post_init__(self) -> None:
+        workers = [
+            {"name": name, "engine": "standin", "role": role.value, "model": "m", "port": 9000 + n}
+            for n, (name, role) in enumerate(ROLES.items())
+        ]
+        config = from_mapping({"devices": "cpu", "workers": workers}, "test")
+        self.sights = MoveSights(
+            config,
+            cast(Any, SimpleNamespace(supervisor=self)),
+            self.pages.get,
+            lambda: self.snapshot,
+            lambda _url: (None, 0),
+            None,
+        )
+
+    def snapshots(self) -> list[Any]:
+        return [
+            SimpleNamespace(
+                spec=SimpleNamespace(name=name),
+                life=Lifecycle(WorkerState.READY, generation=1),
+                tag=WorkerIdentity(role=role, gpus=(f"GPU-{name}",), model_name="m"),
+                reason="healthy",
+            )
+            for name, role in ROLES.items()
+        ]
+
+    def seconds(self) -> tuple[Any, bool]:
+        sight = self.sights.of(MOVE, (SwitchAnswer.NONE, ""), asked=True)
+        return sight.phase_seconds, sight.tells_phases
+
+
+def test_the_books_are_read_in_the_same_order_whatever_method_is_the_best_just_now() -> None:
+    """A process that has not reported yet has no method: what its name used before is no work."""
+    seen, past = Seen(), (2 * S, 30 * S, S, 0)
+    for method, tells in ((Method.NONE, False), (Method.STEPS, True), (Method.ROLE, False)):
+        seen.snapshot = Snapshot(0, 0.0, 0, engine_accounts=(account(method, past),))
+
+        assert seen.seconds() == (((31.0, 33.0), (3.0, 4.0)), tells)
+
+
+def test_without_an_account_nothing_is_known() -> None:
+    assert Seen().seconds() == (None, False)
+
+
+def test_a_prefill_engine_is_needed_until_what_waited_elsewhere_has_fetched() -> None:
+    seen = Seen()
+    seen.pages |= {"p0": page(), "d0": page(running=2, waiting=5, ended=10)}
+    assert not seen.sights.is_idle("p0", Role.PREFILL, S)
+    seen.pages["d0"] = page(running=2, waiting=9, ended=14, t_ns=3 * S)
+    assert not seen.sights.is_idle("p0", Role.PREFILL, S)
+
+    seen.pages["d0"] = page(running=2, waiting=9, ended=15, t_ns=4 * S)
+
+    assert seen.sights.is_idle("p0", Role.PREFILL, S)
+
+
+def test_nobody_fetches_from_a_decode_engine() -> None:
+    seen = Seen()
+    seen.pages |= {"d0": page()}
+
+    assert seen.sights.is_idle("d0", Role.DECODE, S)
+    seen.pages["d0"] = page(running=1)
+    assert not seen.sights.is_idle("d0", Role.DECODE, S)
+
+
+def test_strangers_with_much_memory_are_named_and_little_is_nobodys_business() -> None:
+    seen = Seen()
+    works = (ForeignWork("GPU-d0", 0.0, 2 << 30), ForeignWork("GPU-p0", 0.0, 64 << 20))
+    unknown = ForeignWork("GPU-p1", 0.5, None)
+    seen.snapshot = Snapshot(0, 0.0, 0, foreign_work=(*works, unknown))
+
+    assert seen.sights.around().strangers == {
+        "d0": "processes of no engine of this node hold 2.0 GiB on GPU-d0"
+    }
+
+
+def test_peers_are_the_ready_workers_of_the_other_role() -> None:
+    assert Seen().sights.peers("p0", Role.PREFILL) == ("d0",)
+    assert Seen().sights.peers("d0", Role.DECODE) == ("p0", "p1")
