@@ -31,6 +31,7 @@ from disagg_cluster.control.messages import (
     name_of,
     text_of,
 )
+from disagg_cluster.host.daemon_output import AUDIT
 from disagg_cluster.lifecycle.state import to_ns
 
 _LOOK_SECONDS = 1.0
@@ -233,7 +234,8 @@ class ControlCore:
         said = "begun" if reply is None else f"{reply.outcome}, {reply.text}"
         refused = reply is not None and reply.outcome is ReplyOutcome.REFUSED
         level = logging.WARNING if refused else logging.INFO
-        self._log.log(level, "control: %s by %s: %s (request %s)", asked, caller, said, request.id)
+        line, audit = "control: %s by %s: %s (request %s)", {AUDIT: not refused}
+        self._log.log(level, line, asked, caller, said, request.id, extra=audit)
         self.count(verb, ReplyOutcome.ACCEPTED if reply is None else reply.outcome)
 
 

@@ -189,6 +189,10 @@ def _in_place_of(stream: TextIO | None) -> QueuedStream | None:
     return QueuedStream(descriptor)
 
 
+AUDIT = "audit"
+"""The attribute of a line that says who has changed what: each is written."""
+
+
 @dataclass(slots=True)
 class _Event:
     """How many lines of one event may still be written, since when, and how many were not."""
@@ -203,7 +207,7 @@ class LogRateLimit(logging.Filter):
 
     Lines are of one event if they have the same text before its values are filled in, and the same
     first value, which is whom it is about. The next line that is let through says how many were
-    not. Lines for debugging are never held back.
+    not. Lines for debugging are never held back, nor what has the attribute `AUDIT`.
 
     Args:
         clock: Monotonic seconds.
@@ -216,7 +220,7 @@ class LogRateLimit(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a line is to be written."""
-        if record.levelno <= logging.DEBUG:
+        if record.levelno <= logging.DEBUG or getattr(record, AUDIT, False):
             return True
         event = self._event(record)
         if event.left < 1:

@@ -50,6 +50,14 @@ def test_one_engine_that_flaps_hides_no_other_and_no_other_event() -> None:
     assert line(limit, "%s: has gone", "liar") == "liar: has gone"
 
 
+def test_who_has_changed_what_is_never_held_back() -> None:
+    limit = LogRateLimit(Clock())
+    for _ in range(1000):
+        record = logging.LogRecord("x", logging.INFO, __file__, 1, "control: %s", ("pause",), None)
+        record.audit = True
+        assert limit.filter(record)
+
+
 def test_what_helps_to_debug_is_never_held_back() -> None:
     limit = LogRateLimit(Clock())
 
