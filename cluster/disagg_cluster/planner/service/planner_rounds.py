@@ -14,6 +14,7 @@ from disagg_cluster.planner.advice.demands import ClusterEngines, DemandBuilder
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_cluster.planner.forecast.forecaster import SharedForecasts
 from disagg_cluster.planner.history.load_history import LoadHistory
+from disagg_cluster.planner.moving.acting import Acting
 from disagg_cluster.planner.outlook.horizons import HORIZONS_SECONDS
 from disagg_cluster.planner.outlook.model_outlook import model_outlook
 from disagg_cluster.planner.plan.gpu_plan import GpuPlan
@@ -37,6 +38,7 @@ class PlannerRounds:
         engines: Reads the engines that run, and what their steps take.
         config: The planner file.
         process: What this process uses, by family.
+        acting: Makes moves of engines, in mode act.
         now_ns: The clock of the page.
     """
 
@@ -46,6 +48,7 @@ class PlannerRounds:
         engines: Callable[[float], ClusterEngines],
         config: PlannerConfig,
         process: Callable[[], Mapping[str, float]] = dict,
+        acting: Acting | None = None,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._history = history
@@ -58,7 +61,7 @@ class PlannerRounds:
         self._process = process
         self._now_ns = now_ns
         self._past = PastForecasts()
-        self._rebalancer = Rebalancer(self._builder, config)
+        self._rebalancer = Rebalancer(self._builder, config, acting)
         self._reading, self._forecasting, self._planning, self._rebalancing, self._testing = (
             CollectorHealth(f"planner:{name}", _log)
             for name in ("history", "forecast", "plan", "rebalance", "back_test")
@@ -99,7 +102,8 @@ class PlannerRounds:
         self._show()
 
     def beat(self) -> None:
-        """Bring up to date what the page says of the process itself."""
+        """Bring up to date what the page says of the process itself, and the move under way."""
+        self._rebalancer.beat(time.time())
         self._show()
 
     def _forecast(self, histories: Sequence[LoadHistory], now_seconds: float) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
+from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.host.service_manager import ServiceManager
 from disagg_cluster.nodefile.web.access import WebConfigWatch
 from disagg_cluster.planner.advice.demands import engines_of
@@ -23,6 +24,9 @@ from disagg_cluster.planner.diagnose.reading.rolling_diagnosis import RollingDia
 from disagg_cluster.planner.diagnose.reading.rolling_series import RollingSeries
 from disagg_cluster.planner.diagnose.reading.series_queries import SeriesQueries
 from disagg_cluster.planner.history.prometheus_history import PrometheusHistory
+from disagg_cluster.planner.moving.acting import Acting
+from disagg_cluster.planner.moving.local_mover import LocalMover
+from disagg_cluster.planner.rebalance.limits import RebalanceMode
 from disagg_cluster.planner.service.asker_identity import AskerIdentity
 from disagg_cluster.planner.service.diagnosis_rounds import DiagnosisRounds
 from disagg_cluster.planner.service.planner_landing import PlannerLanding
@@ -90,6 +94,7 @@ class PlannerService:
                 lambda now_seconds: engines_of(costs.families(now_seconds)),
                 self._config,
                 self._process.usage,
+                self._acting(),
             )
             self._server = server = self._make_server(rounds, diagnosing)
             stack.callback(server.close)
@@ -101,6 +106,12 @@ class PlannerService:
                     self._begin(diagnosing)
                 self._make_rounds(rounds)
             manager.stopping()
+
+    def _acting(self) -> Acting | None:
+        told = self._config.rebalance
+        if told.mode is not RebalanceMode.ACT or told.run_dir is None:
+            return None
+        return Acting(LocalMover(RunFolder(Path(told.run_dir)).control), _log)
 
     def _diagnosing(self, prometheus: Prometheus) -> DiagnosisRounds | None:
         told, config = self._config.diagnosis, self._config

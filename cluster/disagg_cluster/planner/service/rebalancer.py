@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from disagg_cluster.planner.advice.demands import ClusterEngines, DemandBuilder
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
+from disagg_cluster.planner.moving.acting import Acting
 from disagg_cluster.planner.rebalance.came_load import came_since
 from disagg_cluster.planner.rebalance.decision import Move, Stay
 from disagg_cluster.planner.rebalance.limits import RebalanceLimits, RebalanceMode
@@ -22,9 +22,6 @@ from disagg_cluster.planner.rebalance.pool_pair import split_needs
 from disagg_cluster.planner.rebalance.shadow import CameNeeds, ShadowBooks
 from disagg_cluster.planner.rebalance.split_needs import RoleSplit
 from disagg_cluster.planner.settings.planner_file import PlannerConfig
-
-Whose = tuple[str, str]
-"""Name of a model, and its namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +41,17 @@ class Rebalancer:
     Args:
         builder: Keeps the capacities that were worked out for plans.
         config: The planner file.
+        acting: Makes moves in mode act; without it nothing is moved.
     """
 
-    def __init__(self, builder: DemandBuilder, config: PlannerConfig) -> None:
+    def __init__(
+        self, builder: DemandBuilder, config: PlannerConfig, acting: Acting | None = None
+    ) -> None:
         self._builder = builder
         self._config = config
         self._limits = config.rebalance_limits()
         self._books: dict[LoadKey, ShadowBooks] = {}
-        self._logs: dict[LoadKey, MoveLog] = {}
-        self._moves: Counter[tuple[str, str, str]] = Counter()
+        self._acting = acting
 
     def take(
         self, histories: Sequence[LoadHistory], engines: ClusterEngines, now_seconds: float
@@ -68,7 +67,16 @@ class Rebalancer:
                 said = self._look(history, engines, cost, now_seconds)
                 if said is not None:
                     found.append(said)
-        return RebalanceRound(mode, self._limits, cost, tuple(found), dict(self._moves))
+        if self._acting is not None:
+            for each in found:
+                self._acting.act(each, now_seconds)
+        moves = {} if self._acting is None else self._acting.counts
+        return RebalanceRound(mode, self._limits, cost, tuple(found), moves)
+
+    def beat(self, now_seconds: float) -> None:
+        """Look how far the move has come that is under way."""
+        if self._acting is not None:
+            self._acting.look(now_seconds)
 
     def _look(
         self, history: LoadHistory, engines: ClusterEngines, cost: MoveCost, now_seconds: float
@@ -85,7 +93,9 @@ class Rebalancer:
         if not isinstance(view, RebalanceView):
             return view
         books = self._kept(history, view)
-        advised = view.advised(self._logs.get(history.key, MoveLog()))
+        whose = (demand.model_name, demand.engine_namespace)
+        log = MoveLog() if self._acting is None else self._acting.log_of(whose)
+        advised = view.advised(log)
         return replace(advised, books=books)
 
     def _kept(self, history: LoadHistory, view: RebalanceView) -> ShadowBooks:
@@ -100,11 +110,10 @@ class Rebalancer:
             needs = split_needs(view.pools.options, came, view.demand)
             if not isinstance(needs, Stay):
                 books = books.settled(CameNeeds(needs, came.start_seconds))
-        acting = self._config.rebalance.mode is RebalanceMode.ACT
 
         def decided(shadow: RoleSplit, log: MoveLog) -> Move | Stay:
             # While we act the other book is that of staying.
-            if acting:
+            if self._acting is not None:
                 return Stay("the shadow of acting is to stay")
             return view.decided(shadow, log, measured=shadow == split)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,8 +13,12 @@ from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_cluster.planner.history.history_request import HistoryRequest
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import LoadSeries
+from disagg_cluster.planner.moving.acting import Acting
+from disagg_cluster.planner.moving.mover import MoveAnswer, MoveOutcome
+from disagg_cluster.planner.rebalance.decision import Stay
 from disagg_cluster.planner.rebalance.limits import RebalanceMode
 from disagg_cluster.planner.rebalance.pool_worker import PoolWorker
+from disagg_cluster.planner.rebalance.split_needs import RoleSplit
 from disagg_cluster.planner.service.planner_landing import PlannerLanding
 from disagg_cluster.planner.service.planner_rounds import PlannerRounds
 from disagg_cluster.planner.service.planner_state import planner_rows
@@ -159,3 +164,29 @@ def test_what_was_measured_counts_before_what_is_assumed() -> None:
     write_rebalance(rows, round_of(RebalanceMode.ADVISE, measured))
 
     assert rows.samples["disagg_rebalance_move_cost_seconds"] == {("measured",): 41.0}
+
+
+class _Refusing:
+    """Reaches no node."""
+
+    def begin(self, _worker: PoolWorker, _to_role: Role, _request_id: str) -> MoveAnswer:
+        return MoveAnswer(MoveOutcome.REFUSED, "not here")
+
+    def look(self, _worker: PoolWorker, _to_role: Role, _request_id: str) -> MoveAnswer:
+        raise AssertionError("nothing is under way")
+
+
+def test_acting_asks_for_the_move_and_the_other_book_is_that_of_staying() -> None:
+    config = CONFIG.model_copy(update={"rebalance": RebalanceSection(mode=RebalanceMode.ACT)})
+    acting = Acting(_Refusing(), logging.getLogger("test"))
+    rebalancer = Rebalancer(DemandBuilder(config), config, acting)
+    history = RollingHistory(_Load(), 24 * 3600.0, STEP_SECONDS).read(NOW)
+    rebalancer.take(history, engines(6, 2), NOW)
+    rebalancer.beat(NOW + 5.0)
+    told = rebalancer.take(history, engines(6, 2), NOW + 60.0)
+
+    assert told.moves == {("llama", "default", "refused"): 1}
+    (model,) = told.models
+    assert model.said == Stay("the last move ended 60 s ago: it cools down")
+    assert model.books is not None
+    assert (model.books.shadow, model.books.moves) == (RoleSplit(6, 2), 0)

@@ -1,0 +1,189 @@
+"""Moves that a planner has made: one at a time, each once, and told how they ended."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from disagg_cluster.control.messages import (
+    ControlReply,
+    ControlRequest,
+    DaemonStatus,
+    DaemonView,
+    ReassignWorker,
+    ReplyOutcome,
+)
+from disagg_cluster.control.wire import decode_request, encode_reply
+from disagg_cluster.planner.capacity.learned.cost_families import CostKey
+from disagg_cluster.planner.moving.acting import Acting
+from disagg_cluster.planner.moving.local_mover import LocalMover
+from disagg_cluster.planner.moving.mover import MoveAnswer, MoveOutcome
+from disagg_cluster.planner.rebalance.decision import Move, Stay
+from disagg_cluster.planner.rebalance.limits import RebalanceLimits
+from disagg_cluster.planner.rebalance.model_rebalance import ModelRebalance
+from disagg_cluster.planner.rebalance.move_gain import MoveCost, MoveGain
+from disagg_cluster.planner.rebalance.pool_worker import PoolWorker
+from disagg_cluster.planner.rebalance.split_needs import RoleSplit
+from disagg_exporter.model import Role
+
+KIND = CostKey("llama", "default", Role.PREFILL, "A", 1)
+WORKER = PoolWorker("node-a", "p-1", KIND, supervised=True)
+SPLIT = RoleSplit(4, 4)
+MOVE = Move(Role.PREFILL, Role.DECODE, MoveGain(1, SPLIT.moved(1), 1.0, 1.0, 60.0))
+LOG = logging.getLogger("test")
+UNDER_WAY = MoveAnswer(MoveOutcome.UNDER_WAY)
+
+
+def said(move: Move | Stay = MOVE, name: str = "llama") -> ModelRebalance:
+    return ModelRebalance(name, "default", SPLIT, move, MoveCost(60.0), WORKER)
+
+
+@dataclass
+class _Mover:
+    """Answers what it is told to; keeps by which ids it was asked."""
+
+    answers: list[MoveAnswer]
+    begun: list[str] = field(default_factory=list)
+    looked: list[str] = field(default_factory=list)
+
+    def begin(self, _worker: PoolWorker, _to_role: Role, request_id: str) -> MoveAnswer:
+        self.begun.append(request_id)
+        return self.answers.pop(0)
+
+    def look(self, _worker: PoolWorker, _to_role: Role, request_id: str) -> MoveAnswer:
+        self.looked.append(request_id)
+        return self.answers.pop(0)
+
+
+def test_a_move_is_begun_once_and_followed_by_its_id_until_it_is_done() -> None:
+    mover = _Mover([UNDER_WAY, UNDER_WAY, MoveAnswer(MoveOutcome.DONE)])
+    acting = Acting(mover, LOG)
+    acting.act(said(), 0.0)
+    acting.act(said(), 5.0)
+    acting.act(said(name="another"), 5.0)
+    for now in (5.0, 10.0, 15.0):
+        acting.look(now)
+
+    assert mover.looked == mover.begun * 2
+    assert acting.counts == {("llama", "default", "done"): 1}
+    assert acting.log_of(("llama", "default")).ended_seconds == 10.0
+    assert acting.log_of(("another", "default")).begun_seconds == ()
+
+
+def test_what_is_refused_counts_and_cools_down_like_a_move() -> None:
+    acting = Acting(_Mover([MoveAnswer(MoveOutcome.REFUSED, "not mine")]), LOG)
+    acting.act(said(), 0.0)
+
+    assert acting.counts == {("llama", "default", "refused"): 1}
+    told = acting.log_of(("llama", "default")).why_not(RebalanceLimits(), 60.0)
+    assert told == "the last move ended 60 s ago: it cools down"
+
+
+def test_who_is_not_heard_for_half_an_hour_has_failed() -> None:
+    unheard = replace(UNDER_WAY, unheard=True)
+    acting = Acting(_Mover([unheard, unheard, unheard, unheard]), LOG)
+    acting.act(said(), 0.0)
+    for now in (600.0, 1800.0):
+        acting.look(now)
+        assert acting.counts == {}
+    acting.look(1801.0)
+
+    assert acting.counts == {("llama", "default", "failed"): 1}
+
+
+def test_without_advice_or_without_a_worker_nothing_is_asked() -> None:
+    mover = _Mover([])
+    acting = Acting(mover, LOG)
+    acting.act(said(Stay("no move pays")), 0.0)
+    acting.act(replace(said(), worker=None), 0.0)
+
+    assert mover.begun == []
+
+
+@contextmanager
+def daemon(path: Path, *replies: ReplyOutcome) -> Iterator[list[ControlRequest]]:
+    """One that is called node-a and answers moves so, each once; what it was asked."""
+    asked: list[ControlRequest] = []
+    left = list(replies)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def serve() -> None:
+            while True:
+                link, _ = listener.accept()
+                with link, link.makefile("rb") as stream:
+                    if not (line := stream.readline()):
+                        return
+                    request = decode_request(line)
+                    if isinstance(request.verb, DaemonStatus):
+                        view = DaemonView("1", 1, "node-a", "/run", 1.0)
+                        reply = ControlReply(request.id, ReplyOutcome.DONE, daemon=view)
+                    else:
+                        asked.append(request)
+                        reply = ControlReply(request.id, left.pop(0), "so it is")
+                    link.sendall(encode_reply(reply))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield asked
+        finally:
+            # A caller that says nothing ends it.
+            with socket.socket(socket.AF_UNIX) as last:
+                last.connect(str(path))
+            thread.join()
+
+
+def test_the_daemon_here_is_asked_by_the_same_id_until_it_is_done(tmp_path: Path) -> None:
+    path = tmp_path / "control.socket"
+    with daemon(path, ReplyOutcome.ACCEPTED, ReplyOutcome.ACCEPTED, ReplyOutcome.DONE) as asked:
+        mover = LocalMover(path)
+        found = [mover.begin(WORKER, Role.DECODE, "7")]
+        found += [mover.look(WORKER, Role.DECODE, "7") for _ in range(2)]
+
+    assert [each.outcome for each in found] == [
+        MoveOutcome.UNDER_WAY,
+        MoveOutcome.UNDER_WAY,
+        MoveOutcome.DONE,
+    ]
+    assert {(each.id, each.verb) for each in asked} == {("7", ReassignWorker("p-1", Role.DECODE))}
+
+
+@pytest.mark.parametrize(
+    ("worker", "told"),
+    [
+        (
+            replace(WORKER, node="node-b"),
+            "p-1 is on node-b, and only node-a is reached from here: "
+            "disagg-node reassign p-1 --role decode on that node moves it",
+        ),
+        (
+            replace(WORKER, supervised=False),
+            "no daemon of ours started p-1: whoever did has to move it",
+        ),
+    ],
+)
+def test_workers_that_are_not_of_this_node_are_refused_with_the_way_out(
+    tmp_path: Path, worker: PoolWorker, told: str
+) -> None:
+    path = tmp_path / "control.socket"
+    with daemon(path) as asked:
+        answer = LocalMover(path).begin(worker, Role.DECODE, "7")
+
+    assert (answer, asked) == (MoveAnswer(MoveOutcome.REFUSED, told), [])
+
+
+def test_where_no_daemon_runs_a_move_is_refused_and_a_begun_one_is_unheard(tmp_path: Path) -> None:
+    mover = LocalMover(tmp_path / "control.socket")
+
+    assert mover.begin(WORKER, Role.DECODE, "7").outcome is MoveOutcome.REFUSED
+    looked = mover.look(WORKER, Role.DECODE, "7")
+    assert (looked.outcome, looked.unheard) == (MoveOutcome.UNDER_WAY, True)
