@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from disagg_cluster.top.screen.controls import Controls, EngineOrder, ScreenPage
@@ -22,17 +23,20 @@ _LOG = LogTail(
 )
 
 
+@cache
 def golden_node() -> TerminalView:
     """The node of the golden page; one look tells only what its GPUs did since their start."""
     page = (DATA / "golden_page.prom").read_bytes()
     return looks.viewed([(looks.series_of(page), 1_750_001_000.0)])
 
 
+@cache
 def serving_node() -> TerminalView:
     series = [looks.serving(8, 6, looks.AT - ago) for ago in range(600, -1, -5)]
     return looks.viewed((each, looks.AT - 5 * (120 - n)) for n, each in enumerate(series))
 
 
+@cache
 def starting_node() -> TerminalView:
     rows = looks.a_node()
     for index in range(2):
@@ -41,6 +45,7 @@ def starting_node() -> TerminalView:
     return looks.viewed([(rows, looks.AT)])
 
 
+@cache
 def failed_node() -> TerminalView:
     before, after = looks.serving(2, 2, looks.AT - 5), looks.serving(2, 2, looks.AT, launched=False)
     after["disagg_engine_up"][1] = after["disagg_engine_up"][1]._replace(value=0.0)
@@ -51,16 +56,19 @@ def failed_node() -> TerminalView:
     return looks.viewed([(before, looks.AT - 5), (after, looks.AT)])
 
 
+@cache
 def empty_node() -> TerminalView:
     return looks.viewed([(looks.a_node(), looks.AT)])
 
 
+@cache
 def gpus_without_engines() -> TerminalView:
     rows = looks.a_node()
     looks.add_gpu(rows, 0, (0, 0, 3000, 0, 600))
     return looks.viewed([(rows, looks.AT)])
 
 
+@cache
 def unknown_values() -> TerminalView:
     """An engine that was found and says nothing yet: everything is absent, nothing is 0."""
     rows = looks.a_node()
@@ -69,18 +77,38 @@ def unknown_values() -> TerminalView:
     return looks.viewed([(rows, looks.AT)])
 
 
+@cache
 def one_gpu() -> TerminalView:
     ages = (60, 5, 0)
     series = ((looks.serving(1, 1, looks.AT - ago), looks.AT - ago) for ago in ages)
     return looks.viewed(series)
 
 
+@cache
+def cpu_engines() -> TerminalView:
+    """A host without GPUs: each engine has a pseudo-device."""
+
+    def series(at: float) -> looks.Rows:
+        rows = looks.serving(2, 2, at)
+        rows["disagg_gpu_info"] = [
+            each._replace(labels={**each.labels, "gpu_name": "CPU", "device": "cpu"})
+            for each in rows["disagg_gpu_info"]
+        ]
+        for name in ("memory_used_bytes", "memory_total_bytes", "power_watts"):
+            del rows[f"disagg_gpu_{name}"]
+        return rows
+
+    return looks.viewed((series(looks.AT - ago), looks.AT - ago) for ago in (60, 0))
+
+
+@cache
 def sixteen_gpus() -> TerminalView:
     return looks.viewed(
         (looks.serving(16, 40, looks.AT - ago), looks.AT - ago) for ago in (60, 30, 0)
     )
 
 
+@cache
 def cluster() -> TerminalView:
     def all_nodes(at: float) -> looks.Rows:
         rows = looks.together(*(looks.serving(8, 4, at, node=f"node-{n}") for n in range(5)))
@@ -107,6 +135,7 @@ def cluster() -> TerminalView:
     return looks.viewed(series, title="all nodes")
 
 
+@cache
 def no_answer() -> TerminalView:
     return replace(serving_node(), unanswered="http://127.0.0.1:9847/metrics: Connection refused")
 
@@ -125,6 +154,7 @@ _SHOWN: dict[str, tuple[Callable[[], TerminalView], Controls, Glyphs]] = {
     "empty": (empty_node, _MAIN, UNICODE),
     "no-engine": (gpus_without_engines, _MAIN, UNICODE),
     "unknown-values": (unknown_values, _MAIN, UNICODE),
+    "cpu-engines": (cpu_engines, _MAIN, UNICODE),
     "one-gpu": (one_gpu, _MAIN, UNICODE),
     "sixteen-gpus": (sixteen_gpus, _MAIN, UNICODE),
     "sorted-and-filtered": (

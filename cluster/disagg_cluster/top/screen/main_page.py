@@ -54,7 +54,13 @@ def main_page(
     head = sections.head(view, width, glyphs)
     parts = [
         _Part(head, min(len(head), 5)),
-        _Part(gpu_lines, min(4, len(gpu_lines)), fixed=2, first=controls.first_gpu, what="GPU"),
+        _Part(
+            gpu_lines,
+            min(4, len(gpu_lines)),
+            fixed=2,
+            first=controls.first_gpu,
+            what=view.device_noun,
+        ),
         _Part([legend(view.time, glyphs)] if view.gpus else [], 1),
         _Part(sections.users(view), 0),
         _Part([*models, *planned], min(2, len(models) + len(planned))),
@@ -142,7 +148,7 @@ def _gpu_lines(
         gpu_name="",
         # What they all are stands where each has its engine.
         engines=tuple(kinds) if len(kinds) == 1 else (),
-        role=counted(len(view.gpus), "GPU"),
+        role=counted(len(view.gpus), view.device_noun),
         time=view.time,
         history=view.history,
         memory_used_bytes=_sum([gpu.memory_used_bytes for gpu in view.gpus]),

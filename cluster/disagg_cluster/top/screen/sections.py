@@ -103,7 +103,7 @@ def models(view: TerminalView, width: int) -> list[Line]:
     several = len({each.cluster for each in view.models}) > 1
     lines: list[Line] = []
     for model in view.models:
-        verdict, pools = _verdict(model, several), _pools(model)
+        verdict, pools = _verdict(model, several), _pools(model, view.device_noun)
         whole = (*verdict, Span("  "), *pools)
         lines += [whole] if width_of(whole) <= width else [verdict, (Span("  "), *pools)]
     return lines
@@ -119,10 +119,10 @@ def _verdict(model: ModelRow, several: bool) -> Line:
     return Span(f"{name}: ", "bold"), Span(words, verdict_style(words))
 
 
-def _pools(model: ModelRow) -> Line:
+def _pools(model: ModelRow, device: str) -> Line:
     spans = [Span("used:", "dim")]
     for number, pool in enumerate(model.pools):
-        of = f" of {counted(pool.gpus, 'GPU')}" if pool.gpus else ""
+        of = f" of {counted(pool.gpus, device)}" if pool.gpus else ""
         role = pool.role if pool.role in ("prefill", "decode") else "bold"
         spans += [
             Span(f"{',' if number else ''} "),

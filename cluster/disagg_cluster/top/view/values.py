@@ -11,6 +11,8 @@ from enum import StrEnum
 
 from disagg_exporter.model import Use
 
+PSEUDO_KIND = "CPU"
+"""The kind of a pseudo-device."""
 BUSY = (Use.PREFILL.value, Use.DECODE.value)
 
 
@@ -239,3 +241,9 @@ class TerminalView:
     moves: tuple[str, ...]
     bottlenecks: tuple[BottleneckRow, ...]
     unanswered: str = ""
+
+    @property
+    def device_noun(self) -> str:
+        """What its devices are called: without GPUs each engine has a pseudo-device."""
+        kinds = {gpu.gpu_name for gpu in self.gpus}
+        return "CPU engine" if kinds == {PSEUDO_KIND} else "GPU"
