@@ -53,6 +53,7 @@ def _differs(path: Path, text: str) -> bool:
 
 
 PROVIDER = "provisioning/dashboards/disagg-node.yaml"
+_URL = re.compile(r"^(\s+url: ).*$", re.MULTILINE)
 DATASOURCE = "provisioning/datasources/disagg-node.yaml"
 
 
@@ -80,8 +81,7 @@ def grafana_files(
     files[PROVIDER] = yaml.safe_dump(provider, sort_keys=False)
     if datasource is None:
         text = shipped.joinpath(DATASOURCE).read_text(encoding="utf-8")
-        line = f"\\g<1>{json.dumps(prometheus)}"
-        files[DATASOURCE] = re.sub(r"^(\s+url: ).*$", line, text, count=1, flags=re.MULTILINE)
+        files[DATASOURCE] = _URL.sub(lambda line: f"{line[1]}{json.dumps(prometheus)}", text, 1)
     return files
 
 

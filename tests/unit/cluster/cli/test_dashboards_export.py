@@ -109,13 +109,14 @@ def test_links_end_as_the_pages_do_there(tmp_path: Path) -> None:
     assert {link for link in found if not link.endswith(".html")} == set()
 
 
-def test_the_data_source_reads_the_prometheus_that_was_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("url", ["https://prom.example/east", r"http://prom/a\1b#c: d"])
+def test_the_data_source_reads_the_prometheus_that_was_named(url: str, tmp_path: Path) -> None:
     file = tmp_path / "provisioning" / "datasources" / "disagg-node.yaml"
 
-    assert run("export", str(tmp_path), "--prometheus", "https://prom.example/east")[0] == 0
+    assert run("export", str(tmp_path), "--prometheus", url)[0] == 0
 
     [source] = yaml.safe_load(file.read_text(encoding="utf-8"))["datasources"]
-    assert source["url"] == "https://prom.example/east"
+    assert source["url"] == url
 
 
 @pytest.mark.parametrize("url", ["prometheus:9090", "ftp://a", "http://", "http://a:b@prom:9090"])
