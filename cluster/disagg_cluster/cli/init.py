@@ -1,21 +1,80 @@
-"""`disagg-node init`: the first process of a container."""
+"""`disagg-node init`: a first node file; and `container-init`, the first process of a container."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
+
+from disagg_exporter.errors import DisaggError
+
+if TYPE_CHECKING:
+    from disagg_cluster.deploy.first_node_file import MachineFindings
+
+_USUAL_FILE = "node.yaml"
+_MOST_MODELS = 8
+
+
+class FileInTheWayError(DisaggError):
+    """A node file is there already, or cannot be written."""
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    default=_USUAL_FILE,
+    show_default=True,
+    help="Where to; - is the standard output.",
+)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def init(output: Path, command: tuple[str, ...]) -> None:
+    """Write a commented node file for the GPUs and engines that are found here.
+
+    Looks for GPUs, for interpreters that have vLLM or SGLang, and for models in the hub's cache.
+    A file that is there is never written over. With `-- COMMAND` it is `container-init`.
+    """
+    from disagg_cluster.deploy.first_node_file import first_node_file
+
+    if command:
+        _be_first_process(command)
+    if str(output) != "-" and output.exists():
+        raise FileInTheWayError(f"{output} is there already; --output names another file")
+    text = first_node_file(_found(), date.today().isoformat())
+    if str(output) == "-":
+        click.echo(text, nl=False)
+        return
+    try:
+        with output.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise FileInTheWayError(f"cannot write {output}: {error.strerror}") from error
+    click.echo(f"{output}: written")
+    click.echo(f"next: disagg-node config check {output}", err=True)
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def init(command: tuple[str, ...]) -> None:
+def container_init(command: tuple[str, ...]) -> None:
     """Run COMMAND, and again when it crashes; for the first process of a container.
 
     Passes signals on, buries what others leave, and ends with COMMAND's exit code when it ends as
     planned: with 0, with 2 (bad input), or after it was asked to. Engines outlive a crash of
     COMMAND and are adopted by its next start.
 
-    Example: disagg-node init -- disagg-node start -c /etc/disagg-node/node.yaml
+    Example: disagg-node container-init -- disagg-node start -c /etc/disagg-node/node.yaml
     """
+    _be_first_process(command)
+
+
+def _be_first_process(command: tuple[str, ...]) -> None:
     from disagg_cluster.host.daemon_output import queued_output
     from disagg_cluster.supervisor import init as first_process
 
@@ -24,3 +83,48 @@ def init(command: tuple[str, ...]) -> None:
 
     click.get_current_context().find_root().with_resource(queued_output())
     raise click.exceptions.Exit(first_process.run(command, say))
+
+
+def _found() -> MachineFindings:
+    from disagg_cluster.deploy.first_node_file import MachineFindings
+
+    return MachineFindings(os.uname().nodename, _gpu_names(), tuple(_engines()), tuple(_models()))
+
+
+def _gpu_names() -> tuple[str, ...]:
+    from contextlib import closing
+
+    from disagg_cluster.cli.start import chosen_devices
+    from disagg_cluster.config import NodeConfig
+
+    with closing(chosen_devices(NodeConfig()).source) as source:
+        inventory = source.inventory()
+    return tuple(device.gpu_name for device in inventory or () if not device.is_pseudo)
+
+
+def _engines() -> Iterator[tuple[str, str]]:
+    """The interpreters that have an engine: that of its own command, ours, the shell's."""
+    from disagg_cluster.host.processes.interpreter import lacks_module
+
+    commands = filter(None, map(shutil.which, ("vllm", "sglang")))
+    beside = [Path(command).with_name("python") for command in commands]
+    shell = os.environ.get("VIRTUAL_ENV")
+    pythons = [*beside, Path(sys.executable), *([Path(shell) / "bin" / "python"] if shell else [])]
+    for python in dict.fromkeys(map(str, pythons)):
+        if not os.access(python, os.X_OK):
+            continue
+        for kind in ("vllm", "sglang"):
+            if not lacks_module(python, kind, os.environ):
+                yield kind, python
+
+
+def _models() -> Iterator[str]:
+    """The models in the hub's cache, by name."""
+    home = os.environ.get("HF_HOME") or str(Path.home() / ".cache" / "huggingface")
+    folder = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
+    try:
+        names = sorted(path.name for path in folder.glob("models--*--*"))
+    except OSError:
+        return
+    for name in names[:_MOST_MODELS]:
+        yield name.removeprefix("models--").replace("--", "/")

@@ -51,41 +51,42 @@ Options:
   -h, --help     Show this message and exit.
 
 Commands:
-  start       Launch a node file's workers, or find running engines.
-  stop        End a daemon, or the workers that one has left.
-  status      Show a daemon and its workers, by its own word.
-  logs        Show what a worker prints.
-  reload      Take in a changed node file.
-  pause       Only observe workers: kill and start nothing.
-  resume      Supervise paused workers again.
-  restart     Drain a worker and start it anew; un-fails it, too.
-  reassign    Give a worker's GPUs to the other phase.
-  drain       Send a worker no new requests until it is resumed.
-  explain     Say why a worker is in its state.
-  top         Show live how GPU time is split, and what is wrong.
-  phases      Show who is on which GPU, in which role and phase.
-  doctor      Say what is missing, and how good the numbers are.
-  demo        Run a simulated node; needs no GPU.
-  config      Look at a node file without starting it.
-  dashboards  Write our Grafana dashboards.
-  install     Install on a machine without Kubernetes.
-  uninstall   Take away what install has written.
-  init        Be the first process of a container.
-  plugin      The part of us that runs inside engines.
-  roles       Look at how the roles of engines are found.
-  rules       Recording rules and alerts for Prometheus.
-  report      Report how a cluster's GPU time was used.
-  forecast    Forecast the load of prefill and decode.
-  backtest    Say how good such forecasts would have been.
-  plan        Say how many GPUs each phase needs, when and why.
-  whatif      Plan for another load, other GPUs or targets.
-  separation  Say whether separating prefill and decode would pay.
-  rebalance   Say which engine should change its role, and why.
-  tune        Probe an engine for the limits to set.
-  compare     Compare two spans of time at equal load.
-  diagnose    Name the engine that holds first tokens back, and why.
-  planner     Forecast for a whole cluster, as a service.
-  completion  Print the completion script of a shell.
+  start           Launch a node file's workers, or find running engines.
+  stop            End a daemon, or the workers that one has left.
+  status          Show a daemon and its workers, by its own word.
+  logs            Show what a worker prints.
+  reload          Take in a changed node file.
+  pause           Only observe workers: kill and start nothing.
+  resume          Supervise paused workers again.
+  restart         Drain a worker and start it anew; un-fails it, too.
+  reassign        Give a worker's GPUs to the other phase.
+  drain           Send a worker no new requests until it is resumed.
+  explain         Say why a worker is in its state.
+  top             Show live how GPU time is split, and what is wrong.
+  phases          Show who is on which GPU, in which role and phase.
+  doctor          Say what is missing, and how good the numbers are.
+  demo            Run a simulated node; needs no GPU.
+  config          Look at a node file without starting it.
+  dashboards      Write our Grafana dashboards.
+  install         Install on a machine without Kubernetes.
+  uninstall       Take away what install has written.
+  init            Write a first node file for what is found here.
+  container-init  Be the first process of a container.
+  plugin          The part of us that runs inside engines.
+  roles           Look at how the roles of engines are found.
+  rules           Recording rules and alerts for Prometheus.
+  report          Report how a cluster's GPU time was used.
+  forecast        Forecast the load of prefill and decode.
+  backtest        Say how good such forecasts would have been.
+  plan            Say how many GPUs each phase needs, when and why.
+  whatif          Plan for another load, other GPUs or targets.
+  separation      Say whether separating prefill and decode would pay.
+  rebalance       Say which engine should change its role, and why.
+  tune            Probe an engine for the limits to set.
+  compare         Compare two spans of time at equal load.
+  diagnose        Name the engine that holds first tokens back, and why.
+  planner         Forecast for a whole cluster, as a service.
+  completion      Print the completion script of a shell.
 
   Exit codes: 0 done, 1 failed, 2 bad input or usage; of requests to a daemon
   also 3 refused, 4 no daemon answers, 5 not done in time; of a daemon also 6 a

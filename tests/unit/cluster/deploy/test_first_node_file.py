@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from disagg_cluster.deploy.first_node_file import MachineFindings, first_node_file
+from disagg_cluster.nodefile import ELSEWHERE, parse
+from disagg_exporter.model import Role
+
+H100 = "NVIDIA H100 80GB HBM3"
+VLLM = (("vllm", "/opt/vllm/bin/python"),)
+
+
+@pytest.mark.parametrize("gpus", [0, 1, 2, 3, 8])
+@pytest.mark.parametrize("node", ["gpu-7", "7", "no", "a: b"])
+def test_what_is_written_is_right_wherever_what_it_names_is(gpus: int, node: str) -> None:
+    found = MachineFindings(node, (H100,) * gpus, VLLM, ("org/model-7B",))
+
+    config = parse(first_node_file(found, "2026-11-23"), "node.yaml", ELSEWHERE)
+
+    roles = [worker.role for worker in config.workers]
+    assert roles == ([Role.PREFILL, Role.DECODE] if gpus > 1 else [Role.MIXED])
+    assert config.node == node
+    assert {worker.model for worker in config.workers} == {"org/model-7B"}
+    assert {worker.python for worker in config.workers} == {"/opt/vllm/bin/python"}
+
+
+def test_what_was_not_found_is_said_where_a_person_has_to_fill_it_in() -> None:
+    text = first_node_file(MachineFindings("gpu-7"), "2026-11-23")
+
+    assert "# No GPU was found: the engine runs on the CPU." in text
+    assert "# No interpreter with vllm or sglang was found: `python:` has to name one." in text
+    assert "# `model:` has to name a folder, or a name on the hub." in text
+
+
+def test_more_than_is_used_is_named_too() -> None:
+    found = MachineFindings(
+        "gpu-7", (H100, H100, "A100"), (*VLLM, ("sglang", "/opt/sg/bin/python")), ("a/b", "c/d")
+    )
+
+    text = first_node_file(found, "2026-11-23")
+
+    assert f"# Found: 1 x A100, 2 x {H100}" in text
+    assert "# Also found: sglang in /opt/sg/bin/python" in text
+    assert "# Models in the hub's cache: a/b, c/d" in text
