@@ -370,6 +370,7 @@ def test_completing_a_command_shows_the_table_and_imports_none() -> None:
 
     assert shown.splitlines() == [
         *("plain", "config", "Look at a node file without starting it."),
+        *("plain", "container-init", "Be the first process of a container."),
         *("plain", "compare", "Compare two spans of time at equal load."),
         *("plain", "completion", "Print the completion script of a shell."),
         "imported",
