@@ -16,6 +16,8 @@ SLOTS = 120
 _KEPT_SECONDS = (SLOTS + 1) * SLOT_SECONDS
 
 Seconds = Mapping[str, float]
+SlotSeconds = tuple[float, float, float]
+"""Seconds of a slot in prefill, in decode, and observed."""
 
 
 class GpuTimeline:
@@ -29,7 +31,7 @@ class GpuTimeline:
         self._marks: list[float] = []
         self._seconds: list[Seconds] = []
         # What is wholly known does not change any more.
-        self._slots: dict[int, Seconds] = {}
+        self._slots: dict[int, SlotSeconds] = {}
 
     def add(self, look: GpuLook) -> None:
         """Take what a device has committed, if that is news."""
@@ -69,17 +71,21 @@ class GpuTimeline:
         spent = _less(self._at(end), self._at(begin))
         return GpuTime(spent, end - begin)
 
-    def slot(self, number: int) -> Seconds | None:
+    def slot(self, number: int) -> SlotSeconds | None:
         """What it did in a slot, counted from the epoch; None where that is not wholly known."""
         if (kept := self._slots.get(number)) is not None:
             return kept
         begin, end = number * SLOT_SECONDS, (number + 1) * SLOT_SECONDS
         if not self.is_of_late or begin < self._marks[0] or end > self._marks[-1]:
             return None
-        spent = self._slots[number] = _less(self._at(end), self._at(begin))
-        for old in [each for each in self._slots if each < number - 2 * SLOTS]:
-            del self._slots[old]
-        return spent
+        spent = _less(self._at(end), self._at(begin))
+        prefill, decode = (spent.get(use, 0.0) for use in BUSY)
+        observed = sum(spent.values()) - spent.get(Use.UNOBSERVED.value, 0.0)
+        self._slots[number] = prefill, decode, observed
+        if len(self._slots) > 3 * SLOTS:
+            for old in [each for each in self._slots if each < number - SLOTS]:
+                del self._slots[old]
+        return self._slots[number]
 
     @property
     def is_of_late(self) -> bool:
@@ -129,17 +135,13 @@ def history(timelines: Sequence[GpuTimeline], until: float | None = None) -> His
         return ()
     # Slots begin on a clock of their own, so that they do not change as time goes on.
     end = int((max(marks) if until is None else until) // SLOT_SECONDS)
-    slots = [_slot(timelines, number) for number in range(end - SLOTS, end)]
-    return tuple(slots)
+    return tuple(_slot(timelines, number) for number in range(end - SLOTS, end))
 
 
 def _slot(timelines: Sequence[GpuTimeline], number: int) -> HistorySlot | None:
-    spans = [line.slot(number) for line in timelines]
-    known = [span for span in spans if span is not None]
-    observed = sum(
-        value for span in known for use, value in span.items() if use != Use.UNOBSERVED.value
-    )
-    if observed <= 0:
-        return None
-    prefill, decode = (sum(span.get(use, 0.0) for span in known) / observed for use in BUSY)
-    return HistorySlot(prefill, decode)
+    prefill = decode = observed = 0.0
+    for line in timelines:
+        if (spent := line.slot(number)) is not None:
+            prefill, decode = prefill + spent[0], decode + spent[1]
+            observed += spent[2]
+    return HistorySlot(prefill / observed, decode / observed) if observed > 0 else None
