@@ -48,6 +48,8 @@ class Line:
     deferred: float = 0.0
     preallocating: float | None = None
     kv_usage: float = 0.2
+    kv_tokens: float = 400_000.0
+    queue_seconds: float | None = None
     preemptions: float = 0.0
     transfer_seconds: float = 0.02
     transfers: float = 0.0
@@ -151,7 +153,7 @@ class WindowMaker:
         gauge("disagg_engine_max_num_batched_tokens", who, lambda each: each.step_limit)
         gauge("disagg_engine_max_num_seqs", who, lambda each: each.batch_limit)
         gauge("disagg_engine_prefill_knee_tokens", who, lambda each: each.knee_tokens)
-        gauge("disagg_engine_kv_cache_tokens", who, lambda each: 400_000.0)
+        gauge("disagg_engine_kv_cache_tokens", who, lambda each: each.kv_tokens)
 
     def _gpus(self, line: Line, who: Mapping[str, str], shown: Floats, telling: _Telling) -> None:
         gauge, counter = telling.gauge, telling.counter
@@ -247,6 +249,17 @@ class WindowMaker:
         head = "disagg_engine_ttft_component"
         counter(f"{head}_seconds_total", stage, lambda each: each.requests * each.stage_seconds)
         counter(f"{head}_requests_total", stage, lambda each: each.requests)
+        stage = {**role, "component": "queue"}
+        counter(
+            f"{head}_seconds_total",
+            stage,
+            lambda each: None if each.queue_seconds is None else each.requests * each.queue_seconds,
+        )
+        counter(
+            f"{head}_requests_total",
+            stage,
+            lambda each: None if each.queue_seconds is None else each.requests,
+        )
         for state in ("waiting", "running", "deferred"):
             gauge(
                 "disagg_engine_requests",
@@ -263,9 +276,10 @@ class WindowMaker:
                 f"{head}_seconds_total", role, lambda each: each.transfers * each.transfer_seconds
             )
             counter(f"{head}_bytes_total", role, lambda each: each.transfers * 4e8)
+        if line.role != "mixed":
             counter(
-                f"{head}_failures_total",
-                {**role, "reason": "transfer"},
+                "disagg_engine_kv_transfer_failures_total",
+                {**role, "reason": "transfer" if line.role == "decode" else "expired"},
                 lambda each: each.transfer_failures,
             )
         if line.role != "decode":
@@ -282,7 +296,8 @@ class WindowMaker:
 
             text = "+Inf" if np.isinf(le) else f"{float(le)}"
             name = "disagg_engine_request_prompt_tokens_bucket"
-            telling.counter(name, {**role, "le": text}, below)
+            # Each bucket holds those below: they cannot stray by themselves.
+            replace(telling, noise=0.0).counter(name, {**role, "le": text}, below)
 
     def _front(
         self,

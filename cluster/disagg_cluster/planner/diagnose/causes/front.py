@@ -22,7 +22,7 @@ _QUEUE_TOLD = 5.0
 _LEAST_KNOWN = 2
 # So many values, straying by so much of their mean, each by itself (2) and not like its neighbours
 # (0), are noise.
-_LEAST_FOR_NOISE, _MOST_NOISE, _LEAST_VON_NEUMANN = 6, 0.25, 1.2
+_LEAST_FOR_NOISE, _MOST_NOISE, _LEAST_VON_NEUMANN = 6, 0.2, 1.2
 # Hops and tokenizers take as long.
 _LEAST_SECONDS = 0.02
 # A queue that is told explains a wait if it is that of so large a part of it (Little 1961).

@@ -14,8 +14,9 @@ from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, Reme
 from disagg_exporter.model import Role
 
 FULL = 0.88
-# A block: one alone may be of a request that outgrew all others.
-_LEAST_PREEMPTED = 1.0
+# A block; fewer may be of one request that outgrew all others. Nobody loses a place while there is
+# room, whatever the few scrapes show.
+_OFTEN_FULL, _LEAST_PREEMPTED, _MANY_PREEMPTED = 0.7, 1.0, 4.0
 _LEAST_WAITING = 1.0
 # A cache is small that was this much larger before.
 _SMALLER, _HALF_FULL = 1.4, 0.5
@@ -31,9 +32,9 @@ def _full(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
     rows = waits.rows
     usage = np.nan_to_num(view.recent("kv_usage", rows))
     waiting = np.nan_to_num(view.recent("waiting", rows))
-    preempted = np.nan_to_num(view.recent("preemptions", rows)) >= _LEAST_PREEMPTED
+    preemptions = np.nan_to_num(view.recent("preemptions", rows))
+    preempted = preemptions >= np.where(usage >= _OFTEN_FULL, _LEAST_PREEMPTED, _MANY_PREEMPTED)
     full = (usage >= FULL) & (waiting >= _LEAST_WAITING)
-    # Nobody loses a place while there is room, whatever scrapes show in between.
     full |= preempted | (_is_smaller(view, waits) & (usage >= _HALF_FULL))
     short = full & (waits.excess > 0)
     if not short.any():

@@ -74,7 +74,29 @@ class PromptWork:
 
 
 def prompt_work(view: ModelView, waits: Waits) -> PromptWork:
-    """Look at the work of the engines where requests wait."""
+    """Look at the work of the engines where requests wait.
+
+    Where nothing has grown though requests surely wait, less is asked of what may have.
+    """
+    surely = _grown(view, waits, None)
+    return PromptWork(
+        waits.rows,
+        {
+            name: _or(each, surely.explained, surely.by_factor[name])
+            for name, each in _grown(view, waits, waits.z).by_factor.items()
+        },
+    )
+
+
+def _or(one: Adverse, use_other: Floats, other: Adverse) -> Adverse:
+    return Adverse(
+        np.where(use_other, other.size, one.size),
+        np.where(use_other, other.z, one.z),
+        np.where(use_other, other.onset, one.onset).astype(np.intp),
+    )
+
+
+def _grown(view: ModelView, waits: Waits, since_z: Floats | None) -> PromptWork:
     rows = waits.rows
     found = {}
     for name, (least, apart) in _LEAST.items():
@@ -83,21 +105,19 @@ def prompt_work(view: ModelView, waits: Waits) -> PromptWork:
             float(np.log(least)),
             least_apart=None if apart is None else float(np.log(apart)),
             since=waits.onset,
-            since_z=waits.z,
+            since_z=since_z,
         )
-    found["prompt_length"] = _longer(view, waits, found["prompt_length"])
-    found["slowness"] = _slowness(view, waits, found["slowness"])
-    share = found["share"]
-    above = np.nan_to_num(view.changed("share", rows).shift.after) >= np.log(_LEAST["share"][0])
-    # Who has time makes nobody wait, however much of the requests it gets.
-    above &= (busy_ratio(view, rows) >= _BUSY) | (view.recent("waiting", rows) >= _LEAST_QUEUE)
-    # Who surely waits, and is given more than others, is likely to wait for that.
-    likely = (waits.z >= SURE_WAIT_Z) & (share.size > 0)
-    found["share"] = replace(
-        share,
-        size=np.where(above, share.size, 0.0),
-        z=np.where(likely, np.maximum(share.z, LIKELY_Z), share.z),
+    # Prompts that are longer beside those of peers than they were beside them are longer, too.
+    beside = adverse(
+        view.changed("relative_length", rows),
+        float(np.log(_LEAST["prompt_length"][0])),
+        since=waits.onset,
+        since_z=since_z,
     )
+    use = (found["prompt_length"].size == 0) & (beside.size > 0)
+    found["prompt_length"] = _or(found["prompt_length"], use, beside)
+    found["slowness"] = _slowness(view, waits, found["slowness"])
+    found["share"] = _share(view, waits, found["share"])
     found["host_gap"] = _for_long(view, rows, "host_gap", _GAP_FOR_LONG, found["host_gap"])
     found["prompt_spread"] = _spread(view, waits)
     if (found["prompt_spread"].size > 0).any():
@@ -109,19 +129,17 @@ def prompt_work(view: ModelView, waits: Waits) -> PromptWork:
     return PromptWork(rows, found)
 
 
-def _longer(view: ModelView, waits: Waits, found: Adverse) -> Adverse:
-    """Prompts that are longer beside those of peers than they were beside them, too."""
-    beside = adverse(
-        view.changed("relative_length", waits.rows),
-        float(np.log(_LEAST["prompt_length"][0])),
-        since=waits.onset,
-        since_z=waits.z,
-    )
-    use = (found.size == 0) & (beside.size > 0)
-    return Adverse(
-        np.where(use, beside.size, found.size),
-        np.where(use, beside.z, found.z),
-        np.where(use, beside.onset, found.onset).astype(np.intp),
+def _share(view: ModelView, waits: Waits, share: Adverse) -> Adverse:
+    rows = waits.rows
+    above = np.nan_to_num(view.changed("share", rows).shift.after) >= np.log(_LEAST["share"][0])
+    # Who has time makes nobody wait, however much of the requests it gets.
+    above &= (busy_ratio(view, rows) >= _BUSY) | (view.recent("waiting", rows) >= _LEAST_QUEUE)
+    # Who surely waits, and is given more than others, is likely to wait for that.
+    likely = (waits.z >= SURE_WAIT_Z) & (share.size > 0)
+    return replace(
+        share,
+        size=np.where(above, share.size, 0.0),
+        z=np.where(likely, np.maximum(share.z, LIKELY_Z), share.z),
     )
 
 
@@ -141,12 +159,7 @@ def _slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
     mixed = adverse(
         view.changed("mixed_cost", rows), np.inf, least_apart=float(np.log(_MIXED_APART))
     )
-    beside = (mixed.size > 0) & (fitted.size == 0)
-    fitted = Adverse(
-        np.where(beside, mixed.size, fitted.size),
-        np.where(beside, mixed.z, fitted.z),
-        np.where(beside, mixed.onset, fitted.onset).astype(np.intp),
-    )
+    fitted = _or(fitted, (mixed.size > 0) & (fitted.size == 0), mixed)
     told = known.sum(axis=1) >= _TOLD_BLOCKS
     for_long = told & (own.size == 0) & (np.nan_to_num(shift.after) >= np.log(_SLOW_FOR_LONG))
     size = np.where(for_long, np.nan_to_num(shift.after), own.size)

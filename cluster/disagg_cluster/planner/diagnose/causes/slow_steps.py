@@ -163,8 +163,9 @@ def _at(view: ModelView, rows: Rows, name: str, block: int) -> float:
 def _beside_peers(view: ModelView, rows: Rows) -> Evidence | None:
     """Whether mixed steps take longer than its peers' do, and those that only write do not."""
     mixed, pure = (view.changed(name, rows) for name in ("mixed_cost", "generation_cost"))
-    apart = float(mixed.apart[0] - max(np.nan_to_num(pure.apart[0]), 0.0))
-    if mixed.apart_z[0] < PEER_Z or apart < _MIXED_OVER_PURE:
+    apart = float(mixed.apart[0] - max(pure.apart[0], 0.0))
+    is_seen = bool(np.isfinite(pure.shift.after[0]))
+    if not is_seen or mixed.apart_z[0] < PEER_Z or apart < _MIXED_OVER_PURE:
         return None
     ratio = float(np.exp(apart))
     text = f"steps that mix prompts and tokens take {ratio:.2f} times as long as at its peers"

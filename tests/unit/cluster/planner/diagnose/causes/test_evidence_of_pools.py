@@ -1,0 +1,152 @@
+"""Causes that are told by several engines together, or by what engines tell of their own limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from disagg_cluster.planner.capacity.targets import Targets
+from disagg_cluster.planner.diagnose.diagnose import diagnose
+from disagg_cluster.planner.diagnose.state import DiagnosisState, settled
+from disagg_cluster.planner.diagnose.verdict.values import (
+    BottleneckFinding,
+    Cause,
+    ModelKey,
+    Remedy,
+    RemedyKind,
+)
+from disagg_exporter.model import Role
+from support.diagnosis_windows import Line, WindowMaker
+
+TARGETS = Targets(2.0, 0.05)
+PREFILL = tuple(Line(f"p{number}") for number in range(3))
+MIXED = tuple(Line(f"m{number}", role="mixed", mixed_slowness=1.0) for number in range(3))
+DECODE = tuple(
+    Line(f"d{number}", role="decode", requests=3.0, wait_seconds=0.06, transfers=3.0)
+    for number in range(2)
+)
+
+
+def named(*lines: Line, **maker: object) -> tuple[BottleneckFinding, ...]:
+    """What is found in a window of these engines, looked at once."""
+    window = WindowMaker(**maker).make(lines)  # type: ignore[arg-type] # by name
+    (found,), _ = diagnose(window, TARGETS)
+    return found.findings
+
+
+def who(finding: BottleneckFinding) -> tuple[Cause, list[str]]:
+    return finding.cause, [key.engine for key in finding.engines]
+
+
+def test_waits_that_are_a_little_longer_at_each_engine_are_surely_longer_at_all() -> None:
+    # By itself none of the three waits is longer beyond its noise.
+    lines = [replace(p, then={"wait_seconds": 0.65, "cached_share": 0.0}) for p in PREFILL]
+
+    (found,) = named(*lines, *DECODE, noise=0.12)
+
+    assert who(found) == (Cause.CACHE_COLLAPSE, [])
+
+
+def test_two_prompts_of_a_length_that_was_never_seen_are_giants() -> None:
+    lines = [replace(p, then={"wait_seconds": 0.9, "prompt_spread": 0.25}) for p in PREFILL]
+
+    (found,) = named(*lines, *DECODE)
+
+    assert who(found) == (Cause.GIANTS, [])
+
+
+def test_an_idle_engine_that_a_router_prefers_makes_nobody_wait() -> None:
+    # Its prompts happen to be longer, so its users wait longer than those of its peers.
+    lines = (
+        replace(PREFILL[0], requests=0.5, wait_seconds=0.8, token_seconds=1e-5),
+        *(replace(p, requests=0.1, wait_seconds=0.4, token_seconds=1e-5) for p in PREFILL[1:]),
+    )
+
+    assert named(*lines, *DECODE) == ()
+
+
+def test_a_cache_that_was_made_smaller_is_told_before_it_looks_full() -> None:
+    small = {"kv_tokens": 40_000.0, "kv_usage": 0.6, "waiting": 3.0, "wait_seconds": 1.6}
+
+    (found,) = named(replace(MIXED[0], then=small), *MIXED[1:])
+
+    assert who(found) == (Cause.KV_FULL, ["m0"])
+
+
+def test_all_caches_that_were_made_smaller_are_named_though_requests_wait_at_one() -> None:
+    small = {"kv_tokens": 40_000.0, "kv_usage": 0.6}
+    full = {**small, "kv_usage": 0.95, "waiting": 3.0, "wait_seconds": 1.6}
+
+    (found,) = named(
+        replace(MIXED[0], then=full), *(replace(line, then=small) for line in MIXED[1:])
+    )
+
+    assert who(found) == (Cause.KV_FULL, [])
+
+
+def test_seats_that_were_always_too_few_are_told_by_the_queue_before_them() -> None:
+    few = [replace(m, batch_limit=6.0, running=5.2, waiting=0.5, queue_seconds=0.5) for m in MIXED]
+
+    (found,) = named(*few)
+
+    assert who(found) == (Cause.UNDERFILLED, [])
+
+
+def test_a_queue_before_seats_that_are_free_is_not_the_seats() -> None:
+    free = [replace(m, running=5.2, waiting=0.5, queue_seconds=0.5) for m in MIXED]
+
+    assert named(*free) == ()
+
+
+def test_kv_that_expires_names_the_engine_that_kept_it() -> None:
+    failing = {"transfers": 2.0, "transfer_failures": 1.0, "wait_seconds": 1.6}
+    sender = replace(PREFILL[1], then={"transfer_failures": 0.5})
+
+    (found,) = named(
+        PREFILL[0], sender, PREFILL[2], *(replace(line, then=failing) for line in DECODE)
+    )
+
+    assert who(found) == (Cause.KV_TRANSFER, ["p1"])
+
+
+def test_a_receiver_with_too_few_transfers_to_fail_is_one_of_those_that_do() -> None:
+    failing = {"transfers": 0.4, "transfer_failures": 0.4, "wait_seconds": 1.6}
+    rare = replace(DECODE[1], transfers=0.02, then={"transfers": 0.02})
+
+    (found,) = named(*PREFILL, replace(DECODE[0], then=failing), rare)
+
+    assert who(found) == (Cause.KV_TRANSFER, [])
+
+
+def test_a_floor_may_stray_as_long_as_it_does_not_drift() -> None:
+    (found,) = named(*PREFILL, *DECODE, front_seconds=(0.9, 0.9), onset_seconds=0, front_noise=0.15)
+
+    assert who(found) == (Cause.LATENCY_FLOOR, [])
+
+
+def test_milliseconds_between_users_and_engines_are_no_floor() -> None:
+    window = WindowMaker(front_seconds=(0.01, 0.01)).make((*PREFILL, *DECODE))
+    (found,), _ = diagnose(window, Targets(0.1, 0.05))
+
+    assert found.findings == ()
+
+
+def test_a_wait_that_is_explained_otherwise_is_not_shown_twice() -> None:
+    model, wait_seconds = ModelKey("c", "", "m"), 2.0
+    _, standing = settled(
+        model, [(_found(Cause.ROUTER_LIMIT), 9.0)], DiagnosisState(), lambda _: wait_seconds, 50.0
+    )
+
+    shown, _ = settled(
+        model,
+        [(_found(Cause.LATENCY_FLOOR), 9.0)],
+        DiagnosisState(15.0, standing),
+        lambda _: wait_seconds,
+        50.0,
+    )
+
+    assert [each.cause for each in shown] == [Cause.LATENCY_FLOOR]
+
+
+def _found(cause: Cause) -> BottleneckFinding:
+    remedy = Remedy(RemedyKind.NONE, "wait")
+    return BottleneckFinding(cause, Role.PREFILL, (), 0.9, 1.0, 1.0, 0.0, (), remedy, "")
