@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from statistics import fmean
 
@@ -38,6 +39,7 @@ def heard_with(
     mix: Mix = MIX,
     lengths: Lengths | None = None,
     sweep_seconds: float | None = None,
+    page_seconds: float | None = None,
 ) -> Heard:
     """Twenty seconds of a load; faults begin at ten, those before are as it is else."""
     simulation = Simulation(
@@ -45,7 +47,9 @@ def heard_with(
         Until(Constant(mix), 20),
         lengths=lengths,
         faults=faults,
-        reporting=Reporting(heartbeat_seconds=None, page_seconds=None, sweep_seconds=sweep_seconds),
+        reporting=Reporting(
+            heartbeat_seconds=None, page_seconds=page_seconds, sweep_seconds=sweep_seconds
+        ),
         seed=5,
     )
     return listen(simulation, 60)
@@ -273,6 +277,16 @@ def test_a_smaller_cache_preempts_until_what_is_in_it_fits() -> None:
     assert max(s.running for s in between(steps, 12, 20)) < max(
         s.running for s in between(steps, 0, 10)
     )
+
+
+def test_a_smaller_cache_is_told_on_the_page_of_its_engine() -> None:
+    heard = heard_with(Resized(5.0, 5.0, "decode-0", kv_ratio=0.5), page_seconds=1.0)
+
+    pages = [page.text for page in heard.pages if page.engine == "decode-0"]
+    found = [re.search(r'kv_cache_size_tokens="(\d+)"', text) for text in pages]
+    sizes = [int(each[1]) for each in found if each]
+    assert min(sizes) == pytest.approx(max(sizes) / 2, rel=0.01)
+    assert sizes[0] == sizes[-1] == max(sizes)
 
 
 def test_decode_engines_refuse_prompts_for_the_sake_of_outputs_while_their_cache_is_empty() -> None:
