@@ -15,6 +15,7 @@ import click
 from disagg_cluster.cli.start import (
     ListenChoice,
     listen_options,
+    log_format_option,
     open_to_all,
     opened_devices,
     plain_option,
@@ -47,6 +48,7 @@ _USUAL_ADDRESS = "127.0.0.1:9847"
 )
 @plain_option
 @click.option("-v", "--verbose", is_flag=True, help="Log more.")
+@log_format_option
 def demo(
     seconds: float | None,
     as_json: bool,
@@ -56,6 +58,7 @@ def demo(
     vllm_python: Path | None,
     plain: bool,
     verbose: bool,
+    log_format: str,
 ) -> None:
     """Run a simulated node: 8 GPUs, 4 for prefill and 4 for decode; needs no GPU.
 
@@ -75,7 +78,7 @@ def demo(
 
     address = listen.over(metrics or _USUAL_ADDRESS)
     unblocked_output()
-    log_to_stderr(verbose)
+    log_to_stderr(verbose, as_json=log_format == "json")
     with tempfile.TemporaryDirectory(prefix="disagg-demo-") as name:
         folder = Path(name)
         if vllm_python is None:

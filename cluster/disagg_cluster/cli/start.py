@@ -66,6 +66,15 @@ class ListenChoice:
         return str(chosen if self.port is None else ListenAddress(chosen.host, self.port))
 
 
+log_format_option = click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    envvar="DISAGG_NODE_LOG_FORMAT",
+    help="How events are written to standard error.",
+)
+
 plain_option = click.option(
     "--plain",
     is_flag=True,
@@ -93,6 +102,7 @@ plain_option = click.option(
 @click.option("--quiet", is_flag=True, help="Print no line a second, and open no view.")
 @plain_option
 @click.option("-v", "--verbose", is_flag=True, help="Log more.")
+@log_format_option
 def start(
     file: Path | None,
     web_config: Path | None,
@@ -101,6 +111,7 @@ def start(
     quiet: bool,
     plain: bool,
     verbose: bool,
+    log_format: str,
 ) -> None:
     """Launch a node file's workers, or find the engines here, and measure GPU-seconds by phase.
 
@@ -126,7 +137,7 @@ def start(
     if extra := click.get_current_context().args:
         raise click.UsageError(f"unexpected argument {extra[0]!r}; --config names the node file")
     output = unblocked_output()
-    log_to_stderr(verbose)
+    log_to_stderr(verbose, as_json=log_format == "json")
     node_file = (
         NodeFile(NodeConfig(attach=Attach()), {}) if file is None else read(file, LAUNCHING_HOST)
     )

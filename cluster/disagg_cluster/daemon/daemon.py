@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Literal
 
-from disagg_cluster.config import NodeConfig
+from disagg_cluster.config import Attach, NodeConfig
 from disagg_cluster.config.layout import Layout
 from disagg_cluster.daemon.composition import Composition
 from disagg_cluster.daemon.endpoint_file import EndpointFile
@@ -145,6 +145,11 @@ class Daemon:
                 at_end = self._at_end
             finally:
                 await self._end(crew, at_end)
+
+    @property
+    def attach(self) -> Attach | None:
+        """Where it looks for engines that others start; None if nowhere."""
+        return self._config.attach
 
     @property
     def drain_seconds(self) -> float:

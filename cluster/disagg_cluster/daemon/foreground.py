@@ -15,9 +15,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from disagg_cluster.daemon.daemon import Daemon
-from disagg_cluster.daemon.leaving import WaitReports, ending_text, summary_text
+from disagg_cluster.daemon.leaving import WaitReports, ending_text, nothing_found_text, summary_text
 from disagg_cluster.daemon.status_line import line
 from disagg_cluster.host.daemon_output import LogRateLimit
+from disagg_cluster.host.json_log import JsonLines
 from disagg_cluster.host.libc import share_one_heap, subreaping
 from disagg_cluster.host.linear_algebra import hold_buffer
 from disagg_cluster.host.service_manager import LifeSigns, ServiceManager
@@ -30,6 +31,7 @@ Beside = Callable[[Daemon, ListenAddress], AbstractContextManager[None]]
 
 
 _log = logging.getLogger("disagg_node")
+_LOOKED_SECONDS = 5  # The finders have looked twice by then.
 _LISTENED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 # New objects since the last look for cyclic garbage, and how many looks at the young until the
@@ -38,7 +40,7 @@ _LISTENED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GARBAGE_THRESHOLDS = (20_000, 20, 50)
 
 
-def log_to_stderr(verbose: bool) -> None:
+def log_to_stderr(verbose: bool, *, as_json: bool = False) -> None:
     """Write the daemon's log to stderr, a line an event; of one that repeats itself, a few."""
     logging.basicConfig(
         stream=sys.stderr,
@@ -48,6 +50,8 @@ def log_to_stderr(verbose: bool) -> None:
     )
     for handler in logging.getLogger().handlers:
         handler.addFilter(LogRateLimit())
+        if as_json:
+            handler.setFormatter(JsonLines())
 
 
 async def run(
@@ -134,13 +138,16 @@ async def run(
 
 async def _tell(daemon: Daemon) -> None:
     """Say what is waited for as long as it lasts, and at the end what was done."""
-    waits, first = WaitReports(), None
+    waits, first, looked = WaitReports(), None, 0
     try:
         while True:
             await asyncio.sleep(1.0)
             if (snapshot := daemon.snapshot) is None:
                 continue
             first = first or snapshot
+            looked += 1
+            if looked == _LOOKED_SECONDS and not (snapshot.engines or snapshot.workers):
+                _log.info("%s", nothing_found_text(daemon.attach))
             for text in waits.lines(snapshot, time.time()):
                 _log.info("%s", text)
     finally:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from disagg_cluster.config import Attach
 from disagg_cluster.host.spans import duration_text
 from disagg_exporter.landing.problems import waiting_text
 from disagg_exporter.landing.served import totals_of
@@ -72,6 +73,24 @@ def ending_text(snapshot: Snapshot | None, drain_seconds: float, *, leaves: bool
 
 def _workers(count: int) -> str:
     return "1 worker" if count == 1 else f"{count} workers"
+
+
+def nothing_found_text(attach: Attach | None) -> str:
+    """What is said once where no engine runs: what was looked for, and where."""
+    if attach is None:
+        return "no engine runs: the node file names no worker, and no `attach:` to look for any"
+    looked = [engine.name or engine.url for engine in attach.endpoints]
+    if attach.processes:
+        looked.append("this machine's processes, for vLLM, SGLang, TensorRT-LLM and Dynamo")
+    if attach.kubernetes != "never":
+        looked.append("the pods of this node")
+    if attach.dynamo_files:
+        looked.append(f"Dynamo's workers in {attach.dynamo_files}")
+    where = "; ".join(looked) or "nowhere, as `attach:` switches all of it off"
+    return (
+        f"no engine was found yet. Looked at: {where}. It goes on looking; `disagg-node doctor` "
+        "says what is missing, `disagg-node init` writes a node file that launches engines"
+    )
 
 
 def summary_text(first: Snapshot, last: Snapshot) -> str:

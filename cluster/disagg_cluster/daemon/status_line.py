@@ -126,7 +126,9 @@ class LinePrinter:
 
     def snapshot(self, snapshot: Snapshot) -> None:
         """Print the line of a snapshot."""
-        if self._quiet:
+        # Where nothing runs there is nothing to say each second; programs get their lines.
+        nothing = not (snapshot.engines or snapshot.workers or snapshot.busy)
+        if self._quiet or (nothing and not self._as_json):
             return
         rate = failed = None
         if self._requests is not None:

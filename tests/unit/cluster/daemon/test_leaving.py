@@ -2,7 +2,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from disagg_cluster.daemon.leaving import WaitReports, ending_text, summary_text
+from disagg_cluster.config import Attach
+from disagg_cluster.daemon.leaving import (
+    WaitReports,
+    ending_text,
+    nothing_found_text,
+    summary_text,
+)
 from disagg_exporter.model import Cell, Role, Snapshot, Use, WorkerStatus
 from support.snapshots import golden_snapshot, slice_ns
 
@@ -54,3 +60,10 @@ def test_the_end_says_what_was_done_since_the_beginning_only() -> None:
 
     assert text.startswith("in 1m 1s: prefill 4.0 + decode 8.0 of 12.0 GPU-seconds, P:D 0.50")
     assert "P:D" not in summary_text(first, first)
+
+
+def test_where_nothing_runs_it_is_said_what_was_looked_for() -> None:
+    text = nothing_found_text(Attach())
+
+    assert "this machine's processes, for vLLM, SGLang, TensorRT-LLM and Dynamo" in text
+    assert "no `attach:` to look for any" in nothing_found_text(None)

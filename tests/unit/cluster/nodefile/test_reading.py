@@ -34,7 +34,7 @@ def test_a_file_that_changes_while_a_node_starts_is_reported_as_it_was_read(
         return text
 
     monkeypatch.setattr("disagg_cluster.nodefile.yaml_positions.read_bounded", read_and_change)
-    monkeypatch.setattr("disagg_cluster.daemon.foreground.log_to_stderr", lambda _verbose: None)
+    monkeypatch.setattr("disagg_cluster.daemon.foreground.log_to_stderr", lambda *_, **__: None)
 
     result = CliRunner().invoke(main, ["start", "--config", str(file)], prog_name="disagg-node")
 
