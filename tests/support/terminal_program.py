@@ -80,7 +80,7 @@ class TerminalProgram:
         """Press keys."""
         os.write(self._terminal, keys.encode())
 
-    def shown(self, probe: Callable[[str], bool], what: str, seconds: float = 60.0) -> str:
+    def shown(self, probe: Callable[[str], bool], what: str, seconds: float = 120.0) -> str:
         """Wait until the screen is as the probe asks; return its text."""
         until = time.monotonic() + seconds
         while not probe(self.text):
@@ -88,7 +88,7 @@ class TerminalProgram:
             self._receive()
         return self.text
 
-    def wait(self, seconds: float = 60.0) -> int:
+    def wait(self, seconds: float = 120.0) -> int:
         """Wait until it has ended; return its exit code, negative for a signal."""
         until = time.monotonic() + seconds
         while self.exit_code is None:
