@@ -34,8 +34,8 @@ DASHBOARDS = ROOT / "grafana" / "dashboards"
 PICTURES = ROOT / "docs" / "dashboards"
 OF_DEMO = ("cluster", "fleet", "node", "engines", "exporter")
 _SHOWN_SECONDS = 900
-_DEMO_SECONDS = 600
-_COLOURS = 64
+_DEMO_SECONDS = 900
+_COLOURS = 128
 _HEAD_PIXELS = 940
 
 
@@ -105,7 +105,9 @@ class Draw:
 
 def _shrink(picture: Path) -> None:
     with Image.open(picture) as whole:
-        few = whole.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
+        few = whole.convert("RGB").quantize(
+            _COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE
+        )
     few.save(picture, optimize=True)
 
 
@@ -141,8 +143,8 @@ def _demo(draw: Draw, folder: Path) -> None:
         now = int(time.time())
         for dashboard in OF_DEMO:
             chosen = ["node=demo-node"] if dashboard == "node" else []
-            draw(dashboard, url, dashboard, (now - _DEMO_SECONDS + 120, now), *chosen)
-        draw("capacity", url, "capacity-without-planner", (now - _DEMO_SECONDS + 120, now))
+            draw(dashboard, url, dashboard, (now - _DEMO_SECONDS + 360, now), *chosen)
+        draw("capacity", url, "capacity-without-planner", (now - _DEMO_SECONDS + 360, now))
     draw.head("cluster")
 
 

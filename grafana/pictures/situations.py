@@ -68,7 +68,7 @@ _MIXED = tuple(_engine(Role.MIXED, number, "m") for number in range(4))
 _SWING = Shifting(Mix(5.0, 18_000, 60), Mix(3.0, 2000, 250), _SWING_SECONDS)
 
 POOLS = Cast(_TWO_POOLS, _SWING, fronts=("p",))
-SICK = replace(POOLS, faults=(Throttled(800.0, 10_000.0, "GPU-p-0001", 0.5),), diagnosed=True)
+SICK = replace(POOLS, faults=(Throttled(1080.0, 10_000.0, "GPU-p-0001", 0.5),), diagnosed=True)
 MIXED = Cast(_MIXED, Shifting(Mix(5.0, 3000, 100), Mix(3.0, 800, 400), _SWING_SECONDS))
 
 SITUATIONS = (

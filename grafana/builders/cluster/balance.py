@@ -56,10 +56,10 @@ def split() -> Row:
             "are equally far from 1. Good: steady, near the dashed ratio of the pools. Bad: a "
             "lasting distance from it, which is a split that no longer fits the load.",
             [
-                Ask(f"{ratios}:rate1m{{{C}}}", "{{cluster}} 1 min"),
-                Ask(f"{ratios}:rate5m{{{C}}}", "{{cluster}} 5 min"),
+                Ask(f"{ratios}:rate1m{{{C}}} > 0", "{{cluster}} 1 min"),
+                Ask(f"{ratios}:rate5m{{{C}}} > 0", "{{cluster}} 5 min"),
                 Ask(
-                    f'{prefill} / (sum by (cluster) ({pools}{{{C}, role="decode"}}) > 0)',
+                    f'{prefill} / (sum by (cluster) ({pools}{{{C}, role="decode"}}) > 0) > 0',
                     "{{cluster}} pools",
                 ),
             ],
@@ -69,7 +69,7 @@ def split() -> Row:
             log=2,
             tones=SPLITS,
             dashed=".*pools$",
-            none="nothing decodes",
+            none="one phase does no work, so there is no ratio to draw",
         ),
         lines(
             "Prefill : decode, utilisation",
@@ -77,7 +77,7 @@ def split() -> Row:
             "decode pool is, 5 minutes: each pool by the part that binds it. Read it beside the "
             "ratio of time: where time is balanced and this is not, one pool's GPU time is spent "
             "worse than the other's. Absent where drivers do not report it.",
-            [Ask(f"cluster:disagg_utilisation_ratio:rate5m{{{C}}}", "{{cluster}} 5 min")],
+            [Ask(f"cluster:disagg_utilisation_ratio:rate5m{{{C}}} > 0", "{{cluster}} 5 min")],
             decimals=2,
             width=THIRD,
             filled=0,

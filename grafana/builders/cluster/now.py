@@ -120,7 +120,7 @@ def figures() -> Row:
             [Ask(f"topk (1, {first}{{{C}}})", "{{model_name}}")],
             unit="s",
             steps=limit(TTFT_SECONDS, below="green"),
-            none="no request",
+            none="not told",
             runbooks=("DisaggTtftBurnFast", "DisaggTtftBurnSlow"),
         ),
         numbers(

@@ -12,7 +12,8 @@ from grafana.builders.panels.tables import Column, rows
 
 def work() -> Row:
     """What the chosen models get done, and what it costs."""
-    seconds = f"sum by (phase) (cluster_model:disagg_phase_gpu_seconds:rate5m{{{M}}})"
+    model = "cluster_model:disagg_phase_gpu_seconds:rate5m"
+    seconds = f"sum by (phase) ({model}{{{M}}})"
     computed = f"disagg_node_phase_tokens_total{{{M}}}"
     tokens = f"sum by (phase) (rate({computed}[5m]))"
     joules = f'disagg_node_energy_joules_total{{{M}, phase=~"prefill|decode"}}'
@@ -59,7 +60,8 @@ def work() -> Row:
             "traffic.",
             [
                 Ask(
-                    ratio("cluster_model:disagg_phase_gpu_seconds:rate5m", M, "model_name"),
+                    ratio("cluster_model:disagg_phase_gpu_seconds:rate5m", M, "model_name")
+                    + " > 0",
                     "{{model_name}}",
                 )
             ],
@@ -67,7 +69,7 @@ def work() -> Row:
             width=6,
             log=2,
             filled=0,
-            none="nothing decodes",
+            none="one phase does no work, so there is no ratio to draw",
         ),
     ]
 
