@@ -38,6 +38,10 @@ _new = tuple.__new__
 
 _ITERATION_LOGGER = "vllm.v1.metrics.loggers"
 _ITERATION_LINE = "%sIteration(%d): "
+_ACCESS_LOGGER = "uvicorn.access"
+_ACCESS_ARGUMENTS = 5
+_PROBED = ("/health", "/metrics", "/v1/models")
+_OK = 200
 
 
 class HideIterationLines(logging.Filter):
@@ -47,6 +51,26 @@ class HideIterationLines(logging.Filter):
         """Let every record pass but those of one step."""
         message = record.msg
         return not (isinstance(message, str) and message.startswith(_ITERATION_LINE))
+
+
+class HideProbeLines(logging.Filter):
+    """Drops what the server logs of questions that went well and that observers ask every second.
+
+    The daemon's own probes were nine tenths of an idle engine's log.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let every record pass but uvicorn's of such a question."""
+        arguments = record.args
+        if not isinstance(arguments, tuple) or len(arguments) != _ACCESS_ARGUMENTS:
+            return True
+        _client, method, path, _version, status = arguments
+        return not (
+            method == "GET"
+            and isinstance(path, str)
+            and path.partition("?")[0] in _PROBED
+            and status == _OK
+        )
 
 
 class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be installed where we check
@@ -71,6 +95,7 @@ class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be insta
             sender.start()
             if os.environ.get(KEEP_LOG_ENVIRONMENT) != "1":
                 hide_iteration_lines()
+                hide_probe_lines()
         except Exception as error:  # noqa: BLE001 # an engine must start whatever ails its observer
             logging.getLogger(__name__).warning("disagg-node receives no steps: %r", error)
             return
@@ -209,3 +234,10 @@ def hide_iteration_lines() -> None:
     logger = logging.getLogger(_ITERATION_LOGGER)
     if not any(isinstance(found, HideIterationLines) for found in logger.filters):
         logger.addFilter(HideIterationLines())
+
+
+def hide_probe_lines() -> None:
+    """Keep our own probes out of the engine's log; a filter outlives uvicorn's configuring."""
+    logger = logging.getLogger(_ACCESS_LOGGER)
+    if not any(isinstance(found, HideProbeLines) for found in logger.filters):
+        logger.addFilter(HideProbeLines())

@@ -54,10 +54,11 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def iteration_logger() -> Iterator[logging.Logger]:
-    logger = logging.getLogger("vllm.v1.metrics.loggers")
-    before = list(logger.filters)
-    yield logger
-    logger.filters[:] = before
+    loggers = [logging.getLogger(name) for name in ("vllm.v1.metrics.loggers", "uvicorn.access")]
+    before = [list(logger.filters) for logger in loggers]
+    yield loggers[0]
+    for logger, filters in zip(loggers, before, strict=True):
+        logger.filters[:] = filters
 
 
 @pytest.fixture
@@ -371,6 +372,32 @@ def test_the_line_per_step_is_hidden_and_nothing_else(
 
     assert caplog.messages == ["Avg prompt throughput: 3.0 tokens/s", "{'no': 'text'}"]
     assert len(iteration_logger.filters) == 1
+
+
+ACCESS = '%s - "%s %s HTTP/%s" %d'
+
+
+def test_the_access_log_tells_of_no_probe_that_went_well(
+    start: Callable[..., Any], iteration_logger: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    start(vllm_config(), 0)
+    start(vllm_config(), 1)
+    access = logging.getLogger("uvicorn.access")
+
+    with caplog.at_level(logging.INFO):
+        for method, path, status in (
+            *(("GET", "/health", 200), ("GET", "/metrics?x=1", 200), ("GET", "/v1/models", 200)),
+            *(("GET", "/health", 503), ("POST", "/v1/completions", 200)),
+        ):
+            access.info(ACCESS, "127.0.0.1:1", method, path, "1.1", status)
+        access.info("another %s", "line")
+
+    assert caplog.messages == [
+        '127.0.0.1:1 - "GET /health HTTP/1.1" 503',
+        '127.0.0.1:1 - "POST /v1/completions HTTP/1.1" 200',
+        "another line",
+    ]
+    assert len(access.filters) == 1
 
 
 def test_the_line_per_step_can_be_kept(
