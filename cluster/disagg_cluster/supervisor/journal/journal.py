@@ -157,7 +157,9 @@ class Journal:
         return self._health.status()
 
     def _write(self, entries: Sequence[Entry]) -> None:
-        text = encode(self._where, entries, self.assignments)
+        # With a worker ends what was made of it by hand.
+        left = {entry.worker for entry in entries if not entry.is_over}
+        text = encode(self._where, entries, self.assignments.of(left))
         if text != self._written:
             # It need not be synced: what a power cut leaves of it is of another boot.
             place = self._at(self._path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Annotated, Final, Literal
 
@@ -104,6 +104,13 @@ class Assignments(Section):
     def nothing(self) -> bool:
         """Whether there is nothing to be known."""
         return not (self.roles or self.drained or self.move)
+
+    def of(self, workers: Collection[str]) -> Assignments:
+        """What of it is about these workers."""
+        roles = {name: role for name, role in self.roles.items() if name in workers}
+        drained = tuple(name for name in self.drained if name in workers)
+        move = self.move if self.move is not None and self.move.worker in workers else None
+        return Assignments(roles=roles, drained=drained, move=move)
 
 
 NO_ASSIGNMENTS = Assignments()

@@ -208,6 +208,22 @@ def test_a_worker_named_twice_is_refused() -> None:
         decode(encode(HERE, [ENTRY, ENTRY]), HERE)
 
 
+def test_what_was_made_of_a_worker_by_hand_is_forgotten_with_the_worker(
+    path: Path, journal: Journal
+) -> None:
+    journal.assignments = Assignments(roles={"w": Role.PREFILL}, drained=("w",), move=MOVE)
+    journal.write([ENTRY])
+    assert json.loads(path.read_text())["version"] == 2
+
+    journal.write([ENTRY.model_copy(update={"life": Lifecycle()})])
+
+    assert json.loads(path.read_text()) == {
+        "version": 1,
+        "where": json.loads(path.read_text())["where"],
+        "workers": [],
+    }
+
+
 def test_the_file_is_private_and_replaced_whole(path: Path, journal: Journal) -> None:
     journal.write([ENTRY])
     first = path.stat()
