@@ -16,17 +16,18 @@ from pathlib import Path
 
 TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 _PATIENCE_SECONDS = 600.0
+NO_SCRAPES = "scrape_configs: []\n"
 
 
 class Prometheus:
     """A Prometheus over a folder of blocks, with further flags; it scrapes nothing."""
 
-    def __init__(self, binary: str, data: Path, *flags: str) -> None:
+    def __init__(self, binary: str, data: Path, *flags: str, says: str = NO_SCRAPES) -> None:
         with socket.socket() as held:
             held.bind(("127.0.0.1", 0))
             self.port = held.getsockname()[1]
-        config = data.parent / "empty.yaml"
-        config.write_text("scrape_configs: []\n")
+        config = data.parent / "prometheus.yaml"
+        config.write_text(says)
         self.process = subprocess.Popen(
             [
                 binary,
@@ -80,12 +81,12 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def running(data: Path, *flags: str) -> Iterator[Prometheus]:
-    """A Prometheus over `data` that answers, started with further flags."""
+def running(data: Path, *flags: str, config: str = NO_SCRAPES) -> Iterator[Prometheus]:
+    """A Prometheus over `data` that answers, started with further flags and this configuration."""
     binary = shutil.which("prometheus")
     if binary is None:
         raise SystemExit("no prometheus on the PATH: scripts/system-packages prometheus")
-    server = Prometheus(binary, data, *flags)
+    server = Prometheus(binary, data, *flags, says=config)
     try:
         server.wait()
         yield server
