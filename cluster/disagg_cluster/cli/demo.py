@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from disagg_cluster.daemon.daemon import Daemon
     from disagg_cluster.demo.load import LoadGenerator
     from disagg_exporter.http.listen import ListenAddress
-    from disagg_exporter.model import Role
 
 _USUAL_ADDRESS = "127.0.0.1:9847"
 
@@ -75,6 +74,7 @@ def demo(
     from disagg_cluster.daemon.endpoint_file import near_url
     from disagg_cluster.daemon.foreground import log_to_stderr, run
     from disagg_cluster.daemon.status_line import LinePrinter
+    from disagg_cluster.demo.pools import pools_now
 
     address = listen.over(metrics or _USUAL_ADDRESS)
     unblocked_output()
@@ -85,6 +85,7 @@ def demo(
             config, load = _simulated(folder / "run", address)
         else:
             config, load = _real(folder / "run", address, vllm_python.absolute())
+        click.echo(f"to steer it: disagg-node status --run-dir {folder / 'run'}", err=True)
 
         port = _prometheus_port() if with_prometheus else None
 
@@ -103,6 +104,7 @@ def demo(
 
         with opened_devices(config, folder / "run") as source:
             daemon = Daemon(config, place(config, source.inventory()), source, folder / "run")
+            load.follow(lambda: pools_now(config, daemon.snapshot))
             printer = LinePrinter(click.echo, as_json=as_json, requests=load.counts)
             known = "" if port is None else f"http://127.0.0.1:{port}"
             view = view_beside(folder / "run", plain=plain or as_json, known_prometheus=known)
@@ -126,14 +128,14 @@ def demo(
 def _simulated(run_dir: Path, metrics: str) -> tuple[NodeConfig, LoadGenerator]:
     from disagg_cluster.demo.load import LoadGenerator, send_through
     from disagg_cluster.demo.nodefile import WORKERS, demo_node_file, free_ports
+    from disagg_cluster.demo.pools import first_pools
     from disagg_cluster.nodefile import from_mapping
-    from disagg_exporter.model import Role
 
     click.echo("SIMULATED: stand-in engines on simulated GPUs", err=True)
     node_file = demo_node_file(free_ports(WORKERS), metrics_address=metrics, run_dir=str(run_dir))
     config = from_mapping(node_file, "the demo's node file")
     send = send_through(config.workers[0].model_name)
-    return config, LoadGenerator(_urls(config, Role.PREFILL), _urls(config, Role.DECODE), send)
+    return config, LoadGenerator(first_pools(config), send)
 
 
 def _real(run_dir: Path, metrics: str, python: Path) -> tuple[NodeConfig, LoadGenerator]:
@@ -144,9 +146,9 @@ def _real(run_dir: Path, metrics: str, python: Path) -> tuple[NodeConfig, LoadGe
         LoadShape,
         free_ports,
     )
+    from disagg_cluster.demo.pools import first_pools
     from disagg_cluster.demo.real_vllm import pair
     from disagg_cluster.nodefile import from_mapping
-    from disagg_exporter.model import Role
 
     gpus = _gpu_count()
     where = "two of this machine's GPUs" if gpus >= pair.WORKERS else "the CPU"
@@ -163,16 +165,11 @@ def _real(run_dir: Path, metrics: str, python: Path) -> tuple[NodeConfig, LoadGe
     )
     config = from_mapping(node_file, "the demo's node file")
     return config, LoadGenerator(
-        _urls(config, Role.PREFILL),
-        _urls(config, Role.DECODE),
+        first_pools(config),
         send_through(pair.MODEL_NAME, timeout_seconds=60.0),
         shape=LoadShape(TINY_PROMPT_HEAVY, TINY_OUTPUT_HEAVY),
         concurrency=8,
     )
-
-
-def _urls(config: NodeConfig, role: Role) -> list[str]:
-    return [f"http://127.0.0.1:{w.port}" for w in config.workers if w.role is role]
 
 
 def _gpu_count() -> int:

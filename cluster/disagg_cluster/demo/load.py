@@ -6,11 +6,12 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from disagg_cluster.demo.disaggregated_client import NIXL, CompletionError, complete
 from disagg_cluster.demo.nodefile import LoadShape
+from disagg_cluster.demo.pools import PoolUrls
 from disagg_cluster.simulator.load import Mix
 
 _TOKEN_TEXT = "word"  # four characters: about a token to every engine, exactly one to a stand-in
@@ -59,8 +60,7 @@ class LoadGenerator:
     request that fails is counted and the load goes on, as engines may be restarting.
 
     Args:
-        prefill_urls: Base URLs of the engines that read prompts.
-        decode_urls: Base URLs of the engines that write.
+        pools: The engines that take requests until `follow` says who does.
         send: How one request is sent.
         shape: How the load moves.
         concurrency: The most requests in flight.
@@ -68,15 +68,14 @@ class LoadGenerator:
 
     def __init__(
         self,
-        prefill_urls: Sequence[str],
-        decode_urls: Sequence[str],
+        pools: PoolUrls,
         send: Send,
         *,
         shape: LoadShape | None = None,
         concurrency: int = 64,
     ) -> None:
-        self._prefill_urls = tuple(prefill_urls)
-        self._decode_urls = tuple(decode_urls)
+        self._usual = pools
+        self._pools: Callable[[], PoolUrls] = lambda: pools
         self._send = send
         self._shape = shape or LoadShape()
         self._concurrency = concurrency
@@ -86,6 +85,10 @@ class LoadGenerator:
         self._counts = LoadCounts()
         self._pace: threading.Thread | None = None
         self._requests: set[threading.Thread] = set()
+
+    def follow(self, pools: Callable[[], PoolUrls]) -> None:
+        """Ask at each arrival who takes requests; those of the start where a kind has none."""
+        self._pools = pools
 
     def start(self) -> None:
         """Begin the load; call once."""
@@ -121,14 +124,15 @@ class LoadGenerator:
                 self._arrive(mix)
 
     def _arrive(self, mix: Mix) -> None:
+        pools = self._pools().or_else(self._usual)
         with self._lock:
             counts = self._counts
             if counts.in_flight >= self._concurrency:
                 self._counts = replace(counts, skipped=counts.skipped + 1)
                 return
             self._counts = replace(counts, sent=counts.sent + 1, in_flight=counts.in_flight + 1)
-            prefill_url = self._prefill_urls[counts.sent % len(self._prefill_urls)]
-            decode_url = self._decode_urls[counts.sent % len(self._decode_urls)]
+            prefill_url = pools.prefill[counts.sent % len(pools.prefill)]
+            decode_url = pools.decode[counts.sent % len(pools.decode)]
             request = threading.Thread(
                 target=self._request, args=(prefill_url, decode_url, mix), daemon=True
             )

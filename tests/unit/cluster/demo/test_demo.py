@@ -24,11 +24,13 @@ from disagg_cluster.demo.nodefile import (
     demo_node_file,
     free_ports,
 )
+from disagg_cluster.demo.pools import PoolUrls
 from disagg_cluster.simulator.load import Mix
 
 BUSY = LoadShape(Mix(2000.0, 10, 10), Mix(2000.0, 10, 10))
 PREFILL = ("http://p0", "http://p1")
 DECODE = ("http://d0", "http://d1", "http://d2")
+POOLS = PoolUrls(PREFILL, DECODE)
 
 
 def eventually(true: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -62,7 +64,7 @@ def test_the_load_never_leaves_what_lies_between_its_mixes(t_seconds: float) -> 
 
 def test_engines_of_each_kind_are_taken_in_turn() -> None:
     taken: list[tuple[str, str]] = []
-    generator = LoadGenerator(PREFILL, DECODE, lambda p, d, mix: taken.append((p, d)), shape=BUSY)
+    generator = LoadGenerator(POOLS, lambda p, d, mix: taken.append((p, d)), shape=BUSY)
 
     generator.start()
     eventually(lambda: len(taken) >= 60)
@@ -75,12 +77,30 @@ def test_engines_of_each_kind_are_taken_in_turn() -> None:
         assert max(each) - min(each) <= 1
 
 
+def test_who_takes_requests_is_asked_for_each_and_a_kind_without_any_keeps_its_own() -> None:
+    now = [PoolUrls(("http://p1",), DECODE)]
+    taken: list[tuple[str, str]] = []
+    generator = LoadGenerator(POOLS, lambda p, d, mix: taken.append((p, d)), shape=BUSY)
+    generator.follow(lambda: now[0])
+
+    generator.start()
+    eventually(lambda: len(taken) >= 10)
+    before = len(taken)
+    now[0] = PoolUrls((), ("http://d9",))
+    eventually(lambda: len(taken) >= before + 20)
+    generator.stop()
+
+    assert {prefill for prefill, _ in taken[:before]} == {"http://p1"}
+    assert {prefill for prefill, _ in taken[before + 2 :]} == set(PREFILL)
+    assert {decode for _, decode in taken[before + 2 :]} == {"http://d9"}
+
+
 def test_a_request_that_fails_is_counted_and_the_load_goes_on() -> None:
     def send(prefill_url: str, decode_url: str, mix: Mix) -> None:
         if prefill_url == "http://p0":
             raise CompletionError("down")
 
-    generator = LoadGenerator(PREFILL, DECODE, send, shape=BUSY)
+    generator = LoadGenerator(POOLS, send, shape=BUSY)
 
     generator.start()
     eventually(lambda: generator.counts().failed >= 10 and generator.counts().completed >= 10)
@@ -93,9 +113,7 @@ def test_a_request_that_fails_is_counted_and_the_load_goes_on() -> None:
 
 def test_more_than_the_allowed_requests_are_skipped_and_not_queued() -> None:
     release = threading.Event()
-    generator = LoadGenerator(
-        PREFILL, DECODE, lambda p, d, mix: release.wait(10), shape=BUSY, concurrency=3
-    )
+    generator = LoadGenerator(POOLS, lambda p, d, mix: release.wait(10), shape=BUSY, concurrency=3)
 
     generator.start()
     eventually(lambda: generator.counts().skipped >= 5)
@@ -108,7 +126,7 @@ def test_more_than_the_allowed_requests_are_skipped_and_not_queued() -> None:
 
 def test_stopping_does_not_wait_for_an_engine_that_hangs() -> None:
     release = threading.Event()
-    generator = LoadGenerator(PREFILL, DECODE, lambda p, d, mix: release.wait(30), shape=BUSY)
+    generator = LoadGenerator(POOLS, lambda p, d, mix: release.wait(30), shape=BUSY)
     generator.start()
     eventually(lambda: generator.counts().in_flight > 0)
 
