@@ -56,8 +56,14 @@ class Acting:
         return self._logs.get(whose, MoveLog())
 
     def act(self, said: ModelRebalance, now_seconds: float) -> None:
-        """Begin the move that is advised; nothing while one of any model is under way."""
-        if self._under_way is not None or not isinstance(said.said, Move) or said.worker is None:
+        """Begin the move that is advised; nothing while one of any model is under way.
+
+        Nor where it is not measured how full the pools are: capacities that are wrong would move
+        engines, and nothing would show it.
+        """
+        if self._under_way is not None or not isinstance(said.said, Move):
+            return
+        if said.worker is None or not said.measured:
             return
         whose = (said.model_name, said.engine_namespace)
         to_role, worker = said.said.to_role, said.worker

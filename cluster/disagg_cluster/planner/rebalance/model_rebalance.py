@@ -11,6 +11,7 @@ from disagg_cluster.planner.rebalance.limits import RebalanceLimits
 from disagg_cluster.planner.rebalance.move_gain import MoveCost
 from disagg_cluster.planner.rebalance.move_log import MoveLog
 from disagg_cluster.planner.rebalance.pool_pair import (
+    PAIR,
     PairedPools,
     futures_needs,
     paired_pools,
@@ -24,6 +25,7 @@ from disagg_cluster.planner.rebalance.split_needs import RoleSplit, SplitNeeds
 class ModelRebalance:
     """One model's advice at a moment; `worker` is the one to move, where engines are known.
 
+    `measured`: how full both pools are is known, so that it could have spoken against a move.
     `split` is None where it has no two pools that could give to each other. `books` are kept by
     the service only.
     """
@@ -34,6 +36,7 @@ class ModelRebalance:
     said: Move | Stay
     cost: MoveCost
     worker: PoolWorker | None = None
+    measured: bool = False
     books: ShadowBooks | None = None
 
 
@@ -66,6 +69,7 @@ class RebalanceView:
             said,
             self.cost,
             cheapest(self.workers, said.role) if isinstance(said, Move) else None,
+            measured=len(pool_capacity_used(self.workers)) == len(PAIR),
         )
 
 

@@ -41,6 +41,8 @@ def _lines(model: ModelRebalance, limits: RebalanceLimits, mode: RebalanceMode) 
         )
         known = "as moves took here" if model.cost.measured else "assumed: drain and lead time"
         yield f"  its engine serves nobody for {model.cost.downtime_seconds:.0f} s ({known})"
+        if not model.measured:
+            yield "  how full both pools are is not measured: without that act moves nothing"
     if model.books is not None:
         yield f"  {_books(model.books, mode)}"
 
@@ -92,6 +94,7 @@ def _value(model: ModelRebalance, limits: RebalanceLimits) -> Mapping[str, objec
         **found,
         "node": None if worker is None else worker.node,
         "worker": None if worker is None else worker.worker,
+        "capacity_used_measured": model.measured,
         "supervised": None if worker is None else worker.supervised,
         "role": model.said.role.value,
         "to_role": model.said.to_role.value,

@@ -54,7 +54,10 @@ def test_the_move_that_pays_is_told_with_what_it_brings_and_costs(
     lines = out.splitlines()
     assert lines[0] == "all requests: move a prefill engine from prefill to decode"
     assert "now 6 prefill + 2 decode: over the next 1h" in lines[1]
-    assert lines[2:] == ["  its engine serves nobody for 660 s (assumed: drain and lead time)"]
+    assert lines[2:] == [
+        "  its engine serves nobody for 660 s (assumed: drain and lead time)",
+        "  how full both pools are is not measured: without that act moves nothing",
+    ]
 
 
 def test_json_says_the_same_in_seconds(load: Path, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ UNDER_WAY = MoveAnswer(MoveOutcome.UNDER_WAY)
 
 
 def said(move: Move | Stay = MOVE, name: str = "llama") -> ModelRebalance:
-    return ModelRebalance(name, "default", SPLIT, move, MoveCost(60.0), WORKER)
+    return ModelRebalance(name, "default", SPLIT, move, MoveCost(60.0), WORKER, True)
 
 
 @dataclass
@@ -98,11 +98,12 @@ def test_who_is_not_heard_for_half_an_hour_has_failed() -> None:
     assert acting.counts == {("llama", "default", "failed"): 1}
 
 
-def test_without_advice_or_without_a_worker_nothing_is_asked() -> None:
+def test_without_advice_a_worker_or_a_measurement_nothing_is_asked() -> None:
     mover = _Mover([])
     acting = Acting(mover, LOG)
     acting.act(said(Stay("no move pays")), 0.0)
     acting.act(replace(said(), worker=None), 0.0)
+    acting.act(replace(said(), measured=False), 0.0)
 
     assert mover.begun == []
 

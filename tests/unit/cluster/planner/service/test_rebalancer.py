@@ -95,7 +95,7 @@ class _Planner:
 
 def engines(prefill: int, decode: int) -> ClusterEngines:
     workers = tuple(
-        PoolWorker("node-a", f"{kind.role}-{number}", kind, True, float(9 - number))
+        PoolWorker("node-a", f"{kind.role}-{number}", kind, True, float(9 - number), 0.5)
         for kind, count in ((PREFILL, prefill), (DECODE, decode))
         for number in range(count)
     )
