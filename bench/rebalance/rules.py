@@ -54,7 +54,8 @@ class Acting:
             self._log = self._log.ended(minute * 60.0)
         if minute:
             self._used = [*self._used[1 - STEP_MINUTES :], self._fullness(model, minute)]
-        if minute % STEP_MINUTES == 0:
+        # Like the service, not before it is measured how full pools are.
+        if minute and minute % STEP_MINUTES == 0:
             self._decide(minute)
         return ((self._split.prefill, self._split.decode),)
 

@@ -11,6 +11,12 @@ from disagg_cluster.planner.rebalance.move_log import MoveLog
 from disagg_cluster.planner.rebalance.split_needs import RoleSplit, SplitNeeds
 from disagg_exporter.model import Role
 
+_SHORT_RATIO = 0.7
+"""A pool that uses less of its capacity is not short, whatever is foreseen of it."""
+_FULL_RATIO = 0.9
+_DOUBTED_FACTOR = 1.5
+"""A pool that is not full, and for whose load so many times the engines would be needed that it
+fills, has another capacity than was learned."""
 _MOST_MOVES = 8
 """Further ahead than so many moves, one after the other, nobody looks."""
 
@@ -84,7 +90,7 @@ def decide(
             if moves > spare:
                 bounded = bounded or _bounded(giver, limits)
                 break
-            if told := _too_full(pair, giver, taker):
+            if told := _too_full(pair, giver, taker) or _has_room(pair, needs, taker):
                 full = told
                 break
             worth = saved - found.downtime_seconds
@@ -112,3 +118,27 @@ def _too_full(pair: WeighedPools, giver: Role, taker: Role) -> str:
     if after <= max(1.0, pair.capacity_used.get(taker, 1.0)):
         return ""
     return f"{giver} is too full to give: it would use {after:.0%} of its capacity"
+
+
+def _has_room(pair: WeighedPools, needs: SplitNeeds, taker: Role) -> str:
+    """Why a pool need not take, by what is measured; empty where it may be short, or is unknown.
+
+    Of capacities only their change is believed here: a pool that is as full as it is measured now
+    is by so much fuller as more engines are foreseen to be needed than for the load of now.
+    """
+    used = pair.capacity_used.get(taker)
+    if used is None:
+        return ""
+    by_block = (needs.prefill if taker is Role.PREFILL else needs.decode).mean(axis=0)
+    now, most = float(by_block[0]), float(by_block.max())
+    filled = used * pair.split.of(taker)
+    # Needs are whole engines with room for chance; beyond that capacities are not as learned.
+    if used < _FULL_RATIO and now - 1 > _DOUBTED_FACTOR * filled:
+        return (
+            f"by its capacity {taker} needs {now:.1f} engines now, as measured it fills "
+            f"{filled:.1f}: nothing moves by a capacity that is in doubt"
+        )
+    at_most = used * most / max(now, 1.0)
+    if at_most >= _SHORT_RATIO:
+        return ""
+    return f"{taker} has room: as measured it would use {at_most:.0%} of its capacity at most"

@@ -84,14 +84,39 @@ def test_a_pool_at_its_least_gives_nothing() -> None:
 
 def test_a_pool_that_is_full_as_measured_gives_nothing_whatever_is_foreseen() -> None:
     of = needs(3, 5)
-    full = {Role.PREFILL: 0.9, Role.DECODE: 0.4}
+    full = {Role.PREFILL: 0.9, Role.DECODE: 0.8}
 
     assert decided(RoleSplit(4, 4), of, full) == Stay(
         "prefill is too full to give: it would use 120% of its capacity"
     )
-    assert isinstance(decided(RoleSplit(4, 4), of, {Role.PREFILL: 0.7, Role.DECODE: 0.4}), Move)
+    assert isinstance(decided(RoleSplit(4, 4), of, {Role.PREFILL: 0.7, Role.DECODE: 0.8}), Move)
     # Where both are beyond, the fuller one may still get it.
     assert isinstance(decided(RoleSplit(4, 4), of, {Role.PREFILL: 0.9, Role.DECODE: 1.6}), Move)
+
+
+def test_a_pool_that_has_room_as_measured_takes_nothing_unless_more_is_to_come() -> None:
+    of = needs(3, 5)
+    some = {Role.PREFILL: 0.5, Role.DECODE: 0.68}
+    rising = np.where(np.arange(BLOCKS) < 2, 4, of.decode)
+
+    assert decided(RoleSplit(4, 4), of, some) == Stay(
+        "decode has room: as measured it would use 68% of its capacity at most"
+    )
+    rises = SplitNeeds(of.prefill, rising, 300.0)
+    assert isinstance(decided(RoleSplit(4, 4), rises, some), Move)
+
+
+def test_a_capacity_that_what_is_measured_contradicts_moves_nothing() -> None:
+    used = {Role.PREFILL: 0.5, Role.DECODE: 0.75}
+
+    assert decided(RoleSplit(4, 4), needs(3, 7), used) == Stay(
+        "by its capacity decode needs 7.0 engines now, as measured it fills 3.0: nothing moves by "
+        "a capacity that is in doubt"
+    )
+    # A full pool may need any number more.
+    assert isinstance(
+        decided(RoleSplit(4, 4), needs(3, 7), {Role.PREFILL: 0.5, Role.DECODE: 0.95}), Move
+    )
 
 
 def test_after_a_move_it_waits_until_it_has_ended_and_cooled_down() -> None:

@@ -95,8 +95,8 @@ class _Planner:
 
 def engines(prefill: int, decode: int) -> ClusterEngines:
     workers = tuple(
-        PoolWorker("node-a", f"{kind.role}-{number}", kind, True, float(9 - number), 0.5)
-        for kind, count in ((PREFILL, prefill), (DECODE, decode))
+        PoolWorker("node-a", f"{kind.role}-{number}", kind, True, float(9 - number), used)
+        for kind, count, used in ((PREFILL, prefill, 0.3), (DECODE, decode, 1.2))
         for number in range(count)
     )
     return ClusterEngines({PREFILL: prefill, DECODE: decode}, {}, workers)
