@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana.builders.cluster.queries import BOTH, OBSERVED, C, foreign_share
 from grafana.builders.panels.annotations import firing
-from grafana.builders.panels.board import ENGINE_LINK, MODEL_LINK, Row
+from grafana.builders.panels.board import ENGINE_LINK, MODEL_LINK, NODE_LINK, Row
 from grafana.builders.panels.charts import lines, numbers
 from grafana.builders.panels.frame import FULL
 from grafana.builders.panels.limits import (
@@ -74,6 +74,7 @@ def verdicts() -> Row:
                 Column("E", "Short of GPUs", decimals=0, width=120),
                 Column("cause", "Held back by", width=190),
                 Column("engine", "Engine", link=ENGINE_LINK, width=140),
+                Column("node", "Node", link=NODE_LINK, width=110),
                 Column("F", "TTFT cost", unit="s", decimals=2, width=95),
             ],
             sort="TTFT cost",
