@@ -57,6 +57,17 @@ def test_the_committed_dashboards_are_what_the_builders_write(tmp_path: Path) ->
     assert written == committed
 
 
+def test_pictures_are_shown_and_small() -> None:
+    """`make pictures` draws them anew."""
+    folder = ROOT / "docs" / "dashboards"
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+
+    drawn = sorted(folder.glob("*.png"))
+    assert [each.name for each in drawn if f"dashboards/{each.name}" not in text] == []
+    assert sum(each.stat().st_size for each in drawn) < 6e6
+
+
 @every_dashboard
 def test_every_metric_exists(name: str) -> None:
     known = exported_names() | recorded_names() | BY_PROMETHEUS
