@@ -28,6 +28,7 @@ NO_DRIVER = "simulated devices do not tell it"
 NO_CONNECTOR = "stand-in engines count no KV transfer"
 NO_PLANNER = "no planner runs beside the demo"
 NOT_KNOWN = "neither model nor GPU of the demo is a real one"
+FEW_ENGINES = "the three highest decode engines of the demo are all, and leave no others"
 FEW_NODES = "it takes four nodes"
 NOT_EXPECTED = "nothing says how many GPUs the demo should have"
 WITHOUT_DATA = {
@@ -54,6 +55,8 @@ PARTLY = {
     ("node", "GPUs by role"): "as above",
     ("node", "Temperature"): "simulated devices have no sensor in their memory",
     ("engines", "NVLink and PCIe traffic"): "simulated devices have no links",
+    ("engines", "Time to first token (TTFT) at decode and mixed engines, p95"): FEW_ENGINES,
+    ("engines", "Time between tokens (ITL), p95"): FEW_ENGINES,
     ("engines", "Parts of the first token by engine"): "no engine tells a transfer by itself",
 }
 WITHOUT_SERIES = {
