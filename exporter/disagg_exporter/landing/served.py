@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from disagg_exporter.landing.latency import mean, merged, observed_since, quantile
@@ -70,24 +71,30 @@ def _requests(account: RequestAccount) -> float | None:
     return sum(account.ends.values()) if account.ends else None
 
 
-def rates_between(later: ServedTotals, earlier: ServedTotals) -> ServedRates:
-    """What happened between two moments; of a counter that began anew nothing is known."""
-    seconds = later.at_seconds - earlier.at_seconds
+def rates_since(earlier: Sequence[ServedTotals], later: ServedTotals) -> ServedRates:
+    """What happened of late, each since the oldest moment at which it was known.
 
-    def rate(after: float | None, before: float | None) -> float | None:
-        if after is None or before is None or after < before or seconds <= 0:
+    Of a counter that began anew nothing is known.
+    """
+
+    def rate(total: Callable[[ServedTotals], float | None]) -> float | None:
+        after = total(later)
+        known = next((each for each in earlier if total(each) is not None), None)
+        if after is None or known is None:
             return None
-        return (after - before) / seconds
+        before, seconds = total(known), later.at_seconds - known.at_seconds
+        return (after - before) / seconds if before is not None and after >= before else None
 
-    first = observed_since(later.first_token, earlier.first_token)
-    between = observed_since(later.between_tokens, earlier.between_tokens)
+    def waits(of: Callable[[ServedTotals], Histogram | None]) -> Histogram | None:
+        return observed_since(of(later), next(filter(None, map(of, earlier)), None))
+
     return ServedRates(
         at_seconds=later.at_seconds,
-        requests_per_second=rate(later.requests, earlier.requests),
-        prompt_tokens_per_second=rate(later.prompt_tokens, earlier.prompt_tokens),
-        output_tokens_per_second=rate(later.output_tokens, earlier.output_tokens),
-        first_token_p95_seconds=quantile(first, _QUANTILE),
-        between_tokens_mean_seconds=mean(between),
+        requests_per_second=rate(lambda totals: totals.requests),
+        prompt_tokens_per_second=rate(lambda totals: totals.prompt_tokens),
+        output_tokens_per_second=rate(lambda totals: totals.output_tokens),
+        first_token_p95_seconds=quantile(waits(lambda totals: totals.first_token), _QUANTILE),
+        between_tokens_mean_seconds=mean(waits(lambda totals: totals.between_tokens)),
     )
 
 
@@ -95,7 +102,7 @@ class ServedHistory:
     """The rates of the last minute, every ten seconds, for an hour."""
 
     def __init__(self) -> None:
-        self._totals: deque[ServedTotals] = deque(maxlen=1 + round(WINDOW_SECONDS / 10))
+        self._totals: deque[ServedTotals] = deque(maxlen=round(WINDOW_SECONDS / 10))
         self._rates: deque[ServedRates] = deque(maxlen=round(KEPT_SECONDS / 10))
         self.rates: tuple[ServedRates, ...] = ()
 
@@ -107,7 +114,6 @@ class ServedHistory:
             return
         totals = totals_of(snapshot)
         if self._totals:
-            # The oldest of the last minute: less while there is no older one.
-            self._rates.append(rates_between(totals, self._totals[0]))
+            self._rates.append(rates_since(tuple(self._totals), totals))
             self.rates = tuple(self._rates)
         self._totals.append(totals)

@@ -75,3 +75,14 @@ def test_histograms_of_several_are_one_and_counters_that_fell_are_none() -> None
     assert merged([]) is None
     assert observed_since(coarse, TTFT) is None
     assert observed_since(TTFT, replace(TTFT, counts=(1.0, 91.0, 101.0, 101.0))) is None
+
+
+def test_what_was_not_known_at_first_is_told_since_it_was() -> None:
+    history = ServedHistory()
+    history.remember(Snapshot(0, 0.0, 0))
+    history.remember(at(10, 0.0, 0, replace(TTFT, counts=(0.0,) * 4, sum=0.0)))
+    history.remember(at(20, 30.0, 500, TTFT))
+
+    last = history.rates[-1]
+    assert (last.requests_per_second, last.output_tokens_per_second) == (3.0, 50.0)
+    assert last.first_token_p95_seconds == pytest.approx(0.3)
