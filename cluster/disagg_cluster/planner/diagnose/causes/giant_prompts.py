@@ -12,6 +12,8 @@ from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE
 
 # Prompts so many times as long as the mean are very long; fewer than so many are chance.
 _GIANT, _LEAST_GIANTS, _LEAST_UNHEARD_OF = 2.5, 4, 2
+# Buckets are coarse: it is their middle that is so long, and the shortest in them nearly.
+_LEAST_OF_BUCKET = 1.8
 # No tail is known to be thinner.
 _THINNEST_TAIL = 1e-5
 
@@ -26,7 +28,7 @@ def giants(view: ModelView, rows: Rows) -> tuple[float, int]:
         return 0.0, 0
     least_tokens = view.changes.fleet.prompts.least_tokens
     mean = float((counts * tokens[:, None]).sum() / counts.sum())
-    is_long = least_tokens >= _GIANT * mean
+    is_long = (tokens >= _GIANT * mean) & (least_tokens >= _LEAST_OF_BUCKET * mean)
     long, every = counts[is_long].sum(axis=0), counts.sum(axis=0)
     known = _more_frequent(long, every), _unheard_of(tokens, least_tokens, counts, is_long)
     return max(known)
