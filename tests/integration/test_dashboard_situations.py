@@ -23,7 +23,7 @@ from support.running_node import wait_for
 
 pytestmark = pytest.mark.prometheus
 
-SEEN_SECONDS = 420.0
+SEEN_SECONDS = 330.0
 
 NO_SPLIT = {
     ("cluster", "Prefill : decode, utilisation"),
