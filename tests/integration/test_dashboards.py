@@ -86,7 +86,6 @@ WITHOUT_SERIES = {
     "cluster:disagg_observed_gpus:ratio": NOT_EXPECTED,
     "node:disagg_expected_gpus:kubernetes": NOT_EXPECTED,
     "node:disagg_gone_gpus:last1d": "no GPU of the demo has gone",
-    "disagg_engine_role_changes_total": "engines of the demo are launched, not found",
     "disagg_engine_tls_info": "engines of the demo speak no TLS",
 }
 """What rules ask or record that the demo does not have."""

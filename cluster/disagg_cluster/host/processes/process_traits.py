@@ -67,8 +67,9 @@ def stdout_path(pid: int) -> str:
 def mark_of(pid: int) -> str:
     """The log of the worker in whose environment a process was started; empty if in nobody's.
 
-    A process that gives itself a title overwrites what it inherited: no mark proves nothing. The
-    mark of another container's worker is none here, though it reads the same.
+    A process that gives itself a title overwrites what it inherited, and one that is just being
+    executed has nothing yet: no mark proves nothing. The mark of another container's worker is
+    none here, though it reads the same.
     """
     try:
         with Path(f"/proc/{pid}/environ").open("rb") as file:

@@ -17,6 +17,7 @@ from disagg_cluster.supervisor.process.death_watch import DeathWatch
 from disagg_cluster.supervisor.process.family import OwnProcesses, SharedScan
 from disagg_cluster.supervisor.process.retries import DescriptorReserve, Retrier, SupervisionHealth
 from support.children import PYTHON, Ear, is_gone, wait_readable
+from support.running_node import wait_for
 
 SLEEPS = "import signal; signal.pause()"
 LEAVES_A_HELPER = """
@@ -150,6 +151,8 @@ def test_each_turn_of_the_loop_looks_anew_and_a_look_that_fails_is_not_kept() ->
 def test_who_is_seen_lives_and_has_a_session(tmp_path: Path) -> None:
     child: ChildProcess = start([*PYTHON, SLEEPS], {WORKER_MARK: "/x/w.log"}, tmp_path / "w.log")
     try:
+        # The kernel lets us go on before the new program has its environment.
+        wait_for(Path(f"/proc/{child.pid}/environ").read_bytes, "an environment")
         seen = OwnProcesses()
 
         [mine] = [each for each in seen.living if each.pid == child.pid]
