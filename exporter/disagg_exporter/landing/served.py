@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from disagg_exporter.landing.latency import mean, merged, observed_since, quantile
 from disagg_exporter.landing.track import COARSE_STEP_SECONDS, KEPT_SECONDS
 from disagg_exporter.model import Phase, Snapshot
-from disagg_exporter.model.serving import Histogram, RequestAccount
+from disagg_exporter.model.serving import Histogram, RequestAccount, RequestSource
+
+T = TypeVar("T")
 
 WINDOW_SECONDS = 60.0
 _QUANTILE = 0.95
@@ -40,29 +43,37 @@ class ServedRates:
 
 
 def totals_of(snapshot: Snapshot) -> ServedTotals:
-    """The totals of a snapshot; of each model's requests by the best source that tells of them."""
-    best: dict[tuple[str, str], RequestAccount] = {}
-    for account in snapshot.requests.requests:
-        key = account.model_name, account.engine_namespace
-        order = list(type(account.source)).index(account.source)
-        known = best.get(key)
-        if known is None or order < list(type(known.source)).index(known.source):
-            best[key] = account
-    counted = [_requests(account) for account in best.values()]
-    known_requests = [count for count in counted if count is not None]
+    """The totals of a snapshot; each of each model by the best source that tells it."""
+    accounts = snapshot.requests.requests
+    requests = _best(accounts, _requests)
     tokens = dict.fromkeys(Phase, 0)
     for each in snapshot.tokens:
         tokens[each.phase] += each.tokens
-    first = (each.time_to_first_token for each in best.values())
     between = (each.serving.inter_token_latency for each in snapshot.engines if each.serving)
     return ServedTotals(
         at_seconds=snapshot.taken_ns / 1e9,
-        requests=sum(known_requests) if known_requests else None,
+        requests=sum(requests) if requests else None,
         prompt_tokens=tokens[Phase.PREFILL] if snapshot.tokens else None,
         output_tokens=tokens[Phase.DECODE] if snapshot.tokens else None,
-        first_token=merged(each for each in first if each is not None),
+        first_token=merged(_best(accounts, lambda account: account.time_to_first_token)),
         between_tokens=merged(each for each in between if each is not None),
     )
+
+
+def _best(
+    accounts: Sequence[RequestAccount], told_by: Callable[[RequestAccount], T | None]
+) -> list[T]:
+    """What is told of each model, by the best source that tells it: the sum would count twice.
+
+    Of separate pools the engines count the requests, and only both together tell the waits.
+    """
+    best: dict[tuple[str, str], T] = {}
+    order = list(RequestSource)
+    for account in sorted(accounts, key=lambda account: order.index(account.source)):
+        told = told_by(account)
+        if told is not None:
+            best.setdefault((account.model_name, account.engine_namespace), told)
+    return list(best.values())
 
 
 def _requests(account: RequestAccount) -> float | None:

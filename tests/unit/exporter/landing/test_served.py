@@ -86,3 +86,16 @@ def test_what_was_not_known_at_first_is_told_since_it_was() -> None:
     last = history.rates[-1]
     assert (last.requests_per_second, last.output_tokens_per_second) == (3.0, 50.0)
     assert last.first_token_p95_seconds == pytest.approx(0.3)
+
+
+def test_waits_that_only_both_pools_together_tell_are_told_beside_the_engines_requests() -> None:
+    history = ServedHistory()
+    for seconds, waits in ((0, replace(TTFT, counts=(0.0,) * 4, sum=0.0)), (10, TTFT)):
+        engines = RequestAccount(RequestSource.ENGINE, "llama", "", arrivals=seconds * 2.0)
+        pools = RequestAccount(RequestSource.POOLS, "llama", "", time_to_first_token=waits)
+        requests = RequestAccounts((pools, engines))
+        history.remember(Snapshot(seconds * 10**9, 0.0, 0, requests=requests))
+
+    last = history.rates[-1]
+    assert last.requests_per_second == 2.0
+    assert last.first_token_p95_seconds == pytest.approx(0.3)
