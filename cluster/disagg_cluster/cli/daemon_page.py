@@ -206,7 +206,7 @@ def _leads_to(url: str, endpoint: DaemonEndpoint) -> bool:
 
 
 def _root(text: str) -> str:
-    """The root of a daemon's server, as a person wrote it."""
+    """The root of a daemon's server, as a person wrote it; its metrics page means the same."""
     try:
         parts = urlsplit(text)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -216,4 +216,4 @@ def _root(text: str) -> str:
         raise click.UsageError(
             f"{text!r} is no address of a daemon: give one such as {DEFAULT_URL}"
         )
-    return text.rstrip("/")
+    return text.rstrip("/").removesuffix("/metrics").rstrip("/")

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from disagg_cluster.cli import daemon_page
 from disagg_cluster.cli.main import main
 from disagg_cluster.config import Bridges, Listen
 from disagg_cluster.daemon.endpoint_file import EndpointFile
@@ -89,6 +90,15 @@ def test_the_node_file_says_where_it_answers_where_no_word_was_left(tmp_path: Pa
     file = written(tmp_path / "node.yaml", yaml.safe_dump(node))
     with serving(tmp_path, TLS, port, leaves=False):
         assert told_by_daemon("-c", file)
+
+
+def test_the_address_of_the_metrics_page_means_its_daemon() -> None:
+    roots = {
+        daemon_page.target_of(f"http://gpu-7:9847{path}", None, None).url
+        for path in ("", "/", "/metrics", "/metrics/")
+    }
+
+    assert roots == {"http://gpu-7:9847"}
 
 
 def test_an_address_of_this_node_is_trusted_like_the_node_itself(tmp_path: Path) -> None:
