@@ -201,7 +201,11 @@ def probed(
         again = life.up is False and life.state is WorkerState.READY
         well = replace(life, up=True, failed_probes=0, probe_why="", left_alone=False)
         return well, ("answers again",) if again else ()
-    notes = () if event.why == life.probe_why else (f"not healthy: {event.why}",)
+    first_start = life.state is WorkerState.STARTING and not life.served
+    # Until it listens nobody can answer: who waits for it is told how long that may take.
+    expected = first_start and event.health is Health.NO_ANSWER
+    known = expected or event.why == life.probe_why
+    notes = () if known else (f"not healthy: {event.why}",)
     if event.health is Health.UNDECIDED:
         # Only a silence that was seen counts: how long it lasts counts from here on.
         unsure = replace(life, up=None, probe_why=event.why, failing_since_ns=now_ns)

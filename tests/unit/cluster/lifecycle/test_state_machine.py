@@ -438,9 +438,22 @@ def test_a_failing_probe_is_noted_once_and_not_each_second() -> None:
     worker = started()
     before = len(worker.notes)
     for _ in range(50):
-        worker.failing(1)
+        worker.tell(Probed(1, Health.UNHEALTHY, "/health answers 503"), 1)
 
-    assert worker.notes[before:] == ["not healthy: no answer in time"]
+    assert worker.notes[before:] == ["not healthy: /health answers 503"]
+
+
+def test_that_nobody_answers_yet_is_no_news_of_a_worker_that_starts() -> None:
+    worker = started()
+    before = len(worker.notes)
+    worker.failing(1)
+    assert worker.notes[before:] == []
+    assert worker.life.probe_why == "no answer in time"
+
+    adopted = started()
+    adopted.life = replace(adopted.life, served=True)
+    adopted.failing(1)
+    assert adopted.notes[-1] == "not healthy: no answer in time"
 
 
 def test_a_ready_worker_is_drained_before_it_is_told_to_end() -> None:
