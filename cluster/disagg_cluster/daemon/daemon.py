@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -150,6 +150,12 @@ class Daemon:
     def attach(self) -> Attach | None:
         """Where it looks for engines that others start; None if nowhere."""
         return self._config.attach
+
+    @property
+    def worker_states(self) -> Mapping[str, str]:
+        """In which state each of its workers is just now; none before they are launched."""
+        crew = self._parts.workers.supervisor
+        return {} if crew is None else {w.spec.name: w.life.state for w in crew.snapshots()}
 
     @property
     def drain_seconds(self) -> float:

@@ -148,7 +148,7 @@ async def _tell(daemon: Daemon) -> None:
             looked += 1
             if looked == _LOOKED_SECONDS and not (snapshot.engines or snapshot.workers):
                 _log.info("%s", nothing_found_text(daemon.attach))
-            for text in waits.lines(snapshot, time.time()):
+            for text in waits.lines(snapshot, time.time(), daemon.worker_states):
                 _log.info("%s", text)
     finally:
         last = daemon.snapshot

@@ -5,7 +5,7 @@ Pure: snapshots in, sentences out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from disagg_cluster.config import Attach
 from disagg_cluster.host.spans import duration_text
@@ -31,11 +31,20 @@ class WaitReports:
     def __init__(self) -> None:
         self._told: dict[str, tuple[str, float]] = {}
 
-    def lines(self, snapshot: Snapshot, now_seconds: float) -> Iterator[str]:
-        """What is to be said at a Unix time."""
+    def lines(
+        self, snapshot: Snapshot, now_seconds: float, states: Mapping[str, str]
+    ) -> Iterator[str]:
+        """What is to be said at a Unix time.
+
+        Args:
+            snapshot: The last one, which may be a second old.
+            now_seconds: That time.
+            states: The state of each worker just now: what is over is not told.
+        """
         for worker in snapshot.workers:
             since = worker.since_timestamp_seconds
-            if worker.state not in ("starting", "draining") or since is None:
+            waits = worker.state in ("starting", "draining")
+            if not waits or since is None or states.get(worker.worker) != worker.state:
                 self._told.pop(worker.worker, None)
                 continue
             state, told = self._told.get(worker.worker, ("", 0.0))

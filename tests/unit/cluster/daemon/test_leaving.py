@@ -30,12 +30,17 @@ def starting(since: float, state: str = "starting") -> Snapshot:
 
 def test_a_wait_is_told_after_two_seconds_and_every_ten() -> None:
     waits = WaitReports()
-    told = [[*waits.lines(starting(100.0), now)] for now in (101.0, 102.0, 103.0, 111.9, 112.0)]
+    now = {"w": "starting"}
+    told = [[*waits.lines(starting(100.0), at, now)] for at in (101.0, 102.0, 103.0, 111.9, 112.0)]
 
     assert [len(lines) for lines in told] == [0, 1, 0, 0, 1]
     assert told[4] == ["w: starting for 12 s, given up in 10 min: Loading weights: 45 %"]
-    assert [*waits.lines(starting(112.0, "draining"), 114.0)] != []
-    assert [*waits.lines(starting(115.0, "ready"), 200.0)] == []
+    assert [*waits.lines(starting(112.0, "draining"), 114.0, {"w": "draining"})] != []
+    assert [*waits.lines(starting(115.0, "ready"), 200.0, {"w": "ready"})] == []
+
+
+def test_of_a_wait_that_has_ended_since_the_last_snapshot_nothing_is_told() -> None:
+    assert [*WaitReports().lines(starting(100.0), 102.0, {"w": "ready"})] == []
 
 
 def test_who_asks_it_to_end_is_answered_with_what_is_waited_for() -> None:
