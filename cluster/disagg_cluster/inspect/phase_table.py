@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from disagg_cluster.host.columns import columns
 from disagg_cluster.inspect.views import DeviceView, EngineView, NodePage
@@ -33,12 +33,16 @@ class NotOurViewError(DisaggError):
 
 @dataclass(frozen=True, slots=True)
 class NodeShares:
-    """What devices were booked for: shares of their observed time by use, over the same minute."""
+    """What devices were booked for: shares of their observed time by use, over the same minute.
+
+    `worker_states` are those of the daemon's own workers that are not ready, by engine.
+    """
 
     by_gpu: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     made_at: str = ""
     window_seconds: float = 0.0
     behind_seconds: float = 0.0
+    worker_states: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,8 @@ class PhaseRow:
 
 def rows_of(page: NodePage, shares: NodeShares | None = None) -> tuple[PhaseRow, ...]:
     """The rows of a node's page; with what its devices were booked for of late."""
-    ratios = shares.by_gpu if shares is not None else {}
+    booked = shares or NodeShares()
+    ratios, states = booked.by_gpu, booked.worker_states
     by_gpu: dict[str, list[EngineView]] = {}
     for engine in page.engines:
         for gpu in engine.gpus:
@@ -76,7 +81,7 @@ def rows_of(page: NodePage, shares: NodeShares | None = None) -> tuple[PhaseRow,
         engines: Sequence[EngineView | None] = by_gpu.get(device.gpu) or [None]
         rows.extend(row_of(device, engine, ratios.get(device.gpu, {})) for engine in engines)
     rows.extend(row_of(None, engine, {}) for engine in page.engines if not engine.gpus)
-    return tuple(rows)
+    return tuple(replace(row, state=states.get(row.engine, row.state)) for row in rows)
 
 
 def read_shares(text: bytes) -> NodeShares:
@@ -91,7 +96,10 @@ def read_shares(text: bytes) -> NodeShares:
             return NodeShares()
         by_gpu = {gpu["gpu"]: _observed(gpu["use_ratios"] or {}) for gpu in view["gpus"]}
         window, behind = float(view["window_seconds"]), float(view["behind_seconds"])
-        return NodeShares(by_gpu, view["made_at"], window, behind)
+        workers = ((one["engine"], one.get("worker")) for one in view.get("engines", ()))
+        states = {engine: worker["state"] for engine, worker in workers if worker}
+        waiting = {engine: state for engine, state in states.items() if state != "ready"}
+        return NodeShares(by_gpu, view["made_at"], window, behind, waiting)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise NotOurViewError("what it says at /view.json is not understood") from None
 
@@ -163,7 +171,7 @@ def _state(engine: EngineView) -> str:
         return f"follower of {engine.follows}" if engine.follows else "follower"
     if engine.registered is False:
         return "not registered"
-    return "up" if engine.up else "does not answer"
+    return "ready" if engine.up else "no answer"
 
 
 def _cells(row: PhaseRow) -> tuple[str, ...]:

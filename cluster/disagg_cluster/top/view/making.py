@@ -183,7 +183,7 @@ def _state(engine: EngineLook, worker: WorkerLook | None) -> str:
         return "no answer"
     if worker is not None:
         return "paused" if worker.paused else worker.state
-    return "up" if engine.up else ""
+    return "ready" if engine.up else ""
 
 
 def _worker(worker: WorkerLook, now: float) -> WorkerRow:

@@ -90,7 +90,7 @@ def test_phases_looks_itself_where_no_daemon_is(tmp_path: Path) -> None:
 
     [row] = [row for row in json.loads(said) if row["engine"] == f"vllm-{engine.port}"]
     assert code == 0
-    assert (row["role"], row["confidence"], row["state"]) == ("prefill", "medium", "up")
+    assert (row["role"], row["confidence"], row["state"]) == ("prefill", "medium", "ready")
     assert row["why"] == "--kv-transfer-config kv_role is kv_producer"
     assert "looking myself" in talk
 

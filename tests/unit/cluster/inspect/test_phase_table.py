@@ -60,11 +60,20 @@ def test_shares_are_those_of_the_observed_time_that_the_daemon_booked_last() -> 
     assert (row.engine, row.role, row.why, row.method) == ("e", "mixed", "vllm", "steps")
     assert as_text([row], wide=True).splitlines() == [
         "GPU            ENGINE  ROLE   WHY   CONFIDENCE  MEASURED BY  PREFILL  DECODE  STATE",
-        "nvidia0 GPU-a  e       mixed  vllm  medium      steps        12%      37%     up",
+        "nvidia0 GPU-a  e       mixed  vllm  medium      steps        12%      37%     ready",
     ]
     assert when_text(shares) == "over 60 s, until 3 s ago"
     [value] = json.loads(as_json([row], shares))
     assert (value["made_at"], value["window_seconds"]) == ("2026-11-23T10:00:00.000+00:00", 60.2)
+
+
+def test_a_worker_that_is_not_ready_has_the_state_that_the_page_for_people_shows() -> None:
+    told = json.loads(view(idle=1.0))
+    node = read_node_page(page(0, 0, 1, 1).encode())
+    for state, shown in (("starting", "starting"), ("ready", "ready")):
+        told["engines"] = [{"engine": "e", "worker": {"state": state}}, {"engine": "f"}]
+        [row] = rows_of(node, read_shares(json.dumps(told).encode()))
+        assert row.state == shown
 
 
 def test_a_table_is_within_80_columns_however_long_the_names_are() -> None:
@@ -101,7 +110,7 @@ def test_an_engine_without_a_device_and_one_that_lost_its_registration_are_rows_
     rows = {row.engine: row for row in rows_of(read_node_page(lost.encode()))}
 
     assert rows["f"].gpu == ""
-    assert rows["f"].state == "does not answer"
+    assert rows["f"].state == "no answer"
     assert rows["e"].state == "not registered"
 
 
