@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -41,6 +42,7 @@ class NoSuchLogError(DisaggError):
     help="So many at the end; without an end with --since.",
 )
 @click.option("--probes", is_flag=True, help="Also what its server says of our own probes.")
+@click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object.")
 @click.option(
     "-c",
     "--config",
@@ -55,6 +57,7 @@ def logs(
     since: str | None,
     count: int,
     probes: bool,
+    as_json: bool,
     file: Path | None,
     run_dir: Path | None,
 ) -> None:
@@ -71,20 +74,32 @@ def logs(
     def wanted(line: str) -> bool:
         return probes or not is_of_probe(line)
 
+    def shown(line: str) -> str:
+        return _as_json(worker, line) if as_json else line
+
     at_bytes = log.stat().st_size
     try:
         for line in _past(log, at_bytes, since, count, wanted):
-            click.echo(line)
+            click.echo(shown(line))
         if follow:
             for line in followed(log, at_bytes, time.sleep):
                 if wanted(line):
-                    click.echo(line)
+                    click.echo(shown(line))
     except KeyboardInterrupt:
         if not follow:
             raise
     except BrokenPipeError:
         # Whoever read it has enough; nothing is to be flushed into the void at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _as_json(worker: str, line: str) -> str:
+    """A line as an object; `written_at` is null where it does not say."""
+    from disagg_cluster.host.log_times import written_at
+
+    at = written_at(line, datetime.now().astimezone())
+    told = None if at is None else at.isoformat(timespec="seconds")
+    return json.dumps({"worker": worker, "written_at": told, "line": line})
 
 
 def followed(log: Path, at_bytes: int, wait: Callable[[float], None]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -30,6 +31,22 @@ def test_the_last_lines_are_the_engines_own(log: Path) -> None:
 
     assert run(log, "decode-0", "-n", "2") == (0, "two\nthree\n", "")
     assert run(log, "decode-0", "--probes", "-n", "1") == (0, f"{PROBE}\n", "")
+
+
+def test_for_programs_each_line_is_an_object_with_when_it_was_written(log: Path) -> None:
+    log.write_text("2026-11-23T10:05:01Z ready\n  at line 3\n")
+
+    code, out, _ = run(log, "decode-0", "--json")
+
+    assert code == 0
+    assert [json.loads(line) for line in out.splitlines()] == [
+        {
+            "worker": "decode-0",
+            "written_at": "2026-11-23T10:05:01+00:00",
+            "line": "2026-11-23T10:05:01Z ready",
+        },
+        {"worker": "decode-0", "written_at": None, "line": "  at line 3"},
+    ]
 
 
 def test_a_question_that_went_wrong_is_the_engines_word(log: Path) -> None:
