@@ -60,9 +60,9 @@ def _placed(file: Path, *, elsewhere: bool) -> tuple[NodeConfig, Layout]:
     from disagg_cluster.config.layout import place
     from disagg_cluster.daemon.metrics_service import scheme_of
     from disagg_cluster.nodefile import ELSEWHERE, expected_devices, read
-    from disagg_cluster.nodefile.engine_checks import LAUNCHING_HOST
+    from disagg_cluster.nodefile.engine_checks import launching_host
 
-    node_file = read(file, ELSEWHERE if elsewhere else LAUNCHING_HOST)
+    node_file = read(file, ELSEWHERE if elsewhere else launching_host())
     config = node_file.config
     layout = place(config, expected_devices(config), str(file), node_file.lines)
     if not elsewhere:

@@ -131,7 +131,7 @@ def start(
     from disagg_cluster.daemon.metrics_service import scheme_of
     from disagg_cluster.daemon.status_line import LinePrinter
     from disagg_cluster.nodefile import NodeFile, read
-    from disagg_cluster.nodefile.engine_checks import LAUNCHING_HOST
+    from disagg_cluster.nodefile.engine_checks import launching_host
     from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
 
     if extra := click.get_current_context().args:
@@ -139,7 +139,7 @@ def start(
     output = unblocked_output()
     log_to_stderr(verbose, as_json=log_format == "json")
     node_file = (
-        NodeFile(NodeConfig(attach=Attach()), {}) if file is None else read(file, LAUNCHING_HOST)
+        NodeFile(NodeConfig(attach=Attach()), {}) if file is None else read(file, launching_host())
     )
     config = node_file.config
     said = {"metrics": listen.over(config.listen.metrics)}

@@ -11,7 +11,7 @@ from disagg_cluster.config.problems import ConfigError
 from disagg_cluster.config.rereading import reread
 from disagg_cluster.control.messages import RereadReport
 from disagg_cluster.nodefile import load
-from disagg_cluster.nodefile.engine_checks import LAUNCHING_HOST
+from disagg_cluster.nodefile.engine_checks import launching_host
 
 
 class NodeFileAgain:
@@ -38,7 +38,7 @@ class NodeFileAgain:
         loop = asyncio.get_running_loop()
         try:
             # It asks interpreters: not in the loop.
-            after = await loop.run_in_executor(None, load, self._file, LAUNCHING_HOST)
+            after = await loop.run_in_executor(None, load, self._file, launching_host())
         except ConfigError as error:
             return RereadReport(problems=tuple(str(problem) for problem in error.problems))
         # What the command line said of it holds on.

@@ -15,21 +15,28 @@ from pathlib import Path
 from disagg_cluster.config import Worker
 from disagg_cluster.config.values import is_model_path
 from disagg_cluster.host.processes.interpreter import lacks_module
-from disagg_cluster.nodefile.worker_checks import THIS_HOST
+from disagg_cluster.nodefile.worker_checks import THIS_HOST, Host
 
 _MODULES = {"vllm": "vllm", "sglang": "sglang"}
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
-def why_no_engine(worker: Worker) -> str:
-    """What keeps a worker's interpreter from starting its engine; empty if nothing is known to."""
-    module = _MODULES.get(worker.engine)
-    if module is None or not _lacks(worker.python, module, worker.env.get("PYTHONPATH")):
-        return ""
-    return f"{worker.python} has no module {module}"
+def launching_host() -> Host:
+    """The machine that we run on, asked whatever takes a moment to answer, too.
+
+    It asks each interpreter once: what is installed meanwhile only another one knows.
+    """
+    lacks = cache(_lacks)
+
+    def why_no_engine(worker: Worker) -> str:
+        module = _MODULES.get(worker.engine)
+        if module is None or not lacks(worker.python, module, worker.env.get("PYTHONPATH")):
+            return ""
+        return f"{worker.python} has no module {module}"
+
+    return replace(THIS_HOST, why_no_engine=why_no_engine, why_no_model=why_no_model)
 
 
-@cache
 def _lacks(python: str, module: str, python_path: str | None) -> bool:
     more = {} if python_path is None else {"PYTHONPATH": python_path}
     return lacks_module(python, module, {**os.environ, **more})
@@ -74,7 +81,3 @@ def _is_cached(model: str, environment: Mapping[str, str]) -> bool:
     home = environment.get("HF_HOME") or str(Path.home() / ".cache" / "huggingface")
     cache_dir = Path(environment.get("HF_HUB_CACHE") or Path(home) / "hub")
     return (cache_dir / f"models--{model.replace('/', '--')}").is_dir()
-
-
-LAUNCHING_HOST = replace(THIS_HOST, why_no_engine=why_no_engine, why_no_model=why_no_model)
-"""The machine that we run on, asked whatever takes a moment to answer, too."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.config import Worker
-from disagg_cluster.nodefile.engine_checks import why_no_engine, why_no_model
+from disagg_cluster.nodefile.engine_checks import launching_host, why_no_model
 
 
 def worker(model: str, python: str = sys.executable, **env: str) -> Worker:
@@ -22,12 +22,24 @@ def test_an_interpreter_without_the_engine_is_told_before_the_first_crash(tmp_pa
     there = tmp_path / "vllm"
     there.mkdir()
     (there / "__init__.py").write_text("raise SystemExit('it must not be imported')\n")
+    host = launching_host()
 
-    assert why_no_engine(worker("m")) == f"{sys.executable} has no module vllm"
-    assert why_no_engine(worker("m", PYTHONPATH=str(tmp_path))) == ""
+    assert host.why_no_engine(worker("m")) == f"{sys.executable} has no module vllm"
+    assert host.why_no_engine(worker("m", PYTHONPATH=str(tmp_path))) == ""
+
+
+def test_an_engine_that_was_installed_since_is_there_when_the_file_is_read_again(
+    tmp_path: Path,
+) -> None:
+    one = worker("m", PYTHONPATH=str(tmp_path))
+    assert launching_host().why_no_engine(one) != ""
+
+    (tmp_path / "vllm.py").touch()
+    assert launching_host().why_no_engine(one) == ""
 
 
 def test_what_cannot_be_asked_is_not_called_wrong(tmp_path: Path) -> None:
+    why_no_engine = launching_host().why_no_engine
     assert why_no_engine(worker("m", python=str(tmp_path / "absent"))) == ""
     assert why_no_engine(worker("m", python="/bin/false")) == ""
 
