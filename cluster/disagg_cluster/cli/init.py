@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +27,8 @@ class FileInTheWayError(DisaggError):
     """A node file is there already, or cannot be written."""
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+# Options after the command's first word are the command's.
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option(
     "-o",
     "--output",
@@ -34,8 +37,9 @@ class FileInTheWayError(DisaggError):
     show_default=True,
     help="Where to; - is the standard output.",
 )
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def init(output: Path, command: tuple[str, ...]) -> None:
+def init(output: Path, as_json: bool, command: tuple[str, ...]) -> None:
     """Write a commented node file for the GPUs and engines that are found here.
 
     Looks for GPUs, for interpreters that have vLLM or SGLang, and for models in the hub's cache.
@@ -45,9 +49,12 @@ def init(output: Path, command: tuple[str, ...]) -> None:
 
     if command:
         _be_first_process(command)
+    if as_json and str(output) == "-":
+        raise click.UsageError("--json prints what was found: --output names a file for the rest")
     if str(output) != "-" and output.exists():
         raise FileInTheWayError(f"{output} is there already; --output names another file")
-    text = first_node_file(_found(), date.today().isoformat())
+    found = _found()
+    text = first_node_file(found, date.today().isoformat())
     if str(output) == "-":
         click.echo(text, nl=False)
         return
@@ -56,6 +63,9 @@ def init(output: Path, command: tuple[str, ...]) -> None:
             file.write(text)
     except OSError as error:
         raise FileInTheWayError(f"cannot write {output}: {error.strerror}") from error
+    if as_json:
+        click.echo(json.dumps({"file": str(output), **asdict(found)}, indent=2))
+        return
     click.echo(f"{output}: written")
     click.echo(f"next: disagg-node config check {output}", err=True)
 

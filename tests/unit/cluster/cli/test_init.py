@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from disagg_cluster.cli.main import main
+from disagg_cluster.deploy.first_node_file import MachineFindings
+
+FOUND = MachineFindings("gpu-7", ("H100",), (("vllm", "/venv/bin/python"),), ("org/model",))
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which something is found."""
+    monkeypatch.setattr("disagg_cluster.cli.init._found", lambda: FOUND)
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, ["init", *arguments], prog_name="disagg-node")
+    return result.exit_code, result.stdout
+
+
+def test_for_programs_what_was_found_and_where_the_file_is(tmp_path: Path) -> None:
+    file = tmp_path / "node.yaml"
+
+    code, out = run("--json", "-o", str(file))
+
+    assert code == 0
+    assert json.loads(out) == {
+        "file": str(file),
+        "node": "gpu-7",
+        "gpus": ["H100"],
+        "pythons": [["vllm", "/venv/bin/python"]],
+        "models": ["org/model"],
+    }
+    assert "org/model" in file.read_text()
+
+
+def test_one_output_cannot_hold_both_the_file_and_what_was_found() -> None:
+    assert run("--json", "-o", "-") == (2, "")
+
+
+def test_options_behind_a_command_are_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[tuple[str, ...]] = []
+
+    def run_first(command: tuple[str, ...]) -> None:
+        ran.append(command)
+        raise SystemExit(0)
+
+    monkeypatch.setattr("disagg_cluster.cli.init._be_first_process", run_first)
+    for separator in ((), ("--",)):
+        assert run(*separator, "disagg-node", "start", "--json") == (0, "")
+
+    assert ran == [("disagg-node", "start", "--json")] * 2
