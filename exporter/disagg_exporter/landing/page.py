@@ -99,6 +99,7 @@ class Landing:
         self._now_ns = now_ns
         here = files("disagg_exporter.landing")
         self._made: tuple[Snapshot | None, object, str] = (None, None, "")
+        self._told: tuple[Snapshot | None, int, str] = (None, -1, "")
         self.style = here.joinpath("landing.css").read_bytes()
         self.script = here.joinpath("landing.js").read_bytes()
 
@@ -117,10 +118,15 @@ class Landing:
         return text
 
     def values(self) -> str:
-        """The same for programs, as JSON."""
-        snapshot = self._snapshot()
-        view = None if snapshot is None else view_of(snapshot, self._history, self._now_ns())
-        return view_json(view)
+        """The same for programs, as JSON; made once likewise."""
+        snapshot, now_ns = self._snapshot(), self._now_ns()
+        second = now_ns // 1_000_000_000
+        told_of, known_at, text = self._told
+        if told_of is not snapshot or known_at != second:
+            view = None if snapshot is None else view_of(snapshot, self._history, now_ns)
+            text = view_json(view)
+            self._told = (snapshot, second, text)
+        return text
 
     def _make(
         self, snapshot: Snapshot | None, now_ns: int, why_dead: str, why_not_ready: str

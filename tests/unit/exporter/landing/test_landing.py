@@ -211,6 +211,20 @@ def test_the_page_is_made_once_for_a_snapshot_and_second_however_many_ask() -> N
     assert landing.page("", "") is not second
 
 
+def test_what_programs_are_told_is_made_once_likewise() -> None:
+    now = [TAKEN_NS]
+    shown = [golden_snapshot()]
+    landing = Landing("gpu-7", lambda: shown[0], AccountHistory(), lambda: now[0])
+    first = landing.values()
+
+    assert landing.values() is first
+    now[0] += SECOND
+    second = landing.values()
+    assert second is not first
+    shown[0] = replace(shown[0], simulated=False)
+    assert landing.values() is not second
+
+
 def test_a_page_before_the_first_snapshot_is_a_page() -> None:
     assert "Nothing was measured yet." in text_of(page(None))
 
