@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from disagg_exporter.model import EngineState, Role, Snapshot
-from disagg_exporter.model.pool_verdict import pool_verdicts
+from disagg_exporter.model.pool_verdict import LEAST_KNOWN_RATIO, pool_verdicts
 
 _POOLS = (Role.PREFILL, Role.DECODE, Role.MIXED)
-# Decisions wait for this part of a pool (alerts/rules/disagg-recording-pools.yaml).
-_LEAST_KNOWN_RATIO = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +65,6 @@ def _used(engines: list[tuple[float, float | None]]) -> float | None:
     """Full by GPUs; None while it is known of less than half of them."""
     known = [(gpus, used) for gpus, used in engines if used is not None]
     known_gpus = sum(gpus for gpus, _ in known)
-    if not known or known_gpus < _LEAST_KNOWN_RATIO * sum(gpus for gpus, _ in engines):
+    if not known or known_gpus < LEAST_KNOWN_RATIO * sum(gpus for gpus, _ in engines):
         return None
     return sum(gpus * used for gpus, used in known) / known_gpus

@@ -9,13 +9,16 @@ from enum import StrEnum
 from disagg_exporter.model import EngineState, Snapshot, Throttle, WorkerStatus
 
 _HARMFUL = {Throttle.THERMAL: "it is too hot", Throttle.HW_SLOWDOWN: "its hardware slows it down"}
-_WORKERS = {
+WORKER_PROBLEMS = {
     "failed": "has crashed so often that it was given up",
     "backoff": "has crashed and waits to be started again",
     "starting": "is starting",
     "draining": "is draining",
 }
-_DEAD = ("failed", "backoff")
+"""What is said of a worker in each state that is to be told of, the worst first."""
+
+DEAD_STATES = ("failed", "backoff")
+"""Those of them in which it does not run."""
 
 
 class Severity(StrEnum):
@@ -77,10 +80,10 @@ def _stale(snapshot: Snapshot, now_ns: int) -> NodeProblem:
 
 def _workers(snapshot: Snapshot, now_seconds: float) -> Iterator[NodeProblem]:
     # Given up is worse than to be tried again.
-    order = {state: place for place, state in enumerate(_WORKERS)}
+    order = {state: place for place, state in enumerate(WORKER_PROBLEMS)}
     for worker in sorted(snapshot.workers, key=lambda each: order.get(each.state, len(order))):
-        if what := _WORKERS.get(worker.state):
-            dead = worker.state in _DEAD
+        if what := WORKER_PROBLEMS.get(worker.state):
+            dead = worker.state in DEAD_STATES
             cause = f": {worker.cause}" if worker.cause and dead else ""
             times = "once" if worker.restarts == 1 else f"{worker.restarts} times"
             again = f", {times} started again" if worker.restarts else ""

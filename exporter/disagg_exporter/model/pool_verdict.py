@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from disagg_exporter.model.enums import Role
 
+LEAST_KNOWN_RATIO = 0.5
+"""Of how much of a pool's GPUs the use must be known to speak of it, as decisions wait for it
+(alerts/rules/disagg-recording-pools.yaml)."""
+
 _BUSY = 0.5
 _FILLING = 0.7
 _FULL = 0.95

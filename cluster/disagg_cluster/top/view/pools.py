@@ -7,11 +7,9 @@ from collections import defaultdict
 from disagg_cluster.top.look.values import Look, PoolKey
 from disagg_cluster.top.view.values import LivePoolRow, ModelRow
 from disagg_exporter.model import Role
-from disagg_exporter.model.pool_verdict import pool_verdicts
+from disagg_exporter.model.pool_verdict import LEAST_KNOWN_RATIO, pool_verdicts
 
 _ORDER = {Role.PREFILL.value: 0, Role.DECODE.value: 1, Role.MIXED.value: 2}
-# Decisions wait for this part of a pool (alerts/rules/disagg-recording-pools.yaml).
-_LEAST_KNOWN_RATIO = 0.5
 
 
 def models_of(look: Look) -> tuple[ModelRow, ...]:
@@ -39,6 +37,6 @@ def models_of(look: Look) -> tuple[ModelRow, ...]:
 def _used_ratio(look: Look, key: PoolKey) -> float | None:
     pool = next(each for each in look.pools if each.key == key)
     gpus = look.pool_gpus.get(key)
-    if pool.known_gpus <= 0 or (gpus and pool.known_gpus < _LEAST_KNOWN_RATIO * gpus):
+    if pool.known_gpus <= 0 or (gpus and pool.known_gpus < LEAST_KNOWN_RATIO * gpus):
         return None
     return pool.used_gpus / pool.known_gpus

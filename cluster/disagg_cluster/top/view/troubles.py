@@ -8,14 +8,8 @@ from disagg_cluster.host.counted import counted
 from disagg_cluster.top.look.values import Look, WorkerLook
 from disagg_cluster.top.view.recollection import named
 from disagg_cluster.top.view.values import Trouble, TroubleSeverity
+from disagg_exporter.landing.problems import DEAD_STATES, WORKER_PROBLEMS
 
-_WORKERS = {
-    "failed": "has crashed so often that it was given up",
-    "backoff": "has crashed and waits to be started again",
-    "starting": "is starting",
-    "draining": "is draining",
-}
-_BROKEN_STATES = ("failed", "backoff")
 _OF_ALERTS = {
     "critical": TroubleSeverity.BROKEN,
     "warning": TroubleSeverity.WARNING,
@@ -33,8 +27,8 @@ def _workers(look: Look) -> Iterator[Trouble]:
     several = len(look.nodes) > 1
     for worker in look.workers:
         name = named(worker.key, several)
-        if what := _WORKERS.get(worker.state):
-            broken = worker.state in _BROKEN_STATES
+        if what := WORKER_PROBLEMS.get(worker.state):
+            broken = worker.state in DEAD_STATES
             severity = TroubleSeverity.BROKEN if broken else TroubleSeverity.NOTICE
             yield Trouble(severity, f"Worker {name} {what}{_more(worker, look.at_seconds)}.")
         if worker.paused:
@@ -43,7 +37,7 @@ def _workers(look: Look) -> Iterator[Trouble]:
 
 
 def _more(worker: WorkerLook, now: float) -> str:
-    parts = [worker.reason] if worker.reason and worker.state in _BROKEN_STATES else []
+    parts = [worker.reason] if worker.reason and worker.state in DEAD_STATES else []
     if worker.restarts:
         parts.append(f"{counted(worker.restarts, 'time')} started again")
     if worker.next_start_timestamp is not None:
