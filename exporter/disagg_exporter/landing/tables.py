@@ -159,7 +159,7 @@ def _engine(row: EngineRow, now_seconds: float) -> str:
     if worker is not None and worker.state != "ready":
         state = _worker_state(worker, now_seconds)
     elif worker is not None and worker.restarts:
-        state += f' <span class="words">{worker.restarts} restarts</span>'
+        state += f' <span class="words">{_restarts(worker)}</span>'
     if status.follows is not None:
         state += f", follower of {escape(status.follows)}" if status.follows else ", follower"
     kind = " ".join(part for part in (status.kind, status.version) if part)
@@ -185,9 +185,15 @@ def _cells(heads: tuple[str, ...], cells: tuple[str, ...]) -> str:
 def _worker_state(worker: WorkerStatus, now_seconds: float) -> str:
     """How a worker stands that is not simply ready."""
     when = waiting_text(worker, now_seconds)
-    again = f"{worker.restarts} restarts" if worker.restarts else ""
-    more = ", ".join(filter(None, (when, again)))
+    more = ", ".join(filter(None, (when, _restarts(worker))))
     return worker.state + (f' <span class="words">{escape(more)}</span>' if more else "")
+
+
+def _restarts(worker: WorkerStatus) -> str:
+    """How often it was started again; empty if never."""
+    if not worker.restarts:
+        return ""
+    return "1 restart" if worker.restarts == 1 else f"{worker.restarts} restarts"
 
 
 def _fullness(capacity: EngineCapacity | None) -> str:

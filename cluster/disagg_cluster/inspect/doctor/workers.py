@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 
+from disagg_cluster.host.counted import counted
 from disagg_cluster.host.spans import duration_text
 from disagg_cluster.inspect.doctor.facts import Diagnosis, Level, WorkerFacts
 
@@ -63,7 +64,9 @@ def examine_worker(worker: WorkerFacts) -> Iterator[Diagnosis]:
             yield Diagnosis(Level.WRONG, what, f"disagg-node logs {name}", gain=8)
         case "failed":
             cause = worker.cause or "why is not known"
-            what = f"{name} was given up after {worker.restarts} restarts: {cause}{printed}"
+            what = (
+                f"{name} was given up after {counted(worker.restarts, 'restart')}: {cause}{printed}"
+            )
             step = f"disagg-node logs {name}; what it says mended, disagg-node restart {name}"
             yield Diagnosis(Level.WRONG, what, step, gain=9)
 

@@ -335,6 +335,8 @@ def test_a_worker_that_was_given_up_stays_listed_with_why_and_its_last_words() -
     )
     assert "RuntimeError: &lt;script&gt;" in html
     assert "failed|for 90 s, 5 restarts" in told
+    once = replace(golden_snapshot(), workers=(replace(failed, restarts=1),))
+    assert "failed|for 90 s, 1 restart|" in text_of(page(once))
 
 
 def test_a_start_says_how_long_it_takes_and_when_it_is_given_up() -> None:

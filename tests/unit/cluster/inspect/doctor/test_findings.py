@@ -303,6 +303,8 @@ def test_a_worker_that_was_given_up_is_wrong_with_why_and_the_way_out() -> None:
     )
     assert next_step(examine(facts)) == finding
     assert "disagg-node restart vllm-8000" in finding.step
+    [finding] = of(Level.WRONG, worker("failed", restarts=1))
+    assert finding.what.startswith("vllm-8000 was given up after 1 restart: ")
 
 
 def test_one_that_waits_is_wrong_until_it_runs_and_a_paused_one_could_be_better() -> None:
