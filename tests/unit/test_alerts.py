@@ -41,6 +41,17 @@ KNOWN = (
     | {rule["record"] for rule in RULES if "record" in rule}
 )
 TESTS = "".join(path.read_text(encoding="utf-8") for path in TEST_FILES)
+RATIOS_OF_BEFORE = re.compile(
+    "disagg_(activity|coverage|interference_ratio|itl_slow|leakage|occupancy|occupancy_off_median|"
+    "prefill_decode_ratio|prefill_share|ttft_slow|utilisation_ratio)"
+)
+LEVEL = re.compile(
+    "(?:(?:cluster|node|engine|model|namespace|role|gpu|reason|unit|component|part)(?:_|$))+"
+)
+UNIT = re.compile(
+    "_(?:seconds|tokens|requests|watts|bucket|arrivals|rejections|ends|p95|per_hour)$"
+)
+FINER = {"node", "engine", "gpu", "gpu_name", "model_name", "engine_namespace", "role"}
 CULPRITS = {"cluster", "node", "worker", "engine", "gpu", "role", "model_name"}
 
 
@@ -139,6 +150,28 @@ def test_a_runbook_uses_only_names_that_are_exported_or_recorded(page: str) -> N
 @pytest.mark.parametrize("name", [rule.get("alert", rule.get("record")) for rule in RULES])
 def test_every_rule_is_touched_by_a_test(name: str) -> None:
     assert re.search(rf"(?<![\w:]){re.escape(name)}(?![\w:])", TESTS)
+
+
+def test_a_record_is_named_by_level_metric_and_operation() -> None:
+    """A rate says by its unit what it is a rate of; a new quotient of rates is a ratio_rate."""
+    for name in sorted(KNOWN):
+        if ":" not in name:
+            continue
+        level, metric, operation = name.split(":")
+        assert LEVEL.fullmatch(level), name
+        if re.fullmatch(r"rate\d+[mh]", operation):
+            assert UNIT.search(metric) or RATIOS_OF_BEFORE.fullmatch(metric), name
+
+
+def test_a_record_of_a_cluster_is_a_sum_over_all_that_is_smaller() -> None:
+    """What is read by cluster alone keeps its labels: nobody's query meets a second series."""
+    outer = {}
+    for rule in RULES:
+        if rule.get("record", "").startswith("cluster:"):
+            told = re.search(r"\b(?:sum|max|count) by \(([^)]*)\)", rule["expr"])
+            outer[rule["record"]] = set(told[1].split(", ")) if told else {"cluster"}
+
+    assert {name: labels & FINER for name, labels in outer.items() if labels & FINER} == {}
 
 
 def test_the_rules_of_users_waits_are_those_of_the_histograms_bounds() -> None:
