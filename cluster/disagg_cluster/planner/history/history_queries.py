@@ -176,7 +176,9 @@ CACHED_TOKENS = HistoryQuery(
 )
 CAPACITY_USED = HistoryQuery(
     f"{_LEVEL}_role:disagg_capacity_used:ratio",
-    "How full the engines of a role are: at 1 what they serve is a ceiling, not what was asked.",
+    "How full the engines of a role are: at 1 what they serve is a ceiling, not what was asked. Of "
+    "those whose capacity is known, however few: that of pools which people and alerts are told "
+    "(cluster_role_model_namespace:disagg_capacity_used:ratio) waits for half of them.",
     _capacity_used,
     "role",
 )
