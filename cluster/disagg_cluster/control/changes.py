@@ -79,6 +79,8 @@ def take(changes: Changes, request: ControlRequest, node: NodeOverview, now_ns: 
     assert not isinstance(verb, ExplainWorker | RereadNodeFile | DaemonStatus)
     if known := _known(changes, request) or _journalled(changes, request, node, now_ns):
         return known
+    if running is not None and running.verb == verb and not isinstance(verb, RestartWorker):
+        return _joined(changes, running, request, f"{text_of(verb)} begun")
     decided = decide(verb, node)
     if isinstance(decided, ControlRefusal):
         return _answer(changes, request, ReplyOutcome.REFUSED, decided.why, decided.way_out)
@@ -89,18 +91,25 @@ def take(changes: Changes, request: ControlRequest, node: NodeOverview, now_ns: 
     if busy := _busy(running, verb, node, now_ns):
         way_out = "one change at a time: try later"
         return _answer(changes, request, ReplyOutcome.REFUSED, busy, way_out)
-    if running is None:
-        worker = node.worker(verb.worker)
-        assert worker is not None
-        running = _begun(request, verb, worker, now_ns)
-    else:
-        running = replace(running, asked=(*running.asked, (request.id, verb))[-REMEMBERED:])
-    changes = replace(changes, running=running)
-    taken = Taken(changes, orders=decided)
-    if request.wait:
-        return taken
-    reply = ControlReply(request.id, ReplyOutcome.ACCEPTED, decided.text)
-    return replace(taken, reply=reply)
+    if running is not None:
+        # Ordered again: it may end the drain.
+        return replace(_joined(changes, running, request, decided.text), orders=decided)
+    worker = node.worker(verb.worker)
+    assert worker is not None
+    begun = replace(changes, running=_begun(request, verb, worker, now_ns))
+    return Taken(begun, decided, _accepted(request, decided.text))
+
+
+def _joined(changes: Changes, running: Change, request: ControlRequest, text: str) -> Taken:
+    """Have a request wait for the change that is under way already."""
+    asked = (*running.asked, (request.id, request.verb))[-REMEMBERED:]
+    changes = replace(changes, running=replace(running, asked=asked))
+    return Taken(changes, reply=_accepted(request, text))
+
+
+def _accepted(request: ControlRequest, text: str) -> ControlReply | None:
+    """That it has begun; nothing yet for whoever waits for its end."""
+    return None if request.wait else ControlReply(request.id, ReplyOutcome.ACCEPTED, text)
 
 
 def _begun(request: ControlRequest, verb: LongVerb, worker: WorkerView, now_ns: int) -> Change:
@@ -125,10 +134,10 @@ def _usual_seconds(verb: LongVerb, worker: WorkerView) -> float:
 
 
 def _busy(running: Change | None, verb: LongVerb, node: NodeOverview, now_ns: int) -> str:
-    """What else is under way; empty if nothing is, or the same."""
+    """What else is under way; empty if nothing is, or a restart of the same worker."""
     if running is not None:
-        same = type(running.verb) is type(verb) and running.verb.worker == verb.worker
-        if same and (not isinstance(verb, ReassignWorker) or running.verb == verb):
+        restarts = isinstance(verb, RestartWorker) and isinstance(running.verb, RestartWorker)
+        if restarts and running.verb.worker == verb.worker:
             return ""
         seconds = (now_ns - running.begun_ns) / 1e9
         return f"{text_of(running.verb)} is under way, for {seconds:.0f} s"
@@ -156,8 +165,7 @@ def _journalled(
     if worker is None:
         return None
     changes = replace(changes, running=_begun(request, verb, worker, now_ns))
-    accepted = ControlReply(request.id, ReplyOutcome.ACCEPTED, f"{text_of(verb)} begun")
-    return Taken(changes, reply=None if request.wait else accepted, again=True)
+    return Taken(changes, reply=_accepted(request, f"{text_of(verb)} begun"), again=True)
 
 
 def advance(
@@ -183,8 +191,8 @@ def _known(changes: Changes, request: ControlRequest) -> Taken | None:
     if request.id in asked:
         if asked[request.id] != request.verb:
             return _taken_id(changes, request)
-        accepted = ControlReply(request.id, ReplyOutcome.ACCEPTED, f"{text_of(request.verb)} begun")
-        return Taken(changes, reply=None if request.wait else accepted, again=True)
+        begun = _accepted(request, f"{text_of(request.verb)} begun")
+        return Taken(changes, reply=begun, again=True)
     before = next((a for a in changes.answered if a.id == request.id), None)
     if before is None:
         return None

@@ -94,6 +94,20 @@ def test_the_same_request_is_answered_by_the_next_daemon_too() -> None:
     assert other.text == "the request id 1 was used for another request"
 
 
+def test_another_request_for_the_same_waits_for_it_and_orders_nothing() -> None:
+    for verb in (VERB, DrainWorker("d0")):
+        begun = ask(Changes(), NODE, verb=verb)
+        assert begun.orders is not None
+        for step in (MoveStep.LEAVING, MoveStep.SWITCHING, MoveStep.PROVING):
+            move = replace(MOVE, step=step) if verb is VERB else None
+
+            second = ask(begun.changes, replace(NODE, move=move), "2", verb)
+
+            assert (second.reply, second.orders) == (None, None), (verb, step)
+            assert second.changes.running is not None
+            assert [id for id, _ in second.changes.running.asked] == ["1", "2"]
+
+
 def test_nothing_else_that_takes_time_is_begun_meanwhile() -> None:
     running = ask(Changes(), NODE).changes
     found = replace(NODE, move=replace(MOVE, step=MoveStep.PROVING))
