@@ -96,8 +96,7 @@ class Reassigner:
         """Start a worker otherwise from its next start on, in the role that it has."""
         self._workers[worker.name] = worker
         if self._supervisor is not None:
-            role = self._roles.get(worker.name, worker.role)
-            self._supervisor.respecify(self._spec_in_role(worker, role))
+            self._assign(worker.name)
 
     def adopt(self, supervisor: Supervisor, entries: Sequence[Entry], said: Assignments) -> None:
         """Go on where the daemon before us ended; before the supervisor adopts its workers.

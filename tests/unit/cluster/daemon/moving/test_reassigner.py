@@ -266,6 +266,18 @@ def test_the_next_daemon_starts_the_worker_in_the_role_of_the_step(
     assert node.specs["d0"] is (Role.PREFILL if forward else Role.DECODE)
 
 
+@pytest.mark.parametrize("step", [MoveStep.SWITCHING, MoveStep.PROVING])
+def test_a_node_file_that_is_read_again_amid_a_move_leaves_it_its_role(
+    node: Node, step: MoveStep
+) -> None:
+    node.assignments = Assignments(move=replace(MOVE, step=step))
+    node.begin("d0")
+
+    node.reassigner.respecify(next(w for w in node.config.workers if w.name == "d0"))
+
+    assert node.specs["d0"] is Role.PREFILL
+
+
 def test_a_drained_worker_gets_nothing_until_it_is_resumed(node: Node) -> None:
     node.reassigner.drain("d0")
     assert node.reassigner.routed_role("d0") is None
