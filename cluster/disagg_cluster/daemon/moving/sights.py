@@ -56,7 +56,7 @@ class MoveSights:
         self._pending = pending
         self._membership = membership
         self._urls = {worker.name: worker.url for worker in config.workers}
-        self._fetching: tuple[tuple[str, int], Mapping[str, EnginePage]] | None = None
+        self._fetching: dict[str, tuple[int, Mapping[str, EnginePage]]] = {}
 
     def of(
         self, move: Reassignment, answer: tuple[SwitchAnswer, str], *, asked: bool
@@ -108,12 +108,11 @@ class MoveSights:
             return False
         if role is not Role.PREFILL:
             return True
-        key = (worker, since_ns)
-        if self._fetching is None or self._fetching[0] != key:
-            self._fetching = key, self._decode_pages(worker)
+        if worker not in self._fetching or self._fetching[worker][0] != since_ns:
+            self._fetching[worker] = since_ns, self._decode_pages(worker)
         return all(
             (now := self._page_of(name)) is None or has_fetched(then, now)
-            for name, then in self._fetching[1].items()
+            for name, then in self._fetching[worker][1].items()
         )
 
     def around(self) -> Surroundings:

@@ -103,6 +103,17 @@ def test_a_prefill_engine_is_needed_until_what_waited_elsewhere_has_fetched() ->
     assert seen.sights.is_idle("p0", Role.PREFILL, S)
 
 
+def test_two_prefill_engines_that_are_drained_do_not_hold_each_other_back() -> None:
+    seen = Seen()
+    seen.pages |= {"p0": page(), "p1": page()}
+    idle: dict[str, bool] = {}
+    for n in range(2):
+        seen.pages["d0"] = page(running=2, waiting=5, ended=10 + 9 * n, t_ns=(2 + n) * S)
+        idle = {name: seen.sights.is_idle(name, Role.PREFILL, S) for name in ("p0", "p1")}
+
+    assert idle == {"p0": True, "p1": True}
+
+
 def test_nobody_fetches_from_a_decode_engine() -> None:
     seen = Seen()
     seen.pages |= {"d0": page()}
