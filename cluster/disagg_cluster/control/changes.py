@@ -127,10 +127,11 @@ def _usual_seconds(verb: LongVerb, worker: WorkerView) -> float:
         case DrainWorker():
             return worker.drain_seconds
         case ReassignWorker():
+            drain = worker.drain_seconds if verb.drain_seconds is None else verb.drain_seconds
             # There and back.
-            usual = Patience()
-            beyond = 2 * (2 * usual.router_seconds + usual.proof_seconds)
-            return 2 * (worker.restart_seconds + (verb.drain_seconds or 0.0)) + beyond
+            return (
+                2 * Patience(drain_seconds=drain, start_seconds=worker.restart_seconds).move_seconds
+            )
 
 
 def _busy(running: Change | None, verb: LongVerb, node: NodeOverview, now_ns: int) -> str:
@@ -177,7 +178,10 @@ def advance(
         return changes, None
     reply = reached(running, node, now_ns)
     if reply.outcome.final:
-        done = (Answered(id, verb, replace(reply, id=id)) for id, verb in running.asked)
+        moving = isinstance(running.verb, ReassignWorker)
+        # A move that goes on answers for itself when it is asked about again.
+        asked = () if moving and reply.outcome is ReplyOutcome.TIMEOUT else running.asked
+        done = (Answered(id, verb, replace(reply, id=id)) for id, verb in asked)
         answered = (*changes.answered, *done)[-REMEMBERED:]
         return replace(changes, running=None, answered=answered), reply
     if reply.text == running.said:

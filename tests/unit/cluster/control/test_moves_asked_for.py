@@ -108,6 +108,29 @@ def test_another_request_for_the_same_waits_for_it_and_orders_nothing() -> None:
             assert [id for id, _ in second.changes.running.asked] == ["1", "2"]
 
 
+def test_one_that_took_too_long_is_answered_by_how_far_it_came_when_asked_again() -> None:
+    begun = take(Changes(), ControlRequest("1", VERB, wait=False, deadline_seconds=5.0), NODE, S)
+    late, said = advance(begun.changes, replace(NODE, move=MOVE), 7 * S)
+    assert said is not None
+    assert said.outcome is ReplyOutcome.TIMEOUT
+
+    again = ask(late, replace(NODE, move=MOVE))
+    assert (again.reply, again.orders) == (None, None)
+    done = ask(late, replace(NODE, move=ended(MoveStep.DONE))).reply
+    assert done is not None
+    assert done.outcome is ReplyOutcome.DONE
+
+
+def test_a_move_is_waited_for_as_long_as_it_may_take_there_and_back() -> None:
+    worker = replace(D0, drain_seconds=600.0, restart_seconds=700.0)
+    node = replace(NODE, workers=(worker, D1))
+    running = ask(Changes(), node).changes.running
+
+    assert running is not None
+    whole = Patience(drain_seconds=600.0, start_seconds=700.0)
+    assert running.deadline_ns - S > 2 * whole.move_seconds * S
+
+
 def test_nothing_else_that_takes_time_is_begun_meanwhile() -> None:
     running = ask(Changes(), NODE).changes
     found = replace(NODE, move=replace(MOVE, step=MoveStep.PROVING))
