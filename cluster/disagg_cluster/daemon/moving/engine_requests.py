@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
+from typing import Any
 
 from disagg_cluster.lifecycle.reassignment.progress import SwitchAnswer
+from disagg_cluster.supervisor.process.daemon_threads import DaemonThreads, NoThreadError
 from disagg_cluster.switching.pair_probe import EngineAddress, ProbeFailedError, probe_pair
 from disagg_cluster.switching.pd_switch import RoleCapability, RoleSwitchDriver, SwitchSaid
 from disagg_exporter.collectors import explain
@@ -15,6 +17,33 @@ from disagg_exporter.model import Role
 _THREADS = 3
 
 Probe = Callable[[EngineAddress, EngineAddress], None]
+
+
+class RequestThreads(Executor):
+    """Threads that are left when the daemon ends: an engine may take minutes to answer."""
+
+    def __init__(self) -> None:
+        self._threads = DaemonThreads(_THREADS, "role-switch")
+
+    def submit(self, ask: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        """Ask on the first thread that is free; without any that is the answer."""
+        answer: Future[Any] = Future()
+
+        def carry_out() -> None:
+            try:
+                answer.set_result(ask(*args, **named))
+            except Exception as error:  # noqa: BLE001 - it is for whoever waits for the answer
+                answer.set_exception(error)
+
+        try:
+            self._threads.run(carry_out)
+        except NoThreadError as error:
+            answer.set_exception(error)
+        return answer
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Let the threads end; none is waited for."""
+        self._threads.close()
 
 
 class EngineRequests:
@@ -37,7 +66,7 @@ class EngineRequests:
         log: logging.Logger,
         *,
         probe: Probe = probe_pair,
-        executor: Callable[[], Executor] = lambda: ThreadPoolExecutor(_THREADS, "role-switch"),
+        executor: Callable[[], Executor] = RequestThreads,
     ) -> None:
         self._kinds = kinds
         self._drivers = drivers
@@ -113,9 +142,10 @@ class EngineRequests:
         self._probing = self._threads.submit(self._probe_now, worker, pair)
 
     def close(self) -> None:
-        """Ask nothing any more; what is under way is not waited for."""
+        """Give the threads up until something is asked again; none is waited for."""
         if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
+            self._executor.shutdown(wait=False)
+            self._executor = None
 
     @property
     def _threads(self) -> Executor:
