@@ -11,7 +11,6 @@ from typing import Protocol
 
 from disagg_cluster.switching.members import Member, changes_of
 from disagg_exporter.collectors import CollectorHealth
-from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import CollectorStatus, Role
 
 COLLECTOR = "router_members"
@@ -101,17 +100,15 @@ class Membership:
     async def look(self, executor: ThreadPoolExecutor) -> None:
         """See which engines it has, and change what has to be."""
         before = self._present
+        present: Mapping[str, Role] | None = None
         if self._process() is None:
-            self._present = None
             self._health.rest()
         else:
             loop = asyncio.get_running_loop()
-            try:
-                with self._health.round():
-                    self._present = await loop.run_in_executor(executor, self._mend)
-            except DisaggError:
-                self._present = None
-        if self._present != before:
+            with self._health.round():
+                present = await loop.run_in_executor(executor, self._mend)
+        self._present = present
+        if present != before:
             self._changed()
 
     def _needed(self, present: Mapping[str, Role]) -> bool:

@@ -103,6 +103,9 @@ class MoveSights:
             role: The role of its process.
             since_ns: Since when it is to get nothing new.
         """
+        if self._membership is not None and self._membership.present is None:
+            # Whether the router still sends it requests is not known.
+            return False
         pending, pending_ns = self._pending(self._urls[worker])
         if not is_idle(self._page_of(worker), since_ns, pending, pending_ns):
             return False

@@ -85,3 +85,13 @@ def test_what_a_router_has_is_not_known_while_it_does_not_run_or_refuses() -> No
     kept.router.broken = False
     kept.look()
     assert kept.membership.present == {"a": Role.PREFILL, "b": Role.DECODE}
+
+
+def test_what_a_router_had_is_not_believed_once_it_no_longer_answers() -> None:
+    kept = Kept()
+    kept.look()
+    kept.router.broken = True
+    kept.look()
+
+    assert kept.membership.present is None
+    assert kept.changes == 2

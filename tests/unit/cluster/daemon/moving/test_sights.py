@@ -46,6 +46,7 @@ class Seen:
 
     pages: dict[str, EnginePage] = field(default_factory=dict)
     snapshot: Snapshot = field(default_factory=lambda: Snapshot(0, 0.0, 0))
+    router: Any = None
 
     def __post_init__(self) -> None:
         workers = [
@@ -59,7 +60,7 @@ class Seen:
             self.pages.get,
             lambda: self.snapshot,
             lambda _url: (None, 0),
-            None,
+            self.router,
         )
 
     def snapshots(self) -> list[Any]:
@@ -121,6 +122,15 @@ def test_nobody_fetches_from_a_decode_engine() -> None:
     assert seen.sights.is_idle("d0", Role.DECODE, S)
     seen.pages["d0"] = page(running=1)
     assert not seen.sights.is_idle("d0", Role.DECODE, S)
+
+
+def test_none_is_idle_while_a_router_does_not_say_whom_it_has() -> None:
+    router = SimpleNamespace(present=None)
+    seen = Seen({"d0": page()}, router=router)
+
+    assert not seen.sights.is_idle("d0", Role.DECODE, S)
+    router.present = {}
+    assert seen.sights.is_idle("d0", Role.DECODE, S)
 
 
 def test_strangers_with_much_memory_are_named_and_little_is_nobodys_business() -> None:
