@@ -54,7 +54,7 @@ def _moved(change: Change, node: NodeOverview, now_ns: int) -> ControlReply:
     if move is None or move.id != change.id:
         text = f"{change.verb.worker}: nothing is known of its reassignment any more"
         return ControlReply(change.id, ReplyOutcome.FAILED, text, "look at the log of the daemon")
-    reply = move_reply(move, now_ns)
+    reply = move_reply(move)
     if not reply.outcome.final and now_ns >= change.deadline_ns:
         text = f"{reply.text}; it goes on"
         way_out = f"disagg-node explain {move.worker} shows how it stands"

@@ -161,7 +161,7 @@ def _journalled(
     if (verb.worker, verb.role) != (move.worker, move.to_role):
         return _taken_id(changes, request)
     if move.step.final:
-        return Taken(changes, reply=move_reply(move, now_ns), again=True)
+        return Taken(changes, reply=move_reply(move), again=True)
     worker = node.worker(move.worker)
     if worker is None:
         return None

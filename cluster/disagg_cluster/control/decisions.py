@@ -124,7 +124,9 @@ def _moving(
 ) -> ControlRefusal | None:
     """A worker that is being reassigned is left alone meanwhile."""
     move = node.move
-    if move is None or move.step.final or isinstance(verb, ReassignWorker):
+    # One that is meant is held against whatever is under way (`changes`), not moves alone.
+    begins = isinstance(verb, ReassignWorker) and not verb.dry_run
+    if move is None or move.step.final or begins:
         return None
     if isinstance(verb, PauseWorkers | ResumeWorkers) and all(
         worker.worker != move.worker for worker in chosen

@@ -47,13 +47,13 @@ def explain(worker: WorkerView, node: NodeOverview, now_ns: int) -> tuple[str, .
     return tuple(said)
 
 
-def move_stage(move: Reassignment, now_ns: int) -> str:
-    """What a move waits for, since when and until when."""
+def move_stage(move: Reassignment) -> str:
+    """What a move waits for, and for how long at most."""
     waited = _STAGES[move.step].format(heading=move.heading)
     return f"{move.step}: waits until {waited}, {move.deadline_seconds:g} s at most"
 
 
-def move_reply(move: Reassignment, now_ns: int) -> ControlReply:
+def move_reply(move: Reassignment) -> ControlReply:
     """How far a move has come, as an answer to who asked for it."""
     name = move.worker
     way_out = f"disagg-node explain {name}"
@@ -72,7 +72,7 @@ def move_reply(move: Reassignment, now_ns: int) -> ControlReply:
             return ControlReply(move.id, ReplyOutcome.FAILED, f"{name}: {move.why}", way_out)
         case _:
             back = f"back to {move.from_role}, as {move.why}; " if move.undone else ""
-            text = f"{name}: {back}{move_stage(move, now_ns)}"
+            text = f"{name}: {back}{move_stage(move)}"
             return ControlReply(move.id, ReplyOutcome.PROGRESS, text)
 
 
@@ -87,7 +87,7 @@ def _move_told(move: Reassignment, now_ns: int) -> str:
         case MoveStep.FAILED:
             return f"{whole} failed {ago:.0f} s ago: {move.why}"
     back = f" goes back, as {move.why}:" if move.undone else " is under way:"
-    return f"{whole}{back} {move_stage(move, now_ns)}, since {ago:.0f} s"
+    return f"{whole}{back} {move_stage(move)}, since {ago:.0f} s"
 
 
 def _routing(worker: WorkerView, node: NodeOverview) -> list[str]:

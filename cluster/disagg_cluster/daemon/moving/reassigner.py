@@ -79,12 +79,8 @@ class Reassigner:
         self._switched = switched
         self._log = log
         self._clock_ns = clock_ns
-        self._misfits = {
-            (worker.name, role): found
-            for worker in config.workers
-            for role in ROLES
-            if (found := misfits(config, worker, role))
-        }
+        self._config = config
+        self._misfits = _all_misfits(config)
         self._supervisor: Supervisor | None = None
         self._roles: dict[str, Role] = {}
         self._drained: dict[str, int] = {}
@@ -95,6 +91,8 @@ class Reassigner:
     def respecify(self, worker: Worker) -> None:
         """Start a worker otherwise from its next start on, in the role that it has."""
         self._workers[worker.name] = worker
+        workers = tuple(self._workers.values())
+        self._misfits = _all_misfits(self._config.model_copy(update={"workers": workers}))
         if self._supervisor is not None:
             self._assign(worker.name)
 
@@ -118,7 +116,7 @@ class Reassigner:
                     self._move.worker,
                     self._move.from_role,
                     self._move.to_role,
-                    move_stage(self._move, now_ns),
+                    move_stage(self._move),
                 )
         self._write()
         for name in self._workers:
@@ -269,7 +267,7 @@ class Reassigner:
                 del self._roles[move.worker]
         self._assign(move.worker)
         self._write()
-        self._tally.take(before, move, self._clock_ns())
+        self._tally.take(before, move)
         self._changed()
 
     def _assign(self, name: str) -> None:
@@ -284,3 +282,13 @@ class Reassigner:
             roles=dict(self._roles), drained=tuple(self._drained), move=self._move
         )
         self._supervisor.record()
+
+
+def _all_misfits(config: NodeConfig) -> dict[tuple[str, Role], tuple[str, ...]]:
+    """What speaks against each worker in each role that can be given."""
+    return {
+        (worker.name, role): found
+        for worker in config.workers
+        for role in ROLES
+        if (found := misfits(config, worker, role))
+    }

@@ -27,7 +27,7 @@ class MoveTally:
         """What the page shows, by worker."""
         return tuple(self._statuses.values())
 
-    def take(self, before: Reassignment | None, move: Reassignment, now_ns: int) -> None:
+    def take(self, before: Reassignment | None, move: Reassignment) -> None:
         """Take a move as it was and as it is."""
         same = before is not None and before.id == move.id
         if before is not None and same and _place(before) == _place(move):
@@ -48,7 +48,7 @@ class MoveTally:
             status = replace(status, outcomes={**status.outcomes, move.step.value: count})
             self._tell_end(move)
         else:
-            self._log.info("%s: %s", move.worker, move_stage(move, now_ns))
+            self._log.info("%s: %s", move.worker, move_stage(move))
         self._statuses[move.worker] = status
 
     def _tell_end(self, move: Reassignment) -> None:

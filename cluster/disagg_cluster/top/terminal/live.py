@@ -44,7 +44,7 @@ class _News:
     unanswered: str = ""
 
 
-class _Reader(threading.Thread):
+class LookReader(threading.Thread):
     """Reads looks on a clock, and says on a socket that there is news."""
 
     def __init__(self, source: LookSource, interval_seconds: float, bell: socket.socket) -> None:
@@ -62,6 +62,8 @@ class _Reader(threading.Thread):
                 news = _News(self._source.read())
             except DisaggError as error:
                 news = _News(None, str(error).splitlines()[0])
+            except Exception as error:  # noqa: BLE001 - the next page may be one that can be shown
+                news = _News(None, f"what it says cannot be shown: {error!r}")
             self.news.put(news)
             with contextlib.suppress(OSError):
                 self._bell.send(b"!")
@@ -109,7 +111,7 @@ class LiveView:
     def run(self, keyboard: int) -> int | None:
         """Show it; returns the signal that ended it, None if a key did."""
         bell, heard = socket.socketpair()
-        reader = _Reader(self._source, self._interval_seconds, bell)
+        reader = LookReader(self._source, self._interval_seconds, bell)
         with bell, heard, self._signals(bell), raw_terminal(keyboard, self._output):
             reader.start()
             try:
@@ -118,7 +120,7 @@ class LiveView:
                 reader.ended.set()
         return self._signal
 
-    def _loop(self, reader: _Reader, heard: socket.socket, keyboard: int) -> None:
+    def _loop(self, reader: LookReader, heard: socket.socket, keyboard: int) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(heard, selectors.EVENT_READ)
             with contextlib.suppress(PermissionError):  # a file has no keys
@@ -137,7 +139,7 @@ class LiveView:
     def _is_orphan(self) -> bool:
         return self._parent is not None and os.getppid() != self._parent
 
-    def _take(self, reader: _Reader) -> None:
+    def _take(self, reader: LookReader) -> None:
         changed = False
         while not reader.news.empty():
             news = reader.news.get()

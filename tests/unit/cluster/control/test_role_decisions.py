@@ -69,6 +69,13 @@ def test_a_dry_run_says_what_would_be_done_and_orders_nothing() -> None:
     )
 
 
+@pytest.mark.parametrize("moved", ["d0", "d1"])
+def test_a_dry_run_amid_a_move_says_what_it_would_have_to_wait_for(moved: str) -> None:
+    why = refusal(replace(TO_PREFILL, dry_run=True), move=replace(MOVE, worker=moved))
+
+    assert why == f"{moved} is being reassigned to prefill ({MOVE.step})"
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 from collections.abc import Sequence
 
 import pytest
@@ -12,6 +13,7 @@ from disagg_cluster.top.look.reading import look_of
 from disagg_cluster.top.look.values import Look
 from disagg_cluster.top.screen.lines import ASCII, UNICODE, Glyphs, Span
 from disagg_cluster.top.terminal.keys import keys_of
+from disagg_cluster.top.terminal.live import LookReader
 from disagg_cluster.top.terminal.once import as_json, look_once
 from disagg_cluster.top.terminal.painter import Painter, console_for, glyphs_for
 from disagg_cluster.top.view.values import Links
@@ -104,6 +106,29 @@ class ScriptedSource:
     def read(self) -> Look:
         self.reads += 1
         return self._looks[min(self.reads, len(self._looks)) - 1]
+
+
+class UnreadableOnce(ScriptedSource):
+    """A source whose first look raises what nobody thought of."""
+
+    def read(self) -> Look:
+        look = super().read()
+        if self.reads == 1:
+            raise ValueError("cannot convert float NaN to integer")
+        return look
+
+
+def test_a_page_that_cannot_be_shown_is_told_and_the_next_one_is_read() -> None:
+    bell, ours = socket.socketpair()
+    with bell, ours:
+        reader = LookReader(UnreadableOnce(whole_look(0)), 0.001, ours)
+        reader.start()
+        first, second = (reader.news.get(timeout=10) for _ in range(2))
+        reader.ended.set()
+        reader.join(10)
+
+    assert (first.look, "NaN" in first.unanswered) == (None, True)
+    assert second.look is not None
 
 
 def whole_look(ago: float) -> Look:

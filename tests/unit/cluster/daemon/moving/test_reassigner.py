@@ -38,16 +38,15 @@ MOVE = Reassignment("r", "d0", Role.DECODE, Role.PREFILL, 0, 0, Patience())
 
 
 def config(engine: str = "standin") -> NodeConfig:
-    kv = {} if engine == "standin" else {"kv_transfer": {"connector": "NixlConnector"}}
     roles = {"p0": "prefill", "p1": "prefill", "d0": "decode", "d1": "decode"}
     workers = [
-        {"name": name, "engine": engine, "role": role, "model": "m", "port": 9000 + 10 * n, **kv}
+        {"name": name, "engine": engine, "role": role, "model": "m", "port": 9000 + 10 * n}
         for n, (name, role) in enumerate(roles.items())
     ]
-    if engine == "sglang":
+    connector = {"sglang": "nixl", "vllm": "NixlConnector"}.get(engine)
+    if connector is not None:
         for n, worker in enumerate(workers):
-            side = {"connector": "nixl", "side_channel_port": 9500 + n}
-            worker |= {"kv_transfer": side}
+            worker |= {"kv_transfer": {"connector": connector, "side_channel_port": 9500 + n}}
     return from_mapping({"devices": "cpu", "workers": workers}, "test")
 
 
@@ -276,6 +275,16 @@ def test_a_node_file_that_is_read_again_amid_a_move_leaves_it_its_role(
     node.reassigner.respecify(next(w for w in node.config.workers if w.name == "d0"))
 
     assert node.specs["d0"] is Role.PREFILL
+
+
+def test_what_fits_a_role_goes_by_the_node_file_that_was_read_last() -> None:
+    node = Node("vllm")
+    d0 = next(worker for worker in node.config.workers if worker.name == "d0")
+    assert ("d0", Role.PREFILL) not in node.reassigner.around().misfits
+
+    node.reassigner.respecify(d0.model_copy(update={"kv_transfer": None}))
+
+    assert ("d0", Role.PREFILL) in node.reassigner.around().misfits
 
 
 def test_a_drained_worker_gets_nothing_until_it_is_resumed(node: Node) -> None:
