@@ -30,6 +30,7 @@ NO_PLANNER = "no planner runs beside the demo"
 NOT_KNOWN = "neither model nor GPU of the demo is a real one"
 FEW_ENGINES = "the three highest decode engines of the demo are all, and leave no others"
 FEW_NODES = "it takes four nodes"
+NO_POOL_GONE = "no pool of the demo has lost its engines"
 NOT_EXPECTED = "nothing says how many GPUs the demo should have"
 WITHOUT_DATA = {
     ("node", "SM clock"): NO_DRIVER,
@@ -86,6 +87,9 @@ WITHOUT_SERIES = {
     "cluster:disagg_observed_gpus:ratio": NOT_EXPECTED,
     "node:disagg_expected_gpus:kubernetes": NOT_EXPECTED,
     "node:disagg_gone_gpus:last1d": "no GPU of the demo has gone",
+    "cluster_model_namespace_role:disagg_vanished_engines:max1d": NO_POOL_GONE,
+    "cluster_model_namespace_role:disagg_lost_engines:max1d": NO_POOL_GONE,
+    "cluster_model_namespace_role:disagg_idle_pool:info": NO_POOL_GONE,
     "disagg_engine_tls_info": "engines of the demo speak no TLS",
 }
 """What rules ask or record that the demo does not have."""
