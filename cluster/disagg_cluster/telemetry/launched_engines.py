@@ -132,6 +132,9 @@ class LaunchedEngines:
             engine.ready_ns = now_ns
         if new is WorkerState.READY and old is not WorkerState.READY:
             engine.ready_ns = now_ns
+            if pid is not None:
+                # At its start it may not have had its command line yet.
+                self._inspect(engine, pid)
         engine.serving = new in (WorkerState.READY, WorkerState.DRAINING)
         engine.tls = replace(engine.tls, pid=pid)
         state = EngineState.GONE if pid is None else ENGINE_STATES[new]

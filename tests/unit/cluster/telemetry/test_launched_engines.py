@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from disagg_cluster.host.processes import procfs
 from disagg_cluster.lifecycle.state import WorkerIdentity, WorkerState
 from disagg_cluster.telemetry.engine_registry import EngineRegistry
 from disagg_cluster.telemetry.launched_engines import LaunchedEngines
@@ -21,6 +23,7 @@ from disagg_exporter.inside_engine.disagg_steps.sender import Sender
 from disagg_exporter.model import Assignment, EngineState, Method, StepLimits
 from disagg_exporter.steps.plugin_silence import GRACE_SECONDS
 from support.node_files import node, worker
+from support.running_node import wait_for
 
 STARTING, READY, DRAINING = WorkerState.STARTING, WorkerState.READY, WorkerState.DRAINING
 
@@ -158,6 +161,23 @@ def test_a_death_whose_report_fails_is_reported_when_the_change_is_told_again(
     assert states == [EngineState.GONE]
 
 
+def test_limits_that_could_not_be_read_at_the_start_are_read_when_it_is_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    registry = EngineRegistry(Ledger(), 1.0)
+    workers = node(worker("w")).workers
+    engines = LaunchedEngines(workers, lambda _name: WorkerIdentity(), registry)
+    lines = iter([(), ("vllm", "serve", "--max-num-seqs", "64")])
+    monkeypatch.setattr(procfs, "command_line", lambda pid: next(lines))
+
+    limits = []
+    for old, new in ((WorkerState.STOPPED, STARTING), (STARTING, READY)):
+        engines.changed("w", old, new, os.getpid(), "")
+        limits.append(registry.statuses()[0].limits)
+
+    assert limits == [StepLimits(), StepLimits(None, 64)]
+
+
 def test_it_runs_since_its_process_began_and_by_what_that_was_started_with() -> None:
     workers = node(worker("w")).workers
     registry = EngineRegistry(Ledger(), 1.0)
@@ -165,6 +185,8 @@ def test_it_runs_since_its_process_began_and_by_what_that_was_started_with() -> 
     began = time.time()
     process = subprocess.Popen([sys.executable, "-c", "input()", "--max-num-seqs", "64"], stdin=-1)
     try:
+        # The kernel lets us go on before the new program has its command line.
+        wait_for(lambda: procfs.command_line(process.pid), "a command line")
         engines.changed("w", WorkerState.STOPPED, STARTING, process.pid, "")
         [running] = registry.statuses()
         engines.changed("w", STARTING, WorkerState.BACKOFF, None, "")
