@@ -53,6 +53,7 @@ class Faulty:
             if begun.outcome is not ReplyOutcome.ACCEPTED:
                 return {"outcome": f"not begun: {begun.text}", "requests_failed": 0}
             after = self._drawn.uniform(0.0, MOVE_SECONDS)
+            # Where in the move the fault hits is by chance.
             time.sleep(after)
             told_seconds = self._do(kind)
             ended = self._ask(role, request_id, wait=True)
@@ -98,7 +99,7 @@ class Faulty:
                 worker_views(self._socket)
                 return time.monotonic() - began
             except DisaggError:
-                time.sleep(0.1)
+                time.sleep(0.1)  # a killed daemon's successor announces itself to nobody
 
     def _ask(self, role: Role, request_id: str, *, wait: bool) -> ControlReply:
         """Ask until a daemon answers; it is the same request however often it is sent."""
@@ -108,7 +109,7 @@ class Faulty:
                 request = new_request(verb, wait=wait, request_id=request_id)
                 *_, final = ask(self._socket, request)
             except DisaggError:
-                time.sleep(0.2)
+                time.sleep(0.2)  # nor does it here
                 continue
             return final
 

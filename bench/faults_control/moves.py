@@ -38,6 +38,7 @@ def _moved(count: int, node: RunningNode, socket: Path) -> dict[str, Any]:
     wait_routed(socket, node)
     users = Users(node.url("router"), USERS, THINK_SECONDS)
     try:
+        # What users meet without a move, to hold those amid moves against.
         time.sleep(CALM_SECONDS)
         began = time.monotonic()
         outcomes = [_move(socket, number) for number in range(count)]

@@ -38,6 +38,7 @@ def demo_page(warm_seconds: float = 40.0) -> str:
     quiet = subprocess.DEVNULL
     with subprocess.Popen([*argv, "--metrics", listen], stdout=quiet, stderr=quiet) as demo:
         try:
+            # Until the page has the rows that a node has after a while.
             time.sleep(warm_seconds)
             with urllib.request.urlopen(f"http://{listen}/metrics", timeout=30) as reply:
                 return str(reply.read(), "utf-8")
@@ -61,6 +62,7 @@ def cost_ms(page: str, rules: dict[str, Path], lead_seconds: int = 150) -> dict[
         history.unlink()
         if (left := end - time.time()) < 0:
             raise SystemExit(f"the history took {-left:.0f} s too long to write: a longer lead")
+        # The history ends now: what is scraped from here on follows it without a gap.
         time.sleep(left)
         nothing = root / "none"
         nothing.mkdir()
@@ -83,6 +85,7 @@ def _spent(data: Path, rules: Path, root: Path) -> float:
         (hastened / path.name).write_text(yaml.safe_dump({"groups": groups}))
     config = yaml.safe_dump({"rule_files": [f"{hastened}/*.yaml"]})
     with running(data, config=config) as server:
+        # The first rounds fill caches and are not counted.
         time.sleep(2 * ROUND_SECONDS / SPEED)
         before, began = server.cpu_seconds(), time.monotonic()
         time.sleep(WATCHED_SECONDS)

@@ -139,6 +139,7 @@ def _planner(draw: Draw, folder: Path) -> None:
 
 def _demo(draw: Draw, folder: Path) -> None:
     with _running_demo(folder / "log") as url:
+        # Pictures show this much of its past.
         time.sleep(_DEMO_SECONDS)
         now = int(time.time())
         for dashboard in OF_DEMO:
@@ -160,7 +161,7 @@ def _running_demo(log: Path) -> Iterator[str]:
     try:
         found = None
         while found is None and demo.poll() is None:
-            time.sleep(0.5)
+            time.sleep(0.5)  # its output goes to a file, which tells of no line
             found = re.search(r"^Prometheus: (\S+)", log.read_text("utf-8"), re.MULTILINE)
         if found is None:
             raise SystemExit(f"the demo ended: {log.read_text('utf-8')}")
