@@ -100,13 +100,18 @@ def target_of(
     return target
 
 
-def read_page(target: Target) -> NodePage | None:
-    """The page of a daemon; None if it should be on this node and nobody answers.
+def read_page(target: Target, *, named: bool) -> NodePage | None:
+    """The page of a daemon; None if nobody answers where this node's should be.
+
+    Args:
+        target: Where to ask.
+        named: Whether somebody has said where: then only that daemon is meant.
 
     Raises:
-        CannotLookError: Somebody answers there, and not with a page of ours; or nobody answers on
-            another node, at which nobody but its daemon can look.
+        CannotLookError: Somebody answers there, and not with a page of ours.
+        NoDaemonError: Nobody answers where somebody has said that a daemon does.
     """
+    from disagg_cluster.control.client import NoDaemonError
     from disagg_cluster.inspect.page_view import NotOurPageError, read_node_page
     from disagg_cluster.prometheus.http_client import RefusedError, UnansweredError, fetch
 
@@ -118,10 +123,11 @@ def read_page(target: Target) -> NodePage | None:
         hint = "another program answers; --url says where yours is"
         raise CannotLookError(f"cannot look: {target.url}: {error} ({hint})") from None
     except UnansweredError as error:
-        from disagg_cluster.discovery.finders.declared import is_own_address
-
-        if not is_own_address(urlsplit(target.url).hostname or ""):
-            raise CannotLookError(f"cannot look: {error}") from None
+        if named:
+            raise NoDaemonError(
+                f"no daemon answers: {error}\n    --url says where one is; without it this node is "
+                "looked at, with or without a daemon"
+            ) from None
         return None
 
 

@@ -38,22 +38,23 @@ def doctor(
     """Say what is found on this node, what is missing, and how good the numbers are.
 
     Asks the daemon of this node; where none runs, looks itself for some seconds. Ends with the one
-    step that makes most better. Exit codes: 0 nothing is wrong, 1 something is, 2 it cannot look.
+    step that makes most better. Exit codes: 0 nothing is wrong, 1 something is, 2 it cannot look,
+    4 no daemon answers at --url.
     """
     from disagg_cluster.inspect.doctor.facts import Level
     from disagg_cluster.inspect.doctor.findings import examine
 
-    facts = _facts(target_of(url, file, http_config), file)
+    facts = _facts(target_of(url, file, http_config), file, named=url is not None)
     findings = examine(facts)
     click.echo(_doctor_json(findings) if as_json else _doctor_text(findings))
     ctx.exit(int(any(finding.level is Level.WRONG for finding in findings)))
 
 
-def _facts(target: Target, file: Path | None) -> NodeFacts:
+def _facts(target: Target, file: Path | None, *, named: bool) -> NodeFacts:
     from disagg_cluster.inspect.doctor import gathering
 
     facts = gathering.surroundings(target.url, os.environ)
-    page = read_page(target)
+    page = read_page(target, named=named)
     if page is not None:
         known = gathering.of_daemon(facts, page)
         return gathering.with_workers(known, read_view(target))
@@ -109,13 +110,15 @@ def phases(
 ) -> None:
     """Show each GPU's engine and role, and how busy it is in which phase.
 
-    Asks the daemon of this node; where none runs, looks itself for some seconds. The shares are of
-    the last minute that the daemon has booked, as on its page for people.
+    Asks the daemon of this node; where none runs, looks itself for some seconds. That of --url is
+    asked and nobody else: exit code 4 where it does not answer. The shares are of the last minute
+    that the daemon has booked, as on its page for people.
     """
     from disagg_cluster.inspect import phase_table
 
     try:
-        for rows, shares in _tables(partial(target_of, url, file, http_config), file):
+        target_now = partial(target_of, url, file, http_config)
+        for rows, shares in _tables(target_now, file, named=url is not None):
             if watch and not as_json:
                 click.clear()
             if not rows:
@@ -135,7 +138,7 @@ def phases(
 
 
 def _tables(
-    target_now: Callable[[], Target], file: Path | None
+    target_now: Callable[[], Target], file: Path | None, *, named: bool
 ) -> Iterator[tuple[tuple[PhaseRow, ...], NodeShares | None]]:
     from disagg_cluster.inspect.phase_table import rows_of
 
@@ -143,7 +146,7 @@ def _tables(
     while True:
         # Anew each time: its address and its certificate may have changed.
         target = target_now()
-        page = read_page(target)
+        page = read_page(target, named=named)
         if page is not None:
             shares = read_booked(target)
             yield rows_of(page, shares), shares

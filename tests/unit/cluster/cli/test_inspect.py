@@ -67,6 +67,12 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+def nobody_at(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have this node's daemon, of which no word was left, be expected at `url`."""
+    monkeypatch.setattr("disagg_cluster.cli.daemon_page.DEFAULT_URL", url)
+    monkeypatch.setattr("disagg_cluster.cli.daemon_page._endpoint", lambda *_: None)
+
+
 def test_phases_shows_what_the_daemon_tells(served: Served) -> None:
     code, said, talk = run("phases", "--url", served.url + "/")
     wide_code, wide, _ = run("phases", "--url", served.url, "--wide")
@@ -82,11 +88,14 @@ def test_phases_shows_what_the_daemon_tells(served: Served) -> None:
     assert {"prefill-0", "decode-0"} <= {row["engine"] for row in json.loads(rows)}
 
 
-def test_phases_looks_itself_where_no_daemon_is(tmp_path: Path) -> None:
+def test_phases_looks_itself_where_no_daemon_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody_at(f"http://127.0.0.1:{free_port()}", monkeypatch)
     install(tmp_path)
     producer = ("--kv-transfer-config", '{"kv_role": "kv_producer"}')
     with FakeEngine("vllm", tmp_path, producer) as engine:
-        code, said, talk = run("phases", "--url", f"http://127.0.0.1:{free_port()}", "--json")
+        code, said, talk = run("phases", "--json")
 
     [row] = [row for row in json.loads(said) if row["engine"] == f"vllm-{engine.port}"]
     assert code == 0
@@ -117,13 +126,18 @@ def test_what_is_no_page_of_ours_cannot_be_looked_at(
     assert hint in talk
 
 
-@pytest.mark.parametrize("command", ["phases", "doctor"])
-def test_another_node_is_not_mistaken_for_this_one(command: str) -> None:
-    """Nobody answers there: what is here would not tell what is there."""
-    code, said, talk = run(command, "--url", "http://192.0.2.1.invalid:9847")
+@pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1.invalid"])
+@pytest.mark.parametrize("command", ["phases", "doctor", "top"])
+def test_a_daemon_that_was_named_and_does_not_answer_is_not_replaced_by_a_look(
+    command: str, host: str
+) -> None:
+    """What is here would not tell what is there, on this machine neither."""
+    url = f"http://{host}:{free_port()}"
 
-    assert (code, said) == (2, "")
-    assert talk.startswith("cannot look: http://192.0.2.1.invalid:9847/metrics: ")
+    code, said, talk = run(command, "--url", url)
+
+    assert (code, said) == (4, "")
+    assert talk.startswith(f"disagg-node: no daemon answers: {url}/")
 
 
 @pytest.mark.parametrize(
@@ -165,8 +179,10 @@ def test_the_doctor_fails_where_something_is_wrong_and_says_the_next_step(served
     assert json.loads(told)["next"]
 
 
-def test_the_doctor_without_a_daemon_says_to_start_one() -> None:
-    code, said, _ = run("doctor", "--url", f"http://127.0.0.1:{free_port()}")
+def test_the_doctor_without_a_daemon_says_to_start_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody_at(f"http://127.0.0.1:{free_port()}", monkeypatch)
+
+    code, said, _ = run("doctor")
 
     assert code == 1
     assert "nothing is counted" in said
