@@ -22,6 +22,9 @@ def explain(worker: WorkerView, node: NodeOverview, now_ns: int) -> tuple[str, .
     name = worker.worker
     because = f": {worker.reason}" if worker.reason else ""
     said = [f"{name} is {worker.state} since {worker.state_seconds:.0f} s{because}"]
+    if worker.unanswered:
+        end = "" if worker.paused else "; it is started anew if that lasts and it does no work"
+        said.append(f"its last health probe was not answered well: {worker.unanswered}{end}")
     move = node.move
     if move is not None and move.worker == name:
         said.append(_move_told(move, now_ns))

@@ -155,10 +155,10 @@ class WorkerView:
     last, and paused for `paused_seconds`, None if it is not. `restarting`: it ends to be started
     anew. A restart may take `restart_seconds`: its drain, its end and its start. In
     `deadline_seconds` time alone changes something, None if it does not: a start or a drain is
-    given up, a worker in back-off is started.
-    anew. A restart may take `restart_seconds`: its drain, its end and its start. Its process has
-    `role`, the node file says `file_role`; the router sends it requests as `routed_as`, none if
-    empty. `drained`: it is to get none until it is resumed; `idle`: it has none.
+    given up, a worker in back-off is started. Its process has `role`, the node file says
+    `file_role`; the router sends it requests as `routed_as`, none if empty. `drained`: it is to get
+    none until it is resumed; `idle`: it has none. `unanswered` is why its last health probe was not
+    answered well, empty if it was, or if none is to be answered in its state.
     """
 
     worker: str
@@ -183,6 +183,7 @@ class WorkerView:
     routed_as: str = ""
     drained: bool = False
     idle: bool = False
+    unanswered: str = ""
 
     @property
     def paused(self) -> bool:

@@ -28,7 +28,14 @@ from disagg_cluster.control.socket_server import ControlSocket
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.lifecycle.deadlines import due_ns
 from disagg_cluster.lifecycle.reassignment.progress import Reassignment
-from disagg_cluster.lifecycle.state import Event, PauseRequested, RestartRequested, UnpauseRequested
+from disagg_cluster.lifecycle.state import (
+    Event,
+    Lifecycle,
+    PauseRequested,
+    RestartRequested,
+    UnpauseRequested,
+    WorkerState,
+)
 from disagg_cluster.supervisor.supervisor import Supervisor
 from disagg_cluster.supervisor.worker_spec import WorkerSnapshot
 from disagg_exporter import __version__
@@ -136,7 +143,14 @@ def worker_view(snapshot: WorkerSnapshot, now_ns: int, work: WorkSight) -> Worke
         routed_as=work.routed_as,
         drained=work.drained,
         idle=work.idle,
+        unanswered=_unanswered(life),
     )
+
+
+def _unanswered(life: Lifecycle) -> str:
+    """Why the last probe of a worker that should serve was not answered well."""
+    silent = life.state is WorkerState.READY and life.up is False
+    return life.probe_why if silent else ""
 
 
 def event_of(verb: ChangeVerb) -> Event:

@@ -140,7 +140,9 @@ def encode_reply(reply: ControlReply) -> bytes:
         said = reply.explanation[:_MOST_PROBLEMS]
         parts["explanation"] = [sentence[:_MOST_TEXT] for sentence in said]
     if reply.worker is not None:
-        parts["worker"] = asdict(reply.worker) | {"reason": reply.worker.reason[:_MOST_TEXT]}
+        parts["worker"] = asdict(reply.worker) | {
+            key: getattr(reply.worker, key)[:_MOST_TEXT] for key in ("reason", "unanswered")
+        }
     if reply.daemon is not None:
         parts["daemon"] = asdict(reply.daemon)
     line = _line(parts)

@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from disagg_cluster.control.messages import DaemonView, WorkerView
 
 _PATIENCE_SECONDS = 10.0
-_COLOURS = {"ready": "green", "failed": "red", "backoff": "red", "starting": "yellow"}
+_SILENT = "unresponsive"
+_COLOURS = {
+    "ready": "green",
+    "failed": "red",
+    "backoff": "red",
+    "starting": "yellow",
+    _SILENT: "red",
+}
 _TITLES = ("WORKER", "ROLE", "STATE", "FOR", "UNTIL", "RESTARTS", "PID", "GPUS", "PORT")
 _STATE = _TITLES.index("STATE")
 _LINE_CHARACTERS = 200
@@ -35,7 +42,8 @@ def status(file: Path | None, run_dir: Path | None, as_json: bool) -> None:
     """Show the daemon of this node and its workers: state, since when, until when and why.
 
     UNTIL is when the state ends by itself: a start or a drain is given up, a worker that waits is
-    started again. Of a worker that is not ready the reason, the log and its last line are shown.
+    started again. A ready worker whose last health probe was not answered well is unresponsive. Of
+    a worker that is not ready the reason, the log and its last line are shown.
     """
     workers, daemon = asked(socket_of(file, run_dir))
     if as_json:
@@ -121,7 +129,9 @@ def _row(worker: WorkerView) -> tuple[str, ...]:
 
 
 def _state(worker: WorkerView) -> str:
-    return "restarting" if worker.restarting else worker.state.value
+    if worker.restarting:
+        return "restarting"
+    return _SILENT if worker.unanswered else worker.state.value
 
 
 def _until(worker: WorkerView) -> float | None:
@@ -140,9 +150,11 @@ def _said(worker: WorkerView, last_line: LastLine) -> Iterator[str]:
     if worker.paused_seconds is not None:
         paused = duration_text(worker.paused_seconds)
         yield f"{worker.worker}: paused for {paused}: only observed, until `disagg-node resume`"
-    if worker.state.value == "ready" and not worker.restarting:
+    if worker.unanswered:
+        yield f"{worker.worker}: its last health probe: {worker.unanswered}"
+    elif worker.state.value == "ready" and not worker.restarting:
         return
-    if worker.reason:
+    elif worker.reason:
         yield f"{worker.worker}: {worker.reason}"
     if worker.log_path:
         yield f"{worker.worker}: log {worker.log_path}"

@@ -180,6 +180,16 @@ def test_an_explanation_names_who_wished_it_since_when_and_what_is_waited_for() 
     )
 
 
+def test_an_explanation_tells_of_an_engine_that_does_not_answer_and_what_comes_of_it() -> None:
+    silent = replace(D0, unanswered="/health answers 503")
+
+    told, paused = explain(silent, NODE, 0), explain(replace(silent, paused_seconds=1.0), NODE, 0)
+
+    said = "its last health probe was not answered well: /health answers 503"
+    assert told[1] == f"{said}; it is started anew if that lasts and it does no work"
+    assert paused[1] == said
+
+
 def test_an_explanation_tells_drains_pauses_and_roles_that_differ_from_the_file() -> None:
     worker = replace(
         D0, drained=True, idle=True, paused_seconds=3.0, file_role="prefill", restarts=2

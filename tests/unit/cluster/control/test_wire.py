@@ -157,7 +157,8 @@ def test_hostile_lines_are_refused(line: bytes) -> None:
 
 def test_no_reply_is_longer_than_a_line_may_be() -> None:
     gpus = tuple(f"GPU-{number:036d}" for number in range(4000))
-    worker = WorkerView("a" * 200, WorkerState.READY, reason="\u20ac" * 100_000, gpus=gpus)
+    endless = "\u20ac" * 100_000
+    worker = WorkerView("a" * 200, WorkerState.READY, reason=endless, gpus=gpus, unanswered=endless)
     long = ControlReply(
         "1", ReplyOutcome.WORKER, "\0" * 10_000, "x" * 99_999, ("y" * 9999,) * 99, worker
     )

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from disagg_cluster.cli.workers.status import status_text, status_value
@@ -58,6 +60,19 @@ def test_one_that_is_paused_or_given_up_says_so() -> None:
 
     assert "w: paused for 1m 1s: only observed, until `disagg-node resume`" in text
     assert "x: gave up\nx: log /l" in text
+
+
+def test_a_ready_worker_that_does_not_answer_is_unresponsive() -> None:
+    silent = replace(READY, unanswered="/health: no answer in time")
+
+    shown = status_text(DAEMON, [silent], lambda _log: "step 7")
+
+    assert click.style("unresponsive", fg="red") in shown
+    assert click.unstyle(shown).splitlines()[3:] == [
+        "prefill-0: its last health probe: /health: no answer in time",
+        "prefill-0: log /run/disagg-node/logs/prefill-0.log",
+        "prefill-0: printed last: step 7",
+    ]
 
 
 def test_programs_get_instants_with_date_and_zone() -> None:
