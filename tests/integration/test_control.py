@@ -7,6 +7,8 @@ import copy
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -150,8 +152,30 @@ def test_a_crash_is_told_to_the_hook_and_a_hook_that_hangs_delays_no_restart(fol
         assert page.sum("disagg_worker_restarts_total", worker="decode-0") == 1
 
 
+def test_a_watch_tells_a_pause_and_the_end_of_the_daemon(folder: Path) -> None:
+    command = [sys.executable, "-m", "disagg_cluster.cli", "status", "--watch"]
+    with mended(standin_node(folder), folder) as asked:
+        asking = [*command, "--run-dir", str(folder / "run")]
+        watch = subprocess.Popen(asking, stdout=subprocess.PIPE, text=True)
+        assert watch.stdout is not None
+        head = watch.stdout.readline()
+        assert head.startswith("disagg-node ")
+        assert asked.ask("pause", "decode-0").exit_code == 0
+        assert asked.ask("resume", "decode-0").exit_code == 0
+    with watch, watch.stdout:
+        rest = watch.stdout.read()
+
+    assert watch.returncode == 0
+    assert rest.startswith("WORKER")
+    said = "\n".join(line[9:] for line in rest.splitlines())
+    assert "decode-0 (decode): ready, paused" in said
+    assert said.rstrip().endswith("the daemon has ended")
+    assert said.index("the daemon is stopping") < said.index("decode-0 (decode): stopped")
+
+
 def test_without_a_daemon_the_way_out_is_said(folder: Path) -> None:
-    asked = ["pause"], ["resume"], ["restart", "w"], ["status"], ["drain", "w"], ["explain", "w"]
+    named = (["restart", "w"], ["drain", "w"], ["explain", "w"])
+    asked = (*named, ["pause"], ["resume"], ["status"], ["status", "-w"])
     for words in (*asked, ["reassign", "w", "--role", "decode"]):
         ran = CliRunner().invoke(main, [*words, "--run-dir", str(folder)])
         assert ran.exit_code == 4

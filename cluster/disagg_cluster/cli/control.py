@@ -76,7 +76,7 @@ def carry_out(socket: Path, request: ControlRequest, *, as_json: bool) -> None:
         elif reply.outcome is ReplyOutcome.PROGRESS:
             click.echo(reply.text, err=True)
         else:
-            click.echo(_complaint(reply), err=True)
+            click.echo(complaint(reply), err=True)
     assert final is not None, "a stream of replies has an end"
     if code := exit_code(final.outcome):
         raise click.exceptions.Exit(code)
@@ -118,7 +118,8 @@ def worker_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> lis
     ]
 
 
-def _complaint(reply: ControlReply) -> str:
+def complaint(reply: ControlReply) -> str:
+    """What to say of a request that did not go well, with the way out."""
     what = "; ".join(filter(None, (reply.text, *reply.problems)))
     way_out = f"\n    {reply.way_out}" if reply.way_out else ""
     return f"disagg-node: {reply.outcome}: {what}{way_out}"

@@ -25,6 +25,7 @@ from disagg_cluster.control.messages import (
     RestartWorker,
     ResumeWorkers,
     Verb,
+    WatchStatus,
     WorkerView,
     text_of,
 )
@@ -76,7 +77,7 @@ def take(changes: Changes, request: ControlRequest, node: NodeOverview, now_ns: 
     While a change takes its time no other that does is begun.
     """
     verb, running = request.verb, changes.running
-    assert not isinstance(verb, ExplainWorker | RereadNodeFile | DaemonStatus)
+    assert not isinstance(verb, ExplainWorker | RereadNodeFile | DaemonStatus | WatchStatus)
     if known := _known(changes, request) or _journalled(changes, request, node, now_ns):
         return known
     if running is not None and running.verb == verb and not isinstance(verb, RestartWorker):

@@ -28,9 +28,11 @@ from disagg_cluster.control.messages import (
     ReplyOutcome,
     RereadNodeFile,
     RereadReport,
+    WatchStatus,
     name_of,
     text_of,
 )
+from disagg_cluster.control.watching import MOST_WATCHES, Watching
 from disagg_cluster.host.daemon_output import AUDIT
 from disagg_cluster.lifecycle.state import to_ns
 
@@ -75,11 +77,17 @@ class ControlCore:
         self._waiting: set[asyncio.Queue[ControlReply]] = set()
         self._happened = asyncio.Event()
         self._follower: asyncio.Task[None] | None = None
+        self._watching = Watching(supervisor.view, log)
 
     @property
     def counts(self) -> Mapping[tuple[str, str], int]:
         """How many requests came, by verb and outcome."""
         return self._counts
+
+    @property
+    def watches(self) -> int:
+        """How many watch just now."""
+        return self._watching.count
 
     def count(self, verb: str, outcome: str) -> None:
         """Count a request that never came as far as a decision."""
@@ -88,6 +96,7 @@ class ControlCore:
     def changed(self) -> None:
         """A worker has changed."""
         self._happened.set()
+        self._watching.changed()
 
     async def answer(
         self, request: ControlRequest, caller: Caller
@@ -101,6 +110,11 @@ class ControlCore:
         if isinstance(request.verb, DaemonStatus):
             for reply in self._status(request):
                 yield reply
+            return
+        if isinstance(request.verb, WatchStatus):
+            async with contextlib.aclosing(self._watch(request)) as watched:
+                async for reply in watched:
+                    yield reply
             return
         if isinstance(request.verb, ExplainWorker):
             yield self._explain(request, request.verb)
@@ -123,8 +137,13 @@ class ControlCore:
         finally:
             self._waiting.discard(replies)
 
+    def end_watches(self) -> None:
+        """Tell all who watch that the daemon ends."""
+        self._watching.end()
+
     async def close(self) -> None:
         """Follow nothing any more; what was ordered goes on."""
+        await self._watching.close()
         if self._follower is not None:
             self._follower.cancel()
             await asyncio.gather(self._follower, return_exceptions=True)
@@ -136,6 +155,17 @@ class ControlCore:
             ControlReply(request.id, ReplyOutcome.WORKER, worker=worker) for worker in node.workers
         ]
         return [*workers, ControlReply(request.id, ReplyOutcome.DONE, daemon=node.daemon)]
+
+    async def _watch(self, request: ControlRequest) -> AsyncGenerator[ControlReply, None]:
+        if self.watches >= MOST_WATCHES:
+            self.count("watch", ReplyOutcome.REFUSED)
+            why, way_out = f"{MOST_WATCHES} watch already", "end one of them, or ask for the status"
+            yield ControlReply(request.id, ReplyOutcome.REFUSED, why, way_out)
+            return
+        self.count("watch", ReplyOutcome.ACCEPTED)
+        async with contextlib.aclosing(self._watching.replies(request)) as replies:
+            async for reply in replies:
+                yield reply
 
     def _explain(self, request: ControlRequest, verb: ExplainWorker) -> ControlReply:
         node = self._supervisor.view()

@@ -5,7 +5,13 @@ Pure: the view of the node gives them, the most telling first.
 
 from __future__ import annotations
 
-from disagg_cluster.control.messages import ControlReply, NodeOverview, ReplyOutcome, WorkerView
+from disagg_cluster.control.messages import (
+    ControlReply,
+    MoveView,
+    NodeOverview,
+    ReplyOutcome,
+    WorkerView,
+)
 from disagg_cluster.lifecycle.reassignment.progress import MoveStep, Reassignment
 
 _STAGES = {
@@ -54,6 +60,12 @@ def move_stage(move: Reassignment) -> str:
     """What a move waits for, and for how long at most."""
     waited = _STAGES[move.step].format(heading=move.heading)
     return f"{move.step}: waits until {waited}, {move.deadline_seconds:g} s at most"
+
+
+def move_view(move: Reassignment) -> MoveView:
+    """A move as those who watch see it."""
+    roles = move.from_role.value, move.to_role.value
+    return MoveView(move.id, move.worker, *roles, move.step.value, move.undone, move.why)
 
 
 def move_reply(move: Reassignment) -> ControlReply:

@@ -83,11 +83,16 @@ class DaemonStatus:
     """Say how the daemon and its workers stand."""
 
 
+@dataclass(frozen=True, slots=True)
+class WatchStatus:
+    """Say how they stand, and from then on what changes, until the daemon ends."""
+
+
 LongVerb = RestartWorker | ReassignWorker | DrainWorker
 """What takes time: one at a time on a node."""
 
 ChangeVerb = PauseWorkers | ResumeWorkers | LongVerb
-Verb = ChangeVerb | ExplainWorker | RereadNodeFile | DaemonStatus
+Verb = ChangeVerb | ExplainWorker | RereadNodeFile | DaemonStatus | WatchStatus
 VERBS: dict[str, type[Verb]] = {
     "pause": PauseWorkers,
     "resume": ResumeWorkers,
@@ -97,6 +102,7 @@ VERBS: dict[str, type[Verb]] = {
     "explain": ExplainWorker,
     "reload": RereadNodeFile,
     "status": DaemonStatus,
+    "watch": WatchStatus,
 }
 
 
@@ -118,8 +124,8 @@ def text_of(verb: Verb) -> str:
             return f"{name_of(verb)} {worker}"
         case RereadNodeFile(dry_run):
             return f"reload{' --dry-run' if dry_run else ''}"
-        case DaemonStatus():
-            return "status"
+        case DaemonStatus() | WatchStatus():
+            return name_of(verb)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +215,22 @@ class DaemonView:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveView:
+    """The last move of a worker to another role: which `step` it has come to, of those of a move.
+
+    `undone`: it is on its way back, or came back, for the reason `why`. `id` is the request's.
+    """
+
+    id: str
+    worker: str
+    from_role: str
+    to_role: str
+    step: str
+    undone: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a decision about a worker's role looks at beside the workers.
 
@@ -241,12 +263,15 @@ class NodeOverview:
 class ReplyOutcome(StrEnum):
     """How far a request has come.
 
-    `progress` and `worker` (one worker's status) are followed by others. `accepted`: begun, and
-    not waited for. `timeout`: it goes on, and is no longer waited for. `invalid`: not understood.
+    `progress`, `worker` (one worker's status), `move` (how far one has come) and `current` (all of
+    it was told, up to now) are followed by others. `accepted`: begun, and not waited for.
+    `timeout`: it goes on, and is no longer waited for. `invalid`: not understood.
     """
 
     PROGRESS = "progress"
     WORKER = "worker"
+    MOVE = "move"
+    CURRENT = "current"
     DONE = "done"
     ACCEPTED = "accepted"
     REFUSED = "refused"
@@ -257,16 +282,19 @@ class ReplyOutcome(StrEnum):
     @property
     def final(self) -> bool:
         """Whether nothing follows."""
-        return self not in (ReplyOutcome.PROGRESS, ReplyOutcome.WORKER)
+        return self not in _FOLLOWED
+
+
+_FOLLOWED = (ReplyOutcome.PROGRESS, ReplyOutcome.WORKER, ReplyOutcome.MOVE, ReplyOutcome.CURRENT)
 
 
 @dataclass(frozen=True, slots=True)
 class ControlReply:
     """One answer: what happened, in words, and the way out where it did not go well.
 
-    `worker` and `daemon` are parts of a status; `problems` is all that is wrong with a request;
-    `explanation` says, sentence by sentence, why a worker is in its state, or what a node file says
-    otherwise.
+    `worker`, `daemon` and `move` are parts of a status; `problems` is all that is wrong with a
+    request; `explanation` says, sentence by sentence, why a worker is in its state, or what a node
+    file says otherwise.
     """
 
     id: str
@@ -277,3 +305,4 @@ class ControlReply:
     worker: WorkerView | None = None
     daemon: DaemonView | None = None
     explanation: tuple[str, ...] = ()
+    move: MoveView | None = None

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 from disagg_cluster.control.core import ControlCore
-from disagg_cluster.control.messages import Caller, ControlReply, ReplyOutcome
+from disagg_cluster.control.messages import Caller, ControlReply, ReplyOutcome, WatchStatus
 from disagg_cluster.control.wire import MOST_BYTES, WireError, decode_request, encode_reply
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
@@ -73,6 +73,7 @@ class ControlSocket:
         self._server: asyncio.Server | None = None
         self._file: FileIdentity | None = None
         self._open: set[asyncio.Task[None]] = set()
+        self._watching: set[asyncio.Task[None]] = set()
         self._waiting: dict[asyncio.Timeout, PeerLink] = {}
         self._health = CollectorHealth(
             COLLECTOR,
@@ -134,6 +135,9 @@ class ControlSocket:
         if self._server is not None:
             self._server.close()
         unlink_if_same(self._path, self._file)
+        self._core.end_watches()
+        if self._watching:
+            await asyncio.wait(self._open, timeout=_LINGER_SECONDS)
         for task in self._open:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
@@ -154,6 +158,7 @@ class ControlSocket:
             writer.transport.abort()
         finally:
             self._open.discard(task)
+            self._watching.discard(task)
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -168,7 +173,8 @@ class ControlSocket:
             refused = ControlReply("", ReplyOutcome.REFUSED, why, "ask as one of them")
             await self._refuse(reader, writer, refused)
             return
-        if len(self._open) > self._most_connections:
+        # Who watches has a place of its own.
+        if len(self._open) - len(self._watching) > self._most_connections:
             self._core.count("unknown", "busy")
             self._say("control: %s is refused: too many requests at a time", caller)
             why = f"{self._most_connections} requests are being answered"
@@ -187,6 +193,9 @@ class ControlSocket:
             invalid = ControlReply(error.request_id, ReplyOutcome.INVALID, problems=error.problems)
             await self._refuse(reader, writer, invalid)
             return
+        task = asyncio.current_task()
+        if isinstance(request.verb, WatchStatus) and task is not None:
+            self._watching.add(task)
         link = writer.get_extra_info("socket")
         async with (
             self._while_there(link),

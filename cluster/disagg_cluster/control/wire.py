@@ -85,6 +85,7 @@ _SHAPES: dict[str, type[_Head]] = {
     "explain": _One,
     "reload": _Reload,
     "status": _Head,
+    "watch": _Head,
 }
 
 
@@ -145,6 +146,8 @@ def encode_reply(reply: ControlReply) -> bytes:
         }
     if reply.daemon is not None:
         parts["daemon"] = asdict(reply.daemon)
+    if reply.move is not None:
+        parts["move"] = asdict(reply.move) | {"why": reply.move.why[:_MOST_TEXT]}
     line = _line(parts)
     if len(line) > MOST_BYTES:
         # Thousands of GPUs: less is better than no answer.

@@ -37,14 +37,22 @@ LastLine = Callable[[str], str]
 
 
 @click.command
+@click.option("-w", "--watch", is_flag=True, help="Go on with what changes, until Ctrl-C.")
 @options
-def status(file: Path | None, run_dir: Path | None, as_json: bool) -> None:
+def status(file: Path | None, run_dir: Path | None, as_json: bool, watch: bool) -> None:
     """Show the daemon of this node and its workers: state, since when, until when and why.
 
     UNTIL is when the state ends by itself: a start or a drain is given up, a worker that waits is
     started again. A ready worker whose last health probe was not answered well is unresponsive. Of
-    a worker that is not ready the reason, the log and its last line are shown.
+    a worker that is not ready the reason, the log and its last line are shown. With --watch each
+    change of a worker and each step of a reassignment follows as a line, also amid a stop, until
+    the daemon has ended; with --json each is an object as it came.
     """
+    if watch:
+        from disagg_cluster.cli.workers.watch import watch_status
+
+        watch_status(socket_of(file, run_dir), as_json=as_json)
+        return
     workers, daemon = asked(socket_of(file, run_dir))
     if as_json:
         click.echo(json.dumps(status_value(daemon, workers, time.time()), indent=2))

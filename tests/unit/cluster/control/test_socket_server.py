@@ -28,6 +28,7 @@ from disagg_cluster.control.messages import (
     ReplyOutcome,
     RestartWorker,
     Verb,
+    WatchStatus,
     WorkerView,
 )
 from disagg_cluster.control.socket_server import ControlSocket
@@ -300,6 +301,60 @@ def test_no_more_than_so_many_are_answered_at_a_time(path: Path) -> None:
         assert len(await site.ask(DaemonStatus())) == 2
 
     served(site, story)
+
+
+def test_who_watches_is_told_changes_and_the_end_and_takes_no_place_of_others(path: Path) -> None:
+    site = Site(path, most_connections=1)
+
+    async def story() -> None:
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(encode_request(new_request(WatchStatus())))
+
+        async def told() -> dict[str, Any]:
+            line: dict[str, Any] = json.loads(await reader.readline())
+            return line
+
+        assert [(await told())["outcome"] for _ in range(2)] == ["worker", "current"]
+        assert len(await site.ask(DaemonStatus())) == 2
+        site.node.workers = (replace(READY, state=WorkerState.DRAINING),)
+        site.core.changed()
+        assert (await told())["worker"]["state"] == "draining"
+        site.core.end_watches()
+        last = await told()
+        assert (last["outcome"], last["final"]) == ("done", True)
+        writer.close()
+
+    served(site, story)
+    assert site.core.counts["watch", "accepted"] == 1
+
+
+def test_who_watches_and_goes_away_keeps_no_place(path: Path) -> None:
+    site = Site(path)
+
+    async def story() -> None:
+        _, writer = await asyncio.open_unix_connection(path)
+        writer.write(encode_request(new_request(WatchStatus())))
+        while not site.core.watches:
+            await asyncio.sleep(0)
+        writer.close()
+        while site.core.watches:
+            await asyncio.sleep(0.01)
+            await site.socket.look()
+
+    served(site, story)
+
+
+def test_no_more_than_so_many_watch(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("disagg_cluster.control.core.MOST_WATCHES", 0)
+    site = Site(path)
+
+    async def story() -> None:
+        (refused,) = await site.ask(WatchStatus())
+        assert refused.outcome is ReplyOutcome.REFUSED
+        assert refused.way_out
+
+    served(site, story)
+    assert site.core.counts["watch", "refused"] == 1
 
 
 def test_a_defect_in_answering_ends_that_request_only(

@@ -14,11 +14,13 @@ from disagg_cluster.control.messages import (
     DaemonView,
     DrainWorker,
     ExplainWorker,
+    MoveView,
     PauseWorkers,
     ReassignWorker,
     ReplyOutcome,
     RestartWorker,
     ResumeWorkers,
+    WatchStatus,
     WorkerView,
 )
 from disagg_cluster.control.wire import (
@@ -48,6 +50,7 @@ VERBS = st.one_of(
     st.builds(DrainWorker, NAMES),
     st.builds(ExplainWorker, NAMES),
     st.just(DaemonStatus()),
+    st.just(WatchStatus()),
 )
 REQUESTS = st.builds(
     ControlRequest, IDS, VERBS, st.booleans(), st.none() | st.floats(0.001, 86_400)
@@ -65,6 +68,8 @@ WORKERS = st.builds(
 DAEMONS = st.builds(
     DaemonView, NAMES, st.integers(1, 2**22), NAMES, NAMES, st.floats(0, 1e9), st.booleans()
 )
+WORDS = st.text(max_size=50)
+MOVES = st.builds(MoveView, IDS, NAMES, WORDS, WORDS, WORDS, st.booleans(), st.text(max_size=300))
 REPLIES = st.builds(
     ControlReply,
     IDS,
@@ -74,6 +79,7 @@ REPLIES = st.builds(
     st.lists(st.text(max_size=50), max_size=5).map(tuple),
     st.none() | WORKERS,
     st.none() | DAEMONS,
+    move=st.none() | MOVES,
 )
 
 
@@ -143,7 +149,7 @@ def test_a_version_and_a_verb_that_are_not_known_are_refused_in_words() -> None:
     )
     assert problems_of({"version": 1, "id": "1", "verb": "reboot"}) == (
         "verb: 'reboot' is not known here; one of pause, resume, restart, reassign, drain, "
-        "explain, reload, status",
+        "explain, reload, status, watch",
     )
 
 

@@ -1,0 +1,84 @@
+"""`disagg-node status --watch`: the workers of a daemon, and from then on what changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from disagg_cluster.cli.control import complaint, exit_code, shown
+
+if TYPE_CHECKING:
+    from disagg_cluster.control.messages import ControlReply, WorkerView
+
+_PATIENCE_SECONDS = 35.0
+"""How long a daemon may be silent: it says something every ten seconds."""
+
+
+def watch_status(socket: Path, *, as_json: bool) -> None:
+    """Print what a daemon tells of itself, until it ends or Ctrl-C; raises as `client.ask`."""
+    from disagg_cluster.control.client import ask, new_request
+    from disagg_cluster.control.messages import WatchStatus
+
+    replies = ask(socket, new_request(WatchStatus()), _PATIENCE_SECONDS)
+    try:
+        for reply in replies if as_json else _table_first(replies):
+            if as_json:
+                click.echo(json.dumps(shown(reply)))
+            elif line := change_text(reply):
+                click.echo(f"{time.strftime('%H:%M:%S')} {line}")
+            if code := reply.outcome.final and exit_code(reply.outcome):
+                if not as_json:
+                    click.echo(complaint(reply), err=True)
+                raise click.exceptions.Exit(code)
+    except KeyboardInterrupt:
+        return
+    except BrokenPipeError:
+        # Whoever read it has enough; nothing is to be flushed into the void at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def change_text(reply: ControlReply) -> str:
+    """What one reply of a watch tells, as a line; empty where it tells nothing new."""
+    if reply.worker is not None:
+        return worker_text(reply.worker)
+    if reply.daemon is not None:
+        return "the daemon is stopping" if reply.daemon.stopping else ""
+    return "" if reply.outcome.final and exit_code(reply.outcome) else reply.text
+
+
+def worker_text(worker: WorkerView) -> str:
+    """How a worker stands, as a line."""
+    state = "restarting" if worker.restarting else worker.state.value
+    marks = [
+        mark
+        for mark, holds in (
+            ("paused", worker.paused),
+            ("drained" if worker.idle else "gets no new requests", worker.drained),
+        )
+        if holds
+    ]
+    role = f" ({worker.role})" if worker.role else ""
+    reason = f": {worker.reason}" if worker.reason else ""
+    return f"{worker.worker}{role}: {', '.join([state, *marks])}{reason}"
+
+
+def _table_first(replies: Iterator[ControlReply]) -> Iterator[ControlReply]:
+    """Print what is told at the beginning as the table of a status, and pass on the rest."""
+    from disagg_cluster.cli.workers.status import status_text
+
+    workers: list[WorkerView] = []
+    for reply in replies:
+        if reply.worker is not None:
+            workers.append(reply.worker)
+        elif reply.daemon is not None:
+            click.echo(status_text(reply.daemon, workers, lambda _log: ""))
+            break
+        else:
+            yield reply
+    yield from replies

@@ -1,0 +1,193 @@
+"""What those who watch are told: everything once, then each change, and no more than they read."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from disagg_cluster.control.messages import (
+    ControlReply,
+    ControlRequest,
+    DaemonView,
+    NodeOverview,
+    ReplyOutcome,
+    WatchStatus,
+    WorkerView,
+)
+from disagg_cluster.control.watching import Watching, news
+from disagg_cluster.lifecycle.reassignment.progress import MoveStep, Patience, Reassignment
+from disagg_cluster.lifecycle.state import WorkerState
+from disagg_exporter.model import Role
+
+LOG = logging.getLogger("test.watching")
+DAEMON = DaemonView("1.0", 1, "node", "/run/x", 1.0)
+READY = WorkerView("w", WorkerState.READY, 1, pid=7)
+OTHER = WorkerView("x", WorkerState.READY, 1, pid=8)
+NODE = NodeOverview(DAEMON, (READY, OTHER))
+MOVE = Reassignment("m1", "w", Role.PREFILL, Role.DECODE, 0, 0, Patience())
+
+
+def told(before: NodeOverview | None, now: NodeOverview) -> list[str]:
+    return list(news(before, now))
+
+
+def test_a_newcomer_is_told_everything_and_then_that_this_was_all() -> None:
+    found = news(None, replace(NODE, move=MOVE))
+
+    assert list(found) == ["worker w", "worker x", "move", "daemon"]
+    assert found["move"].move is not None
+    assert found["move"].move.to_role == "decode"
+    assert [reply.outcome.final for reply in found.values()] == [False] * 4
+
+
+def test_time_that_passes_is_no_news_and_everything_else_is() -> None:
+    later = replace(READY, state_seconds=9.0, deadline_seconds=3.0)
+    assert told(NODE, replace(NODE, workers=(later, OTHER))) == []
+
+    for changed in (
+        replace(READY, state=WorkerState.DRAINING),
+        replace(READY, paused_seconds=0.0),
+        replace(READY, pid=9),
+        replace(READY, idle=True),
+        replace(READY, reason="says more"),
+    ):
+        assert told(NODE, replace(NODE, workers=(changed, OTHER))) == ["worker w"]
+    paused = replace(READY, paused_seconds=1.0)
+    before = replace(NODE, workers=(paused,))
+    assert told(before, replace(NODE, workers=(replace(paused, paused_seconds=2.0),))) == []
+
+
+def test_each_step_of_a_move_and_the_end_of_the_daemon_are_news() -> None:
+    moving = replace(NODE, move=MOVE)
+    assert told(NODE, moving) == ["move"]
+    assert told(moving, replace(NODE, move=MOVE.into(MoveStep.DRAINING, 5))) == ["move"]
+    stopping = replace(NODE, daemon=replace(DAEMON, stopping=True))
+    assert told(NODE, stopping) == ["daemon"]
+
+
+class Stage:
+    """A node that a test changes, and those who watch it."""
+
+    def __init__(self, quiet_seconds: float = 60.0) -> None:
+        self.node = NODE
+        self.watching = Watching(lambda: self.node, LOG, quiet_seconds)
+
+    def watch(self, deadline_seconds: float | None = None) -> AsyncIterator[ControlReply]:
+        request = ControlRequest("r1", WatchStatus(), deadline_seconds=deadline_seconds)
+        return self.watching.replies(request)
+
+    def show(self, worker: WorkerView) -> None:
+        others = tuple(each for each in self.node.workers if each.worker != worker.worker)
+        self.node = replace(self.node, workers=(worker, *others))
+        self.watching.changed()
+
+
+async def until_current(replies: AsyncIterator[ControlReply]) -> list[ControlReply]:
+    found = []
+    async for reply in replies:
+        found.append(reply)
+        if reply.outcome is ReplyOutcome.CURRENT:
+            return found
+    raise AssertionError("it ended")
+
+
+def test_two_who_watch_are_both_told_each_change_and_the_end() -> None:
+    stage = Stage()
+
+    async def story() -> None:
+        first, second = stage.watch(), stage.watch()
+        for replies in (first, second):
+            assert len(await until_current(replies)) == 3
+        stage.show(replace(READY, state=WorkerState.DRAINING))
+        for replies in (first, second):
+            reply = await anext(replies)
+            assert reply.id == "r1"
+            assert reply.worker is not None
+            assert reply.worker.state is WorkerState.DRAINING
+        stage.watching.end()
+        for replies in (first, second):
+            assert [reply.outcome async for reply in replies][-1] is ReplyOutcome.DONE
+        assert stage.watching.count == 0
+        await stage.watching.close()
+
+    asyncio.run(story())
+
+
+def test_who_reads_slowly_is_told_how_it_stands_by_then_and_not_what_was() -> None:
+    stage = Stage()
+
+    async def story() -> None:
+        slow, quick = stage.watch(), stage.watch()
+        for replies in (slow, quick):
+            await until_current(replies)
+        for state in (WorkerState.DRAINING, WorkerState.STOPPED, WorkerState.STARTING):
+            stage.show(replace(READY, state=state))
+            reply = await anext(quick)
+            assert reply.worker is not None
+            assert reply.worker.state is state
+        reply = await anext(slow)
+        assert reply.worker is not None
+        assert reply.worker.state is WorkerState.STARTING
+        stage.watching.end()
+        assert [each.outcome async for each in slow][-1] is ReplyOutcome.DONE
+        await stage.watching.close()
+
+    asyncio.run(story())
+
+
+def test_a_quiet_node_says_that_all_is_as_before() -> None:
+    stage = Stage(quiet_seconds=0.01)
+
+    async def story() -> None:
+        replies = stage.watch()
+        await until_current(replies)
+        reply = await anext(replies)
+        assert reply.outcome is ReplyOutcome.CURRENT
+        assert reply.daemon == DAEMON
+        await stage.watching.close()
+
+    asyncio.run(story())
+
+
+def test_a_watch_ends_at_its_deadline() -> None:
+    stage = Stage()
+
+    async def story() -> None:
+        outcomes = [reply.outcome async for reply in stage.watch(deadline_seconds=0.02)]
+        assert outcomes[-1] is ReplyOutcome.TIMEOUT
+        await stage.watching.close()
+
+    asyncio.run(story())
+
+
+STATES = st.sampled_from(WorkerState)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["w", "x"]), STATES, st.booleans()), max_size=12))
+def test_whatever_happens_and_whenever_it_is_read_the_last_told_is_how_it_stands(
+    story: list[tuple[str, WorkerState, bool]],
+) -> None:
+    async def play() -> None:
+        stage = Stage(quiet_seconds=0.0)
+        replies = stage.watch()
+        known: dict[str, WorkerState] = {}
+
+        async def read(count: int) -> None:
+            for _ in range(count):
+                reply = await anext(replies)
+                if reply.worker is not None:
+                    known[reply.worker.worker] = reply.worker.state
+
+        await read(3)
+        for name, state, reads in story:
+            stage.show(WorkerView(name, state))
+            stage.watching._spread(stage.node)
+            await read(reads)
+        await read(len(story) + 1)
+        assert known == {each.worker: each.state for each in stage.node.workers}
+        await stage.watching.close()
+
+    asyncio.run(play())
