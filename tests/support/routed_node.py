@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from disagg_cluster.control.client import ask, new_request
-from disagg_cluster.control.messages import DaemonStatus, WorkerView
+from disagg_cluster.control.messages import DaemonStatus
+from disagg_cluster.control.views import WorkerView
 from support.children import free_port
 from support.running_node import RunningNode, wait_for
 from support.two_planes import MODEL, standin_node

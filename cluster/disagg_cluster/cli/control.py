@@ -16,11 +16,7 @@ from disagg_cluster.host.run_dir.layout import RunFolder, possible_run_dirs
 from disagg_exporter.errors import DisaggError
 
 if TYPE_CHECKING:
-    from disagg_cluster.control.messages import (
-        ControlReply,
-        ControlRequest,
-        ReplyOutcome,
-    )
+    from disagg_cluster.control.messages import ControlReply, ControlRequest, ReplyOutcome
 
 _COMPLETION_SECONDS = 1.0
 

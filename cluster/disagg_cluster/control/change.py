@@ -12,13 +12,12 @@ from disagg_cluster.control.messages import (
     ControlReply,
     DrainWorker,
     LongVerb,
-    NodeOverview,
     ReassignWorker,
     ReplyOutcome,
     RestartWorker,
     Verb,
-    WorkerView,
 )
+from disagg_cluster.control.views import NodeOverview, WorkerView
 from disagg_cluster.lifecycle.state import WorkerState
 
 

@@ -17,7 +17,6 @@ from disagg_cluster.control.messages import (
     DrainWorker,
     ExplainWorker,
     LongVerb,
-    NodeOverview,
     PauseWorkers,
     ReassignWorker,
     ReplyOutcome,
@@ -26,9 +25,9 @@ from disagg_cluster.control.messages import (
     ResumeWorkers,
     Verb,
     WatchStatus,
-    WorkerView,
     text_of,
 )
+from disagg_cluster.control.views import NodeOverview, WorkerView
 from disagg_cluster.lifecycle.reassignment.progress import Patience
 from disagg_cluster.lifecycle.state import to_ns
 

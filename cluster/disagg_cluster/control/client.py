@@ -7,12 +7,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from disagg_cluster.control.messages import (
-    ControlReply,
-    ControlRequest,
-    ReassignWorker,
-    Verb,
-)
+from disagg_cluster.control.messages import ControlReply, ControlRequest, ReassignWorker, Verb
 from disagg_cluster.control.wire import MOST_BYTES, WireError, decode_reply, encode_request
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import Role

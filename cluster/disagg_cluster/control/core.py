@@ -24,7 +24,6 @@ from disagg_cluster.control.messages import (
     ControlRequest,
     DaemonStatus,
     ExplainWorker,
-    NodeOverview,
     ReplyOutcome,
     RereadNodeFile,
     RereadReport,
@@ -32,6 +31,7 @@ from disagg_cluster.control.messages import (
     name_of,
     text_of,
 )
+from disagg_cluster.control.views import NodeOverview
 from disagg_cluster.control.watching import MOST_WATCHES, Watching
 from disagg_cluster.host.daemon_output import AUDIT
 from disagg_cluster.lifecycle.state import to_ns

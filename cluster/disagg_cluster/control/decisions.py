@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from disagg_cluster.control.messages import (
     ChangeVerb,
     DrainWorker,
-    NodeOverview,
     PauseWorkers,
     ReassignWorker,
     RestartWorker,
     ResumeWorkers,
-    WorkerView,
     text_of,
 )
 from disagg_cluster.control.role_decisions import drain_refusal, move_refusal
+from disagg_cluster.control.views import NodeOverview, WorkerView
 from disagg_cluster.lifecycle.state import WorkerState
 
 _ATTACHED = "engines that somebody else starts are only ever observed"

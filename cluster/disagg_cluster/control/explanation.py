@@ -5,13 +5,8 @@ Pure: the view of the node gives them, the most telling first.
 
 from __future__ import annotations
 
-from disagg_cluster.control.messages import (
-    ControlReply,
-    MoveView,
-    NodeOverview,
-    ReplyOutcome,
-    WorkerView,
-)
+from disagg_cluster.control.messages import ControlReply, ReplyOutcome
+from disagg_cluster.control.views import MoveView, NodeOverview, WorkerView
 from disagg_cluster.lifecycle.reassignment.progress import MoveStep, Reassignment
 
 _STAGES = {

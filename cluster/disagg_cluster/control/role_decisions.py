@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from disagg_cluster.control.messages import NodeOverview, ReassignWorker, WorkerView
+from disagg_cluster.control.messages import ReassignWorker
+from disagg_cluster.control.views import NodeOverview, WorkerView
 from disagg_cluster.lifecycle.reassignment.progress import ROLES
 from disagg_cluster.lifecycle.state import WorkerState
 

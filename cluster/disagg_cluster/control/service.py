@@ -14,17 +14,14 @@ from disagg_cluster.control.core import ControlCore, Reread
 from disagg_cluster.control.decisions import Orders
 from disagg_cluster.control.messages import (
     ChangeVerb,
-    DaemonView,
     DrainWorker,
-    NodeOverview,
     PauseWorkers,
     ReassignWorker,
     RestartWorker,
     ResumeWorkers,
-    Surroundings,
-    WorkerView,
 )
 from disagg_cluster.control.socket_server import ControlSocket
+from disagg_cluster.control.views import DaemonView, NodeOverview, Surroundings, WorkerView
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.lifecycle.deadlines import due_ns
 from disagg_cluster.lifecycle.reassignment.progress import Reassignment

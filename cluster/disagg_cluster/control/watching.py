@@ -14,13 +14,8 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 
 from disagg_cluster.control.explanation import move_reply, move_view
-from disagg_cluster.control.messages import (
-    ControlReply,
-    ControlRequest,
-    NodeOverview,
-    ReplyOutcome,
-    WorkerView,
-)
+from disagg_cluster.control.messages import ControlReply, ControlRequest, ReplyOutcome
+from disagg_cluster.control.views import NodeOverview, WorkerView
 from disagg_cluster.lifecycle.state import to_ns
 
 MOST_WATCHES = 64

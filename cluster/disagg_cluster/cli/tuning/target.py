@@ -18,7 +18,7 @@ from disagg_exporter.errors import DisaggError
 
 if TYPE_CHECKING:
     from disagg_cluster.config import Worker
-    from disagg_cluster.control.messages import WorkerView
+    from disagg_cluster.control.views import WorkerView
     from disagg_cluster.tune.completion_server import CompletionServer
 
 _EXAMPLE = "http://127.0.0.1:8000"

@@ -17,7 +17,7 @@ from disagg_cluster.host.columns import columns
 from disagg_cluster.host.spans import duration_text
 
 if TYPE_CHECKING:
-    from disagg_cluster.control.messages import DaemonView, WorkerView
+    from disagg_cluster.control.views import DaemonView, WorkerView
 
 _PATIENCE_SECONDS = 10.0
 _SILENT = "unresponsive"
@@ -126,7 +126,7 @@ def _row(worker: WorkerView) -> tuple[str, ...]:
     return (
         worker.worker,
         worker.role,
-        _state(worker),
+        state_text(worker),
         duration_text(worker.state_seconds),
         "-" if until is None else f"in {duration_text(until)}",
         str(worker.restarts),
@@ -136,7 +136,8 @@ def _row(worker: WorkerView) -> tuple[str, ...]:
     )
 
 
-def _state(worker: WorkerView) -> str:
+def state_text(worker: WorkerView) -> str:
+    """The state of a worker in a word, as people are shown it."""
     if worker.restarting:
         return "restarting"
     return _SILENT if worker.unanswered else worker.state.value
@@ -148,7 +149,7 @@ def _until(worker: WorkerView) -> float | None:
 
 
 def _coloured(line: str, worker: WorkerView) -> str:
-    state = _state(worker)
+    state = state_text(worker)
     colour = _COLOURS.get(state)
     return line.replace(f" {state}", f" {click.style(state, fg=colour)}", 1) if colour else line
 

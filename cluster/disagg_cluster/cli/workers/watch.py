@@ -14,7 +14,8 @@ import click
 from disagg_cluster.cli.control import complaint, exit_code, shown
 
 if TYPE_CHECKING:
-    from disagg_cluster.control.messages import ControlReply, WorkerView
+    from disagg_cluster.control.messages import ControlReply
+    from disagg_cluster.control.views import WorkerView
 
 _PATIENCE_SECONDS = 35.0
 """How long a daemon may be silent: it says something every ten seconds."""
@@ -54,7 +55,8 @@ def change_text(reply: ControlReply) -> str:
 
 def worker_text(worker: WorkerView) -> str:
     """How a worker stands, as a line."""
-    state = "restarting" if worker.restarting else worker.state.value
+    from disagg_cluster.cli.workers.status import state_text
+
     marks = [
         mark
         for mark, holds in (
@@ -65,7 +67,7 @@ def worker_text(worker: WorkerView) -> str:
     ]
     role = f" ({worker.role})" if worker.role else ""
     reason = f": {worker.reason}" if worker.reason else ""
-    return f"{worker.worker}{role}: {', '.join([state, *marks])}{reason}"
+    return f"{worker.worker}{role}: {', '.join([state_text(worker), *marks])}{reason}"
 
 
 def _table_first(replies: Iterator[ControlReply]) -> Iterator[ControlReply]:

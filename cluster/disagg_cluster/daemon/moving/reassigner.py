@@ -16,8 +16,9 @@ from dataclasses import replace
 
 from disagg_cluster.config import NodeConfig, Worker
 from disagg_cluster.control.explanation import move_stage
-from disagg_cluster.control.messages import ReassignWorker, Surroundings
+from disagg_cluster.control.messages import ReassignWorker
 from disagg_cluster.control.service import WorkSight
+from disagg_cluster.control.views import Surroundings
 from disagg_cluster.daemon.moving.engine_requests import EngineRequests
 from disagg_cluster.daemon.moving.sights import MoveSights
 from disagg_cluster.daemon.moving.tally import MoveTally

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from disagg_cluster.config import NodeConfig
-from disagg_cluster.control.messages import Surroundings
+from disagg_cluster.control.views import Surroundings
 from disagg_cluster.lifecycle.reassignment.progress import (
     PhaseSeconds,
     Reassignment,

@@ -10,7 +10,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from disagg_cluster.control.client import ask, new_request
-from disagg_cluster.control.messages import DaemonStatus, DaemonView, WorkerView
+from disagg_cluster.control.messages import DaemonStatus
+from disagg_cluster.control.views import DaemonView, WorkerView
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.prometheus.http_client import RefusedError, Target, fetch
 from disagg_cluster.top.look.reading import look_of

@@ -9,15 +9,13 @@ from disagg_cluster.control.changes import REMEMBERED, Changes, advance, take
 from disagg_cluster.control.messages import (
     ControlReply,
     ControlRequest,
-    DaemonView,
-    NodeOverview,
     PauseWorkers,
     ReplyOutcome,
     RestartWorker,
     ResumeWorkers,
     Verb,
-    WorkerView,
 )
+from disagg_cluster.control.views import DaemonView, NodeOverview, WorkerView
 from disagg_cluster.lifecycle.state import WorkerState
 
 S = 1_000_000_000

@@ -3,14 +3,8 @@
 from dataclasses import replace
 
 from disagg_cluster.control.decisions import ControlRefusal, Orders, decide
-from disagg_cluster.control.messages import (
-    DaemonView,
-    NodeOverview,
-    PauseWorkers,
-    RestartWorker,
-    ResumeWorkers,
-    WorkerView,
-)
+from disagg_cluster.control.messages import PauseWorkers, RestartWorker, ResumeWorkers
+from disagg_cluster.control.views import DaemonView, NodeOverview, WorkerView
 from disagg_cluster.lifecycle.state import WorkerState
 
 DAEMON = DaemonView("1.0", 1, "node", "/run/x", 1.0)

@@ -7,16 +7,13 @@ from disagg_cluster.control.explanation import explain
 from disagg_cluster.control.messages import (
     ControlReply,
     ControlRequest,
-    DaemonView,
     DrainWorker,
-    NodeOverview,
     ReassignWorker,
     ReplyOutcome,
     RestartWorker,
-    Surroundings,
     Verb,
-    WorkerView,
 )
+from disagg_cluster.control.views import DaemonView, NodeOverview, Surroundings, WorkerView
 from disagg_cluster.lifecycle.reassignment.progress import MoveStep, Patience, Reassignment
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_exporter.model import Role

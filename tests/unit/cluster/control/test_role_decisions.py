@@ -7,17 +7,14 @@ import pytest
 
 from disagg_cluster.control.decisions import ControlRefusal, Orders, decide
 from disagg_cluster.control.messages import (
-    DaemonView,
     DrainWorker,
-    NodeOverview,
     PauseWorkers,
     ReassignWorker,
     RestartWorker,
     ResumeWorkers,
-    Surroundings,
     Verb,
-    WorkerView,
 )
+from disagg_cluster.control.views import DaemonView, NodeOverview, Surroundings, WorkerView
 from disagg_cluster.lifecycle.reassignment.progress import MoveStep, Patience, Reassignment
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_exporter.model import Role

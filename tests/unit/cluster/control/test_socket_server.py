@@ -22,16 +22,14 @@ from disagg_cluster.control.decisions import Orders
 from disagg_cluster.control.messages import (
     ControlReply,
     DaemonStatus,
-    DaemonView,
-    NodeOverview,
     PauseWorkers,
     ReplyOutcome,
     RestartWorker,
     Verb,
     WatchStatus,
-    WorkerView,
 )
 from disagg_cluster.control.socket_server import ControlSocket
+from disagg_cluster.control.views import DaemonView, NodeOverview, WorkerView
 from disagg_cluster.control.wire import MOST_BYTES, encode_request
 from disagg_cluster.lifecycle.state import WorkerState
 

@@ -8,15 +8,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_cluster.control.messages import (
-    ControlReply,
-    ControlRequest,
-    DaemonView,
-    NodeOverview,
-    ReplyOutcome,
-    WatchStatus,
-    WorkerView,
-)
+from disagg_cluster.control.messages import ControlReply, ControlRequest, ReplyOutcome, WatchStatus
+from disagg_cluster.control.views import DaemonView, NodeOverview, WorkerView
 from disagg_cluster.control.watching import Watching, news
 from disagg_cluster.lifecycle.reassignment.progress import MoveStep, Patience, Reassignment
 from disagg_cluster.lifecycle.state import WorkerState

@@ -11,18 +11,16 @@ from disagg_cluster.control.messages import (
     ControlReply,
     ControlRequest,
     DaemonStatus,
-    DaemonView,
     DrainWorker,
     ExplainWorker,
-    MoveView,
     PauseWorkers,
     ReassignWorker,
     ReplyOutcome,
     RestartWorker,
     ResumeWorkers,
     WatchStatus,
-    WorkerView,
 )
+from disagg_cluster.control.views import DaemonView, MoveView, WorkerView
 from disagg_cluster.control.wire import (
     MOST_BYTES,
     WireError,

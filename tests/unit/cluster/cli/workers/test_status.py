@@ -5,7 +5,7 @@ from dataclasses import replace
 import click
 
 from disagg_cluster.cli.workers.status import status_text, status_value
-from disagg_cluster.control.messages import DaemonView, WorkerView
+from disagg_cluster.control.views import DaemonView, WorkerView
 from disagg_cluster.lifecycle.state import WorkerState
 
 DAEMON = DaemonView("0.1.0", 7, "gpu-7", "/run/disagg-node", 3725.0)

@@ -1,13 +1,8 @@
 from __future__ import annotations
 
 from disagg_cluster.cli.workers.watch import change_text
-from disagg_cluster.control.messages import (
-    ControlReply,
-    DaemonView,
-    MoveView,
-    ReplyOutcome,
-    WorkerView,
-)
+from disagg_cluster.control.messages import ControlReply, ReplyOutcome
+from disagg_cluster.control.views import DaemonView, MoveView, WorkerView
 from disagg_cluster.lifecycle.state import WorkerState
 
 DAEMON = DaemonView("0.1.0", 7, "gpu-7", "/run/disagg-node", 3725.0)

@@ -12,7 +12,8 @@ import pytest
 
 from disagg_cluster.config import NodeConfig, Worker
 from disagg_cluster.config.restart_policy import RestartPolicy
-from disagg_cluster.control.messages import ReassignWorker, Surroundings
+from disagg_cluster.control.messages import ReassignWorker
+from disagg_cluster.control.views import Surroundings
 from disagg_cluster.daemon.moving.engine_requests import EngineRequests
 from disagg_cluster.daemon.moving.reassigner import Reassigner
 from disagg_cluster.daemon.moving.sights import MoveSights

@@ -16,10 +16,10 @@ from disagg_cluster.control.messages import (
     ControlReply,
     ControlRequest,
     DaemonStatus,
-    DaemonView,
     ReassignWorker,
     ReplyOutcome,
 )
+from disagg_cluster.control.views import DaemonView
 from disagg_cluster.control.wire import decode_request, encode_reply
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_cluster.planner.moving.acting import Acting
