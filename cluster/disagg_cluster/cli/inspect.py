@@ -112,7 +112,8 @@ def phases(
 
     Asks the daemon of this node; where none runs, looks itself for some seconds. That of --url is
     asked and nobody else: exit code 4 where it does not answer. The shares are of the last minute
-    that the daemon has booked, as on its page for people.
+    that the daemon has booked, and below them stands what they mean for the pools, as on its page
+    for people.
     """
     from disagg_cluster.inspect import phase_table
 
@@ -127,6 +128,8 @@ def phases(
                 click.echo(phase_table.as_json(rows, shares, indent=None if watch else 2))
             else:
                 click.echo(phase_table.as_text(rows, wide=wide))
+                if shares is not None and (told := phase_table.verdict_text(shares)):
+                    click.echo(told)
                 if shares is not None:
                     click.echo(phase_table.when_text(shares), err=True)
             if not watch:

@@ -47,6 +47,7 @@ from disagg_exporter.collectors import CallbackErrors
 from disagg_exporter.devices.source import DeviceSource
 from disagg_exporter.metrics.daemon_process import DaemonProcess
 from disagg_exporter.model import CollectorStatus, DaemonCounts, FrontCounts, Snapshot
+from disagg_exporter.model.waits import LatencyTargets
 
 _log = logging.getLogger("disagg_node")
 
@@ -121,6 +122,7 @@ class Composition:
             name,
             lambda: self.main_loop.age_seconds(),
             config.planner or "",
+            LatencyTargets(config.latency.ttft_seconds, config.latency.itl_seconds),
         )
         register(self.metrics.collectors)
         self.router = RouterHandle(config, config.router, self.folder) if config.router else None

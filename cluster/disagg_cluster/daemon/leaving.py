@@ -113,9 +113,9 @@ def summary_text(first: Snapshot, last: Snapshot) -> str:
     ]
     if prefill + decode >= _LEAST_GPU_SECONDS and decode > 0:
         parts.append(f"P:D {prefill / decode:.2f}")
-    begun, ended = totals_of(first).requests or 0.0, totals_of(last).requests
-    if ended is not None:
-        parts.append(f"{max(0.0, ended - begun):.0f} requests")
+    before_us, arrived = totals_of(first).arrivals or 0.0, totals_of(last).arrivals
+    if arrived is not None:
+        parts.append(f"{max(0.0, arrived - before_us):.0f} requests")
     if (joules := _joules(last)) is not None:
         watt_hours = max(0.0, joules - (_joules(first) or 0.0)) / _JOULES_PER_WATT_HOUR
         parts.append(f"{watt_hours:.1f} Wh")

@@ -18,6 +18,7 @@ from disagg_exporter.http.server.scrape_rate import ScrapeRate
 from disagg_exporter.http.server.server import MetricsServer
 from disagg_exporter.landing.history import AccountHistory
 from disagg_exporter.model import CollectorStatus, Snapshot
+from disagg_exporter.model.waits import LatencyTargets
 
 if TYPE_CHECKING:
     from disagg_cluster.nodefile.web.access import WebConfigWatch
@@ -34,6 +35,7 @@ class MetricsService:
         name: What to call the node.
         heartbeat_age_seconds: How long ago the daemon's loop last came round.
         planner_url: Where the planner of the cluster shows its page; empty if nobody says.
+        targets: What users are promised.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class MetricsService:
         name: str,
         heartbeat_age_seconds: Callable[[], float],
         planner_url: str = "",
+        targets: LatencyTargets | None = None,
     ) -> None:
         self._planner_url = planner_url
         self._listen = listen
@@ -50,7 +53,7 @@ class MetricsService:
         self._job_files = None if folder is None else JobFiles(Path(folder), log=_log)
         self._name = name
         self._snapshot: Snapshot | None = None
-        self._history = AccountHistory()
+        self._history = AccountHistory(targets)
         self._heartbeat_age_seconds = heartbeat_age_seconds
         self._web: WebConfigWatch | None = None
         self._scrape_rate = ScrapeRate()

@@ -35,7 +35,8 @@ class NotOurViewError(DisaggError):
 class NodeShares:
     """What devices were booked for: shares of their observed time by use, over the same minute.
 
-    `worker_states` are those of the daemon's own workers that are not ready, by engine.
+    `worker_states` are those of the daemon's own workers that are not ready, by engine. `verdicts`
+    say in words what stands on each model's pools, by its name and the namespace of its engines.
     """
 
     by_gpu: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -43,6 +44,7 @@ class NodeShares:
     window_seconds: float = 0.0
     behind_seconds: float = 0.0
     worker_states: Mapping[str, str] = field(default_factory=dict)
+    verdicts: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,11 @@ def read_shares(text: bytes) -> NodeShares:
         workers = ((one["engine"], one.get("worker")) for one in view.get("engines", ()))
         states = {engine: worker["state"] for engine, worker in workers if worker}
         waiting = {engine: state for engine, state in states.items() if state != "ready"}
-        return NodeShares(by_gpu, view["made_at"], window, behind, waiting)
+        verdicts = {
+            (str(model["model_name"]), str(model["namespace"])): tuple(map(str, model["verdicts"]))
+            for model in view.get("pools", ())
+        }
+        return NodeShares(by_gpu, view["made_at"], window, behind, waiting, verdicts)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise NotOurViewError("what it says at /view.json is not understood") from None
 
@@ -119,6 +125,15 @@ def as_text(rows: Iterable[PhaseRow], *, wide: bool = False) -> str:
     return columns([_NARROW_TITLES, *map(_narrow_cells, rows)])
 
 
+def verdict_text(shares: NodeShares) -> str:
+    """What stands on the pools, a line a model; empty where nothing is known."""
+    told = {model: "; ".join(words) for model, words in shares.verdicts.items() if words}
+    if len(told) == 1:
+        return "".join(told.values())
+    named = (("/".join(filter(None, (space, name))), text) for (name, space), text in told.items())
+    return "\n".join(f"{name or 'model not known'}: {text}" for name, text in named)
+
+
 def when_text(shares: NodeShares) -> str:
     """Over which time the shares are."""
     if not shares.made_at:
@@ -131,14 +146,20 @@ def as_json(
 ) -> str:
     """The same values as a JSON list; what is not known is null.
 
-    `made_at` is an instant with date and zone, `window_seconds` what was booked before it.
+    `made_at` is an instant with date and zone, `window_seconds` what was booked before it,
+    `verdicts` what stands on the pools of the row's model.
     """
     booked = shares or NodeShares()
     when = {
         "made_at": booked.made_at or None,
         "window_seconds": booked.window_seconds if booked.made_at else None,
     }
-    return json.dumps([asdict(row) | when for row in rows], indent=indent)
+    told = booked.verdicts
+    listed = (
+        asdict(row) | {"verdicts": told.get((row.model_name, row.namespace), ())} | when
+        for row in rows
+    )
+    return json.dumps(list(listed), indent=indent)
 
 
 def row_of(

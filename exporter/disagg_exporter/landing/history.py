@@ -11,6 +11,7 @@ from itertools import pairwise
 from disagg_exporter.landing.served import ServedHistory
 from disagg_exporter.landing.track import KEPT_SECONDS, Track
 from disagg_exporter.model import SLICE_NS_PER_GPU_SECOND, DeviceAccount, Snapshot, Use
+from disagg_exporter.model.waits import LatencyTargets
 
 WINDOW_NS = 60_000_000_000
 _STEP_NS = 5_000_000_000
@@ -127,13 +128,16 @@ class AccountHistory:
 
     One thread gives it snapshots, any may ask: it swaps what it knows whole. `hour` is what the
     devices did over the last hour, `served` what users got.
+
+    Args:
+        targets: What users are promised.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, targets: LatencyTargets | None = None) -> None:
         self._kept: deque[tuple[int, Mapping[str, DeviceAccount]]] = deque()
         self._known: tuple[Mapping[str, DeviceAccount], ...] = ()
         self.hour = HourHistory()
-        self.served = ServedHistory()
+        self.served = ServedHistory(targets or LatencyTargets())
 
     def remember(self, snapshot: Snapshot) -> None:
         """Take the accounts of the newest snapshot."""

@@ -100,6 +100,7 @@ class Landing:
         here = files("disagg_exporter.landing")
         self._made: tuple[Snapshot | None, object, str] = (None, None, "")
         self._told: tuple[Snapshot | None, int, str] = (None, -1, "")
+        self._seen: tuple[Snapshot | None, int, NodeView | None] = (None, -1, None)
         self.style = here.joinpath("landing.css").read_bytes()
         self.script = here.joinpath("landing.js").read_bytes()
 
@@ -113,7 +114,7 @@ class Landing:
         # The snapshot itself is kept: its `id` alone could be that of a later one.
         made_of, known_at, text = self._made
         if made_of is not snapshot or known_at != made_at:
-            text = self._make(snapshot, now_ns, why_dead, why_not_ready)
+            text = self._make(self._view(snapshot, now_ns), why_dead, why_not_ready)
             self._made = (snapshot, made_at, text)
         return text
 
@@ -123,17 +124,20 @@ class Landing:
         second = now_ns // 1_000_000_000
         told_of, known_at, text = self._told
         if told_of is not snapshot or known_at != second:
-            view = None if snapshot is None else view_of(snapshot, self._history, now_ns)
-            text = view_json(view)
+            text = view_json(self._view(snapshot, now_ns))
             self._told = (snapshot, second, text)
         return text
 
-    def _make(
-        self, snapshot: Snapshot | None, now_ns: int, why_dead: str, why_not_ready: str
-    ) -> str:
-        view = None
-        if snapshot is not None:
-            view = view_of(snapshot, self._history, now_ns)
+    def _view(self, snapshot: Snapshot | None, now_ns: int) -> NodeView | None:
+        """What both show; made once likewise."""
+        second = now_ns // 1_000_000_000
+        seen_of, seen_at, view = self._seen
+        if seen_of is not snapshot or seen_at != second:
+            view = None if snapshot is None else view_of(snapshot, self._history, now_ns)
+            self._seen = (snapshot, second, view)
+        return view
+
+    def _make(self, view: NodeView | None, why_dead: str, why_not_ready: str) -> str:
         name = self._name or "disagg-node"
         return _FRAME.format(
             title=escape(_title(name, view)),

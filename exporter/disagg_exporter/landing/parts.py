@@ -79,7 +79,7 @@ def _served(rates: Sequence[ServedRates]) -> str:
     if not rates:
         return ""
     tiles: tuple[tuple[str, Callable[[ServedRates], float | None], str], ...] = (
-        ("Requests", lambda rate: rate.requests_per_second, "/s"),
+        ("Requests arriving", lambda rate: rate.arrivals_per_second, "/s"),
         ("Prompt tokens", lambda rate: rate.prompt_tokens_per_second, "/s"),
         ("Output tokens", lambda rate: rate.output_tokens_per_second, "/s"),
         ("First token, p95", lambda rate: rate.first_token_p95_seconds, "s"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
+from disagg_exporter.landing.served import ModelName
 from disagg_exporter.model import EngineState, Role, Snapshot
 from disagg_exporter.model.pool_verdict import LEAST_KNOWN_RATIO, pool_verdicts
 
@@ -30,25 +32,24 @@ class ModelPools:
     pools: tuple[PoolRow, ...]
 
 
-def model_pools(snapshot: Snapshot) -> tuple[ModelPools, ...]:
-    """The pools of each model that an engine of this node serves."""
+def model_pools(snapshot: Snapshot, late: Collection[ModelName] = ()) -> tuple[ModelPools, ...]:
+    """The pools of each model that an engine of this node serves; tokens of `late` ones are."""
     used = {each.engine: each.used_ratio for each in snapshot.capacities}
     weights = {device.gpu: device.weight for device in snapshot.devices}
-    serving: dict[tuple[str, str], dict[Role, list[tuple[float, float | None]]]] = {}
+    serving: dict[ModelName, dict[Role, list[tuple[float, float | None]]]] = {}
     for engine in snapshot.engines:
         if engine.state is EngineState.GONE or engine.role not in _POOLS:
             continue
         gpus = sum(weights.get(gpu, 0.0) for gpu in engine.devices) or 1.0
-        pools = serving.setdefault((engine.model_name, engine.namespace), {})
+        pools = serving.setdefault(ModelName(engine.model_name, engine.namespace), {})
         pools.setdefault(engine.role, []).append((gpus, used.get(engine.engine)))
     return tuple(
-        _model(model_name, namespace, pools)
-        for (model_name, namespace), pools in sorted(serving.items())
+        _model(model, pools, tokens_late=model in late) for model, pools in sorted(serving.items())
     )
 
 
 def _model(
-    model_name: str, namespace: str, pools: dict[Role, list[tuple[float, float | None]]]
+    model: ModelName, pools: dict[Role, list[tuple[float, float | None]]], *, tokens_late: bool
 ) -> ModelPools:
     rows = tuple(
         PoolRow(role, len(pools[role]), sum(gpus for gpus, _ in pools[role]), _used(pools[role]))
@@ -56,9 +57,8 @@ def _model(
         if role in pools
     )
     known = {row.role: row.used_ratio for row in rows if row.used_ratio is not None}
-    return ModelPools(
-        model_name, namespace, tuple(each.words for each in pool_verdicts(known)), rows
-    )
+    verdicts = pool_verdicts(known, tokens_late=tokens_late)
+    return ModelPools(*model, tuple(each.words for each in verdicts), rows)
 
 
 def _used(engines: list[tuple[float, float | None]]) -> float | None:

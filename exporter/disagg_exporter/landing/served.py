@@ -1,16 +1,25 @@
-"""What users got of late: requests and tokens a second, first tokens, time between tokens."""
+"""What users got of late: requests and tokens a second, waits for tokens and if they were late."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import chain
+from typing import NamedTuple, TypeVar
 
-from disagg_exporter.landing.latency import mean, merged, observed_since, quantile
 from disagg_exporter.landing.track import COARSE_STEP_SECONDS, KEPT_SECONDS
 from disagg_exporter.model import Phase, Snapshot
 from disagg_exporter.model.serving import Histogram, RequestAccount, RequestSource
+from disagg_exporter.model.waits import (
+    LATE_WINDOW_SECONDS,
+    LatencyTargets,
+    are_late,
+    mean,
+    merged,
+    quantile,
+    since,
+)
 
 T = TypeVar("T")
 
@@ -18,16 +27,33 @@ WINDOW_SECONDS = 60.0
 _QUANTILE = 0.95
 
 
+class ModelName(NamedTuple):
+    """A model by its name and the namespace of its engines."""
+
+    model_name: str
+    namespace: str
+
+
+class WaitsOf(NamedTuple):
+    """Whose waits one histogram counts: users' of a model, or those at one of its engines."""
+
+    model: ModelName
+    engine: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class ServedTotals:
-    """What was counted of requests up to now, over all models; None where nobody tells."""
+    """What was counted of requests up to now; None, and no histogram, where nobody tells.
+
+    `arrivals` and tokens are over all models.
+    """
 
     at_seconds: float
-    requests: float | None
+    arrivals: float | None
     prompt_tokens: float | None
     output_tokens: float | None
-    first_token: Histogram | None
-    between_tokens: Histogram | None
+    first_token: Mapping[WaitsOf, Histogram]
+    between_tokens: Mapping[WaitsOf, Histogram]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +61,7 @@ class ServedRates:
     """The last minute at one moment; None where nobody tells, or nothing happened."""
 
     at_seconds: float
-    requests_per_second: float | None
+    arrivals_per_second: float | None
     prompt_tokens_per_second: float | None
     output_tokens_per_second: float | None
     first_token_p95_seconds: float | None
@@ -45,41 +71,40 @@ class ServedRates:
 def totals_of(snapshot: Snapshot) -> ServedTotals:
     """The totals of a snapshot; each of each model by the best source that tells it."""
     accounts = snapshot.requests.requests
-    requests = _best(accounts, _requests)
+    arrivals = _best(accounts, lambda account: account.arrivals)
+    first_token = _best(accounts, lambda account: account.time_to_first_token)
     tokens = dict.fromkeys(Phase, 0)
     for each in snapshot.tokens:
         tokens[each.phase] += each.tokens
-    between = (each.serving.inter_token_latency for each in snapshot.engines if each.serving)
+    between_tokens = {
+        WaitsOf(ModelName(each.model_name, each.namespace), each.engine): waits
+        for each in snapshot.engines
+        if each.serving and (waits := each.serving.inter_token_latency)
+    }
     return ServedTotals(
         at_seconds=snapshot.taken_ns / 1e9,
-        requests=sum(requests) if requests else None,
+        arrivals=sum(arrivals.values()) if arrivals else None,
         prompt_tokens=tokens[Phase.PREFILL] if snapshot.tokens else None,
         output_tokens=tokens[Phase.DECODE] if snapshot.tokens else None,
-        first_token=merged(_best(accounts, lambda account: account.time_to_first_token)),
-        between_tokens=merged(each for each in between if each is not None),
+        first_token={WaitsOf(model): waits for model, waits in first_token.items()},
+        between_tokens=between_tokens,
     )
 
 
 def _best(
     accounts: Sequence[RequestAccount], told_by: Callable[[RequestAccount], T | None]
-) -> list[T]:
+) -> dict[ModelName, T]:
     """What is told of each model, by the best source that tells it: the sum would count twice.
 
     Of separate pools the engines count the requests, and only both together tell the waits.
     """
-    best: dict[tuple[str, str], T] = {}
+    best: dict[ModelName, T] = {}
     order = list(RequestSource)
     for account in sorted(accounts, key=lambda account: order.index(account.source)):
         told = told_by(account)
         if told is not None:
-            best.setdefault((account.model_name, account.engine_namespace), told)
-    return list(best.values())
-
-
-def _requests(account: RequestAccount) -> float | None:
-    if account.arrivals is not None:
-        return account.arrivals
-    return sum(account.ends.values()) if account.ends else None
+            best.setdefault(ModelName(account.model_name, account.engine_namespace), told)
+    return best
 
 
 def rates_since(earlier: Sequence[ServedTotals], later: ServedTotals) -> ServedRates:
@@ -96,26 +121,55 @@ def rates_since(earlier: Sequence[ServedTotals], later: ServedTotals) -> ServedR
         before, seconds = total(known), later.at_seconds - known.at_seconds
         return (after - before) / seconds if before is not None and after >= before else None
 
-    def waits(of: Callable[[ServedTotals], Histogram | None]) -> Histogram | None:
-        return observed_since(of(later), next(filter(None, map(of, earlier)), None))
-
+    first = waits_since([totals.first_token for totals in earlier], later.first_token)
+    between = waits_since([totals.between_tokens for totals in earlier], later.between_tokens)
     return ServedRates(
         at_seconds=later.at_seconds,
-        requests_per_second=rate(lambda totals: totals.requests),
+        arrivals_per_second=rate(lambda totals: totals.arrivals),
         prompt_tokens_per_second=rate(lambda totals: totals.prompt_tokens),
         output_tokens_per_second=rate(lambda totals: totals.output_tokens),
-        first_token_p95_seconds=quantile(waits(lambda totals: totals.first_token), _QUANTILE),
-        between_tokens_mean_seconds=mean(waits(lambda totals: totals.between_tokens)),
+        first_token_p95_seconds=quantile(merged(first.values()), _QUANTILE),
+        between_tokens_mean_seconds=mean(merged(between.values())),
+    )
+
+
+def waits_since(
+    earlier: Sequence[Mapping[WaitsOf, Histogram]], later: Mapping[WaitsOf, Histogram]
+) -> dict[WaitsOf, Histogram]:
+    """What each counter observed since the oldest moment at which it was known."""
+    known = {key: next((each[key] for each in earlier if key in each), None) for key in later}
+    return {key: since(later[key], before) for key, before in known.items() if before is not None}
+
+
+def late_models(
+    earlier: Sequence[ServedTotals], later: ServedTotals, targets: LatencyTargets
+) -> frozenset[ModelName]:
+    """The models whose users' tokens were late over the last five minutes."""
+    first = waits_since([totals.first_token for totals in earlier], later.first_token)
+    between = waits_since([totals.between_tokens for totals in earlier], later.between_tokens)
+
+    def of(model: ModelName, waits: Mapping[WaitsOf, Histogram]) -> Histogram | None:
+        return merged(each for key, each in waits.items() if key.model == model)
+
+    models = {key.model for key in chain(first, between)}
+    return frozenset(
+        model for model in models if are_late(of(model, first), of(model, between), targets)
     )
 
 
 class ServedHistory:
-    """The rates of the last minute, every ten seconds, for an hour."""
+    """The rates of the last minute, every ten seconds, for an hour; `late` models of five minutes.
 
-    def __init__(self) -> None:
-        self._totals: deque[ServedTotals] = deque(maxlen=round(WINDOW_SECONDS / 10))
-        self._rates: deque[ServedRates] = deque(maxlen=round(KEPT_SECONDS / 10))
+    Args:
+        targets: What users are promised.
+    """
+
+    def __init__(self, targets: LatencyTargets) -> None:
+        self._targets = targets
+        self._totals: deque[ServedTotals] = deque(maxlen=_kept(LATE_WINDOW_SECONDS))
+        self._rates: deque[ServedRates] = deque(maxlen=_kept(KEPT_SECONDS))
         self.rates: tuple[ServedRates, ...] = ()
+        self.late: frozenset[ModelName] = frozenset()
 
     def remember(self, snapshot: Snapshot) -> None:
         """Take a snapshot, if the last that was taken is old enough."""
@@ -125,6 +179,12 @@ class ServedHistory:
             return
         totals = totals_of(snapshot)
         if self._totals:
-            self._rates.append(rates_since(tuple(self._totals), totals))
+            kept = tuple(self._totals)
+            self._rates.append(rates_since(kept[-_kept(WINDOW_SECONDS) :], totals))
             self.rates = tuple(self._rates)
+            self.late = late_models(kept, totals, self._targets)
         self._totals.append(totals)
+
+
+def _kept(seconds: float) -> int:
+    return round(seconds / COARSE_STEP_SECONDS)

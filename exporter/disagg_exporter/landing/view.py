@@ -168,7 +168,7 @@ def view_of(snapshot: Snapshot, history: AccountHistory, now_ns: int) -> NodeVie
             for engine in listed
         ),
         problems=problems_of(snapshot, now_ns, fresh=fresh),
-        pools=model_pools(snapshot) if fresh else (),
+        pools=model_pools(snapshot, history.served.late) if fresh else (),
         hour=history.hour.node(NODE_BINS),
         served=history.served.rates,
     )

@@ -16,6 +16,8 @@ _FILLING = 0.7
 _FULL = 0.95
 _LOPSIDED = 2.0
 
+_NOTHING_TO_DO = "nothing to do, both below 50 %"
+
 
 @dataclass(frozen=True, slots=True)
 class PoolVerdict:
@@ -25,37 +27,40 @@ class PoolVerdict:
     fullest_ratio: float
 
 
-def pool_verdicts(used_ratios: Mapping[Role, float]) -> tuple[PoolVerdict, ...]:
+def pool_verdicts(
+    used_ratios: Mapping[Role, float], *, tokens_late: bool = False
+) -> tuple[PoolVerdict, ...]:
     """What stands on the pools of one model: on prefill and decode together, and on mixed engines.
 
     The words and bounds are those of alerts/rules/disagg-recording-verdict.yaml, which dashboards
-    show; without a pool that is known there is no verdict. What is recorded of late tokens, too, is
-    of a whole cluster.
+    show; without a pool that is known there is no verdict.
 
     Args:
         used_ratios: Capacity used, from 0, of the pools of which it is known.
+        tokens_late: Whether users' tokens come late (`waits.are_late`).
     """
-    return (*_of_both(used_ratios), *_of_mixed(used_ratios))
+    return (*_of_both(used_ratios, tokens_late), *_of_mixed(used_ratios))
 
 
-def _of_both(used_ratios: Mapping[Role, float]) -> Iterator[PoolVerdict]:
+def _of_both(used_ratios: Mapping[Role, float], tokens_late: bool) -> Iterator[PoolVerdict]:
     prefill, decode = used_ratios.get(Role.PREFILL), used_ratios.get(Role.DECODE)
     if prefill is not None and decode is not None:
         fullest = max(prefill, decode)
-        yield PoolVerdict(_words(prefill, decode), fullest)
+        yield PoolVerdict(_words(prefill, decode, tokens_late), fullest)
     elif prefill is not None:
         yield PoolVerdict("what decode can take is not learned yet", prefill)
     elif decode is not None:
         yield PoolVerdict("what prefill can take is not learned yet", decode)
 
 
-def _words(prefill: float, decode: float) -> str:
+def _words(prefill: float, decode: float, tokens_late: bool) -> str:
     if prefill > _BUSY and prefill > _LOPSIDED * decode:
         return "prefill is short of GPUs"
     if decode > _BUSY and decode > _LOPSIDED * prefill:
         return "decode is short of GPUs"
     if max(prefill, decode) <= _BUSY:
-        return "nothing to do, both below 50 %"
+        # Room, and users wait: more GPUs are no answer.
+        return "both below 50 %, yet tokens are late" if tokens_late else _NOTHING_TO_DO
     if min(prefill, decode) > _FILLING:
         return "both pools are filling up"
     return "the pools are in balance"

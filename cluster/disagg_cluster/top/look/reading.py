@@ -22,13 +22,13 @@ from disagg_cluster.top.look.values import (
     EngineLook,
     FiringAlert,
     GpuLook,
-    LatencyBuckets,
     Look,
     PoolKey,
     PoolLook,
     WorkerLook,
 )
 from disagg_exporter.engine_pages.exposition.lines import Sample
+from disagg_exporter.model import Histogram
 
 _PARTS = re.compile(r"[0-9]+|[^0-9]+")
 _USES = ("disagg_gpu_phase_seconds_total", "disagg_gpu_unobserved_seconds_total")
@@ -74,7 +74,7 @@ def look_of(series: Series, at_seconds: float, node: str = "") -> Look:
         advised=advised(series),
         bottlenecks=bottlenecks(series),
         users_first_token=_users_first_token(named),
-        ended_requests=_ended(named),
+        arrivals=_arrivals(named),
     )
 
 
@@ -190,7 +190,7 @@ def _by_label(series: Series, name: str, label: str) -> dict[tuple[str, str], di
     return dict(found)
 
 
-def _histograms(series: Series, name: str) -> dict[tuple[str, str], LatencyBuckets]:
+def _histograms(series: Series, name: str) -> dict[tuple[str, str], Histogram]:
     samples: dict[tuple[str, str], list[Sample]] = defaultdict(list)
     for key, sample in owned(series, name, "engine"):
         samples[key].append(sample)
@@ -274,17 +274,26 @@ def _tells(key: str, value: str) -> bool:
 
 
 def _best(samples: Sequence[Sample]) -> list[Sample]:
-    """Those of the best source that there is: adding sources up would count requests twice."""
-    for source in _SOURCES:
-        if told := [sample for sample in samples if sample.labels.get("source") == source]:
-            return told
-    return []
+    """Those of each model's best source: adding sources up would count requests twice."""
+    sources: dict[PoolKey, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
+    for sample in samples:
+        sources[pool_key(sample.labels)][sample.labels.get("source", "")].append(sample)
+    best = (min(each, key=_rank) for each in sources.values())
+    return [
+        sample
+        for each, source in zip(sources.values(), best, strict=True)
+        for sample in each[source]
+    ]
 
 
-def _users_first_token(series: Series) -> LatencyBuckets | None:
+def _rank(source: str) -> int:
+    return _SOURCES.index(source) if source in _SOURCES else len(_SOURCES)
+
+
+def _users_first_token(series: Series) -> Histogram | None:
     return buckets(_best(series.get("disagg_request_time_to_first_token_seconds_bucket", ())))
 
 
-def _ended(series: Series) -> float | None:
-    told = _best(series.get("disagg_request_ends_total", ()))
+def _arrivals(series: Series) -> float | None:
+    told = _best(series.get("disagg_request_arrivals_total", ()))
     return sum(sample.value for sample in told) if told else None

@@ -1,8 +1,8 @@
-"""A daemon's own memory of its devices, as looks."""
+"""What a daemon itself remembers and says of its node."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from disagg_cluster.top.look.values import GpuLook, Look
@@ -20,3 +20,15 @@ def looks_of(told: Any) -> Iterator[Look]:
             seconds = {use: values[number] for use, values in uses.items()}
             gpu = GpuLook("", str(device["gpu"]), seconds=seconds, watermark=at)
             yield Look(at, gpus=(gpu,))
+
+
+def verdicts_of(told: Any) -> Mapping[tuple[str, str, str], tuple[str, ...]]:
+    """What a daemon says at `/view.json` of each model's pools, by cluster, model and namespace.
+
+    Raises:
+        LookupError, TypeError, ValueError, AttributeError: It is something else.
+    """
+    return {
+        ("", str(model["model_name"]), str(model["namespace"])): tuple(map(str, model["verdicts"]))
+        for model in told["pools"]
+    }

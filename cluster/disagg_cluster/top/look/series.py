@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from disagg_cluster.top.look.values import LatencyBuckets
 from disagg_exporter.engine_pages.exposition.lines import Sample
+from disagg_exporter.model import Histogram
 
 Series = Mapping[str, Sequence[Sample]]
 """Samples by name, of one node's page or of a Prometheus."""
@@ -38,7 +39,7 @@ OF_NODES = (
     "disagg_node_capacity_used_gpus",
     "disagg_node_capacity_known_gpus",
     "disagg_request_time_to_first_token_seconds_bucket",
-    "disagg_request_ends_total",
+    "disagg_request_arrivals_total",
     "disagg_worker_state",
     "disagg_worker_restarts_total",
     "disagg_worker_paused",
@@ -87,11 +88,15 @@ def labels_by(series: Series, name: str, label: str) -> dict[tuple[str, str], La
     return {key: sample.labels for key, sample in owned(series, name, label)}
 
 
-def buckets(samples: Sequence[Sample]) -> LatencyBuckets | None:
-    """Histograms added up; None without any."""
+def buckets(samples: Sequence[Sample]) -> Histogram | None:
+    """Histograms added up by their buckets, their sum unknown; None without any."""
     sums: dict[float, float] = {}
     for sample in samples:
         bound = float(sample.labels.get("le", "nan"))
         if bound == bound:
             sums[bound] = sums.get(bound, 0.0) + sample.value
-    return LatencyBuckets(tuple(sorted(sums.items()))) if sums else None
+    if not sums:
+        return None
+    bounds = tuple(sorted(bound for bound in sums if not math.isinf(bound)))
+    finite = tuple(sums[bound] for bound in bounds)
+    return Histogram(bounds, (*finite, sums.get(math.inf, max(finite, default=0.0))), math.nan)

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True, slots=True)
-class LatencyBuckets:
-    """A histogram's cumulative counts by upper bound, in seconds, ascending; the last is inf."""
-
-    counts: tuple[tuple[float, float], ...]
+from disagg_exporter.model import Histogram
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +55,8 @@ class EngineLook:
     method: str = ""
     confidence: str = ""
     tokens: Mapping[str, float] = field(default_factory=dict)
-    first_token: LatencyBuckets | None = None
-    between_tokens: LatencyBuckets | None = None
+    first_token: Histogram | None = None
+    between_tokens: Histogram | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -164,8 +159,8 @@ class BottleneckLook:
 class Look:
     """Everything that was read at one moment; `failed_collectors` are (node, collector).
 
-    `pool_gpus` is how many devices the engines of each pool have. `verdicts` are those that a
-    Prometheus has recorded, by cluster, model and namespace.
+    `pool_gpus` is how many devices the engines of each pool have. `verdicts` are those that the
+    node's daemon tells or a Prometheus has recorded, by cluster, model and namespace.
     """
 
     at_seconds: float
@@ -183,5 +178,5 @@ class Look:
     plans: tuple[PlanLook, ...] = ()
     advised: tuple[AdvisedMove, ...] = ()
     bottlenecks: tuple[BottleneckLook, ...] = ()
-    users_first_token: LatencyBuckets | None = None
-    ended_requests: float | None = None
+    users_first_token: Histogram | None = None
+    arrivals: float | None = None

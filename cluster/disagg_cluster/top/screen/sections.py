@@ -88,8 +88,8 @@ def foot(view: TerminalView, controls: Controls, width: int, glyphs: Glyphs) -> 
 def users(view: TerminalView) -> list[Line]:
     """What users' requests meet, where anything is known of it."""
     parts = []
-    if view.requests_per_second is not None:
-        parts.append(f"{rate(view.requests_per_second)} requests/s")
+    if view.arrivals_per_second is not None:
+        parts.append(f"{rate(view.arrivals_per_second)} requests/s arrive")
     if view.users_first_token_p95_seconds is not None:
         parts.append(f"first token within {latency(view.users_first_token_p95_seconds)} (p95)")
     tokens = [each.tokens_per_second for each in view.engines if each.tokens_per_second is not None]

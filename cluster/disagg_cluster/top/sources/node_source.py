@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ from disagg_cluster.control.views import DaemonView, WorkerView
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.prometheus.http_client import RefusedError, Target, fetch
 from disagg_cluster.top.look.reading import look_of
-from disagg_cluster.top.look.recent import looks_of
+from disagg_cluster.top.look.recent import looks_of, verdicts_of
 from disagg_cluster.top.look.series import OF_NODES
 from disagg_cluster.top.look.values import Look, WorkerLook
 from disagg_cluster.top.view.values import Links
@@ -99,7 +99,7 @@ class NodeSource:
                 f"{target.url} is no disagg-node: another program answers there; "
                 "--url says where yours is"
             )
-        look = look_of(series, time.time())
+        look = replace(look_of(series, time.time()), verdicts=self._verdicts(target))
         if self._socket is None:
             return look
         try:
@@ -112,6 +112,13 @@ class NodeSource:
         now = look.at_seconds
         more = (_more(each, told.get(each.worker), folder, now) for each in look.workers)
         return replace(look, workers=tuple(more))
+
+    def _verdicts(self, target: Target) -> Mapping[tuple[str, str, str], tuple[str, ...]]:
+        """What the daemon says of its pools; nothing of one that does not tell it."""
+        try:
+            return verdicts_of(json.loads(fetch(target, "/view.json", _DEADLINE_SECONDS)))
+        except (RefusedError, ValueError, LookupError, TypeError, AttributeError):
+            return {}
 
 
 def _asked(socket: Path) -> tuple[list[WorkerView], DaemonView]:

@@ -13,7 +13,6 @@ from disagg_cluster.top.view.gpu_history import (
     history,
     total,
 )
-from disagg_cluster.top.view.latency import quantile, since
 from disagg_cluster.top.view.planned import advised_moves, bottleneck_rows, moves_of, plan_rows
 from disagg_cluster.top.view.pools import models_of
 from disagg_cluster.top.view.recollection import LEAST_RATE_SECONDS, Recollection
@@ -26,6 +25,8 @@ from disagg_cluster.top.view.values import (
     TerminalView,
     WorkerRow,
 )
+from disagg_exporter.model import Histogram
+from disagg_exporter.model.waits import quantile, since
 
 _PART = 0.95
 
@@ -43,7 +44,7 @@ def empty_view(title: str, links: Links, at_seconds: float, unanswered: str = ""
         history=(),
         slot_seconds=SLOT_SECONDS,
         users_first_token_p95_seconds=None,
-        requests_per_second=None,
+        arrivals_per_second=None,
         nodes=(),
         gpus=(),
         models=(),
@@ -79,14 +80,10 @@ def view_of(
         time=total(list(times.values())),
         behind_seconds=max(0.0, look.at_seconds - min(marks)) if marks else None,
         history=whole_history,
-        users_first_token_p95_seconds=quantile(
-            since(look.users_first_token, before.users_first_token if before else None), _PART
-        )
+        users_first_token_p95_seconds=_p95(look.users_first_token, before.users_first_token)
         if before
         else None,
-        requests_per_second=_rate(
-            look.ended_requests, before.ended_requests if before else None, passed
-        ),
+        arrivals_per_second=_rate(look.arrivals, before.arrivals if before else None, passed),
         nodes=tuple(_nodes(look, lines)),
         gpus=tuple(
             GpuRow(
@@ -136,9 +133,6 @@ def _engine(
 ) -> LiveEngineRow:
     shown = _worker(worker, look.at_seconds) if worker is not None else None
     indices = {gpu.key: gpu.index or gpu.gpu for gpu in look.gpus}
-    compared = before is not None
-    first = since(engine.first_token, before.first_token) if before else None
-    between = since(engine.between_tokens, before.between_tokens) if before else None
     tokens = sum(engine.tokens.values()) if engine.tokens else None
     tokens_before = sum(before.tokens.values()) if before and before.tokens else None
     return LiveEngineRow(
@@ -154,14 +148,23 @@ def _engine(
         running=engine.running,
         waiting=_waiting(engine),
         kv_used_ratio=engine.kv_used_ratio,
-        first_token_p95_seconds=quantile(first, _PART) if compared else None,
-        between_tokens_p95_seconds=quantile(between, _PART) if compared else None,
+        first_token_p95_seconds=_p95(engine.first_token, before.first_token) if before else None,
+        between_tokens_p95_seconds=_p95(engine.between_tokens, before.between_tokens)
+        if before
+        else None,
         tokens_per_second=_rate(tokens, tokens_before, passed_seconds),
         used_ratio=engine.used_ratio,
         bound=engine.bound,
         method=engine.method,
         confidence=engine.confidence,
     )
+
+
+def _p95(later: Histogram | None, earlier: Histogram | None) -> float | None:
+    """What 95 of 100 waits between two looks stayed below; None where there were none."""
+    if later is None:
+        return None
+    return quantile(later if earlier is None else since(later, earlier), _PART)
 
 
 def _waiting(engine: EngineLook) -> float | None:

@@ -27,9 +27,10 @@ def models_of(look: Look) -> tuple[ModelRow, ...]:
             {role: ratio for role, ratio in known.items() if ratio is not None}
         )
         told = tuple(LivePoolRow(key.role, look.pool_gpus.get(key), used.get(key)) for key in keys)
-        # Where rules have judged all nodes of a cluster, theirs are the words that dashboards show.
-        recorded = look.verdicts.get((cluster, model_name, namespace))
-        words = recorded or tuple(verdict.words for verdict in verdicts)
+        # Who has watched for minutes knows of late tokens, too: a daemon, or a cluster's rules,
+        # whose words dashboards show.
+        watched = look.verdicts.get((cluster, model_name, namespace))
+        words = watched or tuple(verdict.words for verdict in verdicts)
         rows.append(ModelRow(cluster, model_name, namespace, words, told))
     return tuple(rows)
 

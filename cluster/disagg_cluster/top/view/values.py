@@ -229,7 +229,7 @@ class TerminalView:
     history: History
     slot_seconds: float
     users_first_token_p95_seconds: float | None
-    requests_per_second: float | None
+    arrivals_per_second: float | None
     nodes: tuple[NodeRow, ...]
     gpus: tuple[GpuRow, ...]
     models: tuple[ModelRow, ...]

@@ -17,6 +17,7 @@ from disagg_cluster.inspect.phase_table import (
     as_text,
     read_shares,
     rows_of,
+    verdict_text,
     when_text,
 )
 
@@ -140,3 +141,32 @@ def test_a_follower_says_whom_it_follows_instead_of_whether_it_answers(
     [row] = rows_of(read_node_page(text.encode()))
 
     assert row.state == state
+
+
+LATE = "both below 50 %, yet tokens are late"
+
+
+def shares_with(*pools: dict[str, object]) -> NodeShares:
+    made = {"made_at": "2026-11-23T10:00:00+00:00", "window_seconds": 60, "behind_seconds": 3}
+    return read_shares(json.dumps({**made, "gpus": [], "pools": pools}).encode())
+
+
+def test_what_stands_on_the_pools_is_said_of_each_model() -> None:
+    llama = {"model_name": "llama", "namespace": "", "verdicts": [LATE]}
+    qwen = {"model_name": "qwen", "namespace": "prod", "verdicts": ["mixed engines have room"]}
+    unknown = {"model_name": "opt", "namespace": "", "verdicts": []}
+
+    assert verdict_text(shares_with(llama, unknown)) == LATE
+    assert verdict_text(shares_with(llama, qwen)) == (
+        f"llama: {LATE}\nprod/qwen: mixed engines have room"
+    )
+    assert verdict_text(shares_with()) == ""
+
+
+def test_each_row_has_what_stands_on_the_pools_of_its_model() -> None:
+    llama = {"model_name": "llama", "namespace": "", "verdicts": [LATE]}
+    rows = (PhaseRow("GPU-0", "0", "e", model_name="llama"), PhaseRow("GPU-1", "1"))
+
+    told = json.loads(as_json(rows, shares_with(llama)))
+
+    assert [row["verdicts"] for row in told] == [[LATE], []]

@@ -129,6 +129,22 @@ def test_a_daemons_own_memory_is_where_history_begins() -> None:
     assert past[-1].gpus[0].seconds["prefill"] == 5
 
 
+def test_the_words_on_pools_are_the_daemons_own() -> None:
+    words = "both below 50 %, yet tokens are late"
+    pools = [{"model_name": "llama-8b", "namespace": "prod", "verdicts": [words]}]
+    told = json.dumps({"pools": pools}).encode()
+    with page_server(lambda path: told if path == "/view.json" else PAGE) as root:
+        look = NodeSource(lambda: Target(root), None).read()
+
+    assert look.verdicts == {("", "llama-8b", "prod"): (words,)}
+
+
+@pytest.mark.parametrize("answer", [b"not json", b"[]", b'{"pools": [{}]}', b'{"made_at": null}'])
+def test_a_daemon_that_tells_no_words_is_judged_by_its_pools(answer: bytes) -> None:
+    with page_server(lambda path: answer if path == "/view.json" else PAGE) as root:
+        assert NodeSource(lambda: Target(root), None).read().verdicts == {}
+
+
 @pytest.mark.parametrize("answer", [b"not json", b"[]", b'{"devices": [{"gpu": 1}]}', b"null"])
 def test_a_daemon_that_tells_no_past_is_shown_from_now_on(answer: bytes) -> None:
     with page_server(lambda path: answer if "recent" in path else PAGE) as root:

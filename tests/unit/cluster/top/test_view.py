@@ -2,42 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from disagg_cluster.top.look.reading import look_of
-from disagg_cluster.top.look.values import LatencyBuckets, PlanLook, PoolKey
-from disagg_cluster.top.view.latency import quantile, since
+from disagg_cluster.top.look.values import PlanLook, PoolKey
 from disagg_cluster.top.view.planned import moves_of
 from disagg_cluster.top.view.recollection import Recollection, events_between
 from support import top_looks as looks
 from support import top_screens
-
-
-def waits(*counts: tuple[float, float]) -> LatencyBuckets:
-    return LatencyBuckets(counts)
-
-
-def test_a_quantile_is_estimated_as_prometheus_does() -> None:
-    buckets = waits((0.1, 10.0), (0.5, 20.0), (math.inf, 20.0))
-
-    assert quantile(buckets, 0.25) == pytest.approx(0.05)
-    assert quantile(buckets, 0.75) == pytest.approx(0.3)
-    assert quantile(waits((0.1, 0.0), (math.inf, 5.0)), 0.5) == 0.1
-
-
-def test_without_requests_there_is_no_latency() -> None:
-    state = waits((0.1, 7.0), (math.inf, 9.0))
-
-    assert quantile(since(state, state), 0.95) is None
-    assert quantile(None, 0.95) is None
-
-
-def test_a_histogram_that_fell_began_anew() -> None:
-    later = waits((0.1, 1.0), (math.inf, 2.0))
-
-    assert since(later, waits((0.1, 50.0), (math.inf, 60.0))) == later
 
 
 def test_tokens_a_second_are_those_between_two_looks() -> None:
@@ -113,10 +85,15 @@ def test_a_plan_that_is_followed_has_no_moves() -> None:
 
 def test_the_best_source_of_users_requests_counts_alone() -> None:
     rows = looks.a_node()
-    for source, count in (("engine", 100.0), ("frontend", 40.0)):
-        looks.add(rows, "disagg_request_ends_total", count, source=source, reason="stop")
+    for source, model, count in (
+        ("engine", "llama", 100.0),
+        ("frontend", "llama", 40.0),
+        ("engine", "qwen", 7.0),  # no frontend knows of it
+    ):
+        name = "disagg_request_arrivals_total"
+        looks.add(rows, name, count, source=source, model_name=model)
 
-    assert look_of(rows, looks.AT).ended_requests == 40
+    assert look_of(rows, looks.AT).arrivals == 47
 
 
 def test_an_engine_that_was_given_another_role_has_the_latency_of_that_role() -> None:

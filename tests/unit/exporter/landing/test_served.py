@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from disagg_exporter.landing.latency import mean, merged, observed_since, quantile
 from disagg_exporter.landing.served import ServedHistory
 from disagg_exporter.model import Phase, Role, Snapshot, TokenAccount
 from disagg_exporter.model.serving import (
@@ -13,6 +12,7 @@ from disagg_exporter.model.serving import (
     RequestAccounts,
     RequestSource,
 )
+from disagg_exporter.model.waits import LatencyTargets
 
 TTFT = Histogram((0.1, 0.2, 0.4), (0.0, 90.0, 100.0, 100.0), 18.0)
 
@@ -32,64 +32,74 @@ def at(seconds: int, requests: float, tokens: int, ttft: Histogram | None = None
 
 
 def test_rates_are_of_the_last_minute_by_the_best_source() -> None:
-    history = ServedHistory()
+    history = ServedHistory(LatencyTargets())
     for second in range(0, 131):
         history.remember(at(second, second * 3.0, second * 50))
 
     last = history.rates[-1]
-    assert last.requests_per_second == pytest.approx(3.0)
+    assert last.arrivals_per_second == pytest.approx(3.0)
     assert last.output_tokens_per_second == pytest.approx(50.0)
     assert last.first_token_p95_seconds is None
     assert len(history.rates) == 13
 
 
 def test_a_counter_that_begins_anew_is_not_known_and_no_negative_rate() -> None:
-    history = ServedHistory()
+    history = ServedHistory(LatencyTargets())
     history.remember(at(0, 100.0, 100))
     history.remember(at(10, 5.0, 200))
 
-    assert history.rates[-1].requests_per_second is None
+    assert history.rates[-1].arrivals_per_second is None
     assert history.rates[-1].output_tokens_per_second == 10.0
 
 
 def test_waits_are_those_between_two_moments() -> None:
-    history = ServedHistory()
+    history = ServedHistory(LatencyTargets())
     history.remember(at(0, 0.0, 0, replace(TTFT, counts=(0.0,) * 4, sum=0.0)))
     history.remember(at(10, 0.0, 0, TTFT))
 
     assert history.rates[-1].first_token_p95_seconds == pytest.approx(0.3)
 
 
-def test_quantiles_as_prometheus_estimates_them() -> None:
-    assert quantile(TTFT, 0.95) == pytest.approx(0.3)
-    assert quantile(TTFT, 0.5) == pytest.approx(0.1 + 0.1 * 50 / 90)
-    assert quantile(Histogram((0.1,), (0.0, 5.0), 50.0), 0.5) == 0.1
-    assert quantile(Histogram((0.1,), (0.0, 0.0), 0.0), 0.5) is None
-    assert (quantile(None, 0.5), mean(None), mean(TTFT)) == (None, None, 0.18)
+def test_who_only_tells_how_requests_end_tells_no_arrivals() -> None:
+    history = ServedHistory(LatencyTargets())
+    for seconds in (0, 10):
+        told = RequestAccount(RequestSource.ROUTER, "llama", "", ends={"stop": 7.0 * seconds})
+        requests = RequestAccounts((told,))
+        history.remember(Snapshot(seconds * 10**9, 0.0, 0, requests=requests))
+
+    assert history.rates[-1].arrivals_per_second is None
 
 
-def test_histograms_of_several_are_one_and_counters_that_fell_are_none() -> None:
-    coarse = Histogram((0.2,), (10.0, 20.0), 5.0)
+def slow(late: float) -> Histogram:
+    """As many first tokens that came in 0.2 s, and so many that took 5 s."""
+    return Histogram((0.5, 10.0), (100.0, 100.0 + late, 100.0 + late), 20.0 + 5 * late)
 
-    assert merged([coarse, TTFT]) == Histogram((0.2,), (100.0, 120.0), 23.0)
-    assert merged([]) is None
-    assert observed_since(coarse, TTFT) is None
-    assert observed_since(TTFT, replace(TTFT, counts=(1.0, 91.0, 101.0, 101.0))) is None
+
+def test_a_model_is_late_for_five_minutes_after_its_last_late_token() -> None:
+    history = ServedHistory(LatencyTargets(ttft_seconds=0.5))
+    late = {}
+    for second in range(0, 700, 10):
+        # 30 late ones from 100 s to 130 s.
+        history.remember(at(second, 0.0, 0, slow(min(30.0, max(0.0, second - 100.0)))))
+        late[second] = {model.model_name for model in history.late}
+
+    assert (late[110], late[120], late[130]) == (set(), {"llama"}, {"llama"})
+    assert (late[400], late[430]) == ({"llama"}, set())
 
 
 def test_what_was_not_known_at_first_is_told_since_it_was() -> None:
-    history = ServedHistory()
+    history = ServedHistory(LatencyTargets())
     history.remember(Snapshot(0, 0.0, 0))
     history.remember(at(10, 0.0, 0, replace(TTFT, counts=(0.0,) * 4, sum=0.0)))
     history.remember(at(20, 30.0, 500, TTFT))
 
     last = history.rates[-1]
-    assert (last.requests_per_second, last.output_tokens_per_second) == (3.0, 50.0)
+    assert (last.arrivals_per_second, last.output_tokens_per_second) == (3.0, 50.0)
     assert last.first_token_p95_seconds == pytest.approx(0.3)
 
 
 def test_waits_that_only_both_pools_together_tell_are_told_beside_the_engines_requests() -> None:
-    history = ServedHistory()
+    history = ServedHistory(LatencyTargets())
     for seconds, waits in ((0, replace(TTFT, counts=(0.0,) * 4, sum=0.0)), (10, TTFT)):
         engines = RequestAccount(RequestSource.ENGINE, "llama", "", arrivals=seconds * 2.0)
         pools = RequestAccount(RequestSource.POOLS, "llama", "", time_to_first_token=waits)
@@ -97,5 +107,5 @@ def test_waits_that_only_both_pools_together_tell_are_told_beside_the_engines_re
         history.remember(Snapshot(seconds * 10**9, 0.0, 0, requests=requests))
 
     last = history.rates[-1]
-    assert last.requests_per_second == 2.0
+    assert last.arrivals_per_second == 2.0
     assert last.first_token_p95_seconds == pytest.approx(0.3)

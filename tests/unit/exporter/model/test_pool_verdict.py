@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,12 @@ RULES = Path(__file__).parents[4] / "alerts" / "rules" / "disagg-recording-verdi
 RATIOS = st.none() | st.sampled_from([0.0, 0.25, 0.5, 0.51, 0.7, 0.71, 0.95, 1.0, 1.02, 1.1])
 
 
-def words(prefill: float | None, decode: float | None, mixed: float | None = None) -> list[str]:
+def words(
+    prefill: float | None, decode: float | None, mixed: float | None = None, *, late: bool = False
+) -> list[str]:
     used = {Role.PREFILL: prefill, Role.DECODE: decode, Role.MIXED: mixed}
     known = {role: ratio for role, ratio in used.items() if ratio is not None}
-    return [verdict.words for verdict in pool_verdicts(known)]
+    return [verdict.words for verdict in pool_verdicts(known, tokens_late=late)]
 
 
 @pytest.mark.parametrize(
@@ -57,18 +60,19 @@ def test_nothing_is_said_of_pools_of_which_nothing_is_known() -> None:
     assert words(None, None) == []
 
 
-@given(RATIOS, RATIOS, RATIOS)
+def test_room_in_both_pools_is_no_reason_to_do_nothing_while_tokens_are_late() -> None:
+    assert words(0.1, 0.5, late=True) == ["both below 50 %, yet tokens are late"]
+    assert words(0.1, 0.6, late=True) == ["decode is short of GPUs"]
+
+
+@given(RATIOS, RATIOS, RATIOS, st.booleans())
 def test_the_words_are_those_of_the_recorded_verdict(
-    prefill: float | None, decode: float | None, mixed: float | None
+    prefill: float | None, decode: float | None, mixed: float | None, late: bool
 ) -> None:
     rules = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"][0]["rules"]
     recorded = {rule["labels"]["verdict"] for rule in rules if "labels" in rule}
 
-    assert set(words(prefill, decode, mixed)) <= recorded
-
-
-OF_WAITS = "both below 50 %, yet tokens are late"
-"""Recorded of a cluster's users' waits, which no node alone knows."""
+    assert set(words(prefill, decode, mixed, late=late)) <= recorded
 
 
 def test_every_recorded_verdict_is_told_of_some_pools() -> None:
@@ -76,6 +80,11 @@ def test_every_recorded_verdict_is_told_of_some_pools() -> None:
     recorded = {rule["labels"]["verdict"] for rule in rules if "labels" in rule}
     steps = (None, 0.1, 0.5, 0.6, 0.8, 1.0)
 
-    told = {each for p in steps for d in steps for m in steps for each in words(p, d, m)}
+    told = {
+        each
+        for p, d, m in product(steps, repeat=3)
+        for late in (False, True)
+        for each in words(p, d, m, late=late)
+    }
 
-    assert told == recorded - {OF_WAITS}
+    assert told == recorded
