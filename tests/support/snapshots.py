@@ -407,6 +407,7 @@ def golden_snapshot() -> Snapshot:
         simulated=True,
         daemon_counts=DaemonCounts(
             {("pause", "done"): 2, ("unknown", "denied"): 1},
+            {"not_allowed": 1, "last_of_role": 0},
             {"displaced": 2, "malformed": 0},
             hook_events={"delivered": 3},
             reassigned=(

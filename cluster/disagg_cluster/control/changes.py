@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from disagg_cluster.control.change import Change, reached
-from disagg_cluster.control.decisions import ControlRefusal, Orders, decide
+from disagg_cluster.control.decisions import Orders, decide
 from disagg_cluster.control.explanation import move_reply
 from disagg_cluster.control.messages import (
     ControlReply,
@@ -27,6 +27,7 @@ from disagg_cluster.control.messages import (
     WatchStatus,
     text_of,
 )
+from disagg_cluster.control.refusal import ControlRefusal, RefusalReason
 from disagg_cluster.control.views import NodeOverview, WorkerView
 from disagg_cluster.lifecycle.reassignment.progress import Patience
 from disagg_cluster.lifecycle.state import to_ns
@@ -83,14 +84,15 @@ def take(changes: Changes, request: ControlRequest, node: NodeOverview, now_ns: 
         return _joined(changes, running, request, f"{text_of(verb)} begun")
     decided = decide(verb, node)
     if isinstance(decided, ControlRefusal):
-        return _answer(changes, request, ReplyOutcome.REFUSED, decided.why, decided.way_out)
+        return Taken(changes, reply=refused(request, decided))
     if not decided.takes_time:
-        taken = _answer(changes, request, ReplyOutcome.DONE, decided.text)
+        taken = _done(changes, request, decided.text)
         return replace(taken, orders=decided)
     assert not isinstance(verb, PauseWorkers | ResumeWorkers)
     if busy := _busy(running, verb, node, now_ns):
         way_out = "one change at a time: try later"
-        return _answer(changes, request, ReplyOutcome.REFUSED, busy, way_out)
+        refusal = ControlRefusal(RefusalReason.CHANGE_UNDER_WAY, busy, way_out)
+        return Taken(changes, reply=refused(request, refusal))
     if running is not None:
         # Ordered again: it may end the drain.
         return replace(_joined(changes, running, request, decided.text), orders=decided)
@@ -207,16 +209,17 @@ def _known(changes: Changes, request: ControlRequest) -> Taken | None:
 
 def _taken_id(changes: Changes, request: ControlRequest) -> Taken:
     why = f"the request id {request.id} was used for another request"
-    reply = ControlReply(request.id, ReplyOutcome.REFUSED, why, "use a new id for each request")
-    return Taken(changes, reply=reply, again=True)
+    refusal = ControlRefusal(RefusalReason.REUSED_ID, why, "use a new id for each request")
+    return Taken(changes, reply=refused(request, refusal), again=True)
 
 
-def _answer(
-    changes: Changes, request: ControlRequest, outcome: ReplyOutcome, text: str, way_out: str = ""
-) -> Taken:
-    reply = ControlReply(request.id, outcome, text, way_out)
-    if outcome is ReplyOutcome.REFUSED:
-        # What is refused now may be granted later.
-        return Taken(changes, reply=reply)
+def refused(request: ControlRequest, refusal: ControlRefusal) -> ControlReply:
+    """The answer to a request that is not granted; not kept, as it may be granted later."""
+    refused = ReplyOutcome.REFUSED
+    return ControlReply(request.id, refused, refusal.why, refusal.way_out, reason=refusal.reason)
+
+
+def _done(changes: Changes, request: ControlRequest, text: str) -> Taken:
+    reply = ControlReply(request.id, ReplyOutcome.DONE, text)
     answered = (*changes.answered, Answered(request.id, request.verb, reply))[-REMEMBERED:]
     return Taken(replace(changes, answered=answered), reply=reply)

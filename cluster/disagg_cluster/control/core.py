@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from disagg_cluster.control.changes import Changes, advance, take
+from disagg_cluster.control.changes import Changes, advance, refused, take
 from disagg_cluster.control.decisions import Orders, unknown_worker
 from disagg_cluster.control.explanation import explain
 from disagg_cluster.control.messages import (
@@ -31,6 +31,7 @@ from disagg_cluster.control.messages import (
     name_of,
     text_of,
 )
+from disagg_cluster.control.refusal import ControlRefusal, RefusalReason
 from disagg_cluster.control.views import NodeOverview
 from disagg_cluster.control.watching import MOST_WATCHES, Watching
 from disagg_cluster.host.daemon_output import AUDIT
@@ -74,6 +75,7 @@ class ControlCore:
         self._reread = reread
         self._changes = Changes()
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._refusals: Counter[str] = Counter()
         self._waiting: set[asyncio.Queue[ControlReply]] = set()
         self._happened = asyncio.Event()
         self._follower: asyncio.Task[None] | None = None
@@ -89,9 +91,16 @@ class ControlCore:
         """How many watch just now."""
         return self._watching.count
 
-    def count(self, verb: str, outcome: str) -> None:
-        """Count a request that never came as far as a decision."""
+    @property
+    def refusals(self) -> Mapping[str, int]:
+        """How many were not granted, by `RefusalReason`."""
+        return self._refusals
+
+    def count(self, verb: str, outcome: str, reason: str = "") -> None:
+        """Count how a request fared, also one that never came as far as a decision."""
         self._counts[verb, outcome] += 1
+        if reason:
+            self._refusals[reason] += 1
 
     def changed(self) -> None:
         """A worker has changed."""
@@ -158,23 +167,23 @@ class ControlCore:
 
     async def _watch(self, request: ControlRequest) -> AsyncGenerator[ControlReply, None]:
         if self.watches >= MOST_WATCHES:
-            self.count("watch", ReplyOutcome.REFUSED)
             why, way_out = f"{MOST_WATCHES} watch already", "end one of them, or ask for the status"
-            yield ControlReply(request.id, ReplyOutcome.REFUSED, why, way_out)
+            yield self._refuse(request, ControlRefusal(RefusalReason.TOO_MANY, why, way_out))
             return
         self.count("watch", ReplyOutcome.ACCEPTED)
         async with contextlib.aclosing(self._watching.replies(request)) as replies:
             async for reply in replies:
                 yield reply
 
+    def _refuse(self, request: ControlRequest, refusal: ControlRefusal) -> ControlReply:
+        self.count(name_of(request.verb), ReplyOutcome.REFUSED, refusal.reason)
+        return refused(request, refusal)
+
     def _explain(self, request: ControlRequest, verb: ExplainWorker) -> ControlReply:
         node = self._supervisor.view()
         worker = node.worker(verb.worker)
         if worker is None:
-            unknown = unknown_worker(verb.worker, node)
-            self.count("explain", ReplyOutcome.REFUSED)
-            refused = ReplyOutcome.REFUSED
-            return ControlReply(request.id, refused, unknown.why, unknown.way_out)
+            return self._refuse(request, unknown_worker(verb.worker, node))
         self.count("explain", ReplyOutcome.DONE)
         said = explain(worker, node, time.monotonic_ns())
         return ControlReply(request.id, ReplyOutcome.DONE, worker=worker, explanation=said)
@@ -262,11 +271,14 @@ class ControlCore:
     def _audit(self, request: ControlRequest, caller: Caller, reply: ControlReply | None) -> None:
         asked, verb = text_of(request.verb), name_of(request.verb)
         said = "begun" if reply is None else f"{reply.outcome}, {reply.text}"
-        refused = reply is not None and reply.outcome is ReplyOutcome.REFUSED
-        level = logging.WARNING if refused else logging.INFO
-        line, audit = "control: %s by %s: %s (request %s)", {AUDIT: not refused}
+        granted = reply is None or reply.outcome is not ReplyOutcome.REFUSED
+        level = logging.INFO if granted else logging.WARNING
+        line, audit = "control: %s by %s: %s (request %s)", {AUDIT: granted}
         self._log.log(level, line, asked, caller, said, request.id, extra=audit)
-        self.count(verb, ReplyOutcome.ACCEPTED if reply is None else reply.outcome)
+        if reply is None:
+            self.count(verb, ReplyOutcome.ACCEPTED)
+        else:
+            self.count(verb, reply.outcome, reply.reason)
 
 
 def _until(request: ControlRequest, now_ns: int) -> int | None:

@@ -18,19 +18,12 @@ from disagg_cluster.control.messages import (
     ResumeWorkers,
     text_of,
 )
+from disagg_cluster.control.refusal import ControlRefusal, RefusalReason
 from disagg_cluster.control.role_decisions import drain_refusal, move_refusal
 from disagg_cluster.control.views import NodeOverview, WorkerView
 from disagg_cluster.lifecycle.state import WorkerState
 
 _ATTACHED = "engines that somebody else starts are only ever observed"
-
-
-@dataclass(frozen=True, slots=True)
-class ControlRefusal:
-    """Nothing is done: why, and what to do instead."""
-
-    why: str
-    way_out: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +42,15 @@ class Orders:
 def decide(verb: ChangeVerb, node: NodeOverview) -> Orders | ControlRefusal:
     """Decide about a change by how the node stands."""
     if node.daemon.stopping:
-        return ControlRefusal("the daemon is stopping", "ask the next one, once it serves")
+        return ControlRefusal(
+            RefusalReason.STOPPING, "the daemon is stopping", "ask the next one, once it serves"
+        )
     if verb.worker is None:
         chosen = node.workers
         if not chosen:
-            return ControlRefusal("this node launches no workers", _ATTACHED)
+            return ControlRefusal(
+                RefusalReason.NO_WORKERS, "this node launches no workers", _ATTACHED
+            )
     else:
         worker = node.worker(verb.worker)
         if worker is None:
@@ -79,16 +76,19 @@ def unknown_worker(name: str, node: NodeOverview) -> ControlRefusal:
     """There is no worker of that name: which one may be meant."""
     names = [worker.worker for worker in node.workers]
     if not names:
-        return ControlRefusal(f"no worker {name!r}: this node launches none", _ATTACHED)
+        why = f"no worker {name!r}: this node launches none"
+        return ControlRefusal(RefusalReason.UNKNOWN_WORKER, why, _ATTACHED)
     close = difflib.get_close_matches(name, names, 1)
     meant = f"did you mean {close[0]}? " if close else ""
-    return ControlRefusal(f"no worker {name!r}", f"{meant}the workers are {_listed(names)}")
+    way_out = f"{meant}the workers are {_listed(names)}"
+    return ControlRefusal(RefusalReason.UNKNOWN_WORKER, f"no worker {name!r}", way_out)
 
 
 def _pause(verb: PauseWorkers, chosen: tuple[WorkerView, ...]) -> Orders | ControlRefusal:
     stopped = [worker.worker for worker in chosen if worker.being_stopped]
     if len(stopped) == len(chosen):
-        return ControlRefusal(f"{_listed(stopped)}: being stopped", "wait until that has ended")
+        why = f"{_listed(stopped)}: being stopped"
+        return ControlRefusal(RefusalReason.WORKER_BUSY, why, "wait until that has ended")
     todo = [w.worker for w in chosen if not w.paused and not w.being_stopped]
     if not todo:
         return Orders(verb, (), f"{_subject(verb, chosen)} already paused")
@@ -112,9 +112,11 @@ def _resume(verb: ResumeWorkers, chosen: tuple[WorkerView, ...]) -> Orders:
 def _restart(verb: RestartWorker, worker: WorkerView) -> Orders | ControlRefusal:
     name = worker.worker
     if worker.paused:
-        return ControlRefusal(f"{name} is paused", f"disagg-node resume {name}, then restart it")
+        way_out = f"disagg-node resume {name}, then restart it"
+        return ControlRefusal(RefusalReason.PAUSED, f"{name} is paused", way_out)
     if worker.being_stopped:
-        return ControlRefusal(f"{name} is being stopped", "wait until that has ended")
+        why = f"{name} is being stopped"
+        return ControlRefusal(RefusalReason.WORKER_BUSY, why, "wait until that has ended")
     return Orders(verb, (name,), f"{text_of(verb)} begun", takes_time=True)
 
 
@@ -132,7 +134,8 @@ def _moving(
     ):
         return None
     why = f"{move.worker} is being reassigned to {move.to_role} ({move.step})"
-    return ControlRefusal(why, f"disagg-node explain {move.worker} shows how far it has come")
+    way_out = f"disagg-node explain {move.worker} shows how far it has come"
+    return ControlRefusal(RefusalReason.CHANGE_UNDER_WAY, why, way_out)
 
 
 def _reassign(
@@ -141,9 +144,8 @@ def _reassign(
     name = worker.worker
     if worker.role == verb.role and (node.move is None or node.move.step.final):
         return Orders(verb, (), f"{name} is a {verb.role} worker already")
-    why, way_out = move_refusal(verb, worker, node)
-    if why:
-        return ControlRefusal(why, way_out)
+    if refusal := move_refusal(verb, worker, node):
+        return refusal
     if not verb.dry_run:
         return Orders(verb, (name,), f"{text_of(verb)} begun", takes_time=True)
     seconds = worker.drain_seconds if verb.drain_seconds is None else verb.drain_seconds
@@ -160,9 +162,8 @@ def _reassign(
 def _drain(verb: DrainWorker, worker: WorkerView, node: NodeOverview) -> Orders | ControlRefusal:
     if worker.drained and worker.idle:
         return Orders(verb, (), f"{worker.worker} is drained already")
-    why, way_out = drain_refusal(worker, node)
-    if why:
-        return ControlRefusal(why, way_out)
+    if refusal := drain_refusal(worker, node):
+        return refusal
     return Orders(verb, (worker.worker,), f"{text_of(verb)} begun", takes_time=True)
 
 

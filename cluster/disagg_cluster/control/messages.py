@@ -184,8 +184,8 @@ class ControlReply:
     """One answer: what happened, in words, and the way out where it did not go well.
 
     `worker`, `daemon` and `move` are parts of a status; `problems` is all that is wrong with a
-    request; `explanation` says, sentence by sentence, why a worker is in its state, or what a node
-    file says otherwise.
+    request; `reason` is one of `RefusalReason` where it was refused. `explanation` says, sentence
+    by sentence, why a worker is in its state, or what a node file says otherwise.
     """
 
     id: str
@@ -197,3 +197,4 @@ class ControlReply:
     daemon: DaemonView | None = None
     explanation: tuple[str, ...] = ()
     move: MoveView | None = None
+    reason: str = ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from disagg_cluster.control.messages import ReassignWorker
+from disagg_cluster.control.refusal import ControlRefusal, RefusalReason
 from disagg_cluster.control.views import NodeOverview, WorkerView
 from disagg_cluster.lifecycle.reassignment.progress import ROLES
 from disagg_cluster.lifecycle.state import WorkerState
@@ -15,15 +16,18 @@ from disagg_cluster.lifecycle.state import WorkerState
 _MOVED = frozenset(role.value for role in ROLES)
 
 
-def move_refusal(verb: ReassignWorker, worker: WorkerView, node: NodeOverview) -> tuple[str, str]:
-    """Why a worker is not given another role now, and what to do instead; empty if it may be."""
-    return next(_against(verb, worker, node), ("", ""))
+def move_refusal(
+    verb: ReassignWorker, worker: WorkerView, node: NodeOverview
+) -> ControlRefusal | None:
+    """Why a worker is not given another role now, and what to do instead; None if it may be."""
+    return next(_against(verb, worker, node), None)
 
 
-def drain_refusal(worker: WorkerView, node: NodeOverview) -> tuple[str, str]:
+def drain_refusal(worker: WorkerView, node: NodeOverview) -> ControlRefusal | None:
     """Why a worker is not to be left without work now, and what to do instead."""
     if worker.role not in _MOVED:
-        return f"{worker.worker} is a {worker.role} worker", "the router sends it no requests"
+        why = f"{worker.worker} is a {worker.role} worker"
+        return ControlRefusal(RefusalReason.FIXED_ROLE, why, "the router sends it no requests")
     if found := _against_change(worker, "drain"):
         return found
     around = node.around
@@ -31,46 +35,53 @@ def drain_refusal(worker: WorkerView, node: NodeOverview) -> tuple[str, str]:
         why = "no router of this node could send its requests elsewhere"
         if around.membership:
             why = "the router of this node keeps its engines until it ends"
-        return why, "say `membership: live` under router in the node file, and restart both"
-    return _alone(worker, node) or ("", "")
+        way_out = "say `membership: live` under router in the node file, and restart both"
+        return ControlRefusal(RefusalReason.FIXED_ROUTER, why, way_out)
+    return _alone(worker, node)
 
 
 def _against(
     verb: ReassignWorker, worker: WorkerView, node: NodeOverview
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[ControlRefusal]:
     name, around = worker.worker, node.around
     if verb.role not in ROLES or worker.role not in _MOVED:
         why = f"{name} is a {worker.role} worker" if verb.role in ROLES else f"no role {verb.role}"
-        yield why, "only prefill and decode workers change places"
+        way_out = "only prefill and decode workers change places"
+        yield ControlRefusal(RefusalReason.FIXED_ROLE, why, way_out)
     if found := _against_change(worker, "reassign"):
         yield found
     if worker.state is not WorkerState.READY:
-        yield f"{name} is {worker.state}: {worker.reason}", "wait until it is ready"
+        why = f"{name} is {worker.state}: {worker.reason}"
+        yield ControlRefusal(RefusalReason.NOT_READY, why, "wait until it is ready")
     if around.membership == "fixed":
-        yield (
+        yield ControlRefusal(
+            RefusalReason.FIXED_ROUTER,
             "the router of this node keeps its engines until it ends",
             "say `membership: live` under router in the node file, and restart daemon and router",
         )
     for problem in around.misfits.get((name, verb.role), ()):
-        yield f"{name} cannot be a {verb.role} worker: {problem}", "change the node file first"
+        why = f"{name} cannot be a {verb.role} worker: {problem}"
+        yield ControlRefusal(RefusalReason.DOES_NOT_FIT, why, "change the node file first")
     if stranger := around.strangers.get(name):
-        yield f"{stranger}", "end what runs there: the engine would not get its memory back"
+        way_out = "end what runs there: the engine would not get its memory back"
+        yield ControlRefusal(RefusalReason.STRANGER, stranger, way_out)
     if alone := _alone(worker, node):
         yield alone
 
 
-def _against_change(worker: WorkerView, what: str) -> tuple[str, str] | None:
+def _against_change(worker: WorkerView, what: str) -> ControlRefusal | None:
     name = worker.worker
     if worker.paused:
-        return f"{name} is paused", f"disagg-node resume {name}, then {what} it"
-    if worker.being_stopped:
-        return f"{name} is being stopped", "wait until that has ended"
-    if worker.restarting:
-        return f"{name} is being restarted", "wait until that has ended"
+        way_out = f"disagg-node resume {name}, then {what} it"
+        return ControlRefusal(RefusalReason.PAUSED, f"{name} is paused", way_out)
+    for is_so, done in ((worker.being_stopped, "stopped"), (worker.restarting, "restarted")):
+        if is_so:
+            why = f"{name} is being {done}"
+            return ControlRefusal(RefusalReason.WORKER_BUSY, why, "wait until that has ended")
     return None
 
 
-def _alone(worker: WorkerView, node: NodeOverview) -> tuple[str, str] | None:
+def _alone(worker: WorkerView, node: NodeOverview) -> ControlRefusal | None:
     """Whether its model would be left without engines of its role."""
     if worker.role in node.around.elsewhere:
         return None
@@ -85,4 +96,5 @@ def _alone(worker: WorkerView, node: NodeOverview) -> tuple[str, str] | None:
     if stay:
         return None
     why = f"{worker.model_name} would be left without {worker.role}: no other such worker is ready"
-    return why, f"make another worker {worker.role} first"
+    way_out = f"make another worker {worker.role} first"
+    return ControlRefusal(RefusalReason.LAST_OF_ROLE, why, way_out)

@@ -20,6 +20,7 @@ from disagg_cluster.control.messages import (
     RestartWorker,
     ResumeWorkers,
 )
+from disagg_cluster.control.refusal import RefusalReason
 from disagg_cluster.control.socket_server import ControlSocket
 from disagg_cluster.control.views import DaemonView, NodeOverview, Surroundings, WorkerView
 from disagg_cluster.host.run_dir.layout import RunFolder
@@ -203,6 +204,11 @@ class ControlService:
     def counts(self) -> Mapping[tuple[str, str], int]:
         """How many requests came, by verb and outcome."""
         return {} if self._core is None else dict(self._core.counts)
+
+    def refusals(self) -> Mapping[str, int]:
+        """How many of them were not granted, by reason; each reason there is."""
+        found = {} if self._core is None else self._core.refusals
+        return {reason.value: found.get(reason, 0) for reason in RefusalReason}
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """Whether requests can be answered."""

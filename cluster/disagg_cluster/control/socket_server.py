@@ -17,6 +17,7 @@ from pathlib import Path
 
 from disagg_cluster.control.core import ControlCore
 from disagg_cluster.control.messages import Caller, ControlReply, ReplyOutcome, WatchStatus
+from disagg_cluster.control.refusal import RefusalReason
 from disagg_cluster.control.wire import MOST_BYTES, WireError, decode_request, encode_reply
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
@@ -167,7 +168,7 @@ class ControlSocket:
         pid, uid = peer_credentials(writer.get_extra_info("socket"))
         caller = Caller(uid, pid)
         if uid not in self._users:
-            self._core.count("unknown", "denied")
+            self._core.count("unknown", "denied", RefusalReason.NOT_ALLOWED)
             self._say("control: %s is refused: only root and this daemon's user may ask", caller)
             why = "only root and the daemon's own user may ask"
             refused = ControlReply("", ReplyOutcome.REFUSED, why, "ask as one of them")
@@ -175,7 +176,7 @@ class ControlSocket:
             return
         # Who watches has a place of its own.
         if len(self._open) - len(self._watching) > self._most_connections:
-            self._core.count("unknown", "busy")
+            self._core.count("unknown", "busy", RefusalReason.TOO_MANY)
             self._say("control: %s is refused: too many requests at a time", caller)
             why = f"{self._most_connections} requests are being answered"
             await self._refuse(
@@ -188,7 +189,7 @@ class ControlSocket:
                 return
             request = decode_request(line)
         except WireError as error:
-            self._core.count("unknown", ReplyOutcome.INVALID)
+            self._core.count("unknown", ReplyOutcome.INVALID, RefusalReason.NOT_UNDERSTOOD)
             self._say("control: %s asked for what is not understood: %s", caller, error)
             invalid = ControlReply(error.request_id, ReplyOutcome.INVALID, problems=error.problems)
             await self._refuse(reader, writer, invalid)

@@ -126,7 +126,7 @@ def encode_reply(reply: ControlReply) -> bytes:
     """One line, and never longer than `MOST_BYTES`."""
     parts: dict[str, Any] = {"version": VERSION, "id": reply.id, "outcome": reply.outcome.value}
     parts["final"] = reply.outcome.final
-    for key, text in (("text", reply.text), ("way_out", reply.way_out)):
+    for key, text in (("text", reply.text), ("way_out", reply.way_out), ("reason", reply.reason)):
         if text:
             parts[key] = text[:_MOST_TEXT]
     if reply.problems:

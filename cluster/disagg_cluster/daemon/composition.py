@@ -283,6 +283,7 @@ class Composition:
             simulated=self._source.name == "sim" or self.engines.simulated,
             daemon_counts=DaemonCounts(
                 self.control.counts(),
+                self.control.refusals(),
                 self.metrics.http_refusals(),
                 self.folder_watch.restored,
                 self.hook.counts(),

@@ -152,6 +152,9 @@ DAEMON_FAMILIES: tuple[Family, ...] = (
     Family("disagg_control_requests_total", Data.WORKERS, ("verb", "outcome"),
            "Requests to this daemon by hand. What takes time is counted when it is accepted and "
            "when it has ended; a request that was not understood or not let in has verb unknown."),
+    Family("disagg_control_refusals_total", Data.WORKERS, ("reason",),
+           "Requests to this daemon by hand that were not granted, by what spoke against them; "
+           "docs/control.md says what each reason means."),
     Family("disagg_reassign_moves_total", Data.WORKERS, ("worker", "outcome"),
            "Reassignments of a worker to another role that have ended, by how: done, rolled_back "
            "(it serves in its old role) or failed."),

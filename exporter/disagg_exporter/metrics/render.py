@@ -61,6 +61,8 @@ def _write_lasting(rows: MetricRows, snapshot: Snapshot) -> None:
         rows.set("disagg_worker_next_start_timestamp_seconds", following, worker.worker)
     for (verb, outcome), count in snapshot.daemon_counts.control_requests.items():
         rows.set("disagg_control_requests_total", count, verb, outcome)
+    for reason, count in snapshot.daemon_counts.control_refusals.items():
+        rows.set("disagg_control_refusals_total", count, reason)
     _write_reassigned(rows, snapshot)
     for reason, count in snapshot.daemon_counts.http_refusals.items():
         rows.set("disagg_http_refusals_total", count, reason)

@@ -63,13 +63,14 @@ class ReassignStatus:
 class DaemonCounts:
     """What the daemon was asked for since it started.
 
-    By hand by verb and outcome; over HTTP what it turned away, by reason. `run_folder_restores`
-    counts how often its run folder, or something in it, had to be made anew.
-    `hook_events` are failures passed to the hook, by outcome; empty without one. `reassigned` has
-    an entry for each worker that can be.
+    By hand by verb and outcome, and what of it was not granted, by reason; over HTTP what it
+    turned away, by reason. `run_folder_restores` counts how often its run folder, or something in
+    it, had to be made anew. `hook_events` are failures passed to the hook, by outcome; empty
+    without one. `reassigned` has an entry for each worker that can be.
     """
 
     control_requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    control_refusals: Mapping[str, int] = field(default_factory=dict)
     http_refusals: Mapping[str, int] = field(default_factory=dict)
     run_folder_restores: int = 0
     hook_events: Mapping[str, int] = field(default_factory=dict)

@@ -353,6 +353,7 @@ def test_no_more_than_so_many_watch(path: Path, monkeypatch: pytest.MonkeyPatch)
 
     served(site, story)
     assert site.core.counts["watch", "refused"] == 1
+    assert site.core.refusals == {"too_many": 1}
 
 
 def test_a_defect_in_answering_ends_that_request_only(
