@@ -7,7 +7,6 @@ all in the zone of the machine unless they say another.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 _WHOLE = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,]\d+)?(Z|[+-]\d\d:?\d\d)?")
@@ -36,18 +35,3 @@ def written_at(line: str, now: datetime) -> datetime | None:
     except ValueError:
         return None
     return None
-
-
-def since(lines: Iterable[str], begin: datetime, now: datetime) -> Iterator[str]:
-    """The lines from the first that was written at `begin` or later.
-
-    A line that bears no time belongs to the one before it: a traceback to its error. Where none
-    bears any there is no such line.
-    """
-    begun = False
-    for line in lines:
-        if not begun:
-            at = written_at(line, now)
-            begun = at is not None and at >= begin
-        if begun:
-            yield line

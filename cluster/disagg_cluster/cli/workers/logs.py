@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,9 +16,13 @@ from disagg_cluster.cli.control import socket_of, worker_names
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_exporter.errors import DisaggError
 
+if TYPE_CHECKING:
+    from disagg_cluster.host.log_reading import LogParts
+
 _LINES = 50
 _EVERY_SECONDS = 0.25
 _CHUNK_BYTES = 1 << 16
+_MOST_LINE_BYTES = 1 << 20
 
 
 class NoSuchLogError(DisaggError):
@@ -36,10 +41,8 @@ class NoSuchLogError(DisaggError):
     "-n",
     "--lines",
     "count",
-    type=click.IntRange(min=0),
-    default=_LINES,
-    show_default=True,
-    help="So many at the end; without an end with --since.",
+    type=click.IntRange(0, 1_000_000_000),
+    help=f"So many at the end.  [default: {_LINES}; with --since all of them]",
 )
 @click.option("--probes", is_flag=True, help="Also what its server says of our own probes.")
 @click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object.")
@@ -55,7 +58,7 @@ def logs(
     worker: str,
     follow: bool,
     since: str | None,
-    count: int,
+    count: int | None,
     probes: bool,
     as_json: bool,
     file: Path | None,
@@ -116,6 +119,8 @@ def followed(log: Path, at_bytes: int, wait: Callable[[float], None]) -> Iterato
             added = b""
         at_bytes += len(added)
         *whole, begun = (begun + added).split(b"\n")
+        if len(begun) > _MOST_LINE_BYTES:
+            whole, begun = [*whole, begun], b""
         for line in whole:
             yield line.decode(errors="replace")
         if not added:
@@ -123,49 +128,37 @@ def followed(log: Path, at_bytes: int, wait: Callable[[float], None]) -> Iterato
 
 
 def _past(
-    log: Path, until_bytes: int, since: str | None, count: int, wanted: Callable[[str], bool]
+    log: Path, until_bytes: int, since: str | None, count: int | None, wanted: Callable[[str], bool]
 ) -> Iterator[str]:
-    from collections import deque
+    from disagg_cluster.host.log_reading import LogParts
+    from disagg_cluster.host.worker_logs import KEPT
 
-    from disagg_cluster.host import log_times
+    # One that was rotated a minute ago holds little.
+    older = (log.with_name(f"{log.name}.{number}") for number in range(KEPT, 0, -1))
+    parts = LogParts((*older, log), until_bytes)
+    try:
+        if since is None:
+            yield from parts.last(_LINES if count is None else count, wanted)
+            return
+        yield from _since(parts, log.stem, since, count, wanted)
+    except OSError as error:
+        raise NoSuchLogError(f"cannot read {error.filename or log}: {error.strerror}") from error
 
-    if since is None:
-        last: deque[str] = deque(filter(wanted, _lines((log,), until_bytes)), maxlen=count)
-        yield from last
-        return
+
+def _since(
+    parts: LogParts, worker: str, asked: str, count: int | None, wanted: Callable[[str], bool]
+) -> Iterator[str]:
     from disagg_cluster.cli.planning.load_source import span
 
-    seconds = span(click.get_current_context(), click.Option(["--since"]), since) or 0.0
+    seconds = span(click.get_current_context(), click.Option(["--since"]), asked) or 0.0
     now = datetime.now().astimezone()
-    # The younger part last; a log that was rotated a minute ago holds little.
-    parts = (*(log.with_name(f"{log.name}.{number}") for number in (2, 1)), log)
-    found = False
-    begin = now - timedelta(seconds=seconds)
-    for line in log_times.since(_lines(parts, until_bytes), begin, now):
-        found = True
-        if wanted(line):
-            yield line
-    if not found:
-        told = f"{log.stem}: no line says that it was written in the last {since}"
+    first = parts.first_since(now - timedelta(seconds=seconds), now)
+    if first is None:
+        told = f"{worker}: no line says that it was written in the last {asked}"
         click.echo(f"{told}; without --since the last lines are shown", err=True)
-
-
-def _lines(parts: tuple[Path, ...], until_bytes: int) -> Iterator[str]:
-    """The lines of several files, the last one up to a place in it."""
-    for part in parts:
-        try:
-            with part.open("rb") as opened:
-                left = until_bytes if part is parts[-1] else None
-                for line in opened:
-                    if left is not None:
-                        if left <= 0:
-                            break
-                        left -= len(line)
-                    yield line.decode(errors="replace").rstrip("\r\n")
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise NoSuchLogError(f"cannot read {part}: {error.strerror}") from error
+        return
+    found = filter(wanted, parts.forwards(first))
+    yield from found if count is None else parts.last(count, wanted, first)
 
 
 def _log_of(worker: str, folder: RunFolder) -> Path:

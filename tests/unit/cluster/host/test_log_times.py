@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from disagg_cluster.host.log_times import since, written_at
+from disagg_cluster.host.log_times import written_at
 
 NOW = datetime(2026, 1, 1, 0, 10, tzinfo=timezone(timedelta(hours=2)))
 
@@ -29,10 +29,3 @@ def test_a_line_says_when_it_was_written_as_its_engine_writes_times(
     line: str, at: datetime | None
 ) -> None:
     assert written_at(line, NOW) == at
-
-
-def test_lines_from_a_moment_on_with_those_that_bear_no_time() -> None:
-    lines = ("INFO 01-01 00:01:00 old", "more of old", "INFO 01-01 00:06:00 new", "more of new")
-
-    assert [*since(lines, NOW - timedelta(minutes=5), NOW)] == [*lines[2:]]
-    assert [*since(("nothing", "has a time"), NOW - timedelta(days=9), NOW)] == []

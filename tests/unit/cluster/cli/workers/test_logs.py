@@ -65,6 +65,15 @@ def test_since_a_moment_through_the_older_part(log: Path) -> None:
     assert run(log, "decode-0", "--since", "5m") == (0, f"{new}\ngoes on\n", "")
 
 
+def test_so_many_lines_of_a_span_and_through_a_log_that_was_just_rotated(log: Path) -> None:
+    now = f"INFO {datetime.now():%m-%d %H:%M:%S} [x] now"
+    log.with_name("decode-0.log.1").write_text(f"{now}\none\n")
+    log.write_text("two\n")
+
+    assert run(log, "decode-0", "--since", "5m", "-n", "2") == (0, "one\ntwo\n", "")
+    assert run(log, "decode-0", "-n", "2") == (0, "one\ntwo\n", "")
+
+
 def test_a_log_without_times_says_so(log: Path) -> None:
     log.write_text("no time here\n")
 
