@@ -16,6 +16,7 @@ from disagg_cluster.inspect.report.past import (
     ACCOUNTED,
     COST,
     ENERGY,
+    HOURLY,
     IDLE,
     NODE_GPUS,
     SHOWBACK,
@@ -74,6 +75,13 @@ def url(now: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         labels = east | whose | {"role": "decode", "phase": phase}
         past.append(Past(SHOWBACK, labels, steady(value)))
         past.append(Past(COST, labels | {"currency": "USD"}, steady(value * 2)))
+    # Its rules are of before until twelve hours ago, when they recorded hourly means alone.
+    old = {"cluster": "old", "role": "decode", "phase": "decode"}
+    past += [
+        Past(SPLIT, old, steady(2.0)),
+        Past(HOURLY[SHOWBACK], old | whose, steady(2.0)),
+        Past(SHOWBACK, old | whose, lambda at: 2.0 if at > now - 12 * HOUR else None),
+    ]
     alert = {"alertname": "DisaggWorkerDown", "severity": "ticket", "node": "gpu-7"}
     begun, ended = now - 10 * HOUR, now - 8 * HOUR
     past.append(
@@ -130,7 +138,17 @@ def test_all_clusters_are_added_up_unless_one_is_named(url: str, now: int) -> No
     east = report_of(Reader(url, "east").read(period), "east", None)
 
     more = all_of_them.gpu_hours["decode"] - east.gpu_hours["decode"]
-    assert more == pytest.approx(100.0 * (36 - GAP_HOURS), rel=1e-6)
+    assert more == pytest.approx((100.0 + 2.0) * (36 - GAP_HOURS), rel=1e-6)
+
+
+def test_where_rules_of_before_recorded_hourly_means_alone_they_are_taken(
+    url: str, now: int
+) -> None:
+    history = Reader(url, "old").read(period_until(now, SINCE))
+    (account,) = report_of(history, "old", None).accounts
+
+    assert history.hourly == {SHOWBACK}
+    assert account.gpu_hours["decode"] == pytest.approx(2.0 * (36 - GAP_HOURS), rel=1e-6)
 
 
 def test_a_cluster_that_is_not_there_is_an_error_that_says_so(url: str, now: int) -> None:

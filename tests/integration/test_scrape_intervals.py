@@ -37,6 +37,13 @@ GPUS = {
     'node:disagg_phase_gpu_seconds:rate1m{node="g0",phase="decode"}': 1.2,
     "cluster:disagg_gpus:sum": sum(node.gpus for node in NODES),
 }
+YOUNG = {
+    'cluster:disagg_phase_gpu_seconds:rate5m{phase="prefill"}': P,
+    'cluster:disagg_phase_gpu_seconds:rate5m{phase="decode"}': D,
+    "cluster_model_namespace:disagg_cost_per_hour:rate5m": COST,
+    "cluster_model_namespace:disagg_cost_per_hour:rate1h": COST,
+}
+"""What holds of a fleet that is some minutes old, too."""
 RATIOS = {
     **{f"cluster:disagg_prefill_decode_ratio:rate{window}": P / D for window in ("1m", "5m")},
     **{f"cluster:disagg_prefill_share:rate{window}": P / (P + D) for window in ("1m", "5m")},
@@ -77,6 +84,15 @@ def test_ratios_are_within_1_percent_and_numbers_of_gpus_within_2(
             "exp_samples": [],
         }
         for figure, truth in {**GPUS, **RATIOS}.items()
+    ]
+    checks += [
+        {
+            "expr": f"abs(sum({figure}) / {truth} - 1) > 0.02 or absent(sum({figure}))",
+            "eval_time": age,
+            "exp_samples": [],
+        }
+        for figure, truth in YOUNG.items()
+        for age in ("2m30s", "4m", "11m")
     ]
     test = {
         "rule_files": [str(path) for path in RULE_FILES],

@@ -15,7 +15,6 @@ from disagg_cluster.inspect.report.past import (
 )
 
 _HOUR_SECONDS = 3600
-_ALL_OF_IT = 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +69,7 @@ def coverage_of(history: History) -> Coverage | None:
 def _accounted_hours(history: History) -> float:
     """By hourly rates, which hold what was counted late, if they were recorded all the time."""
     split, hourly = history.curve(SPLIT), history.curve(ACCOUNTED)
-    recorded = sum(hourly.covered) >= _ALL_OF_IT * sum(split.covered)
-    return sum(_hours(hourly if recorded else split).values())
+    return sum(_hours(hourly if hourly.is_as_long_as(split) else split).values())
 
 
 def _hours(curve: RuleSeries) -> dict[tuple[str, ...], float]:

@@ -126,9 +126,10 @@ def report_of(history: History, cluster: str | None, price: GpuHourPrice | None)
     currencies = sorted({key[3] for key in history.curve(COST).buckets})
     notes = _notes(history, currencies, price)
     if period.length_seconds < _LAGGING_SECONDS:
+        more = "Energy, who used what and " if history.hourly else ""
         notes.append(
-            "Energy, who used what and how much is accounted for are recorded as hourly means: in "
-            "a period this short they lag behind, and their sums differ from those by phase."
+            f"Recorded as hourly means: {more}how much is accounted for. In a period this short "
+            "they lag behind, and their sums differ from those by phase."
         )
     if price is None and len(currencies) != 1:
         cost_of_idle, cost, currency = None, None, None

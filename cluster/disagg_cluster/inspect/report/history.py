@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from disagg_cluster.inspect.report.past import (
+    HOURLY,
     LABELS,
     NODE_GPUS,
     SPLIT,
@@ -71,18 +72,31 @@ class Reader:
     def _read(self, period: Period) -> History:
         curves = {}
         for rule in LABELS:
-            self._say(f"reading {rule}")
-            curve = self._curve(rule, period)
+            curve = self._curve(rule, period, LABELS[rule])
             if curve is not None:
                 curves[rule] = curve
             elif rule == SPLIT:
                 raise NoHistoryError(self._why_nothing(period))
+        hourly = self._hourly(curves, period)
         self._say("reading alerts")
         step = max(_LEAST_STEP_SECONDS, -(-period.length_seconds // _MOST_STEPS))
         selector = self._selector("ALERTS", 'alertstate="firing"', 'alertname=~"Disagg.+"')
         found = self._range(selector, period.start_seconds, period.end_seconds, step)
         firing = tuple(Firing(each.labels, tuple(t for t, _ in each.values)) for each in found)
-        return History(period, curves, firing, step, self._gpus(period))
+        gpus = self._gpus(period)
+        return History(period, {**curves, **hourly}, firing, step, gpus, frozenset(hourly))
+
+    def _hourly(self, curves: Mapping[str, RuleSeries], period: Period) -> dict[str, RuleSeries]:
+        """Hourly means in place of rules that were recorded for less of the time than these."""
+        found = {}
+        for rule, before in HOURLY.items():
+            curve = curves.get(rule, RuleSeries({}, ()))
+            if curve.is_as_long_as(curves[SPLIT]):
+                continue
+            means = self._curve(before, period, LABELS[rule])
+            if means is not None and not curve.is_as_long_as(means):
+                found[rule] = means
+        return found
 
     def _gpus(self, period: Period) -> dict[Key, tuple[float | None, ...]]:
         """The most GPUs that each node had in each bucket."""
@@ -95,19 +109,20 @@ class Reader:
             for each in found
         }
 
-    def _curve(self, rule: str, period: Period) -> RuleSeries | None:
+    def _curve(self, rule: str, period: Period, labels: Sequence[str]) -> RuleSeries | None:
+        self._say(f"reading {rule}")
         counts = self._buckets("max(count_over_time({}))", rule, period)
         if not counts or not counts[0].values:
             return None
         every_seconds = self._interval(self._selector(rule), counts[0])
         if every_seconds is None:
             return None
-        by = ", ".join(LABELS[rule])
+        by = ", ".join(labels)
         sums = self._buckets(f"sum by ({by}) (sum_over_time({{}}))", rule, period)
         seen = dict(counts[0].values)
         return RuleSeries(
             buckets={
-                tuple(each.labels.get(label, "") for label in LABELS[rule]): _placed(
+                tuple(each.labels.get(label, "") for label in labels): _placed(
                     each, period.ends, every_seconds
                 )
                 for each in sums

@@ -27,8 +27,8 @@ _FRAME = """\
 <p class="quiet">{period}. {coverage}</p>
 {body}
 <footer><p>From the recording rules of disagg-node, added up over time; ratios are taken last. GPU
-time is held time (docs/accounting.md): busy is not full. Who used what is recorded as hourly means,
-so at either end of the period up to an hour of it lies outside. Incidents are known to
+time is held time (docs/accounting.md): busy is not full. How much is accounted for is recorded as
+hourly means: at either end of the period up to an hour of it lies outside. Incidents are known to
 {step}.</p>{notes}</footer>
 </body>
 </html>

@@ -13,6 +13,7 @@ from disagg_exporter.errors import DisaggError
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 _BUCKETS_SECONDS = (60, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 _MOST_BUCKETS = 180
+_ALL_OF_IT = 0.99
 
 
 class PeriodError(DisaggError):
@@ -76,14 +77,23 @@ def utc(seconds: float) -> str:
 
 SPLIT = "cluster_role_model_gpu:disagg_phase_gpu_seconds:rate5m"
 IDLE = "cluster_role_reason:disagg_idle_gpu_seconds:rate5m"
-SHOWBACK = "cluster_model_namespace:disagg_gpu_seconds:rate1h"
-TOKENS = "cluster_model_namespace:disagg_phase_tokens:rate1h"
-ENERGY = "cluster_model_namespace:disagg_energy_watts:rate1h"
+SHOWBACK = "cluster_role_model_namespace_gpu:disagg_phase_gpu_seconds:rate5m"
+TOKENS = "cluster_model_namespace:disagg_phase_tokens:rate5m"
+ENERGY = "cluster_model_namespace:disagg_energy_watts:rate5m"
 ACCOUNTED = "cluster:disagg_accounted_gpu_seconds:rate1h"
 UNOBSERVED = "cluster_reason:disagg_unobserved_gpu_seconds:rate1h"
 NODE_GPUS = "node:disagg_gpus:sum"
 """Read by itself: how many GPUs each node has, which is no rate."""
-COST = "cluster_model_namespace:disagg_cost_per_hour:rate1h"
+COST = "cluster_model_namespace:disagg_cost_per_hour:rate5m"
+HOURLY: Mapping[str, str] = MappingProxyType(
+    {
+        SHOWBACK: "cluster_model_namespace:disagg_gpu_seconds:rate1h",
+        TOKENS: "cluster_model_namespace:disagg_phase_tokens:rate1h",
+        ENERGY: "cluster_model_namespace:disagg_energy_watts:rate1h",
+        COST: "cluster_model_namespace:disagg_cost_per_hour:rate1h",
+    }
+)
+"""What is read where a rule was not recorded all the time: before, there were hourly means alone."""
 
 LABELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -114,6 +124,10 @@ class RuleSeries:
     buckets: Mapping[Key, tuple[float | None, ...]]
     covered: tuple[float, ...]
 
+    def is_as_long_as(self, other: RuleSeries) -> bool:
+        """Whether it has values for all the time for which another has some."""
+        return sum(self.covered) >= _ALL_OF_IT * sum(other.covered)
+
     def total(self, key: Key) -> float:
         """The integral of one key over the whole period."""
         return sum(value for value in self.buckets.get(key, ()) if value is not None)
@@ -140,7 +154,7 @@ class History:
     """Everything that was asked for; a rule without a value in the period is not there.
 
     `gpus` are the most GPUs of each node, by cluster and name, in each bucket; None where it was
-    not seen.
+    not seen. Curves of the rules in `hourly` are of hourly means.
     """
 
     period: Period
@@ -148,6 +162,7 @@ class History:
     firing: tuple[Firing, ...]
     firing_step_seconds: float
     gpus: Mapping[Key, tuple[float | None, ...]] = field(default_factory=dict)
+    hourly: frozenset[str] = frozenset()
 
     def curve(self, rule: str) -> RuleSeries:
         """A rule, without a key where it had no value."""

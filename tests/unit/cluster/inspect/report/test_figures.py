@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from disagg_cluster.inspect.report.coverage import incidents
@@ -86,9 +88,12 @@ def test_what_nobody_recorded_is_absent_and_said_to_be() -> None:
 
 
 def test_a_period_too_short_for_hourly_means_says_so() -> None:
-    (note,) = report_of(four_hours(), None, None).notes
+    history = four_hours()
+    (note,) = report_of(history, None, None).notes
+    (of_before,) = report_of(replace(history, hourly=frozenset({SHOWBACK})), None, None).notes
 
-    assert "hourly means" in note
+    assert "hourly means: how much" in note
+    assert "hourly means: Energy, who used what" in of_before
 
 
 def test_several_currencies_are_not_added_up() -> None:
