@@ -16,7 +16,7 @@ SYSTEM := scripts/system-packages
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm-environment router-environment dynamo-environment run run-vllm test test-vllm test-properties test-dynamo check lint types docs docs-check docs-serve top-picture dashboards pictures chart clean
+.PHONY: help setup vllm-environment router-environment dynamo-environment run run-vllm run-cluster test test-vllm test-properties test-dynamo check lint types docs docs-check docs-serve top-picture dashboards pictures chart clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -86,6 +86,10 @@ run: $(RUNS) ## Run a simulated 8-GPU node until Ctrl-C, page on 127.0.0.1:9847 
 
 run-vllm: $(RUNS) vllm-environment ## The same with a real vLLM prefill and decode worker
 	$(DEMO) --vllm $(VLLM_VENV)/bin/python
+
+run-cluster: $(RUNS) ## Run three simulated nodes with a network of their own, Prometheus and planner, until Ctrl-C
+	@$(SYSTEM) prometheus ip unshare
+	$(BIN)/python -m scripts.local_cluster --port $(PORT)
 
 # What the tests with real engines and a real router run them with.
 ENGINES = DISAGG_VLLM_PYTHON=$(VLLM_VENV)/bin/python DISAGG_ROUTER_PYTHON=$(ROUTER_VENV)/bin/python

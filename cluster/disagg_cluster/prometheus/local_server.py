@@ -11,6 +11,7 @@ import yaml
 
 BINARY_ENVIRONMENT = "DISAGG_PROMETHEUS"
 JOB = "disagg-node"
+CONFIG_FILE = "prometheus.yaml"
 HOW_TO_GET = (
     "Prometheus is not installed, so nothing is recorded. On Debian and Ubuntu: "
     "apt-get install prometheus. Elsewhere take a release from https://prometheus.io/download/ "
@@ -102,17 +103,24 @@ def prepare_prometheus(
     The data lies in `folder` too. `listen` is `host:port`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    config_file = folder / "prometheus.yaml"
+    config_file = folder / CONFIG_FILE
     config_file.write_text(config, encoding="utf-8")
-    argv = (
+    argv = prometheus_argv(binary, folder, listen=listen, retention=retention)
+    return PrometheusLaunch(argv, f"http://{listen}", config_file)
+
+
+def prometheus_argv(
+    binary: Path, folder: Path, *, listen: str, retention: str = "1d"
+) -> tuple[str, ...]:
+    """How to start a Prometheus whose data and `CONFIG_FILE` lie in `folder`."""
+    return (
         str(binary),
-        f"--config.file={config_file}",
+        f"--config.file={folder / CONFIG_FILE}",
         f"--storage.tsdb.path={folder / 'data'}",
         f"--storage.tsdb.retention.time={retention}",
         f"--web.listen-address={listen}",
         "--log.level=warn",
     )
-    return PrometheusLaunch(argv, f"http://{listen}", config_file)
 
 
 def _duration(seconds: float) -> str:

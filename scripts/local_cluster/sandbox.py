@@ -1,0 +1,179 @@
+"""The namespaces that a cluster lives in, seen from outside: made, entered, ended.
+
+Processes, network, mounts and files are in namespaces of one process and go with it, however it
+ends; this machine's own network is never touched. The doors are sockets of this machine's network
+that the process inside was given.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.local_cluster.inside import READY
+from scripts.local_cluster.plan import ClusterPlan, Machine, link_command, preparation
+
+from disagg_cluster.host.processes.procfs import children_of
+from disagg_exporter.errors import DisaggError
+
+ROOT = Path(__file__).parents[2]
+_PACKAGES = {"ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
+_NAMESPACES = ("--net", "--mount", "--pid", "--fork", "--mount-proc")
+_OF_A_USER = ("--user", "--map-root-user")
+_PROBED = ClusterPlan((Machine("probe", "10.0.0.1"),))
+_PROBE_SECONDS = 20.0
+_END_SECONDS = 40.0
+
+
+class NoNamespacesError(DisaggError):
+    """This machine lets us make no network; the text says why and what would change that."""
+
+
+class PortTakenError(DisaggError):
+    """A door's port of this machine cannot be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """A running cluster: how to get at it from outside.
+
+    Attributes:
+        plan: With the doors' ports as they are.
+        pid: Of the first process inside, as this machine numbers it.
+        of_a_user: Whether it has a user namespace, too.
+    """
+
+    plan: ClusterPlan
+    pid: int
+    of_a_user: bool
+    process: subprocess.Popen[bytes]
+
+    def url(self, door: str) -> str:
+        """Where what is behind a door is found on this machine."""
+        [port] = [each.port for each in self.plan.doors if each.name == door]
+        return f"http://127.0.0.1:{port}"
+
+    def within(self, *argv: str, machine: str = "") -> tuple[str, ...]:
+        """The command that runs another one inside, at the switch or on a machine."""
+        user = ("--user", "--preserve-credentials") if self.of_a_user else ()
+        there = ("ip", "netns", "exec", machine) if machine else ()
+        enter = ("nsenter", "--target", str(self.pid), *user, "--net", "--mount", "--pid", "--wd")
+        return (*enter, *there, *argv)
+
+    @contextmanager
+    def cut_off(self, machine: str) -> Iterator[None]:
+        """Take a machine's link away until the block ends."""
+        self._link(machine, up=False)
+        try:
+            yield
+        finally:
+            self._link(machine, up=True)
+
+    def _link(self, machine: str, *, up: bool) -> None:
+        argv = self.within(*link_command(machine, up=up))
+        subprocess.run(argv, check=True, timeout=_PROBE_SECONDS)
+
+
+def missing_programs() -> str:
+    """Which programs are not installed, and where they are to be had; empty if all are."""
+    missing = [name for name in _PACKAGES if shutil.which(name) is None]
+    if not missing:
+        return ""
+    packages = " ".join(sorted({_PACKAGES[name] for name in missing}))
+    return f"{', '.join(missing)}: not installed; on Debian and Ubuntu: apt-get install {packages}"
+
+
+def usable_flags() -> tuple[str, ...]:
+    """What `unshare` is to be asked for here, found by trying.
+
+    Raises:
+        NoNamespacesError: A program is missing, or neither root nor a user may make namespaces.
+    """
+    if text := missing_programs():
+        raise NoNamespacesError(text)
+    probe = ("sh", "-c", " && ".join(shlex.join(argv) for argv in preparation(_PROBED)))
+    refusals = []
+    for user in ((), _OF_A_USER) if os.geteuid() == 0 else (_OF_A_USER,):
+        argv = ("unshare", *user, *_NAMESPACES, *probe)
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
+        )
+        if done.returncode == 0:
+            return (*user, *_NAMESPACES)
+        refusals.append(done.stderr.strip() or f"unshare ended with {done.returncode}")
+    raise NoNamespacesError(
+        f"no network namespaces can be made here ({'; '.join(dict.fromkeys(refusals))}): run it as "
+        "root, or let users make them (sysctl kernel.unprivileged_userns_clone=1, on Ubuntu "
+        "kernel.apparmor_restrict_unprivileged_userns=0); a container needs --privileged"
+    )
+
+
+@contextmanager
+def running(plan: ClusterPlan) -> Iterator[Sandbox]:
+    """Run a cluster until the block ends; nothing of it is left then.
+
+    Raises:
+        NoNamespacesError: It cannot be run on this machine.
+        PortTakenError: One of the doors cannot be opened.
+    """
+    flags = usable_flags()
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(_listener(door.port)) for door in plan.doors]
+        ports = {
+            door.name: int(each.getsockname()[1])
+            for door, each in zip(plan.doors, listeners, strict=True)
+        }
+        plan = plan.with_ports(ports)
+        descriptors = [each.fileno() for each in listeners]
+        process = _started(flags, descriptors)
+        stack.callback(_end, process)
+        for each in listeners:
+            each.close()
+        assert process.stdin is not None
+        process.stdin.write(plan.to_json().encode() + b"\n")
+        process.stdin.flush()
+        assert process.stdout is not None
+        if process.stdout.readline().decode().strip() != READY:
+            raise NoNamespacesError("the cluster's network could not be made; see above")
+        [pid] = children_of(process.pid)
+        yield Sandbox(plan, pid, "--user" in flags, process)
+
+
+def _listener(port: int) -> socket.socket:
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        text = f"127.0.0.1:{port} cannot be had: {os.strerror(error.errno or 0)}"
+        raise PortTakenError(text) from error
+
+
+def _started(flags: Sequence[str], descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
+    inside = (sys.executable, "-m", "scripts.local_cluster.inside", *map(str, descriptors))
+    return subprocess.Popen(
+        ["unshare", *flags, "--kill-child", *inside],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        pass_fds=descriptors,
+        # Ctrl-C is for us alone: what is inside ends in order when its input does.
+        start_new_session=True,
+    )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,193 @@
+"""`make run-cluster` as a developer runs it: three nodes, one of which is cut off and comes back.
+
+Its namespaces by themselves, too: machines that reach each other, and nothing left of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from scripts.local_cluster.plan import ClusterPlan, Door, Machine, Program
+from scripts.local_cluster.sandbox import (
+    ROOT,
+    NoNamespacesError,
+    PortTakenError,
+    running,
+    usable_flags,
+)
+from scripts.local_cluster.simulated import GPUS_PER_WORKER, SCRAPE_SECONDS
+
+from disagg_cluster.host.processes.procfs import children_of
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.http.client.scrape import fetch
+from support.children import is_gone
+from support.prometheus_query import query
+from support.running_node import wait_for
+
+NODES = {"node-a", "node-b", "node-c"}
+ACCOUNTED = '{__name__=~"disagg_gpu_(phase|unobserved)_seconds_total"}'
+GPUS = 2 * GPUS_PER_WORKER
+COMMIT_SECONDS = 5.0
+STEPS = "sum by (node) (disagg_engine_steps_total)"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def namespaces() -> None:
+    """Skip where no namespace can be made; the reason says what would change that."""
+    try:
+        usable_flags()
+    except NoNamespacesError as error:
+        pytest.skip(str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class RunCluster:
+    """The running command, and what it has said."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def said(self, pattern: str) -> str:
+        """Wait for what it says."""
+
+        def found() -> str | None:
+            assert self.process.poll() is None, self.log.read_text()
+            match = re.search(pattern, self.log.read_text())
+            return match and match[1]
+
+        return wait_for(found, f"the command to say {pattern}")
+
+    def ask(self, expr: str) -> dict[str, float]:
+        """Ask Prometheus; the answer by node."""
+        rows = query(self.said(r"Prometheus: +(\S+)"), expr)
+        return {labels.get("node", ""): value for labels, value in rows}
+
+    def do(self, what: str) -> None:
+        """Run a command that it has told."""
+        subprocess.run(shlex.split(self.said(f"{what}: (nsenter .*)")), check=True, timeout=30)
+
+
+@pytest.fixture
+def cluster(folder: Path) -> Iterator[RunCluster]:
+    log = folder / "said"
+    with log.open("wb") as output:
+        argv = [sys.executable, "-m", "scripts.local_cluster", "--port", "0"]
+        process = subprocess.Popen(argv, stderr=output, cwd=ROOT)
+    try:
+        yield RunCluster(process, log)
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0, log.read_text()
+
+
+@pytest.mark.prometheus
+def test_a_node_that_is_cut_off_is_down_alone_and_loses_no_second(cluster: RunCluster) -> None:
+    inside = int(cluster.said(r"--target (\d+)"))
+    wait_for(lambda: set(cluster.ask(f"{STEPS} > 0")) == NODES, "steps of all nodes")
+    wait_for(lambda: cluster.ask("cluster_model:disagg_prefill_decode_ratio:rate1m > 0"), "a ratio")
+    assert cluster.ask("up") == dict.fromkeys(NODES, 1.0)
+
+    began = time.monotonic()
+    cluster.do("cut off node-b")
+    wait_for(lambda: cluster.ask("up == 0"), "a scrape that failed")
+    steps = cluster.ask(STEPS)
+    pending = 'ALERTS{alertname="DisaggNodeDown", alertstate="pending"}'
+    wait_for(lambda: set(cluster.ask(pending)) == {"node-b"}, "the alert to be pending")
+
+    def went_on() -> bool:
+        now = cluster.ask(STEPS)
+        return all(now[node] > steps[node] + 10 for node in ("node-a", "node-c"))
+
+    wait_for(went_on, "the others to work on")
+    assert cluster.ask("up") == {"node-a": 1.0, "node-b": 0.0, "node-c": 1.0}
+    assert set(steps) == NODES - {"node-b"}, "what is not known is not shown"
+
+    cluster.do("heal node-b")
+    wait_for(lambda: cluster.ask("up") == dict.fromkeys(NODES, 1.0), "the node to be back")
+    seconds = 2 + round(time.monotonic() - began)
+    # To the nanosecond, what passed meanwhile for its GPUs is accounted for, the cut included.
+    passed = cluster.ask(_grown("disagg_gpu_watermark_timestamp_seconds", seconds))
+    assert cluster.ask(_grown(ACCOUNTED, seconds)) == pytest.approx(passed, abs=1e-3)
+    assert passed["node-b"] == pytest.approx(passed["node-a"], abs=GPUS * COMMIT_SECONDS)
+    # So for `increase`, but for what Prometheus adds at both ends of a time so short.
+    increase = cluster.ask(f"sum by (node) (increase({ACCOUNTED}[{seconds}s]))")
+    assert increase == pytest.approx(passed, abs=2 * GPUS * SCRAPE_SECONDS)
+
+    cluster.process.send_signal(signal.SIGINT)
+    assert is_gone(inside)
+
+
+def _grown(selector: str, seconds: int) -> str:
+    total = "sum by (node) ({}{})"
+    return f"{total.format(selector, '')} - {total.format(selector, f' offset {seconds}s')}"
+
+
+def small_plan() -> ClusterPlan:
+    """Two machines; one serves a page."""
+    serve = (sys.executable, "-m", "http.server", "--bind", "10.1.2.1", "80")
+    return ClusterPlan(
+        (Machine("one", "10.1.2.1"), Machine("two", "10.1.2.2")),
+        (Program("server", serve, "one"),),
+        (Door("server", 0, "10.1.2.1", 80),),
+        {"/run/disagg-cluster/page": "word"},
+    )
+
+
+def test_machines_reach_each_other_until_one_is_cut_off() -> None:
+    ask = "import socket; socket.create_connection(('10.1.2.1', 80), 1).close()"
+    with running(small_plan()) as sandbox:
+        wait_for(lambda: _page(sandbox.url("server")), "the page", 30)
+        asked = sandbox.within(sys.executable, "-c", ask, machine="two")
+        subprocess.run(asked, check=True, timeout=30)
+        with sandbox.cut_off("one"):
+            assert subprocess.run(asked, stderr=subprocess.DEVNULL, timeout=30).returncode
+        subprocess.run(asked, check=True, timeout=30)
+    assert is_gone(sandbox.pid)
+
+
+def test_two_at_once_do_not_meet_but_at_the_ports_outside() -> None:
+    with running(small_plan()) as one, running(small_plan()) as other:
+        assert one.url("server") != other.url("server")
+        taken = one.plan.with_ports({"server": one.plan.doors[0].port})
+        with pytest.raises(PortTakenError, match="Address already in use"), running(taken):
+            pass
+
+
+SLEEPER = """
+from scripts.local_cluster.plan import ClusterPlan, Machine, Program
+from scripts.local_cluster.sandbox import running
+sleep = Program("sleep", ("sleep", "600"), "one")
+with running(ClusterPlan((Machine("one", "10.1.2.1"),), (sleep,))) as sandbox:
+    print(sandbox.process.pid, sandbox.pid, flush=True)
+    sandbox.process.wait()
+"""
+
+
+@pytest.mark.parametrize("victim", ["command", "unshare", "inside"])
+def test_nothing_is_left_whoever_is_killed(victim: str) -> None:
+    argv = [sys.executable, "-c", SLEEPER]
+    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True) as command:
+        assert command.stdout is not None
+        unshare, inside = map(int, command.stdout.readline().split())
+        [sleeping] = children_of(inside)
+        os.kill({"command": command.pid, "unshare": unshare, "inside": inside}[victim], 9)
+        # The network is the kernel's to take back, as nobody is in it.
+        assert is_gone(sleeping)
+        assert is_gone(inside)
+
+
+def _page(url: str) -> bytes:
+    try:
+        return fetch(url, 2.0)
+    except DisaggError:
+        return b""
