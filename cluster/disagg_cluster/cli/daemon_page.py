@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from disagg_cluster.daemon.endpoint_file import DaemonEndpoint
     from disagg_cluster.inspect.phase_table import NodeShares
     from disagg_cluster.inspect.views import NodePage
+    from disagg_cluster.prometheus.credentials import Credentials
     from disagg_cluster.prometheus.http_client import Target
 
 http_config_option = click.option(
@@ -73,14 +74,10 @@ def target_of(
         ConfigError: The node file or the HTTP config file cannot be used.
         CannotLookError: The daemon's web-config file cannot be read.
     """
-    from disagg_cluster.prometheus import http_config_file
+    from disagg_cluster.prometheus.credentials import Credentials
     from disagg_cluster.prometheus.http_client import Target
 
-    credentials = (
-        http_config_file.Credentials()
-        if http_config is None
-        else http_config_file.load(http_config)
-    )
+    credentials = Credentials() if http_config is None else _credentials(http_config)
     config = None
     if file is not None:
         from disagg_cluster.nodefile import load
@@ -100,6 +97,13 @@ def target_of(
     return target
 
 
+def _credentials(http_config: Path) -> Credentials:
+    # Takes 0.1 s, which only those pay who name such a file.
+    from disagg_cluster.prometheus import http_config_file
+
+    return http_config_file.load(http_config)
+
+
 def read_page(target: Target, *, named: bool) -> NodePage | None:
     """The page of a daemon; None if nobody answers where this node's should be.
 
@@ -111,7 +115,6 @@ def read_page(target: Target, *, named: bool) -> NodePage | None:
         CannotLookError: Somebody answers there, and not with a page of ours.
         NoDaemonError: Nobody answers where somebody has said that a daemon does.
     """
-    from disagg_cluster.control.client import NoDaemonError
     from disagg_cluster.inspect.page_view import NotOurPageError, read_node_page
     from disagg_cluster.prometheus.http_client import RefusedError, UnansweredError, fetch
 
@@ -124,6 +127,8 @@ def read_page(target: Target, *, named: bool) -> NodePage | None:
         raise CannotLookError(f"cannot look: {target.url}: {error} ({hint})") from None
     except UnansweredError as error:
         if named:
+            from disagg_cluster.control.client import NoDaemonError
+
             raise NoDaemonError(
                 f"no daemon answers: {error}\n    --url says where one is; without it this node is "
                 "looked at, with or without a daemon"

@@ -21,14 +21,14 @@ _CHUNK_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class LogPlace:
+class LinePlace:
     """Where a line begins: in which part, and at which byte of it."""
 
     part: int
     at_bytes: int
 
 
-FIRST = LogPlace(0, 0)
+FIRST = LinePlace(0, 0)
 """Where the oldest part begins."""
 
 
@@ -47,7 +47,7 @@ class LogParts:
         self._until_bytes = until_bytes
 
     def last(
-        self, count: int, wanted: Callable[[str], bool], begin: LogPlace = FIRST
+        self, count: int, wanted: Callable[[str], bool], begin: LinePlace = FIRST
     ) -> Iterator[str]:
         """The last lines that are wanted, so many of them, the oldest first; none before `begin`.
 
@@ -59,7 +59,7 @@ class LogParts:
         for first in deque(found, maxlen=1):
             yield from filter(wanted, self.forwards(first))
 
-    def first_since(self, begin: datetime, now: datetime) -> LogPlace | None:
+    def first_since(self, begin: datetime, now: datetime) -> LinePlace | None:
         """The first line that was written at `begin` or later; raises as `last`.
 
         That is the first after all that were written before. A line that bears no time belongs to
@@ -77,16 +77,16 @@ class LogParts:
             first = first if at is None else place
         return first
 
-    def backwards(self) -> Iterator[tuple[LogPlace, str]]:
+    def backwards(self) -> Iterator[tuple[LinePlace, str]]:
         """Every line with its place, the last first; raises as `last`."""
         for part in reversed(range(len(self._paths))):
             with suppress(FileNotFoundError), self._paths[part].open("rb", buffering=0) as log:
                 size = log.seek(0, os.SEEK_END)
                 end = min(size, self._until_bytes) if self._is_youngest(part) else size
                 for at_bytes, line in _lines_before(log.fileno(), end):
-                    yield LogPlace(part, at_bytes), _text(line)
+                    yield LinePlace(part, at_bytes), _text(line)
 
-    def forwards(self, begin: LogPlace) -> Iterator[str]:
+    def forwards(self, begin: LinePlace) -> Iterator[str]:
         """The lines from a place on; raises as `last`."""
         for part in range(begin.part, len(self._paths)):
             with suppress(FileNotFoundError), self._paths[part].open("rb") as log:

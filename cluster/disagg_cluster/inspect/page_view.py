@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from disagg_cluster.inspect.views import DeviceView, EngineView, NodePage
+from disagg_exporter.engine_pages.exposition.lines import (
+    PageError,
+    SamplesByName,
+    SeriesFilter,
+    find,
+)
+from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
 from disagg_exporter.errors import DisaggError
 
 
@@ -14,7 +19,19 @@ class NotOurPageError(DisaggError):
     """What was read is no page of a disagg-node."""
 
 
-_Samples = dict[str, list[tuple[Mapping[str, str], float]]]
+_BUILD, _SIMULATED = "disagg_build_info", "disagg_simulated_info"
+_COLLECTORS, _LEFT_OUT = "disagg_collector_success", "disagg_left_out_engines"
+_GPUS, _ASSIGNMENTS = "disagg_gpu_info", "disagg_gpu_assignment_info"
+_ENGINES, _UP, _REGISTERED = "disagg_engine_info", "disagg_engine_up", "disagg_engine_registered"
+_FOLLOWERS, _TLS = "disagg_engine_follower_info", "disagg_engine_tls_info"
+_HOW, _LOST = "disagg_attribution_info", "disagg_lost_records_total"
+_RESIDUAL, _FITTED = "disagg_attribution_residual_ratio", "disagg_attribution_fitted_steps"
+_WANTED = SeriesFilter(
+    (
+        *(_BUILD, _SIMULATED, _COLLECTORS, _LEFT_OUT, _GPUS, _ASSIGNMENTS, _ENGINES, _UP),
+        *(_REGISTERED, _FOLLOWERS, _TLS, _HOW, _LOST, _RESIDUAL, _FITTED),
+    )
+)
 
 
 def read_node_page(text: bytes) -> NodePage:
@@ -23,50 +40,46 @@ def read_node_page(text: bytes) -> NodePage:
     Raises:
         NotOurPageError: It is none.
     """
-    samples: _Samples = {}
     try:
-        for family in text_string_to_metric_families(text.decode()):
-            for sample in family.samples:
-                samples.setdefault(sample.name, []).append((sample.labels, sample.value))
-    except (ValueError, IndexError) as error:
+        samples = find(text, _WANTED, SeriesKeys(), "disagg-node")
+    except PageError as error:
         raise NotOurPageError(f"this is no metrics page: {ascii(str(error))[:100]}") from None
-    build = next((labels for labels, _ in samples.get("disagg_build_info", ())), None)
+    build = next((labels for labels, _ in samples.get(_BUILD, ())), None)
     if build is None:
         raise NotOurPageError("this metrics page is not one of disagg-node")
     return NodePage(
         version=build.get("version", ""),
-        simulated="disagg_simulated_info" in samples,
+        simulated=_SIMULATED in samples,
         devices=tuple(_devices(samples)),
         engines=tuple(_engines(samples)),
         collectors={
-            labels.get("collector", ""): value > 0
-            for labels, value in samples.get("disagg_collector_success", ())
+            labels.get("collector", ""): value > 0 for labels, value in samples.get(_COLLECTORS, ())
         },
-        left_out_engines=round(sum(v for _, v in samples.get("disagg_left_out_engines", ()))),
+        left_out_engines=round(sum(v for _, v in samples.get(_LEFT_OUT, ()))),
     )
 
 
-def _devices(samples: _Samples) -> Iterator[DeviceView]:
-    for labels, _ in samples.get("disagg_gpu_info", ()):
+def _devices(samples: SamplesByName) -> Iterator[DeviceView]:
+    for labels, _ in samples.get(_GPUS, ()):
         yield DeviceView(
             labels.get("gpu", ""), labels.get("device", ""), labels.get("gpu_name", "")
         )
 
 
-def _engines(samples: _Samples) -> Iterator[EngineView]:
-    up = _by(samples, "disagg_engine_up", "engine")
-    registered = _by(samples, "disagg_engine_registered", "engine")
-    residual = _by(samples, "disagg_attribution_residual_ratio", "engine")
-    fitted = _by(samples, "disagg_attribution_fitted_steps", "engine")
-    lost = _by(samples, "disagg_lost_records_total", "engine")
-    followers = samples.get("disagg_engine_follower_info", ())
+def _engines(samples: SamplesByName) -> Iterator[EngineView]:
+    up = _by(samples, _UP, "engine")
+    registered = _by(samples, _REGISTERED, "engine")
+    residual = _by(samples, _RESIDUAL, "engine")
+    fitted = _by(samples, _FITTED, "engine")
+    lost = _by(samples, _LOST, "engine")
+    followers = samples.get(_FOLLOWERS, ())
     leaders = {labels.get("engine", ""): labels.get("leader", "") for labels, _ in followers}
-    tls = {labels["engine"]: labels for labels, _ in samples.get("disagg_engine_tls_info", ())}
-    how = {labels["engine"]: labels for labels, _ in samples.get("disagg_attribution_info", ())}
+    tls = {labels.get("engine", ""): labels for labels, _ in samples.get(_TLS, ())}
+    how = {labels.get("engine", ""): labels for labels, _ in samples.get(_HOW, ())}
     assigned: dict[str, list[Mapping[str, str]]] = {}
-    for labels, _ in samples.get("disagg_gpu_assignment_info", ()):
+    for labels, _ in samples.get(_ASSIGNMENTS, ()):
         assigned.setdefault(labels.get("engine", ""), []).append(labels)
-    for labels, _ in samples.get("disagg_engine_info", ()):
+    for labels, _ in samples.get(_ENGINES, ()):
         name = labels.get("engine", "")
         rows = assigned.get(name, [])
         first = rows[0] if rows else {}
@@ -95,5 +108,5 @@ def _engines(samples: _Samples) -> Iterator[EngineView]:
         )
 
 
-def _by(samples: _Samples, name: str, label: str) -> dict[str, float]:
+def _by(samples: SamplesByName, name: str, label: str) -> dict[str, float]:
     return {labels.get(label, ""): value for labels, value in samples.get(name, ())}

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -20,9 +18,7 @@ from disagg_cluster.config.values import AnyText, Section
 from disagg_cluster.host.files.named_paths import read_bounded
 from disagg_cluster.nodefile.draft import validated
 from disagg_cluster.nodefile.yaml_positions import MOST_BYTES, read_yaml_file
-
-if TYPE_CHECKING:
-    import ssl
+from disagg_cluster.prometheus.credentials import Credentials, TlsFiles
 
 
 class BasicAuth(Section):
@@ -59,63 +55,6 @@ class HttpConfig(Section):
     tls_config: TlsClient = TlsClient()
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """The value of an Authorization header, and how TLS is spoken.
-
-    `source` is the file that says so, and the folder in which it stands that of its files.
-    """
-
-    authorization: str = field(default="", repr=False)
-    tls: TlsClient = field(default_factory=TlsClient)
-    source: Path = Path()
-
-    @property
-    def tls_files(self) -> tuple[Path, ...]:
-        """The files from which `context` is made."""
-        named = (self.tls.ca_file, self.tls.cert_file, self.tls.key_file)
-        return tuple(self.source.parent / each for each in named if each)
-
-    def context(self, pinned: bytes = b"") -> ssl.SSLContext:
-        """A client's end of TLS.
-
-        Args:
-            pinned: The one certificate, in PEM, that its server surely has, where that is known;
-                then no other is trusted, whatever the file says.
-
-        Raises:
-            ConfigError: A file cannot be read, or is none of certificates.
-        """
-        import ssl
-
-        tls, context = self.tls, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        key = "ca_file"
-        try:
-            # As in Go, a server's certificate may itself be what is trusted.
-            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-            if pinned:
-                # It is known itself, so neither its name nor who signed it matters.
-                context.check_hostname = False
-                context.load_verify_locations(cadata=pinned.decode("ascii"))
-            elif tls.insecure_skip_verify:
-                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-            elif tls.ca_file:
-                context.load_verify_locations(cafile=self.source.parent / tls.ca_file)
-            else:
-                context.load_default_certs()
-            key = "cert_file"
-            if tls.cert_file:
-                own_key = self.source.parent / (tls.key_file or tls.cert_file)
-                # Without a password OpenSSL would ask the terminal for one.
-                context.load_cert_chain(self.source.parent / tls.cert_file, own_key, lambda: b"")
-        except OSError as error:
-            # OpenSSL's own errors are OSErrors, too, and name no file.
-            unread = isinstance(error, ssl.SSLError)
-            why = "not what it should be, in PEM" if unread else f"cannot be read: {error.strerror}"
-            raise config_error([Finding(("tls_config", key), why)], str(self.source)) from None
-        return context
-
-
 def load(path: Path) -> Credentials:
     """Read an HTTP config file; the files that it names lie beside it.
 
@@ -133,7 +72,8 @@ def load(path: Path) -> Credentials:
         findings.append(Finding(("tls_config", "server_name"), "no certificate has such a name"))
     if findings:
         raise config_error(findings, str(path), marked.lines)
-    return Credentials("".join(shown), config.tls_config, path)
+    tls = TlsFiles(**config.tls_config.model_dump())
+    return Credentials("".join(shown), tls, path)
 
 
 def _may_be_a_name(text: str) -> bool:

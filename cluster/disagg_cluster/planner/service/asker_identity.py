@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from disagg_cluster.prometheus import http_config_file
-from disagg_cluster.prometheus.http_config_file import Credentials
+from disagg_cluster.prometheus.credentials import Credentials
 from disagg_cluster.prometheus.prometheus_api import Prometheus
 from disagg_exporter.collectors.health import CollectorHealth
 from disagg_exporter.model import CollectorStatus

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_cluster.host import log_reading
-from disagg_cluster.host.log_reading import FIRST, LogParts, LogPlace
+from disagg_cluster.host.log_reading import FIRST, LogParts, LinePlace
 
 NOW = datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
 OLD, NEW = "INFO 01-01 00:01:00 old", "INFO 01-01 00:06:00 new"
@@ -61,7 +61,7 @@ def test_lines_from_a_moment_on_with_those_that_bear_no_time(tmp_path: Path) -> 
     parts = parts_of(tmp_path, old + new, "goes on\n")
     first = parts.first_since(begin, NOW)
 
-    assert first == LogPlace(0, len(old))
+    assert first == LinePlace(0, len(old))
     assert [*parts.forwards(first)] == [NEW, "more of new", "goes on"]
     assert [*parts.last(1, bool, first)] == ["goes on"]
     assert parts_of(tmp_path, old, "no time\n").first_since(begin, NOW) is None

@@ -12,6 +12,7 @@ import trustme
 
 from disagg_cluster.config.problems import ConfigError
 from disagg_cluster.prometheus import http_config_file
+from disagg_cluster.prometheus.credentials import Credentials
 from disagg_cluster.prometheus.http_client import RefusedError, Target, UnansweredError, fetch
 from disagg_exporter.http.server.authentication import OPEN, Access, Passwords
 from support.certificates import authority, server_certificate, server_context, write_files
@@ -37,7 +38,7 @@ def asking_for_certificates() -> ssl.SSLContext:
     return context
 
 
-def key(folder: Path, text: str = NAMED) -> http_config_file.Credentials:
+def key(folder: Path, text: str = NAMED) -> Credentials:
     """What a person's file says; beside it lies what it names."""
     write_files(folder, {"client.yml": text, "word": "secret\n"})
     client = authority().issue_cert("scraper.example")
