@@ -142,7 +142,9 @@ async def run(plan: ClusterPlan, descriptors: tuple[int, ...]) -> None:
 
 def main() -> int:
     """Make the network, run the programs, and end when the input does."""
-    plan = from_json(sys.stdin.buffer.raw.readline().decode())  # type: ignore[attr-defined]
+    # Not buffered: what comes after the line is waited for, not read.
+    with open(0, "rb", buffering=0, closefd=False) as start:
+        plan = from_json(start.readline().decode())
     for argv in preparation(plan):
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         if done.returncode:

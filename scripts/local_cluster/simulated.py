@@ -79,8 +79,8 @@ def simulated_cluster(prometheus: Path, first_port: int) -> ClusterPlan:
             Program("users", _users(machines)),
         ),
         tuple(
-            Door(name, first_port + number if first_port else 0, *where)
-            for number, (name, *where) in enumerate(pages)
+            Door(name, first_port + number if first_port else 0, address, port, health)
+            for number, (name, address, port, health) in enumerate(pages)
         ),
         files,
         _FOLDER,
