@@ -11,14 +11,13 @@ the next one runs. All lags are tried, and the one that foresees the counter bes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping
 
 import numpy as np
 
 from disagg_exporter.accounting.devices.use_trail import LONGEST_LAG_NS
 from disagg_exporter.accounting.intervals.row_queue import Flags, Floats
-from disagg_exporter.attribution.cost_model.nnls import solve
+from disagg_exporter.attribution.cost_model.nnls import solve_each
 from disagg_exporter.model import Use
 from disagg_exporter.model.checkpoints import PowerCheckpoint
 
@@ -131,52 +130,58 @@ class PowerModel:
         `seconds` by lag (`LAGS_NS`), interval and use (`COLUMNS`): how the interval's length was
         used so much earlier. `joules` has one value an interval.
         """
-        for window, used in self._windows(seconds, joules):
-            self._learn_window(window, used)
+        self._learn_windows(*self._windows(seconds, joules))
         if self._learned >= self._next_fit:
             self._fit(baseline_watts)
 
-    def _windows(self, seconds: Floats, joules: Floats) -> Sequence[tuple[Floats, float]]:
-        """Return the windows that are full now; what is left waits for the next intervals."""
+    def _windows(self, seconds: Floats, joules: Floats) -> tuple[Floats, Floats]:
+        """Return the windows that are full now; what is left waits for the next intervals.
+
+        Seconds by lag, window and use, and the joules of each window.
+        """
         so_far = np.concatenate((self._window[:, None], seconds), axis=1)
         used = np.append(self._window_joules, joules)
-        lengths = so_far[0].sum(axis=1)
         edges, length = [0], 0.0
-        for row, each in enumerate(lengths.tolist(), start=1):
+        for row, each in enumerate(so_far[0].sum(axis=1).tolist(), start=1):
             length += each
             if length >= WINDOW_SECONDS:
                 edges.append(row)
                 length = 0.0
-        full = [
-            (so_far[:, first:last].sum(axis=1), float(used[first:last].sum()))
-            for first, last in pairwise(edges)
-        ]
-        self._window = so_far[:, edges[-1] :].sum(axis=1)
-        self._window_joules = float(used[edges[-1] :].sum())
-        return full
+        end = edges.pop()
+        self._window = so_far[:, end:].sum(axis=1)
+        self._window_joules = float(used[end:].sum())
+        if not edges:
+            return so_far[:, :0], used[:0]
+        return np.add.reduceat(so_far[:, :end], edges, axis=1), np.add.reduceat(used[:end], edges)
 
-    def _learn_window(self, seconds: Floats, joules: float) -> None:
-        length = float(seconds[0].sum())
-        if joules > _MOST_WATTS * length:
-            return
+    def _learn_windows(self, seconds: Floats, joules: Floats) -> None:
+        lengths = seconds[0].sum(axis=1)
+        sound = joules <= _MOST_WATTS * lengths
+        count = int(sound.sum())
         # The noise of a window's energy grows with the root of its length.
-        rows = seconds / np.sqrt(length)
-        used = np.full(len(rows), joules / np.sqrt(length))
+        roots = np.sqrt(lengths[sound])
+        rows = seconds[:, sound] / roots[:, None]
+        used = np.tile(joules[sound] / roots, (len(rows), 1))
         if self._fitted is not None:
-            said = np.stack((self._fitted, self._by_time), axis=-1)
-            errors = used[:, None] - np.einsum("lu,luk->lk", rows, said)
+            self._foresee(rows, used, np.stack((self._fitted, self._by_time), axis=-1))
+        self._learned += count
+        weighted = rows * (_KEPT ** np.arange(count - 1, -1, -1))[:, None]
+        self._gram = self._gram * _KEPT**count + weighted.swapaxes(1, 2) @ rows
+        self._moments = self._moments * _KEPT**count + (weighted * used[:, :, None]).sum(axis=1)
+
+    def _foresee(self, rows: Floats, used: Floats, said: Floats) -> None:
+        """Note how far off was what is said of each window; `used` is bounded by what is likely."""
+        for window, errors in enumerate(np.moveaxis(used[:, :, None] - rows @ said, 1, 0)):
             if self._predicted >= LEAST_WINDOWS:
                 most = _LARGEST_ERROR * np.sqrt(self._errors[:, 0] / self._weight())
-                # As in Huber's estimator, the excess of a large error is not learned from.
-                used -= errors[:, 0] - np.clip(errors[:, 0], -most, most)
                 absurd = np.abs(errors[:, 0]) > most
-                most = np.where(absurd, most, np.inf)[:, None]
-                errors = np.clip(errors, -most, most)
+                if absurd.any():
+                    # As in Huber's estimator, the excess of a large error is not learned from.
+                    used[:, window] -= errors[:, 0] - np.clip(errors[:, 0], -most, most)
+                    most = np.where(absurd, most, np.inf)[:, None]
+                    errors = np.clip(errors, -most, most)
             self._errors = self._errors * _KEPT + errors**2
             self._predicted += 1
-        self._learned += 1
-        self._gram = self._gram * _KEPT + rows[:, :, None] * rows[:, None, :]
-        self._moments = self._moments * _KEPT + rows * used[:, None]
 
     def _weight(self) -> float:
         return float((1 - _KEPT**self._predicted) / (1 - _KEPT))
@@ -199,7 +204,7 @@ class PowerModel:
         expected = self._by_time = self._assume_time(baseline_watts)
         grams = self._gram + _PRIOR_SECONDS * np.eye(len(_USES))
         moments = self._moments + _PRIOR_SECONDS * expected
-        fitted = np.array([solve(*each) for each in zip(grams, moments, strict=True)])
+        fitted = solve_each(grams, moments)
         least = _LEAST_OF_MEAN * expected.max(axis=1, keepdims=True)
         self._fitted = np.maximum(fitted, least)
         best, by_time = self._best(), float(self._errors[:, 1].min())

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_exporter.attribution.cost_model.nnls import solve
+from disagg_exporter.attribution.cost_model.nnls import solve, solve_each
 
 
 def _normal(rows: list[list[float]], b: list[float]) -> tuple[list[list[float]], list[float]]:
@@ -66,3 +67,17 @@ def test_it_agrees_with_scipy(seed: int, columns: int, count: int) -> None:
     theirs, _ = optimize.nnls(rows, b)
     assert min(ours) >= 0
     assert distance(ours) <= distance(tuple(theirs)) * (1 + 1e-6) + 1e-9
+
+
+@given(st.integers(0, 2**32), st.integers(1, 4), st.integers(0, 3))
+def test_many_at_once_are_solved_like_each_by_itself(seed: int, columns: int, unseen: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(13, 30, columns)) * 10.0 ** np.arange(columns)
+    rows[:, :, :unseen] = 0
+    b = rng.normal(size=(13, 30))
+    grams, moments = np.einsum("pri,prj->pij", rows, rows), np.einsum("pri,pr->pi", rows, b)
+
+    together = solve_each(grams, moments)
+
+    apart = np.array([solve(*each) for each in zip(grams, moments, strict=True)])
+    assert together == pytest.approx(apart, rel=1e-6, abs=1e-9)
