@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import floor, log
@@ -31,6 +30,7 @@ _MOST_SHORTER = 4
 # Tokens without requests are of no length.
 _MOST_TOKENS = 1e7
 Counts = NDArray[np.int64]
+Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,12 +203,8 @@ def block_needs(
     """
     needs = np.zeros((paths.count, paths.steps), dtype=np.int64)
     strays = _strays(paths.count, option.costs.relative_error, option.role)[:, None]
-    # Steps whose lengths round alike have a curve in common.
-    alike: dict[RequestMix, list[int]] = defaultdict(list)
-    for step in np.flatnonzero(paths.requests.any(axis=0)).tolist():
-        alike[option.rounded(step_mix(paths, step, like))].append(step)
-    for mix, steps in alike.items():
-        curve = option.curve(mix)
+    for steps in _alike(paths):
+        curve = option.curve(step_mix(paths, int(steps[0]), like))
         if isinstance(curve, UndecidedCapacity):
             return curve
         loads = (paths.requests, paths.prompt_tokens, paths.output_tokens)
@@ -218,12 +214,26 @@ def block_needs(
 
 def step_mix(paths: LoadPaths, step: int, like: RequestMix) -> RequestMix:
     """The mean request of all futures in a step; one of a token each where nothing comes."""
-    arriving = max(float(paths.requests[:, step].sum()), np.finfo(float).tiny)
-    return replace(
-        like,
-        prompt_tokens=max(1.0, min(_MOST_TOKENS, paths.prompt_tokens[:, step].sum() / arriving)),
-        output_tokens=max(1.0, min(_MOST_TOKENS, paths.output_tokens[:, step].sum() / arriving)),
+    prompt, output = _mean_lengths(paths, np.array([step]))
+    return replace(like, prompt_tokens=float(prompt[0]), output_tokens=float(output[0]))
+
+
+def _mean_lengths(paths: LoadPaths, steps: Indices) -> tuple[Floats, Floats]:
+    """Tokens of prompt and output of the mean request of each step."""
+    arriving = np.maximum(paths.requests[:, steps].sum(axis=0), np.finfo(float).tiny)
+    prompt, output = (
+        np.clip(of[:, steps].sum(axis=0) / arriving, 1.0, _MOST_TOKENS)
+        for of in (paths.prompt_tokens, paths.output_tokens)
     )
+    return prompt, output
+
+
+def _alike(paths: LoadPaths) -> list[Indices]:
+    """The steps in which anything comes, those together that have a curve in common."""
+    busy = np.flatnonzero(paths.requests.any(axis=0))
+    rounded = np.stack([_length_step(each) for each in _mean_lengths(paths, busy)])
+    told_apart, kinds = np.unique(rounded, axis=1, return_inverse=True)
+    return [busy[kinds.reshape(-1) == kind] for kind in range(told_apart.shape[1])]
 
 
 def _strays(paths: int, relative_error: float, role: Role) -> Floats:
@@ -261,7 +271,13 @@ def _line(at: Floats, points: Floats, values: Floats) -> Floats:
 
 
 def _rounded(tokens: float) -> float:
-    return max(1.0, float(_LENGTH_GRID ** floor(log(max(tokens, 1.0), _LENGTH_GRID) + 0.5)))
+    return max(1.0, float(_LENGTH_GRID ** _length_step(np.array(tokens))))
+
+
+def _length_step(tokens: Floats) -> Floats:
+    """On which step of the grid of lengths these round."""
+    step: Floats = np.floor(np.log(np.maximum(tokens, 1.0)) / log(_LENGTH_GRID) + 0.5)
+    return step
 
 
 def _stepped(dispersion: float) -> float:

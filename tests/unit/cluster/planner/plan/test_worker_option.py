@@ -1,0 +1,54 @@
+"""How many workers of a kind the steps of a future need."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from disagg_cluster.planner.capacity.request_mix import RequestMix
+from disagg_cluster.planner.forecast.paths import LoadPaths
+from disagg_cluster.planner.plan.worker_option import WorkerOption, block_needs
+from support.plan_demands import BLOCK, NOW, PAIR
+
+LIKE = RequestMix(1.0, 1.0, 1.0)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from([0.0, 0.5, 7.0, 300.0]), st.floats(0.0, 3000.0), st.floats(0.0, 600.0)
+    ),
+    max_size=12,
+)
+
+
+def futures(steps: list[tuple[float, float, float]]) -> LoadPaths:
+    """Five of them around requests, prompt and output lengths by step."""
+    told = np.array(steps, dtype=np.float64).reshape(-1, 3)
+    off = np.linspace(0.5, 2.0, 5)[:, None]
+    requests = told[:, 0] * off
+    return LoadPaths(NOW, BLOCK, requests, requests * told[:, 1], requests[::-1] * told[:, 2])
+
+
+@settings(max_examples=40, deadline=None)
+@given(STEPS)
+@pytest.mark.parametrize("option", PAIR, ids=lambda option: option.role)
+def test_what_a_step_needs_does_not_hang_on_the_steps_beside_it(
+    option: WorkerOption, steps: list[tuple[float, float, float]]
+) -> None:
+    together = block_needs(option, futures(steps), LIKE)
+
+    assert isinstance(together, np.ndarray)
+    assert together.shape == (5, len(steps))
+    for step, told in enumerate(steps):
+        alone = block_needs(option, futures([told]), LIKE)
+        assert isinstance(alone, np.ndarray)
+        assert together[:, step].tolist() == alone[:, 0].tolist()
+
+
+def test_tokens_that_nobody_asks_for_need_no_engine() -> None:
+    silent = LoadPaths(NOW, BLOCK, np.zeros((2, 3)), np.ones((2, 3)), np.ones((2, 3)))
+
+    for option in PAIR:
+        needs = block_needs(option, silent, LIKE)
+        assert isinstance(needs, np.ndarray)
+        assert not needs.any()
