@@ -93,7 +93,7 @@ HOURLY: Mapping[str, str] = MappingProxyType(
         COST: "cluster_model_namespace:disagg_cost_per_hour:rate1h",
     }
 )
-"""What is read where a rule was not recorded all the time: before, there were hourly means alone."""
+"""What is read where a rule was not recorded all the time: rules of before had hourly means."""
 
 LABELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
