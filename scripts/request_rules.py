@@ -19,13 +19,13 @@ WHOLE_BOUNDS_SECONDS = tuple(b for b in PART_BOUNDS_SECONDS if b in FIRST_TOKEN_
 
 _OWNER = "cluster, model_name, engine_namespace"
 _BY = f"({_OWNER}, le)"
-_PARTS = "cluster_model_namespace_part:disagg_request_part_bucket:rate5m"
+_PARTS = "cluster_model_namespace_part:disagg_request_part_seconds_bucket:rate5m"
 _SHARE = "cluster_model_namespace:disagg_prefill_wait:share5m"
-_POOLS = "cluster_model_namespace:disagg_pools_time_to_first_token_bucket:rate5m"
-_WHOLE = "cluster_model_namespace:disagg_request_time_to_first_token_bucket:rate5m"
-_P95 = "cluster_model_namespace:disagg_request_time_to_first_token_p95:rate5m"
-_CLUSTER = "cluster:disagg_request_time_to_first_token_bucket:rate5m"
-_CLUSTER_P95 = "cluster:disagg_request_time_to_first_token_p95:rate5m"
+_POOLS = "cluster_model_namespace:disagg_pools_time_to_first_token_seconds_bucket:rate5m"
+_WHOLE = "cluster_model_namespace:disagg_request_time_to_first_token_seconds_bucket:rate5m"
+_P95 = "cluster_model_namespace:disagg_request_time_to_first_token_seconds:p95_rate5m"
+_CLUSTER = "cluster:disagg_request_time_to_first_token_seconds_bucket:rate5m"
+_CLUSTER_P95 = "cluster:disagg_request_time_to_first_token_seconds:p95_rate5m"
 _TOLD = "disagg_request_time_to_first_token_seconds_bucket"
 
 _HEAD = f"""\
@@ -82,13 +82,22 @@ _TAIL = f"""
         expr: sum by (cluster, le) ({_WHOLE})
       - record: {_CLUSTER_P95}
         expr: histogram_quantile(0.95, {_CLUSTER}) >= 0
-"""
+
+      # Names of before, which go with the next release.
+%(before)s"""
 
 
 def request_rules() -> str:
     """Return the whole file."""
     bounds = "|".join((*map(str, WHOLE_BOUNDS_SECONDS), "[+]Inf"))
-    return "".join((_HEAD, *_shares(), *_wholes(), _TAIL % {"le": bounds}))
+    before = "".join(map(_of_before, (_PARTS, _POOLS, _WHOLE, _P95, _CLUSTER, _CLUSTER_P95)))
+    return "".join((_HEAD, *_shares(), *_wholes(), _TAIL % {"le": bounds, "before": before}))
+
+
+def _of_before(record: str) -> str:
+    """The name that a record had without its unit."""
+    name = record.replace("_seconds_bucket:", "_bucket:").replace("_seconds:p95_", "_p95:")
+    return f"      - record: {name}\n        expr: {record}\n"
 
 
 def _shares() -> Iterator[str]:

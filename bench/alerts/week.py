@@ -26,7 +26,7 @@ PAIRS = (("a", "b"), ("c", "d"), ("p0", "p1"), ("p2", "p3"))
 # What must be there for an empty answer to mean anything, and how many series of it.
 JUDGED = {
     "cluster_model_namespace:disagg_ttft_slow:ratio_rate5m": 6,
-    "cluster_role:disagg_occupancy:rate5m": 4,
+    "cluster_role:disagg_occupancy:ratio_rate5m": 4,
     "cluster_model_namespace_gpu:disagg_imbalance:log2": 2,
 }
 

@@ -139,7 +139,7 @@ def test_the_demo_shows_both_phases_on_tagged_gpus_and_ends_cleanly(demo: Demo) 
     def recorded() -> list[tuple[dict[str, str], float]] | None:
         try:
             # Its first evaluations may see decode move before prefill does.
-            return query(prometheus_url, "cluster:disagg_prefill_decode_ratio:rate1m > 0")
+            return query(prometheus_url, "cluster:disagg_prefill_decode_ratio:ratio_rate1m > 0")
         except PrometheusError:
             return None  # it is still starting
 

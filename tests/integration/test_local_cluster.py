@@ -94,7 +94,9 @@ def cluster(folder: Path) -> Iterator[RunCluster]:
 def test_a_node_that_is_cut_off_is_down_alone_and_loses_no_second(cluster: RunCluster) -> None:
     inside = int(cluster.said(r"--target (\d+)"))
     wait_for(lambda: set(cluster.ask(f"{STEPS} > 0")) == NODES, "steps of all nodes")
-    wait_for(lambda: cluster.ask("cluster_model:disagg_prefill_decode_ratio:rate1m > 0"), "a ratio")
+    wait_for(
+        lambda: cluster.ask("cluster_model:disagg_prefill_decode_ratio:ratio_rate1m > 0"), "a ratio"
+    )
     assert cluster.ask("up") == dict.fromkeys(NODES, 1.0)
 
     began = time.monotonic()

@@ -45,14 +45,14 @@ YOUNG = {
 }
 """What holds of a fleet that is some minutes old, too."""
 RATIOS = {
-    **{f"cluster:disagg_prefill_decode_ratio:rate{window}": P / D for window in ("1m", "5m")},
-    **{f"cluster:disagg_prefill_share:rate{window}": P / (P + D) for window in ("1m", "5m")},
-    f"cluster_model:disagg_prefill_decode_ratio:rate5m{{{M}}}": 4.8 / 8.6,
-    f"cluster_model:disagg_prefill_decode_ratio:rate5m{{{S}}}": (0.3 + 0.2) / (1.2 + 0.5),
-    'cluster_role:disagg_occupancy:rate5m{role="decode"}': 8.6 / (14 - 0.54),
+    **{f"cluster:disagg_prefill_decode_ratio:ratio_rate{window}": P / D for window in ("1m", "5m")},
+    **{f"cluster:disagg_prefill_share:ratio_rate{window}": P / (P + D) for window in ("1m", "5m")},
+    f"cluster_model:disagg_prefill_decode_ratio:ratio_rate5m{{{M}}}": 4.8 / 8.6,
+    f"cluster_model:disagg_prefill_decode_ratio:ratio_rate5m{{{S}}}": (0.3 + 0.2) / (1.2 + 0.5),
+    'cluster_role:disagg_occupancy:ratio_rate5m{role="decode"}': 8.6 / (14 - 0.54),
     # Of the H100s, which tell it.
-    'cluster_role_unit:disagg_activity:rate5m{role="prefill",unit="sm"}': 0.8,
-    'cluster_role_unit:disagg_activity:rate5m{role="decode",unit="sm"}': 0.3,
+    'cluster_role_unit:disagg_activity:ratio_rate5m{role="prefill",unit="sm"}': 0.8,
+    'cluster_role_unit:disagg_activity:ratio_rate5m{role="decode",unit="sm"}': 0.3,
     f'{TOKEN_RULES.format("gpu_seconds")}{{{M},phase="decode"}}': SECONDS_DECODE,
     f'{TOKEN_RULES.format("gpu_seconds")}{{{M},phase="prefill"}}': 100.0,
     f'{TOKEN_RULES.format("joules")}{{{M},phase="decode"}}': 300 * SECONDS_DECODE,

@@ -108,7 +108,9 @@ def test_the_whole_path_from_a_step_to_the_recorded_ratio(example_pair: RealPair
 
     def recorded() -> float | None:
         # All of the session lies within 5 m, and began with the Prometheus that watches it.
-        found = query(example_pair.prometheus_url, "cluster:disagg_prefill_decode_ratio:rate5m")
+        found = query(
+            example_pair.prometheus_url, "cluster:disagg_prefill_decode_ratio:ratio_rate5m"
+        )
         close = [value for _, value in found if value == pytest.approx(ratio, rel=0.05)]
         return close[0] if close else None
 

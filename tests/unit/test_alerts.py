@@ -41,15 +41,19 @@ KNOWN = (
     | {rule["record"] for rule in RULES if "record" in rule}
 )
 TESTS = "".join(path.read_text(encoding="utf-8") for path in TEST_FILES)
-RATIOS_OF_BEFORE = re.compile(
-    "disagg_(activity|coverage|interference_ratio|itl_slow|leakage|occupancy|occupancy_off_median|"
-    "prefill_decode_ratio|prefill_share|ttft_slow|utilisation_ratio)"
-)
+NAMES_OF_BEFORE = {
+    rule["record"]: rule["expr"]
+    for rule in RULES
+    if "record" in rule and re.fullmatch(r"\w+:\w+:\w+", rule["expr"])
+}
+"""Records of this release that are only another record's value, by what they are called now."""
+BY_CLUSTER_ALONE = re.compile(r"cluster:disagg_(itl|ttft)_slow:rate\w+")
+"""Names of before of what is told by model now."""
 LEVEL = re.compile(
     "(?:(?:cluster|node|engine|model|namespace|role|gpu|reason|unit|component|part)(?:_|$))+"
 )
 UNIT = re.compile(
-    "_(?:seconds|tokens|requests|watts|bucket|arrivals|rejections|ends|p95|per_hour)$"
+    "_(?:seconds|tokens|requests|watts|seconds_bucket|arrivals|rejections|ends|per_hour)$"
 )
 FINER = {"node", "engine", "gpu", "gpu_name", "model_name", "engine_namespace", "role"}
 CULPRITS = {"cluster", "node", "worker", "engine", "gpu", "role", "model_name"}
@@ -122,7 +126,7 @@ def test_a_threshold_that_the_head_lists_is_the_one_of_the_rule(row: HeaderRow) 
         expr += next(
             rule["expr"]
             for rule in RULES
-            if rule.get("record") == "node_role_model_gpu:disagg_occupancy_off_median:rate5m"
+            if rule.get("record") == "node_role_model_gpu:disagg_occupancy_off_median:ratio_rate5m"
         )
 
     for comparison, number in re.findall(r"([<>]=?) ([0-9.]+)", row.text):
@@ -153,14 +157,23 @@ def test_every_rule_is_touched_by_a_test(name: str) -> None:
 
 
 def test_a_record_is_named_by_level_metric_and_operation() -> None:
-    """A rate says by its unit what it is a rate of; a new quotient of rates is a ratio_rate."""
+    """A rate says by its unit what it is a rate of; a quotient of rates is a ratio_rate."""
     for name in sorted(KNOWN):
-        if ":" not in name:
+        if ":" not in name or name in NAMES_OF_BEFORE or BY_CLUSTER_ALONE.fullmatch(name):
             continue
         level, metric, operation = name.split(":")
         assert LEVEL.fullmatch(level), name
         if re.fullmatch(r"rate\d+[mh]", operation):
-            assert UNIT.search(metric) or RATIOS_OF_BEFORE.fullmatch(metric), name
+            assert UNIT.search(metric), name
+
+
+def test_a_name_of_before_lacks_a_unit_or_the_word_ratio_and_nothing_rests_on_it() -> None:
+    for before, now in NAMES_OF_BEFORE.items():
+        shorter = now.replace("_seconds_bucket:", "_bucket:").replace("_seconds:p95_", "_p95:")
+        assert before == shorter.replace(":ratio_rate", ":rate")
+
+    used = {name for rule in RULES for name in metric_names(rule["expr"])}
+    assert used & NAMES_OF_BEFORE.keys() == set()
 
 
 def test_a_record_of_a_cluster_is_a_sum_over_all_that_is_smaller() -> None:

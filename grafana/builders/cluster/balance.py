@@ -56,8 +56,8 @@ def split() -> Row:
             "are equally far from 1. Good: steady, near the dashed ratio of the pools. Bad: a "
             "lasting distance from it, which is a split that no longer fits the load.",
             [
-                Ask(f"{ratios}:rate1m{{{C}}} > 0", "{{cluster}} 1 min"),
-                Ask(f"{ratios}:rate5m{{{C}}} > 0", "{{cluster}} 5 min"),
+                Ask(f"{ratios}:ratio_rate1m{{{C}}} > 0", "{{cluster}} 1 min"),
+                Ask(f"{ratios}:ratio_rate5m{{{C}}} > 0", "{{cluster}} 5 min"),
                 Ask(
                     f'{prefill} / (sum by (cluster) ({pools}{{{C}, role="decode"}}) > 0) > 0',
                     "{{cluster}} pools",
@@ -77,7 +77,7 @@ def split() -> Row:
             "decode pool is, 5 minutes: each pool by the part that binds it. Read it beside the "
             "ratio of time: where time is balanced and this is not, one pool's GPU time is spent "
             "worse than the other's. Absent where drivers do not report it.",
-            [Ask(f"cluster:disagg_utilisation_ratio:rate5m{{{C}}} > 0", "{{cluster}} 5 min")],
+            [Ask(f"cluster:disagg_utilisation_ratio:ratio_rate5m{{{C}}} > 0", "{{cluster}} 5 min")],
             decimals=2,
             width=THIRD,
             filled=0,
@@ -90,8 +90,8 @@ def split() -> Row:
             "The split of time as a share. Good: near the dashed share that the prefill pool has "
             "of the GPUs. Above it prefill works harder than decode, below it decode does.",
             [
-                Ask(f"{shares}:rate1m{{{C}}}", "{{cluster}} 1 min"),
-                Ask(f"{shares}:rate5m{{{C}}}", "{{cluster}} 5 min"),
+                Ask(f"{shares}:ratio_rate1m{{{C}}}", "{{cluster}} 1 min"),
+                Ask(f"{shares}:ratio_rate5m{{{C}}}", "{{cluster}} 5 min"),
                 Ask(
                     f'{prefill} / (sum by (cluster) ({pools}{{{C}, role=~"prefill|decode"}}) > 0)',
                     "{{cluster}} pools",

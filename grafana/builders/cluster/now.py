@@ -89,7 +89,7 @@ def figures() -> Row:
     """The fullest model and engine, how long users wait, what it costs, what fires; no header."""
     pool = "cluster_role_model_namespace:disagg_capacity_used:ratio"
     prices = "cluster_model_namespace:disagg_cost_per_million_tokens:rate1h"
-    first = "cluster_model_namespace:disagg_request_time_to_first_token_p95:rate5m"
+    first = "cluster_model_namespace:disagg_request_time_to_first_token_seconds:p95_rate5m"
     return "", [
         numbers(
             "Fullest pool",
@@ -128,7 +128,7 @@ def figures() -> Row:
             "ITL, p95",
             "Time between two tokens of a request (ITL) that 95 of 100 keep, 5 minutes, of the "
             "slowest cluster. The alerts' target is 0.05 s.",
-            [Ask(f"max (cluster:disagg_inter_token_latency_p95:rate5m{{{C}}})")],
+            [Ask(f"max (cluster:disagg_inter_token_latency_seconds:p95_rate5m{{{C}}})")],
             unit="s",
             steps=limit(ITL_SECONDS, below="green"),
             width=3,

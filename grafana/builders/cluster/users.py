@@ -30,7 +30,7 @@ def users() -> Row:
             "What users wait for a first token, 5 minutes: by frontends or routers where there are "
             "some, else put together from both pools. The dashed line is the alerts' target, for "
             "95 of 100. What each engine clocks for itself is on the Engines dashboard.",
-            spread("cluster:disagg_request_time_to_first_token_bucket:rate5m"),
+            spread("cluster:disagg_request_time_to_first_token_seconds_bucket:rate5m"),
             unit="s",
             width=QUARTER,
             filled=0,
@@ -64,7 +64,7 @@ def users() -> Row:
             "How long a running stream waits for its next token, 5 minutes. The dashed line is the "
             "alerts' target, for 95 of 100. It climbs with the batch, with long contexts, and "
             "where prompts are computed on decode GPUs.",
-            spread("cluster:disagg_inter_token_latency_bucket:rate5m"),
+            spread("cluster:disagg_inter_token_latency_seconds_bucket:rate5m"),
             unit="s",
             width=QUARTER,
             filled=0,

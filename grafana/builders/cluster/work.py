@@ -154,7 +154,7 @@ def nodes() -> Row:
                 Ask(top),
                 Ask(f'{by_node} ({metric}{{{C}, phase="prefill"}}) {kept}'),
                 Ask(f'{by_node} ({metric}{{{C}, phase="decode"}}) {kept}'),
-                Ask(f"node:disagg_prefill_share:rate1m{{{C}}} {kept}"),
+                Ask(f"node:disagg_prefill_share:ratio_rate1m{{{C}}} {kept}"),
                 Ask(f"{by_node} (disagg_node_role_gpus{{{C}}}) {kept}"),
                 Ask(f"{by_node} ({busy}) / ({by_node} (disagg_node_role_gpus{{{C}}}) > 0) {kept}"),
             ],

@@ -164,7 +164,7 @@ def accounting() -> Row:
 
 def coverage() -> Row:
     """How much of all GPU time is known."""
-    covered = f"node:disagg_coverage:rate5m{{{N}}}"
+    covered = f"node:disagg_coverage:ratio_rate5m{{{N}}}"
     least = f"bottomk({MOST}, min_over_time({covered}[$__range] @ end()))"
     return "How much of all GPU time is known", [
         lines(
@@ -177,7 +177,7 @@ def coverage() -> Row:
             [
                 Ask(f"{covered} and on (cluster, node) {least}", "{{node}}"),
                 Ask(
-                    'cluster:disagg_coverage:rate5m{cluster=~"$cluster"}',
+                    'cluster:disagg_coverage:ratio_rate5m{cluster=~"$cluster"}',
                     "all of {{cluster}}",
                 ),
             ],

@@ -32,7 +32,7 @@ def nodes() -> Row:
 
 
 def _nodes(title: str, role: str, legend: str, none: str) -> Any:
-    busy = f'node_role_model_gpu:disagg_occupancy:rate5m{{cluster=~"$cluster", {role}}}'
+    busy = f'node_role_model_gpu:disagg_occupancy:ratio_rate5m{{cluster=~"$cluster", {role}}}'
     # Ranked at the end of the time shown, so that the same nodes stay for all of it.
     at_end = f"{busy} @ end()"
     chosen = f"topk({EACH_WAY}, {at_end}) or bottomk({EACH_WAY}, {at_end})"

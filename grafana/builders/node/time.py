@@ -34,7 +34,7 @@ def now() -> Row:
             "P:D, 1 minute",
             "GPU-seconds of prefill over those of decode on this node. A node of one role has 0 or "
             "nothing here, and that is right.",
-            [Ask(f"node:disagg_prefill_decode_ratio:rate1m{{{N}}}")],
+            [Ask(f"node:disagg_prefill_decode_ratio:ratio_rate1m{{{N}}}")],
             decimals=2,
             none="one phase only",
         ),
@@ -42,7 +42,7 @@ def now() -> Row:
             "Prefill share, 1 minute",
             "Prefill's part of this node's working GPU time. Compare it with nodes of the same "
             "layout: one that differs gets other requests than they do.",
-            [Ask(f"node:disagg_prefill_share:rate1m{{{N}}}")],
+            [Ask(f"node:disagg_prefill_share:ratio_rate1m{{{N}}}")],
             unit="percentunit",
             decimals=0,
             none="no work",
