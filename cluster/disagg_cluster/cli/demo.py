@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 import click
 
 from disagg_cluster.cli.start import (
+    LinkChoice,
     ListenChoice,
+    link_options,
     listen_options,
     log_format_option,
     open_to_all,
@@ -37,6 +39,7 @@ _USUAL_ADDRESS = "127.0.0.1:9847"
 @click.option("--seconds", type=click.FloatRange(min=1), help="Stop by itself after this long.")
 @click.option("--json", "as_json", is_flag=True, help="Print each second's line as JSON.")
 @listen_options
+@link_options
 @click.option("--metrics", hidden=True, help="The same as --listen.")
 @click.option("--prometheus/--no-prometheus", "with_prometheus", default=True, show_default=True)
 @click.option(
@@ -52,6 +55,7 @@ def demo(
     seconds: float | None,
     as_json: bool,
     listen: ListenChoice,
+    links: LinkChoice,
     metrics: str | None,
     with_prometheus: bool,
     vllm_python: Path | None,
@@ -88,6 +92,9 @@ def demo(
         click.echo(f"to steer it: disagg-node status --run-dir {folder / 'run'}", err=True)
 
         port = _prometheus_port() if with_prometheus else None
+        own = {} if port is None else {"prometheus": f"http://127.0.0.1:{port}"}
+        shown = links.over(config.links.model_copy(update=own))
+        config = config.model_copy(update={"links": shown})
 
         @contextlib.contextmanager
         def beside(_daemon: Daemon, address: ListenAddress) -> Iterator[None]:
@@ -106,8 +113,7 @@ def demo(
             daemon = Daemon(config, place(config, source.inventory()), source, folder / "run")
             load.follow(lambda: pools_now(config, daemon.snapshot))
             printer = LinePrinter(click.echo, as_json=as_json, requests=load.counts)
-            known = "" if port is None else f"http://127.0.0.1:{port}"
-            view = view_beside(folder / "run", plain=plain or as_json, known_prometheus=known)
+            view = view_beside(folder / "run", plain=plain or as_json)
 
             def serving(address: ListenAddress) -> None:
                 say_where(address)

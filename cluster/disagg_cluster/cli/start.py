@@ -16,7 +16,7 @@ import click
 from disagg_cluster.host.run_dir.layout import RunFolder, default_run_dir, older_run_dirs
 
 if TYPE_CHECKING:
-    from disagg_cluster.config import NodeConfig
+    from disagg_cluster.config import LinksConfig, NodeConfig
     from disagg_cluster.host.daemon_output import QueuedOutput
     from disagg_cluster.top.terminal.beside_daemon import ViewBesideDaemon
     from disagg_exporter.devices.source import DeviceChoice, DeviceSource
@@ -66,6 +66,55 @@ class ListenChoice:
         return str(chosen if self.port is None else ListenAddress(chosen.host, self.port))
 
 
+def link_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options `--prometheus-url` and `--grafana-url`, which become `links`."""
+
+    @click.option(
+        "--prometheus-url",
+        metavar="URL",
+        envvar="DISAGG_NODE_PROMETHEUS_URL",
+        help="The Prometheus that the page for people links to.",
+    )
+    @click.option(
+        "--grafana-url",
+        metavar="URL",
+        envvar="DISAGG_NODE_GRAFANA_URL",
+        help="The Grafana that it links to, with our dashboards.",
+    )
+    @functools.wraps(command)
+    def with_links(
+        *args: Any, prometheus_url: str | None, grafana_url: str | None, **kwargs: Any
+    ) -> Any:
+        return command(*args, links=LinkChoice(prometheus_url, grafana_url), **kwargs)
+
+    return with_links
+
+
+@dataclass(frozen=True, slots=True)
+class LinkChoice:
+    """What the command line says of other pages; None where it says nothing."""
+
+    prometheus: str | None
+    grafana: str | None
+
+    def over(self, usual: LinksConfig) -> LinksConfig:
+        """The links to show, where a node file or nobody says `usual`.
+
+        Raises:
+            UsageError: One is no address.
+        """
+        from pydantic import ValidationError
+
+        said = {"prometheus": self.prometheus, "grafana": self.grafana}
+        given = {name: url for name, url in said.items() if url}
+        try:
+            return type(usual).model_validate({**usual.model_dump(), **given})
+        except ValidationError as error:
+            [name] = {str(each["loc"][0]) for each in error.errors()[:1]}
+            why = f"{given[name]!r} is no root address such as http://{name}:9090"
+            raise click.UsageError(f"--{name}-url: {why}") from None
+
+
 log_format_option = click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
@@ -98,6 +147,7 @@ plain_option = click.option(
     "instead of the node file's `listen: web_config:`.",
 )
 @listen_options
+@link_options
 @click.option("--json", "as_json", is_flag=True, help="Print each second's line as JSON.")
 @click.option("--quiet", is_flag=True, help="Print no line a second, and open no view.")
 @plain_option
@@ -107,6 +157,7 @@ def start(
     file: Path | None,
     web_config: Path | None,
     listen: ListenChoice,
+    links: LinkChoice,
     as_json: bool,
     quiet: bool,
     plain: bool,
@@ -145,7 +196,8 @@ def start(
     said = {"metrics": listen.over(config.listen.metrics)}
     if web_config is not None:
         said["web_config"] = str(web_config)
-    config = config.model_copy(update={"listen": config.listen.model_copy(update=said)})
+    over = {"listen": config.listen.model_copy(update=said), "links": links.over(config.links)}
+    config = config.model_copy(update=over)
     scheme = scheme_of(config.listen)
     run_folder = config.run_folder or usual_run_dir(os.environ, os.getuid())
     if config.run_folder is None and run_folder in older_run_dirs(os.environ, os.getuid()):
@@ -177,25 +229,21 @@ def start(
         asyncio.run(running if view is None else view.beside(running))
 
 
-def view_beside(
-    run_folder: Path, *, plain: bool, known_prometheus: str = ""
-) -> ViewBesideDaemon | None:
+def view_beside(run_folder: Path, *, plain: bool) -> ViewBesideDaemon | None:
     """The live view for the person at this terminal; None where nobody is, or wants lines.
 
     Args:
         run_folder: Of the daemon that it is to show.
         plain: Whether lines are wanted.
-        known_prometheus: The address of a Prometheus that scrapes the daemon.
     """
     from disagg_cluster.top.terminal.beside_daemon import ViewBesideDaemon, has_terminal
 
     if plain or not has_terminal(os.environ):
         return None
-    known = ("--known-prometheus", known_prometheus) if known_prometheus else ()
     return ViewBesideDaemon(
         RunFolder(run_folder).daemon_log,
         partial(click.echo, err=True),
-        ("--beside", "--run-dir", str(run_folder), *known),
+        ("--beside", "--run-dir", str(run_folder)),
     )
 
 

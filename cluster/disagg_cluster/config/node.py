@@ -143,6 +143,19 @@ class Latency(Section):
     itl_seconds: Seconds = 0.05
 
 
+class LinksConfig(Section):
+    """Where people look further: pages as their browsers reach them."""
+
+    model_config = ConfigDict(title="Links")
+
+    prometheus: EngineUrl | None = Field(
+        default=None, description="an address such as http://prometheus:9090"
+    )
+    grafana: EngineUrl | None = Field(
+        default=None, description="an address such as https://grafana.example.com"
+    )
+
+
 class Dcgm(Section):
     """A dcgm-exporter of this node, for what the driver does not tell us itself."""
 
@@ -190,6 +203,7 @@ class NodeConfig(Section):
     planner: EngineUrl | None = Field(
         default=None, description="an address such as http://planner:9848"
     )
+    links: LinksConfig = LinksConfig()
     intervals: IntervalsConfig = IntervalsConfig()
     latency: Latency = Latency()
     health: HealthProbes = DEFAULT_PROBES

@@ -45,6 +45,7 @@ from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.collectors import CallbackErrors
 from disagg_exporter.devices.source import DeviceSource
+from disagg_exporter.landing.links import PageLinks
 from disagg_exporter.metrics.daemon_process import DaemonProcess
 from disagg_exporter.model import CollectorStatus, DaemonCounts, FrontCounts, Snapshot
 from disagg_exporter.model.waits import LatencyTargets
@@ -121,7 +122,9 @@ class Composition:
             config.bridges,
             name,
             lambda: self.main_loop.age_seconds(),
-            config.planner or "",
+            PageLinks(
+                config.planner or "", config.links.prometheus or "", config.links.grafana or ""
+            ),
             LatencyTargets(config.latency.ttft_seconds, config.latency.itl_seconds),
         )
         register(self.metrics.collectors)

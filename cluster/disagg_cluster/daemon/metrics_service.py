@@ -17,6 +17,7 @@ from disagg_exporter.http.server.node_site import node_site
 from disagg_exporter.http.server.scrape_rate import ScrapeRate
 from disagg_exporter.http.server.server import MetricsServer
 from disagg_exporter.landing.history import AccountHistory
+from disagg_exporter.landing.links import PageLinks
 from disagg_exporter.model import CollectorStatus, Snapshot
 from disagg_exporter.model.waits import LatencyTargets
 
@@ -34,7 +35,7 @@ class MetricsService:
         bridges: What is written for other exporters.
         name: What to call the node.
         heartbeat_age_seconds: How long ago the daemon's loop last came round.
-        planner_url: Where the planner of the cluster shows its page; empty if nobody says.
+        links: Where else something is to be seen.
         targets: What users are promised.
     """
 
@@ -44,10 +45,10 @@ class MetricsService:
         bridges: Bridges,
         name: str,
         heartbeat_age_seconds: Callable[[], float],
-        planner_url: str = "",
+        links: PageLinks | None = None,
         targets: LatencyTargets | None = None,
     ) -> None:
-        self._planner_url = planner_url
+        self._links = links
         self._listen = listen
         folder = bridges.hpc_job_dir
         self._job_files = None if folder is None else JobFiles(Path(folder), log=_log)
@@ -96,7 +97,7 @@ class MetricsService:
                 self._heartbeat_age_seconds,
                 name=self._name,
                 history=self._history,
-                planner_url=self._planner_url,
+                links=self._links,
             )
             self._server = server = MetricsServer(
                 self._listen.metrics_address,

@@ -12,6 +12,7 @@ from importlib.resources import files
 
 import disagg_exporter
 from disagg_exporter.landing.history import AccountHistory
+from disagg_exporter.landing.links import PageLinks, link_items
 from disagg_exporter.landing.parts import hour_part, pools_part
 from disagg_exporter.landing.problems import NodeProblem
 from disagg_exporter.landing.tables import (
@@ -64,7 +65,7 @@ _FRAME = """\
 <li><a href="/healthz">/healthz</a>: whether the daemon itself is alive{health}</li>
 <li><a href="/readyz">/readyz</a>: whether it has begun to measure{readiness}</li>
 <li><a href="/view.json">/view.json</a>: this page, for programs</li>
-<li>Which engine of several nodes holds users' first tokens back, and why: {verdicts}</li>
+{links}
 <li>What the words mean: docs/accounting.md; every metric: docs/metrics.md</li>
 </ul>
 </footer>
@@ -81,7 +82,7 @@ class Landing:
         snapshot: Returns the latest snapshot, at once; None before there is one.
         history: The devices' accounts of the last minute.
         now_ns: The snapshot's clock.
-        planner_url: Where the planner of the cluster shows its page; empty if nobody says.
+        links: Where else something is to be seen.
     """
 
     def __init__(
@@ -90,10 +91,10 @@ class Landing:
         snapshot: Callable[[], Snapshot | None],
         history: AccountHistory,
         now_ns: Callable[[], int],
-        planner_url: str = "",
+        links: PageLinks | None = None,
     ) -> None:
         self._name = name
-        self._verdicts = _verdicts(planner_url)
+        self._links = links or PageLinks()
         self._snapshot = snapshot
         self._history = history
         self._now_ns = now_ns
@@ -124,7 +125,7 @@ class Landing:
         second = now_ns // 1_000_000_000
         told_of, known_at, text = self._told
         if told_of is not snapshot or known_at != second:
-            text = view_json(self._view(snapshot, now_ns))
+            text = view_json(self._view(snapshot, now_ns), self._links)
             self._told = (snapshot, second, text)
         return text
 
@@ -146,20 +147,13 @@ class Landing:
             version=escape(disagg_exporter.__version__),
             clock=_clock(view),
             main=_main(view),
-            verdicts=self._verdicts,
+            links=link_items(self._links),
             health=escape(f" (no: {why_dead})" if why_dead else " (yes)"),
             readiness=escape(f" (no: {why_not_ready})" if why_not_ready else " (yes)"),
         )
 
 
 _SIMULATED = ' <strong class="simulated">simulated</strong>'
-
-
-def _verdicts(planner_url: str) -> str:
-    """Where verdicts over several nodes are to be had; a node knows its own engines only."""
-    if not planner_url:
-        return "disagg-node diagnose (docs/diagnosis.md)"
-    return f'<a href="{escape(planner_url)}/">the planner\'s page</a>'
 
 
 def _title(name: str, view: NodeView | None) -> str:

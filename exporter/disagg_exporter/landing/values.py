@@ -6,12 +6,14 @@ import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 
+from disagg_exporter.landing.links import PageLinks
 from disagg_exporter.landing.view import DeviceRow, EngineRow, NodeView, TimeBreakdown
 
 
-def view_json(view: NodeView | None) -> str:
+def view_json(view: NodeView | None, links: PageLinks) -> str:
     """The view as one JSON object; instants have a date and a zone, what is not known is null."""
-    return json.dumps({"made_at": None} if view is None else _value(view))
+    told: dict[str, object] = {"made_at": None} if view is None else _value(view)
+    return json.dumps({**told, "links": asdict(links)})
 
 
 def _value(view: NodeView) -> dict[str, object]:

@@ -59,6 +59,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $_ := set $ours "cluster" $root.Values.cluster }}
 {{- end }}
 {{- $file := mergeOverwrite (deepCopy (last .)) $ours }}
+{{- range $page, $url := $root.Values.links }}
+{{- if $url }}
+{{- $file = merge $file (dict "links" (dict $page $url)) }}
+{{- end }}
+{{- end }}
 {{- if eq $root.Values.profile "attach" }}
 {{- /* Without the rights to look somewhere it is not looked there. */}}
 {{- $looks := dict }}

@@ -65,6 +65,13 @@ def test_attach_reads_a_dcgm_exporter_where_one_is_named() -> None:
     assert "dcgm" not in yaml.safe_load(plain)
 
 
+def test_the_nodes_pages_lead_to_what_the_values_name() -> None:
+    links = {"grafana": "https://grafana.example.com"}
+    [text] = node_files(render({"links": links})).values()
+
+    assert yaml.safe_load(text)["links"] == links
+
+
 def test_attach_looks_for_engines_only_where_it_may() -> None:
     def looks(case: str) -> dict[str, Any]:
         [text] = node_files(render(values_of(case))).values()

@@ -50,7 +50,6 @@ _EXIT_INTERRUPTED = 128
     help="From one look to the next.  [default: 2, of a Prometheus 5]",
 )
 @click.option("--ascii", "only_ascii", is_flag=True, help="Draw with ASCII characters only.")
-@click.option("--known-prometheus", hidden=True, default="", help="Named in the header.")
 @click.option("--note", hidden=True, default="", help="Said in the header.")
 @click.option("--beside", is_flag=True, hidden=True, help="Ends when its parent has ended.")
 def top(
@@ -91,7 +90,6 @@ def _of_node(
     file: Path | None,
     http_config: Path | None,
     run_dir: Path | None,
-    known_prometheus: str,
     note: str,
 ) -> LookSource:
     from disagg_cluster.host.run_dir.layout import RunFolder
@@ -101,7 +99,7 @@ def _of_node(
     target_now()
     folder = run_dir or (None if url else daemon_page.run_folder_of(file))
     socket = None if folder is None else RunFolder(folder).control
-    return NodeSource(target_now, socket, known_prometheus, note)
+    return NodeSource(target_now, socket, note)
 
 
 def _of_prometheus(

@@ -22,13 +22,15 @@ def looks_of(told: Any) -> Iterator[Look]:
             yield Look(at, gpus=(gpu,))
 
 
-def verdicts_of(told: Any) -> Mapping[tuple[str, str, str], tuple[str, ...]]:
+def verdicts_of(told: Mapping[str, Any]) -> Mapping[tuple[str, str, str], tuple[str, ...]]:
     """What a daemon says at `/view.json` of each model's pools, by cluster, model and namespace.
 
-    Raises:
-        LookupError, TypeError, ValueError, AttributeError: It is something else.
+    Empty where it says something else.
     """
-    return {
-        ("", str(model["model_name"]), str(model["namespace"])): tuple(map(str, model["verdicts"]))
-        for model in told["pools"]
-    }
+    try:
+        return {
+            ("", str(each["model_name"]), str(each["namespace"])): tuple(map(str, each["verdicts"]))
+            for each in told["pools"]
+        }
+    except (LookupError, TypeError):
+        return {}

@@ -54,6 +54,7 @@ def _links(view: TerminalView, width: int) -> Iterator[Line]:
             ("page", links.page),
             ("metrics", metrics),
             ("Prometheus", links.prometheus),
+            ("Grafana", links.grafana),
             ("logs", links.logs),
         )
         if text

@@ -38,7 +38,6 @@ class NodeSource:
     Args:
         target_now: Where the page is, and how it is asked for; its address may change.
         socket: The daemon's socket, if it is of this host and may be asked; None for another's.
-        prometheus: A Prometheus that is known to scrape it; empty if none is.
         note: Something that a person is to know of it.
     """
 
@@ -46,14 +45,13 @@ class NodeSource:
         self,
         target_now: Callable[[], Target],
         socket: Path | None,
-        prometheus: str = "",
         note: str = "",
     ) -> None:
         self._target_now = target_now
         self._socket = socket
-        self._prometheus = prometheus
         self._note = note
         self._url = ""
+        self._told: Mapping[str, object] = {}
         self._daemon: DaemonView | None = None
         self._wanted, self._keys = SeriesFilter(OF_NODES), SeriesKeys()
 
@@ -70,7 +68,10 @@ class NodeSource:
         logs = "" if self._daemon is None else str(RunFolder(Path(self._daemon.run_dir)).logs)
         page = f"{self._url}/" if self._url else ""
         metrics = f"{page}metrics" if page else ""
-        return Links(page, metrics, self._prometheus, logs, self._note)
+        links = self._told.get("links")
+        known = links if isinstance(links, dict) else {}
+        further = {name: str(known.get(name, "")) for name in ("prometheus", "grafana")}
+        return Links(page, metrics, logs=logs, note=self._note, **further)
 
     def past(self) -> Sequence[Look]:
         """The last ten minutes of its devices; nothing of a daemon that does not tell them."""
@@ -99,7 +100,8 @@ class NodeSource:
                 f"{target.url} is no disagg-node: another program answers there; "
                 "--url says where yours is"
             )
-        look = replace(look_of(series, time.time()), verdicts=self._verdicts(target))
+        self._told = _told_by(target)
+        look = replace(look_of(series, time.time()), verdicts=verdicts_of(self._told))
         if self._socket is None:
             return look
         try:
@@ -113,12 +115,14 @@ class NodeSource:
         more = (_more(each, told.get(each.worker), folder, now) for each in look.workers)
         return replace(look, workers=tuple(more))
 
-    def _verdicts(self, target: Target) -> Mapping[tuple[str, str, str], tuple[str, ...]]:
-        """What the daemon says of its pools; nothing of one that does not tell it."""
-        try:
-            return verdicts_of(json.loads(fetch(target, "/view.json", _DEADLINE_SECONDS)))
-        except (RefusedError, ValueError, LookupError, TypeError, AttributeError):
-            return {}
+
+def _told_by(target: Target) -> Mapping[str, object]:
+    """What the daemon says in words, for people; nothing of one that does not tell it."""
+    try:
+        told = json.loads(fetch(target, "/view.json", _DEADLINE_SECONDS))
+    except (RefusedError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
 
 
 def _asked(socket: Path) -> tuple[list[WorkerView], DaemonView]:

@@ -210,6 +210,7 @@ class Links:
     prometheus: str = ""
     logs: str = ""
     note: str = ""
+    grafana: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from disagg_exporter.http.server.routes import Site
 from disagg_exporter.landing.history import AccountHistory
+from disagg_exporter.landing.links import PageLinks
 from disagg_exporter.landing.page import Landing
 from disagg_exporter.landing.recent import recent_json
 from disagg_exporter.metrics.page_cache import PageCache
@@ -21,7 +22,7 @@ def node_site(
     now_ns: Callable[[], int] = time.monotonic_ns,
     name: str = "",
     history: AccountHistory | None = None,
-    planner_url: str = "",
+    links: PageLinks | None = None,
 ) -> Site:
     """Make the pages.
 
@@ -32,10 +33,10 @@ def node_site(
         now_ns: The snapshot's clock.
         name: What the landing page calls the node.
         history: The devices' accounts of the last minute; its owner adds new snapshots.
-        planner_url: Where the planner of the cluster shows its page.
+        links: Where else something is to be seen, for the landing page.
     """
     known = history or AccountHistory()
-    landing = Landing(name, snapshot, known, now_ns, planner_url)
+    landing = Landing(name, snapshot, known, now_ns, links)
     pages = PageCache(snapshot, rows_of, now_ns)
     return Site(
         pages,

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import click
 import pytest
+from click.testing import CliRunner
 
-from disagg_cluster.cli.start import ListenChoice, say_where
+from disagg_cluster.cli.main import main
+from disagg_cluster.cli.start import LinkChoice, ListenChoice, say_where
+from disagg_cluster.config import LinksConfig
 from disagg_exporter.http.listen import parse_listen
 
 
@@ -49,3 +52,18 @@ def test_pages_that_everybody_may_read_are_said_to_be_so(
     said = capsys.readouterr().err
     assert said.splitlines()[0].startswith("page for people: http://")
     assert ("to everybody and without a password" in said) is warned
+
+
+def test_an_address_of_another_page_that_is_none_is_refused_before_anything_runs() -> None:
+    result = CliRunner().invoke(main, ["demo", "--grafana-url", "grafana:3000"])
+
+    assert result.exit_code == 2
+    assert "--grafana-url: 'grafana:3000' is no root address such as" in result.stderr
+
+
+def test_what_the_command_line_says_of_other_pages_goes_before_the_node_file() -> None:
+    file = LinksConfig(prometheus="http://a:9090", grafana="http://a:3000")
+
+    assert LinkChoice(None, "http://b:3000").over(file) == LinksConfig(
+        prometheus="http://a:9090", grafana="http://b:3000"
+    )

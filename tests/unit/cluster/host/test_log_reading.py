@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_cluster.host import log_reading
-from disagg_cluster.host.log_reading import FIRST, LogParts, LinePlace
+from disagg_cluster.host.log_reading import FIRST, LinePlace, LogParts
 
 NOW = datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
 OLD, NEW = "INFO 01-01 00:01:00 old", "INFO 01-01 00:06:00 new"

@@ -132,14 +132,19 @@ def test_a_daemons_own_memory_is_where_history_begins() -> None:
 def test_the_words_on_pools_are_the_daemons_own() -> None:
     words = "both below 50 %, yet tokens are late"
     pools = [{"model_name": "llama-8b", "namespace": "prod", "verdicts": [words]}]
-    told = json.dumps({"pools": pools}).encode()
+    links = {"prometheus": "http://prom:9090", "grafana": "", "planner": ""}
+    told = json.dumps({"pools": pools, "links": links}).encode()
     with page_server(lambda path: told if path == "/view.json" else PAGE) as root:
-        look = NodeSource(lambda: Target(root), None).read()
+        source = NodeSource(lambda: Target(root), None)
+        look = source.read()
 
+    assert (source.links.prometheus, source.links.grafana) == ("http://prom:9090", "")
     assert look.verdicts == {("", "llama-8b", "prod"): (words,)}
 
 
-@pytest.mark.parametrize("answer", [b"not json", b"[]", b'{"pools": [{}]}', b'{"made_at": null}'])
+@pytest.mark.parametrize(
+    "answer", [b"not json", b"[]", b'{"pools": [{}], "links": 1}', b'{"made_at": null}']
+)
 def test_a_daemon_that_tells_no_words_is_judged_by_its_pools(answer: bytes) -> None:
     with page_server(lambda path: answer if path == "/view.json" else PAGE) as root:
         assert NodeSource(lambda: Target(root), None).read().verdicts == {}

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from disagg_exporter.landing.history import AccountHistory
+from disagg_exporter.landing.links import PageLinks
 from disagg_exporter.landing.page import Landing
 from disagg_exporter.landing.problems import Severity
 from disagg_exporter.landing.tables import bar, percent, words
@@ -295,19 +296,22 @@ def test_a_follower_says_whom_it_follows(head: str, state: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("planner_url", "leads"),
+    ("links", "leads"),
     [
-        ("", "why: disagg-node diagnose (docs/diagnosis.md)</li>"),
+        (PageLinks(), "why: disagg-node diagnose (docs/diagnosis.md)</li>"),
         (
-            "https://planner.example:9848",
+            PageLinks(planner="https://planner.example:9848"),
             'why: <a href="https://planner.example:9848/">the planner\'s page</a></li>',
         ),
+        (
+            PageLinks(prometheus="http://prom:9090"),
+            '<li><a href="http://prom:9090/">Prometheus</a>: every series',
+        ),
+        (PageLinks(grafana="http://g/'x"), '<a href="http://g/&#x27;x/">Grafana</a>: dashboards'),
     ],
 )
-def test_the_page_leads_to_who_knows_which_engine_of_several_nodes_holds_back(
-    planner_url: str, leads: str
-) -> None:
-    page = Landing("n", lambda: None, AccountHistory(), lambda: 0, planner_url).page("", "")
+def test_the_page_leads_to_where_more_is_known(links: PageLinks, leads: str) -> None:
+    page = Landing("n", lambda: None, AccountHistory(), lambda: 0, links).page("", "")
 
     assert leads in page
 
