@@ -104,6 +104,7 @@ WAITING = a-d e-l m-z
 test: $(READY) vllm-environment router-environment ## Everything CI runs, real Prometheus and a real vLLM pair included
 	@$(SYSTEM) prometheus prometheus-alertmanager victoria-metrics gcc
 	@$(SYSTEM) --optional chromium
+	@$(SYSTEM) --optional ip unshare
 	$(MAKE) --no-print-directory lint types docs-check
 	@# Tests that mostly wait go on beside those that compute, and are shown after them.
 	@for part in $(WAITING); do \
@@ -119,6 +120,7 @@ test: $(READY) vllm-environment router-environment ## Everything CI runs, real P
 
 test-vllm: $(READY) vllm-environment router-environment ## The long tests with real vLLM engines
 	@$(SYSTEM) prometheus gcc
+	@$(SYSTEM) --optional ip unshare
 	$(ENGINES) $(BIN)/pytest -m "vllm or vllm_long" -ra
 
 test-properties: $(READY) ## What holds whatever comes, each tried with a thousand examples
