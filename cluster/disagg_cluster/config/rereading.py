@@ -13,7 +13,7 @@ from disagg_cluster.config.masking import masked_arguments
 from disagg_cluster.config.node import NodeConfig
 from disagg_cluster.config.worker import Worker
 
-TAKEN = ("python", "args", "env", "deadlines", "health", "restart", "limits")
+TAKEN = ("python", "args", "role_args", "env", "deadlines", "health", "restart", "limits")
 """The keys of a worker that may change under a running daemon."""
 
 

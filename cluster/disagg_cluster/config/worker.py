@@ -95,6 +95,26 @@ class KvTransfer(Section):
         return name in f"{self.connector} {self.extra_config}".lower()
 
 
+Arguments = Annotated[tuple[AnyText, ...], Field(strict=False)]
+
+
+class RoleArgs(Section):
+    """What an engine is given beside its `args` while it serves in a role."""
+
+    model_config = ConfigDict(title="RoleArgs")
+
+    prefill: Arguments = Field(
+        default=(), description='a list of arguments, such as ["--max-num-batched-tokens", "8192"]'
+    )
+    decode: Arguments = Field(
+        default=(), description='a list of arguments, such as ["--max-num-seqs", "256"]'
+    )
+
+    def of(self, role: Role) -> tuple[str, ...]:
+        """Those of a role; none of one that it cannot be given."""
+        return {Role.PREFILL: self.prefill, Role.DECODE: self.decode}.get(role, ())
+
+
 class Worker(Section):
     """One engine that this node launches."""
 
@@ -120,9 +140,10 @@ class Worker(Section):
     tensor_parallel_size: Count | None = Field(
         default=None, description="a number of GPUs, 1 or more"
     )
-    args: Annotated[tuple[AnyText, ...], Field(strict=False)] = Field(
+    args: Arguments = Field(
         default=(), description='a list of arguments, such as ["--max-model-len", "8192"]'
     )
+    role_args: RoleArgs = RoleArgs()
     env: Mapping[VariableName, AnyText] = Field(
         default={}, description="a mapping of variables to their values"
     )
@@ -132,6 +153,11 @@ class Worker(Section):
     health: HealthProbes | None = None
     restart: Restart | None = None
     limits: WorkerLimits = WorkerLimits()
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """What its engine is given in its role; of an option that is there twice the last holds."""
+        return (*self.args, *self.role_args.of(self.role))
 
     @property
     def gpu_count(self) -> int:
@@ -161,7 +187,7 @@ class Worker(Section):
     @property
     def certificate_file(self) -> str | None:
         """From which file its server has the certificate that it shows; None without TLS."""
-        flags = read_flags(self.args)
+        flags = read_flags(self.arguments)
         return (flags.value(CERTIFICATE_FILE) or "") if flags.given(CERTIFICATE_FILE) else None
 
     @property

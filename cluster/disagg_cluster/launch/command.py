@@ -46,7 +46,12 @@ _NOT_INHERITED = frozenset(
     }
 )
 _OUR_PREFIXES = ("DISAGG_", "_DISAGG_")
-_OTHER_SIZES = {"vllm": vllm_command.OTHER_SIZES, "sglang": sglang_command.OTHER_SIZES}
+OTHER_SIZES: Mapping[str, Mapping[str, str]] = {
+    "vllm": vllm_command.OTHER_SIZES,
+    "sglang": sglang_command.OTHER_SIZES,
+}
+"""Arguments that multiply the GPUs an engine of a kind needs, by what."""
+
 _DATA_SIZES = ("--data-parallel-size", "-dp")
 _OF_RANKS = ("--data-parallel", "-dp", "--device-ids")
 
@@ -119,7 +124,7 @@ def _standin_argv(worker: Worker, placement: Placement, sim_folder: Path) -> tup
     argv += ["--host", worker.host, "--port", str(worker.port)]
     simulated = [device.index for device in placement.devices if not device.is_pseudo]
     argv += ["--gpus", ",".join(map(str, simulated))]
-    return (*argv, "--sim-dir", str(sim_folder), *worker.args)
+    return (*argv, "--sim-dir", str(sim_folder), *worker.arguments)
 
 
 def _visible(device: Device) -> str:
@@ -133,7 +138,7 @@ def _joined(first: str, rest: str | None) -> str:
 
 def other_sizes(worker: Worker) -> dict[str, int]:
     """Return by what its arguments multiply the GPUs it needs, beside the size of a tensor."""
-    known, args = _OTHER_SIZES.get(worker.engine, {}), worker.args
+    known, args = OTHER_SIZES.get(worker.engine, {}), worker.arguments
     sizes: dict[str, int] = {}
     for argument, following in zip(args, (*args[1:], ""), strict=False):
         kind = known.get(option_name(argument))
@@ -158,6 +163,6 @@ def ranks_of(worker: Worker) -> int:
     vLLM gives each rank its part of the devices, in order (`get_device_indices` of version 0.32).
     Whoever says more of its ranks than their number may have others elsewhere.
     """
-    names = [option_name(argument) for argument in worker.args]
+    names = [option_name(argument) for argument in worker.arguments]
     more = [name for name in names if name.startswith(_OF_RANKS) and name not in _DATA_SIZES]
     return 1 if worker.engine != "vllm" or more else other_sizes(worker).get("data", 1)

@@ -72,7 +72,7 @@ def sglang_argv(worker: Worker) -> tuple[str, ...]:
             argv += ["--disaggregation-bootstrap-port", str(kv.side_channel_port)]
     if worker.role is Role.ENCODE:
         argv += ["--encoder-only"]
-    return (*argv, *worker.args)
+    return (*argv, *worker.arguments)
 
 
 def sglang_variables(worker: Worker) -> dict[str, str]:

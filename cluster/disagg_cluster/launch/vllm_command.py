@@ -54,7 +54,7 @@ def vllm_argv(worker: Worker) -> tuple[str, ...]:
     argv += ["--enable-logging-iteration-details"]
     if worker.kv_transfer is not None:
         argv += ["--kv-transfer-config", _kv_transfer_json(worker.kv_transfer, worker.role)]
-    return (*argv, *worker.args)
+    return (*argv, *worker.arguments)
 
 
 def vllm_variables(worker: Worker) -> dict[str, str]:

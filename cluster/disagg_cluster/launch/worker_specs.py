@@ -32,7 +32,7 @@ def specs_of(
 
 
 def in_role(worker: Worker, role: Role) -> Worker:
-    """The worker as its node file would say it in another role: all but the role stays.
+    """The worker as its node file would say it in another role: all but role and its args stays.
 
     A KV role that the file names is turned round with it; `kv_both` and none fit either.
     """
@@ -96,8 +96,8 @@ def api_key(worker: Worker, inherited: Mapping[str, str]) -> str:
 
 
 def _given_key(worker: Worker, inherited: Mapping[str, str]) -> str:
-    for position, argument in enumerate(worker.args):
+    for position, argument in enumerate(worker.arguments):
         name, given, value = argument.partition("=")
         if name == "--api-key":
-            return value if given else "".join(worker.args[position + 1 : position + 2])
+            return value if given else "".join(worker.arguments[position + 1 : position + 2])
     return {**inherited, **worker.env}.get("VLLM_API_KEY", "") if worker.engine == "vllm" else ""

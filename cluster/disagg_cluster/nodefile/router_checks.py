@@ -22,7 +22,7 @@ def check_router(draft: Draft, host: Host) -> Iterator[Finding]:
     if router is None or not draft.sure("router"):
         return
     if draft.sure("router", "args"):
-        yield from own_arguments(router.args, OWN_ARGUMENTS, _AT)
+        yield from own_arguments(router.args, OWN_ARGUMENTS, (*_AT, "args"))
     if draft.sure("router", "python") and not host.executable(router.python):
         hint = "give the interpreter of the environment that holds vllm-router"
         yield Finding((*_AT, "python"), f"{router.python} cannot be run here", hint)

@@ -11,12 +11,22 @@ from pathlib import Path
 from disagg_cluster.config import KvTransfer, Worker
 from disagg_cluster.config.problems import Finding, YamlPath, nearest
 from disagg_cluster.config.values import is_model_path
+from disagg_cluster.config.worker import RoleArgs
 from disagg_cluster.host.files.named_paths import why_no_folder
-from disagg_cluster.launch.command import OWN_ARGUMENTS, OWN_VARIABLES, option_name, other_sizes
+from disagg_cluster.launch.command import (
+    OTHER_SIZES,
+    OWN_ARGUMENTS,
+    OWN_VARIABLES,
+    option_name,
+    other_sizes,
+)
 from disagg_cluster.launch.sglang_command import transfer_backend
 from disagg_cluster.nodefile.draft import Draft
 from disagg_exporter.devices.source import DeviceKind
 from disagg_exporter.model import Role
+
+_SAME_IN_BOTH = frozenset({"--api-key", "--ssl-certfile", "--ssl-keyfile"})
+"""Options by which whoever asks an engine has to know it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,8 @@ def check_worker(draft: Draft, position: int, worker: Worker, host: Host) -> Ite
         own = OWN_VARIABLES[worker.engine]
         for name in own.keys() & worker.env.keys():
             yield Finding((*at, "env", name), "set by the node itself", own[name])
+    if draft.sure(*at, "role_args") and draft.sure(*at, "role"):
+        yield from _role_args(worker, (*at, "role_args"))
     if worker.engine == "standin":
         if worker.role is Role.ENCODE:
             hint = "a stand-in plays prefill, decode or mixed"
@@ -63,15 +75,29 @@ def check_worker(draft: Draft, position: int, worker: Worker, host: Host) -> Ite
         return
     yield from check_kv(draft, worker, at)
     if draft.sure(*at, "args"):
-        yield from own_arguments(worker.args, OWN_ARGUMENTS[worker.engine], at)
+        yield from own_arguments(worker.args, OWN_ARGUMENTS[worker.engine], (*at, "args"))
     yield from _files(draft, worker, at, host)
 
 
 def own_arguments(args: Iterable[str], own: Mapping[str, str], at: YamlPath) -> Iterator[Finding]:
-    """The arguments that a file may not give; `own` says why, `at` where they are."""
+    """The arguments that a file may not give; `own` says why, `at` where their list is."""
     for place, name in enumerate(map(option_name, args)):
         if name in own:
-            yield Finding((*at, "args", place), f"{name} is set by the node itself", own[name])
+            yield Finding((*at, place), f"{name} is set by the node itself", own[name])
+
+
+def _role_args(worker: Worker, at: YamlPath) -> Iterator[Finding]:
+    """What may not depend on a worker's role, or depends on one that it never has."""
+    if worker.role not in (Role.PREFILL, Role.DECODE) and worker.role_args != RoleArgs():
+        hint = "write them into args"
+        yield Finding(at, f"a {worker.role} worker is given no other role", hint)
+    for role in (Role.PREFILL, Role.DECODE):
+        args = worker.role_args.of(role)
+        yield from own_arguments(args, OWN_ARGUMENTS[worker.engine], (*at, role.value))
+        for place, name in enumerate(map(option_name, args)):
+            if name in OTHER_SIZES.get(worker.engine, {}) or name in _SAME_IN_BOTH:
+                message = f"{name} has to be the same in both roles"
+                yield Finding((*at, role.value, place), message, "write it into args")
 
 
 def _size(draft: Draft, worker: Worker, at: YamlPath) -> Iterator[Finding]:

@@ -34,7 +34,9 @@ _OTHER_TYPES = ("--dtype", "--quantization", "-q", "--kv-cache-dtype", "--hf-ove
 
 def model_size(worker: Worker) -> ModelSize | None:
     """Return what `config.json` in the model's folder says; None where that is not the truth."""
-    if worker.engine == "standin" or any(_names_other_type(argument) for argument in worker.args):
+    if worker.engine == "standin" or any(
+        _names_other_type(argument) for argument in worker.arguments
+    ):
         return None
     try:
         with (Path(worker.model) / "config.json").open("rb") as file:

@@ -149,7 +149,7 @@ def _allowed(worker: Worker, wanted: Mapping[str, int]) -> dict[str, int]:
     """What is recommended, as far as the engine's other arguments allow."""
     from disagg_exporter.roles.command_line.flags import read_flags
 
-    flags, found = read_flags(worker.args), dict(wanted)
+    flags, found = read_flags(worker.arguments), dict(wanted)
     step, most = STEP_TOKENS["vllm"], REQUESTS["vllm"]
     if worker.engine != "vllm":
         return found

@@ -11,7 +11,7 @@ from disagg_cluster.config import HealthProbes, IntervalsConfig, NodeConfig
 from disagg_cluster.config.layout import place
 from disagg_cluster.host.run_dir.layout import RunFolder, default_run_dir, older_run_dirs
 from disagg_cluster.host.run_dir.lock import RunLock
-from disagg_cluster.launch.worker_specs import api_key, specs_of
+from disagg_cluster.launch.worker_specs import api_key, in_role, spec_of, specs_of
 from disagg_cluster.lifecycle.state import Lifecycle, Presence, WorkerState
 from disagg_cluster.nodefile import from_mapping
 from disagg_cluster.supervisor.journal.journal import Journal
@@ -41,6 +41,28 @@ def test_a_post_says_what_runs_where_it_answers_and_how_patient_we_are(tmp_path:
     assert spec.target.api_key == "k"
     assert (spec.policy.stop_seconds, spec.policy.hang_probes) == (3, 2)
     assert spec.tag.url == "http://127.0.0.1:8100"
+
+
+def test_a_worker_gets_the_arguments_of_the_role_that_it_has(tmp_path: Path) -> None:
+    of_role = {"prefill": ["--max-num-seqs", "4"], "decode": ["--max-num-seqs", "256"]}
+    args = ["--seed", "1", "--max-num-seqs", "8"]
+    at = {"host": "10.0.0.1", "port": 8100}
+    file = {"name": "w", "role": "prefill", "model": "m", "args": args, **at}
+    kv = {"kv_transfer": {"connector": "NixlConnector"}, "role_args": of_role}
+    mapping = {"devices": "cpu", "peers": "elsewhere", "workers": [file | kv]}
+    node = from_mapping(mapping, "node.yaml")
+    [worker] = node.workers
+    layout, folder = place(node, None), RunFolder(tmp_path)
+
+    given = {
+        role: spec_of(in_role(worker, role), node, layout, folder, {}).command.argv[-6:]
+        for role in (Role.PREFILL, Role.DECODE)
+    }
+
+    usual = ("--seed", "1", "--max-num-seqs", "8")
+    assert given[Role.PREFILL] == (*usual, "--max-num-seqs", "4")
+    assert given[Role.DECODE] == (*usual, "--max-num-seqs", "256")
+    assert in_role(worker, Role.DECODE).args == worker.args
 
 
 def test_a_workers_own_rules_of_probes_come_before_the_nodes(tmp_path: Path) -> None:

@@ -275,6 +275,30 @@ def test_nothing_is_concluded_from_a_value_that_was_not_understood(
     assert paths(pair(**change)) == [problem]
 
 
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"decode": ["--x", "--port=1"]}, "workers[1].role_args.decode[1]"),
+        ({"prefill": ["--data_parallel_size", "2"]}, "workers[1].role_args.prefill[0]"),
+        ({"decode": ["--api-key", "k"]}, "workers[1].role_args.decode[0]"),
+        ({"mixed": ["--x"]}, "workers[1].role_args.mixed"),
+        ({"decode": "--x"}, "workers[1].role_args.decode"),
+    ],
+)
+def test_arguments_of_a_role_are_checked_for_both_roles(
+    change: dict[str, object], problem: str
+) -> None:
+    from_mapping(pair(role_args={"decode": ["--max-num-seqs", "9"]}), "test", HAS_ALL)
+
+    assert paths(pair(role_args=change)) == [problem]
+
+
+def test_a_worker_that_is_given_no_other_role_has_no_arguments_of_one() -> None:
+    mixed = worker(role="mixed", role_args={"decode": ["--x"]})
+
+    assert paths({"workers": [mixed]}) == ["workers[0].role_args"]
+
+
 @pytest.mark.parametrize("devices", ["cpu", "sim", "nvml"])
 def test_a_bad_choice_of_devices_says_nothing_about_gpus(devices: str) -> None:
     assert paths({**pair(), "devices": devices.upper() + "?"}) == ["devices"]
