@@ -24,6 +24,8 @@ _BARS = {
     "cases_wrong": 0.0,
     "minutes": 20.0,
 }
+# Of a whole run, so many at least.
+_LEAST = {"scenarios": 800.0, "clean": 400.0, "least_of_a_cause": 20.0}
 
 Results = Sequence[tuple[Played, Scored]]
 
@@ -37,9 +39,15 @@ def finish_bench(results: Results, seconds: float, options: argparse.Namespace) 
     figures = _figures(results, seconds)
     _OUT.parent.mkdir(parents=True, exist_ok=True)
     _OUT.with_suffix(".md").write_text(_table(results, figures), encoding="utf-8")
-    return finish(
+    missed = finish(
         _OUT, figures, _BARS, table, as_json=options.json, only=options.only, seed=options.seed
     )
+    is_whole = not options.only and options.count is None
+    return max(missed, int(is_whole and _has_too_few(figures)))
+
+
+def _has_too_few(figures: Mapping[str, float | None]) -> bool:
+    return any((figures[name] or 0.0) < least for name, least in _LEAST.items())
 
 
 def _percent(part: float, whole: float) -> float | None:
@@ -103,10 +111,18 @@ def _table(results: Results, figures: Mapping[str, float | None]) -> str:
     lines.append("")
     width = max(map(len, figures)) + 1
     for name, value in figures.items():
-        bar = f"   bar {_BARS[name]:g}" if name in _BARS else ""
         shown = "-" if value is None else f"{value:.2f}"
-        lines.append(f"{name:<{width}}{shown:>10}{bar}")
+        lines.append(f"{name:<{width}}{shown:>10}{_bar(name, value)}")
     return "\n".join(lines) + "\n"
+
+
+def _bar(name: str, value: float | None) -> str:
+    """The bar that a figure is held against, and whether it is met; nothing if there is none."""
+    if value is None or (name not in _BARS and name not in _LEAST):
+        return ""
+    if name in _LEAST:
+        return f"   bar >= {_LEAST[name]:g}  {'met' if value >= _LEAST[name] else 'MISSED'}"
+    return f"   bar <= {_BARS[name]:g}  {'met' if value <= _BARS[name] else 'MISSED'}"
 
 
 def _cases(results: Results) -> list[tuple[Played, Scored]]:
