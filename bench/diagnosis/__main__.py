@@ -16,6 +16,8 @@ from bench.diagnosis.play import Played, play
 from bench.diagnosis.score import Scored, describe, is_engine_right, said_of, score
 from bench.diagnosis.table import finish_bench
 
+_TOLD_EVERY = 25
+
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.diagnosis", description=__doc__)
@@ -76,10 +78,16 @@ def _line(played: Played, scored: Scored, *, verbose: bool) -> str:
                 f"{f.cost_seconds:.2f}s {f.confidence:.2f}"
                 for f in each.findings
             )
+            + f" ranked {'; '.join(each.ranked)}"
             + (f" missing {each.missing}" if each.missing else "")
             for each in played.rounds
         ]
     return "\n".join(lines) + "\n"
+
+
+def _progress(done: int, every: int, seconds: float) -> str:
+    left_minutes = seconds / done * (every - done) / 60
+    return f"{done} of {every} after {seconds / 60:.1f} min, {left_minutes:.0f} min left\n"
 
 
 def main() -> int:
@@ -93,6 +101,8 @@ def main() -> int:
             scored = score(played)
             results.append((played, scored))
             sys.stderr.write(_line(played, scored, verbose=options.verbose))
+            if len(results) % _TOLD_EVERY == 0:
+                sys.stderr.write(_progress(len(results), len(names), time.monotonic() - began))
             sys.stderr.flush()
     return finish_bench(results, time.monotonic() - began, options)
 

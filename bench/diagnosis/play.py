@@ -54,6 +54,8 @@ class Round:
     findings: tuple[Said, ...]
     missing: tuple[str, ...] = ()
     text: str = ""
+    ranked: tuple[Cause, ...] = ()
+    """Causes as they are ranked: those of the findings, and what each may be instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,8 @@ def _rounds(scenario: Scenario, windows: Iterable[SeriesWindow]) -> tuple[Round,
                 for f in said.findings
             )
             t_seconds = window.now_seconds - WALL_OFFSET_SECONDS
-            rounds.append(Round(t_seconds, said.outcome, findings, said.missing, said.text))
+            ranked = said.ranked_causes
+            rounds.append(Round(t_seconds, said.outcome, findings, said.missing, said.text, ranked))
     return tuple(rounds)
 
 

@@ -71,9 +71,8 @@ def score(played: Played) -> Scored:
             if len(either) == 1 or findings[0].cause in one.truth.causes
         ),
         cause=bool(findings) and any(findings[0].cause in one.truth.causes for one in either),
-        cause_in_two=all(
-            any(each.cause in one.truth.causes for each in findings[:2]) for one in either
-        ),
+        cause_in_two=standing is not None
+        and all(any(cause in one.truth.causes for cause in standing.ranked[:2]) for one in either),
         undecided=standing is None or standing.outcome is DiagnosisOutcome.UNDECIDED,
         blamed=any(each.t_seconds < onset_seconds for each in found),
         delay_seconds=min(

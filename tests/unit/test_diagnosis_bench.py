@@ -118,7 +118,7 @@ def played(truth: Truth, *rounds: Round) -> Played:
 
 def found(t_seconds: float, cause: Cause, *engines: EngineKey) -> Round:
     said = Said(cause, Role.PREFILL, frozenset(engines), 1.0, 0.9)
-    return Round(t_seconds, DiagnosisOutcome.FOUND, (said,))
+    return Round(t_seconds, DiagnosisOutcome.FOUND, (said,), ranked=(cause,))
 
 
 ONE, OTHER = sorted(draw_scenario(TOLD, "long_to_one", "0-0").pool(Role.PREFILL))[:2]
@@ -177,12 +177,25 @@ def test_of_two_faults_either_may_come_first_and_both_belong_into_the_first_two(
     slow = Truth((Cause.SLOW_GPU,), frozenset({OTHER}))
     routing = found(225.0, Cause.ROUTING, ONE)
     gpu = found(225.0, Cause.SLOW_GPU, OTHER)
-    both = replace(routing, findings=(*gpu.findings, *routing.findings))
+    both = replace(
+        routing, findings=(*gpu.findings, *routing.findings), ranked=(*gpu.ranked, *routing.ranked)
+    )
 
     one, two = (score(replace(played(ROUTED, each), second=slow)) for each in (gpu, both))
 
     assert (one.engine, one.cause, one.cause_in_two) == (True, True, False)
     assert (two.engine, two.cause, two.cause_in_two) == (True, True, True)
+
+
+def test_what_a_first_finding_may_be_instead_is_second() -> None:
+    wrong = found(225.0, Cause.SLOW_GPU, ONE)
+    doubted = replace(wrong, ranked=(Cause.SLOW_GPU, Cause.ROUTING))
+    late = replace(wrong, ranked=(Cause.SLOW_GPU, Cause.DEMAND, Cause.ROUTING))
+
+    scores = [score(played(ROUTED, each)) for each in (wrong, doubted, late)]
+
+    assert [each.cause for each in scores] == [False, False, False]
+    assert [each.cause_in_two for each in scores] == [False, True, False]
 
 
 def test_a_case_may_be_undecided_if_what_is_missing_is_named() -> None:

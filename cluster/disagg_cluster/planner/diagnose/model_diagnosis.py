@@ -9,9 +9,10 @@ from functools import partial
 import numpy as np
 
 from disagg_cluster.planner.diagnose.causes.decode_side import decode_suspicions
-from disagg_cluster.planner.diagnose.causes.front import front_suspicions, router_waits
+from disagg_cluster.planner.diagnose.causes.front import front_suspicions
 from disagg_cluster.planner.diagnose.causes.overload import busy_ratio
 from disagg_cluster.planner.diagnose.causes.prompt_side import prompt_suspicions
+from disagg_cluster.planner.diagnose.causes.router_queue import router_waits
 from disagg_cluster.planner.diagnose.causes.suspicion import Suspicion
 from disagg_cluster.planner.diagnose.causes.waits import Waits, least_cost_seconds, waits_of
 from disagg_cluster.planner.diagnose.evidence.known import known_mean
@@ -148,6 +149,7 @@ def _finding(
             gain_seconds=total_seconds,
         ),
         text=f"{who}: {CAUSES[suspicion.cause]} ({why})",
+        alternative=suspicion.alternative,
     )
 
 

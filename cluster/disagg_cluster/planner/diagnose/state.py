@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from disagg_cluster.planner.diagnose.verdict.values import BottleneckFinding, Cause, ModelKey
+from disagg_cluster.planner.diagnose.verdict.values import (
+    Alternative,
+    BottleneckFinding,
+    Cause,
+    ModelKey,
+)
 from disagg_exporter.model import Role
 
 # Who is this sure is believed at first sight, who is likely at the second, the rest at the third.
@@ -88,7 +93,24 @@ def settled(
         if each.looks >= _BELIEVED
         and (each in believed or not any(_explains(one.finding, each.finding) for one in believed))
     ]
-    return tuple(each.finding for each in _ordered(shown)), tuple(remembered)
+    doubted = [each for each in remembered if each.looks < _BELIEVED]
+    return tuple(_with_doubt(each, doubted) for each in _ordered(shown)), tuple(remembered)
+
+
+def _with_doubt(standing: StandingFinding, doubted: Sequence[StandingFinding]) -> BottleneckFinding:
+    """A finding with what may explain the same wait, but has not been seen often enough."""
+    finding = standing.finding
+    others = [
+        each.finding
+        for each in doubted
+        if each.finding.cause is not finding.cause and _explains(each.finding, finding)
+    ]
+    if finding.alternative is not None or not others:
+        return finding
+    other = max(others, key=lambda each: each.ttft_cost_seconds)
+    why = "; ".join(each.text for each in other.evidence[:1])
+    text = f"{why}; seen only just now" if why else "seen only just now"
+    return replace(finding, alternative=Alternative(other.cause, text))
 
 
 def _explains(now: BottleneckFinding, before: BottleneckFinding) -> bool:

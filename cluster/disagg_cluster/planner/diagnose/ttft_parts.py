@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from disagg_cluster.planner.diagnose.causes.front import router_waits
+from disagg_cluster.planner.diagnose.causes.router_queue import router_waits
 from disagg_cluster.planner.diagnose.causes.waits import Waits
 from disagg_cluster.planner.diagnose.evidence.known import known_mean
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView

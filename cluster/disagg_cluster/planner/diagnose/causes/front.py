@@ -6,12 +6,23 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from disagg_cluster.planner.diagnose.causes.router_queue import (
+    FrontWait,
+    passing_queue,
+    queue_seconds_told,
+    router_waits,
+)
 from disagg_cluster.planner.diagnose.causes.suspicion import ActionAdvice, Suspicion
 from disagg_cluster.planner.diagnose.causes.waits import least_cost_seconds
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE, block_bins, shift_of
-from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, RemedyKind
+from disagg_cluster.planner.diagnose.verdict.values import (
+    Alternative,
+    Cause,
+    Evidence,
+    RemedyKind,
+)
 from disagg_exporter.model import Role
 
 _Z = 4.0
@@ -29,41 +40,20 @@ _LEAST_SECONDS = 0.02
 _QUEUE_SHARE = 0.4
 
 
-def router_waits(view: ModelView, bins: int | None = None) -> Floats | None:
-    """Mean seconds between a request's arrival at the door and the engines' own waits.
-
-    By block, or over so many bins each. None where nobody sees requests from the door on.
-    """
-    bins = bins or view.block_bins
-    told = view.front_waits(bins)
-    if told is None:
-        return None
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.divide(*told)
-        for rows in (view.entries, view.decoders):
-            if len(rows):
-                found = found - np.divide(*view.engine_waits(rows, bins))
-    return np.where(np.isfinite(found), found, np.nan)
-
-
 def front_suspicions(view: ModelView) -> Iterator[Suspicion]:
     """What makes users wait before an engine has their request, or between two engines."""
     router = router_waits(view)
     if router is None or not np.isfinite(router[-2:]).any():
         return
-    since, usual, z = _risen(router)
-    known = router[since:][np.isfinite(router[since:])]
-    if len(known) < 2 or z < _Z:
+    found = _standing_wait(view, router) or passing_queue(view, router)
+    if found is None or found.seconds < max(least_cost_seconds(view, found.usual), _LEAST_SECONDS):
         return
-    now = float(np.mean(known[-4:]))
-    cost = now - usual
-    if cost < max(least_cost_seconds(view, usual), _LEAST_SECONDS):
-        return
-    is_floor = _is_floor(view, since, cost)
+    is_floor = _is_floor(view, found) if found.is_floor is None else found.is_floor
     if is_floor is None:
         return
     whole = np.zeros(len(view.engines))
-    whole[view.entries] = cost
+    whole[view.entries] = found.seconds
+    now = found.usual + found.seconds
     text = (
         f"{now:.2f} s pass before an engine has a request, whatever the load"
         if is_floor
@@ -75,19 +65,38 @@ def front_suspicions(view: ModelView) -> Iterator[Suspicion]:
         view.entries,
         True,
         whole,
-        z,
-        since,
-        (Evidence("router_seconds", now, usual, "s", text),),
+        found.z,
+        found.since,
+        (Evidence("router_seconds", now, found.usual, "s", text),),
         ActionAdvice(RemedyKind.NONE),
+        None if found.is_sure else _unless_told(view, is_floor=is_floor),
     )
 
 
-def _is_floor(view: ModelView, since: int, cost_seconds: float) -> bool | None:
+def _unless_told(view: ModelView, *, is_floor: bool) -> Alternative | None:
+    """The other of a floor and a queue, where nobody tells how many wait there."""
+    if queue_seconds_told(view) is not None:
+        return None
+    other = Cause.ROUTER_LIMIT if is_floor else Cause.LATENCY_FLOOR
+    return Alternative(other, "nobody tells how many requests wait before the engines")
+
+
+def _standing_wait(view: ModelView, router: Floats) -> FrontWait | None:
+    """A wait before the engines that has been there ever since it came."""
+    since, usual, z = _risen(router)
+    known = router[since:][np.isfinite(router[since:])]
+    if len(known) < 2 or z < _Z:
+        return None
+    return FrontWait(since, usual, float(np.mean(known[-4:])) - usual, z)
+
+
+def _is_floor(view: ModelView, wait: FrontWait) -> bool | None:
     """Whether a wait is under every request alike, and no queue's; None while nothing tells.
 
     A queue that is told is counted (Little 1961). Else a queue grows, or comes and goes.
     """
-    queue_seconds = _queue_seconds(view)
+    since, cost_seconds = wait.since, wait.seconds
+    queue_seconds = queue_seconds_told(view)
     is_queue = queue_seconds is not None and queue_seconds >= _QUEUE_SHARE * cost_seconds
     bins = block_bins(view.changes.fleet.grid.step_seconds, least_bins=1)
     fine = router_waits(view, bins)
@@ -150,14 +159,3 @@ def _white_noise(known: Floats) -> float:
         return 0.0
     ratio = float(np.mean(np.diff(known) ** 2)) / strays**2
     return strays if ratio >= _LEAST_VON_NEUMANN else 0.0
-
-
-def _queue_seconds(view: ModelView) -> float | None:
-    """How long requests wait in the router by what it tells of its queue; None if it does not."""
-    users = view.changes.fleet.users.get(view.place)
-    waiting = None if users is None else users.of("front_waiting")
-    arrivals = view.recent("arrivals", view.entries)
-    rate = float(np.nansum(arrivals)) / view.block_seconds
-    if waiting is None or not np.isfinite(waiting[-4:]).any() or rate <= 0:
-        return None
-    return float(np.nanmean(waiting[-4:])) / rate

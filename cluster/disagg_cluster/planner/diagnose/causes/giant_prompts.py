@@ -5,10 +5,12 @@ from __future__ import annotations
 from math import erfc, log, sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE
+from disagg_cluster.planner.diagnose.verdict.values import Alternative, Cause
 
 # Prompts so many times as long as the mean are very long; fewer than so many are chance.
 _GIANT, _LEAST_GIANTS, _LEAST_UNHEARD_OF = 2.5, 4, 2
@@ -16,6 +18,8 @@ _GIANT, _LEAST_GIANTS, _LEAST_UNHEARD_OF = 2.5, 4, 2
 _LEAST_OF_BUCKET = 1.8
 # No tail is known to be thinner.
 _THINNEST_TAIL = 1e-5
+# Very long prompts may have become more from so many standard errors on.
+_PERHAPS_GIANTS_Z = 2.0
 
 
 def giants(view: ModelView, rows: Rows) -> tuple[float, int]:
@@ -32,6 +36,20 @@ def giants(view: ModelView, rows: Rows) -> tuple[float, int]:
     long, every = counts[is_long].sum(axis=0), counts.sum(axis=0)
     known = _more_frequent(long, every), _unheard_of(tokens, least_tokens, counts, is_long)
     return max(known)
+
+
+def few_or_long(
+    view: ModelView, rows: Rows, is_longer: NDArray[np.bool_], cause: Cause
+) -> Alternative | None:
+    """Longer prompts at one engine may be a few very long ones that came there, and the reverse."""
+    if cause is Cause.LONG_PROMPTS and giants(view, rows)[0] >= _PERHAPS_GIANTS_Z:
+        text = "some of the prompts are far longer than all others, and too few to tell"
+        return Alternative(Cause.GIANTS, text)
+    if cause is Cause.GIANTS and is_longer.any() and not is_longer.all():
+        names = ", ".join(view.engines[row].place[2] for row in rows[is_longer])
+        text = f"the prompts of {names} have become longer beside those of the others"
+        return Alternative(Cause.LONG_PROMPTS, text)
+    return None
 
 
 def _more_frequent(long: Floats, every: Floats) -> tuple[float, int]:

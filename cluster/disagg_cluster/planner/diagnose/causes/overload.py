@@ -45,3 +45,15 @@ def is_overloaded(view: ModelView, waits: Waits, *, has_grown: bool) -> bool:
     target, part = view.targets.ttft_seconds, _LEAST_GROWN if has_grown else _LEAST_OF_TARGET
     is_late = not np.isfinite(target) or now >= part * target
     return bool(is_late and saturated.mean() >= 1 - _MOST_IDLE)
+
+
+def is_gone(view: ModelView, row: int) -> bool:
+    """Whether an engine that was there is not any more."""
+    alive = view.blocks("alive", np.array([row]))[0]
+    return bool(alive.any() and not alive[-2:].any())
+
+
+def is_starting(view: ModelView, row: int) -> bool:
+    """Whether an engine was still starting in the last blocks."""
+    starting = view.recent("starting_seconds", np.array([row]))[0]
+    return bool(np.nan_to_num(starting) > 0)

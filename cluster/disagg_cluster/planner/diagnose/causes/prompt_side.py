@@ -8,19 +8,28 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from disagg_cluster.planner.diagnose.causes.batch_limits import batch_limits
+from disagg_cluster.planner.diagnose.causes.giant_prompts import few_or_long
 from disagg_cluster.planner.diagnose.causes.kv_room import kv_full
-from disagg_cluster.planner.diagnose.causes.overload import is_overloaded
+from disagg_cluster.planner.diagnose.causes.overload import is_gone, is_overloaded, is_starting
 from disagg_cluster.planner.diagnose.causes.prompt_work import PromptWork, prompt_work
 from disagg_cluster.planner.diagnose.causes.slow_steps import why_slow
 from disagg_cluster.planner.diagnose.causes.suspicion import (
     ActionAdvice,
     Adverse,
     Suspicion,
+    joint_strength,
+    with_alternative,
 )
 from disagg_cluster.planner.diagnose.causes.waits import Waits
+from disagg_cluster.planner.diagnose.causes.work_costs import cost_of
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
-from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, RemedyKind
+from disagg_cluster.planner.diagnose.verdict.values import (
+    Alternative,
+    Cause,
+    Evidence,
+    RemedyKind,
+)
 from disagg_exporter.model import Role
 
 # Of engines that a factor befalls, those that pay less than this part of what the worst pays are
@@ -92,7 +101,9 @@ def prompt_suspicions(view: ModelView, waits: Waits) -> list[Suspicion]:
     if not len(rows):
         return []
     work = prompt_work(view, waits)
-    found = _of_their_own(view, waits, work, (*batch_limits(view, waits), *kv_full(view, waits)))
+    limits = (*batch_limits(view, waits), *kv_full(view, waits))
+    found = _of_their_own(view, waits, work, limits)
+    set_aside = [each for each in limits if each not in found]
     # What a limit holds back is no work that grew: it takes the excess of its engines first.
     bound = np.zeros(len(rows), dtype=np.bool_)
     for each in found:
@@ -104,7 +115,9 @@ def prompt_suspicions(view: ModelView, waits: Waits) -> list[Suspicion]:
         found += grown
         ill += grown if factor.is_ill else []
     found = [*found, *(each for each in ill if each not in found)]
-    return _with_spill(view, waits, work, left, found, ill)
+    named = _with_spill(view, waits, work, left, found, ill)
+    set_aside += [each for each in found if each.cause not in {one.cause for one in named}]
+    return [with_alternative(each, set_aside) for each in named]
 
 
 def _of_their_own(
@@ -135,7 +148,7 @@ def _with_spill(
     Routers that count requests give an engine that is slow fewer of them, and the others more.
     """
     load = work.part("load") > 0
-    fallen = [row for row in waits.rows if _is_gone(view, int(row))]
+    fallen = [row for row in waits.rows if is_gone(view, int(row))]
     if fallen or not ill or load.any():
         return [*found, *_demand(view, waits, work, left, fallen)]
     worst = max(ill, key=lambda each: float((each.cost_seconds[waits.rows] * waits.weights).sum()))
@@ -150,9 +163,10 @@ def _with_spill(
 def _slow(view: ModelView, waits: Waits, work: PromptWork, left: Floats) -> Iterator[Suspicion]:
     """Slow steps, by what slows them: engines with the same reason are one finding."""
     slow = work.by_factor["slowness"]
-    cost = left * work.part("slowness")
+    cost = cost_of(view, waits, work, left, "slowness")
     by_cause: dict[Cause, list[int]] = {}
     evidence: dict[Cause, tuple[Evidence, ...]] = {}
+    alternatives: dict[Cause, Alternative | None] = {}
     for number in _befallen(cost, slow):
         found = why_slow(view, int(waits.rows[number]), int(slow.onset[number]))
         by_cause.setdefault(found.cause, []).append(number)
@@ -160,6 +174,7 @@ def _slow(view: ModelView, waits: Waits, work: PromptWork, left: Floats) -> Iter
         text = f"its steps take {ratio:.2f} times as long for the same work"
         steps = Evidence("slowness", ratio, 1.0, "ratio", text)
         evidence.setdefault(found.cause, (steps, *found.evidence))
+        alternatives.setdefault(found.cause, found.alternative)
     for cause, numbers in by_cause.items():
         yield _suspicion(
             view,
@@ -167,17 +182,18 @@ def _slow(view: ModelView, waits: Waits, work: PromptWork, left: Floats) -> Iter
             cause,
             np.array(numbers),
             cost,
-            float(slow.z[numbers].max()),
+            joint_strength(slow.z[numbers]),
             int(slow.onset[numbers].min()),
             evidence[cause],
             ActionAdvice(_SLOW_REMEDY[cause]),
+            alternatives[cause],
         )
 
 
 def _grown(
     view: ModelView, waits: Waits, work: PromptWork, left: Floats, factor: _Factor
 ) -> Iterator[Suspicion]:
-    cost = left * work.part(factor.name)
+    cost = cost_of(view, waits, work, left, factor.name)
     numbers = _befallen(cost, work.by_factor[factor.name])
     if not len(numbers):
         return
@@ -196,10 +212,11 @@ def _grown(
         factor.cause,
         numbers,
         cost,
-        float(grown.z[numbers].max()),
+        float(grown.z.max()) if factor.cause is Cause.GIANTS else joint_strength(grown.z[numbers]),
         int(grown.onset[numbers].min()),
         (Evidence(factor.name, ratio, 1.0, "ratio", factor.text.format(ratio)),),
         ActionAdvice(factor.remedy),
+        few_or_long(view, waits.rows, work.is_longer, factor.cause),
     )
 
 
@@ -227,7 +244,7 @@ def _demand(
         return
     grown = float(np.exp(load.size.max()))
     text = f"all its engines work without a break, and {grown:.2f} times as many requests come"
-    starting = [row for row in fallen if _is_starting(view, row)]
+    starting = [row for row in fallen if is_starting(view, row)]
     if fallen and not starting:
         names = ", ".join(view.engines[row].place[2] for row in fallen)
         text = f"{names} is gone, and the other engines cannot do its work as well"
@@ -244,17 +261,6 @@ def _demand(
         (Evidence("load", grown, 1.0, "ratio", text),),
         ActionAdvice(RemedyKind.NONE if starting else RemedyKind.MOVE_WORKER),
     )
-
-
-def _is_gone(view: ModelView, row: int) -> bool:
-    """Whether an engine that was there is not any more."""
-    alive = view.blocks("alive", np.array([row]))[0]
-    return bool(alive.any() and not alive[-2:].any())
-
-
-def _is_starting(view: ModelView, row: int) -> bool:
-    starting = view.recent("starting_seconds", np.array([row]))[0]
-    return bool(np.nan_to_num(starting) > 0)
 
 
 def _befallen(cost: Floats, grown: Adverse) -> Rows:
@@ -277,6 +283,7 @@ def _suspicion(
     onset_block: int,
     evidence: tuple[Evidence, ...],
     advice: ActionAdvice,
+    alternative: Alternative | None,
 ) -> Suspicion:
     whole = np.zeros(len(view.engines))
     whole[waits.rows[numbers]] = cost[numbers]
@@ -291,4 +298,5 @@ def _suspicion(
         onset_block,
         evidence,
         advice,
+        alternative,
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.causes.giant_prompts import giants
 from disagg_cluster.planner.diagnose.causes.overload import busy_ratio
@@ -54,10 +55,14 @@ _LOAD_Z = 4.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptWork:
-    """By how much each factor of the work at some engines has grown, with what each explains."""
+    """By how much each factor of the work at some engines has grown, with what each explains.
+
+    `is_longer`: at which engines prompts are longer, also where a few very long ones explain it.
+    """
 
     rows: Rows
     by_factor: dict[str, Adverse]
+    is_longer: NDArray[np.bool_]
 
     def part(self, factor: str) -> Floats:
         """The part of each engine's excess that a factor explains; 0 where nothing has grown."""
@@ -78,13 +83,14 @@ def prompt_work(view: ModelView, waits: Waits) -> PromptWork:
 
     Where nothing has grown though requests surely wait, less is asked of what may have.
     """
-    surely = _grown(view, waits, None)
+    surely, perhaps = _grown(view, waits, None), _grown(view, waits, waits.z)
     return PromptWork(
         waits.rows,
         {
             name: _or(each, surely.explained, surely.by_factor[name])
-            for name, each in _grown(view, waits, waits.z).by_factor.items()
+            for name, each in perhaps.by_factor.items()
         },
+        perhaps.is_longer,
     )
 
 
@@ -120,13 +126,14 @@ def _grown(view: ModelView, waits: Waits, since_z: Floats | None) -> PromptWork:
     found["share"] = _share(view, waits, found["share"])
     found["host_gap"] = _for_long(view, rows, "host_gap", _GAP_FOR_LONG, found["host_gap"])
     found["prompt_spread"] = _spread(view, waits)
+    is_longer = found["prompt_length"].size > 0
     if (found["prompt_spread"].size > 0).any():
         # Which engine the few long ones come to is chance.
         found["prompt_length"] = replace(
             found["prompt_length"], size=np.zeros(len(rows)), z=np.zeros(len(rows))
         )
     found["load"] = _load(view, rows)
-    return PromptWork(rows, found)
+    return PromptWork(rows, found, is_longer)
 
 
 def _share(view: ModelView, waits: Waits, share: Adverse) -> Adverse:

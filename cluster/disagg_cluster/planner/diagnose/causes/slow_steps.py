@@ -11,7 +11,7 @@ from disagg_cluster.planner.diagnose.evidence.known import known_mean, known_med
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import block_means
-from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence
+from disagg_cluster.planner.diagnose.verdict.values import Alternative, Cause, Evidence
 from disagg_exporter.model import Role
 
 # Bins over which GPUs are looked at: the last blocks.
@@ -33,10 +33,11 @@ _MIXED_OVER_PURE, _NOT_SLOW = float(np.log(1.12)), float(np.log(1.08))
 
 @dataclass(frozen=True, slots=True)
 class SlowSteps:
-    """A cause of slow steps with its evidence."""
+    """A cause of slow steps with its evidence, and what else it may be."""
 
     cause: Cause
     evidence: tuple[Evidence, ...]
+    alternative: Alternative | None = None
 
 
 def why_slow(view: ModelView, row: int, onset_block: int) -> SlowSteps:
@@ -58,8 +59,28 @@ def why_slow(view: ModelView, row: int, onset_block: int) -> SlowSteps:
         return SlowSteps(Cause.TP_STRAGGLER, held_back)
     mixing = None if held_back else _mixing(view, row, onset_block)
     if mixing is not None:
-        return SlowSteps(Cause.INTERFERENCE, (mixing,))
-    return SlowSteps(Cause.SLOW_GPU, held_back)
+        other = _unless_mixed(view, row, onset_block, Cause.SLOW_GPU)
+        return SlowSteps(Cause.INTERFERENCE, (mixing,), other)
+    if held_back:
+        return SlowSteps(Cause.SLOW_GPU, held_back)
+    return SlowSteps(Cause.SLOW_GPU, (), _not_seen(view, row, onset_block))
+
+
+def _not_seen(view: ModelView, row: int, onset_block: int) -> Alternative | None:
+    """What else slow steps may be that no reading of the GPUs explains."""
+    mixing = _unless_mixed(view, row, onset_block, Cause.INTERFERENCE)
+    if mixing is not None or np.isfinite(most_known(_gpu_blocks(view, row, "foreign_sm"))):
+        return mixing
+    return Alternative(Cause.STRANGER, "nobody tells what other processes take of its GPUs")
+
+
+def _unless_mixed(view: ModelView, row: int, onset_block: int, other: Cause) -> Alternative | None:
+    """A cause that steps without prompts would tell from this one, of whoever takes none."""
+    if view.engines[row].role is not Role.MIXED:
+        return None
+    if np.isfinite(_level_since(view, np.array([row]), "pure_slowness", onset_block + 1)):
+        return None
+    return Alternative(other, "hardly a step was without prompts: such steps would tell the two")
 
 
 def age_seconds(view: ModelView, row: int) -> float | None:

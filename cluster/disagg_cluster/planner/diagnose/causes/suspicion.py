@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,7 +11,12 @@ from disagg_cluster.planner.diagnose.evidence.engine_changes import Changed
 from disagg_cluster.planner.diagnose.evidence.model_view import Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import change_since
-from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, RemedyKind
+from disagg_cluster.planner.diagnose.verdict.values import (
+    Alternative,
+    Cause,
+    Evidence,
+    RemedyKind,
+)
 from disagg_exporter.model import Role
 
 # A change against the own past is one from so many standard errors on, and so is being apart from
@@ -52,6 +58,7 @@ class Suspicion:
     onset_block: int
     evidence: tuple[Evidence, ...]
     advice: ActionAdvice
+    alternative: Alternative | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,3 +121,21 @@ def adverse(
         size = np.where(beside, apart, size)
         strength = np.where(beside, apart_z, strength)
     return Adverse(size, strength, onset.astype(np.intp))
+
+
+def joint_strength(z: Floats) -> float:
+    """How surely something befell several engines (Stouffer 1949): surer than any one of them."""
+    told = z[z > 0]
+    if not len(told):
+        return 0.0
+    return max(float(told.max()), float(told.sum() / np.sqrt(len(told))))
+
+
+def with_alternative(suspicion: Suspicion, set_aside: Sequence[Suspicion]) -> Suspicion:
+    """With what was set aside because this explains the same wait, if anything was."""
+    others = [each for each in set_aside if set(each.rows) & set(suspicion.rows)]
+    others = [each for each in others if each.cause is not suspicion.cause]
+    if suspicion.alternative is not None or not others:
+        return suspicion
+    worst = max(others, key=lambda each: float(each.cost_seconds.sum()))
+    return replace(suspicion, alternative=Alternative(worst.cause, worst.evidence[0].text))

@@ -219,8 +219,9 @@ def _share_by_chance(blocks: EngineBlocks, peers: NDArray[np.intp]) -> Floats:
     found = np.zeros(len(peers))
     for group in np.unique(peers):
         rows = np.flatnonzero(peers == group)
-        each = known_mean(usual[rows])
-        found[rows] = np.sqrt((1 - 1 / len(rows)) / np.maximum(np.nan_to_num(each), 0.5))
+        each = np.nan_to_num(usual[rows])
+        parts = each / (float(each.sum()) + 0.5)
+        found[rows] = np.sqrt((1 - parts) / np.maximum(each, 0.5))
     return found
 
 

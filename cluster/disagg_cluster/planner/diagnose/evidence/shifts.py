@@ -95,7 +95,7 @@ def shift_of(levels: Floats, least_deviation: Floats | float = 0.0) -> Shift:
     alone makes of a block, however calm the past was.
     """
     rows, blocks = levels.shape
-    deviation = np.maximum(_deviations(levels), least_deviation)
+    deviation = np.maximum(_deviations(levels, least_deviation), least_deviation)
     last = _last_levels(levels, LEAST_AFTER)
     nothing = np.full(rows, blocks, dtype=np.intp)
     if blocks < LEAST_BEFORE + LEAST_AFTER:
@@ -199,8 +199,13 @@ def _spread(values: Floats, middles: Floats) -> Floats:
     return np.asarray(np.sqrt((weight * seen**2 + usual) / (weight + _PRIOR_PEERS)))
 
 
-def _deviations(levels: Floats) -> Floats:
-    """Standard deviation from block to block of each row, shrunk to the median of all rows."""
+def _deviations(levels: Floats, by_chance: Floats | float) -> Floats:
+    """Standard deviation from block to block of each row, shrunk to the median of all rows.
+
+    Where chance is known for each row it is how far beyond their chance rows stray that is alike.
+    """
+    scale = np.where(np.asarray(by_chance) > 0, by_chance, 1.0)
+    levels = levels / (scale[:, None] if scale.ndim else scale)
     steps = np.abs(np.diff(levels, axis=1))
     counts = np.isfinite(steps).sum(axis=1).astype(np.float64)
     own = _MAD_TO_DEVIATION / np.sqrt(2) * known_median(steps)
@@ -208,7 +213,7 @@ def _deviations(levels: Floats) -> Floats:
     prior = float(np.median(usual)) if len(usual) else 0.3
     own = np.where(np.isfinite(own), own, prior)
     shrunk = (counts * own**2 + _PRIOR_BLOCKS * prior**2) / (counts + _PRIOR_BLOCKS)
-    return np.asarray(np.maximum(np.sqrt(shrunk), _LEAST_DEVIATION))
+    return np.asarray(np.maximum(scale * np.sqrt(shrunk), _LEAST_DEVIATION))
 
 
 def _last_levels(levels: Floats, blocks: int) -> Floats:

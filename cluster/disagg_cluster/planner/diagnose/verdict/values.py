@@ -7,6 +7,9 @@ from enum import StrEnum
 
 from disagg_exporter.model import Role
 
+# How likely an alternative is, as a part of its finding's cost.
+_OF_ALTERNATIVE = 0.15
+
 
 class Cause(StrEnum):
     """What holds requests back before their first token; the values are label values."""
@@ -104,13 +107,22 @@ class Remedy:
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another cause that the evidence of a finding speaks for, too; `text` says how, or why."""
+
+    cause: Cause
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class BottleneckFinding:
     """One cause that holds requests back.
 
     Without `engines` it is the pool of the `role` as a whole. `ttft_cost_seconds` is added to the
     mean time to first token of all requests of the model in the window; `engine_cost_seconds` to
     that of the requests that went through these engines. `confidence` is from 0 to 1,
-    `since_seconds` the Unix time at which it began, as far as the window shows.
+    `since_seconds` the Unix time at which it began, as far as the window shows. `alternative` is
+    what else it may be: of the two it is the one or the other.
     """
 
     cause: Cause
@@ -123,6 +135,7 @@ class BottleneckFinding:
     evidence: tuple[Evidence, ...]
     remedy: Remedy
     text: str
+    alternative: Alternative | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +165,15 @@ class ModelDiagnosis:
     parts: tuple[EngineParts, ...] = ()
     missing: tuple[str, ...] = ()
     text: str = ""
+
+    @property
+    def ranked_causes(self) -> tuple[Cause, ...]:
+        """Causes by what they cost, each once; an alternative by the part of it that it may be."""
+        costs: dict[Cause, float] = {}
+        for finding in self.findings:
+            cost_seconds = finding.ttft_cost_seconds
+            costs[finding.cause] = max(costs.get(finding.cause, 0.0), cost_seconds)
+            if finding.alternative is not None:
+                other, part_seconds = finding.alternative.cause, _OF_ALTERNATIVE * cost_seconds
+                costs[other] = max(costs.get(other, 0.0), part_seconds)
+        return tuple(sorted(costs, key=lambda cause: -costs[cause]))

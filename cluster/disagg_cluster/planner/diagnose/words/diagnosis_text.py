@@ -90,6 +90,8 @@ def _finding(number: int, finding: BottleneckFinding) -> Iterator[str]:
     yield from _wrapped(f"{cost}; {sure}", "   ")
     for each in finding.evidence:
         yield from _wrapped(f"* {each.text}", "   ", "     ")
+    if (other := finding.alternative) is not None:
+        yield from _wrapped(f"or: {CAUSES[other.cause]} ({other.text})", "   ", "       ")
     yield from _wrapped(f"do: {_remedy(finding)}", "   ", "       ")
     yield f"   more: docs/causes/{finding.cause.value}.md"
 

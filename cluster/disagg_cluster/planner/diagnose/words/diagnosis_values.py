@@ -41,7 +41,7 @@ def undecided_reason(diagnosis: ModelDiagnosis) -> str | None:
 
 
 def _finding(finding: BottleneckFinding) -> Value:
-    remedy = finding.remedy
+    remedy, other = finding.remedy, finding.alternative
     return {
         "cause": finding.cause.value,
         "role": finding.role.value,
@@ -51,6 +51,7 @@ def _finding(finding: BottleneckFinding) -> Value:
         "engine_cost_seconds": finding.engine_cost_seconds,
         "since": timestamp(finding.since_seconds),
         "text": finding.text,
+        "alternative": other and {"cause": other.cause.value, "text": other.text},
         "evidence": [
             {
                 "name": each.name,

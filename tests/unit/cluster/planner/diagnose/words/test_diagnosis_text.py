@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_cluster.planner.diagnose.verdict.values import (
+    Alternative,
     Cause,
     EngineKey,
     EngineParts,
+    ModelDiagnosis,
     TtftPart,
 )
 from disagg_cluster.planner.diagnose.words.diagnosis_text import diagnoses_text
@@ -63,6 +65,31 @@ def test_what_holds_requests_back_is_told_first_what_is_well_last() -> None:
     told = diagnoses_text([CLEAN, UNDECIDED, FOUND])
 
     assert told == "\n\n".join([FOUND_TEXT, UNDECIDED_TEXT, CLEAN_TEXT])
+
+
+def test_what_a_finding_may_be_instead_stands_before_what_to_do() -> None:
+    other = Alternative(Cause.STRANGER, "nobody tells what other processes take of its GPUs")
+    either = replace(FOUND, findings=(replace(SLOW_GPU, alternative=other),))
+
+    told, (value,) = diagnoses_text([either]), _findings(either)
+
+    lines = told.splitlines()
+    said = next(number for number, line in enumerate(lines) if line.startswith("   or: "))
+    assert (
+        " ".join(lines[said : said + 2]).split()
+        == (
+            f"or: {CAUSES[Cause.STRANGER]} (nobody tells what other processes take of its GPUs)"
+        ).split()
+    )
+    assert lines[said + 2].startswith("   do: ")
+    assert value["alternative"] == {"cause": "stranger_on_gpu", "text": other.text}
+    assert [each["alternative"] for each in _findings(FOUND)] == [None, None]
+
+
+def _findings(diagnosis: ModelDiagnosis) -> list[dict[str, object]]:
+    told = json.loads(json.dumps(diagnosis_value(diagnosis), allow_nan=False))
+    findings: list[dict[str, object]] = told["findings"]
+    return findings
 
 
 def test_a_model_that_is_well_has_its_bars_where_it_is_alone() -> None:

@@ -1,0 +1,149 @@
+"""What users wait for before the engines, and a queue there that comes and goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from disagg_cluster.planner.diagnose.evidence.known import known_mean, known_sum
+from disagg_cluster.planner.diagnose.evidence.model_view import ModelView
+from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE
+
+# How far back a queue that has come and gone is still one that comes again.
+_RECENT_BLOCKS = 8
+_PASSING_Z = 6.0
+# A scrape between its two counts moves requests to the next block, with all that engines made them
+# wait: more than so many times that is no such thing.
+_OF_ENGINES = 2.0
+# It is gone where less than this part of it is left.
+_GONE = 0.25
+_LEAST_NOISE_SECONDS = 0.02
+# While it lasts it is told from a floor by its rise, by this factor over some bins at least.
+_RISEN, _LEAST_BINS = 1.25, 2
+
+
+@dataclass(frozen=True, slots=True)
+class FrontWait:
+    """A wait before the engines: by how many `seconds` it is longer than `usual`, since a block.
+
+    `is_floor` where that is known already; `is_sure` says whether it is more than likely.
+    """
+
+    since: int
+    usual: float
+    seconds: float
+    z: float
+    is_floor: bool | None = None
+    is_sure: bool = False
+
+
+def router_waits(view: ModelView, bins: int | None = None) -> Floats | None:
+    """Mean seconds between a request's arrival at the door and the engines' own waits.
+
+    By block, or over so many bins each. None where nobody sees requests from the door on.
+    """
+    bins = bins or view.block_bins
+    told = view.front_waits(bins)
+    if told is None:
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.divide(*told)
+        for rows in (view.entries, view.decoders):
+            if len(rows):
+                found = found - np.divide(*view.engine_waits(rows, bins))
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def passing_queue(view: ModelView, router: Floats) -> FrontWait | None:
+    """A queue before the engines that has come, be it over again: it is the limit that stays.
+
+    It costs what it made requests wait in the mean of all that came since. `router` is as of
+    `router_waits`, by block.
+    """
+    raised = _raised(view, router)
+    first = max(len(router) - _RECENT_BLOCKS, LEAST_BEFORE)
+    if not raised[first:].any() or raised[:first].any():
+        return None
+    since = first + int(np.argmax(raised[first:]))
+    before = router[:since][np.isfinite(router[:since])]
+    if len(before) < LEAST_BEFORE:
+        return None
+    usual = max(float(np.median(before)), 0.0)
+    seconds = _mean_since(view, since) - usual
+    noise = max(float(np.std(before)), _LEAST_NOISE_SECONDS)
+    error = noise * np.sqrt(1 / len(before) + 1 / (len(router) - since))
+    is_queue = _has_gone(router[since:], raised[since:]) or _rises(view, since)
+    if not seconds >= _PASSING_Z * error:
+        return None
+    return FrontWait(
+        since, usual, seconds, float(seconds / error), is_floor=False, is_sure=is_queue
+    )
+
+
+def queue_seconds_told(view: ModelView) -> float | None:
+    """How long requests wait in the router by what it tells of its queue; None if it does not."""
+    users = view.changes.fleet.users.get(view.place)
+    waiting = None if users is None else users.of("front_waiting")
+    arrivals = view.recent("arrivals", view.entries)
+    rate = float(np.nansum(arrivals)) / view.block_seconds
+    if waiting is None or not np.isfinite(waiting[-4:]).any() or rate <= 0:
+        return None
+    return float(np.nanmean(waiting[-4:])) / rate
+
+
+def _raised(view: ModelView, router: Floats) -> np.ndarray:
+    """In which blocks requests waited longer than scrapes at two times make it look."""
+    own = np.zeros(len(router))
+    for rows in (view.entries, view.decoders):
+        if len(rows):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                own += np.nan_to_num(np.divide(*view.engine_waits(rows, view.block_bins)))
+    near = np.max([np.roll(np.pad(own, 1), n)[1:-1] for n in (-1, 0, 1)], axis=0)
+    middle = float(np.nanmedian(router))
+    noise = float(np.nanmedian(np.abs(router - middle))) * 1.4826
+    known = np.nan_to_num(router)
+    high = known > _PASSING_Z * max(noise, _LEAST_NOISE_SECONDS)
+    # What a scrape has put into one block it has taken from the next.
+    beside = np.roll(np.pad(high, 1), 1)[1:-1] | np.roll(np.pad(high, 1), -1)[1:-1]
+    return np.asarray(high & (beside | (known > _OF_ENGINES * near)))
+
+
+def _mean_since(view: ModelView, since: int) -> float:
+    """Seconds before the engines of all requests since a block.
+
+    What one scrape counts too early another counts too late: sums do not stray as blocks do.
+    """
+    told = view.front_waits(view.block_bins)
+    assert told is not None
+    found = _quotient(*told, since)
+    for rows in (view.entries, view.decoders):
+        if len(rows):
+            found -= _quotient(*view.engine_waits(rows, view.block_bins), since)
+    return found
+
+
+def _quotient(seconds: Floats, count: Floats, since: int) -> float:
+    total = float(np.nan_to_num(known_sum(count[since:])))
+    return float(np.nan_to_num(known_sum(seconds[since:]))) / total if total > 0 else 0.0
+
+
+def _has_gone(router: Floats, raised: np.ndarray) -> bool:
+    """Whether a wait has been away again after it came."""
+    high = float(known_mean(router[raised]))
+    return bool((router[np.isfinite(router)] < _GONE * high).any())
+
+
+def _rises(view: ModelView, since: int) -> bool:
+    """Whether a wait that has only just come grows by every bin, which no floor does."""
+    fine = router_waits(view, 1)
+    assert fine is not None
+    blocks = view.blocks("arrivals", view.entries).shape[1]
+    recent = fine[len(fine) - (blocks - since) * view.block_bins :]
+    known = recent[np.isfinite(recent)]
+    # The first of them may hold some time before.
+    grown = known[np.argmax(known > 0) + 1 :] if (known > 0).any() else known[:0]
+    if len(grown) < _LEAST_BINS:
+        return False
+    return bool((np.diff(grown) > 0).all() and grown[-1] >= _RISEN * grown[0])

@@ -1,0 +1,37 @@
+"""What a factor of the work costs those who wait for it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from disagg_cluster.planner.diagnose.causes.prompt_work import PromptWork
+from disagg_cluster.planner.diagnose.causes.waits import Waits
+from disagg_cluster.planner.diagnose.evidence.model_view import ModelView
+from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+
+# Factors of the seconds that each prompt needs, whoever else comes.
+_WORK = ("slowness", "host_gap", "computed_share")
+# Work that has surely grown by so much makes a wait as many times as long, whatever waits show yet.
+_WORK_Z, _LEAST_MORE_WORK = 8.0, float(np.log(1.2))
+# A mean over the last two blocks may be off by so many deviations of one.
+_STRAYS = 1.5
+
+
+def cost_of(view: ModelView, waits: Waits, work: PromptWork, left: Floats, name: str) -> Floats:
+    """What a factor costs at each engine: its part of what is too long about the wait.
+
+    Steps that take twice as long for the same work make any wait for them twice as long, and
+    queues more: that is the least, also where waits stray too far to show it yet. Where they show
+    that they are not as long, it is what they may be longer by.
+    """
+    cost = left * work.part(name)
+    if name not in _WORK:
+        return cost
+    grown = work.by_factor[name]
+    surely = (grown.z >= _WORK_Z) & (grown.size >= _LEAST_MORE_WORK) & (left >= waits.excess)
+    shift = view.changed("first_token", waits.rows).shift
+    with np.errstate(divide="ignore", invalid="ignore"):
+        longer = np.log(waits.now) - shift.before + _STRAYS * shift.deviation
+    longer = np.clip(np.where(np.isfinite(longer), longer, np.inf), 0.0, grown.size)
+    least = np.nan_to_num(waits.now) * -np.expm1(-longer)
+    return np.where(surely, np.maximum(cost, least), cost)

@@ -1,0 +1,152 @@
+"""What else a finding may be is told where the evidence speaks for two, and only there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from disagg_cluster.planner.capacity.targets import Targets
+from disagg_cluster.planner.diagnose.causes.suspicion import joint_strength
+from disagg_cluster.planner.diagnose.diagnose import DiagnosisState, diagnose
+from disagg_cluster.planner.diagnose.evidence.series_window import ScrapedSeries, SeriesWindow
+from disagg_cluster.planner.diagnose.state import settled
+from disagg_cluster.planner.diagnose.verdict.values import (
+    Alternative,
+    BottleneckFinding,
+    Cause,
+)
+from support.diagnosed import FOUND
+from support.diagnosis_windows import Line, WindowMaker
+
+TARGETS = Targets(2.0, 0.05)
+PREFILL = tuple(Line(f"p{number}") for number in range(3))
+DECODE = tuple(
+    Line(f"d{number}", role="decode", requests=3.0, wait_seconds=0.06, transfers=3.0)
+    for number in range(2)
+)
+SLOW = {"slowness": 2.0, "wait_seconds": 1.6}
+FRONT = "disagg_request_time_to_first_token_seconds_sum"
+
+
+def told(window: SeriesWindow) -> tuple[BottleneckFinding, ...]:
+    """What one look at a window finds."""
+    (found,), _ = diagnose(window, TARGETS)
+    return found.findings
+
+
+def other_cause(finding: BottleneckFinding) -> Cause | None:
+    return finding.alternative and finding.alternative.cause
+
+
+def without(window: SeriesWindow, *families: str) -> SeriesWindow:
+    return replace(window, families={n: s for n, s in window.families.items() if n not in families})
+
+
+def with_queues(window: SeriesWindow, seconds: float, *blocks: int) -> SeriesWindow:
+    """A window in which requests waited before the engines in some blocks of 30 s, from the end."""
+    (series,) = window.families[FRONT]
+    gained = np.diff(series.values, prepend=0.0)
+    for block in blocks:
+        begin = window.now_seconds - 30 * block
+        chosen = (series.times_seconds > begin) & (series.times_seconds <= begin + 30)
+        gained[chosen] += seconds * 6.0 * 15.0  # 6 requests a second, a scrape each 15 s
+    queued = ScrapedSeries(series.labels, series.times_seconds, np.cumsum(gained))
+    return replace(window, families={**window.families, FRONT: (queued,)})
+
+
+def test_a_slow_gpu_that_its_readings_show_is_nothing_else() -> None:
+    slow = replace(PREFILL[0], then={**SLOW, "clocks": (0.9e9,), "throttled": (1.0,)})
+
+    (found,) = told(WindowMaker().make((slow, *PREFILL[1:], *DECODE)))
+
+    assert (found.cause, found.alternative) == (Cause.SLOW_GPU, None)
+
+
+def test_slow_steps_may_be_a_strangers_where_nobody_looks_at_other_processes() -> None:
+    slow = replace(PREFILL[0], then=SLOW)
+    window = WindowMaker().make((slow, *PREFILL[1:], *DECODE))
+
+    (seen,), (blind,) = told(window), told(without(window, "disagg_gpu_foreign_sm_ratio"))
+
+    assert (seen.cause, other_cause(seen)) == (Cause.SLOW_GPU, None)
+    assert (blind.cause, other_cause(blind)) == (Cause.SLOW_GPU, Cause.STRANGER)
+
+
+def test_a_floor_may_be_a_queue_where_nobody_tells_who_waits() -> None:
+    (found,) = told(WindowMaker(front_seconds=(0.003, 0.9)).make((*PREFILL, *DECODE)))
+
+    assert (found.cause, other_cause(found)) == (Cause.LATENCY_FLOOR, Cause.ROUTER_LIMIT)
+
+
+def test_a_queue_before_the_engines_that_has_come_and_gone_is_the_routers() -> None:
+    window = WindowMaker(front_seconds=(0.003, 0.003)).make((*PREFILL, *DECODE))
+
+    (found,) = told(with_queues(window, 2.0, 5, 4))
+
+    assert (found.cause, other_cause(found)) == (Cause.ROUTER_LIMIT, None)
+    assert found.ttft_cost_seconds == pytest.approx(2 * 2.0 / 5, rel=0.2)
+    assert told(with_queues(window, 2.0, 14, 13)) == ()  # long ago
+    assert told(with_queues(window, 0.2, 5)) == ()  # less than scrapes at two times may look like
+
+
+def test_what_was_set_aside_as_the_echo_of_a_slow_engine_is_told_beside_it() -> None:
+    full = {**SLOW, "kv_usage": 0.97, "waiting": 6.0}
+
+    (found,) = told(WindowMaker().make((replace(PREFILL[0], then=full), *PREFILL[1:], *DECODE)))
+
+    assert found.cause is Cause.SLOW_GPU
+    assert found.alternative is not None
+    assert found.alternative.cause is Cause.KV_FULL
+    assert "97% full" in found.alternative.text
+
+
+def test_engines_that_do_as_they_did_have_no_alternative_either() -> None:
+    (found,), _ = diagnose(WindowMaker().make((*PREFILL, *DECODE)), TARGETS)
+
+    assert found.ranked_causes == ()
+
+
+def test_work_that_surely_takes_longer_costs_before_waits_show_it() -> None:
+    noisy = [replace(line, wait_seconds=1.2) for line in PREFILL]
+    slow = replace(noisy[0], then={"slowness": 2.0, "wait_seconds": 1.3})
+
+    (found,) = told(WindowMaker(noise=0.15).make((slow, *noisy[1:], *DECODE)))
+
+    assert found.cause is Cause.SLOW_GPU
+    assert found.engine_cost_seconds >= 0.2
+
+
+def test_what_befalls_several_engines_is_surer_than_at_each() -> None:
+    assert joint_strength(np.array([5.0, 5.0, 5.0, 0.0])) == pytest.approx(5 * np.sqrt(3))
+    assert joint_strength(np.array([9.0, 1.0])) == 9.0
+    assert joint_strength(np.zeros(2)) == 0.0
+
+
+def test_causes_are_ranked_by_what_they_cost_alternatives_by_less() -> None:
+    first, second = FOUND.findings
+    either = replace(first, alternative=Alternative(Cause.STRANGER, "nobody tells"))
+
+    def ranked(*findings: BottleneckFinding) -> tuple[Cause, ...]:
+        return replace(FOUND, findings=findings).ranked_causes
+
+    dear = replace(second, ttft_cost_seconds=0.2 * first.ttft_cost_seconds)
+    assert ranked(either, second) == (first.cause, Cause.STRANGER, second.cause)
+    assert ranked(either, dear) == (first.cause, second.cause, Cause.STRANGER)
+    assert ranked(replace(first, alternative=Alternative(second.cause, "")), dear) == (
+        first.cause,
+        second.cause,
+    )
+
+
+def test_a_cause_not_yet_sure_is_the_alternative_of_one_that_is_held() -> None:
+    first, _ = FOUND.findings
+    slow = replace(first, alternative=None)
+    full = replace(slow, cause=Cause.KV_FULL, ttft_cost_seconds=0.1)
+    _, past = settled(FOUND.model, [(slow, 9.0)], None, lambda _: 1.0, 0.0)
+    held, past = settled(FOUND.model, [(full, 4.0)], DiagnosisState(0.0, past), lambda _: 1.0, 0.0)
+    gone, _ = settled(FOUND.model, [(full, 9.0)], DiagnosisState(0.0, past), lambda _: 1.0, 0.0)
+
+    assert [(each.cause, other_cause(each)) for each in held] == [(slow.cause, Cause.KV_FULL)]
+    assert [(each.cause, other_cause(each)) for each in gone] == [(Cause.KV_FULL, None)]
