@@ -133,23 +133,28 @@ class LoadSource:
         """
         from disagg_cluster.planner.advice.demands import ClusterEngines, engines_of
         from disagg_cluster.planner.capacity.learned.prometheus_costs import PrometheusCosts
+        from disagg_cluster.planner.capacity.learned.shape_reader import read_shapes
 
         if self.is_file:
             return ClusterEngines()
         with self._prometheus() as prometheus:
-            return engines_of(PrometheusCosts(prometheus, self.cluster).families(now_seconds))
+            told = PrometheusCosts(prometheus, self.cluster).families(now_seconds)
+            return engines_of(told, read_shapes(prometheus, told, self.cluster, now_seconds))
 
     def engines_and_interference(self, now_seconds: float) -> tuple[ClusterEngines, Interference]:
         """The engines that run, and what their mixed steps cost in the last day; raises as they."""
         from disagg_cluster.planner.advice.demands import ClusterEngines, engines_of
         from disagg_cluster.planner.advice.interference import read_interference
         from disagg_cluster.planner.capacity.learned.prometheus_costs import PrometheusCosts
+        from disagg_cluster.planner.capacity.learned.shape_reader import read_shapes
 
         if self.is_file:
             return ClusterEngines(), {}
         with self._prometheus() as prometheus:
             told = PrometheusCosts(prometheus, self.cluster).families(now_seconds)
-            return engines_of(told), read_interference(prometheus, told, self.cluster, now_seconds)
+            shapes = read_shapes(prometheus, told, self.cluster, now_seconds)
+            engines = engines_of(told, shapes)
+            return engines, read_interference(prometheus, told, self.cluster, now_seconds)
 
     @contextmanager
     def _prometheus(self) -> Iterator[Prometheus]:

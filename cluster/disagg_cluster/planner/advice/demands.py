@@ -11,6 +11,7 @@ import numpy as np
 from disagg_cluster.planner.capacity.engine_costs import EngineCosts
 from disagg_cluster.planner.capacity.learned.cost_families import CostFamilies, CostKey
 from disagg_cluster.planner.capacity.learned.prometheus_costs import costs_of
+from disagg_cluster.planner.capacity.learned.request_shape import SHAPE_SECONDS, RequestShape
 from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.forecast.driver_shifts import driver_shifts
@@ -45,12 +46,14 @@ class ClusterEngines:
     """The engines that run, how many of each kind, and what their steps were seen to take.
 
     `workers` are the same one by one; `downtime_seconds` is what a change of role took of late.
+    `shapes` is what requests were like of late, by name and namespace of a model.
     """
 
     running: Mapping[CostKey, int] = field(default_factory=dict)
     costs: Mapping[CostKey, EngineCosts | UndecidedCapacity] = field(default_factory=dict)
     workers: tuple[PoolWorker, ...] = ()
     downtime_seconds: float | None = None
+    shapes: Mapping[tuple[str, str], RequestShape] = field(default_factory=dict)
 
     def of_others(self, keys: Set[LoadKey]) -> tuple[RunningEngines, ...]:
         """Engines of models that are none of these."""
@@ -92,8 +95,10 @@ class ClusterEngines:
         )
 
 
-def engines_of(told: CostFamilies) -> ClusterEngines:
-    """The engines that run by what they tell themselves."""
+def engines_of(
+    told: CostFamilies, shapes: Mapping[tuple[str, str], RequestShape] | None = None
+) -> ClusterEngines:
+    """The engines that run by what they tell themselves, and what was measured of requests."""
     there = list(told.engines())
     workers = tuple(
         PoolWorker(
@@ -107,7 +112,7 @@ def engines_of(told: CostFamilies) -> ClusterEngines:
         for engine, key in there
     )
     running = Counter(key for _, key in there)
-    return ClusterEngines(running, costs_of(told), workers, told.downtime_seconds())
+    return ClusterEngines(running, costs_of(told), workers, told.downtime_seconds(), shapes or {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +157,7 @@ class DemandBuilder:
         key = history.key
         told = self._config.of_model(key.model_name, key.engine_namespace)
         paths = _paths(history, self._config.timing.lead_seconds, self._forecasting)
-        like, prompt_factor = _scaled(requests_like(history), history, scale)
+        like, prompt_factor = _scaled(_shaped(history, engines), history, scale)
         if isinstance(paths, LoadPaths):
             paths = paths.scaled(scale.requests, prompt_factor, scale.output_length)
         return ModelDemand(
@@ -254,6 +259,19 @@ def requests_like(history: LoadHistory) -> RequestMix:
     arrived = float(requests.values[-steps:][known].sum())
     spared = float(cached.values[-steps:][known].sum())
     return RequestMix(1.0, 1.0, 1.0, cached_tokens=spared / arrived if arrived > 0 else 0.0)
+
+
+def _shaped(history: LoadHistory, engines: ClusterEngines) -> RequestMix:
+    """The same, with what was measured of them of late."""
+    like, requests = requests_like(history), history.requests
+    shape = engines.shapes.get((history.key.model_name, history.key.engine_namespace))
+    if shape is None or requests is None:
+        return like
+    steps = max(1, round(SHAPE_SECONDS / requests.step_seconds))
+    drivers = (requests, history.prompt_tokens, history.output_tokens)
+    lately = np.stack([each.values[-steps:] for each in drivers])
+    arrived, prompts, outputs = lately[:, np.isfinite(lately).all(axis=0)].sum(axis=1)
+    return shape.of(like, prompts / arrived, outputs / arrived) if arrived > 0 else like
 
 
 def _scaled(like: RequestMix, history: LoadHistory, scale: LoadScale) -> tuple[RequestMix, float]:

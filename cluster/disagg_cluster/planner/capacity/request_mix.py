@@ -8,6 +8,7 @@ from disagg_cluster.planner.capacity.problems import not_in_range, refuse
 
 _MOST_TOKENS = 1e7
 _MOST_DISPERSION = 1e4
+_MOST_FACTOR = 1e3
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +23,12 @@ class RequestMix:
         arrival_dispersion: Variance over mean of the arrivals in a second (c_a²): 1 is Poisson.
         prompt_dispersion: Squared coefficient of variation of `prompt_tokens`; 0 is all alike.
         output_dispersion: The same of `output_tokens`.
+        context_factor: What decoding requests hold, over what they would if prompts and outputs
+            were long or short by themselves: below 1 where long outputs follow short prompts.
 
     Raises:
-        ValueError: One is no number or negative, a length not from 1 to ten million tokens, or a
-            dispersion above 10,000; says all of it.
+        ValueError: One is no number or negative, a length not from 1 to ten million tokens, a
+            dispersion above 10,000, or a factor not from a thousandth to 1,000; says all of it.
     """
 
     requests_per_second: float
@@ -35,6 +38,7 @@ class RequestMix:
     arrival_dispersion: float = 1.0
     prompt_dispersion: float = 1.0
     output_dispersion: float = 1.0
+    context_factor: float = 1.0
 
     def __post_init__(self) -> None:
         lengths = {"prompt_tokens": self.prompt_tokens, "output_tokens": self.output_tokens}
@@ -52,6 +56,9 @@ class RequestMix:
                     0.0,
                     _MOST_DISPERSION,
                 ),
+                *not_in_range(
+                    {"context_factor": self.context_factor}, 1 / _MOST_FACTOR, _MOST_FACTOR
+                ),
             ]
         )
 
@@ -66,7 +73,7 @@ class RequestMix:
     @property
     def context_tokens(self) -> float:
         """KV tokens that a decoding request holds, in the mean over such requests and over time."""
-        return self.prompt_tokens + self.cached_tokens + self._written_tokens
+        return self.context_factor * self._apart_tokens
 
     @property
     def context_dispersion(self) -> float:
@@ -75,7 +82,12 @@ class RequestMix:
         Of what they have written as of exponential lengths: anything from nothing to far more.
         """
         variance = self.prompt_dispersion * self.prompt_tokens**2 + self._written_tokens**2
-        return variance / self.context_tokens**2
+        return variance / self._apart_tokens**2
+
+    @property
+    def _apart_tokens(self) -> float:
+        """What one holds if outputs have nothing to do with prompts."""
+        return self.prompt_tokens + self.cached_tokens + self._written_tokens
 
     @property
     def _written_tokens(self) -> float:

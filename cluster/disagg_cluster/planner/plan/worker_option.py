@@ -23,6 +23,8 @@ from disagg_exporter.model import Role
 _ENGINES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
 _LENGTH_GRID = 1.25
 _DISPERSION_GRID = 0.25
+_FINE_DISPERSION = 2.0
+_FACTOR_GRID = 1.1
 _LENGTH_FACTORS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 _MOST_ERROR = 0.5
 # Steps of the grid: to four tenths of the length.
@@ -65,7 +67,7 @@ class EngineCurve:
 
     def _seconds(self, prompt_length: Floats, output_length: Floats) -> Floats:
         written = output_length * (1 + self.mix.output_dispersion) / 2
-        context = self.mix.cached_tokens + prompt_length + written
+        context = self.mix.context_factor * (self.mix.cached_tokens + prompt_length + written)
         seconds: Floats = _line(prompt_length, self.prompts, self.prompt_seconds)
         return seconds + output_length * _line(context, self.contexts, self.token_seconds)
 
@@ -122,6 +124,8 @@ class WorkerOption:
             arrival_dispersion=_stepped(mix.arrival_dispersion),
             prompt_dispersion=_stepped(mix.prompt_dispersion),
             output_dispersion=_stepped(mix.output_dispersion),
+            # Prefill holds nothing for long.
+            context_factor=1.0 if self.role is Role.PREFILL else _rounded_factor(mix),
         )
 
     def _of_shorter(self, mix: RequestMix) -> EngineCurve | None:
@@ -280,5 +284,11 @@ def _length_step(tokens: Floats) -> Floats:
     return step
 
 
+def _rounded_factor(mix: RequestMix) -> float:
+    return float(_FACTOR_GRID ** floor(log(mix.context_factor, _FACTOR_GRID) + 0.5))
+
+
 def _stepped(dispersion: float) -> float:
+    if dispersion > _FINE_DISPERSION:
+        return _rounded(dispersion)
     return _DISPERSION_GRID * floor(dispersion / _DISPERSION_GRID + 0.5)

@@ -17,8 +17,9 @@ from types import FrameType
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.host.service_manager import ServiceManager
 from disagg_cluster.nodefile.web.access import WebConfigWatch
-from disagg_cluster.planner.advice.demands import engines_of
+from disagg_cluster.planner.advice.demands import ClusterEngines, engines_of
 from disagg_cluster.planner.capacity.learned.prometheus_costs import PrometheusCosts
+from disagg_cluster.planner.capacity.learned.shape_reader import read_shapes
 from disagg_cluster.planner.diagnose.evidence.families import FAMILIES
 from disagg_cluster.planner.diagnose.reading.rolling_diagnosis import RollingDiagnosis
 from disagg_cluster.planner.diagnose.reading.rolling_series import RollingSeries
@@ -89,9 +90,15 @@ class PlannerService:
             )
             diagnosing = self._diagnosing(prometheus)
             costs = PrometheusCosts(prometheus, self._config.cluster)
+
+            def engines(now_seconds: float) -> ClusterEngines:
+                told = costs.families(now_seconds)
+                shapes = read_shapes(prometheus, told, self._config.cluster, now_seconds)
+                return engines_of(told, shapes)
+
             rounds = PlannerRounds(
                 history,
-                lambda now_seconds: engines_of(costs.families(now_seconds)),
+                engines,
                 self._config,
                 self._process.usage,
                 self._acting(),

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from disagg_cluster.planner.advice.demands import ClusterEngines, DemandBuilder
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
+from disagg_cluster.planner.capacity.learned.request_shape import RequestShape
+from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.forecast.load_forecast import UndecidedForecast
 from disagg_cluster.planner.forecast.paths import LoadPaths
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
@@ -81,3 +84,21 @@ def test_engines_of_models_that_nobody_plans_for_keep_their_gpus() -> None:
     (left,) = engines.of_others({LoadKey("east", "llama", "")})
 
     assert (left.gpu_name, left.engines) == ("NVIDIA L4", 2)
+
+
+def test_what_was_measured_of_requests_is_asked_of_capacities() -> None:
+    """Two kinds of requests hold less of a cache than their mean tells."""
+    whose = {("llama", "chat"): RequestShape(1e9, 4.0, 2.0, 500.0)}
+
+    def like(namespace: str) -> RequestMix:
+        series = LoadSeries(0.0, 60.0, np.ones(100))
+        tokens = LoadSeries(0.0, 60.0, np.full(100, 1000.0))
+        told = LoadHistory(LoadKey("", "llama", namespace), tokens, tokens, series)
+        engines = ClusterEngines(shapes=whose)
+        return DemandBuilder(PlannerConfig()).demand(told, engines).like
+
+    measured = like("chat")
+    assert (measured.prompt_dispersion, measured.output_dispersion) == pytest.approx((4.0, 2.0))
+    # 1,000 tokens of the prompt, and of outputs that differ so much 1,500.
+    assert measured.context_factor == pytest.approx(500 / 2500)
+    assert like("batch") == RequestMix(1.0, 1.0, 1.0)

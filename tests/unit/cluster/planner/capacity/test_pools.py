@@ -31,6 +31,7 @@ mixes = st.builds(
     arrival_dispersion=st.floats(0, 20),
     prompt_dispersion=st.floats(0, 4),
     output_dispersion=st.floats(0, 4),
+    context_factor=st.floats(0.1, 4),
 )
 targets = st.builds(
     Targets,
@@ -117,6 +118,20 @@ def test_twice_as_long_requests_are_at_most_half_as_many(role: str) -> None:
     twice = requests_per_second(role, long, TARGETS, 4)
 
     assert 0 < twice < 0.55 * requests_per_second(role, CHAT, TARGETS, 4)
+
+
+def test_requests_that_hold_less_than_their_means_tell_leave_room_for_more() -> None:
+    """Where the cache binds; what prompts need of a prefill engine is the same."""
+    long = RequestMix(1.0, prompt_tokens=15_000, output_tokens=1000)
+    apart = replace(long, context_factor=0.25)
+
+    assert requests_per_second("decode", apart, TARGETS, 4) > 2.5 * requests_per_second(
+        "decode", long, TARGETS, 4
+    )
+    slow = Targets(ttft_seconds=5.0, itl_seconds=0.03)
+    assert requests_per_second("prefill", apart, slow, 4) == requests_per_second(
+        "prefill", long, slow, 4
+    )
 
 
 def test_a_prefill_pool_can_be_used_the_more_the_larger_it_is() -> None:
