@@ -106,6 +106,16 @@ class ModelTruth:
         )
 
     @property
+    def decode_running(self) -> int:
+        """Requests that decode now, of all engines."""
+        return len(self._active)
+
+    @property
+    def decode_held_tokens(self) -> float:
+        """What they hold of the caches."""
+        return self._kv
+
+    @property
     def decode_kv_ratio(self) -> float:
         """The part of the decode engines' cache that requests hold now."""
         return self._kv / (self._room_kv * self.decode.serving)

@@ -86,6 +86,17 @@ def _level(rng: np.random.Generator, kind: LoadKind, length: int) -> Floats:
     return 0.85 + 0.2 * np.sin(2 * np.pi * (hours - rng.uniform(0, 24)) / 24)
 
 
+def reading_seconds(prompt_tokens: float) -> float:
+    """What a prompt takes of a prefill engine."""
+    thousands = prompt_tokens / 1000
+    return _READ * thousands + _READ_LONGER * thousands**2
+
+
+def writing_seconds(prompt_tokens: float, output_tokens: float) -> float:
+    """The time that an output takes of a decode engine's cache."""
+    return _WRITE * output_tokens * (prompt_tokens + output_tokens / 2) / 1000
+
+
 def _lengths(prefill: Floats, decode: Floats) -> tuple[Floats, Floats]:
     """Prompt and output tokens that make so many engines of each just busy."""
     rate = SERVED.requests_per_second

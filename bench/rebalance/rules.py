@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from bench.plan.profile import LIKE, STEP_MINUTES, Lookahead, Profile
+from bench.plan.profile import STEP_MINUTES, Lookahead, Profile
 from bench.plan.rules import Engines
 from bench.plan.truth import DRAIN_MINUTES, LEAD_MINUTES, ModelTruth
 from bench.rebalance.loads import ENGINES
+from bench.rebalance.measured import MeasuredPools
 
 from disagg_cluster.planner.plan.schedule import PlanCosts
 from disagg_cluster.planner.plan.worker_option import block_needs
@@ -27,8 +28,6 @@ from disagg_exporter.model import Role
 HALF = RoleSplit(ENGINES // 2, ENGINES // 2)
 COST = MoveCost(60.0 * (DRAIN_MINUTES + LEAD_MINUTES))
 _STABLE_MINUTES = 5
-# Where the exporter sees the knee of a prefill engine that is always busy.
-_KNEE = 0.9
 
 
 class Acting:
@@ -43,7 +42,7 @@ class Acting:
         self._ahead = Lookahead(profile)
         self._split = HALF
         self._log = MoveLog()
-        self._used: list[tuple[float, float]] = []
+        self._measured = MeasuredPools(profile)
         self.moves: list[int] = []
 
     def wanted(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
@@ -53,7 +52,7 @@ class Acting:
         if self._log.under_way and there == self._split:
             self._log = self._log.ended(minute * 60.0)
         if minute:
-            self._used = [*self._used[1 - STEP_MINUTES :], self._fullness(model, minute)]
+            self._measured.look(model)
         # Like the service, not before it is measured how full pools are.
         if minute and minute % STEP_MINUTES == 0:
             self._decide(minute)
@@ -61,30 +60,24 @@ class Acting:
 
     def _decide(self, minute: int) -> None:
         paths = self._ahead.paths(0, minute)
-        needs = []
+        needs, like = [], self._measured.like(minute)
         for option in self._profile.options[0]:
-            found = block_needs(option, paths, LIKE)
+            found = block_needs(option, paths, like)
             if not hasattr(found, "shape"):
                 raise SystemExit(found.reason)
             needs.append(found)
-        used = [sum(of) / len(of) for of in zip(*self._used, strict=True)]
         pair = WeighedPools(
             self._split,
             SplitNeeds(needs[0], needs[1], paths.step_seconds),
             COST,
-            dict(zip((Role.PREFILL, Role.DECODE), used, strict=False)),
+            self._measured.capacity_used,
         )
         now_seconds = minute * 60.0
         said = decide(pair, self._limits, PlanCosts().short_weight, self._log, now_seconds)
         if isinstance(said, Move):
             self._split = self._split.moved(1 if said.to_role is Role.DECODE else -1)
-            self._log = self._log.begun(now_seconds)
+            self._log = self._log.begun(now_seconds, said.to_role, undoes=said.undoes)
             self.moves.append(minute)
-
-    def _fullness(self, model: ModelTruth, minute: int) -> tuple[float, float]:
-        """As the exporter tells it of both pools."""
-        batch = model.decode_requests / model.decode.serving / self._profile.batch(0, minute)
-        return model.prefill_busy / _KNEE, max(batch, model.decode_kv_ratio)
 
 
 class RatioRule(Protocol):

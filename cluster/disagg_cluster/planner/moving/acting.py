@@ -70,7 +70,7 @@ class Acting:
         move = _UnderWay(whose, worker, to_role, uuid.uuid4().hex, now_seconds)
         self._under_way = move
         # Also what is refused counts, so that nobody is asked again and again.
-        self._logs[whose] = self.log_of(whose).begun(now_seconds)
+        self._logs[whose] = self.log_of(whose).begun(now_seconds, to_role, undoes=said.said.undoes)
         self._log.info("move %s on %s to %s", worker.worker, worker.node, to_role)
         self._heard(move, self._mover.begin(worker, to_role, move.request_id), now_seconds)
 
@@ -92,7 +92,8 @@ class Acting:
             )
             return
         self._under_way = None
-        self._logs[move.whose] = self.log_of(move.whose).ended(now_seconds)
+        done = outcome is MoveOutcome.DONE
+        self._logs[move.whose] = self.log_of(move.whose).ended(now_seconds, done=done)
         self._counts[*move.whose, outcome.value] += 1
-        say = self._log.info if outcome is MoveOutcome.DONE else self._log.warning
+        say = self._log.info if done else self._log.warning
         say("move of %s to %s: %s: %s", move.worker.worker, move.to_role, outcome, answer.text)

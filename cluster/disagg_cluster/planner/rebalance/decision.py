@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from disagg_cluster.planner.rebalance.limits import RebalanceLimits
 from disagg_cluster.planner.rebalance.move_gain import MoveCost, MoveGain, gain_of
 from disagg_cluster.planner.rebalance.move_log import MoveLog
+from disagg_cluster.planner.rebalance.regret import regret_of, why_not_again
 from disagg_cluster.planner.rebalance.split_needs import RoleSplit, SplitNeeds
 from disagg_exporter.model import Role
 
@@ -23,11 +24,15 @@ _MOST_MOVES = 8
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One engine of `role` becomes one of `to_role`: the first of the moves of `gain`."""
+    """One engine of `role` becomes one of `to_role`: the first of the moves of `gain`.
+
+    `undoes`: by what is measured, not by what is foreseen, it takes the last move back.
+    """
 
     role: Role
     to_role: Role
     gain: MoveGain
+    undoes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,8 @@ def decide(
     Of all splits that moves one after the other can reach, the one that misses the fewest
     engine-seconds is best, where each that is missed counts `short_weight` times one that a move
     takes. What it saves must be `gain_ratio` times what the moves take. Nothing is taken from a
-    pool that is, as measured, too full to give.
+    pool that is, as measured, too full to give. A move that left the pool that gave short, as
+    measured, and the other with room is taken back first.
 
     Args:
         pair: The pools as they are.
@@ -75,6 +81,11 @@ def decide(
     if reason := log.why_not(limits, now_seconds):
         return Stay(reason)
     needs = pair.needs.within(limits.horizon_seconds)
+    back = regret_of(pair.split, pair.capacity_used, log, now_seconds)
+    if back is not None and pair.split.of(back.role) > limits.least_engines:
+        step = 1 if back.to_role is Role.DECODE else -1
+        gain = gain_of(needs, pair.split, step, pair.cost, limits.horizon_seconds)
+        return Move(back.role, back.to_role, gain, undoes=True)
     best: tuple[float, Move] | None = None
     bounded = full = ""
     for giver, taker, step in (
@@ -90,7 +101,11 @@ def decide(
             if moves > spare:
                 bounded = bounded or _bounded(giver, limits)
                 break
-            if told := _too_full(pair, giver, taker) or _has_room(pair, needs, taker):
+            if told := (
+                _too_full(pair, giver, taker)
+                or why_not_again(taker, pair.capacity_used, log, now_seconds)
+                or _has_room(pair, needs, taker)
+            ):
                 full = told
                 break
             worth = saved - found.downtime_seconds

@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from disagg_cluster.planner.rebalance.limits import HOUR_SECONDS, RebalanceLimits
+from disagg_exporter.model import Role
 
 
 @dataclass(frozen=True, slots=True)
 class MoveLog:
-    """When moves of the last hour began, and when the last of them ended; None while it goes on."""
+    """When moves of the last hour began, and when the last of them ended; None while it goes on.
+
+    The last was to `last_to`, and took back the one before if `last_undid`. `regretted` says when a
+    role last had to give back what it had been given.
+    """
 
     begun_seconds: tuple[float, ...] = ()
     ended_seconds: float | None = None
+    last_to: Role | None = None
+    last_undid: bool = False
+    regretted: Mapping[Role, float] = field(default_factory=dict)
 
     @property
     def under_way(self) -> bool:
         """Whether a move has begun and not ended."""
         return bool(self.begun_seconds) and self.ended_seconds is None
 
-    def begun(self, now_seconds: float) -> MoveLog:
-        """With one more that begins now; what is older than an hour is forgotten."""
-        lately = self._lately(now_seconds)
-        return MoveLog((*lately, now_seconds))
+    def begun(self, now_seconds: float, to_role: Role, *, undoes: bool = False) -> MoveLog:
+        """With one more that begins now; what is older than an hour is forgotten.
 
-    def ended(self, now_seconds: float) -> MoveLog:
-        """With the end of the one that is under way."""
-        return replace(self, ended_seconds=now_seconds)
+        Args:
+            now_seconds: Unix time.
+            to_role: What its engine becomes.
+            undoes: It takes the last one back, which is regretted.
+        """
+        regretted = dict(self.regretted)
+        if undoes and self.last_to is not None:
+            regretted[self.last_to] = now_seconds
+        return MoveLog(
+            (*self._lately(now_seconds), now_seconds),
+            last_to=to_role,
+            last_undid=undoes,
+            regretted=regretted,
+        )
+
+    def ended(self, now_seconds: float, *, done: bool = True) -> MoveLog:
+        """With the end of the one under way; one that was not `done` cannot be regretted."""
+        return replace(self, ended_seconds=now_seconds, last_to=self.last_to if done else None)
 
     def why_not(self, limits: RebalanceLimits, now_seconds: float) -> str:
         """Why no move may begin now; empty if one may."""

@@ -34,6 +34,11 @@ def _lines(model: ModelRebalance, limits: RebalanceLimits, mode: RebalanceMode) 
         gain = model.said.gain
         who = f"a {model.said.role} engine" if model.worker is None else _worker(model.worker)
         yield f"{named}: move {who} from {model.said.role} to {model.said.to_role}"
+        if model.said.undoes:
+            yield (
+                f"  the last move is taken back: as measured {model.said.to_role} is short without "
+                f"it, and {model.said.role} has room"
+            )
         yield (
             f"  {counted(gain.moves, 'move')} to {gain.to}, now {model.split}: over the next "
             f"{duration(limits.horizon_seconds)} {_minutes(gain.over_target_seconds)} over target "
@@ -98,6 +103,7 @@ def _value(model: ModelRebalance, limits: RebalanceLimits) -> Mapping[str, objec
         "supervised": None if worker is None else worker.supervised,
         "role": model.said.role.value,
         "to_role": model.said.to_role.value,
+        "takes_back": model.said.undoes,
         "moves": gain.moves,
         "to_split": {"prefill": gain.to.prefill, "decode": gain.to.decode},
         "horizon_seconds": limits.horizon_seconds,

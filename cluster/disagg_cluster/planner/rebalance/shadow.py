@@ -108,6 +108,6 @@ class ShadowBooks:
             shadow=books.shadow.moved(step),
             meanwhile=books.shadow.without(step),
             moved_at_seconds=now_seconds + cost.downtime_seconds,
-            log=books.log.begun(now_seconds),
+            log=books.log.begun(now_seconds, said.to_role, undoes=said.undoes),
             moves=books.moves + 1,
         )

@@ -120,7 +120,7 @@ def test_a_capacity_that_what_is_measured_contradicts_moves_nothing() -> None:
 
 
 def test_after_a_move_it_waits_until_it_has_ended_and_cooled_down() -> None:
-    log = MoveLog().begun(0.0)
+    log = MoveLog().begun(0.0, Role.DECODE)
 
     assert log.why_not(LIMITS, 1e6) == "a move is under way"
     ended = log.ended(300.0)
@@ -130,7 +130,7 @@ def test_after_a_move_it_waits_until_it_has_ended_and_cooled_down() -> None:
 
 def test_no_more_moves_begin_within_an_hour_than_may() -> None:
     limits = RebalanceLimits(moves_per_hour=2, cool_down_seconds=0.0)
-    log = MoveLog().begun(0.0).ended(10.0).begun(100.0).ended(110.0)
+    log = MoveLog().begun(0.0, Role.DECODE).ended(10.0).begun(100.0, Role.DECODE).ended(110.0)
 
     assert log.why_not(limits, 3599.0) == "2 moves began within the last hour: no more may"
     assert log.why_not(limits, 3601.0) == ""
@@ -158,6 +158,7 @@ def test_a_gain_counts_what_is_missed_while_engines_are_moved() -> None:
 
 splits = st.builds(RoleSplit, st.integers(1, 12), st.integers(1, 12))
 needed = st.integers(0, 14)
+filled = st.floats(0, 1.5)
 
 
 @settings(max_examples=25, deadline=None)
@@ -197,29 +198,33 @@ def test_what_was_moved_is_not_moved_back_for_the_same_futures(
 
 @settings(max_examples=15, deadline=None)
 @given(
-    st.lists(st.tuples(needed, needed), min_size=20, max_size=40),
+    st.lists(st.tuples(needed, needed, filled, filled), min_size=20, max_size=40),
     st.integers(1, 6),
     st.floats(0, 600),
     st.floats(10, 900),
 )
 def test_whatever_is_foreseen_moves_stay_within_their_budget(
-    foreseen: list[tuple[int, int]], per_hour: int, cool_down: float, downtime: float
+    foreseen: list[tuple[int, int, float, float]],
+    per_hour: int,
+    cool_down: float,
+    downtime: float,
 ) -> None:
     limits = RebalanceLimits(moves_per_hour=per_hour, cool_down_seconds=cool_down)
     cost = MoveCost(downtime)
     split, log, ends = RoleSplit(4, 4), MoveLog(), 0.0
     begun: list[float] = []
-    for number, (prefill, decode) in enumerate(foreseen):
+    for number, (prefill, decode, *full) in enumerate(foreseen):
         now = number * 60.0
         if log.under_way and now >= ends:
             log = log.ended(ends)
-        pair = WeighedPools(split, needs(prefill, decode, futures=2), cost)
+        used = dict(zip((Role.PREFILL, Role.DECODE), full, strict=True))
+        pair = WeighedPools(split, needs(prefill, decode, futures=2), cost, used)
         said = decide(pair, limits, WEIGHT, log, now)
         if isinstance(said, Move):
             assert not log.under_way
             assert not begun or now - begun[-1] >= downtime + cool_down
             begun.append(now)
-            log, ends = log.begun(now), now + downtime
+            log, ends = log.begun(now, said.to_role, undoes=said.undoes), now + downtime
             split = split.moved(1 if said.to_role is Role.DECODE else -1)
         assert min(split.prefill, split.decode) >= 1
 

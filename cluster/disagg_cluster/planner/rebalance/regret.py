@@ -1,0 +1,63 @@
+"""Moves that what is measured afterwards speaks against: taken back once, and not made again soon.
+
+Whatever a capacity got wrong, it gets wrong again: without this an engine that was given for
+nothing would stay, and be followed by the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from disagg_cluster.planner.rebalance.limits import HOUR_SECONDS
+from disagg_cluster.planner.rebalance.move_log import MoveLog
+from disagg_cluster.planner.rebalance.split_needs import RoleSplit
+from disagg_exporter.model import Role
+
+_BEYOND = 1.0
+_FULL = 0.9
+_OTHER = {Role.PREFILL: Role.DECODE, Role.DECODE: Role.PREFILL}
+LOOK_BACK_SECONDS = HOUR_SECONDS
+"""What speaks against a move later than so long after it is another load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regret:
+    """An engine of `role` goes back to `to_role`."""
+
+    role: Role
+    to_role: Role
+
+
+def regret_of(
+    split: RoleSplit, capacity_used: Mapping[Role, float], log: MoveLog, now_seconds: float
+) -> Regret | None:
+    """The last move, turned round; None where nothing that is measured speaks against it.
+
+    It is regretted where the pool that gave is beyond its targets, and the one that was given to
+    would not be full without the engine.
+    """
+    ended, to_role = log.ended_seconds, log.last_to
+    if ended is None or to_role is None or log.last_undid:
+        return None
+    if now_seconds - ended > LOOK_BACK_SECONDS:
+        return None
+    gave = _OTHER[to_role]
+    used, there = capacity_used.get(to_role), split.of(to_role)
+    if used is None or there < 2 or capacity_used.get(gave, 0.0) < _BEYOND:
+        return None
+    if used * there / (there - 1) > _FULL:
+        return None
+    return Regret(to_role, gave)
+
+
+def why_not_again(
+    taker: Role, capacity_used: Mapping[Role, float], log: MoveLog, now_seconds: float
+) -> str:
+    """Why a pool is given nothing after it had to give back; empty once it is full as measured."""
+    since = log.regretted.get(taker)
+    if since is None or now_seconds - since > LOOK_BACK_SECONDS:
+        return ""
+    if capacity_used.get(taker, 0.0) >= _BEYOND:
+        return ""
+    return f"{taker} gave back an engine {(now_seconds - since) / 60:.0f} min ago and is not full"

@@ -1,0 +1,102 @@
+"""A move that what is measured speaks against is taken back once, and not made again soon."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from disagg_cluster.planner.rebalance.decision import Move, Stay, WeighedPools, decide
+from disagg_cluster.planner.rebalance.limits import RebalanceLimits, RebalanceMode
+from disagg_cluster.planner.rebalance.model_rebalance import ModelRebalance
+from disagg_cluster.planner.rebalance.move_gain import MoveCost
+from disagg_cluster.planner.rebalance.move_log import MoveLog
+from disagg_cluster.planner.rebalance.rebalance_text import rebalance_text, rebalance_values
+from disagg_cluster.planner.rebalance.regret import LOOK_BACK_SECONDS, Regret, regret_of
+from disagg_cluster.planner.rebalance.split_needs import RoleSplit, SplitNeeds
+from disagg_exporter.model import Role
+
+LIMITS = RebalanceLimits()
+TO_DECODE = MoveLog().begun(0.0, Role.DECODE).ended(300.0)
+NOW = 900.0
+WRONG = {Role.PREFILL: 1.1, Role.DECODE: 0.5}
+
+
+def decided(
+    split: RoleSplit, log: MoveLog, used: dict[Role, float], now_seconds: float = NOW
+) -> Move | Stay:
+    """By a capacity that takes decode for short, whatever it has."""
+    wants = SplitNeeds(np.full((4, 12), 2), np.full((4, 12), 7), 300.0)
+    return decide(WeighedPools(split, wants, MoveCost(360.0), used), LIMITS, 9.0, log, now_seconds)
+
+
+def test_an_engine_that_was_given_for_nothing_goes_back() -> None:
+    said = decided(RoleSplit(3, 5), TO_DECODE, WRONG)
+
+    assert isinstance(said, Move)
+    assert (said.role, said.to_role, said.undoes) == (Role.DECODE, Role.PREFILL, True)
+    # By what is foreseen it brings nothing, and is made all the same.
+    assert said.gain.engine_seconds < 0
+
+
+def test_words_say_that_a_move_takes_the_last_one_back() -> None:
+    said = decided(RoleSplit(3, 5), TO_DECODE, WRONG)
+    model = ModelRebalance("llama", "", RoleSplit(3, 5), said, MoveCost(360.0), measured=True)
+
+    told = rebalance_text([model], LIMITS, RebalanceMode.ADVISE)
+    assert (
+        "the last move is taken back: as measured prefill is short without it, and decode has room"
+        in told
+    )
+    assert rebalance_values([model], LIMITS)[0]["takes_back"] is True
+
+
+@pytest.mark.parametrize(
+    ("used", "now_seconds"),
+    [
+        # The pool that gave is within its targets.
+        ({Role.PREFILL: 0.95, Role.DECODE: 0.5}, NOW),
+        # The other one needs what it got.
+        ({Role.PREFILL: 1.1, Role.DECODE: 0.8}, NOW),
+        # One of them is not measured.
+        ({Role.PREFILL: 1.1}, NOW),
+        ({Role.DECODE: 0.5}, NOW),
+        # It is long ago.
+        (WRONG, 300.0 + LOOK_BACK_SECONDS + 1),
+    ],
+)
+def test_a_move_is_not_regretted_while_nothing_speaks_against_it(
+    used: dict[Role, float], now_seconds: float
+) -> None:
+    assert regret_of(RoleSplit(3, 5), used, TO_DECODE, now_seconds) is None
+
+
+def test_a_move_that_was_not_made_is_not_taken_back() -> None:
+    refused = MoveLog().begun(0.0, Role.DECODE).ended(1.0, done=False)
+
+    assert regret_of(RoleSplit(4, 4), WRONG, MoveLog(), NOW) is None
+    assert regret_of(RoleSplit(4, 4), WRONG, refused, NOW) is None
+    assert regret_of(RoleSplit(3, 5), WRONG, TO_DECODE, NOW) == Regret(Role.DECODE, Role.PREFILL)
+
+
+def test_what_was_given_back_is_not_given_again_until_that_pool_is_full() -> None:
+    log = TO_DECODE.begun(NOW, Role.PREFILL, undoes=True).ended(1200.0)
+    room = {Role.PREFILL: 0.6, Role.DECODE: 0.95}
+
+    assert decided(RoleSplit(4, 4), log, room, 1800.0) == Stay(
+        "decode gave back an engine 15 min ago and is not full"
+    )
+    assert isinstance(decided(RoleSplit(4, 4), log, {**room, Role.DECODE: 1.0}, 1800.0), Move)
+    assert isinstance(decided(RoleSplit(4, 4), log, room, NOW + LOOK_BACK_SECONDS + 1), Move)
+
+
+def test_nothing_goes_to_and_fro() -> None:
+    """What was taken back is not itself taken back, however full the pools become."""
+    log = TO_DECODE.begun(NOW, Role.PREFILL, undoes=True).ended(1200.0)
+
+    assert regret_of(RoleSplit(4, 4), {Role.PREFILL: 0.1, Role.DECODE: 1.5}, log, 1800.0) is None
+
+
+def test_a_pool_keeps_its_least_engine_however_wrong_a_move_was() -> None:
+    log = MoveLog().begun(0.0, Role.PREFILL).ended(300.0)
+
+    assert isinstance(decided(RoleSplit(1, 1), log, {Role.PREFILL: 0.0, Role.DECODE: 2.0}), Stay)
