@@ -1,9 +1,10 @@
 """What moving engines between roles brings: `make bench-rebalance`.
 
-Twelve made-up loads of one model on a node of eight H100s are lived through under the rebalancer,
-under every fixed split and under the rules of two papers, and four loads that only make noise for
-24 hours. What comes of it is told by bench-plan's simulation of single requests, which shares no
-formula with the planner. Some minutes on two cores; `--loads 2` looks at fewer.
+Twelve made-up loads of one model on a node of eight H100s, and fourteen of two kinds of requests at
+once, are lived through under the rebalancer, under every fixed split and under the rules of two
+papers, and four loads that only make noise for 24 hours. What comes of it is told by bench-plan's
+simulation of single requests, which shares no formula with the planner. Some ten minutes on two
+cores; `--loads 2 --mixed 0` looks at fewer.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from bench.plan.days import MINUTES
 from bench.rebalance.comparison import (
     ACT,
     BARS,
+    BEGUN,
     HETERO,
     TOKENS,
     Lived,
@@ -28,6 +31,7 @@ from bench.rebalance.comparison import (
     figures_of,
     live,
     live_constant,
+    live_mixed,
     totals,
 )
 from bench.report import finish
@@ -42,6 +46,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--loads", type=int, default=12)
+    parser.add_argument("--mixed", type=int, default=14, help="loads of two kinds of requests")
     parser.add_argument("--minutes", type=int, default=MINUTES // 2, help="of each load: fives")
     parser.add_argument("--constant", type=int, default=4, help="loads of 24 hours of noise")
     parser.add_argument("--json", action="store_true")
@@ -50,12 +55,17 @@ def main() -> int:
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     first = asked.first_seed
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        seeds = range(first, first + max(asked.loads, asked.mixed))
+        single, two = (partial(of, minutes=asked.minutes) for of in (live, live_mixed))
+        made = [pool.map(single, seeds[: asked.loads]), pool.map(two, seeds[: asked.mixed])]
         noise = pool.map(
             partial(live_constant, minutes=MINUTES), range(first, first + asked.constant)
         )
-        lived = list(
-            pool.map(partial(live, minutes=asked.minutes), range(first, first + asked.loads))
-        )
+        lived = []
+        for each in chain.from_iterable(made):
+            told = f"{each.seed} {each.kind}: {len(each.moves)} moves, {dict(each.minutes_over)}"
+            sys.stderr.write(f"{told}\n")
+            lived.append(each)
         constant = list(noise)
     figures = figures_of(lived, constant)
     return finish(
@@ -66,6 +76,7 @@ def main() -> int:
         as_json=asked.json,
         first_seed=first,
         loads=asked.loads,
+        mixed=asked.mixed,
         minutes=asked.minutes,
     )
 
@@ -76,7 +87,7 @@ def _table(
     total = totals(lived)
     rivals = [best_of(total, rule)[0] for rule in (HETERO, TOKENS)]
     lines = [
-        f"{'':6}{'':32}{'act':>6}{'moves':>7}{'4+4':>6}{'best':>6}  split"
+        f"{'':6}{'':32}{'act':>6}{'moves':>7}{'4+4':>6}{'best':>6}  split{'begun':>6}"
         f"{rivals[0]:>26}{rivals[1]:>32}"
     ]
     for each in lived:
@@ -84,7 +95,8 @@ def _table(
         over = each.minutes_over
         lines.append(
             f"{each.seed:<6}{each.kind:32}{over[ACT]:6}{len(each.moves):7}{over['static 4+4']:6}"
-            f"{best:6}  {name.removeprefix('static '):5}{over[rivals[0]]:26}{over[rivals[1]]:32}"
+            f"{best:6}  {name.removeprefix('static '):5}{over[BEGUN]:6}"
+            f"{over[rivals[0]]:26}{over[rivals[1]]:32}"
         )
     lines.append("minutes over target of all loads")
     lines += [f"  {name:36}{of:7}" for name, of in sorted(total.items(), key=lambda each: each[1])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from bench.plan.days import Day
@@ -11,11 +11,13 @@ from bench.plan.profile import Profile, worker_options
 from bench.plan.replay import replay
 from bench.plan.rules import TARGETS, Engines, FixedRatio, Rule, Static, TokenVelocity
 from bench.rebalance.loads import ENGINES, LoadKind, kind_of, make_load
+from bench.rebalance.mixed_loads import MixedKind, make_mixed_load, mixed_kind_of
 from bench.rebalance.rules import HALF, Acting, FixedRatioAsked, Spread, VelocityAsked
 
 from disagg_cluster.planner.rebalance.limits import RebalanceLimits
 
 ACT, HETERO, TOKENS = "act", "HeteroScale's rule", "TokenScale's velocity"
+BEGUN = "best static, begun at 4+4"
 LIMITS = RebalanceLimits()
 BARS = {
     "minutes over / static 4+4's": 0.6,
@@ -26,6 +28,7 @@ BARS = {
     "moves of constant loads": 0.0,
 }
 _HOUR_MINUTES = 60
+_BEGINNING: Engines = ((HALF.prefill, HALF.decode),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class Lived:
     """One load: minutes over target by rule, and the minutes at which `act` began moves."""
 
     seed: int
-    kind: LoadKind
+    kind: LoadKind | MixedKind
     minutes_over: Mapping[str, int]
     moves: Sequence[int]
 
@@ -54,16 +57,28 @@ class Lived:
 
 
 def live(seed: int, minutes: int) -> Lived:
-    """A load under all rules."""
+    """A load of one kind of requests under all rules."""
     kind = kind_of(seed)
-    day = make_load(seed, kind, minutes)
+    return _live(seed, kind, make_load(seed, kind, minutes), minutes)
+
+
+def live_mixed(seed: int, minutes: int) -> Lived:
+    """A load of two kinds of requests under all rules."""
+    kind = mixed_kind_of(seed)
+    return _live(seed, kind, make_mixed_load(seed, kind, minutes), minutes)
+
+
+def _live(seed: int, kind: LoadKind | MixedKind, day: Day, minutes: int) -> Lived:
     profile = Profile([day], worker_options([day]))
     acting = Acting(profile, LIMITS)
     made: dict[str, Rule] = {ACT: acting}
     for name, make in _others(profile).items():
         made[name] = make()
     over = {name: _lived(day, rule, minutes) for name, rule in made.items()}
-    return Lived(seed, kind, over, acting.moves)
+    lived = Lived(seed, kind, over, acting.moves)
+    best = made[lived.best_static[0]]
+    begun = replay([day], best, _BEGINNING, minutes, ENGINES).minutes_over
+    return replace(lived, minutes_over={**over, BEGUN: begun})
 
 
 def live_constant(seed: int, minutes: int) -> Lived:
@@ -74,9 +89,7 @@ def live_constant(seed: int, minutes: int) -> Lived:
 
 
 def _lived(day: Day, rule: Rule, minutes: int) -> int:
-    first: Engines = ((HALF.prefill, HALF.decode),)
-    if isinstance(rule, Static):
-        first = rule.engines
+    first = rule.engines if isinstance(rule, Static) else _BEGINNING
     return replay([day], rule, first, minutes, ENGINES).minutes_over
 
 
@@ -111,7 +124,8 @@ def best_of(total: Mapping[str, int], rule: str) -> tuple[str, int]:
 def figures_of(lived: Sequence[Lived], constant: Sequence[Lived]) -> dict[str, float | None]:
     """What bars are held against, and more.
 
-    A load that its best static split keeps to a minute or none is held against one minute.
+    A load that its best static split keeps to a minute or none is held against one minute. Any rule
+    begins at 4+4 but the static ones: theirs, too, as the first move takes longer than a decision.
     """
     total = totals(lived)
     ours = total[ACT]
@@ -126,6 +140,15 @@ def figures_of(lived: Sequence[Lived], constant: Sequence[Lived]) -> dict[str, f
             each.most_moves_an_hour / LIMITS.moves_per_hour for each in [*lived, *constant]
         ),
         "moves of constant loads": float(sum(len(each.moves) for each in constant)),
+        "worst of a load / the same begun at 4+4": max(
+            each.minutes_over[ACT] / max(1, each.minutes_over[BEGUN]) for each in lived
+        ),
+        "loads over 1.05 of their best static": float(
+            sum(each.minutes_over[ACT] > 1.05 * max(1, each.best_static[1]) for each in lived)
+        ),
+        "most minutes a load is beyond that": max(
+            each.minutes_over[ACT] - 1.05 * max(1, each.best_static[1]) for each in lived
+        ),
         "minutes over": float(ours),
         "moves": float(sum(len(each.moves) for each in lived)),
         "loads best served by 4+4": float(

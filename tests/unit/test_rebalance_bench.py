@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from bench.plan.days import HISTORY_DAYS, MINUTES
 from bench.plan.profile import Profile, worker_options
 from bench.plan.replay import replay
@@ -10,6 +11,7 @@ from bench.plan.truth import DRAIN_MINUTES, LEAD_MINUTES, ModelTruth
 from bench.rebalance.comparison import (
     ACT,
     BARS,
+    BEGUN,
     HETERO,
     LIMITS,
     TOKENS,
@@ -62,7 +64,7 @@ def test_two_hours_of_a_shifting_load_are_lived_within_the_budget() -> None:
 def lived(act: int, half: int, other: int, moves: tuple[int, ...] = ()) -> Lived:
     over = {ACT: act, "static 4+4": half, "static 5+3": other}
     rules = {f"{HETERO} 0.5": 50, f"{TOKENS} 0.5": 40, f"{TOKENS} over all": 25}
-    return Lived(0, LoadKind.SHIFTING, {**over, **rules}, moves)
+    return Lived(0, LoadKind.SHIFTING, {**over, **rules, BEGUN: 12}, moves)
 
 
 def test_figures_take_the_best_of_each_rule_and_the_worst_load() -> None:
@@ -77,3 +79,6 @@ def test_figures_take_the_best_of_each_rule_and_the_worst_load() -> None:
         0.0,
     ]
     assert figures["loads best served by 4+4"] == 1.0
+    assert figures["worst of a load / the same begun at 4+4"] == 10 / 12
+    assert figures["loads over 1.05 of their best static"] == 1.0
+    assert figures["most minutes a load is beyond that"] == pytest.approx(9 - 1.05 * 8)

@@ -1,0 +1,166 @@
+"""Made-up days of two kinds of requests at once, of which each wants the pools otherwise.
+
+The mean request is like neither: beside long prompts with short outputs there are short prompts
+with long outputs, or all that is long comes together, or only prompts differ. What is drawn is, as
+for the other loads, how many engines each phase wants; how many of each kind come follows from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+from bench.plan.days import HISTORY_DAYS, MINUTES, Arrivals, Day, drawn, wander
+from bench.rebalance.loads import ENGINES, SERVED, reading_seconds, writing_seconds
+
+from disagg_cluster.planner.history.load_series import Floats
+
+
+class MixedKind(StrEnum):
+    """What the two kinds do over the day."""
+
+    STEADY = "two kinds, steady"
+    SWINGING = "two kinds, swinging"
+    TURNING = "two kinds, in turn"
+    PROMPTS = "two lengths of prompts"
+    ALIKE = "long with long, short with short"
+    BURSTS = "one kind in bursts"
+    TINY = "two kinds, hardly any"
+
+
+MIXED_KINDS = tuple(MixedKind)
+
+
+@dataclass(frozen=True, slots=True)
+class Population:
+    """Requests of one kind: mean lengths."""
+
+    prompt_tokens: float
+    output_tokens: float
+
+    @property
+    def engine_seconds(self) -> tuple[float, float]:
+        """What one takes of an engine that reads and of one that writes."""
+        return (
+            float(reading_seconds(self.prompt_tokens)),
+            float(writing_seconds(self.prompt_tokens, self.output_tokens)),
+        )
+
+
+def mixed_kind_of(seed: int) -> MixedKind:
+    """Every kind in turn."""
+    return MIXED_KINDS[seed % len(MIXED_KINDS)]
+
+
+def make_mixed_load(seed: int, kind: MixedKind, minutes: int) -> Day:
+    """One load of a seed; the day itself is `minutes` long."""
+    rng = np.random.default_rng(9000 + seed)
+    length = HISTORY_DAYS * MINUTES + minutes
+    populations = _populations(rng, kind)
+    lean, level = _lean(rng, kind, length), _level(rng, kind, length)
+    each = ENGINES / 2 * 0.76 * level
+    # Prompts of two lengths queue more than those of one.
+    wanted = np.stack([each * (1 + lean) * 0.88, each * (1 - lean)])
+    rates = _rates(populations, wanted)
+    if kind is MixedKind.BURSTS:
+        rates[int(rng.integers(2))] *= _bursts(rng, length)
+    drawn_each = [
+        drawn(
+            rng,
+            SERVED,
+            rate * wander(rng, length, 0.05),
+            of.prompt_tokens * wander(rng, length, 0.03),
+            of.output_tokens * wander(rng, length, 0.03),
+            length - minutes,
+        )
+        for of, rate in zip(populations, rates, strict=True)
+    ]
+    return blended(*drawn_each)
+
+
+def _populations(rng: np.random.Generator, kind: MixedKind) -> tuple[Population, Population]:
+    if kind is MixedKind.PROMPTS:
+        output = rng.uniform(300, 500)
+        return (
+            Population(rng.uniform(30_000, 50_000), output),
+            Population(rng.uniform(3000, 6000), output * rng.uniform(1.5, 2.5)),
+        )
+    if kind is MixedKind.ALIKE:
+        return (
+            Population(rng.uniform(20_000, 35_000), rng.uniform(700, 1200)),
+            Population(rng.uniform(4000, 8000), rng.uniform(30, 90)),
+        )
+    return (
+        Population(rng.uniform(15_000, 40_000), rng.uniform(40, 150)),
+        Population(rng.uniform(200, 1500), rng.uniform(1000, 2500)),
+    )
+
+
+def _lean(rng: np.random.Generator, kind: MixedKind, length: int) -> Floats:
+    """How much more than half of the work is prefill's, by minute."""
+    hours = np.arange(length) / 60
+    if kind in (MixedKind.SWINGING, MixedKind.PROMPTS):
+        wave = 1.4 * np.sin(2 * np.pi * (hours - rng.uniform(0, 24)) / 24)
+        return rng.uniform(0.35, 0.55) * np.clip(wave, -1, 1)
+    if kind is MixedKind.TURNING:
+        found = np.zeros(length)
+        at = rng.uniform(0, 3)
+        while at < hours[-1]:
+            lasts, ramp = rng.uniform(1.5, 4), rng.uniform(5, 30) / 60
+            weight = np.clip((hours - at) / ramp, 0, 1) * np.clip((at + lasts - hours) / ramp, 0, 1)
+            found += weight * rng.choice((-1, 1)) * rng.uniform(0.35, 0.55)
+            at += lasts + rng.uniform(0.5, 3)
+        return found
+    # Half of the steady ones are served best by half and half.
+    return np.full(length, rng.choice((0.0, rng.uniform(-0.35, 0.35))))
+
+
+def _level(rng: np.random.Generator, kind: MixedKind, length: int) -> Floats:
+    if kind is MixedKind.TINY:
+        return np.full(length, rng.uniform(0.02, 0.06))
+    if kind is MixedKind.BURSTS:
+        return np.full(length, rng.uniform(0.75, 0.9))
+    return np.full(length, rng.uniform(0.85, 1.05))
+
+
+def _rates(populations: tuple[Population, Population], wanted: Floats) -> Floats:
+    """Requests a second of either kind that make so many engines of each role just busy.
+
+    Where no numbers do, those that come nearest: a twentieth of what would do it alone at least.
+    """
+    taken = np.array([of.engine_seconds for of in populations]).T
+    least = 0.05 * (wanted.sum(axis=0) / taken.sum(axis=0)[:, None])
+    found: Floats = np.maximum(np.linalg.solve(taken, wanted), least)
+    return found
+
+
+def _bursts(rng: np.random.Generator, length: int) -> Floats:
+    """A factor: for some minutes, several times a day, far more come."""
+    at = np.arange(length)
+    found = np.ones(length)
+    for _ in range(int(rng.poisson(6 * length / MINUTES))):
+        start, lasts = rng.uniform(0, length), rng.uniform(8, 45)
+        weight = np.clip((at - start) / 2, 0, 1) * np.clip((start + lasts - at) / 2, 0, 1)
+        found = np.maximum(found, rng.uniform(1.3, 2.0) ** weight)
+    return found
+
+
+def blended(one: Day, other: Day) -> Day:
+    """Both loads as one."""
+    seconds = np.concatenate([one.arrivals.seconds, other.arrivals.seconds])
+    order = np.argsort(seconds, kind="stable")
+    arrivals = Arrivals(
+        seconds[order],
+        *(
+            np.concatenate([getattr(one.arrivals, name), getattr(other.arrivals, name)])[order]
+            for name in ("prompt_tokens", "output_tokens")
+        ),
+    )
+    return replace(
+        one,
+        requests=one.requests + other.requests,
+        prompt_tokens=one.prompt_tokens + other.prompt_tokens,
+        output_tokens=one.output_tokens + other.output_tokens,
+        arrivals=arrivals,
+    )
