@@ -16,7 +16,7 @@ SYSTEM := scripts/system-packages
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm-environment router-environment dynamo-environment run run-vllm run-cluster test test-vllm test-properties test-dynamo check lint types docs docs-check docs-serve top-picture dashboards pictures chart clean
+.PHONY: help setup vllm-environment router-environment dynamo-environment run run-vllm run-cluster test test-vllm test-properties test-dynamo check lint types docs docs-check docs-serve proto top-picture dashboards pictures chart clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -143,6 +143,11 @@ docs: $(READY) ## Write the generated page of docs/, and the rules that are comp
 	$(BIN)/python -m disagg_exporter.metrics.reference > docs/metrics.md
 	$(BIN)/python -m scripts.request_rules > alerts/rules/disagg-recording-requests.yaml
 	$(BIN)/python -m scripts.history_rules > alerts/rules/disagg-recording-history.yaml
+
+PROTO = cluster/disagg_cluster/control/remote/v1
+
+proto: $(READY) ## Compile the proto of control over gRPC
+	$(BIN)/python -m grpc_tools.protoc -I$(PROTO) --descriptor_set_out=$(PROTO)/control.binpb $(PROTO)/control.proto
 
 # The theme's notice about its own future stands in docs/decisions/0002-dependencies.md.
 SITE = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs

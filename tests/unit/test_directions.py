@@ -138,7 +138,14 @@ EDGES = {
 ONLY_USERS = {
     "pynvml": {"devices/nvml/device_source.py"},
     "click": {"cli"},
-    "grpc": {"devices/pod_resources/client.py"},
+    "grpc": {
+        "control/remote/grpc_client.py",
+        "control/remote/server.py",
+        "devices/pod_resources/client.py",
+    },
+    # The extra `grpc`: nothing else may need it.
+    "google": {"control/remote/coding.py"},
+    "grpc_health": {"control/remote/server.py"},
     "requests": {"prometheus/http_session.py", "prometheus/session_adapter.py"},
     "urllib3": {"prometheus/deadline_connection.py", "prometheus/http_session.py"},
     "subprocess": {

@@ -59,6 +59,7 @@ def check(file: Path, elsewhere: bool, as_json: bool) -> None:
 def _placed(file: Path, *, elsewhere: bool) -> tuple[NodeConfig, Layout]:
     from disagg_cluster.config.layout import place
     from disagg_cluster.daemon.metrics_service import scheme_of
+    from disagg_cluster.daemon.remote_control import check_protection
     from disagg_cluster.nodefile import ELSEWHERE, expected_devices, read
     from disagg_cluster.nodefile.engine_checks import launching_host
 
@@ -67,6 +68,7 @@ def _placed(file: Path, *, elsewhere: bool) -> tuple[NodeConfig, Layout]:
     layout = place(config, expected_devices(config), str(file), node_file.lines)
     if not elsewhere:
         scheme_of(config.listen)
+        check_protection(config.control.grpc)
     return config, layout
 
 

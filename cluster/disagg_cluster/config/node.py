@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
+from disagg_cluster.config.control import Control
 from disagg_cluster.config.restart_policy import DEFAULT_PROBES, HealthProbes, Restart
 from disagg_cluster.config.router import Router
 from disagg_cluster.config.tls import EngineTls
@@ -200,6 +201,7 @@ class NodeConfig(Section):
         default="here", description="one of here, elsewhere"
     )
     listen: Listen = Listen()
+    control: Control = Control()
     planner: EngineUrl | None = Field(
         default=None, description="an address such as http://planner:9848"
     )

@@ -142,13 +142,17 @@ class ControlRequest:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, by the word of the transport: a user id and a process of this host."""
+    """Who asks, by the word of the transport: `who` is what the log says of them."""
 
-    uid: int
-    pid: int
+    who: str
 
     def __str__(self) -> str:
-        return f"uid {self.uid} (pid {self.pid})"
+        return self.who
+
+
+def local_caller(uid: int, pid: int) -> Caller:
+    """A user and a process of this host, by the kernel's word."""
+    return Caller(f"uid {uid} (pid {pid})")
 
 
 class ReplyOutcome(StrEnum):

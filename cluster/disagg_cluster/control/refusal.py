@@ -15,7 +15,8 @@ class RefusalReason(StrEnum):
     being stopped or started (`worker_busy`), or `not_ready`. Of what it asks for: a role that is
     not moved (`fixed_role`), a router that keeps its engines (`fixed_router`), the `last_of_role`
     of a model, a role in which the worker `does_not_fit`, a `stranger` that holds a GPU. Of who
-    asks: `not_allowed`, `too_many` at a time.
+    asks: `not_allowed`, `unauthenticated` (no token, or a wrong one), a handshake of `tls` that
+    failed, `too_slow`, `too_many` at a time.
     """
 
     STOPPING = "stopping"
@@ -33,6 +34,9 @@ class RefusalReason(StrEnum):
     DOES_NOT_FIT = "does_not_fit"
     STRANGER = "stranger"
     NOT_ALLOWED = "not_allowed"
+    UNAUTHENTICATED = "unauthenticated"
+    TLS = "tls"
+    TOO_SLOW = "too_slow"
     TOO_MANY = "too_many"
 
 

@@ -164,6 +164,9 @@ def event_of(verb: ChangeVerb) -> Event:
             raise ValueError(f"{verb} is no order")
 
 
+Transport = Callable[[ControlCore], contextlib.AbstractAsyncContextManager[None]]
+
+
 class ControlService:
     """Lets people and programs of this node steer its workers.
 
@@ -184,13 +187,18 @@ class ControlService:
 
     @contextlib.asynccontextmanager
     async def serving(
-        self, supervisor: Supervisor, work: WorkersWork, reread: Reread
+        self, supervisor: Supervisor, work: WorkersWork, reread: Reread, beside: Transport
     ) -> AsyncIterator[None]:
-        """Answer requests about these workers, and their node file, until the block ends."""
+        """Answer requests about these workers, and their node file, until the block ends.
+
+        `beside` serves the same core over something else than the socket.
+        """
         self._core = ControlCore(SupervisedNode(supervisor, self._view, work), self._log, reread)
         self._socket = ControlSocket(self._folder.control, self._core, self._log)
-        async with self._socket.serving():
+        async with self._socket.serving(), beside(self._core):
             yield
+            # Both may still tell those who watch that it is over.
+            self._core.end_watches()
 
     def refuse(self) -> None:
         """The daemon ends: change nothing any more."""

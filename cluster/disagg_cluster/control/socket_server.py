@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 from disagg_cluster.control.core import ControlCore
-from disagg_cluster.control.messages import Caller, ControlReply, ReplyOutcome, WatchStatus
+from disagg_cluster.control.messages import ControlReply, ReplyOutcome, WatchStatus, local_caller
 from disagg_cluster.control.refusal import RefusalReason
 from disagg_cluster.control.wire import MOST_BYTES, WireError, decode_request, encode_reply
 from disagg_exporter.collectors import CollectorHealth
@@ -166,7 +166,7 @@ class ControlSocket:
         # What is written has to be read in time: nothing waits for a client that does not.
         writer.transport.set_write_buffer_limits(high=0)
         pid, uid = peer_credentials(writer.get_extra_info("socket"))
-        caller = Caller(uid, pid)
+        caller = local_caller(uid, pid)
         if uid not in self._users:
             self._core.count("unknown", "denied", RefusalReason.NOT_ALLOWED)
             self._say("control: %s is refused: only root and this daemon's user may ask", caller)

@@ -7,6 +7,7 @@ request may not have are problems; those of a reply that we do not know are a ne
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
@@ -95,15 +96,19 @@ def encode_request(request: ControlRequest) -> bytes:
 
 
 def decode_request(line: bytes) -> ControlRequest:
-    """A request.
+    """A request; raises as `request_from`."""
+    return request_from(_mapping(line, "request"))
+
+
+def request_from(parts: Mapping[str, Any]) -> ControlRequest:
+    """A request of its keys.
 
     Raises:
         WireError: It is none, of a version or a verb that is not known here, or wrong in itself.
     """
-    parsed = _mapping(line, "request")
-    request_id = parsed.get("id")
+    request_id = parts.get("id")
     known_id = request_id if isinstance(request_id, str) and len(request_id) <= 64 else ""
-    version, verb = parsed.get("version"), parsed.get("verb")
+    version, verb = parts.get("version"), parts.get("verb")
     if isinstance(version, int) and not isinstance(version, bool) and version != VERSION:
         why = f"version: {version} is not known here: this daemon speaks version {VERSION}"
         raise WireError((f"{why}; use the disagg-node that runs it",), known_id)
@@ -112,7 +117,7 @@ def decode_request(line: bytes) -> ControlRequest:
         raise WireError((why,), known_id)
     shape = _SHAPES[verb] if isinstance(verb, str) else _Head
     try:
-        head = shape.model_validate(parsed)
+        head = shape.model_validate(dict(parts))
     except ValidationError as error:
         wrong = error.errors()
         if not isinstance(verb, str):
@@ -124,6 +129,17 @@ def decode_request(line: bytes) -> ControlRequest:
 
 def encode_reply(reply: ControlReply) -> bytes:
     """One line, and never longer than `MOST_BYTES`."""
+    parts = reply_parts(reply)
+    line = _line(parts)
+    if len(line) > MOST_BYTES:
+        # Thousands of GPUs: less is better than no answer.
+        parts["worker"]["gpus"] = []
+        line = _line(parts)
+    return line
+
+
+def reply_parts(reply: ControlReply) -> dict[str, Any]:
+    """The keys of a reply: what it does not have is left out, texts are bounded."""
     parts: dict[str, Any] = {"version": VERSION, "id": reply.id, "outcome": reply.outcome.value}
     parts["final"] = reply.outcome.final
     for key, text in (("text", reply.text), ("way_out", reply.way_out), ("reason", reply.reason)):
@@ -142,25 +158,24 @@ def encode_reply(reply: ControlReply) -> bytes:
         parts["daemon"] = asdict(reply.daemon)
     if reply.move is not None:
         parts["move"] = asdict(reply.move) | {"why": reply.move.why[:_MOST_TEXT]}
-    line = _line(parts)
-    if len(line) > MOST_BYTES:
-        # Thousands of GPUs: less is better than no answer.
-        parts["worker"]["gpus"] = []
-        line = _line(parts)
-    return line
+    return parts
 
 
 def decode_reply(line: bytes) -> ControlReply:
-    """A reply; what a newer daemon says beside is not read.
+    """A reply; raises as `reply_from`."""
+    return reply_from(_mapping(line, "reply"))
+
+
+def reply_from(parts: Mapping[str, Any]) -> ControlReply:
+    """A reply of its keys; what a newer daemon says beside is not read.
 
     Raises:
         WireError: It is none, or of a version that is not known here.
     """
-    parsed = _mapping(line, "reply")
-    if parsed.get("version") != VERSION:
-        raise WireError((f"version: {parsed.get('version')!r} is not known here",))
+    if parts.get("version") != VERSION:
+        raise WireError((f"version: {parts.get('version')!r} is not known here",))
     try:
-        return _REPLY.validate_python(parsed)
+        return _REPLY.validate_python(parts)
     except ValidationError as error:
         raise WireError((f"no reply of a daemon: {_problem(error.errors()[0])}",)) from None
 

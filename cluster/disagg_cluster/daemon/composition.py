@@ -20,6 +20,7 @@ from disagg_cluster.control.service import ControlService
 from disagg_cluster.daemon.main_loop import BackgroundTask, BackgroundTasks, MainLoop
 from disagg_cluster.daemon.metrics_service import MetricsService
 from disagg_cluster.daemon.moving.composition import Moving, RouterSight
+from disagg_cluster.daemon.remote_control import RemoteControl
 from disagg_cluster.daemon.router_handle import RouterHandle
 from disagg_cluster.discovery.attach_mode import AttachMode
 from disagg_cluster.discovery.kubernetes_discovery import kubernetes_of
@@ -171,6 +172,8 @@ class Composition:
         register(self.callbacks.collectors)
         self.control = ControlService(config.node, self.folder, _log)
         register(self.control.collectors)
+        self.remote = RemoteControl(config.control.grpc, self.folder, _log)
+        register(self.remote.collectors)
         self.hook = failure_notifier(config, self.folder.hook_log, os.environ, _log)
         register(self.hook.collectors)
         self.main_loop = MainLoop(

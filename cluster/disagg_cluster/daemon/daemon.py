@@ -118,6 +118,7 @@ class Daemon:
                 parts.ledger.add_device(device, start_ns)
             stack.callback(self._hand_over)
             address = stack.enter_context(parts.metrics.running())
+            stack.enter_context(parts.remote.prepared())
             listen = self._config.listen
             word = stack.enter_context(EndpointFile(parts.folder.whereabouts, address, listen))
             parts.folder_watch.keep("whereabouts", word)
@@ -139,7 +140,9 @@ class Daemon:
                 if not self._ending:
                     await crew.start()
                 await stack.enter_async_context(
-                    parts.control.serving(crew, parts.moving.reassigner, self._file.read)
+                    parts.control.serving(
+                        crew, parts.moving.reassigner, self._file.read, parts.remote.serving
+                    )
                 )
                 yield address
                 at_end = self._at_end
@@ -166,6 +169,7 @@ class Daemon:
     def reload(self) -> None:
         """While it serves: look anew at what may change under it, which is the web-config file."""
         self._parts.metrics.reload()
+        self._parts.remote.reload()
 
     def ending(self) -> None:
         """Take that it is about to end: it starts nothing that does not run yet."""

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from disagg_cluster.config import EngineTls, Restart, Worker
 from disagg_cluster.config.layout import GpuRequest, allocate
 from disagg_cluster.config.problems import Finding, YamlPath, path_text
+from disagg_cluster.nodefile.control_checks import check_control
 from disagg_cluster.nodefile.draft import Draft
 from disagg_cluster.nodefile.peers import check_peers
 from disagg_cluster.nodefile.ports import check_ports
@@ -35,6 +36,7 @@ def check(draft: Draft, devices: Sequence[Device] | None, host: Host) -> tuple[F
     findings = [*_node(draft), *_hook(draft, host), *_names(draft), *_listed(draft)]
     findings += [*_frontends(draft), *_folders(draft, host), *check_tls(draft, host)]
     findings += [*_gpus(draft, devices), *_restarts(draft)]
+    findings += check_control(draft, host)
     findings += [*check_ports(draft), *check_peers(draft), *check_router(draft, host)]
     for position, worker in draft.workers:
         findings += check_worker(draft, position, worker, host)

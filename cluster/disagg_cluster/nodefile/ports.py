@@ -60,18 +60,24 @@ def _claims(draft: Draft) -> Iterator[_Claim]:
     metrics = draft.config.listen.metrics_address.port
     if metrics and draft.sure("listen", "metrics"):
         yield _Claim(("listen", "metrics"), "the metrics page", range(metrics, metrics + 1))
+    grpc = draft.config.control.grpc
+    at = ("control", "grpc", "listen")
+    if grpc is not None and grpc.address is not None and draft.sure(*at):
+        port = grpc.address.port
+        if port:
+            yield _Claim(at, "the port of control over gRPC", range(port, port + 1))
     for position, worker in draft.workers:
-        at, label = ("workers", position), draft.label(position)
-        if draft.sure(*at, "port"):
-            yield _Claim((*at, "port"), label, range(worker.port, worker.port + 1))
+        place, label = ("workers", position), draft.label(position)
+        if draft.sure(*place, "port"):
+            yield _Claim((*place, "port"), label, range(worker.port, worker.port + 1))
         ports = worker.side_channel_ports
         keys = ["kv_transfer", "engine", *(["role"] if worker.uses_bootstrap else [])]
-        if ports and all(draft.sure(*at, key) for key in keys):
-            size_known = draft.sure(*at, "gpus") and draft.sure(*at, "tensor_parallel_size")
-            path = (*at, "kv_transfer", "side_channel_port")
+        if ports and all(draft.sure(*place, key) for key in keys):
+            size_known = draft.sure(*place, "gpus") and draft.sure(*place, "tensor_parallel_size")
+            path = (*place, "kv_transfer", "side_channel_port")
             # vLLM adds the number of the data-parallel rank.
             most = max(len(ports), 0 if worker.uses_bootstrap else ranks_of(worker))
-            size_known = size_known and draft.sure(*at, "args")
+            size_known = size_known and draft.sure(*place, "args")
             wanted = range(ports[0], ports[0] + (most if size_known else 1))
             yield _Claim(path, f"the KV side channel of {label}", wanted)
     router = draft.config.router

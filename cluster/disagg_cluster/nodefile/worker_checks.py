@@ -6,6 +6,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from disagg_cluster.config import KvTransfer, Worker
@@ -33,6 +34,7 @@ _SAME_IN_BOTH = frozenset({"--api-key", "--ssl-certfile", "--ssl-keyfile"})
 class Host:
     """What the checks ask the machine: is a path there, can a program be run.
 
+    `installed` says whether a package of Python is there, by the name that it is imported by.
     `why_no_folder` returns what keeps a path from being a folder, or from becoming one,
     `why_no_engine` what keeps a worker's interpreter from running its engine, and `why_no_model`
     what keeps that from reading its model; empty if nothing is known to.
@@ -43,12 +45,21 @@ class Host:
     why_no_folder: Callable[[str], str] = lambda _path: ""
     why_no_engine: Callable[[Worker], str] = lambda _worker: ""
     why_no_model: Callable[[Worker], str] = lambda _worker: ""
+    installed: Callable[[str], bool] = lambda _package: True
+
+
+def _is_installed(package: str) -> bool:
+    # A package within one that is missing raises.
+    folders = package.split(".")
+    parts = (".".join(folders[:count]) for count in range(1, len(folders) + 1))
+    return all(find_spec(part) is not None for part in parts)
 
 
 THIS_HOST = Host(
     exists=lambda path: Path(path).exists(),
     executable=lambda program: shutil.which(program) is not None,
     why_no_folder=lambda path: why_no_folder(Path(path)),
+    installed=_is_installed,
 )
 """The machine that we run on."""
 

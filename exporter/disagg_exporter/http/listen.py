@@ -12,6 +12,7 @@ from disagg_exporter.errors import DisaggError
 # Connections that the kernel holds for us; where it has no place left, a client tries again only
 # after a second.
 _BACKLOG = 1024
+_OPTION = {"listen: metrics:": ", `--port`"}
 _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
@@ -46,8 +47,10 @@ def parse_listen(text: str) -> ListenAddress:
     return ListenAddress(host[1:-1] if bracketed else host, int(port))
 
 
-def open_listener(address: ListenAddress) -> socket.socket:
+def open_listener(address: ListenAddress, key: str = "listen: metrics:") -> socket.socket:
     """Bind and listen; without a host, on IPv6 and IPv4 together where the machine has both.
+
+    `key` is where the node file names the address.
 
     Raises:
         ListenError: The port is taken, the host is not of this machine, or it may not be used.
@@ -63,7 +66,7 @@ def open_listener(address: ListenAddress) -> socket.socket:
                 raise
             return _listen(address, dual=False)
     except (OSError, UnicodeError) as error:
-        raise ListenError(f"cannot listen on {address}: {_way_out(error, address)}") from error
+        raise ListenError(f"cannot listen on {address}: {_way_out(error, address, key)}") from error
 
 
 def _listen(address: ListenAddress, *, dual: bool) -> socket.socket:
@@ -72,20 +75,18 @@ def _listen(address: ListenAddress, *, dual: bool) -> socket.socket:
     return socket.create_server(where, family=family, backlog=_BACKLOG, dualstack_ipv6=dual)
 
 
-def _way_out(error: OSError | UnicodeError, address: ListenAddress) -> str:
+def _way_out(error: OSError | UnicodeError, address: ListenAddress, key: str) -> str:
     if isinstance(error, UnicodeError):
         return "that is not a host name"
     match error.errno:
         case errno.EADDRINUSE:
             return (
                 f"the port is taken (see `ss -ltnp sport = :{address.port}`); stop what holds it "
-                "or choose another port (`listen: metrics:` in the node file, `--port`)"
+                f"or choose another port (`{key}` in the node file{_OPTION.get(key, '')})"
             )
         case errno.EACCES:
-            return "not permitted; choose a port from 1024 up under `listen: metrics:`"
+            return f"not permitted; choose a port from 1024 up under `{key}`"
         case errno.EADDRNOTAVAIL:
-            return (
-                "this machine has no such address; choose one of its own under `listen: metrics:`"
-            )
+            return f"this machine has no such address; choose one of its own under `{key}`"
         case _:
             return error.strerror or os.strerror(error.errno or 0)

@@ -45,7 +45,7 @@ def greet(client: DeadlineTlsSocket, names: frozenset[str]) -> None:
     """
     client.check_deadline()
     client.do_handshake()
-    found = frozenset(_names(client.getpeercert() or {}))
+    found = frozenset(certificate_names(client.getpeercert() or {}))
     if names and not names & found:
         raise StrangerError(f"its certificate is for {', '.join(sorted(found)) or 'nobody'}")
 
@@ -58,7 +58,8 @@ def plain_name(text: str) -> str:
         return text
 
 
-def _names(certificate: Mapping[str, Any]) -> Iterator[str]:
+def certificate_names(certificate: Mapping[str, Any]) -> Iterator[str]:
+    """The subject alternative names of a certificate, as `plain_name` writes them."""
     for kind, name in certificate.get("subjectAltName", ()):
         if kind in ("DNS", "email", "URI"):
             yield str(name)

@@ -38,6 +38,10 @@ class RunFolder:
     """Where the daemon that runs here answers."""
     control = _Inside("control.socket")
     """Where the daemon that runs here answers requests; no worker's socket is called so."""
+    control_grpc = _Inside("control-grpc.socket")
+    """Where it answers them over gRPC, if the node file asks for that."""
+    grpc = _Inside("grpc")
+    """The folder of the sockets behind that, for nobody else."""
     logs = _Inside("logs")
     """The folder of the workers' logs."""
     daemon_log = _Inside("daemon.log")
@@ -66,7 +70,7 @@ class RunFolder:
 
 
 _NAMES = re.compile(
-    r"lock|.+\.json(\.rejected)?|.+\.log(\.[0-9])?|sim|pods|attached|logs|.+\.sock|control\.socket|\..+\.part"
+    r"lock|.+\.json(\.rejected)?|.+\.log(\.[0-9])?|sim|pods|attached|logs|.+\.sock|control(-grpc)?\.socket|grpc|\..+\.part"
 )
 
 

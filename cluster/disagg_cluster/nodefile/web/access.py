@@ -155,6 +155,7 @@ class WebConfigWatch:
         every_seconds: From one look to the next.
         settle_seconds: How long a change must have stood still.
         reading: Reads the file and those that it names.
+        collector: What it is called on the page.
 
     Raises:
         ConfigError: The file cannot be used now, with all its problems.
@@ -167,6 +168,7 @@ class WebConfigWatch:
         every_seconds: float = 5.0,
         settle_seconds: float = 0.5,
         reading: Callable[[Path], WebFiles] = read,
+        collector: str = COLLECTOR,
     ) -> None:
         self._path = path
         self._log = log
@@ -175,7 +177,7 @@ class WebConfigWatch:
         self._files: WebFiles | None = None
         self._access = Access()
         self._health = CollectorHealth(
-            COLLECTOR,
+            collector,
             log,
             subject="web config",
             recovered=f"{path} is again what is in force",

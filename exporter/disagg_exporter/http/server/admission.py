@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from disagg_exporter.http.server.request import HeadError
 
@@ -47,6 +47,14 @@ class OpenConnection:
     since_seconds: float
 
 
+class Holder(Protocol):
+    """Who holds a place: which one, whose, and since when it does what it does."""
+
+    number: int
+    address: str
+    since_seconds: float
+
+
 def address_of(peer: Any) -> str:
     """The address by which a client's connections are counted, of what `accept` says of it.
 
@@ -62,7 +70,7 @@ def address_of(peer: Any) -> str:
 
 
 def displaced_by(
-    address: str, open_connections: Iterable[OpenConnection], limits: ConnectionLimits
+    address: str, open_connections: Iterable[Holder], limits: ConnectionLimits
 ) -> int | None:
     """The number of the connection that ends for a newcomer's, or None if there is room.
 

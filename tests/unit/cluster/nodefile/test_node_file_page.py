@@ -30,6 +30,7 @@ from disagg_cluster.config import (
     Section,
     Worker,
 )
+from disagg_cluster.config.control import Control, GrpcConfig
 
 PAGE = (Path(__file__).parents[4] / "docs" / "node-file.md").read_text(encoding="utf-8")
 SECTIONS: dict[str, type[Section]] = {
@@ -44,6 +45,8 @@ SECTIONS: dict[str, type[Section]] = {
     "`health`": HealthProbes,
     "`restart`": Restart,
     "`listen`": Listen,
+    "`control`": Control,
+    "`control.grpc`": GrpcConfig,
     "`intervals`": IntervalsConfig,
     "`latency`": Latency,
     "`dcgm`": Dcgm,

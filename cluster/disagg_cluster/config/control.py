@@ -1,0 +1,35 @@
+"""How a running daemon can be asked and steered, beside its socket in the run folder."""
+
+from __future__ import annotations
+
+from pydantic import ConfigDict, Field
+
+from disagg_cluster.config.values import AddressText, PathText, Section
+from disagg_exporter.http.listen import ListenAddress, parse_listen
+
+
+class GrpcConfig(Section):
+    """The same requests over gRPC: on a Unix socket, and on a port if one is named."""
+
+    model_config = ConfigDict(title="Grpc")
+
+    listen: AddressText | None = Field(
+        default=None, description='an address such as "0.0.0.0:9849"'
+    )
+    web_config: PathText | None = Field(
+        default=None, description="the path of a Prometheus web-config file with TLS"
+    )
+    token_file: PathText | None = Field(
+        default=None, description="the path of a file with a token of 32 characters or more"
+    )
+
+    @property
+    def address(self) -> ListenAddress | None:
+        """The port for other hosts; None if there is none."""
+        return None if self.listen is None else parse_listen(self.listen)
+
+
+class Control(Section):
+    """Who may steer the workers of this node, and over what."""
+
+    grpc: GrpcConfig | None = None

@@ -1,0 +1,1 @@
+"""gRPC: a second way to the same core, through doors that know who comes in."""

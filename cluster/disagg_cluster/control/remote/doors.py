@@ -1,0 +1,193 @@
+"""The doors to the gRPC server: who comes in is known before a byte of theirs gets any further.
+
+gRPC's own server tells neither which process is at the other end of a Unix socket nor why a TLS
+handshake failed. So connections are taken in here, over the web-config of the metrics page's TLS,
+and passed on to the server on a socket of this host that nobody else may open. All of it runs on a
+thread of its own: handshakes hold up neither the accounting nor the engines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+from disagg_cluster.control.refusal import RefusalReason
+from disagg_cluster.control.remote.vetting import PATIENCE_SECONDS, Streams, TurnedAwayError, Vet
+from disagg_cluster.control.remote.visitors import Visitor, Visitors
+from disagg_exporter.http.server.admission import address_of, is_scarce
+from disagg_exporter.steps.rate_limiter import RateLimiter
+
+_LOST_SECONDS = 1.0
+_PIECE_BYTES = 1 << 16
+_LINES_PER_SECOND = 5.0
+
+
+class Refused(Protocol):
+    """Told of each who was turned away."""
+
+    def __call__(self, outcome: str, reason: RefusalReason) -> None:
+        """Count it."""
+
+
+class Door:
+    """Takes connections in and passes them on.
+
+    Args:
+        listener: Where they come from; closed with the door.
+        inner: The path of the socket at which the server listens.
+        vet: Finds out who it is.
+        visitors: Keeps who is here.
+        refused: Told of each who is turned away.
+        log: Told, too, of some each second.
+        seconds: How long one may be here without having shown what it must.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        inner: str,
+        vet: Vet,
+        visitors: Visitors,
+        refused: Refused,
+        log: logging.Logger,
+        seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._listener = listener
+        self._inner = inner
+        self._vet = vet
+        self._visitors = visitors
+        self._refused = refused
+        self._log = log
+        self._seconds = seconds
+        self._sayings = RateLimiter(_LINES_PER_SECOND)
+        self._open: set[asyncio.Task[None]] = set()
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Let visitors in until the block ends, then end all of them."""
+        self._listener.setblocking(False)
+        accepting = asyncio.create_task(self._accept())
+        try:
+            yield
+        finally:
+            accepting.cancel()
+            self._listener.close()
+            for task in self._open:
+                task.cancel()
+            await asyncio.gather(accepting, *self._open, return_exceptions=True)
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                link, peer = await loop.sock_accept(self._listener)
+            except OSError as error:
+                # No descriptors are left, say: in a moment there may be.
+                self._log.warning("control: nobody can be let in: %s", error.strerror)
+                await asyncio.sleep(_LOST_SECONDS)
+                continue
+            task = asyncio.create_task(self._connected(link, peer))
+            self._open.add(task)
+            task.add_done_callback(self._open.discard)
+
+    async def _connected(self, link: socket.socket, peer: Any) -> None:
+        with link:
+            visitor: Visitor | None = None
+            try:
+                visitor = self._enter(link, peer)
+                await self._serve(visitor, link)
+            except TurnedAwayError as error:
+                self._turn_away(error.reason, visitor, str(error))
+            except OSError:
+                return
+            except Exception:  # noqa: BLE001 - a defect of one connection must not end the others
+                self._log.exception("control: a connection could not be served")
+            finally:
+                if visitor is not None:
+                    self._visitors.leave(visitor)
+
+    def _enter(self, link: socket.socket, peer: Any) -> Visitor:
+        if is_scarce(link.fileno()):
+            raise TurnedAwayError(RefusalReason.TOO_MANY, "no descriptors are left")
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        address = address_of(peer) if isinstance(peer, tuple) else "this host"
+
+        def end() -> None:
+            loop.call_soon_threadsafe(task.cancel)
+
+        visitor, displaced = self._visitors.enter(address, loop.time(), end)
+        if displaced is not None:
+            displaced.end()
+            why = "the slowest of too many connections goes for another"
+            self._turn_away(RefusalReason.TOO_MANY, displaced, why)
+        return visitor
+
+    async def _serve(self, visitor: Visitor, link: socket.socket) -> None:
+        guest = await self._vet(link)
+        reader, writer = guest.streams
+        try:
+            visitor.caller = guest.caller
+            if guest.enough and not self._visitors.trust(visitor):
+                raise TurnedAwayError(RefusalReason.TOO_MANY, "as many are connected as may be")
+            patience = asyncio.get_running_loop().call_later(
+                self._seconds, self._lose_patience, visitor, writer
+            )
+            try:
+                asked_last = await _pass_between((reader, writer), await self._to_server(visitor))
+            finally:
+                patience.cancel()
+        finally:
+            # Not a close: what is unsent to one that does not read would wait for ever.
+            writer.transport.abort()
+        if not asked_last and not visitor.has_asked:
+            why = "it sent no request that could be understood"
+            raise TurnedAwayError(RefusalReason.NOT_UNDERSTOOD, why)
+
+    async def _to_server(self, visitor: Visitor) -> Streams:
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            link.setblocking(False)
+            link.bind(str(self._visitors.path(visitor)))
+            await asyncio.get_running_loop().sock_connect(link, self._inner)
+            return await asyncio.open_unix_connection(sock=link)
+        except BaseException:
+            link.close()
+            raise
+
+    def _lose_patience(self, visitor: Visitor, writer: asyncio.StreamWriter) -> None:
+        if not visitor.trusted:
+            why = f"no token was shown within {self._seconds:g} s"
+            self._turn_away(RefusalReason.TOO_SLOW, visitor, why)
+            visitor.has_asked = True  # It was said once.
+            writer.transport.abort()
+
+    def _turn_away(self, reason: RefusalReason, visitor: Visitor | None, why: str) -> None:
+        self._refused("denied", reason)
+        if self._sayings.take():
+            where = "a client" if visitor is None else visitor.address
+            self._log.warning("control: %s is refused: %s", where, why)
+
+
+async def _pass_between(outer: Streams, inner: Streams) -> bool:
+    """Pass on what both ends send until one has ended; whether it was the outer one."""
+    up = asyncio.create_task(_pass_on(outer[0], inner[1]))
+    down = asyncio.create_task(_pass_on(inner[0], outer[1]))
+    try:
+        ended, _ = await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
+        return up in ended
+    finally:
+        up.cancel()
+        down.cancel()
+        inner[1].transport.abort()
+        await asyncio.gather(up, down, return_exceptions=True)
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while piece := await reader.read(_PIECE_BYTES):
+        writer.write(piece)
+        await writer.drain()

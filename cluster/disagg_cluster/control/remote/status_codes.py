@@ -1,0 +1,36 @@
+"""Which gRPC status code says what a reply says; the code's name, as gRPC writes it."""
+
+from __future__ import annotations
+
+from disagg_cluster.control.messages import ControlReply, ReplyOutcome
+from disagg_cluster.control.refusal import RefusalReason
+
+_OUTCOMES = {
+    ReplyOutcome.INVALID: "INVALID_ARGUMENT",
+    ReplyOutcome.TIMEOUT: "DEADLINE_EXCEEDED",
+    ReplyOutcome.FAILED: "INTERNAL",
+}
+_REASONS: dict[str, str] = {
+    # What may be granted when it is asked again in a while.
+    RefusalReason.STOPPING: "UNAVAILABLE",
+    RefusalReason.CHANGE_UNDER_WAY: "ABORTED",
+    RefusalReason.TOO_MANY: "RESOURCE_EXHAUSTED",
+    RefusalReason.UNKNOWN_WORKER: "NOT_FOUND",
+    RefusalReason.REUSED_ID: "ALREADY_EXISTS",
+    RefusalReason.NOT_UNDERSTOOD: "INVALID_ARGUMENT",
+    RefusalReason.NOT_ALLOWED: "PERMISSION_DENIED",
+    RefusalReason.UNAUTHENTICATED: "UNAUTHENTICATED",
+}
+
+
+def code_name(reply: ControlReply) -> str:
+    """The name of the status code; OK where there is nothing to complain of."""
+    if reply.outcome is ReplyOutcome.REFUSED:
+        # All others: not before something else was changed.
+        return _REASONS.get(reply.reason, "FAILED_PRECONDITION")
+    return _OUTCOMES.get(reply.outcome, "OK")
+
+
+def details(reply: ControlReply) -> str:
+    """What is said beside the code: why, and the way out."""
+    return "; ".join(filter(None, (reply.text, *reply.problems, reply.way_out)))

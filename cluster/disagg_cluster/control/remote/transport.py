@@ -1,0 +1,178 @@
+"""The doors and the servers behind them, opened together and made anew when their files vanish."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from disagg_cluster.control.core import ControlCore
+from disagg_cluster.control.refusal import RefusalReason
+from disagg_cluster.control.remote.doors import Door
+from disagg_cluster.control.remote.server import ControlServer
+from disagg_cluster.control.remote.token_file import TokenFile
+from disagg_cluster.control.remote.vetting import Vet, local_vet, tls_vet
+from disagg_cluster.control.remote.visitors import Visitors
+from disagg_cluster.host.files.private_files import make_inner
+from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.http.server.authentication import Access
+from disagg_exporter.model import CollectorStatus
+from disagg_exporter.steps.local_sockets import identity_of, listening_socket, unlink_if_same
+
+COLLECTOR = "control_grpc"
+_LOOK_SECONDS = 1.0
+_TOKEN_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkDoor:
+    """Where it is to be reached from other hosts: a port that is listened on, and the conditions.
+
+    `token` is the one that is asked for; None if none is.
+    """
+
+    listener: socket.socket
+    access: Callable[[], Access]
+    token: TokenFile | None = None
+
+
+class GrpcTransport:
+    """Serves a core over gRPC.
+
+    Args:
+        folder: The run folder: a socket in it for root and this user.
+        core: Answers.
+        log: Logs who was refused, and what cannot be served.
+        network: For other hosts, too; None for this one only.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        core: ControlCore,
+        log: logging.Logger,
+        network: NetworkDoor | None = None,
+    ) -> None:
+        self._folder = folder
+        self._core = core
+        self._log = log
+        self._network = network
+        self._health = CollectorHealth(COLLECTOR, log, recovered="answers requests again")
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Serve until the block ends."""
+        opened = asyncio.Event()
+        keeping = asyncio.create_task(self._keep(opened))
+        try:
+            await opened.wait()
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+    def status(self) -> CollectorStatus:
+        """The collector `control_grpc`: failed while it cannot be served."""
+        return self._health.status()
+
+    async def _keep(self, opened: asyncio.Event) -> None:
+        while True:
+            with self._health.round():
+                async with self._all_open() as is_there:
+                    opened.set()
+                    while is_there():
+                        self._health.succeed()
+                        await asyncio.sleep(_LOOK_SECONDS)
+                    self._log.warning("%s has vanished: made anew", self._folder.control_grpc)
+            opened.set()
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    @contextlib.asynccontextmanager
+    async def _all_open(self) -> AsyncIterator[Callable[[], bool]]:
+        """Everything until the block ends; yields whether its files are all there."""
+        inner = self._folder.grpc
+        make_inner(inner)
+        for left in inner.iterdir():
+            left.unlink()
+        loop = asyncio.get_running_loop()
+        visitors, servers = Visitors(inner), list[ControlServer]()
+
+        def refused(outcome: str, reason: RefusalReason) -> None:
+            loop.call_soon_threadsafe(self._core.count, "unknown", outcome, reason)
+
+        async with contextlib.AsyncExitStack() as stack:
+
+            async def behind(
+                listener: socket.socket, name: str, vet: Vet, token: TokenFile | None
+            ) -> Door:
+                server = ControlServer(self._core, visitors, self._log, token)
+                await stack.enter_async_context(server.listening(inner / name))
+                servers.append(server)
+                return Door(listener, str(inner / name), vet, visitors, refused, self._log)
+
+            local = listening_socket(self._folder.control_grpc, kind=socket.SOCK_STREAM)
+            ours = identity_of(self._folder.control_grpc)
+            stack.callback(unlink_if_same, self._folder.control_grpc, ours)
+            doors = [await behind(local, "local", local_vet(), None)]
+            if (network := self._network) is not None:
+                vet = tls_vet(network.access, has_token=network.token is not None)
+                # A copy: it is listened on again when all is made anew.
+                doors.append(await behind(network.listener.dup(), "network", vet, network.token))
+            files = {
+                path: identity_of(path)
+                for path in (self._folder.control_grpc, inner, *inner.iterdir())
+            }
+            look = network.token.look if network and network.token else None
+            await stack.enter_async_context(_on_their_own_thread(doors, look))
+            # Before the doors are shut, so that who watches hears the end.
+            for server in servers:
+                stack.push_async_callback(server.end)
+            yield lambda: all(identity_of(path) == file for path, file in files.items())
+
+
+@contextlib.asynccontextmanager
+async def _on_their_own_thread(
+    doors: list[Door], look: Callable[[], None] | None
+) -> AsyncIterator[None]:
+    """Open doors on a thread and a loop of their own until the block ends; `look` now and then."""
+    loop = asyncio.get_running_loop()
+    opened: asyncio.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = loop.create_future()
+
+    async def hold_open() -> None:
+        closing = asyncio.Event()
+        async with contextlib.AsyncExitStack() as stack:
+            for door in doors:
+                await stack.enter_async_context(door.open())
+            loop.call_soon_threadsafe(opened.set_result, (asyncio.get_running_loop(), closing))
+            while not closing.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_TOKEN_SECONDS):
+                        await closing.wait()
+                if look is not None:
+                    look()
+
+    def run() -> None:
+        try:
+            asyncio.run(hold_open())
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the doors is told
+            loop.call_soon_threadsafe(_fail, opened, error)
+
+    thread = threading.Thread(target=run, name="control-doors", daemon=True)
+    thread.start()
+    its_loop, closing = await opened
+    try:
+        yield
+    finally:
+        its_loop.call_soon_threadsafe(closing.set)
+        await asyncio.to_thread(thread.join)
+
+
+def _fail(opened: asyncio.Future[Any], error: BaseException) -> None:
+    if not opened.done():
+        opened.set_exception(error)

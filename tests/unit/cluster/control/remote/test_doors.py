@@ -1,0 +1,325 @@
+"""Nobody steers a node over the network who has not shown a certificate or the token."""
+
+import asyncio
+import datetime
+import logging
+import re
+import socket
+import ssl
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+import trustme
+
+from disagg_cluster.config.problems import ConfigError
+from disagg_cluster.control.client import new_request
+from disagg_cluster.control.messages import DaemonStatus, PauseWorkers, WatchStatus
+from disagg_cluster.control.remote import doors, vetting
+from disagg_cluster.control.remote.coding import METHODS, encode_call
+from disagg_cluster.control.remote.token_file import TokenFile
+from disagg_cluster.control.remote.vetting import local_vet, weakness
+from disagg_cluster.control.remote.visitors import Visitors
+from disagg_exporter.http.server.authentication import OPEN, Access
+from support.certificates import authority, server_context
+from support.grpc_control import LOG, TOKEN, Served, client
+
+HEALTH = "/grpc.health.v1.Health/Check"
+OLD = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="dn-") as made:
+        yield Path(made)
+
+
+def certified(*names: str) -> Access:
+    """Asks for client certificates; with names, for one of them."""
+    context = server_context()
+    context.verify_mode = ssl.CERT_REQUIRED
+    authority().configure_trust(context)
+    return Access(tls=context, client_names=frozenset(names))
+
+
+def credentials(leaf: trustme.LeafCert | None = None) -> grpc.ChannelCredentials:
+    root = authority().cert_pem.bytes()
+    if leaf is None:
+        return grpc.ssl_channel_credentials(root)
+    chain = b"".join(blob.bytes() for blob in leaf.cert_chain_pems)
+    return grpc.ssl_channel_credentials(root, leaf.private_key_pem.bytes(), chain)
+
+
+def token_file(folder: Path, token: str = TOKEN) -> TokenFile:
+    path = folder / "token"
+    path.write_text(f"{token}\n")
+    return TokenFile(path, LOG)
+
+
+def played(served: Served, story: Callable[[], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with served.serving():
+            await story()
+
+    asyncio.run(run())
+
+
+async def code_of(served: Served, trust: grpc.ChannelCredentials, token: str | None = None) -> str:
+    async with client(served.there, trust, token) as asked:
+        try:
+            await asked.ask(new_request(PauseWorkers("w")), seconds=3.0)
+        except grpc.aio.AioRpcError as error:
+            return str(error.code().name)
+    return "OK"
+
+
+def test_a_client_with_a_certificate_is_answered_and_named(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    served = Served(folder, certified())
+
+    async def story() -> None:
+        operator = credentials(authority().issue_cert("operator.example"))
+        assert await code_of(served, operator) == "OK"
+        async with client(served.there, operator) as asked:
+            assert await asked.raw(HEALTH)
+
+    played(served, story)
+    assert "pause w by the certificate of operator.example at 127.0.0.1" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("leaf", "why"),
+    [
+        (None, "certificate"),
+        (trustme.CA().issue_cert("operator.example"), "verif|issuer|unknown ca"),
+        (authority().issue_cert("operator.example", not_after=OLD), "expired"),
+        (authority().issue_cert("scraper.example"), "its certificate is for scraper.example"),
+    ],
+    ids=["none", "wrong authority", "expired", "another name"],
+)
+def test_a_certificate_that_is_missing_wrong_or_old_is_refused_logged_and_counted(
+    folder: Path, caplog: pytest.LogCaptureFixture, leaf: trustme.LeafCert | None, why: str
+) -> None:
+    served = Served(folder, certified("operator.example"))
+
+    async def story() -> None:
+        assert await code_of(served, credentials(leaf)) == "UNAVAILABLE"
+        await until(lambda: served.core.refusals["tls"])
+        good = credentials(authority().issue_cert("operator.example"))
+        assert await code_of(served, good) == "OK"
+
+    played(served, story)
+    assert re.search(f"127.0.0.1 is refused: .*({why})", caplog.text, re.IGNORECASE)
+    assert len(served.node.orders) == 1
+
+
+def test_a_token_is_asked_for_on_every_method_and_never_logged(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    served = Served(folder, Access(tls=server_context()), token_file(folder))
+
+    async def story() -> None:
+        trust, wrong = credentials(), "f" * 32
+        assert await code_of(served, trust, TOKEN) == "OK"
+        assert await code_of(served, trust) == "UNAUTHENTICATED"
+        assert await code_of(served, trust, wrong) == "UNAUTHENTICATED"
+        for path in (HEALTH, METHODS["status"].path, "/x/Y"):
+            async with client(served.there, trust) as asked:
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await asked.raw(path)
+                assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert served.core.refusals["unauthenticated"] == 5
+
+    played(served, story)
+    assert len(served.node.orders) == 1
+    assert TOKEN not in caplog.text
+    assert "f" * 32 not in caplog.text
+
+
+def test_another_token_is_taken_from_the_file_and_a_bad_file_changes_nothing(folder: Path) -> None:
+    token = token_file(folder)
+    before = token.digest
+    for wrong in ("", "short", "with a space in it that is long enough"):
+        (folder / "token").write_text(wrong)
+        token.look()
+        assert token.digest == before
+        assert not token.status().success
+        with pytest.raises(ConfigError, match="32 printable"):
+            TokenFile(folder / "token", LOG)
+    (folder / "token").write_text("9" * 40)
+    token.look()
+    assert token.digest != before
+    assert token.status().success
+
+
+def test_conditions_that_protect_nothing_open_no_door() -> None:
+    encrypted = Access(tls=server_context())
+
+    assert weakness(OPEN, has_token=True)
+    assert weakness(encrypted, has_token=False)
+    assert weakness(encrypted, has_token=True) == ""
+    assert weakness(certified(), has_token=False) == ""
+
+
+def test_conditions_that_became_too_weak_let_nobody_in(folder: Path) -> None:
+    served = Served(folder, Access(tls=server_context()))
+
+    async def story() -> None:
+        assert await code_of(served, credentials()) == "UNAVAILABLE"
+        await until(lambda: served.core.refusals["tls"])
+
+    played(served, story)
+
+
+@asynccontextmanager
+async def knocking(
+    served: Served,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    yield reader, writer
+    writer.transport.abort()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+def test_who_is_slow_over_the_handshake_or_shows_no_token_is_ended(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(vetting.tls_vet, "__kwdefaults__", {"seconds": 0.2})
+    monkeypatch.setattr(doors.Door.__init__, "__defaults__", (0.2,))
+    served = Served(folder, Access(tls=server_context()), token_file(folder))
+
+    async def story() -> None:
+        async with knocking(served) as (reader, _):
+            assert await reader.read() == b""
+        context = ssl.create_default_context()
+        authority().configure_trust(context)
+        context.set_alpn_protocols(["h2"])
+        reader, writer = await asyncio.open_connection("localhost", served.port, ssl=context)
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        await reader.read()
+        writer.transport.abort()
+        await until(lambda: served.core.refusals["too_slow"] == 2)
+        assert await code_of(served, credentials(), TOKEN) == "OK"
+
+    played(served, story)
+    assert "no token was shown within 0.2 s" in caplog.text
+
+
+def test_slow_strangers_keep_nobody_out(folder: Path) -> None:
+    served = Served(folder, certified())
+
+    async def story() -> None:
+        silent = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(80)]
+        operator = credentials(authority().issue_cert("operator.example"))
+        assert await code_of(served, operator) == "OK"
+        await until(lambda: served.core.refusals["too_many"] > 40)
+        for _, writer in silent:
+            writer.transport.abort()
+
+    played(served, story)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET /../../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x16\x03\x01\x02\x00" + b"\xff" * 512,
+        b"\x00" * 70_000,
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\xff\xff\x01\xff" * 50,
+    ],
+    ids=["path", "handshake", "zeros", "h2c"],
+)
+def test_what_is_no_tls_is_refused_logged_and_others_are_answered(
+    folder: Path, caplog: pytest.LogCaptureFixture, data: bytes
+) -> None:
+    served = Served(folder, certified())
+
+    async def story() -> None:
+        async with knocking(served) as (reader, writer):
+            writer.write(data)
+            answer = await reader.read()
+            assert b"root:" not in answer
+        await until(lambda: served.core.refusals["tls"])
+        operator = credentials(authority().issue_cert("operator.example"))
+        assert await code_of(served, operator) == "OK"
+
+    played(served, story)
+    assert "127.0.0.1 is refused: TLS" in caplog.text
+
+
+def test_a_user_of_this_host_who_is_not_ours_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(
+        "disagg_cluster.control.remote.transport.local_vet", lambda: local_vet(users=(4711,))
+    )
+    served = Served(folder)
+
+    async def story() -> None:
+        async with client(served.here) as asked:
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await asked.ask(new_request(DaemonStatus()), seconds=3.0)
+            assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert served.core.refusals["not_allowed"] >= 1
+
+    played(served, story)
+    assert "is neither root nor this daemon's user" in caplog.text
+
+
+def test_places_are_bounded_and_those_who_are_trusted_keep_theirs(tmp_path: Path) -> None:
+    ended: list[int] = []
+    visitors = Visitors(tmp_path, trusted=2, strangers=4)
+    known = [visitors.enter("a", float(n), lambda: None)[0] for n in range(2)]
+    assert all(map(visitors.trust, known))
+
+    for number in range(10):
+        visitor, displaced = visitors.enter("b", 10.0 + number, lambda: None)
+        if displaced is not None:
+            ended.append(displaced.number)
+
+    assert len(ended) == 8
+    assert not {one.number for one in known}.intersection(ended)
+    assert not visitors.trust(visitor)
+    visitors.leave(known[0])
+    assert visitors.trust(visitor)
+
+
+def test_a_watch_that_is_not_read_ends_nobody_elses(folder: Path) -> None:
+    served = Served(folder, certified())
+
+    async def story() -> None:
+        operator = credentials(authority().issue_cert("operator.example"))
+        async with client(served.there, operator) as slow, client(served.there, operator) as quick:
+            call = slow.channel.unary_stream(METHODS["watch"].path)
+            unread = call(encode_call(new_request(WatchStatus())))
+            await unread.initial_metadata()
+            assert len(await quick.ask(new_request(DaemonStatus()))) == 2
+            unread.cancel()
+        await until(lambda: served.core.watches == 0)
+
+    played(served, story)
+
+
+def test_the_listener_is_of_tcp_without_a_name_of_ours_in_the_clear(folder: Path) -> None:
+    """Nothing is said before the handshake: no banner that would tell versions."""
+    served = Served(folder, certified())
+
+    async def story() -> None:
+        with socket.create_connection(("127.0.0.1", served.port)) as link:
+            link.setblocking(False)
+            await asyncio.sleep(0.05)
+            with pytest.raises(BlockingIOError):
+                link.recv(1)
+
+    played(served, story)
