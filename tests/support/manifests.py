@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,8 @@ def merged(base: Any, patch: Any, key: str = "") -> Any:
 
 def added(base: Manifest, operations: Sequence[Mapping[str, Any]]) -> Manifest:
     """A JSON patch of additions applied."""
-    whole = copy.deepcopy(base)
+    # What YAML's anchors share is apart from here on, as with kustomize.
+    whole: Manifest = json.loads(json.dumps(base))
     for operation in operations:
         assert operation["op"] == "add"
         *way, last = operation["path"].strip("/").split("/")

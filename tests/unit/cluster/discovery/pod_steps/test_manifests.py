@@ -85,6 +85,10 @@ def pods() -> dict[str, Manifest]:
     (values,) = documents(EXAMPLES / "production-stack" / "values.yaml")
     (model,) = values["servingEngineSpec"]["modelSpec"]
     found["production-stack"] = _chart_pod(model)
+    operations = yaml.safe_load((EXAMPLES / "lws" / "steps.yaml").read_text(encoding="utf-8"))
+    for each in documents(EXAMPLES / "lws" / "leaderworkersets.yaml"):
+        template = added(each, operations)["spec"]["leaderWorkerTemplate"]["leaderTemplate"]
+        found[each["metadata"]["name"]] = template
     return found
 
 
