@@ -22,6 +22,7 @@ from disagg_cluster.cli.main import main
 from disagg_cluster.demo.disaggregated_client import NIXL, complete
 from disagg_cluster.host.processes import procfs
 from disagg_exporter.http.client.scrape import fetch
+from support.children import free_port
 from support.running_node import RunningNode, running_node, wait_for
 from support.two_planes import MODEL, standin_node
 
@@ -207,6 +208,27 @@ def test_a_changed_node_file_is_taken_in_and_only_the_next_start_follows_it(fold
         environment = Path(f"/proc/{asked.worker('decode-0')['pid']}/environ").read_bytes()
         assert b"TOLD_BY=the file" in environment
         assert asked.worker("prefill-0")["pid"] == pids["prefill-0"]
+
+        come = {**decode, "name": "decode-9", "port": free_port()}
+        changed["workers"] = [each for each in changed["workers"] if each is not decode]
+        file.write_text(yaml.safe_dump({**changed, "workers": [*changed["workers"], come]}))
+        shown = asked.ask("reload", "--dry-run").stdout
+        assert shown == (
+            "decode-9: is new in the file: decode (is started)\n"
+            "decode-0: is no longer in the file (is drained and stopped)\n"
+            "would be taken in: decode-9, decode-0\n"
+        )
+        assert asked.ask("reload", "--yes").exit_code == 0
+        asked.wait_state("decode-9", "ready")
+        wait_for(lambda: "decode-0" not in asked.ask("status").stdout, "decode-0 to be gone")
+        assert asked.worker("prefill-0")["pid"] == pids["prefill-0"]
+        wait_for(
+            lambda: (
+                not asked.node.page().sum("disagg_engine_up", engine="decode-0")
+                and asked.node.page().sum("disagg_engine_up", engine="decode-9")
+            ),
+            "the page to name who is there",
+        )
 
         file.write_text("workers: 7\n")
         wrong = asked.ask("reload", "--yes")

@@ -129,6 +129,42 @@ def place(
     return Layout(placements, allocation.free)
 
 
+def place_among(
+    layout: Layout,
+    config: NodeConfig,
+    source: str = "",
+    lines: Mapping[YamlPath, int] | None = None,
+) -> Layout:
+    """Give the workers of a changed file their devices: those placed before keep theirs.
+
+    Args:
+        layout: Who had which device; whatever it names beside is free again.
+        config: The changed file.
+        source: As for `place`.
+        lines: As for `place`.
+
+    Raises:
+        ConfigError: As for `place`; also devices that a worker has because they were free.
+    """
+    had = {placed.worker: placed for placed in layout.placements}
+    gpus = tuple(device for device in layout.devices if not device.is_pseudo)
+    requests = [
+        GpuRequest(place, worker.name, had[worker.name].gpus if worker.name in had else worker.gpus)
+        for place, worker in enumerate(config.workers)
+        # Without GPUs nothing is shared out.
+        if gpus or worker.name not in had
+    ]
+    allocation = allocate(requests, gpus)
+    if allocation.findings:
+        raise config_error(allocation.findings, source or "node file", lines)
+    given = {request.name: allocation.given[request.position] for request in requests}
+    placements = (
+        Placement(worker.name, given[worker.name]) if worker.name in given else had[worker.name]
+        for worker in config.workers
+    )
+    return Layout(tuple(placements), allocation.free)
+
+
 def allocate(requests: Sequence[GpuRequest], devices: Sequence[Device]) -> Allocation:
     """Give out devices: first those asked for one by one, then counts from what is left."""
     allocation = Allocation(tuple(devices))

@@ -1,7 +1,8 @@
 """What a node file says otherwise than before, and how much of it a running daemon takes in.
 
-Pure. A daemon takes in how a worker is started (`TAKEN`): from its next start on. Everything else,
-other workers above all, waits for the next daemon.
+Pure. A daemon takes in how a worker is started (`TAKEN`), from its next start on; it starts workers
+that are new and ends those that are gone, unless a router of fixed engines stands in front of them.
+Everything else waits for the next daemon.
 """
 
 from __future__ import annotations
@@ -19,11 +20,19 @@ TAKEN = ("python", "args", "role_args", "env", "deadlines", "health", "restart",
 
 @dataclass(frozen=True, slots=True)
 class RereadFile:
-    """What is otherwise: `workers` are taken in, and why, and what `waits` for the next daemon."""
+    """What is otherwise: `taken` in, of `workers` that stay, and what `waits` for the next daemon.
+
+    `added` are the workers to be started, `removed` the names of those to be ended; `come` and
+    `gone` say the same in words.
+    """
 
     workers: tuple[Worker, ...]
     taken: tuple[str, ...]
     waits: tuple[str, ...]
+    added: tuple[Worker, ...] = ()
+    removed: tuple[str, ...] = ()
+    come: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
 
 
 def reread(before: NodeConfig, after: NodeConfig) -> RereadFile:
@@ -31,9 +40,16 @@ def reread(before: NodeConfig, after: NodeConfig) -> RereadFile:
     old = {worker.name: worker for worker in before.workers}
     new = {worker.name: worker for worker in after.workers}
     workers: list[Worker] = []
+    added = [worker for name, worker in new.items() if name not in old]
+    removed = [name for name in old if name not in new]
+    come = [f"{worker.name}: is new in the file: {_as_what(worker)}" for worker in added]
+    gone = [f"{name}: is no longer in the file" for name in removed]
     taken: list[str] = []
-    waits = [f"{name}: is new in the file" for name in new.keys() - old.keys()]
-    waits += [f"{name}: is no longer in the file" for name in old.keys() - new.keys()]
+    waits: list[str] = []
+    if before.router is not None and before.router.membership != "live":
+        # A router that takes no engine would send it nothing, and go on to send to one that ends.
+        waits = [f"{each}, and the router's engines are fixed" for each in come + gone]
+        added, removed, come, gone = [], [], [], []
     for name in (name for name in old if name in new):
         keys = _different(old[name], new[name])
         if mine := [key for key in keys if key in TAKEN]:
@@ -48,7 +64,24 @@ def reread(before: NodeConfig, after: NodeConfig) -> RereadFile:
         for key in fields
         if key != "workers" and getattr(before, key) != getattr(after, key)
     ]
-    return RereadFile(tuple(workers), tuple(taken), tuple(sorted(waits)))
+    return RereadFile(
+        tuple(workers),
+        tuple(taken),
+        tuple(sorted(waits)),
+        tuple(added),
+        tuple(removed),
+        tuple(come),
+        tuple(gone),
+    )
+
+
+def _as_what(worker: Worker) -> str:
+    gpus = worker.gpus
+    if not gpus:
+        return f"{worker.role}"
+    if isinstance(gpus, int):
+        return f"{worker.role} on {gpus} GPU{'s' if gpus > 1 else ''}"
+    return f"{worker.role} on GPU{'s' if len(gpus) > 1 else ''} {', '.join(map(str, gpus))}"
 
 
 def _different(old: Worker, new: Worker) -> list[str]:

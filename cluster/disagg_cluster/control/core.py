@@ -193,20 +193,19 @@ class ControlCore:
     ) -> ControlReply:
         report = await self._reread(verb.dry_run)
         if report.problems:
-            outcome, text = ReplyOutcome.FAILED, "the node file is wrong; nothing was changed"
-        elif not (report.taken or report.waits):
+            outcome, text = ReplyOutcome.FAILED, "nothing was changed"
+        elif not report.explanation:
             outcome, text = ReplyOutcome.DONE, "the node file says what it said before"
         else:
             names = ", ".join(report.workers) or "no worker"
             outcome = ReplyOutcome.DONE
             text = f"{'would be' if verb.dry_run else ''} taken in: {names}".strip()
-        waits = tuple(f"{each} (waits for the next daemon)" for each in report.waits)
         reply = ControlReply(
             request.id,
             outcome,
             text,
             problems=report.problems,
-            explanation=(*report.taken, *waits),
+            explanation=report.explanation,
         )
         if not verb.dry_run:
             self._audit(request, caller, reply)

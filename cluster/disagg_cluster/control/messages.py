@@ -68,12 +68,27 @@ class RereadNodeFile:
 
 @dataclass(frozen=True, slots=True)
 class RereadReport:
-    """What a node file says otherwise: of `workers`, `taken` in, and what `waits`; or problems."""
+    """What a node file says otherwise: of `workers`, `taken` in, and what `waits`; or problems.
+
+    `come` are workers that are new and started, `gone` those that are drained and stopped.
+    """
 
     workers: tuple[str, ...] = ()
     taken: tuple[str, ...] = ()
     waits: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    come: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+
+    @property
+    def explanation(self) -> tuple[str, ...]:
+        """What is otherwise, line by line, and what becomes of it."""
+        told = ((self.come, STARTS), (self.gone, ENDS), (self.waits, WAITS))
+        return (*self.taken, *(f"{each} ({what})" for lines, what in told for each in lines))
+
+
+STARTS, ENDS = "is started", "is drained and stopped"
+WAITS = "waits for the next daemon"
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,7 @@ class Composition:
         beside: Collectors,
     ) -> None:
         self._config = config
+        self.layout = layout
         self._source = source
         self._collectors: list[Collectors] = [beside]
         register = self._collectors.append
@@ -108,12 +109,13 @@ class Composition:
                 kubernetes_of(config.attach, layout.devices, self.folder.pods),
             )
             register(self.discovery.collectors)
+        self.digests = {name: partial(workers.command_digest, name) for name in self.specs}
         self.succession = Succession(
             *accounts,
-            devices=lambda: (*layout.devices, *self.registry.devices()),
+            devices=lambda: (*self.layout.devices, *self.registry.devices()),
             names=lambda: self.names.by_key,
             at=self.lock.at,
-            digests={name: partial(workers.command_digest, name) for name in self.specs},
+            digests=self.digests,
             log=_log,
         )
         register(self.succession.collectors)
@@ -181,7 +183,7 @@ class Composition:
             self.capacity_model,
             self.registry,
             self.devices,
-            layout.devices,
+            lambda: self.layout.devices,
             node_status=self._node_status,
             show=self.metrics.show,
             watched=lambda: self.metrics.is_watched,
@@ -210,18 +212,19 @@ class Composition:
 
     def step_feeds(self) -> dict[str, StepFeed]:
         """Make what receives the steps of each worker's engine."""
-        return {
-            name: StepFeed(
-                name,
-                self.folder.socket(name),
-                self.ledger,
-                self.capacity_model,
-                partial(self.engines.pid, name),
-                spec.command.env,
-                rest_seconds=self.main_loop.rest_seconds,
-            )
-            for name, spec in self.specs.items()
-        }
+        return {name: self.step_feed(name) for name in self.specs}
+
+    def step_feed(self, name: str) -> StepFeed:
+        """Make what receives the steps of one worker's engine."""
+        return StepFeed(
+            name,
+            self.folder.socket(name),
+            self.ledger,
+            self.capacity_model,
+            partial(self.engines.pid, name),
+            self.specs[name].command.env,
+            rest_seconds=self.main_loop.rest_seconds,
+        )
 
     def background_tasks(self) -> dict[str, BackgroundTask]:
         """What runs all the time beside the workers, by name."""

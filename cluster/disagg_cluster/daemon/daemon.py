@@ -20,6 +20,7 @@ from disagg_cluster.config.layout import Layout
 from disagg_cluster.daemon.composition import Composition
 from disagg_cluster.daemon.endpoint_file import EndpointFile
 from disagg_cluster.daemon.rereading import NodeFileAgain
+from disagg_cluster.daemon.roster import WorkerRoster
 from disagg_cluster.host.files.private_files import make_inner
 from disagg_cluster.host.run_dir.lock import RunLock
 from disagg_cluster.supervisor.process.death_watch import stuck
@@ -64,7 +65,9 @@ class Daemon:
         self._layout = layout
         self._on_failure = on_failure
         self._parts = Composition(config, layout, source, run_folder, beside)
-        self._file = NodeFileAgain(file, config, self._parts.moving.reassigner.respecify)
+        self._roster = WorkerRoster(self._parts, config)
+        take = self._parts.moving.reassigner.respecify
+        self._file = NodeFileAgain(file, config, take, self._roster)
         self._at_end: AtEnd = "stop"
         self._ending = False
 
@@ -199,6 +202,7 @@ class Daemon:
 
     async def _end(self, crew: Supervisor, at_end: AtEnd) -> None:
         self._parts.control.refuse()
+        await self._roster.close()
         self._parts.succession.learned.end()
         if at_end == "leave":
             await crew.leave()

@@ -105,7 +105,7 @@ class MainLoop:
         capacity_model: CapacityModel,
         registry: EngineRegistry,
         watch: DeviceWatch,
-        devices: Sequence[Device],
+        devices: Callable[[], Sequence[Device]],
         *,
         node_status: Callable[[int, float], Snapshot],
         show: Callable[[Snapshot], None],
@@ -121,7 +121,7 @@ class MainLoop:
         self._capacity_model = capacity_model
         self._registry = registry
         self._watch = watch
-        self._devices = tuple(devices)
+        self._devices = devices
         self._node_status = node_status
         self._show = show
         self._failures = FailureCounts()
@@ -241,7 +241,7 @@ class MainLoop:
             certain,
             self._view,
             self._ledger.fast_gauges(now_ns),
-            devices=(*self._devices, *self._registry.devices()),
+            devices=(*self._devices(), *self._registry.devices()),
             look=self._watch.look,
             engines=engines,
             parents=self._parents,

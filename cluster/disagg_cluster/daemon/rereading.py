@@ -10,6 +10,7 @@ from disagg_cluster.config import NodeConfig, Worker
 from disagg_cluster.config.problems import ConfigError
 from disagg_cluster.config.rereading import reread
 from disagg_cluster.control.messages import RereadReport
+from disagg_cluster.daemon.roster import WorkerRoster
 from disagg_cluster.nodefile import load
 from disagg_cluster.nodefile.engine_checks import launching_host
 
@@ -21,15 +22,21 @@ class NodeFileAgain:
         file: Where it is; None of a daemon without one.
         config: As it was read last.
         take: Takes a worker that is to be started otherwise from now on.
+        roster: Takes those that are new, and lets others go.
     """
 
     def __init__(
-        self, file: Path | None, config: NodeConfig, take: Callable[[Worker], None]
+        self,
+        file: Path | None,
+        config: NodeConfig,
+        take: Callable[[Worker], None],
+        roster: WorkerRoster,
     ) -> None:
         # Whoever asks may stand in another folder than we did.
         self._file = None if file is None else file.absolute()
         self._config = config
         self._take = take
+        self._roster = roster
 
     async def read(self, dry_run: bool) -> RereadReport:
         """Say what it says otherwise than before; without `dry_run`, take that in."""
@@ -40,15 +47,29 @@ class NodeFileAgain:
             # It asks interpreters: not in the loop.
             after = await loop.run_in_executor(None, load, self._file, launching_host())
         except ConfigError as error:
-            return RereadReport(problems=tuple(str(problem) for problem in error.problems))
+            return self._refused(error)
         # What the command line said of it holds on.
         after = after.model_copy(update={"listen": self._config.listen})
         found = reread(self._config, after)
+        if told := self._roster.objections(found.added, found.removed):
+            return RereadReport(problems=told)
+        taken = {worker.name: worker for worker in found.workers}
+        staying = (w for w in self._config.workers if w.name not in found.removed)
+        workers = (*(taken.get(worker.name, worker) for worker in staying), *found.added)
+        config = self._config.model_copy(update={"workers": workers})
+        try:
+            layout = self._roster.layout_for(config, str(self._file))
+        except ConfigError as error:
+            return self._refused(error)
         if not dry_run:
             for worker in found.workers:
                 self._take(worker)
-            taken = {worker.name: worker for worker in found.workers}
-            workers = tuple(taken.get(worker.name, worker) for worker in self._config.workers)
-            self._config = self._config.model_copy(update={"workers": workers})
-        names = tuple(worker.name for worker in found.workers)
-        return RereadReport(names, found.taken, found.waits)
+            self._roster.change(config, layout, found.added, found.removed)
+            self._config = config
+        names = (*taken, *(worker.name for worker in found.added), *found.removed)
+        told_of = {"come": found.come, "gone": found.gone}
+        return RereadReport(names, found.taken, found.waits, **told_of)
+
+    def _refused(self, error: ConfigError) -> RereadReport:
+        source = str(self._file)
+        return RereadReport(problems=tuple(problem.text(source) for problem in error.problems))

@@ -15,7 +15,6 @@ from pathlib import Path
 from disagg_cluster.host.libc import is_subreaper
 from disagg_cluster.lifecycle.failures import OnFailure
 from disagg_cluster.lifecycle.state import (
-    KILL,
     Event,
     Lifecycle,
     Presence,
@@ -24,6 +23,7 @@ from disagg_cluster.lifecycle.state import (
     WorkerIdentity,
     WorkerState,
 )
+from disagg_cluster.supervisor.ending import is_to_be_kept, wait_until_ended
 from disagg_cluster.supervisor.health.prober import Probe, Prober
 from disagg_cluster.supervisor.health.readiness import probe as probe_worker
 from disagg_cluster.supervisor.journal.journal import Journal
@@ -40,9 +40,6 @@ from disagg_cluster.supervisor.worker_spec import (
 )
 from disagg_cluster.supervisor.worker_supervisor import WorkerSupervisor
 from disagg_exporter.model import CollectorStatus, EnginePage, Role, WorkerStatus
-
-# What the kernel may take to end a killed group, beyond the deadlines of its policy.
-_KILL_SECONDS = 5.0
 
 
 def _inherited(added: Mapping[str, str]) -> Mapping[str, str]:
@@ -77,7 +74,10 @@ class Supervisor:
         journal: Journal | None = None,
         health_seconds: float = 1.0,
         probe_seconds: float = 2.0,
-        child_environment: Callable[[Mapping[str, str]], Mapping[str, str]] = _inherited,
+        child_environment: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda added: {
+            **os.environ,
+            **added,
+        },
         worked_ns: Callable[[str], int | None] = lambda _worker: None,
         on_failure: OnFailure = lambda _failure: None,
         probe: Probe = probe_worker,
@@ -90,7 +90,7 @@ class Supervisor:
         self._reserve = DescriptorReserve()
         self._groups = groups or ControlGroups(None, "", log)
         self._supervision = SupervisionHealth(log)
-        context = SupervisorContext(
+        self._context = context = SupervisorContext(
             on_change=on_change,
             page_of=page_of,
             record=self.record,
@@ -140,17 +140,19 @@ class Supervisor:
                 stray.pid,
             )
         for one in self._supervised:
-            spec = one.spec
-            entry = self._unadopted.get(spec.name)
-            if entry is not None:
-                found = self._reserve.run(partial(adoption.find, entry))
-                # Not before it was found: should that fail, the journal names it still.
-                del self._unadopted[spec.name]
-                one.adopt(entry, found, wanted=wanted)
-                continue
-            found = adoption.find_unrecorded(spec.sought)
-            if found.presence is not Presence.GONE:
-                one.adopt(None, found, wanted=wanted)
+            self._adopt(one, self._unadopted.get(one.spec.name), wanted=wanted)
+
+    def _adopt(self, one: WorkerSupervisor, entry: Entry | None, *, wanted: bool) -> None:
+        """Go on with what is left of a worker, if anything is."""
+        if entry is not None:
+            found = self._reserve.run(partial(adoption.find, entry))
+            # Not before it was found: should that fail, the journal names it still.
+            self._unadopted.pop(one.spec.name, None)
+            one.adopt(entry, found, wanted=wanted)
+            return
+        found = adoption.find_unrecorded(one.spec.sought)
+        if found.presence is not Presence.GONE:
+            one.adopt(None, found, wanted=wanted)
 
     async def start(self) -> None:
         """Start all workers at once; returns when they run, long before they are ready.
@@ -176,9 +178,37 @@ class Supervisor:
             stage = [one for one in self._supervised if one.spec.in_front is in_front]
             for one in stage:
                 one.handle(StopRequested(drain))
-            await asyncio.gather(*(_ended(one) for one in stage))
+            await asyncio.gather(*(wait_until_ended(one) for one in stage))
         await self._close()
         return tuple(one.spec.name for one in self._supervised if not one.ended.is_set())
+
+    def add(self, spec: WorkerSpec) -> None:
+        """Take one more worker; `begin` starts it."""
+        self._probing.allow_one_more()
+        one = self._by_name[spec.name] = WorkerSupervisor(spec, self._context)
+        self._supervised += (one,)
+
+    def begin(self, worker: str) -> None:
+        """Start one that was added, or go on with what runs of it."""
+        one = self._by_name[worker]
+        stray = next((entry for entry in self._strays if entry.worker == worker), None)
+        self._strays = tuple(entry for entry in self._strays if entry is not stray)
+        self._adopt(one, stray, wanted=True)
+        if one.life.state is WorkerState.STOPPED and not self._stopping:
+            one.handle(StartRequested())
+
+    async def dismiss(self, worker: str) -> bool:
+        """Drain and end one for good; whether nothing of it is left, and it is known no more."""
+        one = self._by_name[worker]
+        one.handle(StopRequested(True))
+        await wait_until_ended(one)
+        if self._stopping or not one.ended.is_set():
+            return False
+        await one.close()
+        self._supervised = tuple(each for each in self._supervised if each is not one)
+        del self._by_name[worker]
+        self.record()
+        return True
 
     async def leave(self) -> None:
         """End the watch and nothing else: the workers go on, the next daemon adopts them."""
@@ -196,7 +226,7 @@ class Supervisor:
             if self._leaving:
                 # What has no process waits for nothing but the end of its pause: whoever comes
                 # next starts it afresh.
-                entries = [e for e in entries if _is_to_be_kept(e)]
+                entries = [e for e in entries if is_to_be_kept(e)]
             self._journal.write(entries)
 
     def tag(self, worker: str) -> WorkerIdentity:
@@ -283,25 +313,3 @@ class Supervisor:
             await one.close()
         self._probing.close()
         self._reserve.close()
-
-
-def _is_to_be_kept(entry: Entry) -> bool:
-    return entry.life.presence is not Presence.GONE or entry.life.paused_ns is not None
-
-
-async def _ended(one: WorkerSupervisor) -> None:
-    """Wait for its end; for one that was killed and is there still, no longer than that may take.
-
-    All deadlines come later where we ourselves were stopped meanwhile.
-    """
-    policy = one.spec.policy
-    seconds = policy.drain_seconds + policy.stop_seconds + policy.leftover_seconds
-    killed = False
-    while True:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await one.ended.wait()
-            return
-        if killed:
-            return
-        killed, seconds = one.life.last_signal is KILL, _KILL_SECONDS

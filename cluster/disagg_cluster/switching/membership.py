@@ -75,6 +75,10 @@ class Membership:
         """The engines that it has by URL; None while that is not known."""
         return self._present
 
+    def own(self, urls: Collection[str]) -> None:
+        """Take these, too, for engines that are ours to take out."""
+        self._ours |= frozenset(urls)
+
     def poke(self) -> None:
         """Look now: what is wanted may be different."""
         self._poked.set()

@@ -210,6 +210,12 @@ class EngineRegistry:
         # Only now: a report that fails is made again.
         record.assignment = reported
 
+    def forget(self, name: str) -> None:
+        """Drop an engine that is gone for good, with what was received of its steps."""
+        self.sources.forget(name)
+        self._ledger.forget(name)
+        del self.records[name]
+
     def _serves(self, record: EngineRecord, now_ns: int) -> bool:
         """Whether it takes requests; one that was adopted may before it has answered a probe."""
         if record.origin is Origin.ATTACHED:

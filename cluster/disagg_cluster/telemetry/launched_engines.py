@@ -101,6 +101,19 @@ class LaunchedEngines:
                 self._steps.feeds[name] = feed
             yield
 
+    def add(self, worker: Worker, feed: StepFeed | None) -> None:
+        """Take a worker that is about to be started, and receive its steps through an open feed."""
+        self._engines[worker.name] = self._registry.records[worker.name] = self._record(worker)
+        if feed is not None:
+            self._steps.feeds[worker.name] = feed
+
+    def remove(self, name: str) -> None:
+        """Forget a worker that has ended for good."""
+        engine = self._engines.pop(name)
+        engine.status = replace(engine.status, state=EngineState.GONE, pid=None)
+        self._registry.assign(engine, self._clock_ns())
+        self._registry.forget(name)
+
     def pid(self, name: str) -> int | None:
         """Return the engine's process."""
         return self._engines[name].status.pid

@@ -21,19 +21,22 @@ def reload(
     """Have the daemon read its node file again, and show what is otherwise before that is taken in.
 
     How a worker is started (python, args, env, deadlines, health, restart, limits) holds from its
-    next start on: `disagg-node restart WORKER` is that. Nothing is started or ended, and workers
-    that did not change are untouched. Other workers, GPUs, ports and everything beside the workers
-    wait for the next daemon. Without a terminal to ask on, --yes is needed.
+    next start on: `disagg-node restart WORKER` is that. New workers are started; those that are no
+    longer in the file are drained and stopped; all others are untouched. GPUs, ports, models and
+    roles of a worker, and everything beside the workers, wait for the next daemon. Without a
+    terminal to ask on, --yes is needed.
     """
     from disagg_cluster.control.client import ask, new_request
-    from disagg_cluster.control.messages import ReplyOutcome, RereadNodeFile
+    from disagg_cluster.control.messages import ENDS, STARTS, WAITS, ReplyOutcome, RereadNodeFile
 
     socket = socket_of(file, run_dir)
     *_, looked = ask(socket, new_request(RereadNodeFile(dry_run=True)))
     if not as_json:
         for line in looked.explanation:
             click.echo(line)
-    takes = any(not line.endswith("(waits for the next daemon)") for line in looked.explanation)
+    told = tuple(f"({what})" for what in (STARTS, ENDS, WAITS))
+    takes = any(not line.endswith(f"({WAITS})") for line in looked.explanation)
+    later = any(not line.endswith(told) for line in looked.explanation)
     if dry_run or not takes or looked.outcome is not ReplyOutcome.DONE:
         reply = looked
     else:
@@ -48,7 +51,7 @@ def reload(
         failed = reply.outcome is not ReplyOutcome.DONE
         text = "\n    ".join((reply.text, *reply.problems))
         click.echo(f"disagg-node: {text}" if failed else text, err=failed)
-        if takes and not failed and not dry_run:
-            click.echo("each from its next start on: disagg-node restart WORKER", err=True)
+        if later and not failed and not dry_run:
+            click.echo("a change from its next start on: disagg-node restart WORKER", err=True)
     if code := exit_code(reply.outcome):
         raise click.exceptions.Exit(code)

@@ -92,9 +92,11 @@ class Moving:
                 self._looked,
                 log,
             )
-        sights = MoveSights(config, workers, page_of, snapshot, self._pending, self.membership)
-        kinds = {worker.name: worker.engine for worker in config.workers}
-        requests = EngineRequests(kinds, DRIVERS, sights.engine_of, log)
+        self._sights = sights = MoveSights(
+            config, workers, page_of, snapshot, self._pending, self.membership
+        )
+        self._kinds = {worker.name: worker.engine for worker in config.workers}
+        requests = EngineRequests(self._kinds, DRIVERS, sights.engine_of, log)
         self.reassigner = Reassigner(
             config,
             journal,
@@ -115,6 +117,16 @@ class Moving:
         self.reassigner.happened()
         if self.membership is not None:
             self.membership.poke()
+
+    def take(self, config: NodeConfig, layout: Layout) -> None:
+        """Take other workers, and who has which device; each of them is supervised."""
+        self._config, self._layout = config, layout
+        self._kinds |= {worker.name: worker.engine for worker in config.workers}
+        self._sights.know(config)
+        if self.membership is not None:
+            self.membership.own([worker.url for worker in config.workers])
+        self.reassigner.take(config)
+        self._changed()
 
     def _changed(self) -> None:
         """A worker has another role, or other work."""

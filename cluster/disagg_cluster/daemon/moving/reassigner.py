@@ -97,6 +97,17 @@ class Reassigner:
         if self._supervisor is not None:
             self._assign(worker.name)
 
+    def take(self, config: NodeConfig) -> None:
+        """Take other workers: what was made by hand of those that are gone ends with them."""
+        self._config = config
+        self._workers = {worker.name: worker for worker in config.workers}
+        self._misfits = _all_misfits(config)
+        movable = [worker.name for worker in config.workers if worker.role in ROLES]
+        self._roles = {name: role for name, role in self._roles.items() if name in movable}
+        self._drained = {name: ns for name, ns in self._drained.items() if name in movable}
+        self._tally.keep(movable)
+        self._write()
+
     def adopt(self, supervisor: Supervisor, entries: Sequence[Entry], said: Assignments) -> None:
         """Go on where the daemon before us ended; before the supervisor adopts its workers.
 

@@ -49,14 +49,18 @@ class MoveSights:
         pending: Callable[[str], tuple[float | None, int]],
         membership: Membership | None,
     ) -> None:
-        self._config = config
+        self.know(config)
         self._workers = workers
         self._page_of = page_of
         self._snapshot = snapshot
         self._pending = pending
         self._membership = membership
-        self._urls = {worker.name: worker.url for worker in config.workers}
         self._fetching: dict[str, tuple[int, Mapping[str, EnginePage]]] = {}
+
+    def know(self, config: NodeConfig) -> None:
+        """Look at the workers of this node file from now on."""
+        self._config = config
+        self._urls = {worker.name: worker.url for worker in config.workers}
 
     def of(
         self, move: Reassignment, answer: tuple[SwitchAnswer, str], *, asked: bool

@@ -23,6 +23,10 @@ class MoveTally:
         self._statuses = {name: ReassignStatus(name) for name in workers}
         self._log = log
 
+    def keep(self, workers: Iterable[str]) -> None:
+        """Tell of these from now on, and of no others."""
+        self._statuses = {name: self._statuses.get(name, ReassignStatus(name)) for name in workers}
+
     def statuses(self) -> tuple[ReassignStatus, ...]:
         """What the page shows, by worker."""
         return tuple(self._statuses.values())

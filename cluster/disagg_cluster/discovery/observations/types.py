@@ -181,6 +181,10 @@ class EngineNames:
         """The names that are remembered, by what their engines are recognised by."""
         return self._by_key
 
+    def take(self, name: str) -> None:
+        """Never give this name from now on."""
+        self._taken |= {name}
+
     def resume(self, by_key: Mapping[str, str]) -> None:
         """Remember the names that a daemon before gave."""
         self._by_key |= {key: name for key, name in by_key.items() if name not in self._taken}

@@ -97,6 +97,10 @@ class Prober:
             self._waiting.append(pending)
         return pending.result
 
+    def allow_one_more(self) -> None:
+        """Probe one more worker at a time."""
+        self._threads.allow_one_more()
+
     def close(self) -> None:
         """End; a probe on its way is not waited for."""
         self._threads.close()

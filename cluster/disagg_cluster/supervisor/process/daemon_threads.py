@@ -50,6 +50,11 @@ class DaemonThreads:
             self._free -= 1
             self._jobs.put(job)
 
+    def allow_one_more(self) -> None:
+        """Run one more job at a time."""
+        with self._lock:
+            self._limit += 1
+
     def close(self) -> None:
         """Let the threads end once they have done what they were given; waits for none."""
         with self._lock:

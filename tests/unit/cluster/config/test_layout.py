@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_cluster.config.layout import GpuRequest, allocate, assume, place
+from disagg_cluster.config.layout import GpuRequest, allocate, assume, place, place_among
 from disagg_cluster.config.problems import ConfigError
 from disagg_cluster.nodefile import read
 from disagg_exporter.devices.source import pseudo_device
@@ -45,6 +45,39 @@ def test_without_gpus_every_worker_gets_a_pseudo_device(devices: tuple[Device, .
     assert layout.of("a").devices == (pseudo_device("a", 0),)
     assert layout.of("b").devices == (pseudo_device("b", 1),)
     assert not layout.of("a").on_gpus
+
+
+def test_workers_that_run_keep_their_devices_when_others_come_and_go() -> None:
+    before = node(
+        worker("gone", gpus=1, port=1), worker("stays", gpus=1, port=2), worker("named", port=3)
+    )
+    layout = place(before, FOUR)
+    new = node(worker("new", gpus=2, port=4)).workers
+    after = before.model_copy(update={"workers": (*new, *before.workers[1:])})
+
+    changed = place_among(layout, after)
+
+    assert {name: indices(changed.of(name).devices) for name in ("stays", "named", "new")} == {
+        "stays": indices(layout.of("stays").devices),
+        "named": indices(layout.of("named").devices),
+        "new": [index for index in range(4) if index not in (1, 2)],
+    }
+
+
+def test_a_device_that_a_worker_got_because_it_was_free_is_not_given_to_another() -> None:
+    before = node(worker("counted", gpus=1, port=1))
+    after = node(worker("new", gpus=[0], port=2), worker("counted", gpus=1, port=1))
+
+    with pytest.raises(ConfigError, match="already belongs to"):
+        place_among(place(before, FOUR), after)
+
+
+def test_a_new_worker_without_gpus_gets_a_pseudo_device_of_its_own() -> None:
+    a, b = worker("a", gpus=0, port=1), worker("b", gpus=0, port=2)
+
+    layout = place_among(place(node(a), None), node(a, b))
+
+    assert [device.gpu for device in layout.devices] == ["cpu-a", "cpu-b"]
 
 
 def test_simulated_devices_are_not_gpus_that_an_engine_could_see() -> None:

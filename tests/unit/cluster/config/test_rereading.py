@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.config.rereading import reread
 
@@ -22,12 +24,9 @@ def test_a_file_that_says_the_same_changes_nothing() -> None:
 
 
 def test_how_a_worker_is_started_is_taken_in_and_the_rest_waits() -> None:
-    before = node(worker("a"), worker("bb"), worker("ccc"), cluster="east")
+    before = node(worker("a"), worker("bb"), cluster="east")
     after = node(
-        worker("a", args=["--max-num-seqs", "64"], port=9000),
-        worker("bb"),
-        worker("dddd"),
-        cluster="west",
+        worker("a", args=["--max-num-seqs", "64"], port=9000), worker("bb"), cluster="west"
     )
 
     found = reread(before, after)
@@ -35,9 +34,36 @@ def test_how_a_worker_is_started_is_taken_in_and_the_rest_waits() -> None:
     [taken] = found.workers
     assert (taken.name, taken.args, taken.port) == ("a", ("--max-num-seqs", "64"), 8001)
     assert found.taken == ("a: args: none → --max-num-seqs 64",)
-    assert found.waits == (
-        *("a: port", "ccc: is no longer in the file", "cluster", "dddd: is new in the file"),
+    assert found.waits == ("a: port", "cluster")
+
+
+def test_workers_that_are_new_or_gone_are_taken_in() -> None:
+    before = node(worker("a"), worker("bb"))
+    after = node(worker("bb"), worker("ccc", gpus=[2, 3]), worker("dddd", gpus=1))
+
+    found = reread(before, after)
+
+    assert [each.name for each in found.added] == ["ccc", "dddd"]
+    assert found.removed == ("a",)
+    assert found.come == (
+        "ccc: is new in the file: mixed on GPUs 2, 3",
+        "dddd: is new in the file: mixed on 1 GPU",
     )
+    assert found.gone == ("a: is no longer in the file",)
+    assert (found.taken, found.waits) == ((), ())
+
+
+@pytest.mark.parametrize(("membership", "taken"), [("live", True), ("fixed", False)])
+def test_a_router_that_takes_no_engines_keeps_them_for_the_next_daemon(
+    membership: str, taken: bool
+) -> None:
+    router = {"port": 8080, "membership": membership, "python": "/usr/bin/python3"}
+
+    found = reread(node(worker("a"), router=router), node(worker("bb"), router=router))
+
+    assert bool(found.added and found.removed and found.come and found.gone) is taken
+    assert bool(found.waits) is not taken
+    assert taken or "a: is no longer in the file, and the router's engines are fixed" in found.waits
 
 
 def test_secrets_are_not_told() -> None:

@@ -38,7 +38,7 @@ def test_each_stuck_worker_is_named_with_what_is_known_and_what_to_do() -> None:
 def test_a_crew_that_is_hurried_while_a_worker_is_stuck_ends_once_and_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("disagg_cluster.supervisor.supervisor._KILL_SECONDS", 0.2)
+    monkeypatch.setattr("disagg_cluster.supervisor.ending._KILL_SECONDS", 0.2)
     policy = replace(QUICK, stop_seconds=0.1)
     spec = tiny_spec(tmp_path, "import signal; signal.pause()", policy=policy)
 
@@ -66,7 +66,7 @@ def test_a_crew_that_is_hurried_while_a_worker_is_stuck_ends_once_and_names_it(
 def test_a_daemon_that_was_stopped_itself_gives_up_no_worker_that_it_has_not_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("disagg_cluster.supervisor.supervisor._KILL_SECONDS", 1.0)
+    monkeypatch.setattr("disagg_cluster.supervisor.ending._KILL_SECONDS", 1.0)
     ear = Ear(tmp_path)
     says = "import sys; print('deaf', file=open(sys.argv[1], 'w')); signal.pause()"
     policy = replace(QUICK, stop_seconds=0.2, leftover_seconds=0)
