@@ -1,4 +1,7 @@
-"""Annotations: what happened, at its place on the time axis."""
+"""Annotations: what happened, at its place on the time axis.
+
+Two minutes have two scrapes in them even where there is one a minute.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ def restarts(matchers: str, *, shown: bool = True) -> dict[str, Any]:
     """Workers that were started again. It asks every worker: leave it unshown for many nodes."""
     return _mark(
         "Worker restarts",
-        f"increase(disagg_worker_restarts_total{{{matchers}}}[1m]) > 0",
+        f"increase(disagg_worker_restarts_total{{{matchers}}}[2m]) > 0",
         "Restart",
         "{{worker}} on {{node}} was started again",
         "red",
@@ -21,7 +24,7 @@ def moves(matchers: str) -> dict[str, Any]:
     """GPUs of a node that change their role."""
     return _mark(
         "Role changes",
-        f"changes(disagg_node_role_gpus{{{matchers}}}[1m]) > 0",
+        f"changes(disagg_node_role_gpus{{{matchers}}}[2m]) > 0",
         "Role change",
         "{{node}}: {{role}} gains or loses GPUs",
         "blue",
@@ -44,7 +47,7 @@ def throttling(matchers: str) -> dict[str, Any]:
     held_back = f'{matchers}, reason=~"thermal|hw_slowdown"'
     return _mark(
         "Throttled GPUs",
-        f"rate(disagg_gpu_throttle_seconds_total{{{held_back}}}[1m]) > 0.1",
+        f"rate(disagg_gpu_throttle_seconds_total{{{held_back}}}[2m]) > 0.1",
         "Throttled",
         "{{gpu}} is held back: {{reason}}",
         "orange",
@@ -67,7 +70,7 @@ def daemon_starts(matchers: str) -> dict[str, Any]:
     idle = f'{matchers}, role="none", phase="idle"'
     return _mark(
         "Daemon starts",
-        f"resets(disagg_node_phase_seconds_total{{{idle}}}[1m]) > 0",
+        f"resets(disagg_node_phase_seconds_total{{{idle}}}[2m]) > 0",
         "Daemon start",
         "the counters of {{node}} began anew",
         "semi-dark-green",

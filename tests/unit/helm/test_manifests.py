@@ -165,3 +165,11 @@ def test_the_notes_say_how_to_see_it_work(case: str) -> None:
     assert f"{scheme}://127.0.0.1:9847/metrics" in told
     assert "kubectl -n gpu rollout status" in told or "kubectl -n gpu get daemonset" in told
     assert "{{" not in told
+
+
+@pytest.mark.parametrize("case", ["attach-default", "launch-eight-gpus"])
+def test_the_notes_warn_of_a_cluster_without_a_name(case: str) -> None:
+    values = values_of(case)
+
+    assert "NOTE: `cluster` is empty." in notes(values | {"cluster": ""})
+    assert "is empty" not in notes(values | {"cluster": "east"})

@@ -142,7 +142,22 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "scrapes too rare for the rules": (
         {"scrape": {"interval": "1m", "timeout": "10s"}},
-        "scrape.interval: with 1m the rules",
+        "scrape.interval: with 1m the rules.*prometheusRule.rareScrapes: true",
+    ),
+    "scrapes a little too rare for the rules": (
+        {"scrape": {"interval": "31s", "timeout": "10s"}},
+        "scrape.interval: with 31s the rules",
+    ),
+    "scrapes too rare for any rule": (
+        {
+            "scrape": {"interval": "61s", "timeout": "10s"},
+            "prometheusRule": {"rareScrapes": True},
+        },
+        "scrape.interval: with 61s the rules.*prometheusRule.enabled: false",
+    ),
+    "a scrape that takes longer than the interval": (
+        {"scrape": {"interval": "10s", "timeout": "1m"}},
+        r"scrape.timeout \(1m\) must be shorter",
     ),
     "an alert that could never fire": (
         {"prometheusRule": {"targets": {"slowShare": 0.1}}},
@@ -183,6 +198,11 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "scrape": {"interval": "1m", "timeout": "59s"},
         "prometheusRule": {"enabled": False},
     },
+    "a scrape a minute where that will do": {
+        "scrape": {"interval": "1m", "timeout": "10s"},
+        "prometheusRule": {"rareScrapes": True},
+    },
+    "the longest interval that needs no leave": {"scrape": {"interval": "30s"}},
     "durations of several parts": {"scrape": {"interval": "29s1000ms", "timeout": "1s500ms"}},
     "two workers that share listed GPUs": launch(
         groups={
