@@ -18,13 +18,14 @@ from types import FrameType
 
 from scripts.local_cluster.plan import link_command
 from scripts.local_cluster.sandbox import PortTakenError, Sandbox, running
-from scripts.local_cluster.simulated import simulated_cluster
+from scripts.local_cluster.simulated import NODES, simulated_cluster
 
 from disagg_cluster.prometheus.local_server import HOW_TO_GET, find_prometheus
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.http.client.scrape import fetch
 
 _PORT = 9847
+_DOORS = len(NODES) + 2
 
 
 def main() -> int:
@@ -32,7 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="local_cluster", description=__doc__)
     parser.add_argument(
         "--port",
-        type=int,
+        type=_first_port,
         default=_PORT,
         help="the first of five ports of 127.0.0.1 for the pages; 0 takes any",
     )
@@ -56,6 +57,13 @@ def main() -> int:
     except DisaggError as error:
         _say(str(error))
     return 1
+
+
+def _first_port(text: str) -> int:
+    last = 65_536 - _DOORS
+    if not text.isdecimal() or int(text) > last:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to {last}")
+    return int(text)
 
 
 def _until_over(sandbox: Sandbox, over: threading.Event) -> int:

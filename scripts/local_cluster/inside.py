@@ -40,14 +40,18 @@ class Programs:
     def _start(self, program: Program) -> None:
         there = ("ip", "netns", "exec", program.machine) if program.machine else ()
         with self._log(program).open("wb") as log:
-            process = subprocess.Popen(
-                [*there, *program.argv],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **program.environment},
-                start_new_session=True,
-            )
+            try:
+                process = subprocess.Popen(
+                    [*there, *program.argv],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, **program.environment},
+                    start_new_session=True,
+                )
+            except OSError as error:
+                sys.stderr.write(f"{program.name} cannot be started: {error}\n")
+                return
         self._running[process.pid] = (program, process)
 
     def _log(self, program: Program) -> Path:

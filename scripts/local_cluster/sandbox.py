@@ -49,6 +49,7 @@ class Sandbox:
         plan: With the doors' ports as they are.
         pid: Of the first process inside, as this machine numbers it.
         of_a_user: Whether it has a user namespace, too.
+        process: Ends when the cluster has ended.
     """
 
     plan: ClusterPlan
@@ -141,10 +142,11 @@ def running(plan: ClusterPlan) -> Iterator[Sandbox]:
         process.stdin.write(plan.to_json().encode() + b"\n")
         process.stdin.flush()
         assert process.stdout is not None
-        if process.stdout.readline().decode().strip() != READY:
-            raise NoNamespacesError("the cluster's network could not be made; see above")
-        [pid] = children_of(process.pid)
-        yield Sandbox(plan, pid, "--user" in flags, process)
+        said = process.stdout.readline().decode().strip()
+        inside = children_of(process.pid)
+        if said != READY or not inside:
+            raise NoNamespacesError("the cluster could not be made; see above")
+        yield Sandbox(plan, inside[0], "--user" in flags, process)
 
 
 def _listener(port: int) -> socket.socket:
