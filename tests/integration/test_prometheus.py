@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from disagg_cluster.prometheus.local_server import (
     scrape_config,
 )
 from disagg_cluster.prometheus.prometheus_api import PrometheusError
+from support.http_serving import serving
 from support.prometheus_query import query
 
 pytestmark = pytest.mark.prometheus
@@ -48,13 +49,8 @@ class Page(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def page_address() -> Iterator[str]:
-    server = HTTPServer(("127.0.0.1", 0), Page)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield f"127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Page) as url:
+        yield url.removeprefix("http://")
 
 
 def test_the_fast_ratio_of_a_scraped_node_is_recorded_under_its_cluster(

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import threading
 import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import yaml
 from disagg_cluster.demo.nodefile import free_ports
 from disagg_cluster.prometheus.local_server import ScrapeTarget, prepare_prometheus, scrape_config
 from support.alert_rules import ALERTS, RULE_FILES, groups, hasten
+from support.http_serving import serving
 
 
 @dataclass(slots=True)
@@ -52,16 +52,9 @@ def inbox() -> Iterator[Inbox]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hook)
-    found = Inbox(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
+    with serving(Hook) as url:
+        found = Inbox(url)
         yield found
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @contextlib.contextmanager

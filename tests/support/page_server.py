@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from support.http_serving import serving
 
 
 class NoPage(Exception):  # noqa: N818 what a test says, not what fails
@@ -44,18 +45,5 @@ def page_server(
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    server.daemon_threads = False
-    if context is not None:
-        # Shaken by the thread of the connection: one that hangs must not hold up the others.
-        server.socket = context.wrap_socket(
-            server.socket, server_side=True, do_handshake_on_connect=False
-        )
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http{'s' if context else ''}://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(Answers, context, waits_for_clients=True) as url:
+        yield url

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import unquote
+
+from support.http_serving import serving
 
 
 @dataclass
@@ -68,13 +69,5 @@ def router_standin(*, takes: bool = True, garbage: bytes | None = None) -> Itera
             self.end_headers()
             self.wfile.write(data)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    router.url = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
+    with serving(Handler) as router.url:
         yield router
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from support.http_serving import serving
 
 
 @dataclass
@@ -87,13 +88,5 @@ def sglang_standin(engine: SglangStandin) -> Iterator[SglangStandin]:
             self.end_headers()
             self.wfile.write(data)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    engine.url = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
+    with serving(Handler) as engine.url:
         yield engine
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from click.testing import CliRunner
@@ -16,6 +15,7 @@ from disagg_cluster.cli.main import main
 from disagg_cluster.host.files.package_data import engine_side_folder
 from support.children import free_port
 from support.fake_engines import FakeEngine, install
+from support.http_serving import serving
 
 GOLDEN = (Path(__file__).parents[3] / "data" / "golden_page.prom").read_bytes()
 
@@ -34,7 +34,7 @@ class Served:
     """What answers where a daemon should be, as a test wants it."""
 
     def __init__(self) -> None:
-        self.status, self.page, self.asked = 200, GOLDEN, 0
+        self.status, self.page, self.asked, self.url = 200, GOLDEN, 0, ""
         served = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -47,19 +47,14 @@ class Served:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.handler = Handler
 
 
 @pytest.fixture
 def served() -> Iterator[Served]:
     served = Served()
-    thread = Thread(target=served.server.serve_forever, args=(0.05,))
-    thread.start()
-    yield served
-    served.server.shutdown()
-    thread.join()
-    served.server.server_close()
+    with serving(served.handler) as served.url:
+        yield served
 
 
 def run(*arguments: str) -> tuple[int, str, str]:

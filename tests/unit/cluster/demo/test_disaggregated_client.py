@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from disagg_cluster.demo.disaggregated_client import (
     complete,
     complete_on_one,
 )
+from support.http_serving import serving
 
 HANDED_OVER = {
     "do_remote_prefill": True,
@@ -53,15 +54,8 @@ def engine(
         def log_message(self, *_: object) -> None:
             pass
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", bodies
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Handler) as url:
+        yield url, bodies
 
 
 def test_nixl_hands_the_blocks_of_prefill_to_decode() -> None:

@@ -6,10 +6,9 @@ import pty
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -22,6 +21,7 @@ from disagg_cluster.planner.diagnose.reading.rolling_diagnosis import Diagnoses,
 from disagg_cluster.planner.diagnose.words.diagnosis_text import diagnoses_text
 from disagg_cluster.prometheus.prometheus_api import NoAnswerError
 from support.diagnosed import CLEAN, FOUND, UNDECIDED
+from support.http_serving import serving
 
 
 def run(*args: object) -> tuple[int, str, str]:
@@ -155,15 +155,8 @@ def empty_prometheus() -> Iterator[tuple[str, list[str]]]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Empty)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Empty) as url:
+        yield url, asked
 
 
 _SHOW = """
