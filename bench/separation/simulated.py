@@ -39,7 +39,6 @@ class SimulatedGain:
     verdict: SeparationVerdict
     mixed_requests_per_second: float
     split_requests_per_second: float
-    best_split: tuple[int, int]
 
     @property
     def gain(self) -> float:
@@ -69,7 +68,7 @@ def simulated_gain(case: LoadCase, requests: int, seeds: int) -> SimulatedGain |
         return None
     guess = verdict.split.requests_per_second or mixed * _LEAST_OF_GUESS
     advised = verdict.split.prefill_engines
-    best, split = 0.0, (advised, case.engines - advised)
+    best = 0.0
     for prefill in (advised, advised - 1, advised + 1):
         decode = case.engines - prefill
         if min(prefill, decode) < 1:
@@ -77,10 +76,8 @@ def simulated_gain(case: LoadCase, requests: int, seeds: int) -> SimulatedGain |
         roles = ((Role.PREFILL, prefill), (Role.DECODE, decode))
         if best and not trial.holds(roles, best * _WIDEN ** (1 / 2**_FINER)):
             continue
-        load = trial.largest_load(roles, best or guess)
-        if load > best:
-            best, split = load, (prefill, decode)
-    return SimulatedGain(case, verdict, mixed, best, split)
+        best = max(best, trial.largest_load(roles, best or guess))
+    return SimulatedGain(case, verdict, mixed, best)
 
 
 @dataclass(frozen=True, slots=True)

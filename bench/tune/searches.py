@@ -11,7 +11,7 @@ from bench.tune.simulated import BATCHES, GRID, NoisyEngine
 
 from disagg_cluster.tune.batch_search import BatchSearch, batch_estimate
 from disagg_cluster.tune.knee_search import KneeSearch, knee_estimate
-from disagg_cluster.tune.probed import TimedSteps, nearest
+from disagg_cluster.tune.probed import TimedSteps
 from disagg_exporter.capacity.curves.limits import KNEE_SHARE
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -123,8 +123,3 @@ def swept_batch(engine: NoisyEngine, context_tokens: int, target_seconds: float)
         if median(engine.decode(batch, context_tokens, _DECODE_SAMPLES).seconds) <= target_seconds
     ]
     return FoundSize(max(quick, default=None), engine.probes, engine.seconds)
-
-
-def on_grid(size: float) -> int:
-    """The place of a size on the grid."""
-    return GRID.index(nearest(GRID, size))

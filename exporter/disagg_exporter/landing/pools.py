@@ -58,7 +58,7 @@ def _model(
     )
     known = {row.role: row.used_ratio for row in rows if row.used_ratio is not None}
     verdicts = pool_verdicts(known, tokens_late=tokens_late)
-    return ModelPools(*model, tuple(each.words for each in verdicts), rows)
+    return ModelPools(*model, verdicts, rows)
 
 
 def _used(engines: list[tuple[float, float | None]]) -> float | None:

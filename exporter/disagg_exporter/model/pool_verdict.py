@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from disagg_exporter.model.enums import Role
 
@@ -19,17 +18,9 @@ _LOPSIDED = 2.0
 _NOTHING_TO_DO = "nothing to do, both below 50 %"
 
 
-@dataclass(frozen=True, slots=True)
-class PoolVerdict:
-    """One verdict, and how full the fullest of the pools is that it speaks of, from 0."""
-
-    words: str
-    fullest_ratio: float
-
-
 def pool_verdicts(
     used_ratios: Mapping[Role, float], *, tokens_late: bool = False
-) -> tuple[PoolVerdict, ...]:
+) -> tuple[str, ...]:
     """What stands on the pools of one model: on prefill and decode together, and on mixed engines.
 
     The words and bounds are those of alerts/rules/disagg-recording-verdict.yaml, which dashboards
@@ -42,15 +33,14 @@ def pool_verdicts(
     return (*_of_both(used_ratios, tokens_late), *_of_mixed(used_ratios))
 
 
-def _of_both(used_ratios: Mapping[Role, float], tokens_late: bool) -> Iterator[PoolVerdict]:
+def _of_both(used_ratios: Mapping[Role, float], tokens_late: bool) -> Iterator[str]:
     prefill, decode = used_ratios.get(Role.PREFILL), used_ratios.get(Role.DECODE)
     if prefill is not None and decode is not None:
-        fullest = max(prefill, decode)
-        yield PoolVerdict(_words(prefill, decode, tokens_late), fullest)
+        yield _words(prefill, decode, tokens_late)
     elif prefill is not None:
-        yield PoolVerdict("what decode can take is not learned yet", prefill)
+        yield "what decode can take is not learned yet"
     elif decode is not None:
-        yield PoolVerdict("what prefill can take is not learned yet", decode)
+        yield "what prefill can take is not learned yet"
 
 
 def _words(prefill: float, decode: float, tokens_late: bool) -> str:
@@ -66,12 +56,11 @@ def _words(prefill: float, decode: float, tokens_late: bool) -> str:
     return "the pools are in balance"
 
 
-def _of_mixed(used_ratios: Mapping[Role, float]) -> Iterator[PoolVerdict]:
+def _of_mixed(used_ratios: Mapping[Role, float]) -> Iterator[str]:
     mixed = used_ratios.get(Role.MIXED)
     if mixed is None:
         return
     if mixed >= _FULL:
-        words = "mixed engines are full"
+        yield "mixed engines are full"
     else:
-        words = "mixed engines are filling up" if mixed > _FILLING else "mixed engines have room"
-    yield PoolVerdict(words, mixed)
+        yield "mixed engines are filling up" if mixed > _FILLING else "mixed engines have room"

@@ -12,16 +12,6 @@ from disagg_cluster.planner.plan.worker_option import Counts
 from disagg_exporter.model import Role
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PoolKind:
-    """Engines of one model that may take each other's place: on as many GPUs of one name."""
-
-    model_name: str
-    engine_namespace: str
-    gpu_name: str
-    gpus: int
-
-
 @dataclass(frozen=True, slots=True)
 class RoleSplit:
     """Engines that prefill and engines that decode."""

@@ -16,7 +16,6 @@ from disagg_cluster.top.screen.other_pages import (
 from disagg_cluster.top.view.values import TerminalView
 
 LEAST_WIDTH = 40
-LEAST_HEIGHT = 8
 
 
 def screen(

@@ -30,7 +30,7 @@ def models_of(look: Look) -> tuple[ModelRow, ...]:
         # Who has watched for minutes knows of late tokens, too: a daemon, or a cluster's rules,
         # whose words dashboards show.
         watched = look.verdicts.get((cluster, model_name, namespace))
-        words = watched or tuple(verdict.words for verdict in verdicts)
+        words = watched or verdicts
         rows.append(ModelRow(cluster, model_name, namespace, words, told))
     return tuple(rows)
 

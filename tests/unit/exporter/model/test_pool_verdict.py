@@ -22,7 +22,7 @@ def words(
 ) -> list[str]:
     used = {Role.PREFILL: prefill, Role.DECODE: decode, Role.MIXED: mixed}
     known = {role: ratio for role, ratio in used.items() if ratio is not None}
-    return [verdict.words for verdict in pool_verdicts(known, tokens_late=late)]
+    return list(pool_verdicts(known, tokens_late=late))
 
 
 @pytest.mark.parametrize(

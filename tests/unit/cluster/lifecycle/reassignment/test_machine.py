@@ -70,12 +70,6 @@ def test_no_lie_is_ever_taken_for_a_switch(seed: int, honesty: Honesty, work: bo
     assert worker.run().step is MoveStep.ROLLED_BACK
 
 
-def writes_of(**settings: object) -> int:
-    worker = MovedWorker(**settings)  # type: ignore[arg-type]
-    worker.run()
-    return worker.writes
-
-
 @pytest.mark.parametrize("honesty", [Honesty.HONEST, Honesty.OLD_ROLE, Honesty.NEVER_READY])
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_daemon_killed_after_any_step_is_followed_by_one_that_ends_it(
