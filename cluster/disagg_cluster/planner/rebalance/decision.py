@@ -81,7 +81,7 @@ def decide(
     if reason := log.why_not(limits, now_seconds):
         return Stay(reason)
     needs = pair.needs.within(limits.horizon_seconds)
-    back = regret_of(pair.split, pair.capacity_used, log, now_seconds)
+    back = regret_of(pair.split, needs, pair.capacity_used, log, now_seconds)
     if back is not None and pair.split.of(back.role) > limits.least_engines:
         step = 1 if back.to_role is Role.DECODE else -1
         gain = gain_of(needs, pair.split, step, pair.cost, limits.horizon_seconds)
@@ -144,7 +144,7 @@ def _has_room(pair: WeighedPools, needs: SplitNeeds, taker: Role) -> str:
     used = pair.capacity_used.get(taker)
     if used is None:
         return ""
-    by_block = (needs.prefill if taker is Role.PREFILL else needs.decode).mean(axis=0)
+    by_block = needs.of(taker).mean(axis=0)
     now, most = float(by_block[0]), float(by_block.max())
     filled = used * pair.split.of(taker)
     # Needs are whole engines with room for chance; beyond that capacities are not as learned.

@@ -11,11 +11,15 @@ from dataclasses import dataclass
 
 from disagg_cluster.planner.rebalance.limits import HOUR_SECONDS
 from disagg_cluster.planner.rebalance.move_log import MoveLog
-from disagg_cluster.planner.rebalance.split_needs import RoleSplit
+from disagg_cluster.planner.rebalance.split_needs import RoleSplit, SplitNeeds
 from disagg_exporter.model import Role
 
 _BEYOND = 1.0
 _FULL = 0.9
+_ROOM = 0.5
+"""Needs are whole engines, with room for chance: by so many fewer they are clearly fewer."""
+_WINDOW_SECONDS = 300.0
+"""Over so long it is measured how full pools are: of less than that some is of before the move."""
 _OTHER = {Role.PREFILL: Role.DECODE, Role.DECODE: Role.PREFILL}
 LOOK_BACK_SECONDS = HOUR_SECONDS
 """What speaks against a move later than so long after it is another load."""
@@ -30,19 +34,27 @@ class Regret:
 
 
 def regret_of(
-    split: RoleSplit, capacity_used: Mapping[Role, float], log: MoveLog, now_seconds: float
+    split: RoleSplit,
+    needs: SplitNeeds,
+    capacity_used: Mapping[Role, float],
+    log: MoveLog,
+    now_seconds: float,
 ) -> Regret | None:
     """The last move, turned round; None where nothing that is measured speaks against it.
 
-    It is regretted where the pool that gave is beyond its targets, and the one that was given to
-    would not be full without the engine.
+    It is regretted where the pool that gave is beyond its targets though by its capacity it should
+    have room, and the one that was given to would not be full without the engine. A pool that is
+    known to be short was weighed, and is no error.
     """
     ended, to_role = log.ended_seconds, log.last_to
     if ended is None or to_role is None or log.last_undid:
         return None
-    if now_seconds - ended > LOOK_BACK_SECONDS:
+    if not _WINDOW_SECONDS <= now_seconds - ended <= LOOK_BACK_SECONDS:
         return None
     gave = _OTHER[to_role]
+    known = needs.of(gave)[:, 0].mean()
+    if known > split.of(gave) - _ROOM:
+        return None
     used, there = capacity_used.get(to_role), split.of(to_role)
     if used is None or there < 2 or capacity_used.get(gave, 0.0) < _BEYOND:
         return None
@@ -58,6 +70,6 @@ def why_not_again(
     since = log.regretted.get(taker)
     if since is None or now_seconds - since > LOOK_BACK_SECONDS:
         return ""
-    if capacity_used.get(taker, 0.0) >= _BEYOND:
+    if capacity_used.get(taker, 0.0) >= _FULL:
         return ""
     return f"{taker} gave back an engine {(now_seconds - since) / 60:.0f} min ago and is not full"

@@ -51,6 +51,10 @@ class SplitNeeds:
     decode: Counts
     block_seconds: float
 
+    def of(self, role: Role) -> Counts:
+        """Those of one role."""
+        return self.prefill if role is Role.PREFILL else self.decode
+
     @property
     def blocks(self) -> int:
         """How many blocks the futures have."""

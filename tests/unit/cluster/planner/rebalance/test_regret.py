@@ -11,13 +11,19 @@ from disagg_cluster.planner.rebalance.model_rebalance import ModelRebalance
 from disagg_cluster.planner.rebalance.move_gain import MoveCost
 from disagg_cluster.planner.rebalance.move_log import MoveLog
 from disagg_cluster.planner.rebalance.rebalance_text import rebalance_text, rebalance_values
-from disagg_cluster.planner.rebalance.regret import LOOK_BACK_SECONDS, Regret, regret_of
+from disagg_cluster.planner.rebalance.regret import (
+    LOOK_BACK_SECONDS,
+    Regret,
+    regret_of,
+    why_not_again,
+)
 from disagg_cluster.planner.rebalance.split_needs import RoleSplit, SplitNeeds
 from disagg_exporter.model import Role
 
 LIMITS = RebalanceLimits()
 TO_DECODE = MoveLog().begun(0.0, Role.DECODE).ended(300.0)
 NOW = 900.0
+DECODE_IS_SHORT = SplitNeeds(np.full((4, 12), 2), np.full((4, 12), 7), 300.0)
 WRONG = {Role.PREFILL: 1.1, Role.DECODE: 0.5}
 
 
@@ -60,6 +66,8 @@ def test_words_say_that_a_move_takes_the_last_one_back() -> None:
         # One of them is not measured.
         ({Role.PREFILL: 1.1}, NOW),
         ({Role.DECODE: 0.5}, NOW),
+        # It was only just made: some of what is measured is of before.
+        (WRONG, 300.0 + 240.0),
         # It is long ago.
         (WRONG, 300.0 + LOOK_BACK_SECONDS + 1),
     ],
@@ -67,33 +75,43 @@ def test_words_say_that_a_move_takes_the_last_one_back() -> None:
 def test_a_move_is_not_regretted_while_nothing_speaks_against_it(
     used: dict[Role, float], now_seconds: float
 ) -> None:
-    assert regret_of(RoleSplit(3, 5), used, TO_DECODE, now_seconds) is None
+    assert regret_of(RoleSplit(3, 5), DECODE_IS_SHORT, used, TO_DECODE, now_seconds) is None
 
 
 def test_a_move_that_was_not_made_is_not_taken_back() -> None:
     refused = MoveLog().begun(0.0, Role.DECODE).ended(1.0, done=False)
 
-    assert regret_of(RoleSplit(4, 4), WRONG, MoveLog(), NOW) is None
-    assert regret_of(RoleSplit(4, 4), WRONG, refused, NOW) is None
-    assert regret_of(RoleSplit(3, 5), WRONG, TO_DECODE, NOW) == Regret(Role.DECODE, Role.PREFILL)
+    assert regret_of(RoleSplit(4, 4), DECODE_IS_SHORT, WRONG, MoveLog(), NOW) is None
+    assert regret_of(RoleSplit(4, 4), DECODE_IS_SHORT, WRONG, refused, NOW) is None
+    assert regret_of(RoleSplit(3, 5), DECODE_IS_SHORT, WRONG, TO_DECODE, NOW) == Regret(
+        Role.DECODE, Role.PREFILL
+    )
 
 
 def test_what_was_given_back_is_not_given_again_until_that_pool_is_full() -> None:
     log = TO_DECODE.begun(NOW, Role.PREFILL, undoes=True).ended(1200.0)
-    room = {Role.PREFILL: 0.6, Role.DECODE: 0.95}
+    room = {Role.PREFILL: 0.6, Role.DECODE: 0.85}
 
     assert decided(RoleSplit(4, 4), log, room, 1800.0) == Stay(
         "decode gave back an engine 15 min ago and is not full"
     )
-    assert isinstance(decided(RoleSplit(4, 4), log, {**room, Role.DECODE: 1.0}, 1800.0), Move)
-    assert isinstance(decided(RoleSplit(4, 4), log, room, NOW + LOOK_BACK_SECONDS + 1), Move)
+    assert isinstance(decided(RoleSplit(4, 4), log, {**room, Role.DECODE: 0.9}, 1800.0), Move)
+    assert why_not_again(Role.DECODE, room, log, NOW + LOOK_BACK_SECONDS + 1) == ""
+    assert why_not_again(Role.PREFILL, room, log, 1800.0) == ""
 
 
 def test_nothing_goes_to_and_fro() -> None:
     """What was taken back is not itself taken back, however full the pools become."""
     log = TO_DECODE.begun(NOW, Role.PREFILL, undoes=True).ended(1200.0)
 
-    assert regret_of(RoleSplit(4, 4), {Role.PREFILL: 0.1, Role.DECODE: 1.5}, log, 1800.0) is None
+    turned = {Role.PREFILL: 0.1, Role.DECODE: 1.5}
+    assert regret_of(RoleSplit(4, 4), DECODE_IS_SHORT, turned, log, 1800.0) is None
+
+
+def test_a_pool_that_was_known_to_be_short_gave_all_the_same() -> None:
+    both = SplitNeeds(np.full((4, 12), 3), np.full((4, 12), 7), 300.0)
+
+    assert regret_of(RoleSplit(3, 5), both, WRONG, TO_DECODE, NOW) is None
 
 
 def test_a_pool_keeps_its_least_engine_however_wrong_a_move_was() -> None:
