@@ -187,6 +187,27 @@ def test_a_record_of_a_cluster_is_a_sum_over_all_that_is_smaller() -> None:
     assert {name: labels & FINER for name, labels in outer.items() if labels & FINER} == {}
 
 
+def test_what_looks_back_over_hours_reads_recorded_sums() -> None:
+    """Six hours of the engines of a large fleet are millions of samples; restarts are few."""
+    for rule in RULES:
+        for metric, hours in re.findall(r"\b(disagg_\w+)(?:{[^}]*})?\[(\d+[hd])", rule["expr"]):
+            name = rule.get("alert", rule.get("record"))
+            assert hours == "1h" or metric == "disagg_worker_restarts_total", name
+
+
+def test_eight_alerts_wake_somebody() -> None:
+    assert {name for name, rule in ALERT.items() if rule["labels"]["severity"] == "page"} == {
+        "DisaggEngineDown",
+        "DisaggEngineStalled",
+        "DisaggGpusMissing",
+        "DisaggItlBurnFast",
+        "DisaggPoolFull",
+        "DisaggPoolVanished",
+        "DisaggRouterErrors",
+        "DisaggTtftBurnFast",
+    }
+
+
 def test_the_rules_of_users_waits_are_those_of_the_histograms_bounds() -> None:
     """Otherwise: python -m scripts.request_rules > alerts/rules/disagg-recording-requests.yaml."""
     written = ALERTS / "rules" / "disagg-recording-requests.yaml"
