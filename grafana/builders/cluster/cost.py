@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grafana.builders.cluster.queries import N
+from grafana.builders.cluster.queries import N, price_of_tokens
 from grafana.builders.panels.board import MODEL_LINK, Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.palette import PHASES
@@ -72,15 +72,9 @@ def cost() -> Row:
         lines(
             "Cost of a million tokens",
             "GPU time in a phase, by price, for a million of its tokens, the last hour; idle time "
-            "is not in it. Good: low and steady.",
-            [
-                Ask(
-                    f'sum by (phase, currency) ({money}{{{N}, phase=~"prefill|decode"}})'
-                    f" / on (phase) group_left () (sum by (phase) ({tokens}{{{N}}}) > 0)"
-                    " * 1e6 / 3600",
-                    "{{phase}} {{currency}}",
-                )
-            ],
+            "is not in it. Of engines that tell their tokens and nodes that name a price. Good: "
+            "low and steady.",
+            [Ask(price_of_tokens(N), "{{phase}} {{currency}}")],
             decimals=2,
             height=7,
             log=10,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grafana.builders.cluster.queries import BOTH, OBSERVED, C, foreign_share
+from grafana.builders.cluster.queries import BOTH, OBSERVED, C, foreign_share, price_of_tokens
 from grafana.builders.panels.annotations import firing
 from grafana.builders.panels.board import ENGINE_LINK, MODEL_LINK, NODE_LINK, Row
 from grafana.builders.panels.charts import lines, numbers
@@ -88,7 +88,6 @@ def verdicts() -> Row:
 def figures() -> Row:
     """The fullest model and engine, how long users wait, what it costs, what fires; no header."""
     pool = "cluster_role_model_namespace:disagg_capacity_used:ratio"
-    prices = "cluster_model_namespace:disagg_cost_per_million_tokens:rate1h"
     first = "cluster_model_namespace:disagg_request_time_to_first_token_seconds:p95_rate5m"
     return "", [
         numbers(
@@ -145,7 +144,7 @@ def figures() -> Row:
                     f" (cluster_model_namespace:disagg_cost_per_hour:rate1h{{{C}}})",
                     "{{currency}} an hour",
                 ),
-                Ask(f"avg by (phase, currency) ({prices}{{{C}}})", "{{phase}} {{currency}} / M"),
+                Ask(price_of_tokens(C), "{{phase}} {{currency}} / M"),
             ],
             width=6,
             decimals=2,

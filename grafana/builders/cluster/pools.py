@@ -18,8 +18,9 @@ POOLS = {"prefill pool": BLUE, "decode pool": ORANGE, "mixed pool": GREEN}
 def pools() -> Row:
     """Each pool's work against its size."""
     work = "cluster_role_model_gpu:disagg_phase_gpu_seconds:rate1m"
-    slow = "cluster_role_model_gpu:disagg_phase_gpu_seconds:rate5m"
     units = f'{C}, role=~"prefill|decode|mixed", unit=~"tensor|dram"'
+    active = f"cluster_role_unit:disagg_activity:ratio_rate5m{{{units}}}"
+    told = f"cluster_role_unit:disagg_activity_gpu_seconds:rate5m{{{units}}}"
     busy = "cluster:disagg_phase_gpu_seconds:rate1m"
     size = "cluster_role:disagg_role_gpus:sum"
     sizes = f'sum by (role) ({size}{{{C}, role=~"prefill|decode|mixed"}})'
@@ -59,11 +60,11 @@ def pools() -> Row:
             "How hard the parts of the GPUs work: tensor cores and memory (dram), 5 minutes. Good: "
             "prefill high on tensor, as it is bound by compute, decode high on dram, as it is "
             "bound by bandwidth. Bad: a pool that is busy beside this and low here, which could do "
-            "more in the same time. Absent where drivers do not report it.",
+            "more in the same time. Of the GPUs whose drivers report it.",
             [
                 Ask(
-                    f"sum by (role, unit) (rate(disagg_node_activity_seconds_total{{{units}}}[5m]))"
-                    f" / on (role) group_left () (sum by (role) ({slow}{{{C}}}) > 0)",
+                    f"sum by (role, unit) ({active} * {told})"
+                    f" / (sum by (role, unit) ({told} and {active}) > 0)",
                     "{{role}} {{unit}}",
                 )
             ],

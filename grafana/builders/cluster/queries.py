@@ -55,5 +55,15 @@ def foreign_share(role: str, phase: str, window: str) -> str:
     )
 
 
+def price_of_tokens(matchers: str) -> str:
+    """What a million tokens of a phase cost, of all models that have a price, by their tokens."""
+    of = "cluster_model_namespace:disagg"
+    price = f"{of}_cost_per_million_tokens:rate1h{{{matchers}}}"
+    joined = "* on (cluster, model_name, engine_namespace, phase) group_left ()"
+    tokens = f"{joined} {of}_phase_tokens:rate1h{{{matchers}}}"
+    by = "sum by (phase, currency)"
+    return f"{by} ({price} {tokens}) / ({by} ({price} ^ 0 {tokens}) > 0)"
+
+
 def _window(metric: str) -> str:
     return metric.rpartition(":")[2]

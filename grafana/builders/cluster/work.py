@@ -12,11 +12,18 @@ from grafana.builders.panels.tables import Column, rows
 
 def work() -> Row:
     """What the chosen models get done, and what it costs."""
-    model = "cluster_model:disagg_phase_gpu_seconds:rate5m"
-    seconds = f"sum by (phase) ({model}{{{M}}})"
+    model = f'{M}, phase=~"prefill|decode"'
     computed = f"disagg_node_phase_tokens_total{{{M}}}"
-    tokens = f"sum by (phase) (rate({computed}[5m]))"
-    joules = f'disagg_node_energy_joules_total{{{M}, phase=~"prefill|decode"}}'
+
+    def total(counter: str) -> str:
+        return f"sum by (phase) (rate({counter}{{{model}}}[5m]))"
+
+    # Each quotient is over those that tell both: who tells no tokens, or no energy, bends none.
+    tokens = total("disagg_node_phase_tokens_total")
+    seconds = total("disagg_node_token_gpu_seconds_total")
+    a_million = f"({seconds} {enough('rate5m')}) / ({tokens} > 0) * 1e6"
+    joules = total("disagg_node_energy_joules_total")
+    told = total("disagg_node_energy_gpu_seconds_total")
     return "Work of model $model", [
         lines(
             "Tokens computed a second",
@@ -33,8 +40,8 @@ def work() -> Row:
             "GPU-seconds per million tokens",
             "What a million tokens of each phase cost, over 5 minutes, on a log axis. Good: low "
             "and steady. Decode climbs when batches get small, prefill when prompts get short or "
-            "long contexts are read.",
-            [Ask(f"({seconds} {enough('rate5m')}) / ({tokens} > 0) * 1e6", "{{phase}}")],
+            "long contexts are read. Of engines that tell their tokens.",
+            [Ask(a_million, "{{phase}}")],
             width=6,
             log=10,
             filled=0,
@@ -44,8 +51,9 @@ def work() -> Row:
         lines(
             "Energy per million tokens",
             "Joules that a million tokens of each phase cost, over 5 minutes, on a log axis; idle "
-            "time is not in it. Good: low and steady. Absent where devices report no energy.",
-            [Ask(f"sum by (phase) (rate({joules}[5m])) / ({tokens} > 0) * 1e6", "{{phase}}")],
+            "time is not in it. Good: low and steady. Mean watts of devices that report energy, "
+            "for the GPU-seconds beside it.",
+            [Ask(f"{joules} / ({told} {enough('rate5m')}) * ({a_million})", "{{phase}}")],
             unit="joule",
             width=6,
             log=10,
