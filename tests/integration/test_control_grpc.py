@@ -7,7 +7,9 @@ from pathlib import Path
 
 import grpc
 import grpc.aio
+from click.testing import CliRunner, Result
 
+from disagg_cluster.cli.main import main
 from disagg_cluster.control.client import new_request
 from disagg_cluster.control.messages import DaemonStatus, PauseWorkers
 from support.certificates import authority, write_files
@@ -17,6 +19,10 @@ from support.running_node import Page, running_node, wait_for
 from support.two_planes import standin_node
 
 WEB = "tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n"
+
+
+def asked(*words: str) -> Result:
+    return CliRunner().invoke(main, [*words])
 
 
 def test_a_daemon_is_steered_from_here_and_over_the_network(folder: Path) -> None:
@@ -41,13 +47,24 @@ def test_a_daemon_is_steered_from_here_and_over_the_network(folder: Path) -> Non
     with running_node(node_file, folder) as node:
         node.wait_ready()
         asyncio.run(steer())
+        there = ("--address", address, "--ca", str(folder / "ca.pem"))
+        known = (*there, "--token-file", str(folder / "token"))
+        told = asked("status", *known)
+        assert "decode-0" in told.stdout, told.stderr
+        assert asked("resume", "decode-0", *known).exit_code == 0
+        refused = asked("pause", "decode-1", *known)
+        assert (refused.exit_code, "did you mean decode-0?" in refused.stderr) == (3, True)
+        nameless = asked("pause", "decode-0", *there)
+        assert (nameless.exit_code, "--token-file" in nameless.stderr) == (3, True)
+        stranger = asked("pause", "decode-0", "--address", address)
+        assert (stranger.exit_code, "no daemon answers" in stranger.stderr) == (4, True)
+        assert asked("pause", "decode-0", "--cert", "c.pem").exit_code == 2
 
         def counted() -> Page | None:
             page, labels = node.page(), {"reason": "unauthenticated"}
             return page if page.sum("disagg_control_refusals_total", **labels) else None
 
         page = wait_for(counted, "the refusal to be on the page")
-        assert page.sum("disagg_worker_paused") == 1
         assert page.sum("disagg_collector_success", collector="control_grpc") == 1
         said = (folder / "daemon.log").read_text()
     assert "pause decode-0 by a client at 127.0.0.1: done" in said

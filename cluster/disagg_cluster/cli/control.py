@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 from click.shell_completion import CompletionItem
@@ -21,10 +22,52 @@ if TYPE_CHECKING:
 _COMPLETION_SECONDS = 1.0
 
 
-def options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options `--run-dir`, `--config` and `--json`."""
+class AskedDaemon(Protocol):
+    """A daemon that can be asked, here or elsewhere."""
+
+    def ask(
+        self, request: ControlRequest, patience_seconds: float | None = None, /
+    ) -> Iterator[ControlReply]:
+        """The replies as they come; the last one is final."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDaemon:
+    """The daemon at a socket of this host."""
+
+    socket: Path
+
+    def ask(
+        self, request: ControlRequest, patience_seconds: float | None = None, /
+    ) -> Iterator[ControlReply]:
+        """As `client.ask`."""
+        from disagg_cluster.control.client import ask
+
+        return ask(self.socket, request, patience_seconds)
+
+
+_REMOTE = ("ca", "cert", "key", "token_file")
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+def options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say which daemon is meant, as the argument `daemon`; and `--json`."""
+
+    @functools.wraps(command)
+    def asking(file: Path | None, run_dir: Path | None, address: str | None, **said: Any) -> None:
+        files = {name: said.pop(name) for name in _REMOTE}
+        command(daemon=_meant(file, run_dir, address, files), **said)
+
+    decorated: Callable[..., None] = asking
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print each answer as JSON."),
+        click.option("--token-file", type=_FILE, help="With --address: the token it asks for."),
+        click.option("--key", type=_FILE, help="With --cert: its private key."),
+        click.option("--cert", type=_FILE, help="With --address: our certificate, in PEM."),
+        click.option("--ca", type=_FILE, help="With --address: who signed the daemon's."),
+        click.option(
+            "--address", metavar="HOST:PORT", help="A daemon of another host, over gRPC and TLS."
+        ),
         click.option(
             "-c",
             "--config",
@@ -36,8 +79,24 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--run-dir", type=click.Path(path_type=Path), help="The run folder of the daemon."
         ),
     ):
-        command = option(command)
-    return command
+        decorated = option(decorated)
+    return decorated
+
+
+def _meant(
+    file: Path | None, run_dir: Path | None, address: str | None, files: Mapping[str, Path | None]
+) -> AskedDaemon:
+    if address is None:
+        if any(files.values()):
+            raise click.UsageError("--ca, --cert, --key and --token-file go with --address")
+        return LocalDaemon(socket_of(file, run_dir))
+    if file is not None or run_dir is not None:
+        raise click.UsageError("say either --address, or where its run folder is on this host")
+    if (files["cert"] is None) is not (files["key"] is None):
+        raise click.UsageError("--cert and --key go together")
+    from disagg_cluster.control.remote.grpc_client import RemoteDaemon
+
+    return RemoteDaemon(address, **files)
 
 
 def socket_of(file: Path | None, run_dir: Path | None) -> Path:
@@ -57,13 +116,12 @@ def socket_of(file: Path | None, run_dir: Path | None) -> Path:
     return next((socket for socket in sockets if socket.is_socket()), sockets[0])
 
 
-def carry_out(socket: Path, request: ControlRequest, *, as_json: bool) -> None:
+def carry_out(daemon: AskedDaemon, request: ControlRequest, *, as_json: bool) -> None:
     """Ask for a change, say each step of it, and exit as its outcome asks."""
-    from disagg_cluster.control.client import ask
     from disagg_cluster.control.messages import ReplyOutcome
 
     final = None
-    for reply in ask(socket, request):
+    for reply in daemon.ask(request):
         final = reply
         if as_json:
             click.echo(json.dumps(shown(reply)))
@@ -103,6 +161,8 @@ def worker_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> lis
     """What the shell offers for a worker's name: those of the daemon that would be asked."""
     from disagg_cluster.control.worker_names import worker_states
 
+    if ctx.params.get("address"):
+        return []
     try:
         socket = socket_of(ctx.params.get("file"), ctx.params.get("run_dir"))
     except (DisaggError, click.UsageError, OSError):
@@ -124,7 +184,7 @@ def complaint(reply: ControlReply) -> str:
 @click.command
 @click.argument("worker", required=False, shell_complete=worker_names)
 @options
-def pause(worker: str | None, file: Path | None, run_dir: Path | None, as_json: bool) -> None:
+def pause(worker: str | None, daemon: AskedDaemon, as_json: bool) -> None:
     """Only observe a worker, or all workers: kill nothing, start nothing.
 
     A hang is not ended, a crash is not restarted and what waits for its restart goes on waiting,
@@ -134,13 +194,13 @@ def pause(worker: str | None, file: Path | None, run_dir: Path | None, as_json: 
     from disagg_cluster.control.client import new_request
     from disagg_cluster.control.messages import PauseWorkers
 
-    carry_out(socket_of(file, run_dir), new_request(PauseWorkers(worker)), as_json=as_json)
+    carry_out(daemon, new_request(PauseWorkers(worker)), as_json=as_json)
 
 
 @click.command
 @click.argument("worker", required=False, shell_complete=worker_names)
 @options
-def resume(worker: str | None, file: Path | None, run_dir: Path | None, as_json: bool) -> None:
+def resume(worker: str | None, daemon: AskedDaemon, as_json: bool) -> None:
     """Supervise a paused worker, or all paused workers, again; and end a drain.
 
     One that died meanwhile is started at once; one that hangs is given its whole patience anew.
@@ -148,7 +208,7 @@ def resume(worker: str | None, file: Path | None, run_dir: Path | None, as_json:
     from disagg_cluster.control.client import new_request
     from disagg_cluster.control.messages import ResumeWorkers
 
-    carry_out(socket_of(file, run_dir), new_request(ResumeWorkers(worker)), as_json=as_json)
+    carry_out(daemon, new_request(ResumeWorkers(worker)), as_json=as_json)
 
 
 @click.command
@@ -168,8 +228,7 @@ def restart(
     now: bool,
     no_wait: bool,
     timeout_seconds: float | None,
-    file: Path | None,
-    run_dir: Path | None,
+    daemon: AskedDaemon,
     as_json: bool,
 ) -> None:
     """Drain a worker, end it and start it anew; also one that was given up.
@@ -182,4 +241,4 @@ def restart(
 
     verb = RestartWorker(worker, drain=not now)
     request = new_request(verb, wait=not no_wait, deadline_seconds=timeout_seconds)
-    carry_out(socket_of(file, run_dir), request, as_json=as_json)
+    carry_out(daemon, request, as_json=as_json)

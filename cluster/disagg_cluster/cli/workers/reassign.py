@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import click
 
-from disagg_cluster.cli.control import carry_out, exit_code, options, shown, socket_of, worker_names
+from disagg_cluster.cli.control import (
+    AskedDaemon,
+    carry_out,
+    exit_code,
+    options,
+    shown,
+    worker_names,
+)
 
 _PATIENCE_SECONDS = 10.0
 
@@ -46,8 +52,7 @@ def reassign(
     drain_seconds: float | None,
     no_wait: bool,
     request_id: str | None,
-    file: Path | None,
-    run_dir: Path | None,
+    daemon: AskedDaemon,
     as_json: bool,
 ) -> None:
     """Give a worker's GPUs to the other phase: decode in place of prefill, or the reverse.
@@ -63,7 +68,7 @@ def reassign(
 
     verb = ReassignWorker(worker, Role(role), dry_run, drain_seconds)
     request = new_request(verb, wait=not no_wait, request_id=request_id)
-    carry_out(socket_of(file, run_dir), request, as_json=as_json)
+    carry_out(daemon, request, as_json=as_json)
 
 
 @click.command
@@ -81,8 +86,7 @@ def drain(
     worker: str,
     no_wait: bool,
     timeout_seconds: float | None,
-    file: Path | None,
-    run_dir: Path | None,
+    daemon: AskedDaemon,
     as_json: bool,
 ) -> None:
     """Send a worker no new requests, and wait until it has none left; it goes on to run.
@@ -94,18 +98,18 @@ def drain(
     from disagg_cluster.control.messages import DrainWorker
 
     request = new_request(DrainWorker(worker), wait=not no_wait, deadline_seconds=timeout_seconds)
-    carry_out(socket_of(file, run_dir), request, as_json=as_json)
+    carry_out(daemon, request, as_json=as_json)
 
 
 @click.command
 @click.argument("worker", shell_complete=worker_names)
 @options
-def explain(worker: str, file: Path | None, run_dir: Path | None, as_json: bool) -> None:
+def explain(worker: str, daemon: AskedDaemon, as_json: bool) -> None:
     """Say why a worker is in its state: since when, by whose wish, and what is waited for."""
-    from disagg_cluster.control.client import ask, new_request
+    from disagg_cluster.control.client import new_request
     from disagg_cluster.control.messages import ExplainWorker
 
-    *_, reply = ask(socket_of(file, run_dir), new_request(ExplainWorker(worker)), _PATIENCE_SECONDS)
+    *_, reply = daemon.ask(new_request(ExplainWorker(worker)), _PATIENCE_SECONDS)
     if as_json:
         click.echo(json.dumps(shown(reply)))
     elif reply.explanation:

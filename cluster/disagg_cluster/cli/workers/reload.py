@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import click
 
-from disagg_cluster.cli.control import exit_code, options, shown, socket_of
+from disagg_cluster.cli.control import AskedDaemon, exit_code, options, shown
 
 
 @click.command
 @click.option("--dry-run", is_flag=True, help="Only show what is otherwise.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @options
-def reload(
-    dry_run: bool, yes: bool, file: Path | None, run_dir: Path | None, as_json: bool
-) -> None:
+def reload(dry_run: bool, yes: bool, daemon: AskedDaemon, as_json: bool) -> None:
     """Have the daemon read its node file again, and show what is otherwise before that is taken in.
 
     How a worker is started (python, args, env, deadlines, health, restart, limits) holds from its
@@ -26,11 +23,10 @@ def reload(
     roles of a worker, and everything beside the workers, wait for the next daemon. Without a
     terminal to ask on, --yes is needed.
     """
-    from disagg_cluster.control.client import ask, new_request
+    from disagg_cluster.control.client import new_request
     from disagg_cluster.control.messages import ENDS, STARTS, WAITS, ReplyOutcome, RereadNodeFile
 
-    socket = socket_of(file, run_dir)
-    *_, looked = ask(socket, new_request(RereadNodeFile(dry_run=True)))
+    *_, looked = daemon.ask(new_request(RereadNodeFile(dry_run=True)))
     if not as_json:
         for line in looked.explanation:
             click.echo(line)
@@ -44,7 +40,7 @@ def reload(
             raise click.UsageError("nobody can be asked here: --yes takes it in")
         if not yes:
             click.confirm("Take this in?", abort=True, err=True)
-        *_, reply = ask(socket, new_request(RereadNodeFile()))
+        *_, reply = daemon.ask(new_request(RereadNodeFile()))
     if as_json:
         click.echo(json.dumps(shown(reply)))
     else:

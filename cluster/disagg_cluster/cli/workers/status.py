@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from disagg_cluster.cli.control import options, socket_of
+from disagg_cluster.cli.control import AskedDaemon, LocalDaemon, options
 from disagg_cluster.host.columns import columns
 from disagg_cluster.host.spans import duration_text
 
@@ -39,7 +39,7 @@ LastLine = Callable[[str], str]
 @click.command
 @click.option("-w", "--watch", is_flag=True, help="Go on with what changes, until Ctrl-C.")
 @options
-def status(file: Path | None, run_dir: Path | None, as_json: bool, watch: bool) -> None:
+def status(daemon: AskedDaemon, as_json: bool, watch: bool) -> None:
     """Show the daemon of this node and its workers: state, since when, until when and why.
 
     UNTIL is when the state ends by itself: a start or a drain is given up, a worker that waits is
@@ -51,16 +51,18 @@ def status(file: Path | None, run_dir: Path | None, as_json: bool, watch: bool) 
     if watch:
         from disagg_cluster.cli.workers.watch import watch_status
 
-        watch_status(socket_of(file, run_dir), as_json=as_json)
+        watch_status(daemon, as_json=as_json)
         return
-    workers, daemon = asked(socket_of(file, run_dir))
+    workers, view = asked(daemon)
     if as_json:
-        click.echo(json.dumps(status_value(daemon, workers, time.time()), indent=2))
+        click.echo(json.dumps(status_value(view, workers, time.time()), indent=2))
     else:
-        click.echo(status_text(daemon, workers, _last_line))
+        # The log of another host's worker is not here.
+        here = isinstance(daemon, LocalDaemon)
+        click.echo(status_text(view, workers, _last_line if here else lambda _log: ""))
 
 
-def asked(socket: Path) -> tuple[list[WorkerView], DaemonView]:
+def asked(daemon: AskedDaemon) -> tuple[list[WorkerView], DaemonView]:
     """The workers of a daemon, and itself, by its own word.
 
     Raises:
@@ -68,10 +70,10 @@ def asked(socket: Path) -> tuple[list[WorkerView], DaemonView]:
         MayNotAskError: This user may not ask.
         BrokenOffError: It did not answer.
     """
-    from disagg_cluster.control.client import BrokenOffError, MayNotAskError, ask, new_request
+    from disagg_cluster.control.client import BrokenOffError, MayNotAskError, new_request
     from disagg_cluster.control.messages import DaemonStatus, ReplyOutcome
 
-    replies = list(ask(socket, new_request(DaemonStatus()), _PATIENCE_SECONDS))
+    replies = list(daemon.ask(new_request(DaemonStatus()), _PATIENCE_SECONDS))
     workers = [reply.worker for reply in replies if reply.worker is not None]
     final = replies[-1]
     if final.outcome is ReplyOutcome.REFUSED:

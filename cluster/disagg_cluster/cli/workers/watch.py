@@ -6,12 +6,11 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from disagg_cluster.cli.control import complaint, exit_code, shown
+from disagg_cluster.cli.control import AskedDaemon, complaint, exit_code, shown
 
 if TYPE_CHECKING:
     from disagg_cluster.control.messages import ControlReply
@@ -21,12 +20,12 @@ _PATIENCE_SECONDS = 35.0
 """How long a daemon may be silent: it says something every ten seconds."""
 
 
-def watch_status(socket: Path, *, as_json: bool) -> None:
+def watch_status(daemon: AskedDaemon, *, as_json: bool) -> None:
     """Print what a daemon tells of itself, until it ends or Ctrl-C; raises as `client.ask`."""
-    from disagg_cluster.control.client import ask, new_request
+    from disagg_cluster.control.client import new_request
     from disagg_cluster.control.messages import WatchStatus
 
-    replies = ask(socket, new_request(WatchStatus()), _PATIENCE_SECONDS)
+    replies = daemon.ask(new_request(WatchStatus()), _PATIENCE_SECONDS)
     try:
         for reply in replies if as_json else _table_first(replies):
             if as_json:

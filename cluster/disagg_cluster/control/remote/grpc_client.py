@@ -1,0 +1,142 @@
+"""Asks a daemon over gRPC: another host's, with a certificate or a token."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from disagg_cluster.control.client import BrokenOffError, MayNotAskError, NoDaemonError
+from disagg_cluster.control.messages import ControlReply, ControlRequest, ReplyOutcome, name_of
+from disagg_cluster.control.remote.coding import (
+    METHODS,
+    REPLY_METADATA,
+    decode_answer,
+    decode_status,
+    encode_call,
+)
+from disagg_cluster.control.wire import WireError
+from disagg_cluster.host.files.named_paths import read_bounded
+from disagg_exporter.errors import DisaggError
+
+if TYPE_CHECKING:
+    import grpc
+
+_MOST_BYTES = 1 << 20
+_ONCE_SECONDS = 30.0
+_OPTIONS = (
+    # A daemon that has gone without a word is noticed.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.enable_retries", 0),
+)
+
+
+class CredentialsError(DisaggError):
+    """A file with a certificate, a key or a token cannot be used."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteDaemon:
+    """A daemon at an address, and the files by which it is known and we are.
+
+    Without `ca` the authorities that gRPC brings along are believed.
+    """
+
+    address: str
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    token_file: Path | None = None
+
+    def ask(
+        self, request: ControlRequest, _patience_seconds: float | None = None
+    ) -> Iterator[ControlReply]:
+        """The replies to a request as they come; the last one is final.
+
+        Raises:
+            NoDaemonError: Nobody answers there, or not to us.
+            MayNotAskError: The token is missing or wrong.
+            BrokenOffError: No final reply came.
+            CredentialsError: A file cannot be read, or grpcio is not installed.
+        """
+        grpc = _grpc()
+        try:
+            with grpc.secure_channel(self.address, self._credentials(), _OPTIONS) as channel:
+                yield from self._asked(channel, request)
+        except grpc.RpcError as error:
+            yield self._complaint(error, request)
+        except WireError as error:
+            why = f"what answers at {self.address} is no disagg-node: {error}"
+            raise BrokenOffError(why) from None
+
+    def _asked(self, channel: grpc.Channel, request: ControlRequest) -> Iterator[ControlReply]:
+        method, data = METHODS[name_of(request.verb)], encode_call(request)
+        token = () if self.token_file is None else (("authorization", self._token()),)
+        if method.streams:
+            call = channel.unary_stream(method.path)
+            answers = call(data, timeout=request.deadline_seconds, metadata=token)
+            yield from map(decode_answer, answers)
+            return
+        once = channel.unary_unary(method.path)
+        answer = once(data, timeout=request.deadline_seconds or _ONCE_SECONDS, metadata=token)
+        if method.verb == "status":
+            yield from decode_status(answer, request.id)
+        else:
+            yield decode_answer(answer)
+
+    def _complaint(self, error: Any, request: ControlRequest) -> ControlReply:
+        """The reply that a refusal came with; raises where the daemon has not come to one."""
+        told = dict(error.trailing_metadata() or ())
+        if REPLY_METADATA in told:
+            return decode_answer(told[REPLY_METADATA])
+        code, why = error.code().name, error.details()
+        match code:
+            case "DEADLINE_EXCEEDED":
+                text, way_out = "not done in time; it goes on", "disagg-node status shows it"
+                return ControlReply(request.id, ReplyOutcome.TIMEOUT, text, way_out)
+            case "UNAUTHENTICATED":
+                raise MayNotAskError(
+                    f"the daemon at {self.address} wants its token: name its file with --token-file"
+                )
+            case "UNAVAILABLE":
+                raise NoDaemonError(
+                    f"no daemon answers at {self.address} ({why}); where it asks for a "
+                    "certificate, --cert and --key name one, and its log says why one was refused"
+                )
+        raise BrokenOffError(f"the daemon at {self.address} broke off: {code}, {why}")
+
+    def _credentials(self) -> grpc.ChannelCredentials:
+        ca, key, cert = (_content(path) for path in (self.ca, self.key, self.cert))
+        return _grpc().ssl_channel_credentials(ca, key, cert)
+
+    def _token(self) -> str:
+        token = (_content(self.token_file) or b"").strip()
+        if not token or not all(33 <= byte <= 126 for byte in token):
+            raise CredentialsError(f"{self.token_file}: holds no token")
+        return f"Bearer {token.decode()}"
+
+
+def _content(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return read_bounded(path, _MOST_BYTES)
+    except OSError as error:
+        raise CredentialsError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _grpc() -> Any:
+    # It would write its own lines beside ours.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    try:
+        import grpc
+    except ImportError:
+        hint = "pip install 'disagg-node[grpc]'"
+        raise CredentialsError(f"--address needs gRPC, which is not installed: {hint}") from None
+    return grpc
