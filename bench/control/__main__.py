@@ -54,7 +54,8 @@ BARS = {
     "scrapes_failed": 0.0,
 }
 _SUCCESS = re.compile(
-    rb'^disagg_collector_last_success_timestamp_seconds\{collector="((?:cpu|engine:)[^"]*)"\} (\S+)$',
+    rb"^disagg_collector_last_success_timestamp_seconds"
+    rb'\{collector="((?:cpu|engine:)[^"]*)"\} (\S+)$',
     re.MULTILINE,
 )
 WEB = "tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n"
