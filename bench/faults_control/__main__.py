@@ -1,10 +1,10 @@
 """Moves of workers between their roles, under load and under faults: `make bench-faults-control`.
 
-Three parts. *Moves*: two of four stand-ins behind a real vllm-router change places again and again
+Four parts. *Moves*: two of four stand-ins behind a real vllm-router change places again and again
 while users ask; what it costs them. *Faults*: at a random moment of a move the daemon is killed, or
 the worker, a peer, the router, or the worker is stopped; how the move ends. *Lies*, in virtual
-time: engines that answer and do not do their new work; none may be taken for switched. Nothing
-outlives it.
+time: engines that answer and do not do their new work; none may be taken for switched.
+*Partitions*: a node of three is cut off and comes back. Nothing outlives it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from bench.faults import processes
 from bench.faults_control.kills import killed
 from bench.faults_control.lies import lied
 from bench.faults_control.moves import moved
+from bench.faults_control.partitions import cut_off
 from bench.report import finish
 
 ROUTER = Path(os.environ.get("DISAGG_ROUTER_PYTHON", ".venv-router/bin/python"))
@@ -37,6 +38,13 @@ BARS: Mapping[str, float] = {
     "longest_told_seconds": 10.0,
     "false_switched": 0.0,
     "honest_not_proven": 0.0,
+    "partition_told_seconds": 10.0,
+    "partition_back_seconds": 10.0,
+    "partition_others_called_down": 0.0,
+    "partition_requests_failed": 0.0,
+    "partition_restarts": 0.0,
+    "partition_gpu_seconds_lost": 0.01,
+    "partition_increase_off_ratio": 0.05,
 }
 
 
@@ -48,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=50, help="so many kills of the daemon")
     parser.add_argument("--others", type=int, default=3, help="so many of each other fault")
     parser.add_argument("--lies", type=int, default=500, help="so many engines that lie")
+    parser.add_argument("--partitions", type=int, default=20, help="so many nodes cut off")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     options = parser.parse_args(arguments)
     processes.adopt_orphans()
@@ -61,6 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if any(counts.values()):
         found["faults"] = killed(counts, ROUTER, options.seed)
         sys.stderr.write(f"{found['faults']}\n")
+    if options.partitions:
+        found["partitions"] = cut_off(options.partitions, options.seed)
+        sys.stderr.write(f"{found['partitions']}\n")
     return finish(
         FOLDER / "faults-control.json",
         figures(found),
@@ -100,6 +112,22 @@ def figures(found: Mapping[str, Any]) -> dict[str, float | None]:
         "lying_engines": found["lies"]["lying_engines"],
         "false_switched": found["lies"]["false_switched"],
         "honest_not_proven": found["lies"]["honest_not_proven"],
+        **_partitions(found.get("partitions", {})),
+    }
+
+
+def _partitions(cuts: Mapping[str, Any]) -> dict[str, float | None]:
+    return {
+        "partitions": cuts.get("partitions"),
+        "partition_told_seconds": cuts.get("longest_told_seconds"),
+        "partition_back_seconds": cuts.get("longest_back_seconds"),
+        "partition_others_called_down": cuts.get("others_called_down"),
+        "partition_requests": cuts.get("requests"),
+        "partition_requests_failed": cuts.get("requests_failed"),
+        "partition_restarts": cuts.get("restarts"),
+        "partition_gpu_seconds": cuts.get("gpu_seconds"),
+        "partition_gpu_seconds_lost": cuts.get("gpu_seconds_lost"),
+        "partition_increase_off_ratio": cuts.get("increase_off_ratio"),
     }
 
 

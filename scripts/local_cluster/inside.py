@@ -10,18 +10,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 
-from scripts.local_cluster.plan import ClusterPlan, Door, Program, from_json, preparation
+from scripts.local_cluster.doors import OpenDoor
+from scripts.local_cluster.plan import ClusterPlan, Program, from_json, preparation
 
 READY = "ready"
 """What it says when everything is started."""
 _END_SECONDS = 20.0
-_CONNECT_SECONDS = 5.0
 _LAST_OF_LOG_BYTES = 2000
 
 
@@ -90,32 +89,6 @@ class Programs:
                 await self._none_left.wait()
 
 
-async def _open(door: Door, descriptor: int) -> asyncio.Server:
-    """Let through whoever comes to a listening socket of the network outside."""
-
-    async def through(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(_CONNECT_SECONDS):
-                there = await asyncio.open_connection(door.address, door.inside_port)
-        except OSError:  # nobody listens yet, or the link is cut
-            writer.transport.abort()
-            return
-        await asyncio.gather(_pour(reader, there[1]), _pour(there[0], writer))
-
-    return await asyncio.start_server(through, sock=socket.socket(fileno=descriptor))
-
-
-async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while part := await reader.read(65536):
-            writer.write(part)
-            await writer.drain()
-        if writer.can_write_eof():
-            writer.write_eof()
-            return
-    writer.transport.abort()
-
-
 async def _input_ended(descriptor: int) -> None:
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
 
@@ -133,7 +106,8 @@ async def _input_ended(descriptor: int) -> None:
 async def run(plan: ClusterPlan, descriptors: tuple[int, ...]) -> None:
     """Run it until the input ends."""
     loop = asyncio.get_running_loop()
-    servers = [await _open(door, each) for door, each in zip(plan.doors, descriptors, strict=True)]
+    doors = [OpenDoor(door, each) for door, each in zip(plan.doors, descriptors, strict=True)]
+    servers = [await door.open() for door in doors]
     programs = Programs(plan)
     loop.add_signal_handler(signal.SIGCHLD, programs.bury)
     programs.bury()  # whoever ended before the handler was there

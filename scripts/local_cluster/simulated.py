@@ -22,10 +22,10 @@ from disagg_cluster.prometheus.local_server import (
 CLUSTER = "local"
 NODES = ("node-a", "node-b", "node-c")
 GPUS_PER_WORKER = 2
-SCRAPE_SECONDS = 1.0
+SCRAPE_SECONDS = 2.0
 _FOLDER = "/run/disagg-cluster"
 _DISAGG_NODE = (sys.executable, "-m", "disagg_cluster.cli")
-_ENGINES = {"prefill-0": ("prefill", 8100), "decode-0": ("decode", 8200)}
+ENGINES = {"prefill-0": ("prefill", 8100), "decode-0": ("decode", 8200)}
 _PAGE_PORT, _PROMETHEUS_PORT, _PLANNER_PORT = 9847, 9090, 9848
 # It lies in memory; some hundred MB at most.
 _RETENTION = "3h"
@@ -89,7 +89,7 @@ def simulated_cluster(prometheus: Path, first_port: int) -> ClusterPlan:
 
 def _node_file(machine: Machine) -> dict[str, Any]:
     workers = []
-    for number, (name, (role, port)) in enumerate(_ENGINES.items()):
+    for number, (name, (role, port)) in enumerate(ENGINES.items()):
         first = number * GPUS_PER_WORKER
         workers.append(
             {
@@ -108,7 +108,7 @@ def _node_file(machine: Machine) -> dict[str, Any]:
         "node": machine.name,
         "cluster": CLUSTER,
         "devices": "sim",
-        "sim_devices": GPUS_PER_WORKER * len(_ENGINES),
+        "sim_devices": GPUS_PER_WORKER * len(ENGINES),
         "gpu_price": GPU_PRICE,
         "listen": {"metrics": f"{machine.address}:{_PAGE_PORT}"},
         "run_dir": f"{_FOLDER}/{machine.name}",
@@ -130,7 +130,7 @@ def _planner_file() -> dict[str, Any]:
 def _users(machines: Sequence[Machine]) -> tuple[str, ...]:
     argv = [sys.executable, "-m", "scripts.local_cluster.users", MODEL]
     for machine in machines:
-        argv += [f"{role}=http://{machine.address}:{port}" for role, port in _ENGINES.values()]
+        argv += [f"{role}=http://{machine.address}:{port}" for role, port in ENGINES.values()]
     return tuple(argv)
 
 
