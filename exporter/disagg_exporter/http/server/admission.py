@@ -112,11 +112,12 @@ def is_scarce(descriptor: int, soft_limit: int | None = None) -> bool:
 
 _log = logging.getLogger(__name__)
 _WARN_EVERY_SECONDS = 60.0
+_MOST_WORDS = 200
 _TOO_LARGE = (HTTPStatus.REQUEST_URI_TOO_LONG, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
 
 class Refusal(StrEnum):
-    """Why we ended a connection before it had its answer."""
+    """Why we ended a connection before it had its answer, or why that was not the page."""
 
     DISPLACED = "displaced"
     NO_THREAD = "no_thread"
@@ -124,6 +125,9 @@ class Refusal(StrEnum):
     TOO_LARGE = "too_large"
     MALFORMED = "malformed"
     TLS = "tls"
+    UNAUTHORIZED = "unauthorized"
+    RATE_LIMITED = "rate_limited"
+    TOO_MANY_GUESSES = "too_many_guesses"
 
 
 def refusal_of(error: HeadError) -> Refusal:
@@ -131,30 +135,49 @@ def refusal_of(error: HeadError) -> Refusal:
     return Refusal.TOO_LARGE if error.status in _TOO_LARGE else Refusal.MALFORMED
 
 
+_WORDS = {
+    Refusal.DISPLACED: "of too many connections the slowest of those with the most end",
+    Refusal.NO_THREAD: "no thread is left for it",
+    Refusal.TIMEOUT: "it was too slow",
+    Refusal.TOO_LARGE: "its request was too large",
+    Refusal.MALFORMED: "its request was none",
+    Refusal.TLS: "the TLS handshake failed",
+    Refusal.UNAUTHORIZED: "it has shown no name and password, or wrong ones",
+    Refusal.RATE_LIMITED: "requests come more often than rate_limit allows",
+    Refusal.TOO_MANY_GUESSES: "too many passwords to check",
+}
+_BY_STATUS = {
+    HTTPStatus.UNAUTHORIZED: Refusal.UNAUTHORIZED,
+    HTTPStatus.TOO_MANY_REQUESTS: Refusal.RATE_LIMITED,
+    HTTPStatus.SERVICE_UNAVAILABLE: Refusal.TOO_MANY_GUESSES,
+}
+
+
+def refusal_by_status(status: HTTPStatus) -> Refusal | None:
+    """Why who asked is not shown what it asked for, by the status of the answer."""
+    return _BY_STATUS.get(status)
+
+
 class RefusalCounts:
-    """Counts of each reason since the start; from any thread."""
+    """Counts of each reason since the start; from any thread. Each is said once a minute."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(Refusal, 0)
-        self._warned_seconds = float("-inf")
+        self._said_seconds = dict.fromkeys(Refusal, float("-inf"))
 
-    def add(self, reason: Refusal) -> None:
-        """Count one."""
+    def add(self, reason: Refusal, address: str, why: str = "") -> None:
+        """Count one of a client at `address`, and say `why`; nothing of what it sent is said."""
+        now_seconds = time.monotonic()
         with self._lock:
             self._counts[reason] += 1
-
-    def displace(self, address: str) -> None:
-        """Count one that had to go for another, and say so once a minute."""
-        self.add(Refusal.DISPLACED)
-        now_seconds = time.monotonic()
-        if now_seconds - self._warned_seconds < _WARN_EVERY_SECONDS:
-            return
-        self._warned_seconds = now_seconds
-        _log.warning(
-            "metrics page: too many connections; the slowest of those with the most (now %s) end",
-            address,
-        )
+            silent = now_seconds - self._said_seconds[reason] < _WARN_EVERY_SECONDS
+            if not silent:
+                self._said_seconds[reason] = now_seconds
+        if not silent:
+            # A certificate's names, say: whoever has it has chosen them.
+            told = "".join(char if char.isprintable() else "?" for char in why)[:_MOST_WORDS]
+            _log.warning("metrics page: %s is refused: %s", address, told or _WORDS[reason])
 
     def read(self) -> dict[str, int]:
         """Every reason and its count."""

@@ -9,7 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from disagg_exporter.http.server.admission import Refusal, RefusalCounts, refusal_of
+from disagg_exporter.http.server.admission import (
+    Refusal,
+    RefusalCounts,
+    refusal_by_status,
+    refusal_of,
+)
 from disagg_exporter.http.server.authentication import Access
 from disagg_exporter.http.server.connections import Connection
 from disagg_exporter.http.server.reception import LINGER_BYTES, LINGER_SECONDS
@@ -74,18 +79,20 @@ class ConnectionHandler:
         try:
             return self.reader.read_head()
         except HeadError as error:
-            self.refusals.add(refusal_of(error))
+            self.refusals.add(refusal_of(error), self.connection.address)
             self.connection.client.sendall(refusal(error))
             self._linger()
             return None
         except TimeoutError:
             # Who has been answered and is silent is not refused, only no longer waited for.
             if is_first or self.reader.is_amid_head:
-                self.refusals.add(Refusal.TIMEOUT)
+                self.refusals.add(Refusal.TIMEOUT, self.connection.address)
             raise
 
     def _answer(self, head: RequestHead, access: Access, *, keeps: bool) -> None:
         answer = access.refusal(head.header("authorization"))
+        if answer is not None and (reason := refusal_by_status(answer.status)):
+            self.refusals.add(reason, self.connection.address)
         if answer is None:
             accept, encodings = head.header("accept"), head.header("accept-encoding")
             answer = self.site.answer(head.method, head.target, accept, encodings)
@@ -95,7 +102,7 @@ class ConnectionHandler:
         try:
             self._send(answer, access.headers, keeps=keeps, with_body=head.method != "HEAD")
         except TimeoutError:
-            self.refusals.add(Refusal.TIMEOUT)
+            self.refusals.add(Refusal.TIMEOUT, self.connection.address)
             raise
         _log.debug("metrics page: %s %s: %d", head.method, head.target, answer.status)
 

@@ -81,7 +81,7 @@ class Connections:
             if displaced is not None:
                 displaced.end()
         if displaced is not None:
-            self.refusals.displace(displaced.address)
+            self.refusals.add(Refusal.DISPLACED, displaced.address)
         return connection
 
     def start(self, connection: Connection, serve: Callable[[], None]) -> None:
@@ -101,7 +101,7 @@ class Connections:
             except RuntimeError:  # the system has no thread left
                 is_full = True
         if is_full:
-            self.refusals.add(Refusal.NO_THREAD)
+            self.refusals.add(Refusal.NO_THREAD, connection.address)
             self.refuse(connection.client)
             self._forget(connection)
 
@@ -113,7 +113,7 @@ class Connections:
             longest = min(self._open.values(), key=lambda one: one.since_seconds)
             del self._open[longest.number]
             longest.end()
-        self.refusals.displace(longest.address)
+        self.refusals.add(Refusal.DISPLACED, longest.address)
 
     def end_all(self, wait_seconds: float) -> None:
         """End every connection and wait for the threads."""

@@ -170,7 +170,7 @@ class Reception:
             raise
 
     def _refuse(self, arrival: Arrival, error: HeadError) -> None:
-        self.refusals.add(refusal_of(error))
+        self.refusals.add(refusal_of(error), arrival.address)
         arrival.is_refused = True
         arrival.since_seconds = time.monotonic()
         try:
@@ -188,12 +188,12 @@ class Reception:
             allowed_seconds = LINGER_SECONDS if arrival.is_refused else self.seconds
             if now_seconds - arrival.since_seconds >= allowed_seconds:
                 if not arrival.is_refused:
-                    self.refusals.add(Refusal.TIMEOUT)
+                    self.refusals.add(Refusal.TIMEOUT, arrival.address)
                 self._end(arrival)
 
     def _displace(self, arrival: Arrival) -> None:
         if not arrival.is_refused:
-            self.refusals.displace(arrival.address)
+            self.refusals.add(Refusal.DISPLACED, arrival.address)
         self._end(arrival)
 
     def _forget(self, arrival: Arrival) -> None:

@@ -164,9 +164,11 @@ class MetricsServer:
             connection.carry(wrapped)
             wrapped.limit(self._limits.client_seconds)
             greet(wrapped, names)
-        except OSError:
+        except OSError as error:
             if not connection.is_ended:
-                self._refusals.add(Refusal.TLS)
+                why = getattr(error, "verify_message", "") or getattr(error, "reason", "")
+                told = f"TLS: {why or error.strerror or error}"
+                self._refusals.add(Refusal.TLS, connection.address, told)
             raise
 
 

@@ -196,7 +196,9 @@ def test_clients_that_have_not_asked_keep_nobody_out() -> None:
         assert raw(port, b"GET /healthz HTTP/1.0\r\n\r\n").endswith(b"ok\n")
 
 
-def test_what_is_turned_away_is_counted_by_reason() -> None:
+def test_what_is_turned_away_is_counted_by_reason_and_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     server = golden_server(client_seconds=0.1)
     with contextlib.closing(server):
         port = server.start().port
@@ -213,7 +215,32 @@ def test_what_is_turned_away_is_counted_by_reason() -> None:
         "too_large": 1,
         "malformed": 2,
         "tls": 0,
+        "unauthorized": 0,
+        "rate_limited": 0,
+        "too_many_guesses": 0,
     }
+    said = [line for line in caplog.messages if "127.0.0.1 is refused: " in line]
+    assert len(said) == len(set(said)) == 3
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../../../etc/passwd",
+        "/..%2f..%2fetc%2fpasswd",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "//etc/passwd",
+        "/metrics/../../etc/passwd",
+        "/metrics%00.txt",
+        "file:///etc/passwd",
+    ],
+)
+def test_no_path_leads_to_a_file(path: str) -> None:
+    with serving() as port:
+        answer = raw(port, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+
+    assert answer.split(b" ")[1] in (b"400", b"404")
+    assert b"root:" not in answer
 
 
 def test_what_nobody_foresaw_ends_one_connection_and_is_told() -> None:

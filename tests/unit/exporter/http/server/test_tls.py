@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import re
 import socket
 import ssl
 import time
+from datetime import UTC, datetime
 
 import pytest
+import trustme
 
 from disagg_exporter.http.server.authentication import OPEN, Access, Passwords
 from disagg_exporter.http.tls_socket import plain_name
@@ -107,6 +110,24 @@ def test_a_good_certificate_for_another_name_is_not() -> None:
         pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)),
     ):
         get(port, client_context("elsewhere.example"))
+
+
+@pytest.mark.parametrize("kind", ["wrong authority", "expired"])
+def test_a_certificate_that_is_not_believed_is_refused_counted_and_said(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = datetime(2020, 1, 1, tzinfo=UTC) if kind == "expired" else None
+    signer = trustme.CA() if kind == "wrong authority" else authority()
+    context = client_context()
+    signer.issue_cert("scraper.example", not_after=old).configure_cert(context)
+    access = verifying()
+    with serving(lambda: access) as port:
+        with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
+            get(port, context)
+        assert get(port, client_context("scraper.example")).status == 200
+
+    said = "certificate has expired" if kind == "expired" else "unable to get local issuer"
+    assert re.search(f"127.0.0.1 is refused: TLS: .*({said}|self.signed)", caplog.text)
 
 
 def test_closing_ends_encrypted_connections_at_once() -> None:
