@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
@@ -46,10 +47,11 @@ def worker_views(socket: Path) -> dict[str, WorkerView]:
 def wait_routed(socket: Path, node: RunningNode) -> None:
     """Wait until every worker is ready and gets requests."""
     node.wait_ready()
+    engines = [name for name in node.workers if name != "router"]
 
     def routed() -> bool:
         views = worker_views(socket)
-        return all(views[name].routed_as for name in WORKERS)
+        return all(views[name].routed_as for name in engines)
 
     wait_for(routed, "all workers to be routed")
 
@@ -61,11 +63,24 @@ class Users:
         url: The router's root.
         count: How many.
         think_seconds: From an answer to the next request.
+        model: The name that they ask for.
+        patience_seconds: After so long a request has failed.
     """
 
-    def __init__(self, url: str, count: int = 4, think_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        count: int = 4,
+        think_seconds: float = 0.0,
+        *,
+        model: str = MODEL,
+        patience_seconds: float = 60.0,
+    ) -> None:
         self._url = f"{url}/v1/completions"
         self._think_seconds = think_seconds
+        self._model = model
+        self._patience_seconds = patience_seconds
+        self._numbers = itertools.count()
         self._over = threading.Event()
         self._executor = ThreadPoolExecutor(count)
         self.failed: list[str] = []
@@ -85,13 +100,16 @@ class Users:
         return sorted(seconds for at, seconds in self.answered if wanted(at))
 
     def _ask(self) -> None:
-        body = json.dumps({"model": MODEL, "prompt": "word " * 100, "max_tokens": 8}).encode()
         headers = {"Content-Type": "application/json"}
         while not self._over.is_set():
+            # A prompt that was there before a real engine finds in its cache, and computes nothing.
+            prompt = f"{next(self._numbers)} " + "word " * 100
+            asked = {"model": self._model, "prompt": prompt, "max_tokens": 8}
+            body = json.dumps(asked).encode()
             request = urllib.request.Request(self._url, body, headers)
             began = time.monotonic()
             try:
-                with urllib.request.urlopen(request, timeout=60) as answer:
+                with urllib.request.urlopen(request, timeout=self._patience_seconds) as answer:
                     answer.read()
                     now = time.monotonic()
                     self.answered.append((now, now - began))

@@ -43,10 +43,20 @@ def standin_node(folder: Path, **changes: Any) -> dict[str, Any]:
 class Clients:
     """Threads that send one completion after the other through a prefill and a decode engine."""
 
-    def __init__(self, prefill_url: str, decode_url: str, count: int = 4) -> None:
+    def __init__(
+        self,
+        prefill_url: str,
+        decode_url: str,
+        count: int = 4,
+        *,
+        model: str = MODEL,
+        patience_seconds: float = 30.0,
+    ) -> None:
         self.completed = 0
         self.failures: list[str] = []
         self._urls = prefill_url, decode_url
+        self._model = model
+        self._patience_seconds = patience_seconds
         self._stop = threading.Event()
         self._wanted = threading.Event()
         self._wanted.set()
@@ -56,7 +66,7 @@ class Clients:
         while not self._stop.is_set():
             self._wanted.wait()
             try:
-                complete(*self._urls, MODEL, "word" * 50, 60, NIXL, 30.0)
+                complete(*self._urls, self._model, "word" * 50, 60, NIXL, self._patience_seconds)
             except CompletionError as error:
                 self.failures.append(str(error))
                 self._stop.wait(0.05)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from support.children import free_port
 from support.vllm_pair import truth_environment
 
 MODEL_NAME = "tiny"
@@ -147,6 +148,28 @@ def nixl_engines_node(
         }
         workers.append(worker)
     return _node(run_dir, metrics_port, workers)
+
+
+def routed_engines_node(
+    roles: Mapping[str, str], *, python: Path, model: Path, run_dir: Path, router_python: Path
+) -> dict[str, Any]:
+    """Engines that hand KV over with NIXL behind a router that takes them and lets them go."""
+    node_file = nixl_engines_node(
+        roles,
+        python=python,
+        model=model,
+        run_dir=run_dir,
+        metrics_port=free_port(),
+        ports=[free_port() for _ in roles],
+        side_channel_ports=[free_port() for _ in roles],
+    )
+    node_file["router"] = {
+        "python": str(router_python.absolute()),
+        "port": free_port(),
+        "metrics_port": free_port(),
+        "membership": "live",
+    }
+    return node_file
 
 
 def _worker(
