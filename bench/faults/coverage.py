@@ -65,11 +65,11 @@ def measure_on(here: Scene, kills: int, prometheus: str | None) -> dict[str, Any
         {"fault": "killed every 11 s", "round": number, **(rest if number else first)}
         for number in range(kills)
     ]
-    told = {} if prometheus is None else {"by_prometheus": _increase(prometheus, began_seconds)}
+    told = {} if prometheus is None else {"by_prometheus": increase_told(prometheus, began_seconds)}
     return {"covered": asdict(covered), "outcomes": outcomes, **told}
 
 
-def _increase(prometheus: str, began_seconds: float) -> float:
+def increase_told(prometheus: str, began_seconds: float) -> float:
     """How many GPU-seconds a second and GPU Prometheus has seen since then: 1 if all.
 
     As `increase()` counts, resets included, but between the first scrape and the last: at so few
@@ -120,19 +120,24 @@ def between(
 ) -> Covered:
     """What has grown from one settled page to another."""
 
-    def grown(name: str, having: str = "") -> float:
-        return sum(
-            (value - began[0].get(series, 0.0))
-            for series, value in ended[0].items()
-            if series.startswith(f"{name}{{") and having in series
-        )
+    def by(name: str, having: str = "") -> float:
+        return grown(began[0], ended[0], name, having)
 
     phases = "disagg_gpu_phase_seconds_total"
-    unobserved = grown("disagg_gpu_unobserved_seconds_total")
+    unobserved = by("disagg_gpu_unobserved_seconds_total")
     return Covered(
-        wall=grown(_WATERMARK),
-        told=grown(phases) + unobserved,
+        wall=by(_WATERMARK),
+        told=by(phases) + unobserved,
         unobserved=unobserved,
         engines={phase: ended[1][phase] - began[1][phase] for phase in PHASES},
-        phases={phase: grown(phases, f'phase="{phase}"') for phase in PHASES},
+        phases={phase: by(phases, f'phase="{phase}"') for phase in PHASES},
+    )
+
+
+def grown(before: Samples, after: Samples, name: str, having: str = "") -> float:
+    """What the series of a name, those with such a label, have grown by from page to page."""
+    return sum(
+        value - before.get(series, 0.0)
+        for series, value in after.items()
+        if series.startswith(f"{name}{{") and having in series
     )

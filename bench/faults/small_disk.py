@@ -8,14 +8,12 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-_TMPFS = "2m"
-
 
 @contextlib.contextmanager
-def small_disk(folder: Path) -> Iterator[None]:
+def small_disk(folder: Path, size: str = "2m") -> Iterator[None]:
     """Make a folder a file system of its own, small enough to be filled, until the block ends."""
     folder.mkdir(mode=0o700)
-    argv = ["mount", "-t", "tmpfs", "-o", f"size={_TMPFS},mode=700", "tmpfs", str(folder)]
+    argv = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(folder)]
     subprocess.run(argv, check=True)
     try:
         yield

@@ -20,7 +20,9 @@ Samples = Mapping[str, float]
 # What a daemon counts of itself begins with it.
 OF_ONE_DAEMON = (
     "process_",
+    "disagg_control_",
     "disagg_http_",
+    "disagg_reassign_",
     "disagg_run_folder_",
     "disagg_collector_unexpected_failures_total",
 )
@@ -35,6 +37,7 @@ FROM_PAGES = (
     "disagg_engine_ttft_",
     "disagg_node_prompt_tokens_",
     "disagg_request_",
+    "disagg_router_",
 )
 
 

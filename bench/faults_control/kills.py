@@ -1,159 +1,192 @@
-"""Faults at random moments of a move: the daemon is killed, the worker, a peer, the router."""
+"""Faults at random moments of a move: done one after the other, told, healed, and judged."""
 
 from __future__ import annotations
 
-import os
+import contextlib
 import random
-import signal
-import tempfile
+import shutil
+import sys
 import time
-from collections import Counter
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench.faults import processes
+from bench.faults.campaigns import needs_mounts
+from bench.faults.coverage import grown, increase_told
+from bench.faults.fault import Expected, Observed, judge
+from bench.faults_control.kinds import HOST_KINDS, KINDS, Before, Kind
+from bench.faults_control.moved_node import MovedNode
+from bench.faults_control.scenes import moved_node
 
-from disagg_cluster.control.client import ask, new_request
-from disagg_cluster.control.messages import ControlReply, ReassignWorker, ReplyOutcome
-from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_exporter.errors import DisaggError
+from disagg_cluster.control.messages import ReplyOutcome
 from disagg_exporter.model import Role
-from support.routed_node import WORKERS, Users, routed_node, wait_routed, worker_views
-from support.running_node import RunningNode
+from support.routed_node import Users
 
 MOVE_SECONDS = 4.0
 """About how long a move takes here: faults are drawn from its whole length."""
 
-USERS, THINK_SECONDS = 3, 0.1
-MOVED, PEER = "decode-1", "decode-0"
+TOLD_SECONDS = 10.0
+_PATIENCE_SECONDS = 60.0
+_WELL_SECONDS = 120.0
 
 
-class Faulty:
-    """A node whose worker is moved to and fro while something is done to it."""
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One fault: what was seen, how the move ended, what users met, and what of it is bad.
 
-    def __init__(self, folder: Path, router_python: Path, seed: str) -> None:
-        self._folder = folder
-        deadlines = {"start_seconds": 20, "drain_seconds": 10, "stop_seconds": 3}
-        self._node_file = routed_node(folder, router_python, restart={"backoff_first_seconds": 0.1})
-        for worker in self._node_file["workers"]:
-            worker["deadlines"] = deadlines
-        self._socket = RunFolder(folder / "run").control
-        self._drawn = random.Random(seed)
-        self._node = RunningNode(self._node_file, folder)
-        wait_routed(self._socket, self._node)
+    Until the state was told, the daemon was ready to run for `waited_seconds` and got no core.
+    """
 
-    def fault(self, kind: str, number: int) -> dict[str, Any]:
-        """Begin a move, do the fault at a random moment of it, and see how it ends."""
-        now = worker_views(self._socket)[MOVED]
-        role = Role.PREFILL if now.role == Role.DECODE else Role.DECODE
-        request_id = f"{kind}-{number}"
-        users = Users(self._node.url("router"), USERS, THINK_SECONDS)
-        try:
-            begun = self._ask(role, request_id, wait=False)
-            if begun.outcome is not ReplyOutcome.ACCEPTED:
-                return {"outcome": f"not begun: {begun.text}", "requests_failed": 0}
-            after = self._drawn.uniform(0.0, MOVE_SECONDS)
-            # Where in the move the fault hits is by chance.
-            time.sleep(after)
-            told_seconds = self._do(kind)
-            ended = self._ask(role, request_id, wait=True)
-        finally:
-            users.stop()
-        self._settle()
-        return {
-            "kind": kind,
-            "after_seconds": after,
-            "outcome": ended.outcome.value,
-            "text": ended.text,
-            "told_seconds": told_seconds,
-            "requests": len(users.answered),
-            "requests_failed": len(users.failed),
-            "doubled": self._doubled(),
-        }
-
-    def close(self) -> int:
-        """End the node; how many processes are left."""
-        self._node.stop()
-        return sum(len(processes.engines_at(port)) for port in self._ports())
-
-    def _do(self, kind: str) -> float:
-        """Do it; after how many seconds a daemon says again how the worker stands."""
-        began = time.monotonic()
-        match kind:
-            case "daemon":
-                self._node.process.kill()
-                self._node.process.wait()
-                self._node = RunningNode(self._node_file, self._folder)
-            case "router":
-                pid = worker_views(self._socket)["router"].pid
-                if pid is not None:
-                    os.kill(pid, signal.SIGKILL)
-            case "stopped":
-                for pid in processes.engines_at(self._port(MOVED)):
-                    os.kill(pid, signal.SIGSTOP)
-            case _:
-                for pid in processes.engines_at(self._port(MOVED if kind == "worker" else PEER)):
-                    os.kill(pid, signal.SIGKILL)
-        while True:
-            try:
-                worker_views(self._socket)
-                return time.monotonic() - began
-            except DisaggError:
-                time.sleep(0.1)  # a killed daemon's successor announces itself to nobody
-
-    def _ask(self, role: Role, request_id: str, *, wait: bool) -> ControlReply:
-        """Ask until a daemon answers; it is the same request however often it is sent."""
-        verb = ReassignWorker(MOVED, role)
-        while True:
-            try:
-                request = new_request(verb, wait=wait, request_id=request_id)
-                *_, final = ask(self._socket, request)
-            except DisaggError:
-                time.sleep(0.2)  # nor does it here
-                continue
-            return final
-
-    def _settle(self) -> None:
-        """Until all are ready and routed again: the next fault is a fault of its own."""
-        for pid in processes.engines_at(self._port(MOVED)):
-            os.kill(pid, signal.SIGCONT)
-        wait_routed(self._socket, self._node)
-
-    def _doubled(self) -> int:
-        """Workers of which not exactly one process is there."""
-        return sum(len(processes.engines_at(port)) != 1 for port in self._ports())
-
-    def _ports(self) -> list[int]:
-        return [self._port(name) for name in WORKERS]
-
-    def _port(self, name: str) -> int:
-        return int(self._node.workers[name]["port"])
+    kind: str
+    observed: Observed
+    ended: str = ""
+    text: str = ""
+    requests: int = 0
+    requests_failed: int = 0
+    waited_seconds: float = 0.0
+    bad: tuple[str, ...] = ()
 
 
-def killed(counts: dict[str, int], router_python: Path, seed: str) -> dict[str, Any]:
-    """Do so many faults of each kind, in a drawn order."""
-    kinds = [kind for kind, count in counts.items() for _ in range(count)]
-    random.Random(seed).shuffle(kinds)
-    with tempfile.TemporaryDirectory(prefix="dn-") as name:
-        node = Faulty(Path(name), router_python, seed)
-        left = None
-        try:
-            found = [node.fault(kind, number) for number, kind in enumerate(kinds)]
-            left = node.close()
-        finally:
-            if left is None:
-                node.close()
-    return {"left_processes": left, "faults": {kind: _of(kind, found) for kind in counts}}
+def killed(counts: Mapping[str, int], router_python: Path, seed: str) -> dict[str, Any]:
+    """Do so many faults of each kind, by name, in a drawn order; those of the host after them."""
+    found: dict[str, Any] = {"outcomes": [], "not_run": {}, "left_processes": 0}
+    for kinds, host in ((KINDS, False), (HOST_KINDS, True)):
+        drawn = [kind for kind in kinds for _ in range(counts.get(kind.name, 0))]
+        random.Random(seed).shuffle(drawn)
+        lacks = _lacks() if host else ""
+        if lacks or not drawn:
+            found["not_run"] |= {kind.name: f"no {lacks}" for kind in drawn}
+            continue
+        with moved_node(router_python, seed, host=host) as node:
+            # Not the first page, before there is one.
+            node.watch.until(node.all_ready, _PATIENCE_SECONDS)
+            begun = node.watch.page
+            runnable = [kind for kind in drawn if node.beside or not kind.programs]
+            found["not_run"] |= {k.name: "no prometheus" for k in drawn if k not in runnable}
+            for number, kind in enumerate(runnable, start=1):
+                outcome = play(node, kind, number)
+                found["outcomes"].append(outcome)
+                say(f"{number} of {len(runnable)}", outcome)
+                if outcome.observed.well_seconds is None:
+                    break
+            if not host:
+                found["books"] = books(begun, node)
+            found["left_processes"] += node.left()
+    return found
 
 
-def _of(kind: str, found: list[dict[str, Any]]) -> dict[str, Any]:
-    mine = [fault for fault in found if fault.get("kind") == kind]
-    return {
-        "count": len(mine),
-        "outcomes": dict(Counter(fault["outcome"] for fault in mine)),
-        "not_done": [fault["text"] for fault in mine if fault["outcome"] != "done"][:5],
-        "requests": sum(fault["requests"] for fault in mine),
-        "requests_failed": sum(fault["requests_failed"] for fault in mine),
-        "doubled": sum(fault["doubled"] for fault in mine),
-        "longest_told_seconds": max((fault["told_seconds"] for fault in mine), default=0.0),
-    }
+def play(node: MovedNode, kind: Kind, number: int, move_seconds: float = MOVE_SECONDS) -> Outcome:
+    """Begin a move, do the fault at a random moment of it, and see what becomes of both."""
+    lost, answered = len(node.direct.failures), node.direct.completed
+    back, doubled = set(node.watch.back), set(node.watch.doubled)
+    pids = node.untouched_pids()
+    users = node.users()
+    try:
+        outcome = _played(node, kind, number, move_seconds)
+    except Exception:  # noqa: BLE001 - a fault that cannot be judged is a bad one
+        why = traceback.format_exc(limit=-2).replace("\n", " ")
+        outcome = Outcome(kind.name, Observed(error=why))
+    finally:
+        with contextlib.suppress(Exception):
+            kind.heal(node)
+        users.stop()
+    now = node.untouched_pids()
+    seen = replace(
+        outcome.observed,
+        lost=len(node.direct.failures) - lost,
+        answered=node.direct.completed - answered,
+        moved=tuple(name for name, before in pids.items() if now[name] != before),
+        back=tuple(sorted(node.watch.back - back)),
+        doubled=tuple(sorted(node.watch.doubled - doubled)),
+    )
+    return _judged(kind, replace(outcome, observed=seen), users)
+
+
+def _played(node: MovedNode, kind: Kind, number: int, move_seconds: float) -> Outcome:
+    role = Role.PREFILL if node.role_of(node.moved) is Role.DECODE else Role.DECODE
+    request_id = f"fault-{number}"
+    begun = node.move(role, request_id, wait=False)
+    if begun.outcome is not ReplyOutcome.ACCEPTED:
+        return Outcome(kind.name, Observed(error=f"not begun: {begun.text}"))
+    node.rest(node.chance.uniform(0.0, move_seconds))
+    if kind.victim:
+        node.wait_process(kind.victim)
+    views = node.views() or {}
+    before = Before(node.page(), {name: view.pid for name, view in views.items()})
+    daemon, waited_before_seconds = node.node, node.waited_seconds()
+    kind.do(node)
+    told_seconds = _until_told(node, kind, before)
+    waited_seconds = node.waited_seconds()
+    if node.node is daemon:
+        waited_seconds -= waited_before_seconds
+    node.rest(kind.lasts_seconds)
+    kind.heal(node)
+    healed = time.monotonic()
+    ended = node.move(role, request_id, wait=True)
+    # Until all are ready and routed again: the next fault is a fault of its own.
+    well_seconds = None
+    with contextlib.suppress(AssertionError):
+        node.wait_routed()
+        node.wait_programs()
+        well_seconds = time.monotonic() - healed
+    return Outcome(
+        kind.name,
+        Observed(told_seconds=told_seconds, well_seconds=well_seconds),
+        ended.outcome.value,
+        f"{ended.text} {ended.way_out}".strip(),
+        waited_seconds=waited_seconds,
+    )
+
+
+def _until_told(node: MovedNode, kind: Kind, before: Before) -> float | None:
+    began = time.monotonic()
+    while time.monotonic() - began < _PATIENCE_SECONDS:
+        # A page of before the fault tells nothing.
+        if node.watch.seen_at > began and kind.told(node, before):
+            return time.monotonic() - began
+        node.rest(0.1)
+    return None
+
+
+def _judged(kind: Kind, outcome: Outcome, users: Users) -> Outcome:
+    failed = len(users.failed)
+    expected = Expected(told="the state", told_seconds=TOLD_SECONDS, well_seconds=_WELL_SECONDS)
+    bad = list(judge(expected, outcome.observed))
+    if not outcome.observed.error and outcome.ended not in kind.ends:
+        bad.append(f"the move ended otherwise: {outcome.ended}, {outcome.text}")
+    if failed and not kind.fails:
+        bad.append(f"{failed} requests of users failed, such as {users.failed[0]}")
+    return replace(outcome, requests=len(users.answered), requests_failed=failed, bad=tuple(bad))
+
+
+def books(begun: Mapping[str, float], node: MovedNode) -> dict[str, float]:
+    """How much of the GPU-seconds since a page the page tells, and Prometheus' increase."""
+    now = node.watch.page
+    wall = grown(begun, now, "disagg_gpu_watermark_timestamp_seconds")
+    told = sum(
+        grown(begun, now, name)
+        for name in ("disagg_gpu_phase_seconds_total", "disagg_gpu_unobserved_seconds_total")
+    )
+    found = {"gpu_seconds": wall, "missing_percent": 100 * abs(1 - told / wall)}
+    if node.beside is not None:
+        found["prometheus_missing_percent"] = 100 * abs(
+            1 - increase_told(node.beside.prometheus_url, node.began_seconds)
+        )
+    return found
+
+
+def _lacks() -> str:
+    return needs_mounts() or ("" if shutil.which("gcc") else "gcc")
+
+
+def say(place: str, outcome: Outcome) -> None:
+    """A line of progress, and what is bad."""
+    told = outcome.observed.told_seconds
+    told_text = "never told" if told is None else f"told after {told:.1f} s"
+    told_text += f" ({outcome.waited_seconds:.1f} s without a core)"
+    users = f"{outcome.requests} requests, {outcome.requests_failed} failed"
+    sys.stderr.write(f"{place}: {outcome.kind}: {outcome.ended}, {told_text}, {users}\n")
+    for why in outcome.bad:
+        sys.stderr.write(f"    {why}\n")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from disagg_cluster.control.client import ask, new_request
 from disagg_cluster.control.messages import ReassignWorker, ReplyOutcome
 from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import Role
 from support.routed_node import Users, routed_node, wait_routed
 from support.running_node import RunningNode, running_node
@@ -17,6 +20,8 @@ from support.running_node import RunningNode, running_node
 CALM_SECONDS = 30.0
 PROVEN = "proven; drained in"
 USERS, THINK_SECONDS = 4, 0.05
+SILENCE_SECONDS = 120.0
+"""After so long without a word from the daemon a move has failed."""
 
 _TURNS = (
     ("decode-1", Role.PREFILL),
@@ -47,13 +52,7 @@ def _moved(count: int, node: RunningNode, socket: Path) -> dict[str, Any]:
         users.stop()
     calm = users.within(lambda at: at < began)
     busy = users.within(lambda at: began <= at <= ended)
-    # One that was taken back is followed by one that finds nothing to do: that is none either.
-    done = [text for outcome, text in outcomes if outcome is ReplyOutcome.DONE and PROVEN in text]
-    return {
-        "moves": count,
-        "moves_proven": len(done),
-        "not_proven": [text for _, text in outcomes if PROVEN not in text][:10],
-        "last": done[-1:],
+    return summary(outcomes) | {
         "requests": len(calm) + len(busy),
         "requests_failed": len(users.failed),
         "failures": users.failed[:5],
@@ -62,6 +61,18 @@ def _moved(count: int, node: RunningNode, socket: Path) -> dict[str, Any]:
         "p50_seconds_moving": _quantile(busy, 0.5),
         "p99_seconds_moving": _quantile(busy, 0.99),
         "seconds_a_move": (ended - began) / count,
+    }
+
+
+def summary(outcomes: Sequence[tuple[ReplyOutcome, str]]) -> dict[str, Any]:
+    """How many moves were proven, and how long their effect and their downtime were at most."""
+    # One that was taken back is followed by one that finds nothing to do: that is none either.
+    done = [text for outcome, text in outcomes if outcome is ReplyOutcome.DONE and PROVEN in text]
+    return {
+        "moves": len(outcomes),
+        "moves_proven": len(done),
+        "not_proven": [text for _, text in outcomes if PROVEN not in text][:10],
+        "last": done[-1:],
         "longest_effect_seconds": max(map(_effect_seconds, done), default=0.0),
         "longest_downtime_seconds": max(map(_downtime_seconds, done), default=0.0),
     }
@@ -69,7 +80,12 @@ def _moved(count: int, node: RunningNode, socket: Path) -> dict[str, Any]:
 
 def _move(socket: Path, number: int) -> tuple[ReplyOutcome, str]:
     worker, role = _TURNS[number % len(_TURNS)]
-    *_, final = ask(socket, new_request(ReassignWorker(worker, role)))
+    try:
+        *_, final = ask(socket, new_request(ReassignWorker(worker, role)), SILENCE_SECONDS)
+    except DisaggError as error:
+        return ReplyOutcome.FAILED, str(error)
+    if number % 10 == 9:
+        sys.stderr.write(f"{number + 1} moves: {final.text}\n")
     return final.outcome, f"{final.text} {final.way_out}".strip()
 
 

@@ -1,0 +1,188 @@
+"""What is done to a node amid a move, how that is told, and how it may end."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.faults.scene import is_ready, is_up, success
+from bench.faults.watch import Samples
+from bench.faults_control.garbage import garbage
+from bench.faults_control.moved_node import MovedNode
+
+from disagg_cluster.control.messages import WorkerView
+from disagg_cluster.lifecycle.state import WorkerState
+
+MOVED, PEER, ROUTER = "decode-1", "prefill-1", "router"
+GARBAGE_SECONDS, STOPPED_SECONDS = 3.0, 15.0
+DONE, BACK = "done", "failed"
+"""How a move ends: as it was asked for, or taken back to what was, and said so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What stood just before a fault: the page, and the pids of the workers by name."""
+
+    page: Samples
+    pids: dict[str, int | None]
+
+
+Told = Callable[[MovedNode, Before], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of fault.
+
+    Args:
+        name: As the table calls it.
+        victim: The worker whose process it is done to; empty if it is done to none.
+        do: Does it.
+        told: Whether what is said of the node is what is.
+        heal: Takes its cause away, `lasts_seconds` after it was told.
+        fails: Whether users' requests may fail: they went to what was killed or stopped.
+        ends: How the move may end.
+        programs: Whether it needs a Prometheus and a planner.
+    """
+
+    name: str
+    do: Callable[[MovedNode], None]
+    told: Told
+    victim: str = ""
+    heal: Callable[[MovedNode], None] = lambda _node: None
+    lasts_seconds: float = 0.0
+    fails: bool = False
+    ends: frozenset[str] = field(default=frozenset({DONE, BACK}))
+    programs: bool = False
+
+
+def another(worker: str) -> Told:
+    """Both daemon and page say that the worker does not serve, or that another process does."""
+
+    def told(node: MovedNode, before: Before) -> bool:
+        views = node.views()
+        return (
+            views is not None
+            and (views[worker].pid != before.pids[worker] or not _serves(views[worker]))
+            and _page_tells(node.page(), before.page, worker)
+        )
+
+    return told
+
+
+def _serves(view: WorkerView) -> bool:
+    return view.state is WorkerState.READY and not view.unanswered
+
+
+def _page_tells(now: Samples, before: Samples, worker: str) -> bool:
+    started = f'disagg_worker_start_timestamp_seconds{{worker="{worker}"}}'
+    anew = now.get(started) != before.get(started)
+    return anew or not is_ready(now, worker) or (worker != ROUTER and not is_up(now, worker))
+
+
+def answers(node: MovedNode, _before: Before) -> bool:
+    """Whether the daemon says how its workers stand, all of them."""
+    views = node.views()
+    return views is not None and set(views) == {*node.ports, ROUTER}
+
+
+def killed(name: str, worker: str) -> Kind:
+    """A worker is killed."""
+    return Kind(
+        name,
+        lambda node: node.signal(worker, signal.SIGKILL),
+        another(worker),
+        victim=worker,
+        fails=True,
+    )
+
+
+def stopped(name: str, worker: str) -> Kind:
+    """A worker is stopped; it is killed and started anew meanwhile, or goes on."""
+    return Kind(
+        name,
+        lambda node: node.signal(worker, signal.SIGSTOP),
+        another(worker),
+        victim=worker,
+        heal=lambda node: node.signal(worker, signal.SIGCONT),
+        lasts_seconds=STOPPED_SECONDS,
+        fails=True,
+    )
+
+
+def _fill(node: MovedNode) -> None:
+    with contextlib.suppress(OSError), _filler(node).open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+
+
+def _make_room(node: MovedNode) -> None:
+    _filler(node).unlink(missing_ok=True)
+
+
+def _filler(node: MovedNode) -> Path:
+    return node.run_dir.with_name("filler")
+
+
+def _a_full_disk(node: MovedNode, _before: Before) -> bool:
+    return success(node.page(), "journal") == 0.0 and node.views() is not None
+
+
+def _jump(seconds: int) -> Callable[[MovedNode], None]:
+    def jump(node: MovedNode) -> None:
+        assert node.clock is not None
+        node.clock.write_text(str(seconds), encoding="utf-8")
+
+    return jump
+
+
+def _garbage(node: MovedNode) -> None:
+    node.stack.enter_context(garbage(node.all_ports(), node.sockets(), str(node.chance.random())))
+    node.rest(GARBAGE_SECONDS)
+
+
+_CERTAIN = frozenset({DONE})
+_DAY = 86_400
+
+DAEMON = Kind("daemon killed", MovedNode.kill_daemon, answers, ends=_CERTAIN)
+KINDS = (
+    DAEMON,
+    killed("moved worker killed", MOVED),
+    stopped("moved worker stopped", MOVED),
+    killed("a peer killed", PEER),
+    stopped("a peer stopped", PEER),
+    killed("router killed", ROUTER),
+    Kind(
+        "planner killed",
+        lambda node: node.beside.planner.kill_and_start(),  # type: ignore[union-attr] # only with programs
+        answers,
+        ends=_CERTAIN,
+        programs=True,
+    ),
+    Kind(
+        "Prometheus killed",
+        lambda node: node.beside.prometheus.kill_and_start(),  # type: ignore[union-attr] # as above
+        answers,
+        ends=_CERTAIN,
+        programs=True,
+    ),
+    Kind(
+        "garbage on every port",
+        _garbage,
+        answers,
+        heal=lambda node: node.stack.close(),
+        ends=_CERTAIN,
+    ),
+)
+HOST_KINDS = (
+    Kind("disk full", _fill, _a_full_disk, heal=_make_room, lasts_seconds=3.0),
+    Kind(
+        "clock a day ahead", _jump(_DAY), answers, heal=_jump(0), lasts_seconds=8.0, ends=_CERTAIN
+    ),
+    Kind(
+        "clock a day back", _jump(-_DAY), answers, heal=_jump(0), lasts_seconds=8.0, ends=_CERTAIN
+    ),
+)

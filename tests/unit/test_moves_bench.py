@@ -1,0 +1,60 @@
+"""What the bench of moves under faults makes of what it saw."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from bench.faults.fault import Observed
+from bench.faults_control.kills import Outcome
+from bench.faults_control.kinds import HOST_KINDS, KINDS
+from bench.faults_control.real_engines import REAL_KINDS
+from bench.faults_control.table import BARS, NEVER_SECONDS, figures, markdown
+
+SEEN = Observed(told_seconds=9.0, well_seconds=3.0, answered=7)
+GOOD = Outcome("daemon killed", SEEN, "done", "serves", 40, 0, waited_seconds=8.5)
+NEVER = replace(GOOD, observed=Observed(well_seconds=1.0, lost=2), bad=("never told", "a | b"))
+LIES = {"lying_engines": 5, "false_switched": 0, "honest_not_proven": 0}
+
+
+def found(*outcomes: Outcome, **parts: Any) -> dict[str, Any]:
+    faults = {"outcomes": outcomes, "not_run": {}, "left_processes": 0}
+    return {"lies": LIES, "faults": faults, **parts}
+
+
+def test_every_bar_has_its_figure_and_a_part_that_was_not_run_misses_none() -> None:
+    assert BARS.keys() <= figures({"lies": LIES}).keys()
+    assert {key for key, value in figures({"lies": LIES}).items() if value is not None} == set(LIES)
+
+
+def test_a_state_that_is_never_told_is_above_every_bar() -> None:
+    told = figures(found(GOOD, NEVER))
+
+    assert told["longest_told_seconds"] == NEVER_SECONDS > BARS["longest_told_seconds"]
+    assert (told["bad_outcomes"], told["requests_of_untouched_engines_lost"]) == (1, 2)
+
+
+def test_what_a_daemon_waited_for_a_core_is_told_apart() -> None:
+    told = figures(found(GOOD))
+
+    assert told["longest_told_seconds"] == 9.0
+    assert told["longest_told_with_a_core_seconds"] == 0.5
+
+
+def test_the_table_has_a_row_a_kind_and_one_for_each_that_was_not_run() -> None:
+    faults = found(GOOD, NEVER)
+    faults["faults"]["not_run"] = {"disk full": "no mount"}
+    lines = markdown(faults).splitlines()
+
+    assert len(lines) == 4
+    assert lines[2].startswith("| daemon killed | 2 | 1 | 2, 0 | 9.0, 9.0; ")
+    assert lines[2].endswith("| never told; a / b |")
+    assert lines[3].startswith("| disk full | not run: no mount |")
+    assert {line.count("|") for line in lines} == {9}
+
+
+def test_kinds_are_named_once_for_they_are_chosen_by_name() -> None:
+    names = [kind.name for kind in (*KINDS, *HOST_KINDS)]
+
+    assert len(set(names)) == len(names)
+    assert len({kind.name for kind in REAL_KINDS}) == len(REAL_KINDS)
