@@ -109,9 +109,8 @@ def _young(view: ModelView, row: int, onset_block: int) -> Evidence | None:
 
 def _gpu_blocks(view: ModelView, row: int, name: str) -> Floats:
     fleet = view.changes.fleet
-    bins = round(view.block_seconds / fleet.grid.step_seconds)
     gpus = list(fleet.engines[view.fleet_rows[row]].gpus)
-    return block_means(fleet.gpus.of(name)[gpus], bins)
+    return block_means(fleet.gpus.of(name)[gpus], view.block_bins)
 
 
 def _foreign(view: ModelView, row: int, onset_block: int) -> Evidence | None:
@@ -202,9 +201,9 @@ def _level_since(view: ModelView, rows: Rows, name: str, onset_block: int) -> fl
 
 def _held_back(view: ModelView, row: int) -> tuple[tuple[Evidence, ...], bool]:
     """What the GPUs say of clocks and errors, and whether only some of several are held back."""
-    bins = view.block_seconds / round(view.block_seconds / view.changes.fleet.grid.step_seconds)
-    throttled = _recent(_gpu_blocks(view, row, "throttled_seconds")) / bins
-    capped = _recent(_gpu_blocks(view, row, "capped_seconds")) / bins
+    bin_seconds = view.changes.fleet.grid.step_seconds
+    throttled = _recent(_gpu_blocks(view, row, "throttled_seconds")) / bin_seconds
+    capped = _recent(_gpu_blocks(view, row, "capped_seconds")) / bin_seconds
     clock = _recent(_gpu_blocks(view, row, "clock_hertz"))
     errors = _gpu_blocks(view, row, "xid_errors"), _gpu_blocks(view, row, "memory_errors")
     found = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -123,41 +123,33 @@ def _engines(
         labels = series.labels
         place = (*node_of(labels), labels.get("engine", ""))
         end = float(series.times_seconds[-1]) if len(series.times_seconds) else -np.inf
-        on.setdefault(place, {})[labels.get("gpu", "")] = (
-            end,
-            labels.get("engine_namespace", ""),
-        )
+        held, gpu = on.setdefault(place, {}), labels.get("gpu", "")
+        # It has a series for each role and source that the engine had.
+        held[gpu] = max(held.get(gpu, (-np.inf, "")), (end, labels.get("engine_namespace", "")))
     found = []
     for place, (end, series) in sorted(latest.items()):
         labels = series.labels
         role = labels.get("role", "")
         if role not in _SERVING or not labels.get("model_name") or end < window.begin_seconds:
             continue
-        held = on.get(place, {})
-        rows = _rows(held, place, row_of)
-        name = {gpu_names[(*place[:2], gpu)] for gpu in held if (*place[:2], gpu) in gpu_names}
+        namespaces = _held_last(on.get(place, {}))
+        gpus = [each for gpu in sorted(namespaces) if (each := (*place[:2], gpu)) in row_of]
         found.append(
             FleetEngine(
                 place=place,
                 role=Role(role),
                 model_name=labels["model_name"],
-                engine_namespace=next((space for _, space in held.values()), ""),
+                engine_namespace=next(iter(namespaces.values()), ""),
                 kind=labels.get("kind", ""),
                 version=labels.get("version", ""),
-                gpu_name="+".join(sorted(name)),
-                gpus=tuple(rows),
+                gpu_name="+".join(sorted({gpu_names[gpu] for gpu in gpus})),
+                gpus=tuple(row_of[gpu] for gpu in gpus),
             )
         )
     return found
 
 
-def _rows(
-    held: Mapping[str, tuple[float, str]], place: Place, row_of: Mapping[Place, int]
-) -> Sequence[int]:
-    """The GPUs that it held last; what it gave back earlier is not its."""
+def _held_last(held: Mapping[str, tuple[float, str]]) -> dict[str, str]:
+    """The GPUs that it held last, and its namespace there; what it gave back is not its."""
     last = max((end for end, _ in held.values()), default=0.0)
-    return [
-        row_of[(*place[:2], gpu)]
-        for gpu, (end, _) in sorted(held.items())
-        if end == last and (*place[:2], gpu) in row_of
-    ]
+    return {gpu: namespace for gpu, (end, namespace) in held.items() if end == last}

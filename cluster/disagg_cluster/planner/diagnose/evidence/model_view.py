@@ -23,8 +23,6 @@ from disagg_cluster.planner.diagnose.evidence.shifts import (
     Shift,
     block_means,
     block_sums,
-    log_ratio,
-    shift_of,
 )
 from disagg_cluster.planner.diagnose.evidence.users import ModelPlace
 from disagg_exporter.model import Role
@@ -119,13 +117,6 @@ class ModelView:
                     first_bin = int(other[-1]) + 1 - (bins - blocks * per_block)
                     onset[number] = min(onset[number], max(first_bin, 0) // per_block)
         return onset
-
-    def pool_shift(self, over: str, under: str | None, rows: Rows) -> Shift:
-        """How a sum over some engines changed: over another, or a second where there is none."""
-        total = np.nansum(self.blocks(over, rows), axis=0)[None]
-        if under is None:
-            return shift_of(np.log(np.maximum(total, 0.5) / self.block_seconds))
-        return shift_of(log_ratio(total, np.nansum(self.blocks(under, rows), axis=0)[None]))
 
     def prompts(self, rows: Rows) -> tuple[Floats, Floats, Floats]:
         """Number of prompts, sum of their lengths and of their squares, by block, of all together.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from disagg_cluster.planner.diagnose.evidence.features import Feature, Reading
+from disagg_cluster.planner.diagnose.evidence.known import known_sum
 from disagg_cluster.planner.diagnose.evidence.series_window import (
     Floats,
     ScrapedSeries,
@@ -99,6 +100,5 @@ def _add(whole: Floats, slots: Sequence[int], rows: Floats) -> None:
     places = np.array(slots, dtype=np.intp)
     whole[places[first]] = rows[first]
     for number in more:
-        row, slot = rows[number], slots[number]
-        both = np.nan_to_num(whole[slot]) + np.nan_to_num(row)
-        whole[slot] = np.where(np.isnan(whole[slot]) & np.isnan(row), np.nan, both)
+        slot = slots[number]
+        whole[slot] = known_sum(np.stack([whole[slot], rows[number]]), axis=0)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from disagg_cluster.planner.diagnose.evidence.features import Feature, Reading
+from disagg_cluster.planner.diagnose.evidence.known import known_sum
 from disagg_cluster.planner.diagnose.evidence.readings import node_of
 from disagg_cluster.planner.diagnose.evidence.series_window import (
     Floats,
@@ -66,7 +67,7 @@ def read_users(window: SeriesWindow, batch: SampleBatch) -> dict[ModelPlace, Use
         row = shown[number] if name in levels else gains[number]
         known = sums.setdefault(place, {})
         before = known.get((name, source))
-        known[name, source] = row if before is None else _together(before, row)
+        known[name, source] = row if before is None else known_sum(np.stack([before, row]), axis=0)
     return {place: UserReadings(_best(known)) for place, known in sums.items()}
 
 
@@ -81,8 +82,3 @@ def _best(known: Mapping[tuple[str, str], Floats]) -> dict[str, Floats]:
             if source in FRONT_SOURCES:
                 found.setdefault(f"front_{name}", values)
     return found
-
-
-def _together(one: Floats, other: Floats) -> Floats:
-    both = np.nan_to_num(one) + np.nan_to_num(other)
-    return np.where(np.isnan(one) & np.isnan(other), np.nan, both)
