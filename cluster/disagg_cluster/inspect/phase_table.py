@@ -136,7 +136,7 @@ def verdict_text(shares: NodeShares) -> str:
 
 def when_text(shares: NodeShares) -> str:
     """Over which time the shares are."""
-    if not shares.made_at:
+    if not shares.made_at or shares.window_seconds <= 0:
         return "nothing was booked yet"
     return f"over {shares.window_seconds:.0f} s, until {shares.behind_seconds:.0f} s ago"
 

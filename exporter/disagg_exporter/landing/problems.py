@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from disagg_exporter.landing.track import KEPT_SECONDS
 from disagg_exporter.model import EngineState, Snapshot, Throttle, WorkerStatus
 
 _HARMFUL = {Throttle.THERMAL: "it is too hot", Throttle.HW_SLOWDOWN: "its hardware slows it down"}
@@ -91,9 +92,23 @@ def _workers(snapshot: Snapshot, now_seconds: float) -> Iterator[NodeProblem]:
             text = f"Worker {worker.worker} {what}{cause}{again}{f' ({when})' if when else ''}."
             severity = Severity.BROKEN if dead else Severity.NOTICE
             yield NodeProblem(severity, text, worker.last_lines)
+        elif text := _recovered(worker, now_seconds):
+            yield NodeProblem(Severity.NOTICE, text)
         if worker.paused:
             text = f"Worker {worker.worker} is paused: it is neither killed nor started."
             yield NodeProblem(Severity.NOTICE, text)
+
+
+def _recovered(worker: WorkerStatus, now_seconds: float) -> str:
+    """That a worker crashed in the last hour and serves again; empty if it did not."""
+    since = worker.since_timestamp_seconds
+    if worker.state != "ready" or not worker.cause or since is None:
+        return ""
+    age_seconds = max(0.0, now_seconds - since)
+    if age_seconds > KEPT_SECONDS:
+        return ""
+    again = f"is ready again for {time_text(age_seconds)}"
+    return f"Worker {worker.worker} crashed and {again}: {worker.cause}."
 
 
 def _engines(snapshot: Snapshot) -> Iterator[NodeProblem]:

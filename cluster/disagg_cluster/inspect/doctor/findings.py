@@ -183,7 +183,8 @@ def roles(facts: NodeFacts) -> Iterator[Diagnosis]:
                 f"{how}={engine.role}",
                 gain=2,
             )
-        else:
+        elif engine.source:
+            # One without a process has no role now; what became of it stands with the workers.
             how_known = f"{engine.source}, {engine.confidence}"
             yield Diagnosis(Level.FINE, f"{engine.engine} is {engine.role} ({how_known})")
 

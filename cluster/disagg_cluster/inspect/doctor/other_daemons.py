@@ -13,11 +13,19 @@ _MODULE = "disagg_cluster.cli"
 
 
 def starts_daemon(argv: tuple[str, ...]) -> bool:
-    """Whether a command line is that of a daemon which looks for engines."""
-    for place, argument in enumerate(argv[:-1]):
+    """Whether a command line is that of a daemon which looks for engines.
+
+    What starts one for others (sudo, timeout, a shell) has the same words behind its own name.
+    """
+    runs = argv[:1] if not argv or not _is_python(argv[0]) else argv
+    for place, argument in enumerate(runs):
         if PurePath(argument).name == _NAME or argument == _MODULE:
-            return argv[place + 1] == "start"
+            return argv[place + 1 : place + 2] == ("start",)
     return False
+
+
+def _is_python(program: str) -> bool:
+    return PurePath(program).name.startswith("python")
 
 
 def other_daemons(port: int | None, pids: Iterable[int] | None = None) -> tuple[int, ...]:

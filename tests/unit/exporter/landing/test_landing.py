@@ -343,6 +343,23 @@ def test_a_worker_that_was_given_up_stays_listed_with_why_and_its_last_words() -
     assert "failed|for 90 s, 1 restart|" in text_of(page(once))
 
 
+@pytest.mark.parametrize(("minutes", "told"), [(3, True), (61, False)])
+def test_why_a_worker_crashed_is_told_for_an_hour_after_it_came_back(
+    minutes: int, told: bool
+) -> None:
+    now = WALL_OFFSET_SECONDS + TAKEN_NS / 1e9
+    back = WorkerStatus(
+        *("prefill-0", "ready", 1, None),
+        since_timestamp_seconds=now - 60 * minutes,
+        cause="ended unasked by signal 9 (Killed)",
+    )
+
+    text = text_of(page(replace(golden_snapshot(), workers=(back,))))
+
+    what = "Worker prefill-0 crashed and is ready again for 3 min: ended unasked by signal 9"
+    assert (what in text) is told
+
+
 def test_a_start_says_how_long_it_takes_and_when_it_is_given_up() -> None:
     now = WALL_OFFSET_SECONDS + TAKEN_NS / 1e9
     starting = WorkerStatus(

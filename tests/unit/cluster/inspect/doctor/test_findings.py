@@ -317,6 +317,14 @@ def test_one_that_waits_is_wrong_until_it_runs_and_a_paused_one_could_be_better(
     assert paused.step == "disagg-node resume w"
 
 
+def test_of_a_worker_without_a_process_no_role_is_told() -> None:
+    ended = replace(ENGINE, engine="w", up=False, source="", confidence="", gpus=())
+
+    said = [each.what for each in examine(replace(WELL, engines=(ended,)))]
+
+    assert not [what for what in said if what.startswith("w is decode")]
+
+
 def test_two_daemons_on_one_host_are_named() -> None:
     [finding] = of(Level.BETTER, replace(WELL, other_daemons=(4711,)))
 
@@ -330,6 +338,8 @@ def test_two_daemons_on_one_host_are_named() -> None:
         (("python", "-m", "disagg_cluster.cli", "start"), True),
         (("python", "/venv/bin/disagg-node", "status"), False),
         (("python", "/venv/bin/disagg-node", "init", "--", "disagg-node", "start"), False),
+        (("timeout", "9", "/venv/bin/disagg-node", "start"), False),
+        (("/opt/disagg-node", "start"), True),
         (("grep", "disagg-node"), False),
         ((), False),
     ],
