@@ -39,6 +39,11 @@ def with_arguments(text: str, worker: str, wanted: Mapping[str, str]) -> str:
         node = _worker(text, worker)
         if node is None:
             raise ArgumentEditError(f"the node file has no worker {worker!r}")
+        if _has_by_role(node, option):
+            raise ArgumentEditError(
+                f"{worker}: its `role_args` say {option}, and come after `args`; write "
+                f"{option} {value} there yourself"
+            )
         changed = _with_option(text, node, option, value)
         if _read(changed) != _expected(text, worker, option, value):
             raise ArgumentEditError(
@@ -69,6 +74,18 @@ def _value(node: yaml.Node | None, key: str) -> yaml.Node | None:
     if not isinstance(node, yaml.MappingNode):
         return None
     return next((value for name, value in node.value if name.value == key), None)
+
+
+def _has_by_role(worker: yaml.MappingNode, option: str) -> bool:
+    """Whether an option is among the arguments of a role, where `args` do not count."""
+    by_role = _value(worker, "role_args")
+    if not isinstance(by_role, yaml.MappingNode):
+        return False
+    lists = [args for _, args in by_role.value if isinstance(args, yaml.SequenceNode)]
+    words = [word.value for args in lists for word in args.value]
+    return option in (
+        str(word).partition("=")[0].replace("_", "-") for word in words if isinstance(word, str)
+    )
 
 
 def _with_option(text: str, worker: yaml.MappingNode, option: str, value: str) -> str:

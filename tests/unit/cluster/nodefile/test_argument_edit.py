@@ -79,6 +79,14 @@ def test_a_worker_that_is_not_there_is_an_error(text: str) -> None:
         with_arguments(text, "decode-7", {STEP: "704"})
 
 
+def test_what_the_arguments_of_a_role_say_is_not_written_where_it_would_not_count() -> None:
+    text = HEAD + "    role_args:\n      decode: ['--max_num_batched_tokens=64']\n" + TAIL
+
+    with pytest.raises(ArgumentEditError, match="`role_args` say --max-num-batched-tokens"):
+        with_arguments(text, "prefill-0", {STEP: "704"})
+    assert "--max-num-seqs" in with_arguments(text, "prefill-0", {"--max-num-seqs": "9"})
+
+
 WORDS = st.text("abc-=#: '\"[]{},&*\u00fc", max_size=8)
 
 
