@@ -24,6 +24,8 @@ _BEYOND = 2.0
 """Lengths in the last bucket are taken to reach so many times its bound."""
 _MOST_DISPERSION = 16.0
 _MOST_FACTOR = 16.0
+# Tokens without requests are of no length.
+_MOST_TOKENS = 1e7
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,9 @@ class RequestShape:
         )
         if not self.context_tokens:
             return like
+        prompt_tokens, output_tokens = np.clip((prompt_tokens, output_tokens), 1.0, _MOST_TOKENS)
         lately = replace(
-            like, prompt_tokens=max(1.0, prompt_tokens), output_tokens=max(1.0, output_tokens)
+            like, prompt_tokens=float(prompt_tokens), output_tokens=float(output_tokens)
         )
         ratio = self.context_tokens / lately.context_tokens
         factor = float(np.clip(ratio, 1 / _MOST_FACTOR, _MOST_FACTOR)) ** believed

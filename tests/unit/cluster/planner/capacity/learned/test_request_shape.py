@@ -71,6 +71,26 @@ def test_few_requests_are_hardly_believed_and_none_not_at_all() -> None:
     assert RequestShape(1e9).of(_LIKE, 10_000.0, 1000.0) == _LIKE
 
 
+told = st.none() | st.floats(0.0, 1e12)
+
+
+@given(st.floats(0.0, 1e12), told, told, told, st.floats(0.0, 1e300), st.floats(0.0, 1e300))
+def test_whatever_is_measured_makes_requests_that_capacities_take(
+    requests: float,
+    prompts: float | None,
+    outputs: float | None,
+    context: float | None,
+    prompt_tokens: float,
+    output_tokens: float,
+) -> None:
+    shape = RequestShape(requests, prompts, outputs, context)
+
+    mix = shape.of(_LIKE, prompt_tokens, output_tokens)
+
+    assert 1 / 16 - 1e-9 <= mix.context_factor <= 16 + 1e-9
+    assert max(mix.prompt_dispersion, mix.output_dispersion) <= 16
+
+
 class _Told:
     """Answers each expression that has all words of a key in it."""
 
