@@ -81,8 +81,12 @@ class RequestMix:
 
         Of what they have written as of exponential lengths: anything from nothing to far more.
         """
-        variance = self.prompt_dispersion * self.prompt_tokens**2 + self._written_tokens**2
-        return variance / self._apart_tokens**2
+        held, prompts = self.context_tokens, self.prompt_tokens + self.cached_tokens
+        # By so much prompts differ more of those that decode than of those that come: as of two
+        # kinds of requests, of which one is there for longer.
+        weighed = max(0.0, held - self._written_tokens) / prompts
+        variance = weighed * self.prompt_dispersion * self.prompt_tokens**2
+        return (variance + self._written_tokens**2) / held**2
 
     @property
     def _apart_tokens(self) -> float:

@@ -22,7 +22,7 @@ _TRUSTED_REQUESTS = 50.0
 """Of so many requests half is believed, and of fewer less."""
 _BEYOND = 2.0
 """Lengths in the last bucket are taken to reach so many times its bound."""
-_MOST_DISPERSION = 16.0
+_MOST_DISPERSION = 100.0
 _MOST_FACTOR = 16.0
 # Tokens without requests are of no length.
 _MOST_TOKENS = 1e7
