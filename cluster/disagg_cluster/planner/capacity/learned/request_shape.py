@@ -63,9 +63,10 @@ class RequestShape:
         )
         if not self.context_tokens:
             return like
-        prompt_tokens, output_tokens = np.clip((prompt_tokens, output_tokens), 1.0, _MOST_TOKENS)
         lately = replace(
-            like, prompt_tokens=float(prompt_tokens), output_tokens=float(output_tokens)
+            like,
+            prompt_tokens=min(max(1.0, prompt_tokens), _MOST_TOKENS),
+            output_tokens=min(max(1.0, output_tokens), _MOST_TOKENS),
         )
         ratio = self.context_tokens / lately.context_tokens
         factor = float(np.clip(ratio, 1 / _MOST_FACTOR, _MOST_FACTOR)) ** believed
