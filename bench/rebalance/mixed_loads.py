@@ -83,7 +83,7 @@ def _populations(rng: np.random.Generator, kind: MixedKind) -> tuple[Population,
     if kind is MixedKind.PROMPTS:
         output = rng.uniform(300, 500)
         return (
-            Population(rng.uniform(30_000, 50_000), output),
+            Population(rng.uniform(16_000, 28_000), output),
             Population(rng.uniform(3000, 6000), output * rng.uniform(1.5, 2.5)),
         )
     if kind is MixedKind.ALIKE:
