@@ -47,6 +47,8 @@ def decode_suspicions(view: ModelView, waits: Waits, before: Waits) -> Iterator[
     short = (piled | (preallocating >= _LEAST_WAITING)) & (excess > 0) & ~moving
     if short.any() and not _is_surging(view, rows):
         yield _no_room(view, waits, before, short, waiting + preallocating)
+    if not (excess > 0).any():
+        return
     slow = adverse(
         view.changed("slowness", rows), float(np.log(1.15)), least_apart=float(np.log(1.3))
     )

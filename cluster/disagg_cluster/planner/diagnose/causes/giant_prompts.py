@@ -57,16 +57,18 @@ def _more_frequent(long: Floats, every: Floats) -> tuple[float, int]:
 
     The block that says most is taken.
     """
-    best, onset = 0.0, 0
-    for split in range(LEAST_BEFORE, len(every) - 1):
-        part = every[split:].sum() / max(every.sum(), 1.0)
-        k, n = long[split:].sum(), long.sum()
-        if k < _LEAST_GIANTS or not 0 < part < 1:
-            continue
-        z = float((k - n * part) / np.sqrt(n * part * (1 - part)))
-        if z > best:
-            best, onset = z, split
-    return best, onset
+    n = long.sum()
+    splits = np.arange(LEAST_BEFORE, len(every) - 1)
+    if n < _LEAST_GIANTS or not len(splits):
+        return 0.0, 0
+    # Of the requests, and of the long ones, those from each block on.
+    part = np.cumsum(every[::-1])[::-1][splits] / max(every.sum(), 1.0)
+    k = np.cumsum(long[::-1])[::-1][splits]
+    told = (k >= _LEAST_GIANTS) & (part > 0) & (part < 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = np.where(told, (k - n * part) / np.sqrt(n * part * (1 - part)), 0.0)
+    best = int(np.argmax(z))
+    return (float(z[best]), int(splits[best])) if z[best] > 0 else (0.0, 0)
 
 
 def _unheard_of(

@@ -21,7 +21,7 @@ from disagg_cluster.planner.diagnose.causes.suspicion import (
     with_alternative,
 )
 from disagg_cluster.planner.diagnose.causes.waits import Waits
-from disagg_cluster.planner.diagnose.causes.work_costs import cost_of
+from disagg_cluster.planner.diagnose.causes.work_costs import cost_of, is_calm
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.verdict.values import (
@@ -100,8 +100,10 @@ def prompt_suspicions(view: ModelView, waits: Waits) -> list[Suspicion]:
     rows = waits.rows
     if not len(rows):
         return []
-    work = prompt_work(view, waits)
     limits = (*batch_limits(view, waits), *kv_full(view, waits))
+    if not limits and is_calm(view, waits):
+        return []
+    work = prompt_work(view, waits)
     found = _of_their_own(view, waits, work, limits)
     set_aside = [each for each in limits if each not in found]
     # What a limit holds back is no work that grew: it takes the excess of its engines first.

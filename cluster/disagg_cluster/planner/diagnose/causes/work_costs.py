@@ -15,6 +15,24 @@ _WORK = ("slowness", "host_gap", "computed_share")
 _WORK_Z, _LEAST_MORE_WORK = 8.0, float(np.log(1.2))
 # A mean over the last two blocks may be off by so many deviations of one.
 _STRAYS = 1.5
+# What tells of such work, before it is known whose fault it is.
+_SIGNS = ("slowness", "own_slowness", "mixed_cost", "host_gap", "computed_share")
+
+
+def is_calm(view: ModelView, waits: Waits) -> bool:
+    """Whether no factor of the work can cost anything: most models, most of the time.
+
+    No wait is longer, and no work has surely grown by its past and its peers together.
+    """
+    if (waits.excess > 0).any() or (
+        waits.onset < view.blocks("arrivals", waits.rows).shape[1]
+    ).any():
+        return False
+    for name in _SIGNS:
+        changed = view.changed(name, waits.rows)
+        if (np.hypot(changed.shift.z, changed.apart_z) >= _WORK_Z).any():
+            return False
+    return True
 
 
 def cost_of(view: ModelView, waits: Waits, work: PromptWork, left: Floats, name: str) -> Floats:

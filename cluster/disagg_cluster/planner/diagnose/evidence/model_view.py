@@ -110,12 +110,13 @@ class ModelView:
         onset = np.full(len(rows), blocks, dtype=np.intp)
         for name in ("step_limit_tokens", "batch_limit", "kv_tokens"):
             values = self.changes.fleet.seen.of(name)[self.fleet_rows[rows]]
-            for number, row in enumerate(values):
-                known = np.flatnonzero(np.isfinite(row))
-                other = known[row[known] != row[known[-1]]] if len(known) else known
-                if len(other):
-                    first_bin = int(other[-1]) + 1 - (bins - blocks * per_block)
-                    onset[number] = min(onset[number], max(first_bin, 0) // per_block)
+            known = np.isfinite(values)
+            newest = values[np.arange(len(rows)), bins - 1 - np.argmax(known[:, ::-1], axis=1)]
+            was_other = known & (values != newest[:, None])
+            if was_other.any():
+                since = bins - np.argmax(was_other[:, ::-1], axis=1) - (bins - blocks * per_block)
+                changed = np.where(was_other.any(axis=1), np.maximum(since, 0) // per_block, blocks)
+                onset = np.minimum(onset, changed)
         return onset
 
     def prompts(self, rows: Rows) -> tuple[Floats, Floats, Floats]:
