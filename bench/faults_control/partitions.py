@@ -138,6 +138,9 @@ class _Cluster:
 
 
 def _grown(selector: str, seconds: int) -> str:
-    """By how much a sum by node has grown in so long."""
-    total = "sum by (node) ({}{})"
-    return f"{total.format(selector, '')} - {total.format(selector, f' offset {seconds}s')}"
+    """By how much a sum by node has grown in so long; a scrape that failed is looked past."""
+    now, then = (
+        f"sum by (node) (last_over_time({selector}[10s]{offset}))"
+        for offset in ("", f" offset {seconds}s")
+    )
+    return f"{now} - {then}"

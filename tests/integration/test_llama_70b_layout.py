@@ -179,7 +179,7 @@ def test_requests_pass_from_the_one_node_to_the_other_and_both_pools_are_metered
     prefill = layout.by_node('disagg_node_phase_seconds_total{phase="prefill"} > 0')
     decode = layout.by_node('disagg_node_phase_seconds_total{phase="decode"} > 0')
     assert (set(prefill), set(decode)) == ({"prefill-7"}, {"decode-8"})
-    ratio = f'cluster_model:disagg_prefill_decode_ratio:rate5m{{model_name="{MODEL}"}}'
+    ratio = f'cluster_model:disagg_prefill_decode_ratio:ratio_rate5m{{model_name="{MODEL}"}}'
     expected = pytest.approx(prefill["prefill-7"] / decode["decode-8"], rel=0.1)
     wait_for(lambda: [value for _, value in layout.ask(ratio)] == [expected], "the ratio", 15)
     [[_, answered]] = layout.ask("disagg_router_requests_total")

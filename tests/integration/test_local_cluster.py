@@ -135,8 +135,12 @@ def test_a_node_that_is_cut_off_is_down_alone_and_loses_no_second(cluster: RunCl
 
 
 def _grown(selector: str, seconds: int) -> str:
-    total = "sum by (node) ({}{})"
-    return f"{total.format(selector, '')} - {total.format(selector, f' offset {seconds}s')}"
+    """By how much a sum by node has grown in so long; a scrape that failed is looked past."""
+    now, then = (
+        f"sum by (node) (last_over_time({selector}[10s]{offset}))"
+        for offset in ("", f" offset {seconds}s")
+    )
+    return f"{now} - {then}"
 
 
 def small_plan() -> ClusterPlan:

@@ -203,7 +203,7 @@ def test_kv_goes_from_node_to_node_and_each_pool_is_metered_on_its_own(
     assert prefill["decode"] <= 0.02 * decode["decode"]
     assert decode["prefill"] <= 0.02 * prefill["prefill"]
 
-    ratio = f'cluster_model:disagg_prefill_decode_ratio:rate5m{{model_name="{MODEL_NAME}"}}'
+    ratio = f'cluster_model:disagg_prefill_decode_ratio:ratio_rate5m{{model_name="{MODEL_NAME}"}}'
     [[_, recorded]] = query(nodes.sandbox.url("prometheus"), ratio)
     total = nodes.counts()
     expected = total["prefill seconds"]["prefill"] / total["decode seconds"]["decode"]
