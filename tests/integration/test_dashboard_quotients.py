@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import yaml
 
-from support.dashboards import queries
+from support.dashboards import NAMES, queries
 
 pytestmark = pytest.mark.prometheus
 
@@ -42,26 +43,26 @@ EXPECTED = {
     "Cost of a million tokens": ('{phase="decode",currency="EUR"}', 2.5),
     "Cost of an hour and of a million tokens": ('{phase="decode",currency="EUR"}', 2.5),
     "Activity of the pools": ('{role="prefill",unit="tensor"}', 0.5),
+    "Work by model": ('{model_name="m"}', 5000.0),
 }
 
 
-def test_who_tells_half_bends_no_quotient(tmp_path: Path) -> None:
-    """Energy: 200 W for 5000 GPU-seconds. Cost: by tokens. Activity: by the GPUs that tell it."""
-    asked = {each.panel: each.text for each in queries("cluster") if each.panel in EXPECTED}
-    wanted = [
-        {
-            "expr": asked[panel],
-            "eval_time": "10m",
-            "exp_samples": [{"labels": labels, "value": value}],
-        }
-        for panel, (labels, value) in EXPECTED.items()
-    ]
+def check(folder: Path, told: Mapping[str, str], wanted: Mapping[str, tuple[str, float]]) -> None:
+    """Have promtool ask what panels ask, the last query of each, after ten minutes."""
+    asked = {each.panel: each.text for name in NAMES for each in queries(name)}
     case = {
         "interval": "15s",
-        "input_series": [{"series": series, "values": told} for series, told in SERIES.items()],
-        "promql_expr_test": wanted,
+        "input_series": [{"series": series, "values": values} for series, values in told.items()],
+        "promql_expr_test": [
+            {
+                "expr": asked[panel],
+                "eval_time": "10m",
+                "exp_samples": [{"labels": labels, "value": value}],
+            }
+            for panel, (labels, value) in wanted.items()
+        ],
     }
-    path = tmp_path / "quotients.yaml"
+    path = folder / "quotients.yaml"
     path.write_text(yaml.safe_dump({"rule_files": [], "tests": [case]}), encoding="utf-8")
 
     done = subprocess.run(
@@ -69,3 +70,40 @@ def test_who_tells_half_bends_no_quotient(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_who_tells_half_bends_no_quotient(tmp_path: Path) -> None:
+    """Energy: 200 W for 5000 GPU-seconds. Cost: by tokens. Activity: by the GPUs that tell it."""
+    check(tmp_path, SERIES, EXPECTED)
+
+
+def test_errors_are_those_of_who_tells_how_many_requests_ended(tmp_path: Path) -> None:
+    """What engines call an abort of a model whose frontend saw no error is none of its users'."""
+    ends = 'disagg_request_ends_total{engine_namespace="n",cluster="c"'
+    told = {
+        f'{ends},model_name="m",source="frontend",reason="stop"}}': "0+150x40",
+        f'{ends},model_name="m",source="engine",reason="stop"}}': "0+75x40",
+        f'{ends},model_name="m",source="engine",reason="error"}}': "0+75x40",
+        f'{ends},model_name="o",source="engine",reason="stop"}}': "0+135x40",
+        f'{ends},model_name="o",source="engine",reason="error"}}': "0+15x40",
+    }
+
+    check(tmp_path, told, {"Error rate": ('{reason="error"}', 1 / 20)})
+
+
+def test_a_model_in_two_namespaces_wastes_and_lacks_the_gpus_of_both(tmp_path: Path) -> None:
+    of = 'role="decode",model_name=".+",cluster="c",engine_namespace='
+    short = 'disagg_plan_shortfall_gpus{gpu_name="H",horizon="1h",quantile="0.9"'
+    told = {
+        f'disagg_plan_wasted_gpus{{{of}"a"}}': "2x40",
+        f'disagg_plan_wasted_gpus{{{of}"b"}}': "3x40",
+        f'{short},{of}"a"}}': "1x40",
+        f'{short},{of}"b"}}': "4x40",
+    }
+    kind = '{role="decode",gpu_name="H",horizon="1h"}'
+
+    check(
+        tmp_path,
+        told,
+        {"GPUs not needed lately": ('{role="decode"}', 5.0), "The plan": (kind, 5.0)},
+    )

@@ -95,7 +95,7 @@ def needed() -> Row:
     """GPUs of each role over time, and the whole plan as a table."""
     whole = f'{M}, horizon!=""'
     by = "role, gpu_name, horizon"
-    need = f"max by ({by}) ({_GPUS}{{{whole}, kind=%s}})"
+    need = f"sum by ({by}) ({_GPUS}{{{whole}, kind=%s}})"
     return "GPUs needed against those there", [
         _role("prefill"),
         _role("decode"),
@@ -110,7 +110,7 @@ def needed() -> Row:
                 Ask(need.replace("%s", '"needed", quantile="0.9"')),
                 Ask(need.replace("%s", '"needed", quantile="0.95"')),
                 Ask(need.replace("%s", '"recommended"')),
-                Ask(f'max by ({by}) ({_SHORT}{{{whole}, quantile="0.9"}})'),
+                Ask(f'sum by ({by}) ({_SHORT}{{{whole}, quantile="0.9"}})'),
             ],
             [
                 Column("role", "Role"),
@@ -148,7 +148,7 @@ def wasted() -> Row:
             "GPUs not needed lately",
             "GPUs that the load of the last seven days did not need, in the mean, by role, had "
             "those that are there now run all along. Good: near 0. Empty where it is not known.",
-            [Ask(f"max by (role) (disagg_plan_wasted_gpus{{{M}}})", "{{role}}")],
+            [Ask(f"sum by (role) (disagg_plan_wasted_gpus{{{M}}})", "{{role}}")],
             none="no planner, or the last week is not known",
             decimals=1,
             width=QUARTER,

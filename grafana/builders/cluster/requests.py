@@ -90,10 +90,23 @@ def requests() -> Row:
 
 
 def _best(family: str, matchers: str = "", label: str = "") -> str:
-    """The rate of a family by model, and a label, from the best source that each model has."""
+    """The rate of a family by model, and a label, from the best source that each model has.
+
+    Who tells of a model at all is asked of it all: a reason that the frontend has not met is none.
+    """
     by = f"sum by ({', '.join(filter(None, (_MODEL, label)))})"
     more = f", {matchers}" if matchers else ""
+
+    def told(source: str, more: str = "") -> str:
+        return f'rate({family}{{{N}{more}, source=~"{source}"}}[5m])'
+
+    def unless_by(better: str) -> str:
+        return f" unless on ({_MODEL}) {told(better)}"
+
     return " or ".join(
-        f"{by} (rate({family}{{{N}{more}, source{source}}}[5m]))"
-        for source in ('="frontend"', '="router"', '=~"engine|pools"')
+        (
+            f"{by} ({told('frontend', more)})",
+            f"{by} ({told('router', more)}{unless_by('frontend')})",
+            f"{by} ({told('engine|pools', more)}{unless_by('frontend|router')})",
+        )
     )

@@ -86,6 +86,7 @@ def tables() -> Row:
     """One row for each model and for each kind of GPU."""
     model = "cluster_model:disagg_phase_gpu_seconds:rate5m"
     tokens = f"rate(disagg_node_phase_tokens_total{{{M}}}[5m])"
+    seconds = f"rate(disagg_node_token_gpu_seconds_total{{{M}}}[5m])"
     gpu = "cluster_gpu:disagg_phase_gpu_seconds:rate5m"
     by_model, by_gpu = "sum by (cluster, model_name)", "sum by (cluster, gpu_name)"
     return "By model and by kind of GPU, over 5 minutes", [
@@ -104,7 +105,7 @@ def tables() -> Row:
                 Ask(
                     f'{by_model} (rate(disagg_node_phase_tokens_total{{{M}, phase="decode"}}[5m]))'
                 ),
-                Ask(f"{by_model} ({model}{{{M}}}) / ({by_model} ({tokens}) > 0) * 1e6"),
+                Ask(f"{by_model} ({seconds}) / ({by_model} ({tokens}) > 0) * 1e6"),
             ],
             [
                 Column("cluster", "Cluster"),
