@@ -17,6 +17,7 @@ _PHASE = 'role="decode",phase="decode",model_name="m"'
 _MODEL = 'cluster="c",engine_namespace="n",phase="decode",model_name='
 _PRICE = "cluster_model_namespace:disagg_cost_per_million_tokens:rate1h"
 _POOL = 'role="prefill",unit="tensor",cluster='
+_GPU = 'cluster="c",node="demo-node",role="prefill",gpu='
 SERIES = {
     # A node tells its engines' tokens and no energy, another only energy.
     f'disagg_node_phase_tokens_total{{node="a",{_PHASE}}}': "0+1500x40",
@@ -36,6 +37,10 @@ SERIES = {
     f'cluster_role_unit:disagg_activity:ratio_rate5m{{{_POOL}"d"}}': "0.3x40",
     f'cluster_role_unit:disagg_activity_gpu_seconds:rate5m{{{_POOL}"d"}}': "2x40",
     f'cluster_role_unit:disagg_activity_gpu_seconds:rate5m{{{_POOL}"e"}}': "0x40",
+    # A GPU whose driver tells activity, and a MIG instance.
+    f'disagg_gpu_activity_seconds_total{{{_GPU}"a",unit="tensor"}}': "0+9x40",
+    f'disagg_gpu_phase_seconds_total{{{_GPU}"a",phase="prefill"}}': "0+15x40",
+    f'disagg_gpu_phase_seconds_total{{{_GPU}"b",phase="prefill"}}': "0+15x40",
 }
 EXPECTED = {
     "GPU-seconds per million tokens": ('{phase="decode"}', 5000.0),
@@ -43,6 +48,7 @@ EXPECTED = {
     "Cost of a million tokens": ('{phase="decode",currency="EUR"}', 2.5),
     "Cost of an hour and of a million tokens": ('{phase="decode",currency="EUR"}', 2.5),
     "Activity of the pools": ('{role="prefill",unit="tensor"}', 0.5),
+    "Activity by role": ('{role="prefill",unit="tensor"}', 0.6),
     "Work by model": ('{model_name="m"}', 5000.0),
 }
 

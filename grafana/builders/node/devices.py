@@ -93,8 +93,14 @@ def devices() -> Row:
 
 def activity() -> Row:
     """How hard the parts of the GPUs work, and what that costs."""
-    units = rate("disagg_gpu_activity_seconds_total", f'{G}, role!="none", unit!="graphics"')
-    seconds = rate("disagg_gpu_phase_seconds_total", G)
+    told = rate("disagg_gpu_activity_seconds_total", f'{G}, role!="none", unit!="graphics"')
+    units = f"sum by (cluster, node, gpu, role, unit) ({told})"
+    observed = rate("disagg_gpu_phase_seconds_total", G)
+    # Of the GPUs that report a unit: MIG instances beside them do not.
+    seconds = (
+        f"{units} ^ 0 * on (cluster, node, gpu, role) group_left ()"
+        f" sum by (cluster, node, gpu, role) ({observed})"
+    )
     joules = "disagg_gpu_phase_energy_joules_total"
     return "Activity and energy", [
         lines(
@@ -105,8 +111,7 @@ def activity() -> Row:
             "inside steps. Absent where the driver does not report it.",
             [
                 Ask(
-                    f"sum by (role, unit) ({units})"
-                    f" / on (role) group_left () (sum by (role) ({seconds}) > 0)",
+                    f"sum by (role, unit) ({units}) / (sum by (role, unit) ({seconds}) > 0)",
                     "{{role}} {{unit}}",
                 )
             ],
