@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from scripts.local_cluster.inside import READY
@@ -92,8 +93,9 @@ def missing_programs() -> str:
     return f"{', '.join(missing)}: not installed; on Debian and Ubuntu: apt-get install {packages}"
 
 
+@cache
 def usable_flags() -> tuple[str, ...]:
-    """What `unshare` is to be asked for here, found by trying.
+    """What `unshare` is to be asked for here, found by trying once.
 
     Raises:
         NoNamespacesError: A program is missing, or neither root nor a user may make namespaces.
