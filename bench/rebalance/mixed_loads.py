@@ -89,11 +89,11 @@ def _populations(rng: np.random.Generator, kind: MixedKind) -> tuple[Population,
     if kind is MixedKind.ALIKE:
         return (
             Population(rng.uniform(20_000, 35_000), rng.uniform(700, 1200)),
-            Population(rng.uniform(4000, 8000), rng.uniform(30, 90)),
+            Population(rng.uniform(6000, 12_000), rng.uniform(30, 90)),
         )
     return (
         Population(rng.uniform(15_000, 40_000), rng.uniform(40, 150)),
-        Population(rng.uniform(200, 1500), rng.uniform(1000, 2500)),
+        Population(rng.uniform(500, 2000), rng.uniform(2000, 4000)),
     )
 
 
