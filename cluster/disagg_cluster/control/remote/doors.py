@@ -21,6 +21,7 @@ from disagg_cluster.control.remote.visitors import Visitor, Visitors
 from disagg_exporter.http.server.admission import address_of, is_scarce
 from disagg_exporter.steps.rate_limiter import RateLimiter
 
+_HERE = ("a process of this host", "this host")
 _LOST_SECONDS = 1.0
 _PIECE_BYTES = 1 << 16
 _LINES_PER_SECOND = 5.0
@@ -115,12 +116,13 @@ class Door:
             raise TurnedAwayError(RefusalReason.TOO_MANY, "no descriptors are left")
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
-        address = address_of(peer) if isinstance(peer, tuple) else "this host"
+        # What a Unix socket says of its peer is no address.
+        host, address = (peer[0], address_of(peer)) if isinstance(peer, tuple) else _HERE
 
         def end() -> None:
             loop.call_soon_threadsafe(task.cancel)
 
-        visitor, displaced = self._visitors.enter(address, loop.time(), end)
+        visitor, displaced = self._visitors.enter(host, address, loop.time(), end)
         if displaced is not None:
             displaced.end()
             why = "the slowest of too many connections goes for another"
@@ -169,7 +171,7 @@ class Door:
     def _turn_away(self, reason: RefusalReason, visitor: Visitor | None, why: str) -> None:
         self._refused("denied", reason)
         if self._sayings.take():
-            where = "a client" if visitor is None else visitor.address
+            where = "a client" if visitor is None else visitor.caller
             self._log.warning("control: %s is refused: %s", where, why)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -18,7 +18,7 @@ from disagg_exporter.http.server.admission import ConnectionLimits, displaced_by
 
 @dataclass(slots=True, eq=False)
 class Visitor:
-    """A connection: whose, since when, and who that is once it is known.
+    """A connection: from where, since when, and who that is, once it is known by name.
 
     `trusted`: it has shown what it must, a certificate or a token. `has_asked`: it has sent a
     request, so it speaks gRPC. `end` ends it.
@@ -28,7 +28,7 @@ class Visitor:
     address: str
     since_seconds: float
     end: Callable[[], None]
-    caller: Caller = field(default_factory=lambda: Caller("nobody"))
+    caller: Caller
     trusted: bool = False
     has_asked: bool = False
 
@@ -51,14 +51,14 @@ class Visitors:
         self._here: dict[int, Visitor] = {}
 
     def enter(
-        self, address: str, now_seconds: float, end: Callable[[], None]
+        self, host: str, address: str, now_seconds: float, end: Callable[[], None]
     ) -> tuple[Visitor, Visitor | None]:
-        """Take one in, and who has to go for it."""
+        """Take one in, and who has to go for it; places are counted by `address`."""
         with self._lock:
             strangers = [each for each in self._here.values() if not each.trusted]
             displaced = displaced_by(address, strangers, self._strangers)
             self._numbers += 1
-            visitor = Visitor(self._numbers, address, now_seconds, end)
+            visitor = Visitor(self._numbers, address, now_seconds, end, Caller(host))
             self._here[visitor.number] = visitor
             return visitor, None if displaced is None else self._here.pop(displaced)
 

@@ -280,11 +280,11 @@ def test_a_user_of_this_host_who_is_not_ours_is_refused(
 def test_places_are_bounded_and_those_who_are_trusted_keep_theirs(tmp_path: Path) -> None:
     ended: list[int] = []
     visitors = Visitors(tmp_path, trusted=2, strangers=4)
-    known = [visitors.enter("a", float(n), lambda: None)[0] for n in range(2)]
+    known = [visitors.enter("a", "a", float(n), lambda: None)[0] for n in range(2)]
     assert all(map(visitors.trust, known))
 
     for number in range(10):
-        visitor, displaced = visitors.enter("b", 10.0 + number, lambda: None)
+        visitor, displaced = visitors.enter("b", "b", 10.0 + number, lambda: None)
         if displaced is not None:
             ended.append(displaced.number)
 
