@@ -68,7 +68,8 @@ def workers() -> Row:
 def router() -> Row:
     """Folded: a node may have no router, and then it has none of these."""
     errors = " or ".join(
-        f"label_replace(sum by (worker) ({rate(f'disagg_router_{phase}_errors_total', N)}),"
+        "label_replace(sum by (cluster, worker)"
+        f" ({rate(f'disagg_router_{phase}_errors_total', N)}),"
         f' "phase", "{phase}", "", "")'
         for phase in ("prefill", "decode")
     )

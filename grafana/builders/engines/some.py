@@ -83,7 +83,8 @@ def some_report() -> Row:
             "have a step there.",
             [
                 Ask(
-                    f"topk(10, max by (node, engine, gpu) (disagg_engine_gpu_sm_ratio{{{E}}}))",
+                    "topk(10, max by (cluster, node, engine, gpu)"
+                    f" (disagg_engine_gpu_sm_ratio{{{E}}}))",
                     "{{engine}} {{node}}",
                 )
             ],
@@ -99,7 +100,8 @@ def some_report() -> Row:
             "not: then no request reaches it. Good: all at 1.",
             [
                 Ask(
-                    f"bottomk(10, min by (node, engine) (disagg_engine_registered{{{E}}}))",
+                    "bottomk(10, min by (cluster, node, engine)"
+                    f" (disagg_engine_registered{{{E}}}))",
                     "{{engine}} {{node}}",
                 )
             ],

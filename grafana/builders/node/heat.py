@@ -44,7 +44,7 @@ def _nodes(title: str, role: str, legend: str, none: str) -> Any:
         "requests; a bright one among dark ones gets too many. The "
         f"{EACH_WAY} busiest and {EACH_WAY} least busy nodes at the end of the time shown. Click a "
         "cell for its node.",
-        [Ask(f"max by (node, role) ({busy} and on ({labels}) ({chosen}))", legend)],
+        [Ask(f"max by (cluster, node, role) ({busy} and on ({labels}) ({chosen}))", legend)],
         link=(
             "Open this node",
             f"/d/{UIDS['node']}?var-node=${{__field.labels.node}}&${{__url_time_range}}",
