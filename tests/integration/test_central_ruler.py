@@ -129,7 +129,7 @@ def test_a_central_ruler_names_a_stalled_engine_and_misses_no_node(folder: Path)
         stalled = ("DisaggEngineStalled", "hangs")
         wait_for(lambda: stalled in firing(store), "the stalled engine", 90)
         # No node for ten minutes would have been told of before.
-        wait_for(lambda: query(store, "count_over_time(cluster:disagg_gpus:sum[11s]) > 8"), "11 s")
+        wait_for(lambda: query(store, "count_over_time(cluster:disagg_gpus:sum[1m]) > 11"), "11 s")
         assert firing(store) == {stalled}
         assert query(store, 'up{job=~".*disagg-node.*"}')
         assert query(store, "disagg_gpu_power_watts") == []
