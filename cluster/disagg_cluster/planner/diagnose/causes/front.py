@@ -31,6 +31,8 @@ _STEADY, _RISE = 0.1, 0.1
 # Where the router tells of no queue, so many times as much is steady.
 _QUEUE_TOLD = 5.0
 _LEAST_KNOWN = 2
+# Until it is judged by that it is likely, but not sure.
+_NEW_Z = 6.0
 # So many values, straying by so much of their mean, each by itself (2) and not like its neighbours
 # (0), are noise.
 _LEAST_FOR_NOISE, _MOST_NOISE, _LEAST_VON_NEUMANN = 6, 0.2, 1.2
@@ -49,8 +51,11 @@ def front_suspicions(view: ModelView) -> Iterator[Suspicion]:
     if found is None or found.seconds < max(least_cost_seconds(view, found.usual), _LEAST_SECONDS):
         return
     is_floor = _is_floor(view, found) if found.is_floor is None else found.is_floor
+    is_new, strength = is_floor is None, found.z
     if is_floor is None:
-        return
+        # It takes a second look.
+        is_floor = _looks_like_a_floor(view, found)
+        strength = min(found.z, _NEW_Z)
     whole = np.zeros(len(view.engines))
     whole[view.entries] = found.seconds
     now = found.usual + found.seconds
@@ -65,19 +70,21 @@ def front_suspicions(view: ModelView) -> Iterator[Suspicion]:
         view.entries,
         True,
         whole,
-        found.z,
+        strength,
         found.since,
         (Evidence("router_seconds", now, found.usual, "s", text),),
         ActionAdvice(RemedyKind.NONE),
-        None if found.is_sure else _unless_told(view, is_floor=is_floor),
+        None if found.is_sure else _unless_told(view, is_floor=is_floor, is_new=is_new),
     )
 
 
-def _unless_told(view: ModelView, *, is_floor: bool) -> Alternative | None:
-    """The other of a floor and a queue, where nobody tells how many wait there."""
+def _unless_told(view: ModelView, *, is_floor: bool, is_new: bool) -> Alternative | None:
+    """The other of a floor and a queue, where nobody tells how many wait there, or it is new."""
+    other = Cause.ROUTER_LIMIT if is_floor else Cause.LATENCY_FLOOR
+    if is_new:
+        return Alternative(other, "it has only just come: whether it stays as it is will tell")
     if queue_seconds_told(view) is not None:
         return None
-    other = Cause.ROUTER_LIMIT if is_floor else Cause.LATENCY_FLOOR
     return Alternative(other, "nobody tells how many requests wait before the engines")
 
 
@@ -113,6 +120,22 @@ def _is_floor(view: ModelView, wait: FrontWait) -> bool | None:
     # What two waits taken from each other leave strays by itself.
     noise = float(np.std(before)) if since >= LEAST_BEFORE and len(before) >= LEAST_BEFORE else 0.0
     return _is_steady(known, noise, 1.0 if queue_seconds is None else _QUEUE_TOLD)
+
+
+def _looks_like_a_floor(view: ModelView, wait: FrontWait) -> bool:
+    """What a wait is likely to be that is too new to be judged.
+
+    Whoever tells of no queue that explains it speaks for a floor, and so do scrapes that are alike.
+    """
+    if queue_seconds_told(view) is not None:
+        return True
+    fine = router_waits(view, 1)
+    assert fine is not None
+    blocks = view.blocks("arrivals", view.entries).shape[1]
+    # The first block may hold some time before.
+    recent = fine[len(fine) - (blocks - wait.since - 1) * view.block_bins :]
+    known = recent[np.isfinite(recent)]
+    return len(known) >= _LEAST_KNOWN and _is_steady(known, 0.0, 1.0)
 
 
 def _risen(router: Floats) -> tuple[int, float, float]:

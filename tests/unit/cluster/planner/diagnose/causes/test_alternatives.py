@@ -91,6 +91,32 @@ def test_a_queue_before_the_engines_that_has_come_and_gone_is_the_routers() -> N
     assert told(with_queues(window, 0.2, 5)) == ()  # less than scrapes at two times may look like
 
 
+@pytest.mark.parametrize(
+    ("queued_seconds", "cause", "other"),
+    [
+        ((1.0, 1.0, 1.0, 1.0, 1.0, 1.0), Cause.LATENCY_FLOOR, Cause.ROUTER_LIMIT),
+        ((0.3, 0.6, 0.9, 1.2, 1.6, 2.0), Cause.ROUTER_LIMIT, Cause.LATENCY_FLOOR),
+    ],
+)
+def test_a_wait_before_the_engines_that_is_only_just_there_is_told_with_what_else_it_may_be(
+    queued_seconds: tuple[float, ...], cause: Cause, other: Cause
+) -> None:
+    maker = WindowMaker(
+        step_seconds=5.0, seconds=300.0, onset_seconds=300.0, front_seconds=(0.003, 0.003)
+    )
+    window = maker.make((*PREFILL, *DECODE))
+    (series,) = window.families[FRONT]
+    gained = np.diff(series.values, prepend=0.0)
+    gained[-6:] += np.array(queued_seconds) * 6.0 * 5.0
+    queued = ScrapedSeries(series.labels, series.times_seconds, np.cumsum(gained))
+
+    (found,) = told(replace(window, families={**window.families, FRONT: (queued,)}))
+
+    assert (found.cause, other_cause(found)) == (cause, other)
+    assert found.alternative is not None
+    assert "only just come" in found.alternative.text
+
+
 def test_what_was_set_aside_as_the_echo_of_a_slow_engine_is_told_beside_it() -> None:
     full = {**SLOW, "kv_usage": 0.97, "waiting": 6.0}
 
