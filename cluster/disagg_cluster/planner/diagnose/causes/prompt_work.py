@@ -183,9 +183,12 @@ def _slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
 def _for_long(view: ModelView, rows: Rows, name: str, least: float, found: Adverse) -> Adverse:
     """What is too much by itself, though it has not changed and peers have it, too."""
     level = np.nan_to_num(view.changed(name, rows).shift.after)
-    use = (found.size == 0) & (level >= np.log(least))
+    # What it has changed by may be the smaller part of it.
+    use = (found.size < level / 2) & (level >= np.log(least))
     return Adverse(
-        np.where(use, level, found.size), np.where(use, _FOR_LONG_Z, found.z), found.onset
+        np.where(use, level, found.size),
+        np.where(use, np.maximum(found.z, _FOR_LONG_Z), found.z),
+        np.where(use, 0, found.onset).astype(np.intp),
     )
 
 

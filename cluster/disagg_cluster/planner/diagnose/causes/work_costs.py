@@ -15,6 +15,9 @@ _WORK = ("slowness", "host_gap", "computed_share")
 _WORK_Z, _LEAST_MORE_WORK = 8.0, float(np.log(1.2))
 # A mean over the last two blocks may be off by so many deviations of one.
 _STRAYS = 1.5
+# The host's part of the wait counts by itself where it always was, is a fifth of it at least, and
+# users wait for half of what they were promised.
+_LEAST_GAP, _STOOD, _LATE = float(np.log(1.25)), 0.5, 0.5
 # What tells of such work, before it is known whose fault it is.
 _SIGNS = ("slowness", "own_slowness", "mixed_cost", "host_gap", "computed_share")
 
@@ -32,7 +35,7 @@ def is_calm(view: ModelView, waits: Waits) -> bool:
         changed = view.changed(name, waits.rows)
         if (np.hypot(changed.shift.z, changed.apart_z) >= _WORK_Z).any():
             return False
-    return True
+    return not (_standing_gap_seconds(view, waits) > 0).any()
 
 
 def cost_of(view: ModelView, waits: Waits, work: PromptWork, left: Floats, name: str) -> Floats:
@@ -52,4 +55,22 @@ def cost_of(view: ModelView, waits: Waits, work: PromptWork, left: Floats, name:
         longer = np.log(waits.now) - shift.before + _STRAYS * shift.deviation
     longer = np.clip(np.where(np.isfinite(longer), longer, np.inf), 0.0, grown.size)
     least = np.nan_to_num(waits.now) * -np.expm1(-longer)
+    if name == "host_gap":
+        least = np.where(surely, least, 0.0)
+        least = np.maximum(least, _standing_gap_seconds(view, waits))
+        surely = (grown.size > 0) & (left >= waits.excess)
     return np.where(surely, np.maximum(cost, least), cost)
+
+
+def _standing_gap_seconds(view: ModelView, waits: Waits) -> Floats:
+    """Of each wait the host's part, where it is large and was so all along; else 0.
+
+    Nodes measure it: no past without it is needed to know what it costs.
+    """
+    shift = view.changed("host_gap", waits.rows).shift
+    level = np.nan_to_num(shift.after)
+    with np.errstate(invalid="ignore"):
+        stood = ~(shift.before < _STOOD * level)
+        late = waits.now >= _LATE * view.targets.ttft_seconds
+    part = np.where((level >= _LEAST_GAP) & stood & late, -np.expm1(-level), 0.0)
+    return np.asarray(np.nan_to_num(waits.now) * part)

@@ -197,6 +197,16 @@ def test_gaps_between_steps_are_the_hosts() -> None:
     assert (found.cause, engines(found)) == (Cause.HOST_BOUND, ["p0"])
 
 
+def test_a_host_that_has_always_held_a_lone_engine_back_is_named_once_users_wait_for_it() -> None:
+    alone = Line("m0", role="mixed", gap_share=2.0, wait_seconds=1.5)
+
+    (found,) = named(alone)
+
+    assert (found.cause, engines(found)) == (Cause.HOST_BOUND, ["m0"])
+    assert found.ttft_cost_seconds == pytest.approx(1.5 * 2 / 3, rel=0.1)
+    assert named(replace(alone, wait_seconds=0.5)) == ()  # a quarter of the target
+
+
 OVERLOADED = {"requests": 6.0, "token_seconds": 0.78e-4, "waiting": 20.0, "wait_seconds": 3.0}
 
 
