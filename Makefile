@@ -16,7 +16,7 @@ SYSTEM := scripts/system-packages
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm-environment router-environment dynamo-environment run run-vllm run-cluster test test-vllm test-properties test-dynamo check lint types docs docs-check docs-serve proto top-picture dashboards pictures chart clean
+.PHONY: help setup vllm-environment router-environment dynamo-environment run run-vllm run-cluster test test-long test-vllm test-properties test-dynamo check lint types docs docs-check docs-serve proto top-picture dashboards pictures chart clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -95,7 +95,7 @@ run-cluster: $(RUNS) ## Run three simulated nodes with a network of their own, P
 ENGINES = DISAGG_VLLM_PYTHON=$(VLLM_VENV)/bin/python DISAGG_ROUTER_PYTHON=$(ROUTER_VENV)/bin/python
 
 TESTS = $(ENGINES) $(BIN)/pytest -ra --durations=25 --durations-min=2
-HERE = not vllm_long and not dynamo_long and not gpu
+HERE = not long and not vllm_long and not dynamo_long and not gpu
 # Tests that mostly wait, in three parts that take about as long.
 WAITING = a-d e-l m-z
 
@@ -117,6 +117,11 @@ test: $(READY) vllm-environment router-environment ## Everything CI runs, real P
 		echo "--> integration tests $$part"; tail -n +1 -f --pid=$$1 $(VENV)/waiting-$$part.log; \
 		wait $$1 || failed=1; shift; \
 	done; exit $$failed
+
+test-long: $(READY) router-environment ## The long tests that need no real engine
+	@$(SYSTEM) prometheus
+	@$(SYSTEM) --optional ip unshare
+	$(ENGINES) $(BIN)/pytest -m long -ra
 
 test-vllm: $(READY) vllm-environment router-environment ## The long tests with real vLLM engines
 	@$(SYSTEM) prometheus gcc

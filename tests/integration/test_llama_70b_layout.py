@@ -38,6 +38,7 @@ from support.running_node import DISAGG_NODE, wait_for
 
 ROUTER_PYTHON = os.environ.get("DISAGG_ROUTER_PYTHON", "")
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.prometheus,
     pytest.mark.skipif(not ROUTER_PYTHON, reason="DISAGG_ROUTER_PYTHON names no environment"),
 ]

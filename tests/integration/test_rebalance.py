@@ -24,7 +24,7 @@ from support.routed_node import WORKERS, worker_views
 from support.running_node import DISAGG_NODE, running_node, wait_for
 from support.two_planes import standin_node
 
-pytestmark = pytest.mark.prometheus
+pytestmark = [pytest.mark.prometheus, pytest.mark.long]
 
 HOUR = 3600
 GPU, PRICED_AS = "NVIDIA H100 80GB HBM3", "meta-llama/Llama-3.1-8B-Instruct"
