@@ -17,6 +17,7 @@ from disagg_cluster.planner.diagnose.causes.suspicion import Suspicion
 from disagg_cluster.planner.diagnose.causes.waits import Waits, least_cost_seconds, waits_of
 from disagg_cluster.planner.diagnose.evidence.known import known_mean
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView
+from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE
 from disagg_cluster.planner.diagnose.state import DiagnosisState, StandingFinding, settled
 from disagg_cluster.planner.diagnose.ttft_parts import ttft_parts
@@ -33,7 +34,7 @@ from disagg_cluster.planner.diagnose.words.vocabulary import CAUSES
 from disagg_exporter.model import Role
 
 # What is as sure as this is named for less: what it costs so far is the beginning of what it will.
-_SURE, _OF_SURE = 8.0, 0.5
+_SURE, _OF_SURE = 12.0, 0.5
 # Strengths beyond it do not make a finding surer.
 _STRONG = 12.0
 # Waits that nothing explains leave a diagnosis undecided if users miss this part of their target.
@@ -116,10 +117,24 @@ def _findings(
         cost = np.nan_to_num(each.cost_seconds)
         total = float((cost * weights).sum())
         own = float(cost.max(initial=0.0))
-        if total < (_OF_SURE * least if each.strength >= _SURE else least):
+        # Routers keep requests away from who is ill, and others wait for those.
+        usual_weights = np.maximum(weights, _weights_before(view, each.onset_block))
+        # That very long prompts came may be sure; what others waited for them is not.
+        sure = each.strength >= _SURE and each.cause is not Cause.GIANTS
+        at_stake = float((cost * usual_weights).sum()) if sure else total
+        if at_stake < (_OF_SURE * least if sure else least):
             continue
         found.append((_finding(view, each, total, own), each.strength))
     return sorted(found, key=lambda pair: -pair[0].ttft_cost_seconds)
+
+
+def _weights_before(view: ModelView, onset_block: int) -> Floats:
+    """The part of its pool's first tokens that each engine gave before a block."""
+    found = np.zeros(len(view.engines))
+    for rows in (view.entries, view.decoders):
+        counts = np.nan_to_num(view.blocks("first_tokens", rows))[:, :onset_block].sum(axis=1)
+        found[rows] = counts / max(float(counts.sum()), 1.0)
+    return found
 
 
 def _finding(

@@ -16,7 +16,8 @@ from disagg_exporter.model import Role
 # Who is this sure is believed at first sight, who is likely at the second, the rest at the third.
 _SURE, _LIKELY, _BELIEVED = 8.0, 4.6, 3
 # A finding that is not seen any more stands for so many looks, unless another takes its place.
-_HELD_LOOKS = 2
+# While requests there wait as long as they did it stands for some minutes.
+_HELD_LOOKS, _HELD_WHILE_LONG = 2, 8
 _KEPT_ORDER = 0.8
 _BEFORE_ENGINES = {Cause.LATENCY_FLOOR, Cause.ROUTER_LIMIT}
 # Of a wait that was too long, what is still too long.
@@ -75,17 +76,18 @@ def settled(
         if strength >= _SURE or (past is None and strength >= _LIKELY):
             looks = max(looks, _BELIEVED)
         elif strength >= _LIKELY:
-            looks = max(looks, 2)
+            looks = max(looks, 2 if before is None else _BELIEVED)
         since = finding.since_seconds if before is None else before.finding.since_seconds
         finding = replace(finding, since_seconds=since)
         remembered.append(StandingFinding(model, finding, looks, wait_seconds(finding)))
     believed = [each for each in remembered if each.looks >= _BELIEVED]
     for gone in known.values():
         is_old = gone.finding.since_seconds < forgotten_seconds
-        lasts = is_old and wait_seconds(gone.finding) >= _AS_LONG * gone.wait_seconds
-        if gone.looks >= _BELIEVED and lasts:
+        lasts = wait_seconds(gone.finding) >= _AS_LONG * gone.wait_seconds
+        held_looks = _HELD_WHILE_LONG if lasts else _HELD_LOOKS
+        if gone.looks >= _BELIEVED and lasts and is_old:
             remembered.append(gone)
-        elif gone.looks >= _BELIEVED and gone.missed < _HELD_LOOKS and not believed:
+        elif gone.looks >= _BELIEVED and gone.missed < held_looks and not believed:
             remembered.append(replace(gone, missed=gone.missed + 1))
     shown = [
         each

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from disagg_cluster.planner.diagnose.causes.waits import Waits
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 
 _BUSY = 0.93
 _LEAST_WAITING = 1.0
+_HAS_TIME = 0.75
 # Of the engines that are up, so many must have no room.
 _MOST_IDLE = 0.25
 # A queue that comes and goes is a busy pool, whose users are promised that much. Where the load has
@@ -32,16 +32,17 @@ def is_saturated(view: ModelView, rows: Rows) -> np.ndarray:
         return np.asarray(piled & (busy_ratio(view, rows) >= _BUSY))
 
 
-def is_overloaded(view: ModelView, waits: Waits, *, has_grown: bool) -> bool:
+def is_overloaded(view: ModelView, rows: Rows, wait_seconds: Floats, *, has_grown: bool) -> bool:
     """Whether a pool has more to do than it can, so that users wait for it.
 
-    `has_grown` says that more comes than before.
+    `wait_seconds` is each engine's part of the mean wait; `has_grown` says that more comes than
+    before.
     """
-    alive = view.blocks("alive", waits.rows)[:, -1]
+    alive = view.blocks("alive", rows)[:, -1]
     if not alive.any():
         return False
-    saturated = is_saturated(view, waits.rows)[alive]
-    now = float(np.nansum((waits.now * waits.weights)[alive]))
+    saturated = is_saturated(view, rows)[alive]
+    now = float(np.nansum(wait_seconds[alive]))
     target, part = view.targets.ttft_seconds, _LEAST_GROWN if has_grown else _LEAST_OF_TARGET
     is_late = not np.isfinite(target) or now >= part * target
     return bool(is_late and saturated.mean() >= 1 - _MOST_IDLE)
@@ -51,6 +52,22 @@ def is_gone(view: ModelView, row: int) -> bool:
     """Whether an engine that was there is not any more."""
     alive = view.blocks("alive", np.array([row]))[0]
     return bool(alive.any() and not alive[-2:].any())
+
+
+def lost_block(view: ModelView, rows: Rows) -> int:
+    """The block since which an engine is gone, the last one to go; the number of blocks if none."""
+    alive = view.blocks("alive", rows)
+    gone = [row for row, each in enumerate(rows) if is_gone(view, int(each))]
+    if not gone or len(gone) == len(rows):
+        return int(alive.shape[1])
+    return max(int(np.flatnonzero(alive[row])[-1]) for row in gone)
+
+
+def has_room_beside(view: ModelView, rows: Rows) -> np.ndarray:
+    """Which engines work all the time while requests wait, and each other has time."""
+    saturated, has_time = is_saturated(view, rows), busy_ratio(view, rows) < _HAS_TIME
+    alone = saturated & (saturated.sum() == 1) & (len(rows) > 1)
+    return np.asarray(alone & (has_time | saturated).all())
 
 
 def is_starting(view: ModelView, row: int) -> bool:

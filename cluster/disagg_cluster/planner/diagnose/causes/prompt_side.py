@@ -14,6 +14,7 @@ from disagg_cluster.planner.diagnose.causes.overload import is_gone, is_overload
 from disagg_cluster.planner.diagnose.causes.prompt_work import PromptWork, prompt_work
 from disagg_cluster.planner.diagnose.causes.slow_steps import why_slow
 from disagg_cluster.planner.diagnose.causes.suspicion import (
+    SURE_WAIT_Z,
     ActionAdvice,
     Adverse,
     Suspicion,
@@ -38,6 +39,8 @@ _LEAST_PART = 0.2
 # What befell most of a pool befell all of it where the rest moved so far the same way.
 _SAME_WAY = 0.4
 _LEAST_ALIKE, _SURE_Z = 0.6, 6.0
+# So sure is that a pool has too much to do; that an engine is gone is no question.
+_OVERLOAD_Z = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +241,8 @@ def _demand(
 ) -> Iterator[Suspicion]:
     """More work than the engines can do together, where nothing else makes it more."""
     load = work.by_factor["load"]
-    if not is_overloaded(view, waits, has_grown=bool((load.size > 0).any() or fallen)):
+    has_grown = bool((load.size > 0).any() or fallen)
+    if not is_overloaded(view, waits.rows, waits.now * waits.weights, has_grown=has_grown):
         return
     lengths = work.part("prompt_length") if (work.by_factor["prompt_length"].size > 0).all() else 0
     cost = left * np.where(work.explained, work.part("load") + lengths, 1.0)
@@ -258,7 +262,7 @@ def _demand(
         np.array(starting, dtype=np.intp) if starting else waits.rows,
         not starting,
         whole,
-        max(float(load.z.max()), 6.0),
+        max(float(load.z.max()), SURE_WAIT_Z if fallen else _OVERLOAD_Z),
         int(np.min(np.where(load.size > 0, load.onset, waits.onset))),
         (Evidence("load", grown, 1.0, "ratio", text),),
         ActionAdvice(RemedyKind.NONE if starting else RemedyKind.MOVE_WORKER),

@@ -17,6 +17,8 @@ from disagg_cluster.planner.diagnose.causes.giant_prompts import giants
 from disagg_cluster.planner.diagnose.causes.overload import busy_ratio
 from disagg_cluster.planner.diagnose.causes.suspicion import (
     LIKELY_Z,
+    OWN_Z,
+    PEER_Z,
     SURE_WAIT_Z,
     Adverse,
     adverse,
@@ -45,7 +47,7 @@ _LEAST: dict[str, tuple[float, float | None]] = {
 }
 # The own model is asked once it has told of so many blocks.
 _TOLD_BLOCKS = 6
-_SLOW_FOR_LONG, _FOR_LONG_Z = 1.2, 6.0
+_SLOW_FOR_LONG, _SLOW_WITH_PEERS, _FOR_LONG_Z = 1.2, 1.35, 6.0
 _GAP_FOR_LONG, _MIXED_APART = 1.25, 1.25
 _SPREAD_Z, _LEAST_SPREAD = 3.5, 1.3
 _LEAST_LOAD = 1.1
@@ -160,6 +162,9 @@ def _slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
     changed = view.changed("own_slowness", rows)
     shift = changed.shift
     own = adverse(changed, float(np.log(_LEAST["slowness"][0])), since=waits.onset)
+    # What is faint is what befalls all its like where they have it as well.
+    is_faint = (own.z < OWN_Z) & (changed.apart < np.log(_LEAST["slowness"][0])) & (len(rows) > 1)
+    own = replace(own, size=np.where(is_faint, 0.0, own.size), z=np.where(is_faint, 0.0, own.z))
     # Who tells of some steps and not of these says that they are beyond what it has seen: a fit is
     # no better there.
     known = np.isfinite(changed.levels)
@@ -169,6 +174,9 @@ def _slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
     fitted = _or(fitted, (mixed.size > 0) & (fitted.size == 0), mixed)
     told = known.sum(axis=1) >= _TOLD_BLOCKS
     for_long = told & (own.size == 0) & (np.nan_to_num(shift.after) >= np.log(_SLOW_FOR_LONG))
+    # Where all its like are a little off, it is what they have learned that is.
+    far = (changed.apart_z >= PEER_Z) | (np.nan_to_num(shift.after) >= np.log(_SLOW_WITH_PEERS))
+    for_long &= far | (len(rows) < 2)
     size = np.where(for_long, np.nan_to_num(shift.after), own.size)
     z = np.where(for_long, _FOR_LONG_Z, own.z)
     beside = (fitted.onset == 0) & (fitted.size > 0)

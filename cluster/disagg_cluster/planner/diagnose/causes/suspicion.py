@@ -23,10 +23,10 @@ from disagg_exporter.model import Role
 # peers. The first is the largest over all moments at which it may have begun.
 OWN_Z, PEER_Z = 4.0, 4.0
 # Together they are believed from less each.
-BOTH_Z, JOINT_Z = 2.5, 6.0
+_BOTH_Z, _JOINT_Z = 2.5, 6.0
 # The same at a time that waits have told: something was then, and by so much the surer they are,
 # the less is asked of what.
-SINCE_Z, SURE_SINCE_Z = 3.5, 2.7
+SINCE_Z, SURE_SINCE_Z, SURE_PEER_Z = 3.5, 2.7, 3.0
 SURE_WAIT_Z = 8.0
 # Whose strength is this is believed at the second look.
 LIKELY_Z = 4.6
@@ -73,6 +73,16 @@ class Adverse:
     onset: Rows
 
 
+def own_or_joint_z(changed: Changed) -> Floats:
+    """How surely something is more than it was.
+
+    Past and peers that say the same say it surer than either.
+    """
+    own, apart = changed.shift.z, changed.apart_z
+    both = np.where((own >= _BOTH_Z) & (apart >= _BOTH_Z), np.hypot(own, apart), 0.0)
+    return np.asarray(np.maximum(own, np.where(both >= _JOINT_Z, both, 0.0)))
+
+
 def adverse(
     changed: Changed,
     least_change: float,
@@ -92,12 +102,7 @@ def adverse(
             chosen from.
         since_z: How sure that is, by engine.
     """
-    shift = changed.shift
-    # Past and peers that say the same say it surer than either.
-    both = np.where(
-        (shift.z >= BOTH_Z) & (changed.apart_z >= BOTH_Z), np.hypot(shift.z, changed.apart_z), 0.0
-    )
-    joint = np.maximum(shift.z, np.where(both >= JOINT_Z, both, 0.0))
+    shift, joint = changed.shift, own_or_joint_z(changed)
     own = (joint >= OWN_Z) & (shift.change >= least_change)
     size = np.where(own, shift.change, 0.0)
     strength = np.where(own, joint, 0.0)
@@ -117,7 +122,9 @@ def adverse(
         onset, own = np.where(then, since, onset), own | then
     if least_apart is not None:
         apart, apart_z = changed.apart, changed.apart_z
-        beside = (apart_z >= PEER_Z) & (apart >= least_apart) & ~own
+        sure = np.zeros(len(apart)) if since_z is None else since_z
+        least_z = np.where(sure >= SURE_WAIT_Z, SURE_PEER_Z, PEER_Z)
+        beside = (apart_z >= least_z) & (apart >= least_apart) & ~own
         size = np.where(beside, apart, size)
         strength = np.where(beside, apart_z, strength)
     return Adverse(size, strength, onset.astype(np.intp))

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.causes.giant_prompts import giants
+from disagg_cluster.planner.diagnose.causes.overload import has_room_beside, lost_block
+from disagg_cluster.planner.diagnose.causes.suspicion import SURE_WAIT_Z, own_or_joint_z
 from disagg_cluster.planner.diagnose.evidence.engine_changes import Changed
 from disagg_cluster.planner.diagnose.evidence.known import known_sum
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
@@ -20,7 +22,7 @@ from disagg_cluster.planner.diagnose.evidence.shifts import (
 )
 
 # A wait is longer than it was, or than at peers, from so many standard errors on.
-_OWN_Z, _PEER_Z = 3.5, 4.0
+_OWN_Z, _PEER_Z, _ALONE_Z = 3.5, 4.0, 2.5
 _LEAST_CHANGE, _LEAST_APART = np.log(1.15), np.log(1.5)
 # Fewer than these waiting say nothing of how long they will.
 _LEAST_WAITING = 2.0
@@ -75,12 +77,17 @@ def waits_of(view: ModelView, rows: Rows) -> Waits:
     piled_up = (waiting >= _LEAST_WAITING) & (drain > 3 * np.nan_to_num(ended))
     now = np.where(piled_up, drain, ended)
     longer, own_z, own_onset = _longer(view, rows, changed)
-    apart = (changed.apart_z >= _PEER_Z) & (changed.apart >= _LEAST_APART)
+    # A queue at one engine while its peers have time is no chance.
+    alone = has_room_beside(view, rows)
+    apart_z = np.where(alone, _ALONE_Z, _PEER_Z)
+    apart = (changed.apart_z >= apart_z) & (changed.apart >= _LEAST_APART)
     limited, hinted = view.limit_onset(rows), _hinted_onsets(view, rows)
     giant_z, giant_onset = giants(view, rows)
     if giant_z >= _GIANTS_Z:
         # They come to any engine, now and then: waits are long in some blocks only.
         limited = np.minimum(limited, giant_onset)
+    # An engine that is gone leaves its work to the others from that block on.
+    limited = np.minimum(limited, lost_block(view, rows))
     hinted = np.where(limited < blocks, limited, hinted)
     since = np.where(longer, own_onset, hinted).astype(np.intp)
     change, hinted_z = change_since(changed.levels, shift.deviation, since)
@@ -108,6 +115,7 @@ def waits_of(view: ModelView, rows: Rows) -> Waits:
     z = np.maximum(np.where(longer, own_z, 0.0), np.where(apart, changed.apart_z, 0.0))
     z = np.where(stuck, np.maximum(z, _OWN_Z), z)
     z = np.where(standing, np.maximum(z, _STANDING_Z), z)
+    z = np.where(alone & (z > 0), np.maximum(z, SURE_WAIT_Z), z)
     counts = np.nan_to_num(view.recent("first_tokens", rows)) + np.nan_to_num(
         view.recent("arrivals", rows)
     )
@@ -171,10 +179,11 @@ def _hinted_onsets(view: ModelView, rows: Rows) -> Rows:
     blocks = view.blocks("arrivals", rows).shape[1]
     best, onset = np.full(len(rows), _SURE_Z), np.full(len(rows), blocks, dtype=np.intp)
     for name in _HINTS:
-        shift = view.changed(name, rows).shift
-        surer = (shift.z > best) & (shift.change > _LEAST_HINT)
+        changed = view.changed(name, rows)
+        shift, z = changed.shift, own_or_joint_z(changed)
+        surer = (z > best) & (shift.change > _LEAST_HINT)
         onset = np.where(surer, shift.onset, onset)
-        best = np.where(surer, shift.z, best)
+        best = np.where(surer, z, best)
         all_z = float(shift.z.sum()) / np.sqrt(max(len(rows), 1))
         if all_z >= _SURE_Z and (shift.change > _LEAST_HINT).all() and np.ptp(shift.onset) <= 1:
             # What has changed a little at each has surely changed.

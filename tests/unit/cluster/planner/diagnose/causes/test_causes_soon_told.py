@@ -1,0 +1,122 @@
+"""What is told soon, what only once it costs enough, and for how long it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from disagg_cluster.planner.capacity.targets import Targets
+from disagg_cluster.planner.diagnose.diagnose import diagnose
+from disagg_cluster.planner.diagnose.state import DiagnosisState, StandingFinding, settled
+from disagg_cluster.planner.diagnose.verdict.values import (
+    BottleneckFinding,
+    Cause,
+    ModelKey,
+    Remedy,
+    RemedyKind,
+)
+from disagg_exporter.model import Role
+from support.diagnosis_windows import Line, WindowMaker
+
+TARGETS = Targets(2.0, 0.05)
+MODEL = ModelKey("c", "", "m")
+PREFILL = tuple(Line(f"p{number}") for number in range(3))
+DECODE = (Line("d0", role="decode", requests=6.0, wait_seconds=0.06, transfers=6.0),)
+
+
+def at_first_sight(*lines: Line, **maker: object) -> list[Cause]:
+    """What is found by who looks for the first time of many."""
+    window = WindowMaker(**maker).make(lines)  # type: ignore[arg-type] # by name
+    (found,), _ = diagnose(window, TARGETS, DiagnosisState())
+    return [finding.cause for finding in found.findings]
+
+
+def test_what_an_engine_that_is_gone_leaves_to_a_full_one_is_told_at_first_sight() -> None:
+    full = {"requests": 4.0, "token_seconds": 1.2e-4, "waiting": 20.0, "wait_seconds": 3.0}
+    lines = (
+        replace(PREFILL[0], then={"is_up": False}),
+        replace(PREFILL[1], requests=2.0, then=full),
+    )
+
+    found = at_first_sight(*lines, *DECODE, noise=0.3, seed=1, onset_seconds=530.0)
+
+    assert found == [Cause.DEMAND]
+
+
+def test_a_slow_engine_that_requests_are_kept_away_from_is_named_by_those_it_had() -> None:
+    ill = replace(PREFILL[0], then={"slowness": 2.0, "requests": 0.4, "wait_seconds": 0.75})
+
+    assert at_first_sight(ill, *PREFILL[1:], *DECODE) == [Cause.SLOW_GPU]
+
+
+def test_very_long_prompts_that_cost_next_to_nothing_are_not_named() -> None:
+    cheap = [replace(p, then={"wait_seconds": 0.48, "prompt_spread": 0.25}) for p in PREFILL]
+
+    assert at_first_sight(*cheap, *DECODE) == []
+
+
+def test_an_engine_no_further_off_its_model_than_its_peers_is_not_slow() -> None:
+    off = [
+        replace(p, slowness=slowness, then={"wait_seconds": 1.6})
+        for p, slowness in zip(PREFILL, (1.25, 1.17, 1.17), strict=True)
+    ]
+    window = WindowMaker().make((*off, *DECODE))
+
+    (found,), _ = diagnose(window, TARGETS)
+
+    assert Cause.SLOW_GPU not in [each.cause for each in found.findings]
+
+
+def test_a_queue_at_one_engine_while_the_others_have_time_is_told_in_spite_of_noise() -> None:
+    given = {"requests": 3.6, "token_seconds": 1.4e-4, "waiting": 4.0, "wait_seconds": 1.6}
+    lines = (
+        replace(PREFILL[0], then=given),
+        *(replace(p, then={"requests": 1.2}) for p in PREFILL[1:]),
+    )
+    window = WindowMaker(noise=0.4, seed=4, onset_seconds=510.0).make((*lines, *DECODE))
+
+    (found,), _ = diagnose(window, TARGETS)
+
+    assert [each.cause for each in found.findings][:1] == [Cause.ROUTING]
+
+
+def test_what_was_seen_in_doubt_and_is_likely_now_is_believed() -> None:
+    _, doubted = settled(MODEL, [(FOUND, 4.0)], DiagnosisState(), waits(1.0), 0.0)
+
+    shown, _ = settled(MODEL, [(FOUND, 5.0)], DiagnosisState(15.0, doubted), waits(1.0), 0.0)
+
+    assert shown == (FOUND,)
+
+
+def test_what_is_not_seen_any_more_stands_longer_while_requests_wait_as_they_did() -> None:
+    assert looks_it_stands(wait_seconds=0.9) == 8
+    assert looks_it_stands(wait_seconds=0.1) == 2
+
+
+def looks_it_stands(wait_seconds: float) -> int:
+    """For how many looks a finding is shown that is not seen any more."""
+    standing: tuple[StandingFinding, ...] = (StandingFinding(MODEL, FOUND, 3, 1.0),)
+    for look in range(20):
+        past = DiagnosisState(15.0 * look, standing)
+        shown, standing = settled(MODEL, [], past, waits(wait_seconds), 0.0)
+        if not shown:
+            return look
+    raise AssertionError("it stands for ever")
+
+
+def waits(seconds: float) -> Callable[[BottleneckFinding], float]:
+    return lambda _: seconds
+
+
+FOUND = BottleneckFinding(
+    Cause.KV_FULL,
+    Role.PREFILL,
+    (),
+    0.9,
+    1.0,
+    1.0,
+    10.0,
+    (),
+    Remedy(RemedyKind.NONE, "wait"),
+    "",
+)
