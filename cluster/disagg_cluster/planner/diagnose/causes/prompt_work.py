@@ -162,9 +162,13 @@ def _slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
     changed = view.changed("own_slowness", rows)
     shift = changed.shift
     own = adverse(changed, float(np.log(_LEAST["slowness"][0])), since=waits.onset)
-    # What is faint is what befalls all its like where they have it as well.
-    is_faint = (own.z < OWN_Z) & (changed.apart < np.log(_LEAST["slowness"][0])) & (len(rows) > 1)
-    own = replace(own, size=np.where(is_faint, 0.0, own.size), z=np.where(is_faint, 0.0, own.z))
+    # Who is no slower than its like is not slow, unless most of them have become slower with it.
+    # (0 is who has none like it.)
+    least = np.log(_LEAST["slowness"][0])
+    has_peers, is_alike = changed.apart != 0, changed.apart < least
+    is_shared = (own.z >= OWN_Z) & ((own.size > 0).mean() > 0.5)
+    is_none = has_peers & is_alike & ~is_shared
+    own = replace(own, size=np.where(is_none, 0.0, own.size), z=np.where(is_none, 0.0, own.z))
     # Who tells of some steps and not of these says that they are beyond what it has seen: a fit is
     # no better there.
     known = np.isfinite(changed.levels)
@@ -176,7 +180,7 @@ def _slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
     for_long = told & (own.size == 0) & (np.nan_to_num(shift.after) >= np.log(_SLOW_FOR_LONG))
     # Where all its like are a little off, it is what they have learned that is.
     far = (changed.apart_z >= PEER_Z) | (np.nan_to_num(shift.after) >= np.log(_SLOW_WITH_PEERS))
-    for_long &= far | (len(rows) < 2)
+    for_long &= far | ~has_peers
     size = np.where(for_long, np.nan_to_num(shift.after), own.size)
     z = np.where(for_long, _FOR_LONG_Z, own.z)
     beside = (fitted.onset == 0) & (fitted.size > 0)

@@ -67,6 +67,25 @@ def test_an_engine_no_further_off_its_model_than_its_peers_is_not_slow() -> None
     assert Cause.SLOW_GPU not in [each.cause for each in found.findings]
 
 
+def test_an_engine_that_has_only_become_as_slow_as_its_peers_is_not_slow() -> None:
+    caught_up = replace(PREFILL[0], slowness=0.8, then={"slowness": 1.0, "wait_seconds": 1.6})
+    others = [replace(p, then={"wait_seconds": 1.6}) for p in PREFILL[1:]]
+    window = WindowMaker().make((caught_up, *others, *DECODE))
+
+    (found,), _ = diagnose(window, TARGETS)
+
+    assert Cause.SLOW_GPU not in [each.cause for each in found.findings]
+
+
+def test_an_engine_without_its_like_is_held_against_its_own_model_alone() -> None:
+    of_two = replace(PREFILL[0], gpus=2, clocks=(1.98e9,) * 2, slowness=1.25)
+    lines = (replace(of_two, then={"wait_seconds": 1.6}), *PREFILL[1:])
+
+    assert at_first_sight(*lines, *DECODE) == []
+    (found,), _ = diagnose(WindowMaker().make((*lines, *DECODE)), TARGETS)
+    assert [each.cause for each in found.findings] == [Cause.SLOW_GPU]
+
+
 def test_a_queue_at_one_engine_while_the_others_have_time_is_told_in_spite_of_noise() -> None:
     given = {"requests": 3.6, "token_seconds": 1.4e-4, "waiting": 4.0, "wait_seconds": 1.6}
     lines = (
