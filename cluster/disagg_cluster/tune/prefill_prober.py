@@ -27,7 +27,8 @@ _SURE_ENOUGH = 0.01
 _MEDIAN_FACTOR = 1.25
 _MOST_TRIES = 30
 _ALONE = 5
-_WHOLE_TRIES = 6
+# On a busy host prompts often come apart, and a size that is given up is not asked for again.
+_WHOLE_TRIES = 12
 _LOOKS = 10
 _LOOK_SECONDS = 0.02
 # After so long no more is asked of a size than must be.
