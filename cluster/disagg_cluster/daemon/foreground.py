@@ -42,16 +42,15 @@ _GARBAGE_THRESHOLDS = (20_000, 20, 50)
 
 def log_to_stderr(verbose: bool, *, as_json: bool = False) -> None:
     """Write the daemon's log to stderr, a line an event; of one that repeats itself, a few."""
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)-7s %(message)s",
-        datefmt="%H:%M:%S",
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(LogRateLimit())
+    handler.setFormatter(
+        JsonLines()
+        if as_json
+        else logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
     )
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(LogRateLimit())
-        if as_json:
-            handler.setFormatter(JsonLines())
+    # Handlers that somebody else has set up stay as they are, and keep all.
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
 
 
 async def run(
