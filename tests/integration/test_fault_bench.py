@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 SECONDS = 420.0
 
@@ -21,6 +23,7 @@ HELD = {
 }
 
 
+@pytest.mark.long
 def test_faults_of_every_campaign_lose_nothing_start_nothing_twice_and_leave_nothing(
     tmp_path: Path,
 ) -> None:
