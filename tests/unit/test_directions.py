@@ -18,6 +18,7 @@ EXPORTER = ROOT / "exporter" / "disagg_exporter"
 CLUSTER = ROOT / "cluster" / "disagg_cluster"
 PACKAGES = (EXPORTER, CLUSTER)
 FULL_FOLDER = 15
+FULL_MODULE_LINES = 310
 
 # A room imports rooms of floors below its own only.
 FLOORS = {
@@ -271,6 +272,14 @@ def test_no_folder_is_overfull(package: Path) -> None:
     }
 
     assert overfull == {}
+
+
+@pytest.mark.parametrize("folder", ["exporter", "cluster", "grafana", "helm", "scripts", "bench"])
+def test_no_module_is_overlong(folder: str) -> None:
+    lines = {path: path.read_text().count("\n") for path in (ROOT / folder).rglob("*.py")}
+
+    assert lines
+    assert {path: n for path, n in lines.items() if n > FULL_MODULE_LINES} == {}
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from disagg_cluster.cli.devices import opened_devices
 from disagg_cluster.cli.start import (
     LinkChoice,
     ListenChoice,
@@ -19,7 +20,6 @@ from disagg_cluster.cli.start import (
     listen_options,
     log_format_option,
     open_to_all,
-    opened_devices,
     plain_option,
     say_where,
     unblocked_output,

@@ -104,7 +104,7 @@ def _found() -> MachineFindings:
 def _gpu_names() -> tuple[str, ...]:
     from contextlib import closing
 
-    from disagg_cluster.cli.start import chosen_devices
+    from disagg_cluster.cli.devices import chosen_devices
     from disagg_cluster.config import NodeConfig
 
     with closing(chosen_devices(NodeConfig()).source) as source:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from disagg_cluster.cli.daemon_page import options, read_booked, read_page, read_view, target_of
-from disagg_cluster.cli.start import chosen_devices
+from disagg_cluster.cli.devices import chosen_devices
 
 if TYPE_CHECKING:
     from disagg_cluster.config import Attach

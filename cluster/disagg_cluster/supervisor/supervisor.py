@@ -74,10 +74,7 @@ class Supervisor:
         journal: Journal | None = None,
         health_seconds: float = 1.0,
         probe_seconds: float = 2.0,
-        child_environment: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda added: {
-            **os.environ,
-            **added,
-        },
+        child_environment: Callable[[Mapping[str, str]], Mapping[str, str]] = _inherited,
         worked_ns: Callable[[str], int | None] = lambda _worker: None,
         on_failure: OnFailure = lambda _failure: None,
         probe: Probe = probe_worker,
@@ -218,16 +215,14 @@ class Supervisor:
 
     def record(self) -> None:
         """Write down where all workers stand; not before we know where they stood."""
-        if self._journal is not None and self._begun:
-            present = (
-                one.entry() for one in self._supervised if one.spec.name not in self._unadopted
-            )
-            entries = [*self._strays, *self._unadopted.values(), *present]
-            if self._leaving:
-                # What has no process waits for nothing but the end of its pause: whoever comes
-                # next starts it afresh.
-                entries = [e for e in entries if is_to_be_kept(e)]
-            self._journal.write(entries)
+        if self._journal is None or not self._begun:
+            return
+        present = (one.entry() for one in self._supervised if one.spec.name not in self._unadopted)
+        entries = [*self._strays, *self._unadopted.values(), *present]
+        if self._leaving:
+            # What has no process only waits for its pause: whoever comes next starts it afresh.
+            entries = [e for e in entries if is_to_be_kept(e)]
+        self._journal.write(entries)
 
     def tag(self, worker: str) -> WorkerIdentity:
         """As what a worker's process was started."""
