@@ -66,8 +66,7 @@ class Daemon:
         self._on_failure = on_failure
         self._parts = Composition(config, layout, source, run_folder, beside)
         self._roster = WorkerRoster(self._parts, config)
-        take = self._parts.moving.reassigner.respecify
-        self._file = NodeFileAgain(file, config, take, self._roster)
+        self._file = NodeFileAgain(file, config, self._roster)
         self._at_end: AtEnd = "stop"
         self._ending = False
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
-from disagg_cluster.config import NodeConfig, Worker
+from disagg_cluster.config import NodeConfig
 from disagg_cluster.config.problems import ConfigError
 from disagg_cluster.config.rereading import reread
 from disagg_cluster.control.messages import RereadReport
@@ -21,31 +20,29 @@ class NodeFileAgain:
     Args:
         file: Where it is; None of a daemon without one.
         config: As it was read last.
-        take: Takes a worker that is to be started otherwise from now on.
-        roster: Takes those that are new, and lets others go.
+        roster: Takes in what workers are otherwise, takes those that are new, lets others go.
     """
 
-    def __init__(
-        self,
-        file: Path | None,
-        config: NodeConfig,
-        take: Callable[[Worker], None],
-        roster: WorkerRoster,
-    ) -> None:
+    def __init__(self, file: Path | None, config: NodeConfig, roster: WorkerRoster) -> None:
         # Whoever asks may stand in another folder than we did.
         self._file = None if file is None else file.absolute()
         self._config = config
-        self._take = take
         self._roster = roster
+        self._reading = asyncio.Lock()
 
     async def read(self, dry_run: bool) -> RereadReport:
         """Say what it says otherwise than before; without `dry_run`, take that in."""
         if self._file is None:
             return RereadReport(problems=("this daemon was started without a node file",))
+        # One after the other: what was read first is not to be taken in last.
+        async with self._reading:
+            return await self._read(self._file, dry_run)
+
+    async def _read(self, file: Path, dry_run: bool) -> RereadReport:
         loop = asyncio.get_running_loop()
         try:
             # It asks interpreters: not in the loop.
-            after = await loop.run_in_executor(None, load, self._file, launching_host())
+            after = await loop.run_in_executor(None, load, file, launching_host())
         except ConfigError as error:
             return self._refused(error)
         # What the command line said of it holds on.
@@ -58,13 +55,11 @@ class NodeFileAgain:
         workers = (*(taken.get(worker.name, worker) for worker in staying), *found.added)
         config = self._config.model_copy(update={"workers": workers})
         try:
-            layout = self._roster.layout_for(config, str(self._file))
+            layout = self._roster.layout_for(config, str(file))
         except ConfigError as error:
             return self._refused(error)
         if not dry_run:
-            for worker in found.workers:
-                self._take(worker)
-            self._roster.change(config, layout, found.added, found.removed)
+            self._roster.change(config, layout, found.workers, found.added, found.removed)
             self._config = config
         names = (*taken, *(worker.name for worker in found.added), *found.removed)
         told_of = {"come": found.come, "gone": found.gone}

@@ -18,9 +18,15 @@ from disagg_exporter.errors import DisaggError
 
 _log = logging.getLogger("disagg_node")
 
+_AGAIN_SECONDS = 10.0
+"""After so long one that could not be ended is ended again: the kernel may have let it go."""
+
 
 class WorkerRoster:
     """The workers of a running daemon; used in its loop.
+
+    Each that goes is known to all parts until it has ended, and to none from then on. One that
+    comes begins once its port and its devices are free.
 
     Args:
         parts: To whom they are known.
@@ -30,13 +36,17 @@ class WorkerRoster:
     def __init__(self, parts: Composition, config: NodeConfig) -> None:
         self._parts = parts
         self._config = config
-        self._ending: tuple[str, ...] = ()
-        self._task: asyncio.Task[None] | None = None
+        self._layout = parts.layout
+        self._ending: dict[str, Worker] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closed = False
 
     def objections(self, added: Sequence[Worker], removed: Sequence[str]) -> tuple[str, ...]:
         """What keeps workers from coming and going just now; empty if nothing does."""
         if not added and not removed:
             return ()
+        if self._closed:
+            return ("the daemon is stopping: ask the next one, once it serves",)
         told = [f"{name}: still ends since the last reload: try later" for name in self._ending]
         move = self._parts.moving.reassigner.move
         if move is not None and not move.step.final and move.worker in removed:
@@ -50,55 +60,70 @@ class WorkerRoster:
 
     def layout_for(self, after: NodeConfig, source: str) -> Layout:
         """Who would have which device; raises ConfigError where a new worker gets none."""
-        return place_among(self._parts.layout, after, source)
+        return place_among(self._layout, after, source)
 
     def change(
-        self, after: NodeConfig, layout: Layout, added: Sequence[Worker], removed: Sequence[str]
+        self,
+        after: NodeConfig,
+        layout: Layout,
+        changed: Sequence[Worker],
+        added: Sequence[Worker],
+        removed: Sequence[str],
     ) -> None:
-        """Start workers that are new, and drain and end others; who needs their place waits."""
-        had, before, self._config = self._parts.layout, self._config, after
-        if not added and not removed:
-            return
-        gone = tuple(worker for worker in before.workers if worker.name in removed)
-        held = {gpu for worker in gone for gpu in had.of(worker.name).gpus}
-        ports = {worker.port for worker in gone}
-        later = tuple(
-            worker
-            for worker in added
-            if worker.port in ports or held.intersection(layout.of(worker.name).gpus)
-        )
-        there = tuple(worker for worker in after.workers if worker not in later)
-        placements = (*map(layout.of, _names(there)), *map(had.of, _names(gone)))
-        taken = {gpu for placed in placements for gpu in placed.gpus}
-        free = tuple(device for device in had.devices if device.gpu not in taken)
-        new = tuple(worker for worker in there if worker in added)
-        self._take((*there, *gone), Layout(placements, free), new)
-        if gone:
-            self._ending = _names(gone)
-            self._task = asyncio.create_task(self._end(layout, later))
+        """Take in what a file says otherwise: `changed` workers stay, others come and go."""
+        before, self._config, self._layout = self._config, after, layout
+        for worker in changed:
+            # One that still waits for its place begins as the file says by then.
+            if worker.name in self._parts.specs:
+                self._parts.moving.reassigner.respecify(worker)
+        gone = {worker.name: worker for worker in before.workers if worker.name in removed}
+        self._ending |= gone
+        if added or removed:
+            self._arrange()
+        self._tasks = [task for task in self._tasks if not task.done()]
+        self._tasks += (asyncio.create_task(self._let_go(name)) for name in gone)
 
     async def close(self) -> None:
         """Wait for nothing any more: the daemon ends, and its workers with it or without it."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _end(self, layout: Layout, later: Sequence[Worker]) -> None:
-        """Wait for the end of those that go; then let those begin that wait for their place."""
-        parts, crew = self._parts, self._parts.workers.supervisor
+    async def _let_go(self, name: str) -> None:
+        """Drain and end one, then forget it and let those begin that waited for its place."""
+        crew = self._parts.workers.supervisor
         assert crew is not None
-        for name in self._ending:
-            _log.info("%s: is no longer in the node file: it is drained and stopped", name)
-        ended = await asyncio.gather(*map(crew.dismiss, self._ending))
-        left = [name for name, has in zip(self._ending, ended, strict=True) if not has]
-        if left:
-            _log.error("%s: cannot be ended, nor can others take its place", ", ".join(left))
-            return
-        for name in self._ending:
-            parts.engines.remove(name)
-            del parts.specs[name], parts.digests[name]
-        self._take(self._config.workers, layout, later)
-        self._ending = ()
+        _log.info("%s: is no longer in the node file: it is drained and stopped", name)
+        try:
+            while not await crew.end(name):
+                _log.error("%s: cannot be ended, nor can another take its place", name)
+                await asyncio.sleep(_AGAIN_SECONDS)
+            # Without a pause: nobody asks for what another part no longer knows.
+            self._parts.engines.remove(name)
+            del self._parts.specs[name], self._parts.digests[name], self._ending[name]
+            self._arrange()
+            await crew.forget(name)
+        except Exception:  # noqa: BLE001 - nobody waits for this task, so nobody would be told
+            _log.exception("%s: it cannot be let go, nor can another take its place", name)
+
+    def _arrange(self) -> None:
+        """Have the workers of the file whose place is free, and those that have not ended yet."""
+        parts, had = self._parts, self._parts.layout
+        ending = tuple(self._ending.values())
+        ports = {worker.port for worker in ending}
+        held = {gpu for worker in ending for gpu in had.of(worker.name).gpus}
+
+        def waits(worker: Worker) -> bool:
+            place_is_held = not held.isdisjoint(self._layout.of(worker.name).gpus)
+            return worker.name not in parts.specs and (worker.port in ports or place_is_held)
+
+        there = tuple(worker for worker in self._config.workers if not waits(worker))
+        placements = (*map(self._layout.of, _names(there)), *map(had.of, self._ending))
+        taken = {gpu for placed in placements for gpu in placed.gpus}
+        free = (each for each in had.devices if not each.is_pseudo and each.gpu not in taken)
+        new = tuple(worker for worker in there if worker.name not in parts.specs)
+        self._take((*there, *ending), Layout(placements, tuple(free)), new)
 
     def _take(self, workers: Sequence[Worker], layout: Layout, new: Sequence[Worker]) -> None:
         """Have these workers, of which some are new, on these devices."""

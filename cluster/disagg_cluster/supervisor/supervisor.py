@@ -194,18 +194,19 @@ class Supervisor:
         if one.life.state is WorkerState.STOPPED and not self._stopping:
             one.handle(StartRequested())
 
-    async def dismiss(self, worker: str) -> bool:
-        """Drain and end one for good; whether nothing of it is left, and it is known no more."""
+    async def end(self, worker: str) -> bool:
+        """Drain and end one; whether nothing of it is left, and nobody has started it anew."""
         one = self._by_name[worker]
         one.handle(StopRequested(True))
         await wait_until_ended(one)
-        if self._stopping or not one.ended.is_set():
-            return False
-        await one.close()
+        return one.ended.is_set()
+
+    async def forget(self, worker: str) -> None:
+        """Know one that has ended no more, from this call on."""
+        one = self._by_name.pop(worker)
         self._supervised = tuple(each for each in self._supervised if each is not one)
-        del self._by_name[worker]
         self.record()
-        return True
+        await one.close()
 
     async def leave(self) -> None:
         """End the watch and nothing else: the workers go on, the next daemon adopts them."""

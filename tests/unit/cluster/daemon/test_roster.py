@@ -1,0 +1,224 @@
+"""Workers that come and go while a daemon runs: what becomes of those that stay or wait."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from disagg_cluster.config import NodeConfig
+from disagg_cluster.config.layout import place
+from disagg_cluster.config.rereading import reread
+from disagg_cluster.daemon import roster as roster_module
+from disagg_cluster.daemon.composition import Composition
+from disagg_cluster.daemon.rereading import NodeFileAgain
+from disagg_cluster.daemon.roster import WorkerRoster
+from disagg_cluster.lifecycle.state import Lifecycle, WorkerIdentity
+from disagg_cluster.nodefile import from_mapping
+from disagg_cluster.supervisor.journal.journal_text import Assignments
+from disagg_cluster.supervisor.supervisor import Supervisor
+from disagg_cluster.supervisor.worker_spec import WorkerSpec
+from disagg_exporter.devices.source import NoDevices
+
+
+class Crew:
+    """The workers of a supervisor without processes; each ends when a test says so."""
+
+    def __init__(self, specs: dict[str, WorkerSpec]) -> None:
+        self.specs = dict(specs)
+        self.begun: list[str] = []
+        self.ends: dict[str, asyncio.Future[bool]] = {}
+
+    def add(self, spec: WorkerSpec) -> None:
+        self.specs[spec.name] = spec
+
+    def begin(self, worker: str) -> None:
+        assert worker in self.specs
+        self.begun.append(worker)
+
+    async def end(self, worker: str) -> bool:
+        assert worker in self.specs
+        self.ends[worker] = asyncio.get_running_loop().create_future()
+        return await self.ends[worker]
+
+    async def forget(self, worker: str) -> None:
+        del self.specs[worker]
+
+    def respecify(self, spec: WorkerSpec) -> None:
+        assert spec.name in self.specs
+        self.specs[spec.name] = spec
+
+    def record(self) -> None:
+        pass
+
+    def snapshots(self) -> tuple[()]:
+        return ()
+
+    def life(self, worker: str) -> Lifecycle:
+        assert worker in self.specs
+        return Lifecycle()
+
+    def tag(self, worker: str) -> WorkerIdentity:
+        return self.specs[worker].tag
+
+    def command_digest(self, worker: str) -> str:
+        return self.specs[worker].name
+
+
+def node(*workers: dict[str, Any]) -> NodeConfig:
+    return from_mapping({"devices": "cpu", "workers": list(workers)}, "node.yaml")
+
+
+def worker(name: str, port: int, *args: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "role": "mixed",
+        "model": "tiny",
+        "port": port,
+        "args": list(args),
+        "python": "/usr/bin/python3",
+    }
+
+
+class Stage:
+    """The parts of a daemon that runs no process, and its roster."""
+
+    def __init__(self, folder: Path, config: NodeConfig) -> None:
+        self.config = config
+        layout = place(config, None)
+        self.parts = Composition(config, layout, NoDevices(), folder, tuple)
+        (folder / "sim").mkdir()
+        self.crew = Crew(self.parts.specs)
+        crew = cast("Supervisor", self.crew)
+        self.parts.workers.supervisor = crew
+        self.parts.moving.reassigner.adopt(crew, (), Assignments())
+        self.roster = WorkerRoster(self.parts, config)
+
+    def take(self, after: NodeConfig) -> None:
+        """What a reload does once the file was read."""
+        found = reread(self.config, after)
+        assert self.roster.objections(found.added, found.removed) == ()
+        layout = self.roster.layout_for(after, "node.yaml")
+        self.roster.change(after, layout, found.workers, found.added, found.removed)
+        self.config = after
+
+    async def ended(self, worker: str, *, well: bool = True) -> None:
+        """Let a worker end, or not; and let the others hear of it."""
+        await asyncio.sleep(0)
+        self.crew.ends[worker].set_result(well)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    def known(self) -> set[str]:
+        """The workers of all parts; each part knows the same, and can be asked for all of them."""
+        parts = self.parts
+        assert {digest() for digest in parts.digests.values()} == set(parts.digests)
+        assert {status.engine for status in parts.registry.statuses()} <= set(parts.specs)
+        names = set(parts.specs)
+        for other in (self.crew.specs, parts.digests, parts.registry.records):
+            assert set(other) == names
+        assert {placed.worker for placed in parts.layout.placements} == names
+        assert {status.worker for status in parts.moving.reassigner.statuses()} <= names
+        return names
+
+
+def test_one_that_has_ended_is_forgotten_while_another_still_ends(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, node(worker("a", 1001), worker("b", 1002), worker("c", 1003)))
+
+    async def story() -> None:
+        stage.take(node(worker("c", 1003)))
+        assert stage.known() == {"a", "b", "c"}
+        await stage.ended("a")
+        assert stage.known() == {"b", "c"}
+        await stage.ended("b")
+        assert stage.known() == {"c"}
+        assert [device.gpu for device in stage.parts.layout.devices] == ["cpu-c"]
+        await stage.roster.close()
+
+    asyncio.run(story())
+
+
+def test_one_that_waits_for_a_port_begins_as_the_file_says_by_then(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, node(worker("a", 1001), worker("b", 1002)))
+
+    async def story() -> None:
+        stage.take(node(worker("b", 1002), worker("new", 1001), worker("other", 1003)))
+        assert stage.known() == {"a", "b", "other"}
+        stage.take(node(worker("b", 1002), worker("new", 1001, "-x"), worker("other", 1003)))
+        assert stage.crew.begun == ["other"]
+        await stage.ended("a")
+        assert stage.known() == {"b", "new", "other"}
+        assert stage.crew.begun == ["other", "new"]
+        assert "-x" in stage.crew.specs["new"].command.argv
+        await stage.roster.close()
+
+    asyncio.run(story())
+
+
+def test_one_that_cannot_be_ended_is_ended_again_and_the_others_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(roster_module, "_AGAIN_SECONDS", 0.0)
+    stage = Stage(tmp_path, node(worker("a", 1001), worker("b", 1002), worker("c", 1003)))
+
+    async def story() -> None:
+        stage.take(node(worker("c", 1003)))
+        await stage.ended("a", well=False)
+        await stage.ended("b")
+        assert stage.known() == {"a", "c"}
+        [told] = [record for record in caplog.records if record.levelno == logging.ERROR]
+        assert told.getMessage() == "a: cannot be ended, nor can another take its place"
+        assert stage.roster.objections((), ("c",)) == (
+            "a: still ends since the last reload: try later",
+        )
+        await stage.ended("a")
+        assert stage.known() == {"c"}
+        assert stage.roster.objections((), ("c",)) == ()
+        await stage.roster.close()
+
+    asyncio.run(story())
+
+
+def test_a_daemon_that_ends_takes_no_worker_and_lets_none_go(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, node(worker("a", 1001)))
+
+    async def story() -> None:
+        await stage.roster.close()
+        [told] = stage.roster.objections((), ("a",))
+        assert told == "the daemon is stopping: ask the next one, once it serves"
+
+    asyncio.run(story())
+
+
+def test_of_two_reloads_at_once_the_later_look_at_the_file_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(tmp_path, node(worker("a", 1001)))
+    files = [node(worker("a", 1001, "-first")), node(worker("a", 1001, "-second"))]
+    looks = iter(files)
+
+    def slow_first(*_: object) -> NodeConfig:
+        looked = next(looks)
+        if looked is files[0]:
+            begun.set()
+            assert may_end.wait(10)
+        return looked
+
+    begun, may_end = threading.Event(), threading.Event()
+    monkeypatch.setattr("disagg_cluster.daemon.rereading.load", slow_first)
+
+    async def story() -> None:
+        file = NodeFileAgain(tmp_path / "node.yaml", stage.config, stage.roster)
+        first = asyncio.create_task(file.read(False))
+        await asyncio.to_thread(begun.wait)
+        second = asyncio.create_task(file.read(False))
+        await asyncio.sleep(0.05)
+        may_end.set()
+        await asyncio.gather(first, second)
+        assert "-second" in stage.crew.specs["a"].command.argv
+
+    asyncio.run(story())
