@@ -31,6 +31,7 @@ Beside = Callable[[Daemon, ListenAddress], AbstractContextManager[None]]
 
 
 _log = logging.getLogger("disagg_node")
+_READY_LOOK_SECONDS = 0.1
 _LOOKED_SECONDS = 5  # The finders have looked twice by then.
 _LISTENED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -168,15 +169,19 @@ async def _serve(
     with contextlib.ExitStack() as stack:
         until: float | None = None
         begun = False
+        due = loop.time()
         while not stopping.is_set() and (until is None or loop.time() < until):
             if daemon.ready and not begun:
                 begun = True
                 stack.enter_context(beside(daemon, address))
                 until = None if seconds is None else loop.time() + seconds
-            if daemon.snapshot is not None and listening:
-                listening = _report(each_second, daemon.snapshot)
+            if loop.time() >= due:
+                due = loop.time() + 1.0
+                if daemon.snapshot is not None and listening:
+                    listening = _report(each_second, daemon.snapshot)
+            pause = due - loop.time()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
+                async with asyncio.timeout(pause if begun else min(pause, _READY_LOOK_SECONDS)):
                     await stopping.wait()
 
 

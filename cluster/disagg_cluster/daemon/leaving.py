@@ -22,6 +22,7 @@ FIRST_SECONDS = 2.0
 EVERY_SECONDS = 10.0
 _JOULES_PER_WATT_HOUR = 3600.0
 _LEAST_GPU_SECONDS = 1.0  # below this a ratio is absent (docs/accounting.md, A8)
+_LEFT_RATIO = 0.1  # of all GPU-seconds: so many may be missing in a summary that does not say so
 _LINE_CHARACTERS = 120
 
 
@@ -107,9 +108,11 @@ def summary_text(first: Snapshot, last: Snapshot) -> str:
     before, after = _seconds(first), _seconds(last)
     spent = {use: max(0.0, after[use] - before[use]) for use in Use}
     prefill, decode = spent[Use.PREFILL], spent[Use.DECODE]
+    length_seconds = (last.taken_ns - first.taken_ns) / 1e9
+    booked = sum(spent.values())
     parts = [
-        f"in {duration_text((last.taken_ns - first.taken_ns) / 1e9)}: prefill {prefill:.1f} + "
-        f"decode {decode:.1f} of {sum(spent.values()):.1f} GPU-seconds"
+        f"in {duration_text(length_seconds)}: prefill {prefill:.1f} + decode {decode:.1f} of "
+        f"{booked:.1f} GPU-seconds{_not_booked(booked, len(last.devices), length_seconds)}"
     ]
     if prefill + decode >= _LEAST_GPU_SECONDS and decode > 0:
         parts.append(f"P:D {prefill / decode:.2f}")
@@ -120,6 +123,14 @@ def summary_text(first: Snapshot, last: Snapshot) -> str:
         watt_hours = max(0.0, joules - (_joules(first) or 0.0)) / _JOULES_PER_WATT_HOUR
         parts.append(f"{watt_hours:.1f} Wh")
     return ", ".join(parts)
+
+
+def _not_booked(booked: float, gpus: int, length_seconds: float) -> str:
+    """What a short run must know: the last seconds wait for records that may yet come (A6)."""
+    left = gpus * length_seconds - booked
+    if left <= _LEFT_RATIO * gpus * length_seconds:
+        return ""
+    return f" (the last {left / gpus:.0f} s of each GPU were not booked yet)"
 
 
 def _seconds(snapshot: Snapshot) -> dict[Use, float]:

@@ -13,7 +13,7 @@ from disagg_cluster.demo.simulated_gpu import SimGpus
 from disagg_cluster.simulator.engine.batch import Outcome, Sequence
 from disagg_cluster.simulator.engine.engine import Engine, StepRun
 from disagg_cluster.simulator.telemetry.page_counters import PageCounters
-from disagg_cluster.simulator.telemetry.telemetry_emitter import facts_of, state_of
+from disagg_cluster.simulator.telemetry.step_facts import facts_of, state_of
 from disagg_exporter.inside_engine.disagg_steps.sender import Facts
 
 _GPU_WRITE_SECONDS = 0.1  # as often as the daemon looks

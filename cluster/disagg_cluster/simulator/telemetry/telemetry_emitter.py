@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from disagg_cluster.simulator.engine.batch import Outcome, SchedulerState
+from disagg_cluster.simulator.telemetry.step_facts import facts_of, state_of
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.inside_engine.disagg_steps.counting import (
     DROPS,
@@ -13,36 +14,6 @@ from disagg_exporter.inside_engine.disagg_steps.counting import (
 )
 from disagg_exporter.model import Step, StepTotals, StreamKey
 from disagg_exporter.steps.messages import ControlMessage, MessageKind
-
-
-def facts_of(outcome: Outcome, state: SchedulerState) -> Facts:
-    """What steps that have ended were; more than one at once as if they were one long step."""
-    return Facts(
-        elapsed_ns=outcome.elapsed_ns,
-        context_requests=outcome.context_requests,
-        context_tokens=outcome.context_tokens,
-        generation_requests=outcome.generation_requests,
-        generation_tokens=outcome.generation_tokens * outcome.count,
-        computed_tokens=outcome.computed_tokens,
-        cached_tokens=outcome.cached_tokens,
-        external_tokens=outcome.external_tokens,
-        running=state.running,
-        waiting=state.waiting,
-        deferred=state.deferred,
-        kv_usage_ratio=state.kv_usage_ratio,
-        preemptions=outcome.preempted,
-    )
-
-
-def state_of(state: SchedulerState) -> Facts:
-    """The state of an engine, with no step behind it."""
-    return Facts(
-        running=state.running,
-        waiting=state.waiting,
-        deferred=state.deferred,
-        kv_usage_ratio=state.kv_usage_ratio,
-    )
-
 
 _NEWS_KV_RATIO = 0.01
 

@@ -67,6 +67,19 @@ def test_the_end_says_what_was_done_since_the_beginning_only() -> None:
     assert "P:D" not in summary_text(first, first)
 
 
+def test_a_short_run_is_told_that_its_last_seconds_were_not_booked_yet() -> None:
+    [account], [device] = GOLDEN.accounts[:1], GOLDEN.devices[:1]
+    cells = {Cell(Role.PREFILL, Use.PREFILL): 4.0}
+    first = Snapshot(0, 0.0, 0, devices=(device,))
+    last = replace(first, accounts=(replace(account, slice_ns=slice_ns(cells)),))
+
+    short = summary_text(first, replace(last, taken_ns=10 * 10**9))
+    booked = summary_text(first, replace(last, taken_ns=4_400_000_000))
+
+    assert "of 4.0 GPU-seconds (the last 6 s of each GPU were not booked yet)" in short
+    assert "booked" not in booked
+
+
 def test_where_nothing_runs_it_is_said_what_was_looked_for() -> None:
     text = nothing_found_text(Attach())
 
