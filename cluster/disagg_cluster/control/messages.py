@@ -83,8 +83,13 @@ class RereadReport:
     @property
     def explanation(self) -> tuple[str, ...]:
         """What is otherwise, line by line, and what becomes of it."""
-        told = ((self.come, STARTS), (self.gone, ENDS), (self.waits, WAITS))
-        return (*self.taken, *(f"{each} ({what})" for lines, what in told for each in lines))
+        # Who comes and goes at first: where there is much to say its end may be left out.
+        return (
+            *(f"{each} ({STARTS})" for each in self.come),
+            *(f"{each} ({ENDS})" for each in self.gone),
+            *self.taken,
+            *(f"{each} ({WAITS})" for each in self.waits),
+        )
 
 
 STARTS, ENDS = "is started", "is drained and stopped"
@@ -173,13 +178,15 @@ def local_caller(uid: int, pid: int) -> Caller:
 class ReplyOutcome(StrEnum):
     """How far a request has come.
 
-    `progress`, `worker` (one worker's status), `move` (how far one has come) and `current` (all of
-    it was told, up to now) are followed by others. `accepted`: begun, and not waited for.
+    `progress`, `worker` (one worker's status), `gone` (one that is launched no more, as it was last
+    seen), `move` (how far one has come) and `current` (all of it was told, up to now) are followed
+    by others. `accepted`: begun, and not waited for.
     `timeout`: it goes on, and is no longer waited for. `invalid`: not understood.
     """
 
     PROGRESS = "progress"
     WORKER = "worker"
+    GONE = "gone"
     MOVE = "move"
     CURRENT = "current"
     DONE = "done"
@@ -195,7 +202,13 @@ class ReplyOutcome(StrEnum):
         return self not in _FOLLOWED
 
 
-_FOLLOWED = (ReplyOutcome.PROGRESS, ReplyOutcome.WORKER, ReplyOutcome.MOVE, ReplyOutcome.CURRENT)
+_FOLLOWED = (
+    ReplyOutcome.PROGRESS,
+    ReplyOutcome.WORKER,
+    ReplyOutcome.GONE,
+    ReplyOutcome.MOVE,
+    ReplyOutcome.CURRENT,
+)
 
 
 @dataclass(frozen=True, slots=True)

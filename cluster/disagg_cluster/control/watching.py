@@ -40,7 +40,13 @@ def news(before: NodeOverview | None, now: NodeOverview) -> dict[str, ControlRep
     The daemon's own words come last: with them everything up to now was told.
     """
     told = {} if before is None else {each.worker: steady(each) for each in before.workers}
+    here = {worker.worker for worker in now.workers}
     found = {
+        f"worker {name}": ControlReply("", ReplyOutcome.GONE, worker=worker)
+        for name, worker in told.items()
+        if name not in here
+    }
+    found |= {
         f"worker {worker.worker}": ControlReply("", ReplyOutcome.WORKER, worker=worker)
         for worker in now.workers
         if told.get(worker.worker) != steady(worker)

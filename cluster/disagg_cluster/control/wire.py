@@ -7,7 +7,7 @@ request may not have are problems; those of a reply that we do not know are a ne
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
@@ -23,7 +23,7 @@ MOST_BYTES: Final = 64 * 1024
 """The longest line that is read or written."""
 
 _MOST_TEXT = 300
-_MOST_PROBLEMS = 10
+_MOST_LINES = 64
 _ID_PATTERN = r"^[!-~]{1,64}$"
 _Id = Annotated[str, Field(pattern=_ID_PATTERN)]
 _Worker = Annotated[str, Field(min_length=1, max_length=200)]
@@ -129,27 +129,30 @@ def request_from(parts: Mapping[str, Any]) -> ControlRequest:
 
 def encode_reply(reply: ControlReply) -> bytes:
     """One line, and never longer than `MOST_BYTES`."""
-    parts = reply_parts(reply)
-    line = _line(parts)
+    line = _line(reply_parts(reply))
     if len(line) > MOST_BYTES:
-        # Thousands of GPUs: less is better than no answer.
-        parts["worker"]["gpus"] = []
+        # Thousands of GPUs, or of words in another script: less is better than no answer.
+        parts = reply_parts(reply, most_lines=8)
+        if "worker" in parts:
+            parts["worker"]["gpus"] = []
         line = _line(parts)
     return line
 
 
-def reply_parts(reply: ControlReply) -> dict[str, Any]:
-    """The keys of a reply: what it does not have is left out, texts are bounded."""
+def reply_parts(reply: ControlReply, most_lines: int = _MOST_LINES) -> dict[str, Any]:
+    """The keys of a reply: what it does not have is left out, texts are bounded.
+
+    Of problems and explanations there are `most_lines` lines; one more says how many are left out.
+    """
     parts: dict[str, Any] = {"version": VERSION, "id": reply.id, "outcome": reply.outcome.value}
     parts["final"] = reply.outcome.final
     for key, text in (("text", reply.text), ("way_out", reply.way_out), ("reason", reply.reason)):
         if text:
             parts[key] = text[:_MOST_TEXT]
     if reply.problems:
-        parts["problems"] = [problem[:_MOST_TEXT] for problem in reply.problems[:_MOST_PROBLEMS]]
+        parts["problems"] = _bounded(reply.problems, most_lines)
     if reply.explanation:
-        said = reply.explanation[:_MOST_PROBLEMS]
-        parts["explanation"] = [sentence[:_MOST_TEXT] for sentence in said]
+        parts["explanation"] = _bounded(reply.explanation, most_lines)
     if reply.worker is not None:
         parts["worker"] = asdict(reply.worker) | {
             key: getattr(reply.worker, key)[:_MOST_TEXT] for key in ("reason", "unanswered")
@@ -194,6 +197,12 @@ def _mapping(line: bytes, what: str) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         raise WireError((f"the {what} is no JSON object",))
     return parsed
+
+
+def _bounded(lines: Sequence[str], most: int) -> list[str]:
+    more = len(lines) - most
+    shown = [line[:_MOST_TEXT] for line in lines[:most]]
+    return [*shown, f"and {more} more"] if more > 0 else shown
 
 
 def _line(parts: dict[str, Any]) -> bytes:

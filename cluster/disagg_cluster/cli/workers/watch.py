@@ -45,7 +45,11 @@ def watch_status(daemon: AskedDaemon, *, as_json: bool) -> None:
 
 def change_text(reply: ControlReply) -> str:
     """What one reply of a watch tells, as a line; empty where it tells nothing new."""
+    from disagg_cluster.control.messages import ReplyOutcome
+
     if reply.worker is not None:
+        if reply.outcome is ReplyOutcome.GONE:
+            return f"{reply.worker.worker}: is no longer launched here"
         return worker_text(reply.worker)
     if reply.daemon is not None:
         return "the daemon is stopping" if reply.daemon.stopping else ""
@@ -72,10 +76,11 @@ def worker_text(worker: WorkerView) -> str:
 def _table_first(replies: Iterator[ControlReply]) -> Iterator[ControlReply]:
     """Print what is told at the beginning as the table of a status, and pass on the rest."""
     from disagg_cluster.cli.workers.status import status_text
+    from disagg_cluster.control.messages import ReplyOutcome
 
     workers: list[WorkerView] = []
     for reply in replies:
-        if reply.worker is not None:
+        if reply.outcome is ReplyOutcome.WORKER and reply.worker is not None:
             workers.append(reply.worker)
         elif reply.daemon is not None:
             click.echo(status_text(reply.daemon, workers, lambda _log: ""))

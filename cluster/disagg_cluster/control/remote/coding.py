@@ -29,6 +29,8 @@ SERVICE: Final = f"{PACKAGE}.Control"
 REPLY_METADATA: Final = "disagg-node-reply-bin"
 
 _ID = "request_id"
+_MOST_TRAILING_BYTES = 4096
+"""Of 8 KiB that clients take of all metadata; a third is added in base64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +92,16 @@ def encode_call(request: ControlRequest) -> bytes:
 
 def encode_answer(reply: ControlReply) -> bytes:
     """The bytes of a `Reply`."""
-    parts = reply_parts(reply)
-    return _made("Reply", parts | {_ID: parts["id"]})
+    return _answer(reply_parts(reply))
+
+
+def encode_trailing(reply: ControlReply) -> bytes:
+    """The bytes of a `Reply` with so many of its lines as metadata may hold."""
+    for most_lines in (64, 16, 4):
+        data = _answer(reply_parts(reply, most_lines))
+        if len(data) <= _MOST_TRAILING_BYTES:
+            return data
+    return _answer(reply_parts(reply, 1))
 
 
 def encode_status(replies: list[ControlReply]) -> bytes:
@@ -116,6 +126,10 @@ def decode_status(data: bytes, request_id: str) -> list[ControlReply]:
         for worker in parts.get("workers", ())
     ]
     return [*workers, reply_from({**head, "outcome": "done", "daemon": parts.get("daemon")})]
+
+
+def _answer(parts: dict[str, Any]) -> bytes:
+    return _made("Reply", parts | {_ID: parts["id"]})
 
 
 def _made(name: str, parts: dict[str, Any]) -> bytes:

@@ -28,6 +28,7 @@ from disagg_cluster.control.remote.coding import (
     decode_call,
     encode_answer,
     encode_status,
+    encode_trailing,
 )
 from disagg_cluster.control.remote.status_codes import code_name, details
 from disagg_cluster.control.remote.token_file import TokenFile, digest_of
@@ -217,5 +218,5 @@ _HEALTH_CODING = (
 async def _abort(context: Context, reply: ControlReply) -> None:
     """End a call as a reply asks; raises."""
     code = grpc.StatusCode[code_name(reply)]
-    trailing = ((REPLY_METADATA, encode_answer(reply)),)
+    trailing = ((REPLY_METADATA, encode_trailing(reply)),)
     await context.abort(code, details(reply), trailing)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from disagg_cluster.control.messages import ControlReply, ReplyOutcome
 from disagg_cluster.control.refusal import RefusalReason
 
+_MOST_BYTES = 600
+"""Each may take three in a header."""
+
 _OUTCOMES = {
     ReplyOutcome.INVALID: "INVALID_ARGUMENT",
     ReplyOutcome.TIMEOUT: "DEADLINE_EXCEEDED",
@@ -32,5 +35,6 @@ def code_name(reply: ControlReply) -> str:
 
 
 def details(reply: ControlReply) -> str:
-    """What is said beside the code: why, and the way out."""
-    return "; ".join(filter(None, (reply.text, *reply.problems, reply.way_out)))
+    """What is said beside the code: why, and the way out; no more than metadata may hold."""
+    text = "; ".join(filter(None, (reply.text, *reply.problems, reply.way_out)))
+    return text.encode(errors="replace")[:_MOST_BYTES].decode(errors="ignore")

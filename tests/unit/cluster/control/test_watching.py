@@ -61,6 +61,18 @@ def test_each_step_of_a_move_and_the_end_of_the_daemon_are_news() -> None:
     assert told(NODE, stopping) == ["daemon"]
 
 
+def test_a_worker_that_is_let_go_is_told_once_as_gone() -> None:
+    left = replace(NODE, workers=(OTHER,))
+
+    [gone] = news(NODE, left).values()
+
+    assert (gone.outcome, gone.outcome.final) == (ReplyOutcome.GONE, False)
+    assert gone.worker is not None
+    assert gone.worker.worker == "w"
+    assert told(left, left) == []
+    assert told(left, NODE) == ["worker w"]
+
+
 class Stage:
     """A node that a test changes, and those who watch it."""
 
@@ -73,9 +85,16 @@ class Stage:
         return self.watching.replies(request)
 
     def show(self, worker: WorkerView) -> None:
-        others = tuple(each for each in self.node.workers if each.worker != worker.worker)
+        others = self._others(worker.worker)
         self.node = replace(self.node, workers=(worker, *others))
         self.watching.changed()
+
+    def let_go(self, name: str) -> None:
+        self.node = replace(self.node, workers=self._others(name))
+        self.watching.changed()
+
+    def _others(self, name: str) -> tuple[WorkerView, ...]:
+        return tuple(each for each in self.node.workers if each.worker != name)
 
 
 async def until_current(replies: AsyncIterator[ControlReply]) -> list[ControlReply]:
@@ -159,9 +178,11 @@ def test_a_watch_ends_at_its_deadline() -> None:
 STATES = st.sampled_from(WorkerState)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["w", "x"]), STATES, st.booleans()), max_size=12))
+@given(
+    st.lists(st.tuples(st.sampled_from(["w", "x"]), st.none() | STATES, st.booleans()), max_size=12)
+)
 def test_whatever_happens_and_whenever_it_is_read_the_last_told_is_how_it_stands(
-    story: list[tuple[str, WorkerState, bool]],
+    story: list[tuple[str, WorkerState | None, bool]],
 ) -> None:
     async def play() -> None:
         stage = Stage(quiet_seconds=0.0)
@@ -173,10 +194,15 @@ def test_whatever_happens_and_whenever_it_is_read_the_last_told_is_how_it_stands
                 reply = await anext(replies)
                 if reply.worker is not None:
                     known[reply.worker.worker] = reply.worker.state
+                if reply.outcome is ReplyOutcome.GONE and reply.worker is not None:
+                    del known[reply.worker.worker]
 
         await read(3)
         for name, state, reads in story:
-            stage.show(WorkerView(name, state))
+            if state is None:
+                stage.let_go(name)
+            else:
+                stage.show(WorkerView(name, state))
             stage.watching._spread(stage.node)
             await read(reads)
         await read(len(story) + 1)

@@ -170,6 +170,18 @@ def test_no_reply_is_longer_than_a_line_may_be() -> None:
     assert len(encode_reply(long)) <= MOST_BYTES
 
 
+@pytest.mark.parametrize("said", ["problems", "explanation"])
+def test_of_too_many_lines_it_is_said_how_many_are_left_out(said: str) -> None:
+    lines: dict[str, Any] = {said: tuple(f"line {number}" for number in range(70))}
+
+    whole = decode_reply(encode_reply(ControlReply("1", ReplyOutcome.DONE, **lines)))
+    wide = {said: ("\u20ac" * 300,) * 70}
+    cut = decode_reply(encode_reply(ControlReply("1", ReplyOutcome.DONE, **wide)))
+
+    assert getattr(whole, said)[63:] == ("line 63", "and 6 more")
+    assert getattr(cut, said)[8:] == ("and 62 more",)
+
+
 def test_what_a_newer_daemon_says_beside_is_not_read() -> None:
     worker = WorkerView("a", WorkerState.READY)
     told = json.loads(encode_reply(ControlReply("1", ReplyOutcome.WORKER, worker=worker)))

@@ -18,6 +18,7 @@ def test_a_worker_is_a_line_with_its_state_its_marks_and_its_reason() -> None:
 
     assert line(worker=worker) == "d (decode): restarting: asked"
     assert line(worker=paused) == "d: ready, paused, gets no new requests"
+    assert line(ReplyOutcome.GONE, worker=paused) == "d: is no longer launched here"
 
 
 def test_a_move_and_the_end_are_told_and_what_is_as_before_is_not() -> None:

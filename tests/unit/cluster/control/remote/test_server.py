@@ -21,6 +21,8 @@ from disagg_cluster.control.messages import (
     ExplainWorker,
     PauseWorkers,
     ReplyOutcome,
+    RereadNodeFile,
+    RereadReport,
     RestartWorker,
     WatchStatus,
 )
@@ -119,6 +121,28 @@ def test_refusals_have_codes_and_the_whole_reply(
             assert reply is not None
             assert reply.reason
             assert served.core.refusals[reply.reason] == 1
+
+    played(served, story)
+
+
+@pytest.mark.parametrize("problem", ["workers[3].port: is taken " * 12, "\u20ac" * 400])
+def test_more_problems_than_metadata_may_hold_are_told_as_far_as_they_go(
+    folder: Path, problem: str
+) -> None:
+    served = Served(folder)
+
+    async def reread(_dry_run: bool) -> RereadReport:
+        return RereadReport(problems=(problem,) * 200)
+
+    served.core._reread = reread
+
+    async def story() -> None:
+        async with client(served.here) as asked:
+            code, reply = await asked.refused(new_request(RereadNodeFile()))
+            assert code == "INTERNAL"
+            assert reply is not None
+            assert reply.problems[0] == problem[:300]
+            assert reply.problems[-1] == f"and {200 - len(reply.problems) + 1} more"
 
     played(served, story)
 
