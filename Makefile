@@ -96,8 +96,8 @@ ENGINES = DISAGG_VLLM_PYTHON=$(VLLM_VENV)/bin/python DISAGG_ROUTER_PYTHON=$(ROUT
 
 TESTS = $(ENGINES) $(BIN)/pytest -ra --durations=25 --durations-min=2
 HERE = not long and not vllm_long and not dynamo_long and not gpu
-# Tests that mostly wait, in three parts that take about as long.
-WAITING = a-d e-l m-z
+# Tests that mostly wait, in three parts that take about as long; those with a real vLLM begin with v.
+WAITING = a-d e-lv m-uw-z
 
 # --- tests ----------------------------------------------------------------------------------
 
@@ -108,10 +108,10 @@ test: $(READY) vllm-environment router-environment ## Everything CI runs, real P
 	$(MAKE) --no-print-directory lint types docs-check
 	@# Tests that mostly wait go on beside those that compute, and are shown after them.
 	@for part in $(WAITING); do \
-		$(TESTS) -m "$(HERE) and not vllm" tests/integration/test_[$$part]*.py \
+		$(TESTS) -m "$(HERE)" tests/integration/test_[$$part]*.py \
 			> $(VENV)/waiting-$$part.log 2>&1 & beside="$$beside $$!"; \
 	done; \
-	$(TESTS) -m "$(HERE)" tests/unit tests/integration/test_vllm_*.py; failed=$$?; \
+	$(TESTS) -m "$(HERE)" tests/unit; failed=$$?; \
 	set -- $$beside; \
 	for part in $(WAITING); do \
 		echo "--> integration tests $$part"; tail -n +1 -f --pid=$$1 $(VENV)/waiting-$$part.log; \
