@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from disagg_cluster.cli.devices import opened_devices
+from disagg_cluster.host.garbage import uncollected
 from disagg_cluster.host.run_dir.layout import RunFolder, default_run_dir, older_run_dirs
 
 if TYPE_CHECKING:
@@ -171,6 +172,12 @@ def start(
     http://HOST:9847/ for people, and /metrics; opens the live view on a terminal, and elsewhere
     prints a line a second with the prefill:decode ratio. Leaving the view is a Ctrl-C.
     """
+    context = click.get_current_context()
+    if context.args:
+        raise click.UsageError(
+            f"unexpected argument {context.args[0]!r}; --config names the node file"
+        )
+    context.with_resource(uncollected())
     import asyncio
 
     from disagg_cluster.config import Attach, NodeConfig
@@ -184,8 +191,6 @@ def start(
     from disagg_cluster.nodefile.engine_checks import launching_host
     from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
 
-    if extra := click.get_current_context().args:
-        raise click.UsageError(f"unexpected argument {extra[0]!r}; --config names the node file")
     output = unblocked_output()
     log_to_stderr(verbose, as_json=log_format == "json")
     node_file = (
@@ -235,10 +240,12 @@ def view_beside(run_folder: Path, *, plain: bool) -> ViewBesideDaemon | None:
         run_folder: Of the daemon that it is to show.
         plain: Whether lines are wanted.
     """
-    from disagg_cluster.top.terminal.beside_daemon import ViewBesideDaemon, has_terminal
+    from disagg_cluster.top.terminal.presence import has_terminal
 
     if plain or not has_terminal(os.environ):
         return None
+    from disagg_cluster.top.terminal.beside_daemon import ViewBesideDaemon
+
     return ViewBesideDaemon(
         RunFolder(run_folder).daemon_log,
         partial(click.echo, err=True),

@@ -22,8 +22,6 @@ from disagg_cluster.daemon.metrics_service import MetricsService
 from disagg_cluster.daemon.moving.composition import Moving, RouterSight
 from disagg_cluster.daemon.remote_control import RemoteControl
 from disagg_cluster.daemon.router_handle import RouterHandle
-from disagg_cluster.discovery.attach_mode import AttachMode
-from disagg_cluster.discovery.kubernetes_discovery import kubernetes_of
 from disagg_cluster.discovery.observations.types import EngineNames
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.host.run_dir.lock import RunLock
@@ -99,6 +97,9 @@ class Composition:
         self.names = EngineNames((ROUTER_NAME, *self.specs))
         self.discovery = None
         if config.attach is not None:
+            from disagg_cluster.discovery.attach_mode import AttachMode  # Others do without.
+            from disagg_cluster.discovery.kubernetes_discovery import kubernetes_of
+
             self.discovery = AttachMode(
                 config.attach,
                 self.registry,

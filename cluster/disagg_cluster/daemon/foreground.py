@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import faulthandler
-import gc
 import logging
 import os
 import signal
@@ -18,6 +17,7 @@ from disagg_cluster.daemon.daemon import Daemon
 from disagg_cluster.daemon.leaving import WaitReports, ending_text, nothing_found_text, summary_text
 from disagg_cluster.daemon.status_line import line
 from disagg_cluster.host.daemon_output import LogRateLimit
+from disagg_cluster.host.garbage import rarely_collected
 from disagg_cluster.host.json_log import JsonLines
 from disagg_cluster.host.libc import share_one_heap, subreaping
 from disagg_cluster.host.linear_algebra import hold_buffer
@@ -34,11 +34,6 @@ _log = logging.getLogger("disagg_node")
 _READY_LOOK_SECONDS = 0.1
 _LOOKED_SECONDS = 5  # The finders have looked twice by then.
 _LISTENED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-# New objects since the last look for cyclic garbage, and how many looks at the young until the
-# older are looked at. What a beat makes lives for a second and is no cycle; when each step was an
-# object, the looking was a tenth of a busy daemon's time with Python's own 700.
-_GARBAGE_THRESHOLDS = (20_000, 20, 50)
 
 
 def log_to_stderr(verbose: bool, *, as_json: bool = False) -> None:
@@ -118,11 +113,9 @@ async def run(
     if {signal.SIGINT, signal.SIGTERM} & signal.sigpending():
         daemon.ending()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _LISTENED)
-    collected = gc.get_threshold()
-    gc.set_threshold(*_GARBAGE_THRESHOLDS)
     telling = loop.create_task(_tell(daemon))
     try:
-        with subreaping():
+        with rarely_collected(), subreaping():
             async with signs.given(), daemon.running() as address:
                 serving(address)
                 manager.ready()
@@ -131,7 +124,6 @@ async def run(
     finally:
         telling.cancel()
         await asyncio.gather(telling, return_exceptions=True)
-        gc.set_threshold(*collected)
         for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.remove_signal_handler(sign)
 

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import termios
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,15 +23,6 @@ _DRAIN_SECONDS = 1.0
 _CLOSING_SECONDS = 3.0
 _SHOWN_LINES = 5
 _MOST_LOG_BYTES = 10_000_000
-
-
-def has_terminal(environ: Mapping[str, str]) -> bool:
-    """Whether a person sits at this process: it reads and writes a terminal, in its foreground."""
-    try:
-        at_terminal = os.isatty(0) and os.isatty(1) and os.tcgetpgrp(0) == os.getpgrp()
-    except OSError:
-        return False
-    return at_terminal and environ.get("TERM", "dumb") not in ("", "dumb")
 
 
 class ViewBesideDaemon:

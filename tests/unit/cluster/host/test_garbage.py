@@ -1,0 +1,21 @@
+"""When cyclic garbage is looked for: not while modules are loaded, and rarely in a daemon."""
+
+from __future__ import annotations
+
+import gc
+
+from disagg_cluster.host.garbage import rarely_collected, uncollected
+
+
+def test_nothing_is_looked_for_until_a_daemon_runs_and_then_rarely() -> None:
+    """What was loaded is never looked at again; what came before is there again at the end."""
+    before = gc.get_threshold()
+
+    with uncollected():
+        loading = gc.isenabled()
+        with rarely_collected():
+            running = gc.isenabled(), gc.get_freeze_count() > 0, gc.get_threshold() > before
+
+    assert not loading
+    assert running == (True, True, True)
+    assert (gc.isenabled(), gc.get_freeze_count(), gc.get_threshold()) == (True, 0, before)
