@@ -57,8 +57,7 @@ class Supervisor:
         journal: What the next daemon is to know is written there; nowhere if None.
         health_seconds: How often each worker is probed.
         probe_seconds: The deadline of one probe of a worker that names none.
-        child_environment: The whole environment of a worker whose command adds so much; by default
-            ours and that.
+        child_environment: The whole environment of a worker whose command adds so much to ours.
         groups: The control groups of the workers; none if None.
         worked_ns: When a worker worked last, see `SupervisorContext`.
         on_failure: Receives each failure of a worker.
