@@ -279,6 +279,7 @@ class Composition:
         names = [status.engine for status in self.registry.statuses()]
         self.succession.look(names, time.monotonic_ns())
         self.workers.keep_up()
+        self.engines.forget_the_gone()
         self.engines.check_step_silence()
 
     def _node_status(self, now_ns: int, wall_offset_seconds: float) -> Snapshot:

@@ -13,6 +13,7 @@ from disagg_cluster.config import NodeConfig, Worker
 from disagg_cluster.config.layout import Layout, place_among
 from disagg_cluster.daemon.composition import Composition
 from disagg_cluster.launch.worker_specs import spec_of
+from disagg_cluster.telemetry.engine_registry import Origin
 from disagg_cluster.telemetry.steps.step_feed import StepFeed
 from disagg_exporter.errors import DisaggError
 
@@ -51,10 +52,11 @@ class WorkerRoster:
         move = self._parts.moving.reassigner.move
         if move is not None and not move.step.final and move.worker in removed:
             told.append(f"{move.worker}: is just being given another role: try later")
+        records = self._parts.registry.records
         told += [
             f"{worker.name}: an engine that was found here has this name"
             for worker in added
-            if worker.name in self._parts.registry.records and worker.name not in self._ending
+            if worker.name in records and records[worker.name].origin is Origin.ATTACHED
         ]
         return tuple(told)
 
@@ -100,8 +102,9 @@ class WorkerRoster:
                 _log.error("%s: cannot be ended, nor can another take its place", name)
                 await asyncio.sleep(_AGAIN_SECONDS)
             # Without a pause: nobody asks for what another part no longer knows.
-            self._parts.engines.remove(name)
-            del self._parts.specs[name], self._parts.digests[name], self._ending[name]
+            [device, *_] = self._parts.layout.of(name).devices
+            self._parts.engines.let_go(name, device if device.is_pseudo else None)
+            del self._parts.specs[name], self._ending[name]
             self._arrange()
             await crew.forget(name)
         except Exception:  # noqa: BLE001 - nobody waits for this task, so nobody would be told

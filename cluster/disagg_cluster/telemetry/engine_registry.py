@@ -30,6 +30,10 @@ SILENT_SECONDS = 10.0
 LINES_SECONDS = 1.5
 """How often the lines of a page that its engine's role may be known from are searched."""
 
+LINGER_SECONDS = 60.0
+"""So long the counters of an engine that has gone stay on the page: for the last scrape, and for
+one that is merely started again."""
+
 _SERVING = (EngineState.READY, EngineState.DRAINING)
 
 
@@ -141,7 +145,7 @@ class EngineRegistry:
         return {name: record.url for name, record in self.records.items() if record.url}
 
     def devices(self) -> tuple[Device, ...]:
-        """The pseudo-devices of engines that were found."""
+        """The pseudo-devices of engines that nobody else knows: those found, and those let go."""
         return tuple(r.pseudo for r in self.records.values() if r.pseudo is not None)
 
     def peers(self) -> tuple[KnownPeer, ...]:
@@ -211,8 +215,7 @@ class EngineRegistry:
         record.assignment = reported
 
     def forget(self, name: str) -> None:
-        """Drop an engine that is gone for good, with what was received of its steps."""
-        self.sources.forget(name)
+        """Drop an engine that is gone for good."""
         self._ledger.forget(name)
         del self.records[name]
 

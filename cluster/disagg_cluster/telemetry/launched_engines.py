@@ -14,6 +14,7 @@ from disagg_cluster.config import Worker
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.lifecycle.state import WorkerIdentity, WorkerState
 from disagg_cluster.telemetry.engine_registry import (
+    LINGER_SECONDS,
     EngineRecord,
     EngineRegistry,
     Origin,
@@ -24,7 +25,7 @@ from disagg_cluster.telemetry.snapshot import ENGINE_STATES
 from disagg_cluster.telemetry.steps.step_feed import StepFeed
 from disagg_cluster.telemetry.steps.step_source import EngineFeeds
 from disagg_exporter.capacity.compute_rates import size_from_config
-from disagg_exporter.model import EngineState, ModelSize
+from disagg_exporter.model import Device, EngineState, ModelSize
 from disagg_exporter.roles.command_line.limits import step_limits
 
 MAX_CONFIG_BYTES = 1024 * 1024
@@ -65,6 +66,8 @@ class LaunchedEngine(EngineRecord):
 class LaunchedEngines:
     """Turns what the supervisor reports into records of the registry.
 
+    Those of workers that were let go stay there for a while, as gone (`LINGER_SECONDS`).
+
     Args:
         workers: The node file's workers.
         identity_of: As what the present process of a worker was started, or would be.
@@ -84,6 +87,7 @@ class LaunchedEngines:
         self._registry = registry
         self._clock_ns = clock_ns
         self._engines = {worker.name: self._record(worker) for worker in workers}
+        self._let_go_ns: dict[str, int] = {}
         self._steps = EngineFeeds[StepFeed]()
         registry.records.update(self._engines)
         registry.sources.add(self._steps)
@@ -103,16 +107,27 @@ class LaunchedEngines:
 
     def add(self, worker: Worker, feed: StepFeed | None) -> None:
         """Take a worker that is about to be started, and receive its steps through an open feed."""
+        self._let_go_ns.pop(worker.name, None)
         self._engines[worker.name] = self._registry.records[worker.name] = self._record(worker)
         if feed is not None:
             self._steps.feeds[worker.name] = feed
 
-    def remove(self, name: str) -> None:
-        """Forget a worker that has ended for good."""
-        engine = self._engines.pop(name)
+    def let_go(self, name: str, device: Device | None = None) -> None:
+        """Take that a worker has ended for good; `device` stood for it and has nobody else."""
+        engine, now_ns = self._engines.pop(name), self._clock_ns()
         engine.status = replace(engine.status, state=EngineState.GONE, pid=None)
-        self._registry.assign(engine, self._clock_ns())
-        self._registry.forget(name)
+        engine.serving, engine.pseudo = False, device
+        self._registry.assign(engine, now_ns)
+        self._steps.forget(name)
+        self._let_go_ns[name] = now_ns
+
+    def forget_the_gone(self) -> None:
+        """Drop the engines whose workers were let go long ago."""
+        now_ns = self._clock_ns()
+        for name, gone_ns in tuple(self._let_go_ns.items()):
+            if now_ns - gone_ns >= LINGER_SECONDS * 1e9:
+                del self._let_go_ns[name]
+                self._registry.forget(name)
 
     def pid(self, name: str) -> int | None:
         """Return the engine's process."""

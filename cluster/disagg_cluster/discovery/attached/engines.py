@@ -12,16 +12,12 @@ from disagg_cluster.config.tls import UNSPECIFIED_TLS
 from disagg_cluster.discovery.attached.attachment import Attachment, attachment_of, worker_id_of
 from disagg_cluster.discovery.observations.role_resolver import Candidate
 from disagg_cluster.discovery.observations.types import MAX_ENGINES, FoundEngine
-from disagg_cluster.telemetry.engine_registry import EngineRegistry
+from disagg_cluster.telemetry.engine_registry import LINGER_SECONDS, EngineRegistry
 from disagg_cluster.telemetry.pages.label_values import LabelValues
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.devices.source import pseudo_device
 from disagg_exporter.model import Device
 from disagg_exporter.roles.evidence.types import Verdict
-
-# Its counters stay on the page so long after an engine has gone: for the last scrape, and for an
-# engine that is merely started again.
-LINGER_SECONDS = 60.0
 
 MAX_MODEL_NAME = 128
 MAX_WORKER_ID = 16
@@ -166,8 +162,8 @@ class AttachedEngines:
         too_many = len(self._by_name) - 2 * MAX_ENGINES
         for number, (gone_ns, name) in enumerate(sorted(gone)):
             if number < too_many or now_ns - gone_ns >= LINGER_SECONDS * 1e9:
-                self._ledger.forget(name)
-                del self._by_name[name], self._registry.records[name]
+                del self._by_name[name]
+                self._registry.forget(name)
 
     def _change_role(self, attachment: Attachment, verdict: Verdict) -> None:
         old, attachment.verdict = attachment.verdict, verdict

@@ -13,11 +13,12 @@ import pytest
 
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.lifecycle.state import WorkerIdentity, WorkerState
-from disagg_cluster.telemetry.engine_registry import EngineRegistry
+from disagg_cluster.telemetry.engine_registry import LINGER_SECONDS, EngineRegistry
 from disagg_cluster.telemetry.launched_engines import LaunchedEngines
 from disagg_cluster.telemetry.steps.step_feed import StepFeed
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
+from disagg_exporter.devices.source import pseudo_device
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.inside_engine.disagg_steps.sender import Sender
 from disagg_exporter.model import Assignment, EngineState, Method, StepLimits
@@ -60,6 +61,53 @@ def test_one_that_served_before_is_asked_for_its_page_although_it_starts(served:
     engines.changed("w", WorkerState.STOPPED, STARTING, 7, "")
 
     assert registry.is_scraped("w") is served
+
+
+def test_one_that_was_let_go_is_shown_as_gone_until_it_was_scraped_a_last_time() -> None:
+    workers = node(worker("w"), worker("x", port=8101)).workers
+    now_ns, device = 10**12, pseudo_device("w", 0)
+    ledger = Ledger()
+    ledger.add_device(device, now_ns)
+    registry = EngineRegistry(ledger, 1.0, clock_ns=lambda: now_ns)
+    identity = WorkerIdentity(gpus=(device.gpu,))
+    engines = LaunchedEngines(workers, lambda _name: identity, registry, clock_ns=lambda: now_ns)
+    for name, pid in (("w", 7), ("x", 8)):
+        engines.changed(name, WorkerState.STOPPED, READY, pid, "")
+    engines.changed("w", READY, WorkerState.STOPPED, None, "")
+
+    engines.let_go("w", device)
+    engines.forget_the_gone()
+    now_ns += round((LINGER_SECONDS - 1) * 1e9)
+    engines.forget_the_gone()
+
+    states = {status.engine: status.state for status in registry.statuses()}
+    assert states == {"w": EngineState.GONE, "x": EngineState.READY}
+    assert {account.engine for account in ledger.engine_accounts(now_ns)} == {"w", "x"}
+    assert registry.devices() == (device,)
+    assert engines.all_ready
+
+    now_ns += 10**9
+    engines.forget_the_gone()
+
+    assert [status.engine for status in registry.statuses()] == ["x"]
+    assert {account.engine for account in ledger.engine_accounts(now_ns)} == {"x"}
+    assert registry.devices() == ()
+
+
+def test_one_that_is_launched_again_under_its_name_is_not_forgotten() -> None:
+    workers = node(worker("w")).workers
+    now_ns = 10**12
+    registry = EngineRegistry(Ledger(), 1.0, clock_ns=lambda: now_ns)
+    engines = LaunchedEngines(
+        workers, lambda _name: WorkerIdentity(), registry, clock_ns=lambda: now_ns
+    )
+
+    engines.let_go("w")
+    engines.add(workers[0], None)
+    now_ns += round(LINGER_SECONDS * 1e9)
+    engines.forget_the_gone()
+
+    assert [status.engine for status in registry.statuses()] == ["w"]
 
 
 def test_one_that_goes_on_is_given_time_to_tell_its_steps() -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from disagg_cluster.discovery.attached.engines import (
-    LINGER_SECONDS,
     OTHER_MODEL,
     AttachedEngines,
 )
@@ -25,7 +24,7 @@ from disagg_cluster.discovery.observations.types import (
     FoundEngine,
     Leader,
 )
-from disagg_cluster.telemetry.engine_registry import SILENT_SECONDS, EngineRegistry
+from disagg_cluster.telemetry.engine_registry import LINGER_SECONDS, SILENT_SECONDS, EngineRegistry
 from disagg_cluster.telemetry.pages.label_values import KEPT_VALUES, PER_ENGINE
 from disagg_cluster.telemetry.pages.page_state import PageState, page_health
 from disagg_exporter.accounting import Ledger
