@@ -7,8 +7,9 @@ Everything else waits for the next daemon.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from disagg_cluster.config.masking import masked_arguments
 from disagg_cluster.config.node import NodeConfig
@@ -16,6 +17,8 @@ from disagg_cluster.config.worker import Worker
 
 TAKEN = ("python", "args", "role_args", "env", "deadlines", "health", "restart", "limits")
 """The keys of a worker that may change under a running daemon."""
+
+_MOST_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +95,7 @@ def _told(key: str, old: dict[str, Worker], new: dict[str, Worker], name: str) -
     before, after = getattr(old[name], key), getattr(new[name], key)
     match key:
         case "args":
-            shown = (" ".join(masked_arguments(args)) or "none" for args in (before, after))
-            yield "args: {} → {}".format(*shown)
+            yield f"args: {_changed(masked_arguments(before), masked_arguments(after))}"
         case "env":
             # Their values may be secrets.
             names = sorted({k for k in {*before, *after} if before.get(k) != after.get(k)})
@@ -102,3 +104,18 @@ def _told(key: str, old: dict[str, Worker], new: dict[str, Worker], name: str) -
             yield f"python: {before} → {after}"
         case _:
             yield key
+
+
+def _changed(before: Sequence[str], after: Sequence[str]) -> str:
+    """What two lists of arguments differ in; of long ones without what both begin or end with."""
+    first = last = 0
+    if len(" ".join((*before, *after))) > _MOST_SHOWN:
+        least = min(len(before), len(after))
+        first = next((at for at in range(least) if before[at] != after[at]), least)
+        # With the argument before it, which is its name where it is a value.
+        first = max(first - 1, 0)
+        ends = zip(reversed(before[first:]), reversed(after[first:]), strict=False)
+        last = len(list(takewhile(lambda pair: pair[0] == pair[1], ends)))
+    shown = (" ".join(args[first : len(args) - last]) or "none" for args in (before, after))
+    text = " → ".join(shown)
+    return f"{'… ' if first else ''}{text}{' …' if last else ''}"

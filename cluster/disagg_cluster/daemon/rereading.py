@@ -13,6 +13,9 @@ from disagg_cluster.daemon.roster import WorkerRoster
 from disagg_cluster.nodefile import load
 from disagg_cluster.nodefile.engine_checks import launching_host
 
+_SAID_BY_OPTIONS = ("listen", "links")
+"""What the options of `start` may have said otherwise than the file, and holds on."""
+
 
 class NodeFileAgain:
     """The node file of a running daemon.
@@ -45,8 +48,8 @@ class NodeFileAgain:
             after = await loop.run_in_executor(None, load, file, launching_host())
         except ConfigError as error:
             return self._refused(error)
-        # What the command line said of it holds on.
-        after = after.model_copy(update={"listen": self._config.listen})
+        held = {key: getattr(self._config, key) for key in _SAID_BY_OPTIONS}
+        after = after.model_copy(update=held)
         found = reread(self._config, after)
         if told := self._roster.objections(found.added, found.removed):
             return RereadReport(problems=told)

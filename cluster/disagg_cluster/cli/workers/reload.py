@@ -17,11 +17,11 @@ from disagg_cluster.cli.control import AskedDaemon, exit_code, options, shown
 def reload(dry_run: bool, yes: bool, daemon: AskedDaemon, as_json: bool) -> None:
     """Have the daemon read its node file again, and show what is otherwise before that is taken in.
 
-    How a worker is started (python, args, env, deadlines, health, restart, limits) holds from its
-    next start on: `disagg-node restart WORKER` is that. New workers are started; those that are no
-    longer in the file are drained and stopped; all others are untouched. GPUs, ports, models and
-    roles of a worker, and everything beside the workers, wait for the next daemon. Without a
-    terminal to ask on, --yes is needed.
+    How a worker is started (python, args, role_args, env, deadlines, health, restart, limits) holds
+    from its next start on: `disagg-node restart WORKER` is that. New workers are started; those
+    that are no longer in the file are drained and stopped; all others are untouched. GPUs, ports,
+    models and roles of a worker, and everything beside the workers, wait for the next daemon.
+    Without a terminal to ask on, --yes is needed.
     """
     from disagg_cluster.control.client import new_request
     from disagg_cluster.control.messages import ENDS, STARTS, WAITS, ReplyOutcome, RereadNodeFile

@@ -66,6 +66,23 @@ def test_a_router_that_takes_no_engines_keeps_them_for_the_next_daemon(
     assert taken or "a: is no longer in the file, and the router's engines are fixed" in found.waits
 
 
+def test_of_long_arguments_only_what_differs_is_told() -> None:
+    same, end = [f"--option-{number}=value" for number in range(20)], ["--trust-remote-code"]
+    before = node(worker("a", args=[*same, "--max-num-seqs", "64", *end]))
+
+    def told(*args: str) -> str:
+        [text] = reread(before, node(worker("a", args=list(args)))).taken
+        return text
+
+    changed = told(*same, "--max-num-seqs", "128", *end)
+    assert changed == "a: args: … --max-num-seqs 64 → --max-num-seqs 128 …"
+    assert told(*same, "--max-num-seqs", "64") == "a: args: … 64 --trust-remote-code → 64"
+    assert (
+        told(*same, *end) == "a: args: … --option-19=value --max-num-seqs 64 → --option-19=value …"
+    )
+    assert told(*end) == f"a: args: {' '.join(same)} --max-num-seqs 64 → none …"
+
+
 def test_secrets_are_not_told() -> None:
     before = node(worker("a", env={"TOKEN": "hunter1", "X": "1"}, args=["--api-key", "hunter2"]))
     after = node(worker("a", env={"TOKEN": "hunter3", "X": "1"}, args=["--api-key", "hunter4"]))

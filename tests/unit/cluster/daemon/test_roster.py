@@ -23,6 +23,7 @@ from disagg_cluster.supervisor.journal.journal_text import Assignments
 from disagg_cluster.supervisor.supervisor import Supervisor
 from disagg_cluster.supervisor.worker_spec import WorkerSpec
 from disagg_exporter.devices.source import NoDevices
+from disagg_exporter.model import EngineState
 
 
 class Crew:
@@ -116,11 +117,12 @@ class Stage:
     def known(self) -> set[str]:
         """The workers of all parts; each part knows the same, and can be asked for all of them."""
         parts = self.parts
-        assert {digest() for digest in parts.digests.values()} == set(parts.digests)
-        assert {status.engine for status in parts.registry.statuses()} <= set(parts.specs)
         names = set(parts.specs)
-        for other in (self.crew.specs, parts.digests, parts.registry.records):
-            assert set(other) == names
+        assert {parts.digests[name]() for name in names} == names
+        shown = {status.engine: status.state for status in parts.registry.statuses()}
+        # Those that were let go stay on the page for a while, as gone.
+        assert all(state is EngineState.GONE for name, state in shown.items() if name not in names)
+        assert set(self.crew.specs) == names <= set(shown)
         assert {placed.worker for placed in parts.layout.placements} == names
         assert {status.worker for status in parts.moving.reassigner.statuses()} <= names
         return names
@@ -137,6 +139,9 @@ def test_one_that_has_ended_is_forgotten_while_another_still_ends(tmp_path: Path
         await stage.ended("b")
         assert stage.known() == {"c"}
         assert [device.gpu for device in stage.parts.layout.devices] == ["cpu-c"]
+        assert [device.gpu for device in stage.parts.registry.devices()] == ["cpu-a", "cpu-b"]
+        stage.take(node(worker("c", 1003), worker("a", 1001)))
+        assert stage.known() == {"a", "c"}
         await stage.roster.close()
 
     asyncio.run(story())
@@ -192,6 +197,18 @@ def test_a_daemon_that_ends_takes_no_worker_and_lets_none_go(tmp_path: Path) -> 
         assert told == "the daemon is stopping: ask the next one, once it serves"
 
     asyncio.run(story())
+
+
+def test_what_options_said_otherwise_than_the_file_waits_for_no_other_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = node(worker("a", 1001))
+    links = config.links.model_copy(update={"grafana": "https://grafana.example"})
+    stage = Stage(tmp_path, config.model_copy(update={"links": links}))
+    monkeypatch.setattr("disagg_cluster.daemon.rereading.load", lambda *_: config)
+    file = NodeFileAgain(tmp_path / "node.yaml", stage.config, stage.roster)
+
+    assert asyncio.run(file.read(True)).explanation == ()
 
 
 def test_of_two_reloads_at_once_the_later_look_at_the_file_holds(
