@@ -14,7 +14,7 @@ from disagg_cluster.continuity.learned_models import LearnedModels
 from disagg_cluster.continuity.learned_text import FILE_BYTES, LearnedError, decode, encode
 from disagg_cluster.host.files.atomic_write import Place, put_aside, write_whole
 from disagg_cluster.host.files.private_files import open_private
-from disagg_exporter.collectors import CollectorHealth, explain
+from disagg_exporter.collectors import CollectorHealth, DaemonExecutor, explain
 from disagg_exporter.model import CollectorStatus, EngineStatus
 
 ROUND_SECONDS = 5.0
@@ -79,10 +79,14 @@ class LearnedFile:
 
     async def run(self) -> None:
         """Keep what is learned and write it down, until cancelled."""
-        while True:
-            await asyncio.sleep(self._round_seconds)
-            with self._health.guard():
-                await self._round()
+        executor = DaemonExecutor(1, "learned")
+        try:
+            while True:
+                await asyncio.sleep(self._round_seconds)
+                with self._health.guard():
+                    await self._round(executor)
+        finally:
+            executor.shutdown(wait=False)
 
     def end(self) -> None:
         """Write down what is known now: at an orderly end."""
@@ -94,7 +98,7 @@ class LearnedFile:
         """The collector `learned`: failed while something that was learned is not on disk."""
         return self._health.status()
 
-    async def _round(self) -> None:
+    async def _round(self, executor: DaemonExecutor) -> None:
         """Keep one engine after the other, as each takes some milliseconds, then write."""
         due = self._models.due(time.monotonic_ns())
         if not due and self._health.ok:
@@ -106,7 +110,7 @@ class LearnedFile:
         text = encode(self._models.stored(self._wall()))
         with self._health.round() as problems:
             problems.update(found)
-            await asyncio.get_running_loop().run_in_executor(None, self._write, text)
+            await asyncio.get_running_loop().run_in_executor(executor, self._write, text)
 
     def _read(self) -> bytes:
         with os.fdopen(open_private(self._path, os.O_RDONLY), "rb") as file:

@@ -12,6 +12,7 @@ from disagg_cluster.control.messages import RereadReport
 from disagg_cluster.daemon.roster import WorkerRoster
 from disagg_cluster.nodefile import load
 from disagg_cluster.nodefile.engine_checks import launching_host
+from disagg_exporter.collectors import DaemonExecutor, NoThreadError
 
 _SAID_BY_OPTIONS = ("listen", "links")
 """What the options of `start` may have said otherwise than the file, and holds on."""
@@ -42,12 +43,16 @@ class NodeFileAgain:
             return await self._read(self._file, dry_run)
 
     async def _read(self, file: Path, dry_run: bool) -> RereadReport:
-        loop = asyncio.get_running_loop()
+        loop, executor = asyncio.get_running_loop(), DaemonExecutor(1, "node-file")
         try:
             # It asks interpreters: not in the loop.
-            after = await loop.run_in_executor(None, load, file, launching_host())
+            after = await loop.run_in_executor(executor, load, file, launching_host())
         except ConfigError as error:
             return self._refused(error)
+        except NoThreadError as error:
+            return RereadReport(problems=(str(error),))
+        finally:
+            executor.shutdown(wait=False)
         held = {key: getattr(self._config, key) for key in _SAID_BY_OPTIONS}
         after = after.model_copy(update=held)
         found = reread(self._config, after)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from disagg_cluster.launch.router_command import router_command, router_engines,
 from disagg_cluster.supervisor.health.readiness import ProbeTarget
 from disagg_cluster.supervisor.worker_spec import WorkerSpec
 from disagg_cluster.telemetry.pages.front_tally import FrontTally
-from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.collectors import CollectorHealth, DaemonExecutor
 from disagg_exporter.engine_pages.exposition.lines import PageError
 from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
 from disagg_exporter.engine_pages.fronts import FrontPage, parse_front_page
@@ -163,7 +162,7 @@ class RouterWatch:
 
     async def run(self) -> None:
         """Look until cancelled."""
-        executor = ThreadPoolExecutor(2, thread_name_prefix="router-page")
+        executor = DaemonExecutor(2, "router-page")
         try:
             while True:
                 began_ns = time.monotonic_ns()
@@ -171,9 +170,9 @@ class RouterWatch:
                 spent_seconds = (time.monotonic_ns() - began_ns) / 1e9
                 await asyncio.sleep(max(self._interval_seconds - spent_seconds, 0.05))
         finally:
-            executor.shutdown(wait=False, cancel_futures=True)
+            executor.shutdown(wait=False)
 
-    async def _look(self, executor: ThreadPoolExecutor) -> None:
+    async def _look(self, executor: DaemonExecutor) -> None:
         pid = self._process()
         if pid is None:
             self._status = replace(self._status, page=None)

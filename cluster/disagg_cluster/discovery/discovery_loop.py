@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from disagg_cluster.discovery.attached.engines import AttachedEngines
@@ -14,7 +13,7 @@ from disagg_cluster.discovery.observations.merge import merge_observations
 from disagg_cluster.discovery.observations.role_resolver import Candidate, RoleResolver
 from disagg_cluster.discovery.observations.types import EngineNames, Finder, Scan
 from disagg_cluster.telemetry.engine_registry import EngineRegistry, KnownPeer
-from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.collectors import CollectorHealth, DaemonExecutor
 from disagg_exporter.model import CollectorStatus
 from disagg_exporter.roles.evidence.types import Verdict
 
@@ -75,14 +74,14 @@ class DiscoveryLoop:
     async def run(self) -> None:
         """Look until cancelled."""
         loop = asyncio.get_running_loop()
-        executor = ThreadPoolExecutor(1, thread_name_prefix="scout")
+        executor = DaemonExecutor(1, "scout")
         try:
             while True:
                 with self._round.round():
                     await self._scan_once(loop, executor)
                 await asyncio.sleep(self._interval_seconds)
         finally:
-            executor.shutdown(wait=False, cancel_futures=True)
+            executor.shutdown(wait=False)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """How the last look of each finder went, collector `discovery:<finder>`.
@@ -92,9 +91,7 @@ class DiscoveryLoop:
         finders = tuple(health.status() for health in self._health.values() if health.tried)
         return (*finders, *((self._round.status(),) if self._round.has_failed else ()))
 
-    async def _scan_once(
-        self, loop: asyncio.AbstractEventLoop, executor: ThreadPoolExecutor
-    ) -> None:
+    async def _scan_once(self, loop: asyncio.AbstractEventLoop, executor: DaemonExecutor) -> None:
         scans = await loop.run_in_executor(executor, self._scan)
         # Asked again, now that nothing can be started: one that was just being started while the
         # finders looked was not known as ours to them.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.collectors import CollectorHealth, DaemonThread, NoThreadError
 from disagg_exporter.model import CollectorStatus
 
 MAX_BYTES = 1 << 20
@@ -95,10 +95,9 @@ class QueuedStream(io.TextIOBase):
     def _start(self) -> None:
         if self._has_thread:
             return
-        thread = threading.Thread(target=self._write_on, name="output", daemon=True)
         try:
-            thread.start()
-        except (RuntimeError, MemoryError):
+            DaemonThread(self._write_on, "output").start()
+        except NoThreadError:
             return  # the next write tries again
         self._has_thread = True
 

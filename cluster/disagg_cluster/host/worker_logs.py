@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from disagg_cluster.host.files.private_files import UnsafeDirError, make_inner, open_private
-from disagg_exporter.collectors import CollectorHealth, explain
+from disagg_exporter.collectors import CollectorHealth, DaemonExecutor, explain
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import CollectorStatus
 
@@ -246,19 +246,23 @@ class Rotation:
 
     async def run(self) -> None:
         """Look until cancelled."""
-        while True:
-            with self._health.round() as problems:
-                await self._look(problems)
-            await asyncio.sleep(self._every_seconds)
+        executor = DaemonExecutor(1, "log-rotation")
+        try:
+            while True:
+                with self._health.round() as problems:
+                    await self._look(problems, executor)
+                await asyncio.sleep(self._every_seconds)
+        finally:
+            executor.shutdown(wait=False)
 
-    async def _look(self, problems: dict[str, str]) -> None:
+    async def _look(self, problems: dict[str, str], executor: DaemonExecutor) -> None:
         loop = asyncio.get_running_loop()
         writers = self._writers()
         for worker, path in self._logs().items():
             # A hundred megabytes take a moment to copy: not in the loop.
             try:
                 look = partial(_look_at, writers.get(worker), path, self._limit_bytes)
-                cut = await loop.run_in_executor(None, look)
+                cut = await loop.run_in_executor(executor, look)
             except Exception as error:  # noqa: BLE001 - one log is not to keep the others growing
                 problems[worker] = f"{worker}: {explain(error)}"
                 continue

@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from disagg_cluster.switching.members import Member, changes_of
-from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.collectors import CollectorHealth, DaemonExecutor
 from disagg_exporter.model import CollectorStatus, Role
 
 COLLECTOR = "router_members"
@@ -89,7 +88,7 @@ class Membership:
 
     async def run(self) -> None:
         """Look until cancelled."""
-        executor = ThreadPoolExecutor(1, thread_name_prefix="router-members")
+        executor = DaemonExecutor(1, "router-members")
         try:
             while True:
                 self._poked.clear()
@@ -99,9 +98,9 @@ class Membership:
                     async with asyncio.timeout(_HURRY_SECONDS if behind else _LOOK_SECONDS):
                         await self._poked.wait()
         finally:
-            executor.shutdown(wait=False, cancel_futures=True)
+            executor.shutdown(wait=False)
 
-    async def look(self, executor: ThreadPoolExecutor) -> None:
+    async def look(self, executor: DaemonExecutor) -> None:
         """See which engines it has, and change what has to be."""
         before = self._present
         present: Mapping[str, Role] | None = None

@@ -1,6 +1,23 @@
-"""How everything that runs on a clock is kept running, and how its failures are shown."""
+"""How everything that runs on a clock, or may block, is kept running, and failures are shown."""
 
+from disagg_exporter.collectors.daemon_threads import (
+    DaemonExecutor,
+    DaemonThread,
+    DaemonThreads,
+    NoThreadError,
+)
 from disagg_exporter.collectors.event_loop import Backoff, CallbackErrors, keep_running
 from disagg_exporter.collectors.health import CollectorHealth, explain, is_foreseen
 
-__all__ = ["Backoff", "CallbackErrors", "CollectorHealth", "explain", "is_foreseen", "keep_running"]
+__all__ = [
+    "Backoff",
+    "CallbackErrors",
+    "CollectorHealth",
+    "DaemonExecutor",
+    "DaemonThread",
+    "DaemonThreads",
+    "NoThreadError",
+    "explain",
+    "is_foreseen",
+    "keep_running",
+]

@@ -8,10 +8,9 @@ from concurrent.futures import Executor, Future
 from typing import Any
 
 from disagg_cluster.lifecycle.reassignment.progress import SwitchAnswer
-from disagg_cluster.supervisor.process.daemon_threads import DaemonThreads, NoThreadError
 from disagg_cluster.switching.pair_probe import EngineAddress, ProbeFailedError, probe_pair
 from disagg_cluster.switching.pd_switch import RoleCapability, RoleSwitchDriver, SwitchSaid
-from disagg_exporter.collectors import explain
+from disagg_exporter.collectors import DaemonExecutor, NoThreadError, explain
 from disagg_exporter.model import Role
 
 _THREADS = 3
@@ -19,31 +18,9 @@ _THREADS = 3
 Probe = Callable[[EngineAddress, EngineAddress], None]
 
 
-class RequestThreads(Executor):
-    """Threads that are left when the daemon ends: an engine may take minutes to answer."""
-
-    def __init__(self) -> None:
-        self._threads = DaemonThreads(_THREADS, "role-switch")
-
-    def submit(self, ask: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
-        """Ask on the first thread that is free; without any that is the answer."""
-        answer: Future[Any] = Future()
-
-        def carry_out() -> None:
-            try:
-                answer.set_result(ask(*args, **named))
-            except Exception as error:  # noqa: BLE001 - it is for whoever waits for the answer
-                answer.set_exception(error)
-
-        try:
-            self._threads.run(carry_out)
-        except NoThreadError as error:
-            answer.set_exception(error)
-        return answer
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Let the threads end; none is waited for."""
-        self._threads.close()
+def _request_threads() -> Executor:
+    # Left when the daemon ends: an engine may take minutes to answer.
+    return DaemonExecutor(_THREADS, "role-switch")
 
 
 class EngineRequests:
@@ -66,7 +43,7 @@ class EngineRequests:
         log: logging.Logger,
         *,
         probe: Probe = probe_pair,
-        executor: Callable[[], Executor] = RequestThreads,
+        executor: Callable[[], Executor] = _request_threads,
     ) -> None:
         self._kinds = kinds
         self._drivers = drivers
@@ -87,9 +64,7 @@ class EngineRequests:
         driver = self._drivers.get(self._kinds[worker])
         if driver is not None:
             engine = self._engine_of(worker)
-            self._capabilities[worker] = self._threads.submit(
-                driver.capability, engine.url, engine.api_key
-            )
+            self._capabilities[worker] = self._ask(driver.capability, engine.url, engine.api_key)
 
     def capability(self, worker: str) -> RoleCapability | None:
         """What its engine said that it can; None while it has not answered."""
@@ -113,7 +88,7 @@ class EngineRequests:
             return
         engine = self._engine_of(worker)
         self._log.info("%s: its engine is asked to become a %s engine", worker, role)
-        self._switches[key] = self._threads.submit(driver.switch, engine.url, role, engine.api_key)
+        self._switches[key] = self._ask(driver.switch, engine.url, role, engine.api_key)
 
     def answer(self, worker: str, role: Role) -> tuple[SwitchAnswer, str]:
         """What its engine said when it was asked to take another role."""
@@ -139,7 +114,7 @@ class EngineRequests:
             self._log.info("%s: users' requests are waited for, to prove its role", worker)
             return
         pair = (mine, peer) if role is Role.PREFILL else (peer, mine)
-        self._probing = self._threads.submit(self._probe_now, worker, pair)
+        self._probing = self._ask(self._probe_now, worker, pair)
 
     def close(self) -> None:
         """Give the threads up until something is asked again; none is waited for."""
@@ -152,6 +127,15 @@ class EngineRequests:
         if self._executor is None:
             self._executor = self._make_executor()
         return self._executor
+
+    def _ask(self, ask: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Ask on a thread; that there is none is an answer, too."""
+        try:
+            return self._threads.submit(ask, *args)
+        except NoThreadError as error:
+            refused: Future[Any] = Future()
+            refused.set_exception(error)
+            return refused
 
     def _probe_now(self, worker: str, pair: tuple[EngineAddress, EngineAddress]) -> None:
         try:

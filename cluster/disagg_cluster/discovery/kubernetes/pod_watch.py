@@ -8,7 +8,6 @@ import logging
 import random
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -22,7 +21,7 @@ from disagg_cluster.discovery.kubernetes.pod_store import (
     WatchOutcome,
 )
 from disagg_cluster.discovery.kubernetes.pods import Pod, read_pod
-from disagg_exporter.collectors import CollectorHealth, is_foreseen
+from disagg_exporter.collectors import CollectorHealth, DaemonExecutor, is_foreseen
 from disagg_exporter.model import CollectorStatus
 
 COLLECTOR = "kube_api"
@@ -85,7 +84,7 @@ class PodWatch:
     async def run(self) -> None:
         """Follow until cancelled."""
         loop = asyncio.get_running_loop()
-        executor = ThreadPoolExecutor(1, thread_name_prefix="kube-api")
+        executor = DaemonExecutor(1, "kube-api")
         wait_seconds = FIRST_WAIT_SECONDS
         self._ending = False
         try:
@@ -108,7 +107,7 @@ class PodWatch:
             self._ending = True
             if self._answer is not None:
                 self._answer.hang_up()
-            executor.shutdown(wait=False, cancel_futures=True)
+            executor.shutdown(wait=False)
 
     # What follows runs on the executor's one thread; the store's tuple is swapped whole.
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from disagg_cluster.host.tcp_listeners import inodes_by_port
 from disagg_cluster.lifecycle.state import Health
 from disagg_cluster.supervisor.health.readiness import ProbeResult, ProbeTarget, health_request
-from disagg_cluster.supervisor.process.daemon_threads import DaemonThreads, NoThreadError
 from disagg_cluster.telemetry.pages.engine_tls import client_for
+from disagg_exporter.collectors import DaemonThreads, NoThreadError
 from disagg_exporter.http.client.page_poller import PagePoller
 from disagg_exporter.http.tls_words import TlsError
 

@@ -12,8 +12,8 @@ from concurrent.futures import Future, InvalidStateError
 from urllib.parse import unquote, urlsplit
 
 from disagg_cluster.supervisor.hooks.failure_notifier import HookError
-from disagg_cluster.supervisor.process.daemon_threads import DaemonThreads, NoThreadError
 from disagg_exporter import __version__
+from disagg_exporter.collectors import DaemonThreads, NoThreadError
 
 # One that is stuck in a name server must not hold up the next.
 _THREADS = 2

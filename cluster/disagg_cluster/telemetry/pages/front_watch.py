@@ -6,11 +6,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 from disagg_cluster.config import Frontend
 from disagg_cluster.telemetry.pages.front_tally import FrontTally
-from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.collectors import CollectorHealth, DaemonExecutor
 from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
 from disagg_exporter.engine_pages.fronts import FrontPage, parse_front_page
 from disagg_exporter.http.client.scrape import fetch
@@ -60,15 +59,15 @@ class FrontWatch:
 
     async def run(self) -> None:
         """Look at all until cancelled."""
-        executor = ThreadPoolExecutor(len(self._watched), thread_name_prefix="front-page")
+        executor = DaemonExecutor(len(self._watched), "front-page")
         try:
             async with asyncio.TaskGroup() as group:
                 for each in self._watched:
                     group.create_task(self._watch(each, executor))
         finally:
-            executor.shutdown(wait=False, cancel_futures=True)
+            executor.shutdown(wait=False)
 
-    async def _watch(self, watched: _Watched, executor: ThreadPoolExecutor) -> None:
+    async def _watch(self, watched: _Watched, executor: DaemonExecutor) -> None:
         loop = asyncio.get_running_loop()
         while True:
             began_ns = self._clock_ns()

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from disagg_cluster.telemetry.pages.page_reader import (
     ScrapeResult,
 )
 from disagg_cluster.telemetry.pages.page_state import PageState, page_health
+from disagg_exporter.collectors import DaemonExecutor
 from disagg_exporter.engine_pages.adapters import page_path
 from disagg_exporter.http.client.fetch import EngineUnreachable
 from disagg_exporter.http.client.scrape import addresses_at_hand, look_up
@@ -88,7 +88,7 @@ class PageScraper:
                 loop.call_soon_threadsafe(self._ingest, results)
 
         reader = PageReader(deliver, self._keep_lines)
-        executor = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="page")
+        executor = DaemonExecutor(_MAX_THREADS, "page")
         tick_seconds = min(self._interval_seconds, _TICK_SECONDS)
         reading: asyncio.Future[None] | None = None
         try:
@@ -114,7 +114,7 @@ class PageScraper:
             if reading is None:
                 # No thread was to be had: it closes what it has opened.
                 reader.run()
-            executor.shutdown(wait=False, cancel_futures=True)
+            executor.shutdown(wait=False)
 
     def page(self, engine: str) -> EnginePage | None:
         """Return the engine's last page; None while it has no readable one."""
@@ -175,7 +175,7 @@ class PageScraper:
             return None
 
     async def _scrape_later(
-        self, job: ScrapeJob, reader: PageReader, executor: ThreadPoolExecutor
+        self, job: ScrapeJob, reader: PageReader, executor: DaemonExecutor
     ) -> None:
         loop = asyncio.get_running_loop()
         try:

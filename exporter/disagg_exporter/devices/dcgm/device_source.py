@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.collectors import CollectorHealth, DaemonThread
 from disagg_exporter.devices.dcgm.page import DcgmDevice, parse_dcgm
 from disagg_exporter.devices.links import LinkBytes
 from disagg_exporter.devices.nvml.health import count_xid
@@ -44,7 +43,7 @@ class _Page:
 
 def _on_a_thread(scrape: Callable[[], None]) -> None:
     # A daemon thread: the look-up of a name has no deadline, and must not keep us from ending.
-    threading.Thread(target=scrape, name="dcgm-page", daemon=True).start()
+    DaemonThread(scrape, "dcgm-page").start()
 
 
 class DcgmDevices:

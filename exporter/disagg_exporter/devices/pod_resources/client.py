@@ -8,12 +8,11 @@ import logging
 import stat
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.collectors import CollectorHealth, DaemonExecutor
 from disagg_exporter.devices.pod_resources.wire import (
     MAX_BYTES,
     GpuHolder,
@@ -132,7 +131,7 @@ class PodResources:
 
     async def run(self) -> None:
         """Ask until cancelled."""
-        executor = ThreadPoolExecutor(1, thread_name_prefix="kubelet")
+        executor = DaemonExecutor(1, "kubelet")
         try:
             while True:
                 # What a kubelet answers must not end the daemon.
@@ -141,9 +140,9 @@ class PodResources:
                 await asyncio.sleep(self._interval_seconds)
         finally:
             # The link is closed by now, which ends the call that may still be under way.
-            executor.shutdown(wait=False, cancel_futures=True)
+            executor.shutdown(wait=False)
 
-    async def _ask_until_it_fails(self, link: KubeletLink, executor: ThreadPoolExecutor) -> None:
+    async def _ask_until_it_fails(self, link: KubeletLink, executor: DaemonExecutor) -> None:
         def answer() -> tuple[GpuHolder, ...]:
             return read_holders(link.list_pods(DEADLINE_SECONDS))
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from disagg_exporter.collectors import DaemonThread, NoThreadError
 from disagg_exporter.http.server.admission import (
     ConnectionLimits,
     OpenConnection,
@@ -66,7 +67,7 @@ class Connections:
     refuse: Callable[[DeadlineSocket], None]
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _open: dict[int, Connection] = field(default_factory=dict, init=False)
-    _threads: dict[int, threading.Thread] = field(default_factory=dict, init=False)
+    _threads: dict[int, DaemonThread] = field(default_factory=dict, init=False)
     _last_number: int = field(default=0, init=False)
 
     def open(self, client: DeadlineSocket, address: str) -> Connection:
@@ -90,7 +91,7 @@ class Connections:
         A thread of a connection that had to go may take a moment to end, so there may be more of
         them than connections, but no more than twice as many.
         """
-        thread = threading.Thread(target=self._run, args=(connection, serve), daemon=True)
+        thread = DaemonThread(lambda: self._run(connection, serve), f"client-{connection.number}")
         with self._lock:
             is_full = len(self._threads) >= 2 * self.limits.total
             if not is_full:
@@ -98,7 +99,7 @@ class Connections:
         if not is_full:
             try:
                 thread.start()
-            except RuntimeError:  # the system has no thread left
+            except NoThreadError:
                 is_full = True
         if is_full:
             self.refusals.add(Refusal.NO_THREAD, connection.address)
