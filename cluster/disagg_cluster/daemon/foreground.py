@@ -20,7 +20,7 @@ from disagg_cluster.host.daemon_output import LogRateLimit
 from disagg_cluster.host.garbage import rarely_collected
 from disagg_cluster.host.json_log import JsonLines
 from disagg_cluster.host.libc import share_one_heap, subreaping
-from disagg_cluster.host.linear_algebra import hold_buffer
+from disagg_cluster.host.linear_algebra import hold_buffer, one_thread
 from disagg_cluster.host.service_manager import LifeSigns, ServiceManager
 from disagg_exporter.http.listen import ListenAddress
 from disagg_exporter.model import Snapshot
@@ -73,6 +73,7 @@ async def run(
         hangup_ends: The end of its terminal is its end: SIGHUP is taken for a SIGINT.
     """
     share_one_heap()
+    one_thread()
     hold_buffer()
     manager = ServiceManager(os.environ, logging.getLogger(__name__))
     signs = LifeSigns(manager, lambda: daemon.is_well, lambda: _status(daemon.snapshot))

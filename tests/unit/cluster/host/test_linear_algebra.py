@@ -8,12 +8,14 @@ import pytest
 _SOLVES = """
 import resource
 import numpy as np
-from disagg_cluster.host.linear_algebra import hold_buffer
+from disagg_cluster.host.linear_algebra import hold_buffer, one_thread
 {before}
+many = np.ones((20_000, 12))
 pages = int(open("/proc/self/statm").read().split()[0])
 limit = pages * resource.getpagesize() + 64 * 1024
 resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
 print(np.linalg.solve(np.eye(3), np.ones(3))[0])
+print((many.T @ many)[0, 0])
 """
 
 
@@ -24,10 +26,10 @@ def _solve_without_memory(before: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
 def test_a_process_without_memory_still_solves_small_systems() -> None:
-    """Without the buffer OpenBLAS ends the process."""
-    held = _solve_without_memory("hold_buffer()")
+    """Without the buffer OpenBLAS ends the process; for a product on several threads, with it."""
+    held = _solve_without_memory("one_thread(); hold_buffer()")
 
-    assert (held.returncode, held.stdout) == (0, "1.0\n"), held.stderr
+    assert (held.returncode, held.stdout) == (0, "1.0\n20000.0\n"), held.stderr
 
 
 def test_linear_algebra_is_kept_on_the_thread_that_asks() -> None:
