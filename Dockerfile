@@ -32,7 +32,7 @@ COPY Dockerfile.constraints /wheels/
 COPY --from=wheel /wheels /wheels
 RUN python -m venv --without-pip /opt/disagg-node \
     && python -m pip --python /opt/disagg-node/bin/python install --no-cache-dir \
-        --constraint /wheels/Dockerfile.constraints "$(ls /wheels/*.whl)[kubernetes]"
+        --constraint /wheels/Dockerfile.constraints "$(ls /wheels/*.whl)[grpc,kubernetes]"
 
 
 FROM ${PYTHON_IMAGE} AS attach
@@ -69,7 +69,7 @@ COPY Dockerfile.constraints /wheels/
 COPY --from=wheel /wheels /wheels
 RUN python3 -m venv --without-pip /opt/disagg-node \
     && python3 -m pip --python /opt/disagg-node/bin/python install --no-cache-dir \
-        --constraint /wheels/Dockerfile.constraints "$(ls /wheels/*.whl)[kubernetes]" \
+        --constraint /wheels/Dockerfile.constraints "$(ls /wheels/*.whl)[grpc,kubernetes]" \
     && install -d -o 65532 -g 65532 /home/disagg
 # The router brings a stack of its own.
 RUN python3 -m venv --without-pip /opt/vllm-router \

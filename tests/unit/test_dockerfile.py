@@ -71,6 +71,7 @@ def test_everything_that_is_installed_is_pinned() -> None:
     asked = [
         *project["dependencies"],
         *project["optional-dependencies"]["kubernetes"],
+        *project["optional-dependencies"]["grpc"],
         *PROJECT["build-system"]["requires"],
     ]
 

@@ -51,6 +51,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and (eq .Values.profile "attach") .Values.attach.api.enabled }}true{{ end }}
 {{- end }}
 
+{{- /* Says "true" if workers can be steered over gRPC on a port. */}}
+{{- define "disagg-node.grpc" -}}
+{{- if and (eq .Values.profile "launch") .Values.launch.grpc.enabled }}true{{ end }}
+{{- end }}
+
 {{- /* A node file: what the user wrote, and what the chart knows better. Takes (root, file). */}}
 {{- define "disagg-node.nodeFile" -}}
 {{- $root := first . }}
@@ -83,6 +88,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $file = mergeOverwrite $file (dict "bridges" (dict "hpc_job_dir" "/var/lib/hpc-jobs")) }}
 {{- end }}
 {{- else }}
+{{- with $root.Values.launch.grpc }}
+{{- if .enabled }}
+{{- $grpc := dict "listen" (printf "0.0.0.0:%v" .port) "web_config" "/etc/disagg-control/control.yaml" }}
+{{- if .tokenSecret }}
+{{- $_ := set $grpc "token_file" "/etc/disagg-control/token" }}
+{{- end }}
+{{- $file = mergeOverwrite $file (dict "control" (dict "grpc" $grpc)) }}
+{{- end }}
+{{- end }}
 {{- range $worker := $file.workers }}
 {{- $_ := merge $worker (dict "python" $root.Values.launch.python) }}
 {{- end }}

@@ -110,6 +110,11 @@ ports:
   - name: metrics
     containerPort: {{ .Values.port }}
     protocol: TCP
+  {{- if include "disagg-node.grpc" . }}
+  - name: control
+    containerPort: {{ .Values.launch.grpc.port }}
+    protocol: TCP
+  {{- end }}
 {{- end }}
 
 {{- /* The pages speak for the daemon, never for engines. Takes (root, path). */}}
@@ -140,6 +145,11 @@ timeoutSeconds: 5
   mountPath: /etc/disagg-web
   readOnly: true
 {{- end }}
+{{- if include "disagg-node.grpc" . }}
+- name: control
+  mountPath: /etc/disagg-control
+  readOnly: true
+{{- end }}
 {{- with .Values.extraVolumeMounts }}
 {{- toYaml . | nindent 0 }}
 {{- end }}
@@ -163,6 +173,27 @@ timeoutSeconds: 5
 {{- /* The volumes of both profiles beside run folder and node file; may be nothing. */}}
 {{- define "disagg-node.volumes" -}}
 {{- include "disagg-node.webVolume" . }}
+{{- if include "disagg-node.grpc" . }}
+{{- with .Values.launch.grpc }}
+- name: control
+  projected:
+    sources:
+      - configMap: {name: {{ include "disagg-node.fullname" $ }}-control}
+      - secret:
+          name: {{ .tlsSecret }}
+          items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}]
+      {{- with .clientCaSecret }}
+      - secret:
+          name: {{ . }}
+          items: [{key: ca.crt, path: client-ca.crt}]
+      {{- end }}
+      {{- with .tokenSecret }}
+      - secret:
+          name: {{ . }}
+          items: [{key: token, path: token}]
+      {{- end }}
+{{- end }}
+{{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}

@@ -98,6 +98,32 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         launch(models={"volume": {"emptyDir": {}, "hostPath": {"path": "/models"}}}),
         "/launch/models/volume",
     ),
+    "steering where nothing is launched": (
+        {"launch": {"grpc": {"enabled": True, "tlsSecret": "t", "tokenSecret": "s"}}},
+        "launch.grpc.enabled needs profile launch",
+    ),
+    "steering without TLS": (
+        launch(grpc={"enabled": True, "tokenSecret": "s"}),
+        "needs launch.grpc.tlsSecret",
+    ),
+    "steering by everybody": (
+        launch(grpc={"enabled": True, "tlsSecret": "t"}),
+        "needs launch.grpc.clientCaSecret or launch.grpc.tokenSecret",
+    ),
+    "names of certificates that nobody is asked for": (
+        launch(
+            grpc={"enabled": True, "tlsSecret": "t", "tokenSecret": "s", "clientAllowedSans": ["a"]}
+        ),
+        "needs launch.grpc.clientCaSecret",
+    ),
+    "steering on a worker's port": (
+        launch(grpc={"enabled": True, "tlsSecret": "t", "tokenSecret": "s", "port": 8100}),
+        "a and launch.grpc both listen on port 8100",
+    ),
+    "steering on the port of the page": (
+        launch(grpc={"enabled": True, "tlsSecret": "t", "tokenSecret": "s", "port": 9847}),
+        "launch.grpc.port: 9847 is the port of the metrics page",
+    ),
     "launch without a group": ({"profile": "launch"}, "launch.groups"),
     "two groups on the same nodes": (
         launch(groups={"a": GROUP, "b": GROUP}),
