@@ -78,6 +78,8 @@ def base_url() -> Iterator[str]:
             "matrix", [{"metric": {"job": "a"}, "values": [[60, "1.5"], [120, "NaN"], [180, "2"]]}]
         ),
         "odd over time": success("matrix", [{"metric": {}, "values": [[1]]}]),
+        "a label": success("matrix", [{"metric": {"values": "a"}, "values": [[60, "1"]]}]),
+        "no values": success("matrix", [{"metric": {}}]),
         "sum(": (400, '{"status":"error","errorType":"bad_data","error":"parse error: unclosed"}'),
         "html": (200, "<html>"),
         "half": partial("warnings", ["store east: connection refused", "store west: the same"]),
@@ -129,6 +131,14 @@ def test_a_range_gives_the_values_with_their_times_and_no_nan(
     assert Stub.asked == [("/api/v1/query_range", {"query": "over time", **steps}, "me")]
 
 
+def test_a_label_may_be_called_as_the_values_of_a_series_are(
+    base_url: str, prometheus: Client
+) -> None:
+    found = prometheus(base_url).query_range("a label", 60, 60, 60)
+
+    assert found == [Samples({"values": "a"}, ((60.0, 1.0),))]
+
+
 def test_stored_samples_are_asked_for_at_an_instant(base_url: str, prometheus: Client) -> None:
     assert prometheus(base_url).query_samples("up[1m]", 90.5) == []
     assert Stub.asked == [("/api/v1/query", {"query": "up[1m]", "time": "90.500"}, None)]
@@ -143,6 +153,7 @@ def test_stored_samples_are_asked_for_at_an_instant(base_url: str, prometheus: C
         ("half", r"in part only, and sums of it would be too low: store east: .*; store west"),
         ("half of VictoriaMetrics", r"in part only, .*: some of its stores do not answer"),
         ("odd over time", "does not answer like a Prometheus"),
+        ("no values", "does not answer like a Prometheus"),
     ],
 )
 def test_an_answer_without_series_says_why(
