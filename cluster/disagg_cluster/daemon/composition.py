@@ -120,15 +120,14 @@ class Composition:
             log=_log,
         )
         register(self.succession.collectors)
+        links = config.links
         name = " in ".join(filter(None, (config.node, config.cluster)))
         self.metrics = MetricsService(
             config.listen,
             config.bridges,
             name,
             lambda: self.main_loop.age_seconds(),
-            PageLinks(
-                config.planner or "", config.links.prometheus or "", config.links.grafana or ""
-            ),
+            PageLinks(config.planner or "", links.prometheus or "", links.grafana or ""),
             LatencyTargets(config.latency.ttft_seconds, config.latency.itl_seconds),
         )
         register(self.metrics.collectors)
