@@ -201,11 +201,11 @@ class WorkerSupervisor:
             self._context.log.warning("%s: its group could not be signalled", self.spec.name)
 
     def _start(self, generation: int) -> StartFailed | None:
-        self._process = self._new_process(procfs.now_ticks())
-        # Should we die before the next line, our successor knows what to look for.
-        self._record()
         what = f"{self.spec.name}: start"
         try:
+            self._process = self._new_process(procfs.now_ticks())
+            # Should we die before the next line, our successor knows what to look for.
+            self._record()
             child = self._context.reserve.run(partial(start_or_adopt, self.spec, self._context))
         except StartError as error:
             if error.refused:
@@ -274,13 +274,20 @@ class WorkerSupervisor:
     def _exited(self, code: int | None, alone: bool) -> None:
         if alone:
             self.child = None
-        self.handle(Exited(self.life.generation, code, alone))
-        self._context.groups.leave(self.spec.name)
+        self._take_end(Exited(self.life.generation, code, alone))
 
     def _gone(self) -> None:
         self.child = None
-        self.handle(Gone(self.life.generation))
-        self._context.groups.leave(self.spec.name)
+        self._take_end(Gone(self.life.generation))
+
+    def _take_end(self, event: Exited | Gone) -> None:
+        """Act on an end, of which nobody hears twice; once taken in, the same is no news."""
+
+        def take() -> None:
+            self.handle(event)
+            self._context.groups.leave(self.spec.name)
+
+        self._retrier.run("act on its end", take)
 
     def _verdict(self, event: Event) -> tuple[str, ...]:
         """What its limits had to do with its end."""

@@ -151,8 +151,9 @@ class Retrier:
         try:
             self._reserve.run(deed)
         except Exception as error:  # noqa: BLE001 - there is nobody above to take it
-            self._health.failed(f"{self._owner}: {what}", error)
+            # Before it is said: without memory that may fail, too, and the deed must not be lost.
             self._waiting[what] = self._loop.call_later(RETRY_SECONDS, self._try, what, deed)
+            self._health.failed(f"{self._owner}: {what}", error)
             return False
         self._health.over(f"{self._owner}: {what}")
         return True

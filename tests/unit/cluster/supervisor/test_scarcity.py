@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from disagg_cluster.host.processes import procfs
-from disagg_cluster.lifecycle.state import WorkerState
+from disagg_cluster.lifecycle.state import Decision, Event, Exited, Lifecycle, WorkerState
+from disagg_cluster.lifecycle.state_machine import decide
 from disagg_cluster.supervisor import starting
 from disagg_cluster.supervisor.process import retries
 from disagg_cluster.supervisor.process.child_process import ChildProcess, StartError
@@ -89,6 +91,33 @@ def test_without_a_reserve_its_death_is_taken_in_and_it_is_started_once_there_is
             assert harness.seen() == []
         await harness.until(READY)
         assert supervision_is_well(harness)
+        assert harness.supervisor.statuses()[0].restarts == 1
+
+    supervised([tiny_spec(tmp_path)], story)
+
+
+def test_a_death_that_could_not_be_acted_on_for_want_of_memory_is_acted_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals = 0
+
+    def without_memory(life: Lifecycle, event: Event, *more: Any) -> Decision:
+        nonlocal refusals
+        if isinstance(event, Exited) and refusals < 2:
+            refusals += 1
+            raise MemoryError
+        return decide(life, event, *more)
+
+    monkeypatch.setattr(retries, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("disagg_cluster.supervisor.worker_supervisor.decide", without_memory)
+
+    async def story(harness: RunningSupervisor) -> None:
+        first = await harness.until(READY)
+        assert first.pid is not None
+        os.kill(first.pid, signal.SIGKILL)
+        assert (await harness.until(STARTING)).pid != first.pid
+        await harness.until(READY)
+        assert refusals == 2
         assert harness.supervisor.statuses()[0].restarts == 1
 
     supervised([tiny_spec(tmp_path)], story)

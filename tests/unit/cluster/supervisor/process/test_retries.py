@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
 
-from disagg_cluster.supervisor.process.retries import SupervisionHealth
+from disagg_cluster.supervisor.process import retries
+from disagg_cluster.supervisor.process.retries import (
+    DescriptorReserve,
+    Retrier,
+    SupervisionHealth,
+)
 
 
 @pytest.mark.parametrize("cause", [ValueError("ours"), OSError(24, "Too many open files"), "no"])
@@ -24,3 +30,30 @@ def test_a_deed_that_goes_on_failing_is_said_once(
     assert len(caplog.records) == said
     assert not supervision.status().success
     assert supervision.status().unexpected_failures == 51 * isinstance(cause, ValueError)
+
+
+def test_a_deed_is_done_again_though_nobody_could_be_told_that_it_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retries, "RETRY_SECONDS", 0.01)
+    health, done = SupervisionHealth(logging.getLogger("test")), asyncio.Event()
+
+    def without_memory(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(health, "failed", without_memory)
+    attempts = iter((MemoryError(), None))
+
+    def deed() -> None:
+        if (error := next(attempts)) is not None:
+            raise error
+        done.set()
+
+    async def story() -> None:
+        retrier = Retrier("w", health, DescriptorReserve(0))
+        with pytest.raises(MemoryError):
+            retrier.run("what must be done", deed)
+        async with asyncio.timeout(10):
+            await done.wait()
+
+    asyncio.run(story())
