@@ -129,7 +129,7 @@ def _open(url: str, body: bytes | None = None) -> HTTPResponse:
 def _ask(url: str, end: int, cluster: str | None = None) -> dict[str, float]:
     argv = [sys.executable, "-m", "bench.planner_scale.asker", url, str(end)]
     done = subprocess.run(
-        [*argv, *([cluster] if cluster else [])], check=True, capture_output=True, text=True
+        [*argv, *([cluster] if cluster else [])], check=True, stdout=subprocess.PIPE, text=True
     )
     measured: dict[str, float] = json.loads(done.stdout)
     sys.stderr.write(f"{url} {cluster or 'all'}: {measured}\n")

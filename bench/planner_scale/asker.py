@@ -31,6 +31,8 @@ from disagg_cluster.planner.settings.sections import OfferSection, TargetsSectio
 from disagg_cluster.prometheus.prometheus_api import Prometheus
 
 DAY_STEPS = 1440
+# The bars tell what is too long; on a busy machine the usual 600 s would end all.
+_READ_SECONDS = 3600.0
 CONFIG = PlannerConfig(
     targets=TargetsSection(ttft_seconds=2.0, itl_seconds=0.05),
     gpus=(OfferSection(gpu_name=GPU_NAME, most_gpus=2 * ENGINES, price_per_hour=3.0),),
@@ -45,7 +47,7 @@ def main() -> None:
     one_thread()  # as commands and service do
     began = time.monotonic()
     with closing(Prometheus(url)) as prometheus:
-        found = PrometheusHistory(prometheus).read(request)
+        found = PrometheusHistory(prometheus, read_seconds=_READ_SECONDS).read(request)
         of_cluster: dict[str, list[LoadHistory]] = defaultdict(list)
         for each in found:
             of_cluster[each.key.cluster].append(each)
@@ -53,15 +55,18 @@ def main() -> None:
             name: engines_of(PrometheusCosts(prometheus, name).families(end)) for name in of_cluster
         }
     read = time.monotonic()
+    _progress(f"read in {read - began:.0f} s")
     shared = SharedForecasts()
     forecasts = sum(_forecast(each, shared) for each in found)
     forecast = time.monotonic()
+    _progress(f"forecast in {forecast - read:.0f} s")
     planned = 0
     for name, histories in of_cluster.items():
         assert sum(engines[name].running.values()) == ENGINES
         builder = DemandBuilder(CONFIG, shared.forecast)
         made = cluster_plan(builder, CONFIG, histories, engines[name], end)
         planned += sum(isinstance(each, ModelPlan) for each in made.models)
+        _progress(f"{name} planned")
     done = time.monotonic()
     used = resource.getrusage(resource.RUSAGE_SELF)
     figures = {
@@ -77,6 +82,13 @@ def main() -> None:
         "MiB": used.ru_maxrss / 1024,
     }
     sys.stdout.write(json.dumps(figures) + "\n")
+
+
+def _progress(what: str) -> None:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    sys.stderr.write(
+        f"{what}; {used.ru_utime + used.ru_stime:.1f} CPU-s, {used.ru_maxrss >> 10} MiB\n"
+    )
 
 
 def _forecast(history: LoadHistory, shared: SharedForecasts) -> int:
