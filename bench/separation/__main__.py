@@ -28,7 +28,14 @@ from bench.separation.asked import answers
 from bench.separation.deployments import pairs_of, read_deployments, read_pairs
 from bench.separation.foreseen import Foresight
 from bench.separation.loads import LoadCase, cases
-from bench.separation.pairs import PairScore, foresee, other_pairs, score, table
+from bench.separation.pairs import (
+    PairScore,
+    errors_of_neighbours,
+    foresee,
+    other_pairs,
+    score,
+    table,
+)
 from bench.separation.simulated import SimulatedGain, simulated_gain
 
 REPORT = Path("bench/out/separation.json")
@@ -94,6 +101,12 @@ def _measured(listed_path: Path, rows_path: Path, bars: dict[str, bool]) -> dict
         found = score(len(pairs), foreseen)
         _say(f"\n{name}\n{table(foreseen, by_tables)}")
         _say_score(found, [each.pair.gain for each in foreseen], by_tables)
+        rough = list(errors_of_neighbours(pairs, [*listed, *speeds]))
+        if rough:
+            _say(
+                f"the gains measured at the speeds around, of {len(rough)}: median error "
+                f"{median(rough):.0%}"
+            )
         told[name] = asdict(found)
         if pairs is listed:
             bars["70 % of the measured pairs decided"] = found.decided >= 0.7 * found.pairs

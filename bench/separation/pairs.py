@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -67,6 +68,24 @@ def other_pairs(
             for mixed in (False, True)
         )
     ]
+
+
+def errors_of_neighbours(pairs: Sequence[Pair], measured: Sequence[Pair]) -> Iterator[float]:
+    """What the gains measured at the next lower and the next higher speed tell, and are off by.
+
+    They know separate rows of the same deployments, so this is how rough what was measured is, and
+    nobody's forecast. Between them the logarithm of the gain is a line over that of the speed.
+    """
+    gains = {(pair.kind, pair.user_tokens_per_second): pair.gain for pair in measured}
+    for pair in pairs:
+        speed = pair.user_tokens_per_second
+        others = [other for kind, other in gains if kind == pair.kind]
+        low = max((other for other in others if other < speed), default=None)
+        high = min((other for other in others if other > speed), default=None)
+        if low is not None and high is not None:
+            part = math.log(speed / low) / math.log(high / low)
+            told = gains[pair.kind, low] ** (1 - part) * gains[pair.kind, high] ** part
+            yield abs(told / pair.gain - 1)
 
 
 def table(foreseen: Sequence[Foreseen], by_tables: Sequence[float | None]) -> str:

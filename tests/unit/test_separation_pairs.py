@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from bench.separation.deployments import Deployment, Kind, Pair, Parallel, pairs_of, read_pairs
 from bench.separation.foreseen import Foreseen
-from bench.separation.pairs import score
+from bench.separation.pairs import errors_of_neighbours, score
 from bench.separation.step_costs import LearnedSteps
 
 from disagg_cluster.planner.separation.verdict import Gain
@@ -172,6 +172,19 @@ def test_verdicts_are_counted_beyond_a_tenth_only() -> None:
 
     assert (found.decided, found.clear, found.right, found.winners) == (4, 3, 2, 1)
     assert (found.losers, found.losers_named) == (2, 1)
+
+
+def test_neighbours_tell_a_gain_by_a_power_of_the_speed_between_them() -> None:
+    other = KIND._replace(model="other")
+    pairs = [
+        Pair(KIND, 20, 1, 4),
+        Pair(KIND, 40, 1, 3),
+        Pair(KIND, 80, 1, 1),
+        Pair(other, 40, 1, 9),
+    ]
+
+    # 40 lies halfway between 20 and 80, where the gains of 4 and 1 give 2, a third less than 3.
+    assert list(errors_of_neighbours(pairs, pairs)) == [pytest.approx(1 / 3)]
 
 
 def test_the_measured_pairs_are_as_listed() -> None:
