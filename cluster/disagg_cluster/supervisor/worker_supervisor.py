@@ -280,14 +280,10 @@ class WorkerSupervisor:
         self.child = None
         self._take_end(Gone(self.life.generation))
 
-    def _take_end(self, event: Exited | Gone) -> None:
-        """Act on an end, of which nobody hears twice; once taken in, the same is no news."""
-
-        def take() -> None:
-            self.handle(event)
-            self._context.groups.leave(self.spec.name)
-
-        self._retrier.run("act on its end", take)
+    def _take_end(self, end: Exited | Gone) -> None:
+        # Nobody hears of it twice; once it is taken in, the same is no news.
+        self._retrier.run("act on its end", partial(self.handle, end))
+        self._context.groups.leave(self.spec.name)
 
     def _verdict(self, event: Event) -> tuple[str, ...]:
         """What its limits had to do with its end."""
