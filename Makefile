@@ -105,13 +105,13 @@ test: $(READY) vllm-environment router-environment ## Everything CI runs, real P
 	@$(SYSTEM) prometheus prometheus-alertmanager victoria-metrics gcc
 	@$(SYSTEM) --optional chromium
 	@$(SYSTEM) --optional ip unshare
-	$(MAKE) --no-print-directory lint types docs-check
-	@# Tests that mostly wait go on beside those that compute, and are shown after them.
+	@# Tests that mostly wait go on beside what computes, and are shown after it. A make by its
+	@# variable would have `make -n` run all of this.
 	@for part in $(WAITING); do \
 		$(TESTS) -m "$(HERE)" tests/integration/test_[$$part]*.py \
 			> $(VENV)/waiting-$$part.log 2>&1 & beside="$$beside $$!"; \
 	done; \
-	$(TESTS) -m "$(HERE)" tests/unit; failed=$$?; \
+	make --no-print-directory lint types docs-check && $(TESTS) -m "$(HERE)" tests/unit; failed=$$?; \
 	set -- $$beside; \
 	for part in $(WAITING); do \
 		echo "--> integration tests $$part"; tail -n +1 -f --pid=$$1 $(VENV)/waiting-$$part.log; \

@@ -15,7 +15,7 @@ from disagg_cluster.host.linear_algebra import one_thread
 # Its own limit is 0.2 s an example, which two busy cores exceed now and then. A run of all tests
 # tries some examples, each run others; `make test-properties` tries many.
 _BUSY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("some", _BUSY, max_examples=40)
+settings.register_profile("some", _BUSY, max_examples=25)
 settings.register_profile("many", _BUSY, max_examples=1000)
 settings.load_profile("some")
 

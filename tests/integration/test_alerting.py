@@ -39,8 +39,9 @@ def crashing_node(run_dir: Path, metrics: str) -> dict[str, Any]:
         "run_dir": str(run_dir),
         "listen": {"metrics": metrics},
         "restart": {
+            # Six or more restarts in ten minutes / 30, three of which are a crash loop.
             "backoff_first_seconds": 0.5,
-            "backoff_max_seconds": 1.0,
+            "backoff_max_seconds": 2.0,
             "crash_limit": 100000,
         },
         "workers": [

@@ -192,4 +192,4 @@ def wait_until(what: str, probe: object, seconds: float = 60.0) -> None:
     until, tick = time.monotonic() + seconds, threading.Event()
     while not probe():
         assert time.monotonic() < until, f"waited {seconds:g} s in vain for {what}"
-        tick.wait(0.05)
+        tick.wait(0.1)

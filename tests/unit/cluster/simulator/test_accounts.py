@@ -19,7 +19,7 @@ from support.simulations import Until, account, alone, busy_seconds, engine_acco
 
 LOAD = Until(Constant(Mix(3, 1500, 60)), 20)
 LENGTHS = Lengths(0.6, 0.6, reuse_ratio=0.3)
-END = 60.0
+END = 32.0
 COARSE = replace(BRIEF, page_seconds=None)
 
 CLUSTERS = {
