@@ -11,6 +11,8 @@ from bench.plan.rules import Engines, Rule
 from bench.plan.truth import EnginePool, ModelTruth
 
 GPUS = 128
+_ENDING_MINUTES = 10
+"""So long the last requests have to end: one that takes longer is late whatever comes of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +53,14 @@ def replay(
             model.minute(minute)
     found = Outcome(0.0, 0, 0, 0)
     for model in models:
+        hours = (model.prefill.gpu_minutes + model.decode.gpu_minutes) / 60
+        for minute in range(minutes, minutes + _ENDING_MINUTES):
+            model.minute(minute)
         kept = model.within_targets()
         at = (model.day.arrivals.seconds // 60).astype(np.int64)
         came = np.bincount(at, minlength=minutes)
         share = np.bincount(at, kept, minutes) / np.maximum(came, 1)
         over = (came > 0) & (share < model.day.served.targets.attainment)
-        hours = (model.prefill.gpu_minutes + model.decode.gpu_minutes) / 60
         found += Outcome(hours, int(over.sum()), int(kept.sum()), len(kept))
     return found
 

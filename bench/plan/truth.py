@@ -9,6 +9,7 @@ was ordered; one that is given up ends what it computes and is paid for until it
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 
@@ -83,7 +84,9 @@ class ModelTruth:
         self._context = (arrivals.prompt_tokens + arrivals.output_tokens / 2).tolist()
         self._next = 0
         self._free = [0.0] * prefill
+        # In the order in which prompts are ready; the first so many have been taken.
         self._ready: list[tuple[float, int]] = []
+        self._taken = 0
         self._active: list[tuple[float, int]] = []
         self._tokens = self._kv = 0.0
         self._ttft = [np.inf] * count
@@ -101,9 +104,8 @@ class ModelTruth:
         self._compute_prompts(minute * 60.0)
         for second in range(60):
             self._decode_second(minute * 60.0 + second)
-        self.decode_requests = len(self._active) + sum(
-            at <= minute * 60 + 60 for at, _ in self._ready
-        )
+        ready_by_now = bisect_right(self._ready, (minute * 60.0 + 60.0, np.inf))
+        self.decode_requests = len(self._active) + ready_by_now - self._taken
 
     @property
     def decode_running(self) -> int:
@@ -149,17 +151,15 @@ class ModelTruth:
         transfer = self.day.served.transfer_seconds
         arrived, service, at = self._arrived, self._service, self._next
         added = 0.0
-        # Nearly in order, latest first, so that the next one is taken from the end.
-        ready = self._ready[::-1]
+        ready, taken = self._ready, self._taken
         while at < len(arrived) and arrived[at] < end:
             seconds = service[at]
             begin = free[0] if free[0] > arrived[at] else arrived[at]
             heapreplace(free, begin + seconds)
-            ready.append((begin + seconds + transfer, at))
+            # Nearly in order: hardly any is moved for it.
+            insort(ready, (begin + seconds + transfer, at), taken)
             added += seconds
             at += 1
-        ready.sort(reverse=True)
-        self._ready = ready
         self._next = at
         after = sum(max(0.0, each - end) for each in free)
         self.prefill_busy = min(1.0, (left + added - after) / (60.0 * len(free)))
@@ -168,15 +168,18 @@ class ModelTruth:
         ready, active, engines = self._ready, self._active, self.decode.serving
         room_kv, room = self._room_kv * engines, self._room_requests * engines
         tokens, step, end = self._tokens, self._step, start + 1.0
-        while ready and ready[-1][0] < end:
-            number = ready[-1][1]
+        taken = self._taken
+        while taken < len(ready) and ready[taken][0] < end:
+            number = ready[taken][1]
             if self._kv + self._context[number] > room_kv or len(active) >= room:
                 break
-            at = max(ready.pop()[0], start)
+            at = max(ready[taken][0], start)
+            taken += 1
             heappush(active, (tokens + (at - start) / step + self._output[number], number))
             self._kv += self._context[number]
             self._joined[number] = at
             self._ttft[number] = at + step - self._arrived[number]
+        self._taken = taken
         if not active:
             return
         each = min(round(len(active) / engines), len(self._base) - 1) or 1

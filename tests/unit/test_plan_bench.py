@@ -52,6 +52,14 @@ def test_prompts_wait_as_queueing_theory_says() -> None:
     assert waits.mean() == pytest.approx(used * service / (2 * (1 - used)), rel=0.1)
 
 
+def test_requests_of_the_last_minute_have_time_to_end_that_nobody_pays_for() -> None:
+    last = day(np.array([59.0]), output_tokens=500.0)
+    found = replay([last], Static(((1, 1),)), ((1, 1),), 1)
+
+    assert (found.kept, found.minutes_over) == (1, 0)
+    assert found.gpu_hours == pytest.approx(2 * _MODEL.gpus / 60)
+
+
 def test_a_token_takes_a_step_of_the_requests_that_decode_with_it() -> None:
     together = day(np.zeros(16), prompt_tokens=1.0, output_tokens=500.0)
     itl = lived(together, 16, 1).itl_seconds
