@@ -140,6 +140,7 @@ def figures_of(lived: Sequence[Lived], constant: Sequence[Lived]) -> dict[str, f
             each.most_moves_an_hour / LIMITS.moves_per_hour for each in [*lived, *constant]
         ),
         "moves of constant loads": float(sum(len(each.moves) for each in constant)),
+        "minutes over / best static of each": ours / max(1, total["best static of each"]),
         "worst of a load / the same begun at 4+4": max(
             each.minutes_over[ACT] / max(1, each.minutes_over[BEGUN]) for each in lived
         ),
