@@ -17,12 +17,14 @@ from bench.rebalance.loads import ENGINES
 from bench.rebalance.measured import MeasuredPools
 
 from disagg_cluster.planner.plan.schedule import PlanCosts
-from disagg_cluster.planner.plan.worker_option import block_needs
-from disagg_cluster.planner.rebalance.decision import Move, WeighedPools, decide
+from disagg_cluster.planner.plan.worker_option import block_needs, step_mix
+from disagg_cluster.planner.rebalance.decision import Move, decide
 from disagg_cluster.planner.rebalance.limits import RebalanceLimits
 from disagg_cluster.planner.rebalance.move_gain import MoveCost
 from disagg_cluster.planner.rebalance.move_log import MoveLog
+from disagg_cluster.planner.rebalance.pool_pair import step_floor
 from disagg_cluster.planner.rebalance.split_needs import RoleSplit, SplitNeeds
+from disagg_cluster.planner.rebalance.weighed_pools import WeighedPools
 from disagg_exporter.model import Role
 
 HALF = RoleSplit(ENGINES // 2, ENGINES // 2)
@@ -66,9 +68,10 @@ class Acting:
             if not hasattr(found, "shape"):
                 raise SystemExit(found.reason)
             needs.append(found)
+        floor = step_floor(self._profile.options[0][1], step_mix(paths, 0, like))
         pair = WeighedPools(
             self._split,
-            SplitNeeds(needs[0], needs[1], paths.step_seconds),
+            SplitNeeds(needs[0], needs[1], paths.step_seconds, floor),
             COST,
             self._measured.capacity_used,
         )

@@ -26,6 +26,8 @@ from disagg_cluster.planner.capacity.targets import Targets
 
 SLOPE_STEP = 1.05
 _MOST_ELASTICITY = 0.9
+# No step is all batch.
+_LEAST_FLOOR = 0.05
 
 
 def level_spread(
@@ -95,12 +97,37 @@ class DecodePool:
         except UnseenStepError:
             return "unseen"
 
+    @property
+    def most_batch(self) -> float:
+        """The largest mean batch that an engine's limits and its cache have room for."""
+        shape = self.costs.shape
+        if shape.kv_tokens is None:
+            return float(shape.max_num_seqs)
+        return min(float(shape.max_num_seqs), shape.kv_tokens / self.mix.context_tokens)
+
+    def step_floor(self) -> float:
+        """Of the step of an engine that is just full, the part that does not shrink with the batch.
+
+        By a line through what it takes full and half full; 1 where all batches take alike long.
+
+        Raises:
+            UnseenStepError: What an engine takes that is half full is not known.
+        """
+        full = largest(self._within_target, self.most_batch)
+        if not full:
+            return 1.0
+        half = self.itl_seconds(full / 2) / self.itl_seconds(full)
+        return min(1.0, max(_LEAST_FLOOR, 2 * half - 1))
+
+    def _within_target(self, batch: float) -> bool:
+        try:
+            return self.itl_seconds(batch) <= self.targets.itl_seconds
+        except UnseenStepError:
+            return False
+
     def capacity(self, engines: int) -> PoolCapacity:
         """The largest load at which nothing gives out."""
-        shape = self.costs.shape
-        most = float(shape.max_num_seqs)
-        if shape.kv_tokens is not None:
-            most = min(most, shape.kv_tokens / self.mix.context_tokens)
+        most = self.most_batch
         batch = largest(lambda level: self.broken(level, engines) is None, most)
         bound = self.broken(batch * 1.01, engines) or "itl"
         if not batch:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from disagg_cluster.planner.plan.model_demand import ModelDemand
-from disagg_cluster.planner.rebalance.decision import Move, Stay, WeighedPools, decide
+from disagg_cluster.planner.rebalance.decision import Move, Stay, decide
 from disagg_cluster.planner.rebalance.limits import RebalanceLimits
 from disagg_cluster.planner.rebalance.move_gain import MoveCost
 from disagg_cluster.planner.rebalance.move_log import MoveLog
@@ -19,6 +19,7 @@ from disagg_cluster.planner.rebalance.pool_pair import (
 from disagg_cluster.planner.rebalance.pool_worker import PoolWorker, cheapest, pool_capacity_used
 from disagg_cluster.planner.rebalance.shadow import ShadowBooks
 from disagg_cluster.planner.rebalance.split_needs import RoleSplit, SplitNeeds
+from disagg_cluster.planner.rebalance.weighed_pools import WeighedPools
 
 
 @dataclass(frozen=True, slots=True)

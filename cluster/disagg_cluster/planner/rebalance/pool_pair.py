@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from disagg_cluster.planner.capacity.decode_pool import decode_pool
+from disagg_cluster.planner.capacity.engine_costs import UnseenStepError
 from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
+from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.forecast.load_forecast import UndecidedForecast
 from disagg_cluster.planner.forecast.paths import LoadPaths
 from disagg_cluster.planner.plan.model_demand import ModelDemand, RunningEngines
-from disagg_cluster.planner.plan.worker_option import WorkerOption, block_needs
+from disagg_cluster.planner.plan.worker_option import WorkerOption, block_needs, step_mix
 from disagg_cluster.planner.rebalance.decision import Stay
 from disagg_cluster.planner.rebalance.split_needs import RoleSplit, SplitNeeds
 from disagg_exporter.model import Role
@@ -75,4 +78,13 @@ def split_needs(
         if isinstance(found, UndecidedCapacity):
             return Stay(f"no capacity for {option.role}: {found.reason}")
         needs.append(found)
-    return SplitNeeds(needs[0], needs[1], loads.step_seconds)
+    floor = step_floor(options[1], step_mix(loads, 0, demand.like))
+    return SplitNeeds(needs[0], needs[1], loads.step_seconds, floor)
+
+
+def step_floor(decode: WorkerOption, mix: RequestMix) -> float:
+    """The part of a full decode engine's step that does not shrink with its batch; 1 if unknown."""
+    try:
+        return decode_pool(decode.costs, mix, decode.targets).step_floor()
+    except UnseenStepError:
+        return 1.0

@@ -6,16 +6,14 @@ nothing would stay, and be followed by the next.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from disagg_cluster.planner.rebalance.limits import HOUR_SECONDS
 from disagg_cluster.planner.rebalance.move_log import MoveLog
-from disagg_cluster.planner.rebalance.split_needs import RoleSplit, SplitNeeds
+from disagg_cluster.planner.rebalance.weighed_pools import FULL_RATIO, WeighedPools
 from disagg_exporter.model import Role
 
 _BEYOND = 1.0
-_FULL = 0.9
 _ROOM = 0.5
 """Needs are whole engines, with room for chance: by so many fewer they are clearly fewer."""
 _WINDOW_SECONDS = 300.0
@@ -33,13 +31,7 @@ class Regret:
     to_role: Role
 
 
-def regret_of(
-    split: RoleSplit,
-    needs: SplitNeeds,
-    capacity_used: Mapping[Role, float],
-    log: MoveLog,
-    now_seconds: float,
-) -> Regret | None:
+def regret_of(pair: WeighedPools, log: MoveLog, now_seconds: float) -> Regret | None:
     """The last move, turned round; None where nothing that is measured speaks against it.
 
     It is regretted where the pool that gave is beyond its targets though by its capacity it should
@@ -52,24 +44,17 @@ def regret_of(
     if not _WINDOW_SECONDS <= now_seconds - ended <= LOOK_BACK_SECONDS:
         return None
     gave = _OTHER[to_role]
-    known = needs.of(gave)[:, 0].mean()
-    if known > split.of(gave) - _ROOM:
+    if pair.needed_now(gave) > pair.split.of(gave) - _ROOM:
         return None
-    used, there = capacity_used.get(to_role), split.of(to_role)
-    if used is None or there < 2 or capacity_used.get(gave, 0.0) < _BEYOND:
-        return None
-    if used * there / (there - 1) > _FULL:
+    without = pair.without_one(to_role)
+    if without is None or without > FULL_RATIO or pair.capacity_used.get(gave, 0.0) < _BEYOND:
         return None
     return Regret(to_role, gave)
 
 
-def why_not_again(
-    taker: Role, capacity_used: Mapping[Role, float], log: MoveLog, now_seconds: float
-) -> str:
+def why_not_again(taker: Role, pair: WeighedPools, log: MoveLog, now_seconds: float) -> str:
     """Why a pool is given nothing after it had to give back; empty once it is full as measured."""
     since = log.regretted.get(taker)
-    if since is None or now_seconds - since > LOOK_BACK_SECONDS:
-        return ""
-    if capacity_used.get(taker, 0.0) >= _FULL:
+    if since is None or now_seconds - since > LOOK_BACK_SECONDS or pair.is_full(taker):
         return ""
     return f"{taker} gave back an engine {(now_seconds - since) / 60:.0f} min ago and is not full"

@@ -45,11 +45,16 @@ class RoleSplit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitNeeds:
-    """Engines that each pool needs by itself, `[future, block]`, blocks of `block_seconds`."""
+    """Engines that each pool needs by itself, `[future, block]`, blocks of `block_seconds`.
+
+    `step_floor`: of the step of a full decode engine, the part that does not shrink with its
+    batch; 1 where that is not known.
+    """
 
     prefill: Counts
     decode: Counts
     block_seconds: float
+    step_floor: float = 1.0
 
     def of(self, role: Role) -> Counts:
         """Those of one role."""

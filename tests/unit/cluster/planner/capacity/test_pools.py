@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_cluster.planner.capacity.decode_pool import decode_capacity
+from disagg_cluster.planner.capacity.decode_pool import decode_capacity, decode_pool
 from disagg_cluster.planner.capacity.engine_costs import EngineCosts, StretchedCosts
 from disagg_cluster.planner.capacity.mixed_pool import mixed_capacity
 from disagg_cluster.planner.capacity.pool_capacity import PoolCapacity
@@ -140,6 +140,19 @@ def test_a_prefill_pool_can_be_used_the_more_the_larger_it_is() -> None:
     used = [each.utilization for each in found if isinstance(each, PoolCapacity)]
     assert used == sorted(used)
     assert used[0] < 0.9 < used[-1] < 1
+
+
+def test_the_part_of_a_full_decode_step_that_stays_is_about_that_of_a_single_request() -> None:
+    def step_seconds(batch: float) -> float:
+        return COSTS.step_seconds(0, 0, batch, batch * CHAT.context_tokens)
+
+    most = max(batch for batch in range(1, 257) if step_seconds(batch) <= TARGETS.itl_seconds)
+    floor = decode_pool(COSTS, CHAT, TARGETS).step_floor()
+    assert floor == pytest.approx(step_seconds(1) / step_seconds(most), rel=0.1)
+
+    # Where one request alone is too slow, none is full.
+    hopeless = decode_pool(COSTS, CHAT, replace(TARGETS, itl_seconds=1e-4))
+    assert hopeless.step_floor() == 1.0
 
 
 def test_a_slow_transfer_takes_from_the_time_to_wait() -> None:

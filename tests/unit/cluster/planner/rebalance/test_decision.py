@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_cluster.planner.rebalance.decision import Move, Stay, WeighedPools, decide
+from disagg_cluster.planner.rebalance.decision import Move, Stay, decide
 from disagg_cluster.planner.rebalance.limits import RebalanceLimits, RebalanceLimitsError
 from disagg_cluster.planner.rebalance.move_gain import MoveCost, gain_of
 from disagg_cluster.planner.rebalance.move_log import MoveLog
 from disagg_cluster.planner.rebalance.split_needs import RoleSplit, SplitNeeds
+from disagg_cluster.planner.rebalance.weighed_pools import WeighedPools
 from disagg_exporter.model import Role
 
 LIMITS = RebalanceLimits()
@@ -87,11 +88,25 @@ def test_a_pool_that_is_full_as_measured_gives_nothing_whatever_is_foreseen() ->
     full = {Role.PREFILL: 0.9, Role.DECODE: 0.8}
 
     assert decided(RoleSplit(4, 4), of, full) == Stay(
-        "prefill is too full to give: it would use 120% of its capacity"
+        "prefill is too full to give: it would use 120% of its capacity, and decode as it is 80% "
+        "at most"
     )
-    assert isinstance(decided(RoleSplit(4, 4), of, {Role.PREFILL: 0.7, Role.DECODE: 0.8}), Move)
+    assert isinstance(decided(RoleSplit(4, 4), of, {Role.PREFILL: 0.5, Role.DECODE: 0.8}), Move)
     # Where both are beyond, the fuller one may still get it.
     assert isinstance(decided(RoleSplit(4, 4), of, {Role.PREFILL: 0.9, Role.DECODE: 1.6}), Move)
+
+
+def test_no_engine_leaves_a_pool_that_would_then_be_the_fuller_one() -> None:
+    """Of two pools that are about as full, by a capacity that takes one for short."""
+    of = needs(3, 5)
+
+    assert decided(RoleSplit(4, 4), of, {Role.PREFILL: 0.6, Role.DECODE: 0.82}) == Stay(
+        "prefill is too full to give: it would use 80% of its capacity, and decode as it is 82% "
+        "at most"
+    )
+    assert isinstance(decided(RoleSplit(4, 4), of, {Role.PREFILL: 0.54, Role.DECODE: 0.82}), Move)
+    # One that is full may be short of any number.
+    assert isinstance(decided(RoleSplit(4, 4), of, {Role.PREFILL: 0.7, Role.DECODE: 0.9}), Move)
 
 
 def test_a_pool_that_has_room_as_measured_takes_nothing_unless_more_is_to_come() -> None:

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 from tests.support.plan_demands import NOW, PAIR, Fleet, demand, options, paths
 
+from disagg_cluster.planner.capacity.engine_costs import StretchedCosts, UnseenStepError
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
+from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.forecast.load_forecast import UndecidedForecast
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import LoadSeries
 from disagg_cluster.planner.plan.model_demand import ModelDemand, RunningEngines
+from disagg_cluster.planner.plan.worker_option import WorkerOption
 from disagg_cluster.planner.rebalance.came_load import came_since
 from disagg_cluster.planner.rebalance.decision import Move, Stay
 from disagg_cluster.planner.rebalance.limits import RebalanceLimits
@@ -23,6 +26,7 @@ from disagg_cluster.planner.rebalance.model_rebalance import (
 )
 from disagg_cluster.planner.rebalance.move_gain import MoveCost
 from disagg_cluster.planner.rebalance.move_log import MoveLog
+from disagg_cluster.planner.rebalance.pool_pair import step_floor
 from disagg_cluster.planner.rebalance.pool_worker import (
     PoolWorker,
     cheapest,
@@ -71,6 +75,26 @@ def test_the_worker_with_the_fewest_requests_is_named() -> None:
     assert (said.said.role, said.said.to_role) == (Role.PREFILL, Role.DECODE)
     assert said.worker is not None
     assert said.worker.worker == "p-2"
+
+
+def test_how_decode_steps_shrink_with_their_batch_is_known_of_its_steps() -> None:
+    view = looked_at(decode_heavy())
+
+    assert isinstance(view, RebalanceView)
+    assert 0 < view.needs.step_floor < 1
+
+
+def test_where_steps_of_few_requests_were_never_seen_fullness_goes_with_the_load() -> None:
+    class _Unseen(StretchedCosts):
+        def step_seconds(self, *step: float) -> float:
+            raise UnseenStepError("never seen")
+
+    decode = options()[1]
+    unseen = WorkerOption(Role.DECODE, _Unseen(decode.costs), decode.targets)
+    mix = RequestMix(1.0, prompt_tokens=1000.0, output_tokens=100.0)
+
+    assert step_floor(unseen, mix) == 1.0
+    assert step_floor(decode, mix) < 1.0
 
 
 def test_where_no_engine_is_known_by_name_the_role_is_advised_all_the_same() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from disagg_cluster.planner.rebalance.decision import Move, Stay, WeighedPools, decide
+from disagg_cluster.planner.rebalance.decision import Move, Stay, decide
 from disagg_cluster.planner.rebalance.limits import RebalanceLimits, RebalanceMode
 from disagg_cluster.planner.rebalance.model_rebalance import ModelRebalance
 from disagg_cluster.planner.rebalance.move_gain import MoveCost
@@ -18,6 +18,7 @@ from disagg_cluster.planner.rebalance.regret import (
     why_not_again,
 )
 from disagg_cluster.planner.rebalance.split_needs import RoleSplit, SplitNeeds
+from disagg_cluster.planner.rebalance.weighed_pools import WeighedPools
 from disagg_exporter.model import Role
 
 LIMITS = RebalanceLimits()
@@ -27,12 +28,17 @@ DECODE_IS_SHORT = SplitNeeds(np.full((4, 12), 2), np.full((4, 12), 7), 300.0)
 WRONG = {Role.PREFILL: 1.1, Role.DECODE: 0.5}
 
 
+def pools(
+    split: RoleSplit, used: dict[Role, float], needs: SplitNeeds = DECODE_IS_SHORT
+) -> WeighedPools:
+    return WeighedPools(split, needs, MoveCost(360.0), used)
+
+
 def decided(
     split: RoleSplit, log: MoveLog, used: dict[Role, float], now_seconds: float = NOW
 ) -> Move | Stay:
     """By a capacity that takes decode for short, whatever it has."""
-    wants = SplitNeeds(np.full((4, 12), 2), np.full((4, 12), 7), 300.0)
-    return decide(WeighedPools(split, wants, MoveCost(360.0), used), LIMITS, 9.0, log, now_seconds)
+    return decide(pools(split, used), LIMITS, 9.0, log, now_seconds)
 
 
 def test_an_engine_that_was_given_for_nothing_goes_back() -> None:
@@ -75,15 +81,15 @@ def test_words_say_that_a_move_takes_the_last_one_back() -> None:
 def test_a_move_is_not_regretted_while_nothing_speaks_against_it(
     used: dict[Role, float], now_seconds: float
 ) -> None:
-    assert regret_of(RoleSplit(3, 5), DECODE_IS_SHORT, used, TO_DECODE, now_seconds) is None
+    assert regret_of(pools(RoleSplit(3, 5), used), TO_DECODE, now_seconds) is None
 
 
 def test_a_move_that_was_not_made_is_not_taken_back() -> None:
     refused = MoveLog().begun(0.0, Role.DECODE).ended(1.0, done=False)
 
-    assert regret_of(RoleSplit(4, 4), DECODE_IS_SHORT, WRONG, MoveLog(), NOW) is None
-    assert regret_of(RoleSplit(4, 4), DECODE_IS_SHORT, WRONG, refused, NOW) is None
-    assert regret_of(RoleSplit(3, 5), DECODE_IS_SHORT, WRONG, TO_DECODE, NOW) == Regret(
+    assert regret_of(pools(RoleSplit(4, 4), WRONG), MoveLog(), NOW) is None
+    assert regret_of(pools(RoleSplit(4, 4), WRONG), refused, NOW) is None
+    assert regret_of(pools(RoleSplit(3, 5), WRONG), TO_DECODE, NOW) == Regret(
         Role.DECODE, Role.PREFILL
     )
 
@@ -96,8 +102,9 @@ def test_what_was_given_back_is_not_given_again_until_that_pool_is_full() -> Non
         "decode gave back an engine 15 min ago and is not full"
     )
     assert isinstance(decided(RoleSplit(4, 4), log, {**room, Role.DECODE: 0.9}, 1800.0), Move)
-    assert why_not_again(Role.DECODE, room, log, NOW + LOOK_BACK_SECONDS + 1) == ""
-    assert why_not_again(Role.PREFILL, room, log, 1800.0) == ""
+    half = pools(RoleSplit(4, 4), room)
+    assert why_not_again(Role.DECODE, half, log, NOW + LOOK_BACK_SECONDS + 1) == ""
+    assert why_not_again(Role.PREFILL, half, log, 1800.0) == ""
 
 
 def test_nothing_goes_to_and_fro() -> None:
@@ -105,13 +112,13 @@ def test_nothing_goes_to_and_fro() -> None:
     log = TO_DECODE.begun(NOW, Role.PREFILL, undoes=True).ended(1200.0)
 
     turned = {Role.PREFILL: 0.1, Role.DECODE: 1.5}
-    assert regret_of(RoleSplit(4, 4), DECODE_IS_SHORT, turned, log, 1800.0) is None
+    assert regret_of(pools(RoleSplit(4, 4), turned), log, 1800.0) is None
 
 
 def test_a_pool_that_was_known_to_be_short_gave_all_the_same() -> None:
     both = SplitNeeds(np.full((4, 12), 3), np.full((4, 12), 7), 300.0)
 
-    assert regret_of(RoleSplit(3, 5), both, WRONG, TO_DECODE, NOW) is None
+    assert regret_of(pools(RoleSplit(3, 5), WRONG, both), TO_DECODE, NOW) is None
 
 
 def test_a_pool_keeps_its_least_engine_however_wrong_a_move_was() -> None:
