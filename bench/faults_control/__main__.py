@@ -67,8 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found["partitions"] = cut_off(options.partitions, options.seed)
         _say(f"partitions: {found['partitions']}")
     if options.real:
-        _say(f"real vLLM: {options.real} moves, then {len(REAL_KINDS)} faults: some minutes")
-        found["real"] = real_faults(options.real, VLLM, ROUTER, options.seed)
+        kinds = [kind for kind in REAL_KINDS if not options.only or kind.name in options.only]
+        _say(f"real vLLM: {options.real} moves, then {len(kinds)} faults: some minutes")
+        found["real"] = real_faults(options.real, VLLM, ROUTER, options.seed, kinds)
     text = markdown(found)
     FOLDER.mkdir(parents=True, exist_ok=True)
     (FOLDER / "faults-control.md").write_text(text, encoding="utf-8")

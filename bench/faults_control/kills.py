@@ -77,8 +77,17 @@ def killed(counts: Mapping[str, int], router_python: Path, seed: str) -> dict[st
     return found
 
 
-def play(node: MovedNode, kind: Kind, number: int, move_seconds: float = MOVE_SECONDS) -> Outcome:
-    """Begin a move, do the fault at a random moment of it, and see what becomes of both."""
+def play(
+    node: MovedNode,
+    kind: Kind,
+    number: int,
+    move_seconds: float = MOVE_SECONDS,
+    well_seconds: float = _WELL_SECONDS,
+) -> Outcome:
+    """Begin a move, do the fault at a random moment of it, and see what becomes of both.
+
+    All has to be well again `well_seconds` after the cause is gone.
+    """
     lost, answered = len(node.direct.failures), node.direct.completed
     back, doubled = set(node.watch.back), set(node.watch.doubled)
     pids = node.untouched_pids()
@@ -101,7 +110,7 @@ def play(node: MovedNode, kind: Kind, number: int, move_seconds: float = MOVE_SE
         back=tuple(sorted(node.watch.back - back)),
         doubled=tuple(sorted(node.watch.doubled - doubled)),
     )
-    return _judged(kind, replace(outcome, observed=seen), users)
+    return _judged(kind, replace(outcome, observed=seen), users, well_seconds)
 
 
 def _played(node: MovedNode, kind: Kind, number: int, move_seconds: float) -> Outcome:
@@ -150,9 +159,9 @@ def _until_told(node: MovedNode, kind: Kind, before: Before) -> float | None:
     return None
 
 
-def _judged(kind: Kind, outcome: Outcome, users: Users) -> Outcome:
+def _judged(kind: Kind, outcome: Outcome, users: Users, well_seconds: float) -> Outcome:
     failed = len(users.failed)
-    expected = Expected(told="the state", told_seconds=TOLD_SECONDS, well_seconds=_WELL_SECONDS)
+    expected = Expected(told="the state", told_seconds=TOLD_SECONDS, well_seconds=well_seconds)
     bad = list(judge(expected, outcome.observed))
     if not outcome.observed.error and outcome.ended not in kind.ends:
         bad.append(f"the move ended otherwise: {outcome.ended}, {outcome.text}")

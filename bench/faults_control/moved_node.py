@@ -49,6 +49,7 @@ class MovedNode:
         clock: A file that says by how many seconds the node's wall clock is ahead; None for none.
         under: What the daemon's command is started by.
         answer_seconds: After so long without an answer a move is given up, and that is said.
+        start_seconds: So long a worker may take until it is ready.
     """
 
     def __init__(
@@ -63,12 +64,14 @@ class MovedNode:
         clock: Path | None = None,
         under: tuple[str, ...] = (),
         answer_seconds: float = 180.0,
+        start_seconds: float = 300.0,
     ) -> None:
         self.folder, self.node_file, self.moved, self.clock = folder, node_file, moved, clock
         self.run_dir = Path(node_file["run_dir"])
         self.chance = random.Random(seed)
         self._start = (*under, *DISAGG_NODE, "start")
         self._users, self._answer_seconds = users, answer_seconds
+        self._start_seconds = start_seconds
         self.socket = RunFolder(self.run_dir).control
         self.node = self._next()
         engines = [worker["name"] for worker in node_file["workers"]]
@@ -82,7 +85,7 @@ class MovedNode:
 
     def wait_routed(self) -> None:
         """Wait until all workers are ready and get requests."""
-        wait_routed(self.socket, self.node)
+        wait_routed(self.socket, self.node, self._start_seconds)
 
     def users(self) -> Users:
         """Those who ask the router, from now on."""

@@ -44,9 +44,9 @@ def worker_views(socket: Path) -> dict[str, WorkerView]:
     return {reply.worker.worker: reply.worker for reply in replies if reply.worker is not None}
 
 
-def wait_routed(socket: Path, node: RunningNode) -> None:
-    """Wait until every worker is ready and gets requests."""
-    node.wait_ready()
+def wait_routed(socket: Path, node: RunningNode, seconds: float = 300.0) -> None:
+    """Wait until every worker is ready, which takes `seconds` at most, and gets requests."""
+    node.wait_ready(seconds)
     engines = [name for name in node.workers if name != "router"]
 
     def routed() -> bool:
