@@ -12,10 +12,11 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
 from disagg_cluster.control.refusal import RefusalReason
+from disagg_cluster.control.remote.call_count import CallCount
 from disagg_cluster.control.remote.vetting import PATIENCE_SECONDS, Streams, TurnedAwayError, Vet
 from disagg_cluster.control.remote.visitors import Visitor, Visitors
 from disagg_exporter.http.server.admission import address_of, is_scarce
@@ -23,6 +24,7 @@ from disagg_exporter.steps.rate_limiter import RateLimiter
 
 _HERE = ("a process of this host", "this host")
 _LOST_SECONDS = 1.0
+_JUDGED_SECONDS = 0.1
 _PIECE_BYTES = 1 << 16
 _LINES_PER_SECOND = 5.0
 
@@ -77,6 +79,9 @@ class Door:
         finally:
             accepting.cancel()
             self._listener.close()
+            if self._open:
+                # Those whom the server has just let go are judged by what they asked.
+                await asyncio.wait(self._open, timeout=_JUDGED_SECONDS)
             for task in self._open:
                 task.cancel()
             await asyncio.gather(accepting, *self._open, return_exceptions=True)
@@ -139,15 +144,16 @@ class Door:
             patience = asyncio.get_running_loop().call_later(
                 self._seconds, self._lose_patience, visitor, writer
             )
+            calls = CallCount()
             try:
-                asked_last = await _pass_between((reader, writer), await self._to_server(visitor))
+                inner = await self._to_server(visitor)
+                asked_last = await _pass_between((reader, writer), inner, calls)
             finally:
                 patience.cancel()
         finally:
             # Not a close: what is unsent to one that does not read would wait for ever.
             writer.transport.abort()
-        if not asked_last and not visitor.has_asked:
-            why = "it sent no request that could be understood"
+        if why := _unanswered(visitor, calls.begun, asked_last=asked_last):
             raise TurnedAwayError(RefusalReason.NOT_UNDERSTOOD, why)
 
     async def _to_server(self, visitor: Visitor) -> Streams:
@@ -165,7 +171,7 @@ class Door:
         if not visitor.trusted:
             why = f"no token was shown within {self._seconds:g} s"
             self._turn_away(RefusalReason.TOO_SLOW, visitor, why)
-            visitor.has_asked = True  # It was said once.
+            visitor.is_told = True
             writer.transport.abort()
 
     def _turn_away(self, reason: RefusalReason, visitor: Visitor | None, why: str) -> None:
@@ -175,9 +181,24 @@ class Door:
             self._log.warning("control: %s is refused: %s", where, why)
 
 
-async def _pass_between(outer: Streams, inner: Streams) -> bool:
-    """Pass on what both ends send until one has ended; whether it was the outer one."""
-    up = asyncio.create_task(_pass_on(outer[0], inner[1]))
+def _unanswered(visitor: Visitor, begun: int, *, asked_last: bool) -> str:
+    """What of a visitor that has gone was never answered by us; empty if all was, or was said."""
+    if visitor.is_told:
+        return ""
+    if (lost := begun - visitor.calls) > 0:
+        return (
+            f"{lost} of its {begun} calls did not come through: headers or a message too long, "
+            "no such method, or broken off"
+        )
+    return "" if asked_last or visitor.calls else "it sent no request that could be understood"
+
+
+async def _pass_between(outer: Streams, inner: Streams, calls: CallCount) -> bool:
+    """Pass on what both ends send until one has ended; whether it was the outer one.
+
+    The calls that the outer one begins are counted.
+    """
+    up = asyncio.create_task(_pass_on(outer[0], inner[1], calls.take))
     down = asyncio.create_task(_pass_on(inner[0], outer[1]))
     try:
         ended, _ = await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
@@ -189,7 +210,12 @@ async def _pass_between(outer: Streams, inner: Streams) -> bool:
         await asyncio.gather(up, down, return_exceptions=True)
 
 
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pass_on(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    look: Callable[[bytes], None] = lambda _piece: None,
+) -> None:
     while piece := await reader.read(_PIECE_BYTES):
+        look(piece)
         writer.write(piece)
         await writer.drain()

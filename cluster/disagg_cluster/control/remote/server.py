@@ -42,7 +42,8 @@ _MOST_CALLS = 256
 _OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_concurrent_streams", 32),
-    # What is longer than a request may be is still read, and refused in words, up to here.
+    # What is longer than a request may be is still read, and refused in words, up to here; beyond
+    # gRPC refuses it, and the door says that a call did not come through.
     ("grpc.max_receive_message_length", 16 * MOST_BYTES),
     ("grpc.max_metadata_size", 8192),
     ("grpc.absolute_max_metadata_size", 16384),
@@ -152,7 +153,7 @@ class ControlServer:
         if visitor is None:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "come through the door")
         assert visitor is not None, "an abort raises"
-        visitor.has_asked = True
+        visitor.calls += 1
         # A token was looked at before the call came here.
         if not self._visitors.trust(visitor):
             self._core.count("unknown", "busy", RefusalReason.TOO_MANY)
@@ -184,6 +185,8 @@ class ControlServer:
     async def _refuse(self, _requests: Any, context: Context) -> None:
         visitor = self._visitors.by_peer(context.peer())
         caller = "nobody" if visitor is None else str(visitor.caller)
+        if visitor is not None:
+            visitor.calls += 1
         self._core.count("unknown", "denied", RefusalReason.UNAUTHENTICATED)
         self._say(f"{caller} is refused: it shows no token, or a wrong one")
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, "authorization: Bearer TOKEN")

@@ -20,8 +20,8 @@ from disagg_exporter.http.server.admission import ConnectionLimits, displaced_by
 class Visitor:
     """A connection: from where, since when, and who that is, once it is known by name.
 
-    `trusted`: it has shown what it must, a certificate or a token. `has_asked`: it has sent a
-    request, so it speaks gRPC. `end` ends it.
+    `trusted`: it has shown what it must, a certificate or a token. `calls`: so many of its calls
+    came to where they are answered. `is_told`: why it is turned away was said. `end` ends it.
     """
 
     number: int
@@ -30,7 +30,8 @@ class Visitor:
     end: Callable[[], None]
     caller: Caller
     trusted: bool = False
-    has_asked: bool = False
+    calls: int = 0
+    is_told: bool = False
 
 
 class Visitors:

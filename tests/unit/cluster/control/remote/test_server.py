@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -227,7 +228,37 @@ def test_garbage_is_refused_and_counted_and_others_are_answered(folder: Path) ->
             assert len(await asked.ask(new_request(DaemonStatus()))) == 2
 
     played(served, story)
-    assert served.core.refusals["not_understood"] == 4
+    # The methods that there are not are told together, when their client has gone.
+    assert served.core.refusals["not_understood"] == 5
+
+
+@pytest.mark.parametrize(
+    ("data", "metadata"),
+    [(bytes(2_000_000), ()), (b"", (("x-long", "x" * 40_000),))],
+    ids=["message", "headers"],
+)
+def test_what_grpc_itself_finds_too_long_is_logged_and_counted_by_the_door(
+    folder: Path,
+    caplog: pytest.LogCaptureFixture,
+    data: bytes,
+    metadata: tuple[tuple[str, str], ...],
+) -> None:
+    """Of a client that was answered before, too, and by name."""
+    served = Served(folder)
+
+    async def story() -> None:
+        async with client(served.here) as asked:
+            assert len(await asked.ask(new_request(DaemonStatus()))) == 2
+            call = asked.channel.unary_unary(METHODS["pause"].path)
+            with pytest.raises(grpc.aio.AioRpcError, match="RESOURCE_EXHAUSTED"):
+                await call(data, timeout=10.0, metadata=metadata)
+        async with client(served.here) as asked:
+            assert len(await asked.ask(new_request(DaemonStatus()))) == 2
+
+    played(served, story)
+    # gRPC gives the next channel the connection of the one before, as it sees fit.
+    assert re.search("1 of its [23] calls did not come through", caplog.text)
+    assert served.core.refusals["not_understood"] == 1
 
 
 def test_its_files_are_made_anew_when_they_vanish(folder: Path) -> None:

@@ -1,0 +1,53 @@
+"""How many calls a client begins, by the frames of HTTP/2 that it sends (RFC 9113, section 4.1).
+
+gRPC refuses by itself, and tells nobody, what is longer than it takes or no method of ours. A call
+is a stream, begun by a frame of headers; of frames only the nine bytes before each are looked at.
+"""
+
+from __future__ import annotations
+
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_HEAD_BYTES = 9
+_HEADERS = 1
+_LAST_STREAM = (1 << 31) - 1
+
+
+class CallCount:
+    """Counts the calls in what one client sends, in pieces of any size.
+
+    Attributes:
+        begun: So many until now; none of what does not begin as HTTP/2 does.
+    """
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self._head = b""
+        self._wanted = len(_PREFACE)
+        self._skip = 0
+        self._last_stream = 0
+        self._speaks = True
+
+    def take(self, piece: bytes) -> None:
+        """Look at the next piece."""
+        at = 0
+        while self._speaks and at < len(piece):
+            skipped = min(self._skip, len(piece) - at)
+            self._skip -= skipped
+            at += skipped
+            part = piece[at : at + self._wanted - len(self._head)]
+            at += len(part)
+            self._head += part
+            if len(self._head) == self._wanted:
+                self._look(self._head)
+                self._head, self._wanted = b"", _HEAD_BYTES
+
+    def _look(self, head: bytes) -> None:
+        if self._wanted == len(_PREFACE):
+            self._speaks = head == _PREFACE
+            return
+        self._skip = int.from_bytes(head[:3])
+        stream = int.from_bytes(head[5:]) & _LAST_STREAM
+        # Its trailers are headers of a stream that is there already.
+        if head[3] == _HEADERS and stream > self._last_stream:
+            self.begun += 1
+            self._last_stream = stream
