@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from disagg_exporter.devices.source import DeviceChoice
 
 
+_COLOURS = {"fine": "green", "better": "yellow", "wrong": "red"}
+
+
 @click.command
 @options
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
@@ -78,7 +81,10 @@ def _devices_here(file: Path | None) -> Iterator[tuple[DeviceChoice, Attach]]:
 def _doctor_text(findings: Sequence[Diagnosis]) -> str:
     from disagg_cluster.inspect.doctor.findings import next_step
 
-    lines = [f"{finding.level:<6}  {finding.what}" for finding in findings]
+    lines = [
+        f"{click.style(f'{finding.level:<6}', fg=_COLOURS[finding.level])}  {finding.what}"
+        for finding in findings
+    ]
     step = next_step(tuple(findings))
     lines.append(f"next    {step.step}" if step else "next    nothing: this is as good as it gets")
     return "\n".join(lines)

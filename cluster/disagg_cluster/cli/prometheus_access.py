@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,6 +59,17 @@ def access_of(
             sent["Authorization"] = key.authorization
         tls = key.context() if url.startswith("https:") else None
     return PrometheusAccess(url, sent, tls)
+
+
+@contextlib.contextmanager
+def named_prometheus() -> Iterator[None]:
+    """Say of a Prometheus that does not answer which option names it."""
+    from disagg_cluster.prometheus.prometheus_api import NoAnswerError
+
+    try:
+        yield
+    except NoAnswerError as error:
+        raise NoAnswerError(f"{error}; --prometheus says where it is") from error
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -10,7 +10,12 @@ from pathlib import Path
 import click
 
 from disagg_cluster.cli.daemon_page import http_config_option
-from disagg_cluster.cli.prometheus_access import DEFAULT_URL, access_of, header_option
+from disagg_cluster.cli.prometheus_access import (
+    DEFAULT_URL,
+    access_of,
+    header_option,
+    named_prometheus,
+)
 from disagg_exporter.errors import DisaggError
 
 
@@ -65,7 +70,6 @@ def report(
     from disagg_cluster.inspect.report.html import html
     from disagg_cluster.inspect.report.markdown import markdown
     from disagg_cluster.inspect.report.past import parse_since, period_until
-    from disagg_cluster.prometheus.prometheus_api import NoAnswerError
 
     if output is not None and output.suffix not in (".html", ".md"):
         raise click.UsageError("the report is a .html or a .md file")
@@ -75,10 +79,8 @@ def report(
     access = access_of(url, headers, http_config)
     say = partial(click.echo, err=True)
     reader = Reader(access.url, cluster, access.headers, say, access.tls)
-    try:
+    with named_prometheus():
         history = reader.read(period)
-    except NoAnswerError as error:
-        raise ReportError(f"{error}; --prometheus says where it is") from error
     price = None if gpu_hour_price is None else GpuHourPrice(gpu_hour_price, currency)
     figures = report_of(history, cluster, price)
     if output is None:

@@ -7,8 +7,16 @@ from __future__ import annotations
 
 from disagg_cluster.control.messages import ControlReply, ReplyOutcome
 from disagg_cluster.control.views import MoveView, NodeOverview, WorkerView
+from disagg_cluster.host.spans import duration_text
 from disagg_cluster.lifecycle.reassignment.progress import MoveStep, Reassignment
+from disagg_cluster.lifecycle.state import WorkerState
 
+_STATES = {WorkerState.BACKOFF: "in backoff"}
+_AT_DEADLINE = {
+    WorkerState.STARTING: "its start is given up",
+    WorkerState.BACKOFF: "it is started again",
+    WorkerState.DRAINING: "it is ended, done or not,",
+}
 _STAGES = {
     MoveStep.LEAVING: "the router sends it nothing new any more",
     MoveStep.DRAINING: "its last requests end",
@@ -22,7 +30,9 @@ def explain(worker: WorkerView, node: NodeOverview, now_ns: int) -> tuple[str, .
     """What there is to say of a worker at `now_ns`."""
     name = worker.worker
     because = f": {worker.reason}" if worker.reason else ""
-    said = [f"{name} is {worker.state} since {worker.state_seconds:.0f} s{because}"]
+    state = _STATES.get(worker.state, worker.state.value)
+    said = [f"{name} has been {state} for {duration_text(worker.state_seconds)}{because}"]
+    said.extend(_next(worker))
     if worker.unanswered:
         end = "" if worker.paused else "; it is started anew if that lasts and it does no work"
         said.append(f"its last health probe was not answered well: {worker.unanswered}{end}")
@@ -31,7 +41,8 @@ def explain(worker: WorkerView, node: NodeOverview, now_ns: int) -> tuple[str, .
         said.append(_move_told(move, now_ns))
     if worker.paused_seconds is not None:
         said.append(
-            f"it is paused since {worker.paused_seconds:.0f} s: observed, and nothing else; "
+            f"it has been paused for {duration_text(worker.paused_seconds)}: observed, and "
+            "nothing else; "
             f"disagg-node resume {name} ends that"
         )
     if worker.drained:
@@ -47,8 +58,19 @@ def explain(worker: WorkerView, node: NodeOverview, now_ns: int) -> tuple[str, .
         )
     said.extend(_routing(worker, node))
     if worker.restarts:
-        said.append(f"it was started again after a crash {worker.restarts} times")
+        times = "once" if worker.restarts == 1 else f"{worker.restarts} times"
+        said.append(f"it was started again after a crash {times}")
     return tuple(said)
+
+
+def _next(worker: WorkerView) -> list[str]:
+    """What time alone, or else somebody, changes about its state."""
+    if worker.state is WorkerState.FAILED and not worker.restarting:
+        return [f"it is not started again by itself; disagg-node restart {worker.worker} does that"]
+    what = _AT_DEADLINE.get(worker.state)
+    if what is None or worker.deadline_seconds is None or worker.paused:
+        return []
+    return [f"{what} in {duration_text(worker.deadline_seconds)}"]
 
 
 def move_stage(move: Reassignment) -> str:
@@ -97,7 +119,7 @@ def _move_told(move: Reassignment, now_ns: int) -> str:
         case MoveStep.FAILED:
             return f"{whole} failed {ago:.0f} s ago: {move.why}"
     back = f" goes back, as {move.why}:" if move.undone else " is under way:"
-    return f"{whole}{back} {move_stage(move)}, since {ago:.0f} s"
+    return f"{whole}{back} {move_stage(move)}, for {ago:.0f} s now"
 
 
 def _routing(worker: WorkerView, node: NodeOverview) -> list[str]:

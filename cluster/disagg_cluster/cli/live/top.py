@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from disagg_cluster.cli import daemon_page
-from disagg_cluster.cli.prometheus_access import access_of, header_option
+from disagg_cluster.cli.prometheus_access import access_of, header_option, named_prometheus
 
 if TYPE_CHECKING:
     from disagg_cluster.top.sources.look_source import LookSource
@@ -163,7 +163,8 @@ def _answered(look: Callable[[], T]) -> T:
     from disagg_cluster.prometheus.http_client import UnansweredError
 
     try:
-        return look()
+        with named_prometheus():
+            return look()
     except UnansweredError as error:
         raise NoDaemonError(
             f"no daemon answers: {error}\n    start one with `disagg-node start`, see a simulated "

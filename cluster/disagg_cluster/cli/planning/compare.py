@@ -17,7 +17,12 @@ import click
 from disagg_cluster.cli.daemon_page import http_config_option
 from disagg_cluster.cli.planning.load_source import Progress, span
 from disagg_cluster.cli.planning.picture_option import plot_option
-from disagg_cluster.cli.prometheus_access import DEFAULT_URL, access_of, header_option
+from disagg_cluster.cli.prometheus_access import (
+    DEFAULT_URL,
+    access_of,
+    header_option,
+    named_prometheus,
+)
 
 if TYPE_CHECKING:
     from disagg_cluster.planner.compare.comparison import Comparison
@@ -84,7 +89,7 @@ def compare_spans(
     from disagg_cluster.planner.compare.comparison_text import comparison_text
     from disagg_cluster.planner.compare.prometheus_minutes import PrometheusMinutes
     from disagg_cluster.planner.history.history_request import HistoryRequest
-    from disagg_cluster.prometheus.prometheus_api import NoAnswerError, Prometheus
+    from disagg_cluster.prometheus.prometheus_api import Prometheus
 
     _check(before, after, time.time())
     one_thread()
@@ -97,9 +102,8 @@ def compare_spans(
             return reader.read(HistoryRequest(*asked, cluster=cluster))
 
         try:
-            old, new = minutes(before), minutes(after)
-        except NoAnswerError as error:
-            raise NoAnswerError(f"{error}; --prometheus says where it is") from error
+            with named_prometheus():
+                old, new = minutes(before), minutes(after)
         finally:
             progress.end()
     found = compare(old, new)

@@ -20,6 +20,7 @@ from disagg_cluster.cli.prometheus_access import (
     PrometheusAccess,
     access_of,
     header_option,
+    named_prometheus,
 )
 from disagg_exporter.errors import DisaggError
 
@@ -106,7 +107,7 @@ def diagnose_models(
     from disagg_cluster.planner.outlook.horizons import duration
     from disagg_cluster.planner.outlook.values import timestamp
     from disagg_cluster.planner.settings.planner_file import PlannerConfig, read_planner_file
-    from disagg_cluster.prometheus.prometheus_api import NoAnswerError, Prometheus
+    from disagg_cluster.prometheus.prometheus_api import Prometheus
 
     if not _LEAST_SECONDS <= since_seconds <= _MOST_SECONDS:
         told = f"--since: {duration(since_seconds)} is too short or too long: 2m to 6h"
@@ -125,9 +126,8 @@ def diagnose_models(
         def look() -> str:
             now_seconds = time.time()
             try:
-                found = rolling.take(now_seconds)
-            except NoAnswerError as error:
-                raise NoAnswerError(f"{error}; --prometheus says where it is") from error
+                with named_prometheus():
+                    found = rolling.take(now_seconds)
             finally:
                 progress.end()
             wanted = _wanted(found, model, access.url)

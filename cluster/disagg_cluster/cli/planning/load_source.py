@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from disagg_cluster.cli.daemon_page import http_config_option
-from disagg_cluster.cli.prometheus_access import DEFAULT_URL, access_of, header_option
+from disagg_cluster.cli.prometheus_access import (
+    DEFAULT_URL,
+    access_of,
+    header_option,
+    named_prometheus,
+)
 from disagg_exporter.errors import DisaggError
 
 if TYPE_CHECKING:
@@ -174,7 +179,7 @@ class LoadSource:
             NoPastLoadError,
             PrometheusHistory,
         )
-        from disagg_cluster.prometheus.prometheus_api import NoAnswerError, Prometheus
+        from disagg_cluster.prometheus.prometheus_api import Prometheus
 
         access = access_of(self.url or DEFAULT_URL, self.headers, self.http_config)
         since = self.since or DEFAULT_SINCE
@@ -186,9 +191,8 @@ class LoadSource:
         )
         with closing(Prometheus(access.url, access.headers, access.tls)) as prometheus:
             try:
-                found = PrometheusHistory(prometheus, progress.say).read(request)
-            except NoAnswerError as error:
-                raise NoAnswerError(f"{error}; --prometheus says where it is") from error
+                with named_prometheus():
+                    found = PrometheusHistory(prometheus, progress.say).read(request)
             except NoPastLoadError as error:
                 raise NoLoadError(f"{access.url}, the last {since}: {error}") from error
             finally:

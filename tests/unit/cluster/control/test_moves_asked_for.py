@@ -170,9 +170,9 @@ def test_an_explanation_names_who_wished_it_since_when_and_what_is_waited_for() 
     node = replace(NODE, move=waits)
 
     assert explain(replace(D0, state_seconds=61.0, reason="healthy"), node, 5 * S) == (
-        "d0 is ready since 61 s: healthy",
+        "d0 has been ready for 1m 1s: healthy",
         "its reassignment from decode to prefill (request 1) is under way: draining: waits until "
-        "its last requests end, 60 s at most, since 4 s",
+        "its last requests end, 60 s at most, for 4 s now",
         "the router sends it no requests",
     )
 
@@ -195,8 +195,8 @@ def test_an_explanation_tells_drains_pauses_and_roles_that_differ_from_the_file(
     said = explain(worker, NODE, 0)
 
     assert [sentence.partition(":")[0] for sentence in said] == [
-        "d0 is ready since 0 s",
-        "it is paused since 3 s",
+        "d0 has been ready for 0s",
+        "it has been paused for 3s",
         "it is drained by hand",
         "it is a decode worker because it was reassigned; the node file says prefill, which holds "
         "again once it was stopped",

@@ -1,0 +1,272 @@
+"""Every command's whole output, plain and in colour, as tests/data/outputs has it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import click
+import pytest
+
+from disagg_cluster.cli.main import LazyGroup, main
+from disagg_cluster.control.messages import RereadReport
+from disagg_cluster.control.views import WorkerView
+from disagg_cluster.host.files.package_data import engine_side_folder
+from disagg_cluster.lifecycle.state import WorkerState
+from disagg_cluster.prometheus.http_session import HttpSession
+from support.children import free_port
+from support.controlled_node import controlled_node
+from support.http_serving import serving
+from support.transcripts import Transcript
+
+DATA = Path(__file__).parents[3] / "data"
+
+
+def leaves(group: LazyGroup = main, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of every command that is no group."""
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        if isinstance(command, LazyGroup):
+            yield from leaves(command, (*before, name))
+        else:
+            yield (*before, name)
+
+
+def test_an_option_that_no_command_has() -> None:
+    transcript = Transcript()
+    for words in leaves():
+        # What follows that one is another program's.
+        if words != ("container-init",):
+            transcript.run(*words, "--nonsense")
+    transcript.check("unknown-option")
+
+
+def test_a_command_that_is_told_nothing() -> None:
+    """Those that need an argument: the others look at this machine, or run for ever."""
+    transcript = Transcript()
+    for words in (
+        *(("logs",), ("restart",), ("reassign",), ("drain",), ("explain",)),
+        *(("config", "check"), ("dashboards", "export"), ("rules", "export")),
+        *(("plugin", "copy"), ("roles", "explain"), ("install",)),
+        *(("uninstall",), ("plan",), ("whatif",), ("separation",), ("rebalance",), ("compare",)),
+        *(("tune", "prefill"), ("tune", "decode")),
+    ):
+        transcript.run(*words)
+    transcript.check("no-argument")
+
+
+NODE = """\
+node: gpu-7
+cluster: lab
+workers:
+  - {name: prefill-0, role: prefill, gpus: [0], model: /models/llama, port: 8100,
+     kv_transfer: {connector: NixlConnector, side_channel_port: 5600}}
+  - {name: decode-0, role: decode, gpus: [1], model: /models/llama, port: 8200,
+     kv_transfer: {connector: NixlConnector, side_channel_port: 5610}}
+"""
+
+STANDS = (
+    WorkerView(
+        *("prefill-0", WorkerState.READY, 1, 11),
+        state_seconds=90.0,
+        reason="healthy",
+        role="prefill",
+        gpus=("GPU-a",),
+        port=8001,
+        model_name="llama",
+        restart_seconds=700.0,
+    ),
+    WorkerView(
+        *("decode-0", WorkerState.STARTING, 3, 12),
+        state_seconds=40.0,
+        restarts=2,
+        reason="start 3",
+        role="decode",
+        gpus=("GPU-b", "GPU-c"),
+        port=8002,
+        deadline_seconds=560.0,
+        model_name="llama",
+        restart_seconds=700.0,
+    ),
+    WorkerView(
+        *("decode-1", WorkerState.BACKOFF, 2),
+        state_seconds=3.0,
+        restarts=2,
+        reason="crashed: SIGSEGV; start 3 in 8 s",
+        role="decode",
+        gpus=("GPU-d",),
+        port=8003,
+        deadline_seconds=5.0,
+        model_name="llama",
+        restart_seconds=700.0,
+    ),
+    WorkerView(
+        *("decode-2", WorkerState.FAILED, 5),
+        state_seconds=7200.0,
+        restarts=4,
+        reason="gave up: 5 crashes in 10 min; last: exit code 1",
+        role="decode",
+        gpus=("GPU-e",),
+        port=8004,
+        model_name="llama",
+        restart_seconds=700.0,
+    ),
+    WorkerView(
+        *("decode-3", WorkerState.READY, 1, 15),
+        state_seconds=7200.0,
+        paused_seconds=61.0,
+        unanswered="/health: no answer in time",
+        role="decode",
+        gpus=("GPU-f",),
+        port=8005,
+        model_name="llama",
+        restart_seconds=700.0,
+    ),
+)
+OTHERWISE = RereadReport(
+    workers=("decode-0",),
+    taken=("decode-0: args: [] -> ['--max-num-seqs', '64']",),
+    waits=("listen.metrics: 127.0.0.1:9847 -> 127.0.0.1:9900",),
+    come=("decode-4",),
+    gone=("decode-2",),
+)
+
+
+def test_workers_in_all_states_are_shown_and_steered(folder: Path) -> None:
+    logs = folder / "logs"
+    logs.mkdir()
+    workers = []
+    for worker in STANDS:
+        log = logs / f"{worker.worker}.log"
+        log.write_text(f"{worker.worker} began\n{worker.worker} goes on\n")
+        workers.append(replace(worker, log_path=str(log)))
+    transcript = Transcript({str(folder): "RUN"})
+    here = ("--run-dir", folder)
+    with controlled_node(folder, workers, OTHERWISE):
+        transcript.run("status", *here)
+        transcript.run("status", "--json", *here)
+        for worker in STANDS:
+            transcript.run("explain", worker.worker, *here)
+        transcript.run("explain", "decode-9", *here)
+        transcript.run("logs", "decode-2", "-n", 1, *here)
+        transcript.run("logs", "decode2", *here)
+        for verb in ("pause", "resume"):
+            transcript.run(verb, *here)
+            transcript.run(verb, "decode-2", *here)
+        transcript.run("restart", "decode-3", "--no-wait", *here)
+        transcript.run("restart", "decode-9", *here)
+        transcript.run("drain", "prefill-0", *here)
+        transcript.run("reassign", "prefill-0", "--role", "decode", "--dry-run", *here)
+        transcript.run("reassign", "prefill-0", "--role", "prefill", *here)
+        transcript.run("reload", "--dry-run", *here)
+        transcript.run("reload", *here)
+    transcript.check("workers")
+
+
+def test_a_daemon_that_launches_nothing(folder: Path) -> None:
+    transcript = Transcript({str(folder): "RUN"})
+    with controlled_node(folder, ()):
+        for command in ("status", "reload", "pause"):
+            transcript.run(command, "--run-dir", folder)
+        transcript.run("logs", "decode-0", "--run-dir", folder)
+    transcript.check("no-worker")
+
+
+def test_where_no_daemon_answers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It asks four times within seconds.
+    monkeypatch.setitem(HttpSession.__init__.__kwdefaults__, "sleep", lambda _seconds: None)
+    port = free_port()
+    transcript = Transcript({str(folder): "RUN", str(port): "PORT"})
+    for words in (
+        *(["status"], ["logs", "decode-0"], ["reload"], ["pause"], ["resume"], ["stop"]),
+        *(["restart", "decode-0"], ["drain", "decode-0"], ["explain", "decode-0"]),
+        ["reassign", "decode-0", "--role", "prefill"],
+    ):
+        transcript.run(*words, "--run-dir", folder)
+    for command in ("phases", "doctor", "top"):
+        transcript.run(command, "--url", f"http://127.0.0.1:{port}")
+    address = f"http://127.0.0.1:{port}"
+    for words in (["report"], ["diagnose"], ["forecast"], ["top"]):
+        transcript.run(*words, "--prometheus", address)
+    transcript.check("nobody-answers")
+
+
+VIEW = json.dumps(
+    {
+        "made_at": "2026-11-23T10:00:00.000+00:00",
+        "window_seconds": 60.0,
+        "behind_seconds": 3.0,
+        "gpus": [{"gpu": "GPU-aaaa0000", "use_ratios": {"prefill": 0.3, "idle": 0.7}}],
+    }
+).encode()
+
+
+@contextmanager
+def page(text: bytes, view: bytes = VIEW) -> Iterator[str]:
+    """A daemon's page for machines, and the view of its page for people."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(view if self.path == "/view.json" else text)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with serving(Handler) as url:
+        yield url
+
+
+def test_the_phases_of_a_node_and_what_a_doctor_says_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("disagg_cluster.inspect.doctor.gathering.other_daemons", lambda *_: ())
+    transcript = Transcript()
+    golden = (DATA / "golden_page.prom").read_bytes()
+    with page(golden) as url:
+        transcript.hide(url, "URL")
+        for words in (["phases"], ["phases", "--wide"], ["phases", "--json"]):
+            transcript.run(*words, "--url", url)
+        for words in (["doctor"], ["doctor", "--json"]):
+            transcript.run(*words, "--url", url)
+    transcript.check("page")
+
+
+def test_a_node_file_from_the_first_to_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("disagg_cluster.nodefile.engine_checks._lacks", lambda *_: False)
+    transcript = Transcript({str(tmp_path): "DIR", sys.executable: "PYTHON"})
+    file = tmp_path / "node.yaml"
+    transcript.run("config", "check", file)
+    file.write_text("devices: cpu\nworkers:\n  - {name: a, role: prefil, port: 81000}\n")
+    transcript.run("config", "check", file)
+    transcript.run("start", "--config", file)
+    file.write_text(NODE)
+    transcript.run("config", "check", file, "--elsewhere")
+    transcript.check("node-file")
+
+
+def test_what_is_written_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    transcript = Transcript({str(tmp_path): "DIR", str(engine_side_folder()): "PLUGIN"})
+    for command in ("dashboards", "rules"):
+        transcript.run(command, "export", tmp_path / command)
+        changed = min((tmp_path / command).rglob("*.yaml"))
+        changed.write_text("mine\n")
+        transcript.run(command, "export", tmp_path / command)
+    transcript.run("plugin", "copy", tmp_path / "plugin")
+    transcript.run("plugin", "env", "--run-dir", tmp_path / "run")
+    engine = tmp_path / "engine.json"
+    engine.write_text('{"argv": ["vllm", "serve", "m", "--enable-sleep-mode"]}')
+    transcript.run("roles", "explain", engine)
+    transcript.run("roles", "explain", tmp_path / "none.json")
+    transcript.run("uninstall", "--into", tmp_path / "site")
+    transcript.run("install", "--into", tmp_path / "a" / "file.txt", "--part", "cloud")
+    transcript.check("written")
