@@ -12,7 +12,7 @@ import yaml
 from disagg_cluster.nodefile.web.reading import read, understand
 from support.chart import LAUNCH, Manifest, node_files, one, pods, render, values_of
 
-CASE = "launch-grpc"
+CASE = "launch-strict"
 FOLDER = "/etc/disagg-control"
 
 
@@ -91,7 +91,8 @@ def test_under_a_network_policy_only_who_is_named_reaches_it() -> None:
     named = values_of(CASE)["launch"]["grpc"]["from"]
 
     def rules(values: dict[str, Any]) -> list[Any]:
-        ingress = one(render(values), "NetworkPolicy")["spec"]["ingress"]
+        guarded = values | {"networkPolicy": {"enabled": True}}
+        ingress = one(render(guarded), "NetworkPolicy")["spec"]["ingress"]
         return [rule for rule in ingress if "control" in json.dumps(rule["ports"])]
 
     ports = [{"port": "control", "protocol": "TCP"}]
