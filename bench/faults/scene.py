@@ -35,7 +35,11 @@ START_SECONDS = 60.0
 
 PROGRAM = f"""\
 #!{sys.executable}
-import sys
+import resource, sys
+# What a fault takes from the daemon, its children inherit; nobody gives it back to them.
+for limit in (resource.RLIMIT_AS, resource.RLIMIT_NOFILE):
+    most = resource.getrlimit(limit)[1]
+    resource.setrlimit(limit, (most, most))
 sys.path.insert(0, {str(ROOT)!r})
 from bench.faults.engine import main
 sys.exit(main())
