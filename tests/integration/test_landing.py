@@ -18,13 +18,22 @@ from disagg_exporter.model import (
     Device,
     DeviceAccount,
     DeviceReading,
+    EngineState,
     Reason,
     Role,
     Snapshot,
     Use,
+    WorkerStatus,
 )
 from support.browser import CONTRAST, chromium
-from support.snapshots import SECOND, TAKEN_NS, golden_snapshot, slice_ns
+from support.snapshots import (
+    FRESH_UNTIL_NS,
+    SECOND,
+    TAKEN_NS,
+    WALL_OFFSET_SECONDS,
+    golden_snapshot,
+    slice_ns,
+)
 
 HOSTILE = "<img src=x onerror=document.title='taken'><script>document.title='taken'</script>"
 
@@ -221,6 +230,60 @@ def test_every_text_can_be_read_on_its_ground(browser: Browser) -> None:
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)
             assert page.evaluate(CONTRAST) == []
+
+
+def _worker(name: str, state: str, **said: object) -> WorkerStatus:
+    since = WALL_OFFSET_SECONDS + TAKEN_NS / 1e9 - 90
+    return WorkerStatus(name, state, 3, None, since_timestamp_seconds=since, **said)  # type: ignore[arg-type] # by name
+
+
+CRASH: dict[str, object] = {
+    "cause": "ended unasked by signal 9 (Killed)",
+    "last_lines": ("Loading weights: 45 %", "torch.OutOfMemoryError: CUDA out of memory"),
+}
+"""What is known of a worker's end."""
+
+
+def in_trouble() -> dict[str, tuple[Snapshot, tuple[str, ...]]]:
+    """By state, a node that is in it and what its page must say."""
+    golden = golden_snapshot()
+    engine, *others = golden.engines
+    gone = replace(engine, state=EngineState.GONE, up=None)
+    next_start = WALL_OFFSET_SECONDS + TAKEN_NS / 1e9 + 8
+    crashed = _worker("prefill-0", "backoff", next_start_timestamp_seconds=next_start, **CRASH)
+    failed = _worker("prefill-0", "failed", **CRASH)
+    left = replace(golden, engines=(gone, *others))
+    return {
+        "crash": (
+            replace(left, workers=(crashed, *golden.workers[1:])),
+            ("waits to be started again", "signal 9 (Killed)", "CUDA out of memory", "backoff"),
+        ),
+        "failed": (
+            replace(left, workers=(failed, *golden.workers[1:])),
+            ("was given up", "signal 9 (Killed)", "CUDA out of memory", "failed"),
+        ),
+        "empty": (
+            Snapshot(TAKEN_NS, WALL_OFFSET_SECONDS, FRESH_UNTIL_NS),
+            ("Nothing runs here", "Nothing was booked yet", "of 0 GPUs"),
+        ),
+    }
+
+
+@pytest.mark.parametrize("state", ["crash", "failed", "empty"])
+def test_what_is_wrong_is_read_first_on_any_screen(browser: Browser, state: str) -> None:
+    snapshot, words = in_trouble()[state]
+    with shown(browser, snapshot) as (page, _):
+        for word in words:
+            expect(page.get_by_text(word).first).to_be_visible()
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            assert page.evaluate(CONTRAST) == []
+        for width in (360, 1440):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            told = page.get_by_text(words[0]).first.bounding_box()
+            assert told is not None
+            assert told["y"] < 800
 
 
 def test_sixteen_slices_fit_any_screen(browser: Browser) -> None:

@@ -95,7 +95,7 @@ def line(
         busy_prefill_gpus=prefill,
         busy_decode_gpus=decode,
         gpus=len(snapshot.devices),
-        on_cpu=all(device.is_pseudo for device in snapshot.devices),
+        on_cpu=bool(snapshot.devices) and all(d.is_pseudo for d in snapshot.devices),
         workers_ready=sum(worker.state == "ready" for worker in snapshot.workers),
         workers=len(snapshot.workers),
         requests_per_second=requests_per_second,

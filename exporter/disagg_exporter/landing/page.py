@@ -13,7 +13,7 @@ from importlib.resources import files
 import disagg_exporter
 from disagg_exporter.landing.history import AccountHistory
 from disagg_exporter.landing.links import PageLinks, link_items
-from disagg_exporter.landing.parts import hour_part, pools_part
+from disagg_exporter.landing.parts import gpus_text, hour_part, pools_part
 from disagg_exporter.landing.problems import NodeProblem
 from disagg_exporter.landing.tables import (
     ABSENT,
@@ -211,8 +211,9 @@ def _problem(problem: NodeProblem) -> str:
 def _sums(view: NodeView) -> str:
     split = view.split
     ratio = split.prefill_decode_ratio
-    pseudo = all(row.device.is_pseudo for row in view.devices)
-    of_all = f"of {view.gpus:.3g} {'CPU engines' if pseudo else 'GPUs'}, on average"
+    pseudo = bool(view.devices) and all(row.device.is_pseudo for row in view.devices)
+    counted = f"{view.gpus:.3g} CPU engines" if pseudo else gpus_text(view.gpus)
+    of_all = f"of {counted}, on average"
     figures = (
         ("Prefill share", percent(split.prefill_share_ratio), "of the busy GPU time"),
         ("Prefill : decode", ABSENT if ratio is None else f"{ratio:.2f}", "GPU-seconds"),
@@ -224,7 +225,9 @@ def _sums(view: NodeView) -> str:
         f"<div><dt>{name}</dt><dd><b>{value}</b> <span>{unit}</span></dd></div>"
         for name, value, unit in figures
     )
-    when = f"Over {view.window_seconds:.0f} s, until {view.behind_seconds:.0f} s ago"
+    when = "Nothing was booked yet"
+    if view.window_seconds > 0:
+        when = f"Over {view.window_seconds:.0f} s, until {view.behind_seconds:.0f} s ago"
     return (
         f'<h2 id="sums-title">The node</h2><p class="when">{when}.</p>'
         f'<dl class="tiles">{tiles}</dl>{bar(split, 22)}'

@@ -34,6 +34,11 @@ def _model(model: ModelPools, several: bool) -> str:
     return f'<p class="verdict">{whose}{escape(verdict)}</p><ul class="pools">{items}</ul>'
 
 
+def gpus_text(gpus: float) -> str:
+    """So many GPUs in words; slices of one are fractions."""
+    return "1 GPU" if gpus == 1 else f"{gpus:.3g} GPUs"
+
+
 def _pool(pool: PoolRow) -> str:
     engines = f"{pool.engines} engine{'s' if pool.engines > 1 else ''}"
     used = pool.used_ratio
@@ -49,7 +54,7 @@ def _pool(pool: PoolRow) -> str:
     told = f"{percent(used)} of capacity used" if used is not None else "capacity not learned yet"
     return (
         f'<b class="role {pool.role.value}">{pool.role.value}</b> <span>{told}</span> '
-        f'<span class="name">{engines}, {pool.gpus:.3g} GPUs</span>{meter}'
+        f'<span class="name">{engines}, {gpus_text(pool.gpus)}</span>{meter}'
     )
 
 
