@@ -97,6 +97,11 @@ def _shown(text: str) -> str:
     text = masked(text)
     if len(text) > _MOST_SHOWN:
         text = f"{text[:_MOST_SHOWN]}… ({len(text)} characters)"
+    return escaped(text)
+
+
+def escaped(text: str) -> str:
+    """A text that somebody else has chosen, in one line and without what a terminal would obey."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 

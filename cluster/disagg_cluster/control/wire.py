@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from disagg_cluster.config.problems import escaped
 from disagg_cluster.config.values import Section
 from disagg_cluster.control.messages import VERBS, ControlReply, ControlRequest, Verb, name_of
 from disagg_exporter.errors import DisaggError
@@ -24,9 +25,11 @@ MOST_BYTES: Final = 64 * 1024
 
 _MOST_TEXT = 300
 _MOST_LINES = 64
+_MOST_NAME = 100
 _ID_PATTERN = r"^[!-~]{1,64}$"
 _Id = Annotated[str, Field(pattern=_ID_PATTERN)]
-_Worker = Annotated[str, Field(min_length=1, max_length=200)]
+# No line of the log is to end within one.
+_Worker = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}$")]
 _REPLY = TypeAdapter(ControlReply)
 _Deadline = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
@@ -210,13 +213,16 @@ def _line(parts: dict[str, Any]) -> bytes:
 
 
 def _problem(error: Any) -> str:
-    place = ".".join(map(str, error["loc"]))
+    # A key that is not known here is the client's own text, and goes into the log.
+    place = escaped(".".join(map(str, error["loc"]))[:_MOST_NAME])
     match error["type"]:
         case "missing":
             return f"{place}: is missing"
         case "extra_forbidden":
             return f"{place}: is not known here"
-        case "string_pattern_mismatch":
+        case "string_pattern_mismatch" if place == "id":
             return f"{place}: must be 1 to 64 printable characters without spaces"
+        case "string_pattern_mismatch":
+            return f"{place}: must be 1 to 200 printable characters"
         case _:
             return f"{place}: {error['msg']}"

@@ -33,7 +33,11 @@ from disagg_cluster.lifecycle.state import WorkerState
 from disagg_exporter.model import Role
 
 IDS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=64)
-NAMES = st.text(min_size=1, max_size=40)
+NAMES = st.text(
+    st.characters(exclude_categories=["C", "Zl", "Zp"]),  # nothing that ends a line
+    min_size=1,
+    max_size=40,
+)
 VERBS = st.one_of(
     st.builds(PauseWorkers, st.none() | NAMES),
     st.builds(ResumeWorkers, st.none() | NAMES),
@@ -157,6 +161,19 @@ def test_hostile_lines_are_refused(line: bytes) -> None:
         decode_request(line)
     with pytest.raises(WireError):
         decode_reply(line)
+
+
+@pytest.mark.parametrize("text", ["x\nERROR forged", "x\x1b[2J", "x\u2028y", "k" * 50_000])
+@pytest.mark.parametrize("key", ["worker", "made up"])
+def test_what_a_client_made_up_is_one_short_line_of_the_log(text: str, key: str) -> None:
+    parts = {"version": 1, "id": "a", "verb": "drain", "worker": "w"}
+    parts |= {"worker": text} if key == "worker" else {text: 1}
+
+    with pytest.raises(WireError) as refused:
+        decode_request(json.dumps(parts).encode())
+
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 200
 
 
 def test_no_reply_is_longer_than_a_line_may_be() -> None:
