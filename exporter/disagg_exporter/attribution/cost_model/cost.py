@@ -280,5 +280,4 @@ class StepCost:
         self._fit_waits, self._unfitted_seconds = False, 0.0
         tokens = max(work.prefill_tokens + work.decode_requests for _, work, _ in cells)
         self._reach_tokens = _REACH * tokens
-        table = widest.narrowed(self._lines.form)
-        self._doubt = doubt(table, cells, self._lines, self._reach_tokens)
+        self._doubt = doubt(widest, cells, self._lines, self._reach_tokens)

@@ -196,13 +196,15 @@ class Doubt(NamedTuple):
         return tuple(ReferenceStep(point, s * pace, e * pace) for point, s, e in self.steps)
 
 
-def doubt(table: Table, cells: Sequence[SampleBin], lines: Lines, reach_tokens: float) -> Doubt:
+def doubt(widest: Table, cells: Sequence[SampleBin], lines: Lines, reach_tokens: float) -> Doubt:
     """Return what lines say and how sure they are; steps of more tokens are not told.
 
-    `table` is what lines of their form are fitted to, made of `cells`.
+    `widest` is what lines with all terms are fitted to, made of `cells`. That the best lines do
+    without prices of decoding beside a prompt does not say that there are none.
     """
+    lines = lines.beside()
     mixed = _MixedWork(cells, lines.form)
-    pushed = _Pushed(table, lines)
+    pushed = _Pushed(widest.narrowed(lines.form), lines)
     steps = tuple(
         ReferenceStep(point, lines.price(work), pushed.error(work))
         for point, work in _points(cells)

@@ -107,6 +107,13 @@ class Lines(NamedTuple):
         reading: float = sum(map(mul, self.reading, form.reading(work)))
         return max(computing, reading)
 
+    def beside(self) -> Lines:
+        """Return the same lines in a form with prices of decoding beside a prompt, which are 0."""
+        if self.form.beside:
+            return self
+        form, none = self.form._replace(beside=True), (0.0, 0.0)
+        return Lines(form, self.computing + none, self.reading + none)
+
 
 class Table:
     """What the lines of one form are fitted to, as columns."""

@@ -85,6 +85,21 @@ def test_steps_that_all_fill_one_budget_leave_the_share_in_doubt() -> None:
     assert (state.share_error_ratio or 0.0) > 0.05
 
 
+def test_an_engine_all_of_whose_steps_are_mixed_may_be_dearer_at_decoding_beside_a_prompt() -> None:
+    """No step that only decodes was seen: what decoding costs apart is not known."""
+    cost = _taught(_dear_beside_prompts, 3000, mixed=1.0)
+    error = cost.state.share_error_ratio
+
+    works = list(_works(500, seed=3, mixed=1.0))
+    lengths = [_dear_beside_prompts(work) for work in works]
+    said = sum(t * (cost.prefill_share(w) or 0.0) for t, w in zip(lengths, works, strict=True))
+    true = sum(t * _share(_dear_beside_prompts, w) for t, w in zip(lengths, works, strict=True))
+
+    assert not cost.state.trusted
+    assert error is not None
+    assert abs(said - true) / sum(lengths) <= error
+
+
 def test_an_engine_that_does_not_mix_is_certain_and_has_no_interference() -> None:
     state = _taught(_roofline, 2000, mixed=0.0).state
 
