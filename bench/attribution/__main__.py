@@ -137,7 +137,7 @@ def _measure(sharp: bool, load: tuple[int, float, float]) -> list[Score]:
     number, _, prompt_tokens = load
     spec = _priced(ENGINES[number], sharp)
     seen = run(spec, Traffic(prompt_tokens), WINDOWS[-1][1], seed=SEED + number)
-    return list(measure(spec.name, prompt_tokens, seen, WINDOWS))
+    return list(measure(spec, prompt_tokens, seen, WINDOWS))
 
 
 def _measure_held_out(sharp: bool, number: int) -> Score:
@@ -145,7 +145,7 @@ def _measure_held_out(sharp: bool, number: int) -> Score:
     spec = _priced(spec, sharp)
     learned, last = HELD_OUT_WINDOW
     seen = run(spec, traffic, last, seed=SEED + len(ENGINES) + number)
-    return next(iter(measure(spec.name, traffic.prompt_tokens, seen, ((learned, last),))))
+    return next(iter(measure(spec, traffic.prompt_tokens, seen, ((learned, last),))))
 
 
 def _held_out_table(scores: list[Score]) -> str:

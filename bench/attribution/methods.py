@@ -8,8 +8,9 @@ from itertools import islice
 
 import numpy as np
 from bench.attribution.engines import Seen
-from bench.attribution.pages import Pages
+from bench.attribution.pages import Pages, Stretch
 
+from disagg_cluster.simulator.cluster.spec import EngineSpec
 from disagg_exporter.attribution.cost_model.cost import StepCost
 from disagg_exporter.attribution.cost_model.split import StepSplit, token_share
 from disagg_exporter.inside_engine.disagg_steps import wire
@@ -18,8 +19,9 @@ from disagg_exporter.steps.rows import kind_of, rows_of
 
 FULL, FPM, RECORDS, TOKENS = "full features", "FPM's", "vLLM's records", "token share"
 PAGES, REQUESTS, NAME = "pages", "request time", "pod name"
+LIMITED_PAGES = "pages, limit"
 BY_STEP = (FULL, FPM, RECORDS, TOKENS)
-METHODS = (*BY_STEP, PAGES, REQUESTS, NAME)
+METHODS = (*BY_STEP, PAGES, LIMITED_PAGES, REQUESTS, NAME)
 
 Way = Callable[[Sequence[Seen]], list[float]]
 """Says each step's share of prefill."""
@@ -94,7 +96,8 @@ class Sums:
         self.mixed_steps = 0
         self.seconds = self.mixed_seconds = self.true = self.true_mixed = 0.0
         self.reading_seconds = self.running_seconds = 0.0
-        self.paged_seconds = self.paged_prefill = self.paged_true = 0.0
+        # Seconds of stretches, what was said of them, and what is true.
+        self.paged = {name: [0.0, 0.0, 0.0] for name in (PAGES, LIMITED_PAGES)}
         self.whole = dict.fromkeys(BY_STEP, 0.0)
         self.mixed = dict.fromkeys(BY_STEP, 0.0)
 
@@ -113,29 +116,39 @@ class Sums:
             for name, share in shares.items():
                 self.mixed[name] += one.seconds * share
 
+    def add_stretch(self, name: str, stretch: Stretch) -> None:
+        """Take a stretch between two looks at a page, by one way to look."""
+        paged = self.paged[name]
+        paged[0] += stretch.busy_seconds
+        paged[1] += stretch.busy_seconds * stretch.share
+        paged[2] += stretch.true_seconds
+
 
 def measure(
-    engine: str, prompt_tokens: float, seen: Iterable[Seen], windows: Iterable[tuple[int, int]]
+    spec: EngineSpec,
+    prompt_tokens: float,
+    seen: Iterable[Seen],
+    windows: Iterable[tuple[int, int]],
 ) -> Iterator[Score]:
     """Let all methods look at an engine's steps; judge them in each window of step numbers."""
-    full, pages = Features(), Pages()
+    full = Features()
+    pages = {PAGES: Pages(), LIMITED_PAGES: Pages(spec.step_tokens)}
     records, fpm = Records(lambda s: s.step), Records(lambda s: s.fpm)
     ways = {FULL: full, FPM: fpm, RECORDS: records, TOKENS: _all_by_tokens}
     states = {FULL: full.cost, FPM: fpm.split, RECORDS: records.split}
     left = list(windows)
     sums = Sums()
     for number, (one, shares) in enumerate(_divided(seen, ways)):
-        stretches = list(pages.look(one))
+        stretches = {name: list(page.look(one)) for name, page in pages.items()}
         first, last = left[0]
         if number < first:
             continue
         sums.add(one, shares)
-        for stretch in stretches:
-            sums.paged_seconds += stretch.busy_seconds
-            sums.paged_prefill += stretch.busy_seconds * stretch.share
-            sums.paged_true += stretch.true_seconds
+        for name, some in stretches.items():
+            for stretch in some:
+                sums.add_stretch(name, stretch)
         if number == last - 1:
-            score = _score(Score(engine, prompt_tokens, first), sums)
+            score = _score(Score(spec.name, prompt_tokens, first), sums)
             score.trusted = {name: known.state.trusted for name, known in states.items()}
             score.residual_ratio = {n: known.state.residual_ratio for n, known in states.items()}
             yield score
@@ -161,7 +174,8 @@ def _score(score: Score, sums: Sums) -> Score:
     for name in BY_STEP:
         score.mixed[name] = 100 * abs(sums.mixed[name] - sums.true_mixed) / sums.mixed_seconds
         score.whole[name] = 100 * abs(sums.whole[name] - sums.true) / sums.seconds
-    score.whole[PAGES] = 100 * abs(sums.paged_prefill - sums.paged_true) / sums.paged_seconds
+    for name, (seconds, said, true) in sums.paged.items():
+        score.whole[name] = 100 * abs(said - true) / seconds
     requests = sums.reading_seconds / sums.running_seconds
     score.whole[REQUESTS] = 100 * abs(requests - score.whole_share)
     # An aggregated engine's name says one phase or the other: the kinder of the two.

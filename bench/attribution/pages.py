@@ -29,10 +29,12 @@ class Pages:
 
     The devices' activity is taken to be the engine's step time exactly, so this is the error of
     the rule alone. The page tells what vLLM's does: a prompt's tokens when its last piece is
-    computed, and no step that wrote no token.
+    computed, and no step that wrote no token. `step_tokens` is the engine's limit, where its
+    command line says one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, step_tokens: int | None = None) -> None:
+        self._step_tokens = step_tokens
         self._stretches = PageWindows(lambda start_ns, end_ns: self._busy_seconds)
         self._next_ns: int | None = None
         self._computed_tokens = self._written_tokens = self._first_tokens = self._steps = 0
@@ -50,7 +52,12 @@ class Pages:
             if self._next_ns > done_ns:
                 self._work(self._next_ns - done_ns, seen.share)
                 done_ns = self._next_ns
-            window = self._stretches.ingest(self._page(self._next_ns), Role.MIXED, Method.PAGE)
+            window = self._stretches.ingest(
+                self._page(self._next_ns),
+                Role.MIXED,
+                Method.PAGE,
+                step_tokens=self._step_tokens,
+            )
             if window is not None:
                 yield Stretch(self._busy_seconds, window.prefill_share, self._true_seconds)
                 # What looked like a rest is in the next window, if it was none.

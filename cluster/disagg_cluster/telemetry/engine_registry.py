@@ -184,6 +184,7 @@ class EngineRegistry:
                 page=self.pages.page(name),
                 last_received=self.sources.last_received(name),
                 part=record.part,
+                step_tokens=record.status.limits.max_num_batched_tokens,
             )
             for name, record in self.records.items()
             if record.shown

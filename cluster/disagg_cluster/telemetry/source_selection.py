@@ -36,6 +36,7 @@ class SourceCandidate:
     `pid` is the process above all of its own. `ready_ns` is since when it serves; None while it
     does not. `page` is its last metrics page. `last_received` says when single steps
     were received, by method. `part` is set where it is one part of an engine that spans nodes.
+    `step_tokens` is how many tokens it computes in a step at most, None where nobody knows.
     """
 
     engine: str
@@ -46,6 +47,7 @@ class SourceCandidate:
     page: EnginePage | None
     last_received: LastReceived
     part: EnginePart | None = None
+    step_tokens: int | None = None
 
     @property
     def follows(self) -> bool:
@@ -156,6 +158,7 @@ class SourceSelection:
                 candidate.role,
                 selection.method,
                 self._cpu(candidate, selection.method),
+                candidate.step_tokens,
             )
         else:
             selection.windows.forget()

@@ -50,18 +50,25 @@ class PageWindows:
         self._latest: _Look | None = None
 
     def ingest(
-        self, page: EnginePage, role: Role, method: Method, cpu_seconds: float | None = None
+        self,
+        page: EnginePage,
+        role: Role,
+        method: Method,
+        cpu_seconds: float | None = None,
+        step_tokens: int | None = None,
     ) -> WorkWindow | None:
         """Return what happened since the page before; None for the first, or for the same again.
 
-        `cpu_seconds` is the CPU time of the engine's processes so far, for `Method.PAGE_CPU`. None,
-        too, while an engine that looks at rest may be computing a prompt: the next window then
-        begins where that rest began.
+        `cpu_seconds` is the CPU time of the engine's processes so far, for `Method.PAGE_CPU`.
+        `step_tokens` is how many tokens each of its ranks computes in a step at most. None, too,
+        while an engine that looks at rest may be computing a prompt: the next window then begins
+        where that rest began.
         """
         before, latest, look = self._before, self._latest, _Look(page, cpu_seconds)
         if latest is not None and page.t_ns <= latest.page.t_ns:
             return None
         self._latest = look
+        self.shares.limit_steps(None if step_tokens is None else step_tokens * page.ranks)
         if before is None or latest is None:
             self._before = look
             return None

@@ -118,9 +118,18 @@ class PhaseShares:
         self._sum = np.zeros(6 + BUCKETS)
         self._costs: WindowCosts | None = None
         self._cutting = Cutting()
+        self._step_tokens: int | None = None
         self._next_fit = _ENOUGH // 2
         self._errors: deque[float] = deque(maxlen=RECENT)
         self._seconds_seen = 0.0
+
+    def limit_steps(self, step_tokens: int | None) -> None:
+        """Take how many tokens the engine computes in a step at most; None if nobody knows."""
+        if step_tokens == self._step_tokens:
+            return
+        self._step_tokens = step_tokens
+        if self._costs is not None and self._rows:
+            self._cutting = cutting(Sums.of(np.stack(self._rows)), self._costs, step_tokens)
 
     def share(self, role: Role, counts: Counts, busy_seconds: float) -> float:
         """Return how much of a stretch's busy time was prefill.
@@ -220,12 +229,12 @@ class PhaseShares:
     @property
     def cuts_prompts(self) -> bool:
         """Whether its prompts are longer than a step takes at once."""
-        return self._cutting.tokens_per_second > 0
+        return self._cutting.tokens_per_second > 0 or self._cutting.step_tokens > 0
 
     def _fit_anew(self) -> None:
         rows = np.stack(self._rows)
         sums = Sums.of(rows)
-        self._cutting = cutting(sums, self._costs)
+        self._cutting = cutting(sums, self._costs, self._step_tokens)
         steps = self._cutting.steps(sums, self._costs)
         self._costs = fit(steps, rows[:, _BUSY], rows[:, _SECONDS], self._costs)
 

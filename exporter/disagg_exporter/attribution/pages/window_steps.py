@@ -29,6 +29,10 @@ _VALLEY, _LEAST_SLOW_TIME = 0.25, 0.1
 _LEAST_STEPS = 1e-9
 # Prompts are cut if so many more steps are slow than prompts come, into pieces not shorter than so.
 _CUT, _LEAST_PIECE_TOKENS = 1.3, 128.0
+# Slow steps show where pieces were if there are nearly as many as prompts fill.
+_NEARLY_ALL = 0.8
+# Of a full step not less than this part is prompt, however many requests decode beside it.
+_LEAST_PIECE = 1 / 8
 
 
 class Sums(NamedTuple):
@@ -57,10 +61,13 @@ class Cutting(NamedTuple):
     that was, and how long the pieces were, is known by the tokens that took long to come:
     `tokens_per_second` were computed in such slow steps, in the mean. 0 where prompts are computed
     at once. Steps are slow from the bucket `first_slow` on, if their requests allow it.
+    `step_tokens` is how much a step takes at once where pieces are not slow enough to be seen by
+    that, else 0.
     """
 
     tokens_per_second: float = 0.0
     first_slow: int = 0
+    step_tokens: int = 0
 
     def steps(self, sums: Sums, costs: WindowCosts | None) -> Steps:
         """Return the steps of stretches."""
@@ -70,19 +77,41 @@ class Cutting(NamedTuple):
             tokens = self.tokens_per_second * seconds / _or_one(mixed)
             return Steps(sums.steps - mixed, mixed, requests, tokens[:, None], _WHOLE)
         mixed = _with_a_prompt(sums)
+        if self.step_tokens:
+            piece_tokens = _piece_tokens(sums, self.step_tokens)
+            full = sums.prefill_tokens / piece_tokens
+            mixed = np.minimum(np.maximum(mixed, full), sums.steps)
+            # More tokens than steps can take were computed before this stretch.
+            tokens = np.minimum(sums.prefill_tokens / _or_one(mixed), piece_tokens)
+            return Steps(sums.steps - mixed, mixed, requests, tokens[:, None], _WHOLE)
         mean = sums.prefill_tokens / _or_one(mixed)
         return Steps(sums.steps - mixed, mixed, requests, mean[:, None] * _SPREAD, _SPREAD_PARTS)
 
 
-def cutting(sums: Sums, costs: WindowCosts | None) -> Cutting:
-    """Return whether the prompts of stretches were cut, by what steps are known to cost."""
+def cutting(sums: Sums, costs: WindowCosts | None, step_tokens: int | None = None) -> Cutting:
+    """Return whether the prompts of stretches were cut, by what steps are known to cost.
+
+    `step_tokens` is how many tokens a step takes at once, None where nobody knows.
+    """
+    full, prompts = 0.0, float(_with_a_prompt(sums).sum())
+    if step_tokens is not None:
+        full = float((sums.prefill_tokens / _piece_tokens(sums, step_tokens)).sum())
+    by_limit = Cutting(step_tokens=step_tokens or 0) if full > _CUT * prompts else Cutting()
     if costs is None:
-        return Cutting()
+        return by_limit
     first = _valley(sums.by_gap.sum(axis=0), int(_first_slow(sums, costs).min()))
     slow, seconds = (float(each.sum()) for each in _slow_steps(sums, costs, first))
     tokens = float(sums.prefill_tokens.sum())
-    cut = slow > _CUT * float(_with_a_prompt(sums).sum()) and tokens >= slow * _LEAST_PIECE_TOKENS
-    return Cutting(tokens / seconds, first) if cut else Cutting()
+    cut = slow > _CUT * prompts and tokens >= slow * _LEAST_PIECE_TOKENS
+    shown = cut and (not by_limit.step_tokens or slow >= _NEARLY_ALL * full)
+    return Cutting(tokens / seconds, first) if shown else by_limit
+
+
+def _piece_tokens(sums: Sums, step_tokens: int) -> Columns:
+    """How much of a prompt fills a step beside the requests that decode."""
+    requests = sums.decode_tokens / sums.steps
+    pieces: Columns = np.maximum(step_tokens - requests, step_tokens * _LEAST_PIECE)
+    return pieces
 
 
 def _or_one(steps: Columns) -> Columns:

@@ -215,7 +215,8 @@ def test_limits_that_could_not_be_read_at_the_start_are_read_when_it_is_ready(
     registry = EngineRegistry(Ledger(), 1.0)
     workers = node(worker("w")).workers
     engines = LaunchedEngines(workers, lambda _name: WorkerIdentity(), registry)
-    lines = iter([(), ("vllm", "serve", "--max-num-seqs", "64")])
+    command = ("vllm", "serve", "--max-num-seqs", "64", "--max-num-batched-tokens", "512")
+    lines = iter([(), command])
     monkeypatch.setattr(procfs, "command_line", lambda pid: next(lines))
 
     limits = []
@@ -223,7 +224,9 @@ def test_limits_that_could_not_be_read_at_the_start_are_read_when_it_is_ready(
         engines.changed("w", old, new, os.getpid(), "")
         limits.append(registry.statuses()[0].limits)
 
-    assert limits == [StepLimits(), StepLimits(None, 64)]
+    assert limits == [StepLimits(), StepLimits(512, 64)]
+    # Its page is divided by it.
+    assert [subject.step_tokens for subject in registry.source_candidates()] == [512]
 
 
 def test_it_runs_since_its_process_began_and_by_what_that_was_started_with() -> None:

@@ -148,3 +148,42 @@ def test_a_share_is_a_share_whatever_the_counters_say(
     for counts, busy, role in told:
         shares.learn(counts, busy, 10.0)
         assert 0.0 <= shares.share(role, counts, busy) <= 1.0
+
+
+def _in_pieces(shares: PhaseShares, stretches: int = 300) -> float:
+    """Teach prompts of 3,000 tokens in pieces, without times between tokens; return the error."""
+    reading, request, token = 0.02, 1e-4, 1e-4
+    dice, said, true = random.Random(5), 0.0, 0.0
+    for number in range(stretches):
+        prompts, requests = dice.randrange(0, 33), dice.randrange(4, 60)
+        decode, prefill = reading + request * requests, token * (512 - requests)
+        both = token * 512
+        part = 0.5 + (prefill - decode) / (2 * (both - reading))
+        plain, mixed = dice.randrange(40, 400), 3000 * prompts / (512 - requests)
+        busy = (plain * decode + mixed * both) * dice.uniform(0.98, 1.02)
+        steps = plain + mixed
+        counts = Counts(3000 * prompts, round(requests * steps), steps, prompts)
+        shares.learn(counts, busy, 10.0)
+        if number >= stretches // 2:
+            said += busy * shares.share(Role.MIXED, counts, busy)
+            true += mixed * both * part
+    return said / true - 1
+
+
+def test_what_a_step_takes_at_once_says_how_many_pieces_there_were() -> None:
+    shares = PhaseShares()
+    shares.limit_steps(512)
+
+    assert abs(_in_pieces(shares)) < 0.1
+    assert abs(_in_pieces(PhaseShares())) > 0.2
+
+
+def test_a_limit_that_is_known_late_counts_from_then_on() -> None:
+    shares = PhaseShares()
+    _in_pieces(shares)
+    known = []
+    for step_tokens in (None, 512, 8192):
+        shares.limit_steps(step_tokens)
+        known.append(shares.cuts_prompts)
+
+    assert known == [False, True, False]

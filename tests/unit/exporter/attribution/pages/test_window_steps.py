@@ -57,6 +57,29 @@ def test_prompts_that_are_cut_lie_where_tokens_took_long() -> None:
     assert (steps.mixed * steps.prompt_tokens[:, 0]).tolist() == pytest.approx([8000, 4000])
 
 
+def test_pieces_that_are_not_slow_are_counted_by_what_a_step_takes_at_once() -> None:
+    """Four prompts of 3,000 tokens, in pieces of 500 beside 12 requests."""
+    sums = _row(100, 4, 12_000, 1200, {0.024: 100})
+
+    found = cutting(sums, COSTS, step_tokens=512)
+    steps = found.steps(sums, COSTS)
+
+    assert not cutting(sums, COSTS).step_tokens
+    assert steps.mixed[0] == pytest.approx(24)
+    assert steps.plain[0] == pytest.approx(76)
+    assert steps.prompt_tokens.tolist() == [[500.0]]
+
+
+def test_pieces_that_are_all_slow_lie_where_tokens_took_long() -> None:
+    sums = _row(60, 1, 12_000, 240, {0.024: 54, 0.16: 6})
+
+    assert cutting(sums, COSTS, step_tokens=2048) == cutting(sums, COSTS)
+
+
+def test_prompts_shorter_than_a_step_takes_at_once_are_not_cut() -> None:
+    assert cutting(_row(100, 20, 4000, 1200), COSTS, step_tokens=2048) == Cutting()
+
+
 @pytest.mark.parametrize(
     "by_gap",
     [{}, {0.024: 60}, {0.024: 59, 0.16: 1}],
