@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import erfc, log, sqrt
+from dataclasses import dataclass
+from math import erfc, exp, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,11 @@ _GIANT, _LEAST_GIANTS, _LEAST_UNHEARD_OF = 2.5, 4, 2
 _LEAST_OF_BUCKET = 1.8
 # No tail is known to be thinner.
 _THINNEST_TAIL = 1e-5
+# How far prompts stray within a bucket, as a part of its middle.
+_WITHIN = 0.3
+_STEP_Z = 0.1
 # Very long prompts may have become more from so many standard errors on.
-_PERHAPS_GIANTS_Z = 2.0
+PERHAPS_GIANTS_Z = 2.0
 
 
 def giants(view: ModelView, rows: Rows) -> tuple[float, int]:
@@ -27,22 +31,66 @@ def giants(view: ModelView, rows: Rows) -> tuple[float, int]:
 
     Of all engines together: which one the few come to is chance.
     """
+    long = _long_prompts(view, rows)
+    if long is None:
+        return 0.0, 0
+    known = (
+        _more_frequent(long.counts[long.is_long].sum(axis=0), long.counts.sum(axis=0)),
+        unheard_of(long),
+    )
+    return max(known)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LongPrompts:
+    """Lengths of buckets, how many prompts of each came in each block, and which are very long.
+
+    `shortest` is the least that a very long one has. `sums` are the tokens of all prompts of a
+    block, NaN where nobody tells.
+    """
+
+    tokens: Floats
+    counts: Floats
+    is_long: NDArray[np.bool_]
+    shortest: float
+    sums: Floats
+
+    def mean_since(self, begin: int) -> float:
+        """What very long ones since a block have at least, in the mean.
+
+        What is left of all tokens when the others are taken for what such were worth before, less
+        what those stray within their buckets.
+        """
+        short = np.where(self.is_long[:, None], 0.0, self.counts)
+        has_none = short.sum(axis=0) == self.counts.sum(axis=0)
+        worth = (short * self.tokens[:, None]).sum(axis=0)
+        usual = has_none & np.isfinite(self.sums)
+        if not np.isfinite(self.sums[begin:]).all() or not worth[usual].sum() > 0:
+            return self.shortest
+        ratio = float(self.sums[usual].sum() / worth[usual].sum())
+        strays = _WITHIN * sqrt(float((short[:, begin:] * self.tokens[:, None] ** 2).sum()))
+        left = float(self.sums[begin:].sum()) - ratio * float(worth[begin:].sum()) - 2 * strays
+        return max(left / float(self.counts[self.is_long, begin:].sum()), self.shortest)
+
+
+def _long_prompts(view: ModelView, rows: Rows) -> LongPrompts | None:
     tokens, counts = view.prompt_counts(rows)
     if not counts.any():
-        return 0.0, 0
+        return None
     least_tokens = view.changes.fleet.prompts.least_tokens
     mean = float((counts * tokens[:, None]).sum() / counts.sum())
     is_long = (tokens >= _GIANT * mean) & (least_tokens >= _LEAST_OF_BUCKET * mean)
-    long, every = counts[is_long].sum(axis=0), counts.sum(axis=0)
-    known = _more_frequent(long, every), _unheard_of(tokens, least_tokens, counts, is_long)
-    return max(known)
+    if not is_long.any():
+        return None
+    shortest = float(least_tokens[is_long].min())
+    return LongPrompts(tokens, counts, is_long, shortest, view.prompt_sums(rows))
 
 
 def few_or_long(
     view: ModelView, rows: Rows, is_longer: NDArray[np.bool_], cause: Cause
 ) -> Alternative | None:
     """Longer prompts at one engine may be a few very long ones that came there, and the reverse."""
-    if cause is Cause.LONG_PROMPTS and giants(view, rows)[0] >= _PERHAPS_GIANTS_Z:
+    if cause is Cause.LONG_PROMPTS and giants(view, rows)[0] >= PERHAPS_GIANTS_Z:
         text = "some of the prompts are far longer than all others, and too few to tell"
         return Alternative(Cause.GIANTS, text)
     if cause is Cause.GIANTS and is_longer.any() and not is_longer.all():
@@ -71,29 +119,66 @@ def _more_frequent(long: Floats, every: Floats) -> tuple[float, int]:
     return (float(z[best]), int(splits[best])) if z[best] > 0 else (0.0, 0)
 
 
-def _unheard_of(
-    tokens: Floats, least_tokens: Floats, counts: Floats, is_long: np.ndarray
-) -> tuple[float, int]:
+def unheard_of(long: LongPrompts) -> tuple[float, int]:
     """Whether some are longer than lengths that were lognormal before would ever be.
 
     Two such say as much as a crowd of merely long ones. (Poisson, the signed root of the deviance.)
     """
-    coming = np.flatnonzero(counts[is_long].sum(axis=0) > 0)
-    if not len(coming) or coming[0] < LEAST_BEFORE:
-        return 0.0, 0
-    onset = int(coming[0])
-    before = counts[:, :onset].sum(axis=1)
-    if before.sum() < 1:
-        return 0.0, 0
+    per_block = long.counts[long.is_long].sum(axis=0)
+    best, onset = 0.0, 0
+    for begin in np.flatnonzero(per_block > 0):
+        before = long.counts[:, :begin].sum(axis=1)
+        found = float(per_block[begin:].sum())
+        if begin < LEAST_BEFORE or before.sum() < 1 or found < _LEAST_UNHEARD_OF:
+            continue
+        tail = _tail(long, before, long.mean_since(int(begin)))
+        expected = float(long.counts[:, begin:].sum()) * tail
+        if found <= expected:
+            continue
+        z = sqrt(2 * (found * log(found / expected) - found + expected))
+        if z > best:
+            best, onset = z, int(begin)
+    return best, onset
+
+
+def spread_by_chance(tokens: Floats, counts: Floats) -> float:
+    """How far the mean square over the squared mean of a block's prompts strays, as a logarithm.
+
+    For lognormal lengths (delta method): the wider they are the more a few of them decide. 0 where
+    nobody tells of lengths; arguments are as of `ModelView.prompt_counts`.
+    """
+    every = counts.sum(axis=1) if counts.size else np.zeros(0)
+    if not every.sum() > 0:
+        return 0.0
+    variance = _lognormal(tokens, every)[1] ** 2
+    strays = exp(4 * variance) - 1 + 4 * (exp(variance) - 1) - 4 * (exp(2 * variance) - 1)
+    per_block = counts.sum(axis=0)
+    usual = float(per_block[per_block > 0].mean())
+    return sqrt(strays / usual)
+
+
+def _lognormal(tokens: Floats, counts: Floats) -> tuple[float, float]:
+    """Mean and standard deviation of the logarithms of lengths that were counted in buckets."""
     logs = np.log(tokens)
     # Within a bucket lengths are spread evenly over its logarithms, about.
     widths = np.diff(logs, append=logs[-1] + 1.0)
-    middle = float(np.average(logs, weights=before))
-    spread = sqrt(float(np.average((logs - middle) ** 2 + widths**2 / 12, weights=before)))
-    shortest = float(least_tokens[is_long].min())
-    tail = max(0.5 * erfc((log(shortest) - middle) / spread / sqrt(2)), _THINNEST_TAIL)
-    found = float(counts[is_long, onset:].sum())
-    expected = float(counts[:, onset:].sum()) * tail
-    if found < _LEAST_UNHEARD_OF or found <= expected:
-        return 0.0, 0
-    return sqrt(2 * (found * log(found / expected) - found + expected)), onset
+    middle = float(np.average(logs, weights=counts))
+    return middle, sqrt(float(np.average((logs - middle) ** 2 + widths**2 / 12, weights=counts)))
+
+
+def _tail(long: LongPrompts, before: Floats, mean_tokens: float) -> float:
+    """What part of lengths as they were is so long that those beyond have this mean, by chance."""
+    middle, spread = _lognormal(long.tokens, before)
+    z = (log(long.shortest) - middle) / spread
+    while _beyond(z) > _THINNEST_TAIL and _mean_beyond(z, middle, spread) < mean_tokens:
+        z += _STEP_Z
+    return max(_beyond(z), _THINNEST_TAIL)
+
+
+def _beyond(z: float) -> float:
+    return 0.5 * erfc(z / sqrt(2))
+
+
+def _mean_beyond(z: float, middle: float, spread: float) -> float:
+    """The mean of a lognormal beyond a bound."""
+    return exp(middle + spread**2 / 2) * _beyond(z - spread) / _beyond(z)

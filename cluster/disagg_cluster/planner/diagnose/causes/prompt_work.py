@@ -13,12 +13,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_cluster.planner.diagnose.causes.giant_prompts import giants
+from disagg_cluster.planner.diagnose.causes.giant_prompts import (
+    PERHAPS_GIANTS_Z,
+    giants,
+    spread_by_chance,
+)
 from disagg_cluster.planner.diagnose.causes.overload import busy_ratio
 from disagg_cluster.planner.diagnose.causes.suspicion import (
     LIKELY_Z,
     OWN_Z,
     PEER_Z,
+    SINCE_Z,
     SURE_WAIT_Z,
     Adverse,
     adverse,
@@ -48,6 +53,7 @@ _LEAST: dict[str, tuple[float, float | None]] = {
 # The own model is asked once it has told of so many blocks.
 _TOLD_BLOCKS = 6
 _SLOW_FOR_LONG, _SLOW_WITH_PEERS, _FOR_LONG_Z = 1.2, 1.35, 6.0
+_SLOW_BESIDE_GIANTS = 1.4
 _GAP_FOR_LONG, _MIXED_APART = 1.25, 1.25
 _SPREAD_Z, _LEAST_SPREAD = 3.5, 1.3
 _LEAST_LOAD = 1.1
@@ -168,6 +174,11 @@ def _slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
     has_peers, is_alike = changed.apart != 0, changed.apart < least
     is_shared = (own.z >= OWN_Z) & ((own.size > 0).mean() > 0.5)
     is_none = has_peers & is_alike & ~is_shared
+    own = _above_usual(own, shift.after, least)
+    # Nobody has learned what steps of lengths cost that never came before.
+    is_unlearned = giants(view, rows)[0] >= PERHAPS_GIANTS_Z
+    is_unlearned &= np.nan_to_num(shift.after) < np.log(_SLOW_BESIDE_GIANTS)
+    is_none |= is_unlearned
     own = replace(own, size=np.where(is_none, 0.0, own.size), z=np.where(is_none, 0.0, own.z))
     # Who tells of some steps and not of these says that they are beyond what it has seen: a fit is
     # no better there.
@@ -180,7 +191,7 @@ def _slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
     for_long = told & (own.size == 0) & (np.nan_to_num(shift.after) >= np.log(_SLOW_FOR_LONG))
     # Where all its like are a little off, it is what they have learned that is.
     far = (changed.apart_z >= PEER_Z) | (np.nan_to_num(shift.after) >= np.log(_SLOW_WITH_PEERS))
-    for_long &= far | ~has_peers
+    for_long &= (far | ~has_peers) & ~is_unlearned
     size = np.where(for_long, np.nan_to_num(shift.after), own.size)
     z = np.where(for_long, _FOR_LONG_Z, own.z)
     beside = (fitted.onset == 0) & (fitted.size > 0)
@@ -190,6 +201,18 @@ def _slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
         np.where(use, z, fitted.z),
         np.where(use, own.onset, fitted.onset).astype(np.intp),
     )
+
+
+def _above_usual(own: Adverse, level: Floats, least: float) -> Adverse:
+    """Slowness above 0, which is the engine as it has been for hours.
+
+    Whoever was faster than that for a while, and is not any more, has not become slow.
+    """
+    size = np.clip(np.nan_to_num(level), 0.0, own.size)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = np.where(own.size > 0, own.z * size / own.size, 0.0)
+    kept = (size >= least) & (z >= SINCE_Z)
+    return Adverse(np.where(kept, size, 0.0), np.where(kept, z, 0.0), own.onset)
 
 
 def _for_long(view: ModelView, rows: Rows, name: str, least: float, found: Adverse) -> Adverse:
@@ -215,7 +238,8 @@ def _spread(view: ModelView, waits: Waits) -> Adverse:
     count, total, squares = view.prompts(rows)
     with np.errstate(divide="ignore", invalid="ignore"):
         levels = np.log(squares * count / total**2)
-    shift = shift_of(np.where(np.isfinite(levels), levels, np.nan)[None])
+    chance = spread_by_chance(*view.prompt_counts(rows))
+    shift = shift_of(np.where(np.isfinite(levels), levels, np.nan)[None], chance)
     z, onset = float(shift.z[0]), int(shift.onset[0])
     if z < _SPREAD_Z or shift.change[0] < np.log(_LEAST_SPREAD):
         z, onset = giants(view, rows)

@@ -28,6 +28,8 @@ _BOTH_Z, _JOINT_Z = 2.5, 6.0
 # the less is asked of what.
 SINCE_Z, SURE_SINCE_Z, SURE_PEER_Z = 3.5, 2.7, 3.0
 SURE_WAIT_Z = 8.0
+# What began so few blocks before or after began then: both moments are estimates.
+_NEAR_BLOCKS = 2
 # Whose strength is this is believed at the second look.
 LIKELY_Z = 4.6
 
@@ -98,8 +100,8 @@ def adverse(
         least_change: Smaller changes against the own past are none.
         least_apart: The same against peers, which are never quite alike; None: no peers are asked.
         since: By engine the block from which on requests wait longer, if they do, else the number
-            of blocks: a change at that very time needs less to be believed, because no other was
-            chosen from.
+            of blocks: a change at that very time, or about it, needs less to be believed, because
+            few others were chosen from.
         since_z: How sure that is, by engine.
     """
     shift, joint = changed.shift, own_or_joint_z(changed)
@@ -108,6 +110,11 @@ def adverse(
     strength = np.where(own, joint, 0.0)
     onset = np.where(own, shift.onset, 0)
     if since is not None:
+        blocks = changed.levels.shape[1]
+        is_near = (since < blocks) & (np.abs(shift.onset - since) <= _NEAR_BLOCKS)
+        near = is_near & (shift.z >= SINCE_Z) & (shift.change >= least_change)
+        size, strength = np.where(near, shift.change, size), np.where(near, joint, strength)
+        onset, own = np.where(near, shift.onset, onset), own | near
         change, z = change_since(changed.levels, shift.deviation, since)
         sure = np.zeros(len(z)) if since_z is None else since_z
         then = (
@@ -115,11 +122,11 @@ def adverse(
             & (change >= least_change)
             & ~own
         )
-        # Two that agree are likelier than the weaker of them.
-        together = (sure >= SURE_WAIT_Z) & (z >= SINCE_Z)
-        z = np.where(together, np.maximum(z, LIKELY_Z), z)
         size, strength = np.where(then, change, size), np.where(then, z, strength)
         onset, own = np.where(then, since, onset), own | then
+        # Two that agree are likelier than the weaker of them.
+        together = (then | near) & (sure >= SURE_WAIT_Z) & (strength >= SINCE_Z)
+        strength = np.where(together, np.maximum(strength, LIKELY_Z), strength)
     if least_apart is not None:
         apart, apart_z = changed.apart, changed.apart_z
         sure = np.zeros(len(apart)) if since_z is None else since_z

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from disagg_cluster.planner.diagnose.evidence.cache_hits import computed_by_chance, computed_share
 from disagg_cluster.planner.diagnose.evidence.fleet import Fleet
 from disagg_cluster.planner.diagnose.evidence.known import (
     known_mean,
@@ -25,6 +26,7 @@ from disagg_cluster.planner.diagnose.evidence.shifts import (
     peer_groups,
     peer_z,
     shift_of,
+    standing,
 )
 from disagg_cluster.planner.diagnose.evidence.step_costs import (
     fitted_by_kind,
@@ -36,8 +38,10 @@ from disagg_exporter.model import Role
 
 # A block in which fewer requests ended says nothing of a mean over them.
 _LEAST_REQUESTS = 2.0
-_RECENT_BLOCKS = 2
 _HALF_UP = 0.5
+# What work costs an engine is the same however much of it there is, and so is what waits are
+# beside those elsewhere while nothing changes: all blocks tell.
+_LASTING = {"slowness", "own_slowness", "mixed_cost", "generation_cost", "first_token"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,29 +136,46 @@ def engine_changes(fleet: Fleet) -> EngineChanges:
         "mixed_cost": fitted_by_kind(fleet.seen, mixing, bins, "mixed"),
         "generation_cost": fitted_by_kind(fleet.seen, mixing, bins, "generation"),
         "host_gap": log_ratio(whole, blocks.step_seconds),
-        "computed_share": log_ratio(blocks.computed_tokens, blocks.prompt_tokens, floor=1.0),
+        "computed_share": computed_share(blocks.computed_tokens, blocks.prompt_tokens, served),
         "prompt_length": log_ratio(blocks.prompt_tokens, served),
         "arrivals": np.log(np.maximum(blocks.arrivals, 0.5) / blocks.seconds),
         "first_token": log_ratio(blocks.first_token_seconds, served),
         "step_tokens": log_ratio(blocks.computed_tokens, blocks.prompt_steps),
         "transfer": log_ratio(blocks.transfer_seconds, blocks.transfer_bytes),
-        "kv_held": _kv_held(fleet, blocks, bins),
         "share": _share(blocks, peers),
         "relative_length": _relative_length(blocks, peers),
     }
-    least = {"share": _share_by_chance(blocks, peers)}
+    least = {
+        "share": _share_by_chance(blocks, peers),
+        "computed_share": computed_by_chance(
+            blocks.computed_tokens, blocks.prompt_tokens, served, peers
+        ),
+    }
     groups = peer_groups(peers)
     changes = {
-        name: _changed(values, groups, least.get(name, 0.0)) for name, values in levels.items()
+        name: _changed(values, groups, least.get(name, 0.0), lasts=name in _LASTING)
+        for name, values in levels.items()
     }
     return EngineChanges(fleet, blocks, changes)
 
 
 def _changed(
-    levels: Floats, peers: list[NDArray[np.intp]], least_deviation: Floats | float
+    levels: Floats,
+    peers: list[NDArray[np.intp]],
+    least_deviation: Floats | float,
+    *,
+    lasts: bool,
 ) -> Changed:
     shift = shift_of(levels, least_deviation)
-    return Changed(levels, shift, *peer_z(shift, peers))
+    apart, z = peer_z(shift, peers)
+    if not lasts:
+        return Changed(levels, shift, apart, z)
+    stood = standing(levels, shift)
+    known = np.isfinite(levels) & (np.arange(levels.shape[1]) >= stood.onset[:, None])
+    all_apart, all_z = peer_z(stood, peers, known.sum(axis=1))
+    # What has stood for long is better known; what is over has no cause now.
+    use = (all_z > z) & (apart >= all_apart / 2)
+    return Changed(levels, shift, np.where(use, all_apart, apart), np.where(use, all_z, z))
 
 
 def _numbered(keys: list[object]) -> NDArray[np.intp]:
@@ -250,14 +271,6 @@ def _worst(values: Floats) -> Floats:
     return np.where(known.any(axis=0), np.where(known, values, -np.inf).max(axis=0), np.nan)
 
 
-def _kv_held(fleet: Fleet, blocks: EngineBlocks, bins: int) -> Floats:
-    """Logarithm of how long a token's KV stays at an engine (Little 1961: held over arriving)."""
-    held = block_means(fleet.seen.of("kv_usage") * fleet.seen.of("kv_tokens"), bins)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.log(held / (blocks.prompt_tokens / blocks.seconds))
-    return np.where(np.isfinite(found), found, np.nan)
-
-
 def _share(blocks: EngineBlocks, peers: NDArray[np.intp]) -> Floats:
     """Logarithm of an engine's arrivals over the mean of its peers that are up, itself included."""
     arrived = np.where(blocks.alive, blocks.arrivals, np.nan)
@@ -286,16 +299,3 @@ def _relative_length(blocks: EngineBlocks, peers: NDArray[np.intp]) -> Floats:
         others = log_ratio(tokens.sum(axis=0) - tokens, count.sum(axis=0) - count)
         found[rows] = log_ratio(tokens, count) - others
     return np.where(np.isfinite(found), found, np.nan)
-
-
-def recent_ratio(over: Floats, under: Floats) -> Floats:
-    """Sum over sum in the last blocks, of each row; NaN where nothing is under the line."""
-    total = np.nansum(over[:, -_RECENT_BLOCKS:], axis=1)
-    count = np.nansum(under[:, -_RECENT_BLOCKS:], axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(count > 0, total / count, np.nan)
-
-
-def recent_mean(values: Floats) -> Floats:
-    """Mean over the last blocks of what is known; NaN where nothing is."""
-    return known_mean(values[:, -_RECENT_BLOCKS:])

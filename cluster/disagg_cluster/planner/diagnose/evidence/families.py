@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from disagg_cluster.planner.diagnose.evidence.features import ENGINE_FEATURES, GPU_FEATURES
-from disagg_cluster.planner.diagnose.evidence.prompt_lengths import PROMPT_LENGTHS
+from disagg_cluster.planner.diagnose.evidence.prompt_lengths import PROMPT_LENGTHS, PROMPT_SUMS
 from disagg_cluster.planner.diagnose.evidence.users import USER_FEATURES
 
 # What there is, and on what.
@@ -12,4 +12,5 @@ FAMILIES: tuple[str, ...] = (
     *_FACTS,
     *dict.fromkeys(feature.family for feature in (*ENGINE_FEATURES, *GPU_FEATURES, *USER_FEATURES)),
     PROMPT_LENGTHS,
+    PROMPT_SUMS,
 )

@@ -13,8 +13,6 @@ from disagg_cluster.planner.diagnose.evidence.engine_changes import (
     Changed,
     EngineBlocks,
     EngineChanges,
-    recent_mean,
-    recent_ratio,
 )
 from disagg_cluster.planner.diagnose.evidence.fleet import FleetEngine
 from disagg_cluster.planner.diagnose.evidence.known import known_sum
@@ -23,6 +21,8 @@ from disagg_cluster.planner.diagnose.evidence.shifts import (
     Shift,
     block_means,
     block_sums,
+    recent_mean,
+    recent_ratio,
 )
 from disagg_cluster.planner.diagnose.evidence.users import ModelPlace
 from disagg_exporter.model import Role
@@ -151,6 +151,11 @@ class ModelView:
         bins = self.block_bins
         counts = np.nansum(lengths.counts[:, self.fleet_rows[rows]], axis=1)
         return lengths.tokens, block_sums(counts, bins)
+
+    def prompt_sums(self, rows: Rows) -> Floats:
+        """Tokens of all prompts of some engines by block, by their histogram; NaN if untold."""
+        sums = known_sum(self.changes.fleet.prompts.sums[self.fleet_rows[rows]], axis=0)
+        return np.asarray(block_sums(sums[None], self.block_bins)[0])
 
     @property
     def block_bins(self) -> int:

@@ -13,6 +13,7 @@ from disagg_cluster.planner.diagnose.evidence.series_window import Floats, Serie
 from disagg_cluster.planner.diagnose.evidence.time_grid import SampleBatch
 
 PROMPT_LENGTHS = "disagg_engine_request_prompt_tokens_bucket"
+PROMPT_SUMS = "disagg_engine_request_prompt_tokens_sum"
 # Prompts in the last bucket are taken to be this much longer than its bound.
 _BEYOND = 1.5
 
@@ -22,12 +23,13 @@ class PromptLengths:
     """How many prompts of which length came, `[bucket, engine, bin]`; none where nobody tells.
 
     `least_tokens` are the lower bounds of the buckets, `tokens` what a prompt in each is taken to
-    have: the geometric middle.
+    have: the geometric middle. `sums` are the tokens of all prompts, `[engine, bin]`.
     """
 
     least_tokens: Floats
     tokens: Floats
     counts: Floats
+    sums: Floats
 
 
 def read_prompt_lengths(
@@ -37,8 +39,10 @@ def read_prompt_lengths(
     bounds = _bounds(window)
     if len(bounds) < 2:
         empty = np.empty(0)
-        return PromptLengths(empty, empty, np.empty((0, len(places), batch.grid.bins)))
+        nothing = np.empty((0, len(places), batch.grid.bins))
+        return PromptLengths(empty, empty, nothing, np.full(nothing.shape[1:], np.nan))
     features = [Feature(le, PROMPT_LENGTHS, Reading.GAIN, "le", (le,)) for _, le in bounds]
+    features.append(Feature("sum", PROMPT_SUMS, Reading.GAIN))
     read = read_features(window, features, places, "engine", batch)
     below = np.stack([read.of(le) for _, le in bounds])
     counts = np.maximum(np.diff(below, axis=0, prepend=0.0), 0.0)
@@ -46,7 +50,7 @@ def read_prompt_lengths(
     middles = [uppers[0] / 2]
     middles += [float(np.sqrt(a * b)) for a, b in pairwise(uppers)]
     middles.append(_BEYOND * uppers[-1])
-    return PromptLengths(np.array([0.0, *uppers]), np.array(middles), counts)
+    return PromptLengths(np.array([0.0, *uppers]), np.array(middles), counts, read.of("sum"))
 
 
 def _bounds(window: SeriesWindow) -> list[tuple[float, str]]:

@@ -8,7 +8,7 @@ deviation, which no single step moves), shrunk to that of the other engines whil
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -20,6 +20,7 @@ from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 # Blocks are about this long, and two scrapes at least.
 _BLOCK_SECONDS = 15.0
 _LEAST_BLOCK_BINS = 2
+_RECENT_BLOCKS = 2
 # A change must have lasted so many blocks, and stood on so many before it.
 LEAST_AFTER, LEAST_BEFORE = 2, 3
 _MAD_TO_DEVIATION = 1.4826
@@ -30,6 +31,8 @@ _PRIOR_BLOCKS = 6.0
 _PEER_DEVIATION = 0.05
 _PRIOR_PEERS = 4.0
 _MANY_PEERS = 24
+_SURELY_CHANGED_Z = 4.0
+_MEDIAN_OVER_MEAN = float(np.sqrt(np.pi / 2))
 
 
 def block_bins(step_seconds: float, least_bins: int = _LEAST_BLOCK_BINS) -> int:
@@ -54,6 +57,19 @@ def _in_blocks(values: Floats, bins: int) -> Floats:
     rows, every = values.shape
     blocks = every // bins
     return values[:, every - blocks * bins :].reshape(rows, blocks, bins)
+
+
+def recent_ratio(over: Floats, under: Floats) -> Floats:
+    """Sum over sum in the last blocks, of each row; NaN where nothing is under the line."""
+    total = np.nansum(over[:, -_RECENT_BLOCKS:], axis=1)
+    count = np.nansum(under[:, -_RECENT_BLOCKS:], axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(count > 0, total / count, np.nan)
+
+
+def recent_mean(values: Floats) -> Floats:
+    """Mean over the last blocks of what is known; NaN where nothing is."""
+    return known_mean(values[:, -_RECENT_BLOCKS:])
 
 
 def log_ratio(over: Floats, under: Floats, floor: float = 0.0) -> Floats:
@@ -164,11 +180,28 @@ def peer_groups(groups: NDArray[np.intp]) -> list[NDArray[np.intp]]:
     return found
 
 
-def peer_z(shift: Shift, groups: list[NDArray[np.intp]]) -> tuple[Floats, Floats]:
+def standing(levels: Floats, shift: Shift) -> Shift:
+    """A shift whose level now is that of all blocks that it has stood for, however many.
+
+    Who has not surely changed has been as it is ever since: nothing where the last blocks say
+    otherwise. `onset` is where it began, the first block at the earliest.
+    """
+    has_changed = np.abs(shift.z) >= _SURELY_CHANGED_Z
+    onset = np.where(has_changed, shift.onset, 0).astype(np.intp)
+    after = np.where(has_changed, shift.after, known_median(levels))
+    return replace(shift, after=after, onset=onset)
+
+
+def peer_z(
+    shift: Shift, groups: list[NDArray[np.intp]], blocks: NDArray[np.intp] | int = LEAST_AFTER
+) -> tuple[Floats, Floats]:
     """How far each engine is from the median of the others of its group, and in how many errors.
 
-    A group is of engines whose ratios should be the same. Both are 0 for who has no peer.
+    A group is of engines whose ratios should be the same. Both are 0 for who has no peer. The
+    median of a few peers is no better known than they are: its error counts, too. `blocks` is over
+    how many the levels now are.
     """
+    error = shift.deviation / np.sqrt(np.maximum(blocks, 1))
     apart, z = np.zeros(len(shift.after)), np.zeros(len(shift.after))
     for rows in groups:
         now = shift.after[rows]
@@ -177,11 +210,24 @@ def peer_z(shift: Shift, groups: list[NDArray[np.intp]]) -> tuple[Floats, Floats
         rest = now[:, None] if is_large else now[:, _all_but_one(rows.shape[1])]
         others = known_median(rest)
         spread = _spread(rest, others)
-        noise = shift.deviation[rows] / np.sqrt(LEAST_AFTER)
+        noise = error[rows]
+        if not is_large:
+            noise = np.hypot(noise, _median_error(noise[:, _all_but_one(rows.shape[1])], rest))
         difference = np.nan_to_num(now - others)
         apart[rows] = difference
         z[rows] = np.nan_to_num(difference / np.hypot(spread, noise))
     return apart, z
+
+
+def _median_error(noises: Floats, values: Floats) -> Floats:
+    """Standard error of the median of values that are known each with its own noise.
+
+    That of their mean, of two or one; of more the median's is larger by the root of half of pi.
+    """
+    known = np.isfinite(values)
+    counts = np.maximum(known.sum(axis=-1), 1.0)
+    squares = np.where(known, noises**2, 0.0).sum(axis=-1)
+    return np.asarray(np.where(counts > 2, _MEDIAN_OVER_MEAN, 1.0) * np.sqrt(squares) / counts)
 
 
 @cache

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from disagg_cluster.planner.diagnose.evidence.shifts import (
     peer_groups,
     peer_z,
     shift_of,
+    standing,
 )
 
 
@@ -75,6 +78,34 @@ def test_one_of_three_alike_is_apart_and_the_others_are_not() -> None:
     assert apart[2] == pytest.approx(0.8, abs=0.2)
     assert z[2] > 5
     assert abs(z[:2]).max() < 4
+
+
+def test_a_single_peer_that_strays_says_less_than_a_calm_one() -> None:
+    far = noisy(*[0.8] * 8)
+    groups = peer_groups(np.zeros(2, dtype=np.intp))
+    calm = shift_of(np.concatenate([far, noisy(*[0.0] * 8)]))
+    wild = replace(calm, deviation=np.array([calm.deviation[0], 0.5]))
+
+    assert peer_z(wild, groups)[1][0] < peer_z(calm, groups)[1][0] / 2
+
+
+def test_what_has_stood_all_along_is_known_by_all_blocks() -> None:
+    levels = np.concatenate([noisy(*[level] * 16, deviation=0.2) for level in (0.0, 0.0, 0.8)])
+    groups = peer_groups(np.zeros(3, dtype=np.intp))
+    shift = shift_of(levels)
+    stood = standing(levels, shift)
+
+    assert stood.onset[2] == 0
+    assert peer_z(stood, groups, 16 - stood.onset)[1][2] > 1.3 * peer_z(shift, groups)[1][2]
+
+
+def test_what_has_surely_changed_has_stood_since() -> None:
+    levels = noisy(*[0.0] * 10, *[0.7] * 4)
+
+    stood = standing(levels, shift_of(levels))
+
+    assert stood.onset[0] == 10
+    assert stood.after[0] == pytest.approx(0.7, abs=0.15)
 
 
 def test_who_has_no_peer_is_apart_from_nobody() -> None:
