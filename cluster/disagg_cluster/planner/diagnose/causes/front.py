@@ -146,8 +146,11 @@ def _risen(router: Floats) -> tuple[int, float, float]:
     """
     shift = shift_of(router[None])
     if shift.z[0] >= _Z:
-        since = int(shift.onset[0])
-        return since, max(float(shift.before[0]), 0.0), float(shift.z[0])
+        since, usual = int(shift.onset[0]), max(float(shift.before[0]), 0.0)
+        # No wait is below nothing: what rises to that was put below it by scrapes at two times.
+        part = (float(shift.after[0]) - usual) / float(shift.change[0])
+        z = float(shift.z[0]) * min(max(part, 0.0), 1.0)
+        return since, usual, z
     known = router[np.isfinite(router)]
     if len(known) < LEAST_BEFORE:
         return 0, 0.0, 0.0

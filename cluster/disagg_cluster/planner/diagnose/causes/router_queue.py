@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,7 +13,9 @@ from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE
 
 # How far back a queue that has come and gone is still one that comes again.
 _RECENT_BLOCKS = 8
-_PASSING_Z = 6.0
+_PASSING_Z, _RAISED_Z = 6.0, 4.0
+# While few blocks were before, all of them count as so many more.
+_PRIOR_BLOCKS = 3.0
 # A scrape between its two counts moves requests to the next block, with all that engines made them
 # wait: more than so many times that is no such thing.
 _OF_ENGINES = 2.0
@@ -62,24 +64,48 @@ def passing_queue(view: ModelView, router: Floats) -> FrontWait | None:
     It costs what it made requests wait in the mean of all that came since. `router` is as of
     `router_waits`, by block.
     """
-    raised = _raised(view, router)
     first = max(len(router) - _RECENT_BLOCKS, LEAST_BEFORE)
-    if not raised[first:].any() or raised[:first].any():
+    if not (router[first:] > _RAISED_Z * _LEAST_NOISE_SECONDS).any():
         return None
-    since = first + int(np.argmax(raised[first:]))
+    near = _near_seconds(view, len(router))
+    splits = range(first, len(router))
+    begun = [each for since in splits if (each := _since(view, router, near, since))]
+    if not begun:
+        return None
+    found = max(begun, key=lambda each: each.z)
+    high = router >= found.usual + found.seconds / 2
+    is_queue = _has_gone(router[found.since :], high[found.since :]) or _rises(view, found.since)
+    return replace(found, is_sure=is_queue)
+
+
+def _since(view: ModelView, router: Floats, near: Floats, since: int) -> FrontWait | None:
+    """The wait of all that came since a block, beside what it was before; None if no longer."""
     before = router[:since][np.isfinite(router[:since])]
     if len(before) < LEAST_BEFORE:
         return None
+    noise = _noise_seconds(before, router)
+    raised = _raised(router, near, noise)
+    if raised[:since].any() or not raised[since:].any():
+        return None
     usual = max(float(np.median(before)), 0.0)
     seconds = _mean_since(view, since) - usual
-    noise = max(float(np.std(before)), _LEAST_NOISE_SECONDS)
     error = noise * np.sqrt(1 / len(before) + 1 / (len(router) - since))
-    is_queue = _has_gone(router[since:], raised[since:]) or _rises(view, since)
     if not seconds >= _PASSING_Z * error:
         return None
-    return FrontWait(
-        since, usual, seconds, float(seconds / error), is_floor=False, is_sure=is_queue
-    )
+    return FrontWait(since, usual, seconds, float(seconds / error), is_floor=False)
+
+
+def _noise_seconds(before: Floats, router: Floats) -> float:
+    """How far a block strays, by those before a moment, shrunk to all while these are few.
+
+    No wait is below nothing: what is was put there by scrapes at two times, which also put as much
+    where it does not belong.
+    """
+    middle = float(np.nanmedian(router))
+    usual = float(np.nanmedian(np.abs(router - middle))) * 1.4826
+    squares = float(((before - before.mean()) ** 2).sum()) + _PRIOR_BLOCKS * usual**2
+    noise = float(np.sqrt(squares / (len(before) - 1 + _PRIOR_BLOCKS)))
+    return max(noise, -float(np.nanmin(router)) / 2, _LEAST_NOISE_SECONDS)
 
 
 def queue_seconds_told(view: ModelView) -> float | None:
@@ -93,18 +119,20 @@ def queue_seconds_told(view: ModelView) -> float | None:
     return float(np.nanmean(waiting[-4:])) / rate
 
 
-def _raised(view: ModelView, router: Floats) -> np.ndarray:
-    """In which blocks requests waited longer than scrapes at two times make it look."""
-    own = np.zeros(len(router))
+def _near_seconds(view: ModelView, blocks: int) -> Floats:
+    """The longest wait at the engines in each block or beside it."""
+    own = np.zeros(blocks)
     for rows in (view.entries, view.decoders):
         if len(rows):
             with np.errstate(divide="ignore", invalid="ignore"):
                 own += np.nan_to_num(np.divide(*view.engine_waits(rows, view.block_bins)))
-    near = np.max([np.roll(np.pad(own, 1), n)[1:-1] for n in (-1, 0, 1)], axis=0)
-    middle = float(np.nanmedian(router))
-    noise = float(np.nanmedian(np.abs(router - middle))) * 1.4826
+    return np.asarray(np.max([np.roll(np.pad(own, 1), n)[1:-1] for n in (-1, 0, 1)], axis=0))
+
+
+def _raised(router: Floats, near: Floats, noise_seconds: float) -> np.ndarray:
+    """In which blocks requests waited longer than scrapes at two times make it look."""
     known = np.nan_to_num(router)
-    high = known > _PASSING_Z * max(noise, _LEAST_NOISE_SECONDS)
+    high = known > _RAISED_Z * noise_seconds
     # What a scrape has put into one block it has taken from the next.
     beside = np.roll(np.pad(high, 1), 1)[1:-1] | np.roll(np.pad(high, 1), -1)[1:-1]
     return np.asarray(high & (beside | (known > _OF_ENGINES * near)))
