@@ -14,7 +14,7 @@ from disagg_cluster.planner.diagnose.verdict.values import (
 from disagg_exporter.model import Role
 
 # Who is this sure is believed at first sight, who is likely at the second, the rest at the third.
-_SURE, _LIKELY, _BELIEVED = 8.0, 4.6, 3
+_SURE, _LIKELY, _BELIEVED, _LIKELY_LOOKS = 8.0, 4.6, 3, 2
 # A finding that is not seen any more stands for so many looks, unless another takes its place.
 # While requests there wait as long as they did it stands for some minutes.
 _HELD_LOOKS, _HELD_WHILE_LONG = 2, 8
@@ -76,7 +76,7 @@ def settled(
         if strength >= _SURE or (past is None and strength >= _LIKELY):
             looks = max(looks, _BELIEVED)
         elif strength >= _LIKELY:
-            looks = max(looks, 2 if before is None else _BELIEVED)
+            looks = max(looks, _LIKELY_LOOKS if before is None else _BELIEVED)
         since = finding.since_seconds if before is None else before.finding.since_seconds
         finding = replace(finding, since_seconds=since)
         remembered.append(StandingFinding(model, finding, looks, wait_seconds(finding)))
@@ -89,13 +89,16 @@ def settled(
             remembered.append(gone)
         elif gone.looks >= _BELIEVED and gone.missed < held_looks and not believed:
             remembered.append(replace(gone, missed=gone.missed + 1))
+        elif _LIKELY_LOOKS <= gone.looks < _BELIEVED and not gone.missed:
+            # What is just strong enough is so in two looks of three.
+            remembered.append(replace(gone, missed=1))
     shown = [
         each
         for each in remembered
         if each.looks >= _BELIEVED
         and (each in believed or not any(_explains(one.finding, each.finding) for one in believed))
     ]
-    doubted = [each for each in remembered if each.looks < _BELIEVED]
+    doubted = [each for each in remembered if each.looks < _BELIEVED and not each.missed]
     return tuple(_with_doubt(each, doubted) for each in _ordered(shown)), tuple(remembered)
 
 

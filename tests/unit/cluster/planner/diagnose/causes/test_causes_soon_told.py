@@ -77,6 +77,43 @@ def test_an_engine_that_has_only_become_as_slow_as_its_peers_is_not_slow() -> No
     assert Cause.SLOW_GPU not in [each.cause for each in found.findings]
 
 
+def test_engines_that_are_as_they_have_been_for_hours_are_not_slow() -> None:
+    were_faster = [
+        replace(p, slowness=0.8, then={"slowness": 1.0, "wait_seconds": 1.6}) for p in PREFILL
+    ]
+    window = WindowMaker().make((*were_faster, *DECODE))
+
+    (found,), _ = diagnose(window, TARGETS)
+
+    assert Cause.SLOW_GPU not in [each.cause for each in found.findings]
+
+
+def test_what_scrapes_put_below_nothing_is_no_wait_when_it_rises_to_that() -> None:
+    lines = (*PREFILL, *DECODE)
+
+    assert at_first_sight(*lines, front_seconds=(-0.3, 0.02)) == []
+    assert at_first_sight(*lines, front_seconds=(0.02, 0.34)) != []
+
+
+def test_what_is_likely_in_two_looks_of_three_is_believed() -> None:
+    shown, state = settled(MODEL, [(FOUND, 5.0)], DiagnosisState(), waits(1.0), 0.0)
+    assert shown == ()
+    shown, state = settled(MODEL, [], DiagnosisState(15.0, state), waits(1.0), 0.0)
+    assert shown == ()
+
+    shown, _ = settled(MODEL, [(FOUND, 5.0)], DiagnosisState(30.0, state), waits(1.0), 0.0)
+
+    assert shown == (FOUND,)
+
+
+def test_what_was_likely_once_is_forgotten_after_two_looks() -> None:
+    _, state = settled(MODEL, [(FOUND, 5.0)], DiagnosisState(), waits(1.0), 0.0)
+    for look in (1, 2):
+        _, state = settled(MODEL, [], DiagnosisState(15.0 * look, state), waits(1.0), 0.0)
+
+    assert state == ()
+
+
 def test_an_engine_without_its_like_is_held_against_its_own_model_alone() -> None:
     of_two = replace(PREFILL[0], gpus=2, clocks=(1.98e9,) * 2, slowness=1.25)
     lines = (replace(of_two, then={"wait_seconds": 1.6}), *PREFILL[1:])
