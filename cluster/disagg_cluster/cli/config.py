@@ -116,7 +116,7 @@ def _as_text(config: NodeConfig, entries: Sequence[_Entry]) -> str:
 
     head = f"{config.node}: devices {config.devices}, metrics page on {config.listen.metrics}"
     if config.attach is not None:
-        head += f"\nattaches to {', '.join(_attached_to(config.attach))}"
+        head += f"\nattaches to {', '.join(_attached_to(config.attach)) or 'nothing'}"
     rows = [_TITLES, *map(_row, entries)]
     if config.router is not None:
         port, engine = str(config.router.port), config.router.engine

@@ -66,7 +66,10 @@ def explain(worker: WorkerView, node: NodeOverview, now_ns: int) -> tuple[str, .
 def _next(worker: WorkerView) -> list[str]:
     """What time alone, or else somebody, changes about its state."""
     if worker.state is WorkerState.FAILED and not worker.restarting:
-        return [f"it is not started again by itself; disagg-node restart {worker.worker} does that"]
+        by_hand = f"disagg-node restart {worker.worker} tries it now"
+        if worker.deadline_seconds is None or worker.paused:
+            return [f"it is not tried again by itself; {by_hand}"]
+        return [f"it is tried again in {duration_text(worker.deadline_seconds)}; {by_hand}"]
     what = _AT_DEADLINE.get(worker.state)
     if what is None or worker.deadline_seconds is None or worker.paused:
         return []

@@ -24,6 +24,7 @@ _JOULES_PER_WATT_HOUR = 3600.0
 _LEAST_GPU_SECONDS = 1.0  # below this a ratio is absent (docs/accounting.md, A8)
 _LEFT_RATIO = 0.1  # of all GPU-seconds: so many may be missing in a summary that does not say so
 _LINE_CHARACTERS = 120
+_AT_REST = ("stopped", "backoff", "failed")  # without a process that could finish anything
 
 
 class WaitReports:
@@ -67,7 +68,7 @@ def ending_text(snapshot: Snapshot | None, drain_seconds: float, *, leaves: bool
         drain_seconds: How long workers may finish their requests.
         leaves: Whether the engines go on.
     """
-    workers = [w.worker for w in snapshot.workers if w.state != "stopped"] if snapshot else []
+    workers = [w.worker for w in snapshot.workers if w.state not in _AT_REST] if snapshot else []
     if not workers:
         return "ending: no worker of ours runs; engines that others started go on"
     if leaves:

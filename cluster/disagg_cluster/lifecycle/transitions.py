@@ -69,7 +69,7 @@ def crashed(
         failed = counted.into(WorkerState.FAILED, now_ns)
         retry = policy.failed_retry_seconds
         again = f", tried again in {retry:g} s" if retry > 0 else ""
-        return failed, f"given up after {crashes} crashes{again}"
+        return failed, f"given up after {crashes} {'crash' if crashes == 1 else 'crashes'}{again}"
     seconds = backoff_seconds(consecutive_crashes, policy, jitter)
     waiting = counted.into(WorkerState.BACKOFF, now_ns)
     return replace(waiting, retry_ns=now_ns + to_ns(seconds)), f"next start in {seconds:.1f} s"

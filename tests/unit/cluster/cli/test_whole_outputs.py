@@ -117,6 +117,17 @@ STANDS = (
         restart_seconds=700.0,
     ),
     WorkerView(
+        *("decode-4", WorkerState.FAILED, 1),
+        state_seconds=13.0,
+        reason="given up after 1 crash, tried again in 600 s",
+        role="decode",
+        gpus=("GPU-g",),
+        port=8006,
+        model_name="llama",
+        deadline_seconds=587.0,
+        restart_seconds=700.0,
+    ),
+    WorkerView(
         *("decode-3", WorkerState.READY, 1, 15),
         state_seconds=7200.0,
         paused_seconds=61.0,

@@ -44,7 +44,8 @@ def test_of_a_wait_that_has_ended_since_the_last_snapshot_nothing_is_told() -> N
 
 
 def test_who_asks_it_to_end_is_answered_with_what_is_waited_for() -> None:
-    ready = replace(GOLDEN, workers=(WorkerStatus("prefill-0", "ready", 0, 1.0),))
+    failed = WorkerStatus("decode-9", "failed", 0, None)
+    ready = replace(GOLDEN, workers=(WorkerStatus("prefill-0", "ready", 0, 1.0), failed))
 
     assert ending_text(ready, 90.0, leaves=False) == (
         "ending: 1 worker may finish their requests (3 running requests) for up to 1m 30s, "
