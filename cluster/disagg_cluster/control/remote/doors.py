@@ -19,6 +19,7 @@ from disagg_cluster.control.refusal import RefusalReason
 from disagg_cluster.control.remote.call_count import CallCount
 from disagg_cluster.control.remote.vetting import PATIENCE_SECONDS, Streams, TurnedAwayError, Vet
 from disagg_cluster.control.remote.visitors import Visitor, Visitors
+from disagg_exporter.collectors import explain
 from disagg_exporter.http.server.admission import address_of, is_scarce
 from disagg_exporter.steps.rate_limiter import RateLimiter
 
@@ -91,9 +92,9 @@ class Door:
         while True:
             try:
                 link, peer = await loop.sock_accept(self._listener)
-            except OSError as error:
+            except (OSError, MemoryError) as error:
                 # No descriptors are left, say: in a moment there may be.
-                self._log.warning("control: nobody can be let in: %s", error.strerror)
+                self._log.warning("control: nobody can be let in: %s", explain(error))
                 await asyncio.sleep(_LOST_SECONDS)
                 continue
             task = asyncio.create_task(self._connected(link, peer))

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import socket
-import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,7 @@ from disagg_cluster.control.remote.vetting import Vet, local_vet, tls_vet
 from disagg_cluster.control.remote.visitors import Visitors
 from disagg_cluster.host.files.private_files import make_inner
 from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_exporter.collectors import CollectorHealth
+from disagg_exporter.collectors import CollectorHealth, DaemonThread
 from disagg_exporter.http.server.authentication import Access
 from disagg_exporter.model import CollectorStatus
 from disagg_exporter.steps.local_sockets import identity_of, listening_socket, unlink_if_same
@@ -89,13 +88,16 @@ class GrpcTransport:
                     while is_there():
                         self._health.succeed()
                         await asyncio.sleep(_LOOK_SECONDS)
-                    self._log.warning("%s has vanished: made anew", self._folder.control_grpc)
+                    self._log.warning(
+                        "%s has vanished, or nobody listens there any more: made anew",
+                        self._folder.control_grpc,
+                    )
             opened.set()
             await asyncio.sleep(_LOOK_SECONDS)
 
     @contextlib.asynccontextmanager
     async def _all_open(self) -> AsyncIterator[Callable[[], bool]]:
-        """Everything until the block ends; yields whether its files are all there."""
+        """Everything until the block ends; yields whether its files and its thread are there."""
         inner = self._folder.grpc
         make_inner(inner)
         for left in inner.iterdir():
@@ -129,19 +131,24 @@ class GrpcTransport:
                 for path in (self._folder.control_grpc, inner, *inner.iterdir())
             }
             look = network.token.look if network and network.token else None
-            await stack.enter_async_context(_on_their_own_thread(doors, look))
+            is_open = await stack.enter_async_context(_on_their_own_thread(doors, look))
             # Before the doors are shut, so that who watches hears the end.
             for server in servers:
                 stack.push_async_callback(server.end)
-            yield lambda: all(identity_of(path) == file for path, file in files.items())
+            yield (
+                lambda: is_open() and all(identity_of(path) == file for path, file in files.items())
+            )
 
 
 @contextlib.asynccontextmanager
 async def _on_their_own_thread(
     doors: list[Door], look: Callable[[], None] | None
-) -> AsyncIterator[None]:
-    """Open doors on a thread and a loop of their own until the block ends; `look` now and then."""
-    loop = asyncio.get_running_loop()
+) -> AsyncIterator[Callable[[], bool]]:
+    """Open doors on a thread and a loop of their own until the block ends; `look` now and then.
+
+    Yields whether the thread still holds them open.
+    """
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
     opened: asyncio.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = loop.create_future()
 
     async def hold_open() -> None:
@@ -162,15 +169,18 @@ async def _on_their_own_thread(
             asyncio.run(hold_open())
         except BaseException as error:  # noqa: BLE001 - whoever waits for the doors is told
             loop.call_soon_threadsafe(_fail, opened, error)
+        finally:
+            loop.call_soon_threadsafe(ended.set)
 
-    thread = threading.Thread(target=run, name="control-doors", daemon=True)
-    thread.start()
+    DaemonThread(run, "control-doors").start()
     its_loop, closing = await opened
     try:
-        yield
+        yield lambda: not ended.is_set()
     finally:
-        its_loop.call_soon_threadsafe(closing.set)
-        await asyncio.to_thread(thread.join)
+        # Its loop may be closed already, of an error.
+        with contextlib.suppress(RuntimeError):
+            its_loop.call_soon_threadsafe(closing.set)
+        await ended.wait()
 
 
 def _fail(opened: asyncio.Future[Any], error: BaseException) -> None:

@@ -13,14 +13,15 @@ from disagg_exporter.model import Role
 class MoveLog:
     """When moves of the last hour began, and when the last of them ended; None while it goes on.
 
-    The last was to `last_to`, and took back the one before if `last_undid`. `regretted` says when a
-    role last had to give back what it had been given.
+    The last was to `last_to`, and took back the one before if `last_undid`: that one was to
+    `taken_back`. `regretted` says when a role last had to give back what it had been given.
     """
 
     begun_seconds: tuple[float, ...] = ()
     ended_seconds: float | None = None
     last_to: Role | None = None
     last_undid: bool = False
+    taken_back: Role | None = None
     regretted: Mapping[Role, float] = field(default_factory=dict)
 
     @property
@@ -36,19 +37,27 @@ class MoveLog:
             to_role: What its engine becomes.
             undoes: It takes the last one back, which is regretted.
         """
-        regretted = dict(self.regretted)
-        if undoes and self.last_to is not None:
-            regretted[self.last_to] = now_seconds
         return MoveLog(
             (*self._lately(now_seconds), now_seconds),
             last_to=to_role,
             last_undid=undoes,
-            regretted=regretted,
+            taken_back=self.last_to if undoes else None,
+            regretted=self.regretted,
         )
 
     def ended(self, now_seconds: float, *, done: bool = True) -> MoveLog:
-        """With the end of the one under way; one that was not `done` cannot be regretted."""
-        return replace(self, ended_seconds=now_seconds, last_to=self.last_to if done else None)
+        """With the end of the one under way; one that was not `done` cannot be regretted.
+
+        Where it was to take the one before back, that one stands as it stood.
+        """
+        back, regretted = self.taken_back, dict(self.regretted)
+        if not done:
+            return replace(
+                self, ended_seconds=now_seconds, last_to=back, last_undid=False, taken_back=None
+            )
+        if back is not None:
+            regretted[back] = now_seconds
+        return replace(self, ended_seconds=now_seconds, regretted=regretted)
 
     def why_not(self, limits: RebalanceLimits, now_seconds: float) -> str:
         """Why no move may begin now; empty if one may."""

@@ -99,12 +99,21 @@ def test_what_was_given_back_is_not_given_again_until_that_pool_is_full() -> Non
     room = {Role.PREFILL: 0.6, Role.DECODE: 0.85}
 
     assert decided(RoleSplit(4, 4), log, room, 1800.0) == Stay(
-        "decode gave back an engine 15 min ago and is not full"
+        "decode gave back an engine 10 min ago and is not full"
     )
     assert isinstance(decided(RoleSplit(4, 4), log, {**room, Role.DECODE: 0.9}, 1800.0), Move)
     half = pools(RoleSplit(4, 4), room)
-    assert why_not_again(Role.DECODE, half, log, NOW + LOOK_BACK_SECONDS + 1) == ""
+    assert why_not_again(Role.DECODE, half, log, 1200.0 + LOOK_BACK_SECONDS + 1) == ""
     assert why_not_again(Role.PREFILL, half, log, 1800.0) == ""
+
+
+def test_a_taking_back_that_failed_gave_nothing_back_and_is_tried_again() -> None:
+    log = TO_DECODE.begun(NOW, Role.PREFILL, undoes=True).ended(1200.0, done=False)
+
+    assert why_not_again(Role.DECODE, pools(RoleSplit(3, 5), WRONG), log, 1800.0) == ""
+    assert regret_of(pools(RoleSplit(3, 5), WRONG), log, 1800.0) == Regret(
+        Role.DECODE, Role.PREFILL
+    )
 
 
 def test_nothing_goes_to_and_fro() -> None:
