@@ -34,7 +34,7 @@ MOVE_SECONDS = 20.0
 
 
 def _kill_core(node: MovedNode) -> None:
-    pid = wait_for(lambda: node.core_of(MOVED), "an engine core", PATIENCE_SECONDS)
+    pid = wait_for(lambda: node.core_of(MOVED), "an engine core", START_SECONDS)
     os.kill(pid, signal.SIGKILL)
 
 
