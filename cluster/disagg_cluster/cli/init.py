@@ -28,7 +28,7 @@ class FileInTheWayError(DisaggError):
 
 
 # Options after the command's first word are the command's.
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
     "-o",
     "--output",
@@ -70,7 +70,8 @@ def init(output: Path, as_json: bool, command: tuple[str, ...]) -> None:
     click.echo(f"next: disagg-node config check {output}", err=True)
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+# As above.
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def container_init(command: tuple[str, ...]) -> None:
     """Run COMMAND, and again when it crashes; for the first process of a container.

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from disagg_cluster.config.restart_policy import RestartPolicy
-from disagg_cluster.host.libc import become_subreaper
+from disagg_cluster.host.libc import subreaping
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.lifecycle.transitions import backoff_seconds
 from disagg_exporter.errors import DisaggError
@@ -93,8 +93,8 @@ def run(
     before = signal.pthread_sigmask(signal.SIG_BLOCK, listened)
     try:
         # Where we are not the first process, be what it is to those below us.
-        become_subreaper()
-        return _supervise(argv, listened, say, policy)
+        with subreaping():
+            return _supervise(argv, listened, say, policy)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
