@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from disagg_cluster.cli.main import main
-from disagg_cluster.daemon import composition
+from disagg_cluster.discovery import attach_mode
 
 
 def seclude(folder: Path) -> tuple[str, ...]:
@@ -28,5 +28,6 @@ def let_see(folder: Path, pid: int) -> None:
 
 if __name__ == "__main__":
     proc = Path(sys.argv.pop(1))
-    composition.AttachMode = partial(composition.AttachMode, proc=proc)  # type: ignore[misc, assignment]
+    # The daemon looks for it when it is composed.
+    attach_mode.AttachMode = partial(attach_mode.AttachMode, proc=proc)  # type: ignore[misc, assignment]
     main()
