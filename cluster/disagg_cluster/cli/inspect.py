@@ -15,6 +15,7 @@ import click
 
 from disagg_cluster.cli.daemon_page import options, read_booked, read_page, read_view, target_of
 from disagg_cluster.cli.devices import chosen_devices
+from disagg_cluster.host.state_colours import STATE_COLOURS
 
 if TYPE_CHECKING:
     from disagg_cluster.config import Attach
@@ -133,7 +134,7 @@ def phases(
             if as_json:
                 click.echo(phase_table.as_json(rows, shares, indent=None if watch else 2))
             else:
-                click.echo(phase_table.as_text(rows, wide=wide))
+                click.echo(phase_table.as_text(rows, wide=wide, painted=_painted))
                 if shares is not None and (told := phase_table.verdict_text(shares)):
                     click.echo(told)
                 if shares is not None:
@@ -144,6 +145,11 @@ def phases(
     except KeyboardInterrupt:
         if not watch:
             raise
+
+
+def _painted(state: str, shown: str) -> str:
+    colour = STATE_COLOURS.get(state)
+    return click.style(shown, fg=colour) if colour else shown
 
 
 def _tables(

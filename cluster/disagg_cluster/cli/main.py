@@ -238,7 +238,8 @@ class _Main(LazyGroup):
             click.echo(f"{prefix}{_without_passwords(str(error))}", err=True)
             raise click.exceptions.Exit(error.exit_code) from error
         except click.UsageError as error:
-            error.message = _without_passwords(error.message)  # type: ignore[misc] # shown as it is
+            told = _way_out(error) or error.message
+            error.message = _without_passwords(told)  # type: ignore[misc] # shown as it is
             raise
 
 
@@ -252,6 +253,22 @@ def _colour_asked(environ: Mapping[str, str]) -> bool | None:
     if environ.get("FORCE_COLOR", "0") not in ("", "0"):
         return True
     return False if environ.get("TERM") == "dumb" else None
+
+
+_ARGUMENTS = {
+    "WORKER": "`disagg-node status` lists them.",
+    "DIR": "It is the folder to write into.",
+}
+"""What to give, by the name of an argument that is missing."""
+
+
+def _way_out(error: click.UsageError) -> str:
+    """What to give where something is missing; an option's help says it."""
+    if not isinstance(error, click.MissingParameter) or error.message or error.param is None:
+        return ""
+    if isinstance(error.param, click.Option):
+        return error.param.help or ""
+    return _ARGUMENTS.get(error.param.make_metavar(error.ctx), "") if error.ctx else ""
 
 
 def _without_passwords(text: str) -> str:

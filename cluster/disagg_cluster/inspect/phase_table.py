@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from disagg_cluster.host.columns import columns
@@ -118,11 +118,19 @@ def _observed(ratios: Mapping[str, float]) -> Mapping[str, float]:
     return {use: ratio / observed for use, ratio in ratios.items() if use != "unobserved"}
 
 
-def as_text(rows: Iterable[PhaseRow], *, wide: bool = False) -> str:
-    """The table for people: within 80 columns, or `wide` with how everything is known."""
-    if wide:
-        return columns([_TITLES, *map(_cells, rows)])
-    return columns([_NARROW_TITLES, *map(_narrow_cells, rows)])
+def as_text(
+    rows: Iterable[PhaseRow],
+    *,
+    wide: bool = False,
+    painted: Callable[[str, str], str] = lambda _state, shown: shown,
+) -> str:
+    """The table for people: within 80 columns, or `wide` with how everything is known.
+
+    `painted` makes of a state, and what is shown of it, what a terminal shows in colour.
+    """
+    titles, cells_of = (_TITLES, _cells) if wide else (_NARROW_TITLES, _narrow_cells)
+    told = ((row.state, cells_of(row)) for row in rows)
+    return columns([titles, *((*cells[:-1], painted(state, cells[-1])) for state, cells in told)])
 
 
 def verdict_text(shares: NodeShares) -> str:

@@ -38,7 +38,7 @@ def _curve_lines(length: LengthTuning) -> Iterator[str]:
     knee = estimate.limit.knee_tokens if estimate and estimate.limit else None
     yield f"Prompts of {length.prompt_tokens} tokens: {_probes(len(length.probed.probes))}"
     best = max((p.size / p.seconds for p in length.points), default=1.0)
-    rows = [("  STEP", "TIME", "RATE", "STEPS", "")]
+    rows = [("  STEP", "TIME", "TOKENS", "STEPS", "")]
     marked = False
     for point in length.points:
         rate = point.size / point.seconds

@@ -16,7 +16,9 @@ from disagg_cluster.cli.installing.place import (
     paths_of,
     root_option,
     service_of,
+    told_diff,
     told_step,
+    told_sum,
     told_under,
 )
 from disagg_cluster.cli.installing.shipped import prometheus_option, runbook_options
@@ -214,22 +216,18 @@ def _as_text(
     applied: bool,
     full: bool,
 ) -> str:
-    from disagg_cluster.deploy.install.plan import Action
-
     lines = []
     for step in steps:
         lines.append(told_step(step))
-        diff = step.diff.splitlines()
+        diff = told_diff(step)
         if applied or not diff:
             continue
         if full or len(diff) <= _LONGEST_DIFF_LINES:
-            lines += [f"    {line}" for line in diff]
+            lines += diff
         else:
             lines.append(f"    {len(diff)} lines differ; --full shows them")
     writes = sum(step.action.writes for step in steps)
-    kept = sum(step.action is Action.KEEP for step in steps)
-    did = "written" if applied else "would be written"
-    lines += ["", f"{writes} of {len(steps)} files {did}, {kept} kept as somebody changed them."]
+    lines += ["", told_sum(writes, steps, "written" if applied else "would be written")]
     if not applied and writes:
         lines.append("Nothing was changed: --apply writes them.")
     lines += told_under("Done:", done) + told_under("Next:", after)

@@ -8,12 +8,23 @@ from typing import TYPE_CHECKING
 
 import click
 
+from disagg_cluster.host.counted import counted
+
 if TYPE_CHECKING:
     from disagg_cluster.deploy.install.files import InstallPaths
     from disagg_cluster.deploy.install.plan import FileChange
     from disagg_cluster.deploy.install.service import SystemdService
 
 _ROOT = Path("/")
+_COLOURS = {
+    "create": "green",
+    "update": "green",
+    "replace": "yellow",
+    "keep": "yellow",
+    "left": "yellow",
+    "remove": "red",
+}
+_DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 root_option = click.option(
     "--root",
@@ -54,9 +65,29 @@ def is_here(root: Path) -> bool:
 
 def told_step(step: FileChange) -> str:
     """What becomes of a file, in one line."""
-    return f"{step.action.value:8} {step.path} ({step.why})"
+    action = step.action.value
+    return f"{_coloured(f'{action:8}', _COLOURS.get(action))} {step.path} ({step.why})"
+
+
+def told_diff(step: FileChange) -> list[str]:
+    """How a file differs, as `git diff` colours it."""
+    return [
+        f"    {_coloured(line, _DIFF_COLOURS.get(line[:1]))}" for line in step.diff.splitlines()
+    ]
+
+
+def told_sum(changed: int, steps: Sequence[FileChange], did: str) -> str:
+    """How many files are changed, and how many are kept though they should be."""
+    kept = sum(step.action.value == "keep" for step in steps)
+    whose = "it" if kept == 1 else "them"
+    rest = f", {kept} kept as somebody changed {whose}" if kept else ""
+    return f"{changed} of {counted(len(steps), 'file')} {did}{rest}."
 
 
 def told_under(title: str, lines: Sequence[str]) -> list[str]:
     """Lines under a title of their own; nothing where there are none."""
     return ["", title, *(f"  {line}" for line in lines)] if lines else []
+
+
+def _coloured(text: str, colour: str | None) -> str:
+    return click.style(text, fg=colour) if colour else text

@@ -16,6 +16,7 @@ from disagg_cluster.cli.installing.place import (
     root_option,
     service_of,
     told_step,
+    told_sum,
     told_under,
 )
 
@@ -107,10 +108,8 @@ def _as_text(
     from disagg_cluster.deploy.install.plan import Action
 
     removed = sum(step.action is Action.REMOVE for step in steps)
-    did = "removed" if applied else "would be removed"
-    kept = len(steps) - removed
     lines = [told_step(step) for step in steps]
-    lines += ["", f"{removed} of {len(steps)} files {did}, {kept} kept as somebody changed them."]
+    lines += ["", told_sum(removed, steps, "removed" if applied else "would be removed")]
     if not applied:
         lines.append("Nothing was changed: --apply does it.")
     return "\n".join([*lines, *told_under("Done:", done), *told_under("Next:", after)])

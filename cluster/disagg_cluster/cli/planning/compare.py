@@ -46,8 +46,10 @@ def times(ctx: click.Context, param: click.Parameter, text: str) -> Times:
 
 
 @click.command("compare")
-@click.option("--before", callback=times, required=True, metavar="BEGIN/LENGTH", help="One span.")
-@click.option("--after", callback=times, required=True, metavar="BEGIN/LENGTH", help="The other.")
+@click.option("--before", callback=times, required=True, metavar="BEGIN/LENGTH",
+              help="One span, such as 2026-11-01T10:00/2h.")  # fmt: skip
+@click.option("--after", callback=times, required=True, metavar="BEGIN/LENGTH",
+              help="The other, such as 2026-11-08T10:00/2h.")  # fmt: skip
 @click.option(
     "--prometheus",
     "url",

@@ -28,7 +28,8 @@ config_option = click.option(
     "file",
     type=click.Path(path_type=Path),
     required=True,
-    help="The planner file: targets, workers, GPUs that can be had and their prices.",
+    help="The planner file: targets, workers, GPUs that can be had and their prices; "
+    "docs/planner.md has one.",
 )
 
 

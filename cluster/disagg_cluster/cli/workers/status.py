@@ -15,19 +15,13 @@ import click
 from disagg_cluster.cli.control import AskedDaemon, LocalDaemon, options
 from disagg_cluster.host.columns import columns
 from disagg_cluster.host.spans import duration_text
+from disagg_cluster.host.state_colours import STATE_COLOURS
 
 if TYPE_CHECKING:
     from disagg_cluster.control.views import DaemonView, WorkerView
 
 _PATIENCE_SECONDS = 10.0
 _SILENT = "unresponsive"
-_COLOURS = {
-    "ready": "green",
-    "failed": "red",
-    "backoff": "red",
-    "starting": "yellow",
-    _SILENT: "red",
-}
 _TITLES = ("WORKER", "ROLE", "STATE", "FOR", "UNTIL", "RESTARTS", "PID", "GPUS", "PORT")
 _STATE = _TITLES.index("STATE")
 _LINE_CHARACTERS = 200
@@ -152,7 +146,7 @@ def _until(worker: WorkerView) -> float | None:
 
 def _coloured(line: str, worker: WorkerView) -> str:
     state = state_text(worker)
-    colour = _COLOURS.get(state)
+    colour = STATE_COLOURS.get(state)
     return line.replace(f" {state}", f" {click.style(state, fg=colour)}", 1) if colour else line
 
 

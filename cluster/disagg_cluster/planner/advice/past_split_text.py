@@ -29,7 +29,9 @@ def past_split_words(past: PastSplit | UndecidedPastSplit) -> Iterator[str]:
         f"{_share(present, past.price_per_hour)}, {_minutes(present)} over target"
     )
     split = " + ".join(counted(engines, f"{role} engine") for role, engines, _ in best.engines)
-    if best.engines == present.engines:
+    if round(best.minutes_over_target) >= found.window_seconds // 60 > 0:
+        yield "best fixed split: none on so many GPUs keeps the targets at any time"
+    elif best.engines == present.engines:
         yield f"best fixed split: the same, {split}"
     else:
         yield f"best fixed split: {split}, {_beside(best, present)}"

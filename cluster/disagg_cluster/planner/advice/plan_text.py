@@ -105,12 +105,13 @@ def _model(model: ModelPlan | UndecidedPlan, plan: GpuPlan, cluster: str) -> str
     if isinstance(model, UndecidedPlan):
         return f"{head}\nundecided: {model.reason}"
     quantiles = sorted({row.quantile for role in model.roles for row in role.rows})
-    titles = ("ROLE", "GPU", "HORIZON", "AT (UTC)", "NOW")
     needed = (f"{100 * each:g} %" for each in quantiles)
-    rows: list[tuple[str, ...]] = [(*titles, *needed, "RECOMMENDED", "SHORT")]
+    titles = ("HORIZON", "AT (UTC)", "NOW", *needed, "RECOMMENDED", "SHORT")
+    rows: list[tuple[str, ...]] = [titles]
     for role in model.roles:
+        rows += [(f"GPUs for {role.role} on {role.gpu_name}:",)]
         rows += _rows(role, quantiles, plan.now_seconds)
-    lines = [head, columns(rows, right=range(4, len(rows[0])))]
+    lines = [head, columns(rows, right=range(2, len(titles)))]
     for role in model.roles:
         lines += [f"{role.role} on {role.gpu_name}: {reason}" for reason in role.reasons]
     lines += [f"moved: {each}" for each in model.drivers]
@@ -125,8 +126,6 @@ def _rows(role: RolePlan, quantiles: list[float], now_seconds: float) -> Iterato
         at = {row.quantile: row for row in role.rows if row.horizon_seconds == horizon}
         any_row = next(iter(at.values()))
         yield (
-            role.role.value,
-            role.gpu_name,
             duration(horizon),
             clock(now_seconds + horizon),
             str(any_row.current),
@@ -137,8 +136,8 @@ def _rows(role: RolePlan, quantiles: list[float], now_seconds: float) -> Iterato
 
 
 def _cost(cost: ExpectedCost) -> str:
-    money = "" if cost.money is None else f", at a price of {cost.money:,.2f}"
+    money = "" if cost.money is None else f" for {cost.money:,.2f}"
     return (
         f"{counted(round(cost.minutes_over_target), 'minute')} over target, "
-        f"{cost.idle_gpu_hours:.1f} of {cost.gpu_hours:.1f} GPU-hours not needed{money}"
+        f"{cost.gpu_hours:,.1f} GPU-hours{money}, {cost.idle_gpu_hours:,.1f} of them not needed"
     )

@@ -94,20 +94,26 @@ def _verdict(trend: PhaseTrend, work: str) -> str:
     change = trend.share_change_per_hour
     return (
         f"{trend.verdict}: prefill has {trend.prefill_share:.0%} of the {work}, "
-        f"{100 * change.middle:+.1f} points an hour{_interval(change)}"
+        f"{_points(change.middle)} points an hour{_interval(change)}"
     )
 
 
 def _driver(driver: TrendDriver) -> str:
     change = driver.change_per_hour
     words = _DRIVERS.get(driver.name, driver.name.replace("_", " "))
-    size = f"{amount(driver.level)}, {100 * change.middle:+.1f} % an hour"
+    size = f"{amount(driver.level)}, {_points(change.middle)} % an hour"
     return f"  {words}: {size}{_interval(change)}"
 
 
 def _interval(change: RobustSlope) -> str:
     sure = "" if change.sure else ", direction not sure"
-    return f" (90 %: {100 * change.low:+.1f} to {100 * change.high:+.1f}{sure})"
+    return f" (90 %: {_points(change.low)} to {_points(change.high)}{sure})"
+
+
+def _points(ratio: float) -> str:
+    """A change in hundredths; what rounds to nothing has no sign."""
+    told = f"{100 * ratio:+.1f}"
+    return "0.0" if told in ("+0.0", "-0.0") else told
 
 
 def _score(score: HorizonScore | UndecidedHorizon) -> tuple[str, ...]:

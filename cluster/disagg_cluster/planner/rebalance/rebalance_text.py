@@ -41,8 +41,8 @@ def _lines(model: ModelRebalance, limits: RebalanceLimits, mode: RebalanceMode) 
             )
         yield (
             f"  {counted(gain.moves, 'move')} to {gain.to}, now {model.split}: over the next "
-            f"{duration(limits.horizon_seconds)} {_minutes(gain.over_target_seconds)} over target "
-            f"less, {gain.engine_seconds / _MINUTE_SECONDS:.0f} engine-minutes missed less"
+            f"{duration(limits.horizon_seconds)} {_minutes(gain.over_target_seconds)} less over "
+            f"target, {gain.engine_seconds / _MINUTE_SECONDS:.0f} engine-minutes missed less"
         )
         known = "as moves took here" if model.cost.measured else "assumed: drain and lead time"
         yield f"  its engine serves nobody for {model.cost.downtime_seconds:.0f} s ({known})"

@@ -53,7 +53,8 @@ def _reasons(
     if split.granularity_loss > _LITTLE:
         yield (
             f"whole engines cost {split.granularity_loss:.0%}: GPUs that could be divided between "
-            f"the phases would take {split.requests_per_second / (1 - split.granularity_loss):.3g}"
+            f"the phases would take {split.requests_per_second / (1 - split.granularity_loss):.3g} "
+            "requests/s"
         )
     idle = (gpus - mixed.engines * mixed.shape.gpus, gpus - split.gpus)
     for count, whom in zip(idle, ("mixed", "separate"), strict=True):

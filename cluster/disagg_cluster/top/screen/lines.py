@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -81,6 +82,21 @@ def fitted(line: Line, width: int, glyphs: Glyphs) -> Line:
         spans.append(Span(text, span.style))
         left -= length
     return (*spans, Span(" " * left)) if left else tuple(spans)
+
+
+def folded(line: Line, width: int) -> list[Line]:
+    """A line whose last span goes on below itself where it is too long."""
+    if not line or width_of(line) <= width:
+        return [line]
+    *head, last = line
+    indent = width_of(head)
+    if indent > width // 2:
+        return [line]
+    first, *more = textwrap.wrap(last.text, width - indent)
+    return [
+        (*head, Span(first, last.style)),
+        *((Span(" " * indent), Span(piece, last.style)) for piece in more),
+    ]
 
 
 def plain(line: Line) -> str:

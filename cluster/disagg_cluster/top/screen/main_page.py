@@ -20,7 +20,7 @@ from disagg_cluster.top.screen.controls import (
     shown_engines,
     shown_gpus,
 )
-from disagg_cluster.top.screen.lines import Glyphs, Line, Span
+from disagg_cluster.top.screen.lines import Glyphs, Line, Span, folded
 from disagg_cluster.top.screen.tables import table
 from disagg_cluster.top.view.values import GpuRow, TerminalView
 
@@ -71,7 +71,8 @@ def main_page(
         _Part(events, 0),
     ]
     if height is None:
-        return [line for part in parts for line in part.lines]
+        # No key leads to what is cut off.
+        return [line for part in parts for each in part.lines for line in folded(each, width)]
     sizes = _sizes(parts, height - 1)
     body = [line for part, size in zip(parts, sizes, strict=True) for line in _cut(part, size)]
     blank: list[Line] = [()] * max(0, height - 1 - len(body))

@@ -104,6 +104,14 @@ def test_engines_that_were_right_are_the_best_split() -> None:
     assert second == "best fixed split: the same, 1 prefill engine + 1 decode engine"
 
 
+def test_where_no_split_of_so_many_gpus_would_have_done_none_is_called_the_best() -> None:
+    few = config(worker(Role.PREFILL, 1), worker(Role.DECODE, 1))
+    first, second, _ = past_split_words(found(history(steady(DAY_STEPS, rate=200.0)), few))
+
+    assert first.endswith("1,440 minutes over target")
+    assert second == "best fixed split: none on so many GPUs keeps the targets at any time"
+
+
 def test_json_has_every_figure_with_its_unit() -> None:
     value = past_split_value(found(history(steady(DAY_STEPS // 2))))
 
