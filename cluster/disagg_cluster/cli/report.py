@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -46,6 +47,7 @@ class ReportError(DisaggError):
     type=click.Path(path_type=Path, dir_okay=False),
     help="A .html or .md file.  [default: Markdown to standard output]",
 )
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def report(
     since: str,
     url: str,
@@ -55,6 +57,7 @@ def report(
     headers: Sequence[str],
     http_config: Path | None,
     output: Path | None,
+    as_json: bool,
 ) -> None:
     """Report how GPU time was used: by phase over time, idle by reason, energy, cost, incidents.
 
@@ -73,6 +76,8 @@ def report(
 
     if output is not None and output.suffix not in (".html", ".md"):
         raise click.UsageError("the report is a .html or a .md file")
+    if output is not None and as_json:
+        raise click.UsageError("--json prints the figures: give it or --output")
     if output is not None and not output.parent.is_dir():
         raise click.UsageError(f"{output.parent} is no folder")
     period = period_until(time.time(), parse_since(since))
@@ -83,6 +88,11 @@ def report(
         history = reader.read(period)
     price = None if gpu_hour_price is None else GpuHourPrice(gpu_hour_price, currency)
     figures = report_of(history, cluster, price)
+    if as_json:
+        from disagg_cluster.inspect.report.values import report_value
+
+        click.echo(json.dumps(report_value(figures), indent=2, allow_nan=False))
+        return
     if output is None:
         click.echo(markdown(figures), nl=False)
         return

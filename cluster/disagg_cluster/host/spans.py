@@ -1,6 +1,8 @@
-"""Lengths of time as people write and read them."""
+"""Lengths of time as people read them, and instants as programs do."""
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
 
 
 def duration_text(seconds: float) -> str:
@@ -12,3 +14,8 @@ def duration_text(seconds: float) -> str:
     if hours:
         return f"{hours}h {minutes}m"
     return f"{minutes}m {whole % 60}s" if minutes else f"{whole}s"
+
+
+def timestamp(seconds: float) -> str:
+    """A Unix time in ISO 8601, to the second, with its zone."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,11 @@ from disagg_cluster.deploy.runbook_links import SHIPPED, RunbookLinks
 from disagg_cluster.host.run_dir.layout import RunFolder
 
 Command = Callable[..., Any]
+
+
+_json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print what was written as JSON."
+)
 
 
 def runbook_options(command: Command) -> Command:
@@ -78,8 +84,14 @@ def _prometheus_url(ctx: click.Context, param: click.Parameter, url: str) -> str
     help="Also alerts that tell what is so, and of which seldom anything has to be done.",
 )
 @click.option("--force", is_flag=True, help="Replace files that differ from ours.")
+@_json_option
 def rules_export(
-    folder: Path, runbooks: RunbookLinks, without_daemon: bool, optional: bool, force: bool
+    folder: Path,
+    runbooks: RunbookLinks,
+    without_daemon: bool,
+    optional: bool,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Write rules and alerts into a folder.
 
@@ -96,8 +108,7 @@ def rules_export(
     kinds = ("rules", "optional") if optional else ("rules",)
     texts = shipped_without_daemon() if without_daemon else shipped(runbooks, kinds)
     write(folder, texts, force=force)
-    for name in texts:
-        click.echo(folder / name)
+    _tell([folder / name for name in texts], as_json=as_json)
 
 
 def shipped(runbooks: RunbookLinks, kinds: Sequence[str] = ("rules",)) -> dict[str, str]:
@@ -140,8 +151,14 @@ def _text(file: Traversable) -> str:
 @prometheus_option
 @runbook_options
 @click.option("--force", is_flag=True, help="Replace files that differ from ours.")
+@_json_option
 def dashboards_export(
-    folder: Path, datasource: str | None, prometheus: str, runbooks: RunbookLinks, force: bool
+    folder: Path,
+    datasource: str | None,
+    prometheus: str,
+    runbooks: RunbookLinks,
+    force: bool,
+    as_json: bool,
 ) -> None:
     r"""Write the dashboards and Grafana's provisioning files into DIR.
 
@@ -159,13 +176,13 @@ def dashboards_export(
     where = folder.absolute()
     files = grafana_files(asset_dir("grafana"), where, datasource, prometheus, runbooks)
     write(where, files, force=force)
-    for name in files:
-        click.echo(folder / name)
+    _tell([folder / name for name in files], as_json=as_json)
 
 
 @click.command("copy")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-def plugin_copy(folder: Path) -> None:
+@_json_option
+def plugin_copy(folder: Path, as_json: bool) -> None:
     """Copy the vLLM plugin into DIR.
 
     An engine that has DIR on its PYTHONPATH and a socket's path in DISAGG_STEPS_SOCKET tells its
@@ -174,8 +191,15 @@ def plugin_copy(folder: Path) -> None:
     from disagg_cluster.discovery.pod_steps.folders import copy_plugin
     from disagg_cluster.host.files.package_data import engine_side_folder
 
-    for path in copy_plugin(engine_side_folder(), folder):
-        click.echo(path)
+    _tell(copy_plugin(engine_side_folder(), folder), as_json=as_json)
+
+
+def _tell(paths: Iterable[Path], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"files": [str(path) for path in paths]}, indent=2))
+    else:
+        for path in paths:
+            click.echo(path)
 
 
 @click.command("env")
@@ -184,7 +208,8 @@ def plugin_copy(folder: Path) -> None:
     type=click.Path(path_type=Path, file_okay=False),
     help="The daemon's `run_dir`, where its node file says one.",
 )
-def plugin_env(run_dir: Path | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print them as JSON, for a launcher.")
+def plugin_env(run_dir: Path | None, as_json: bool) -> None:
     """Print the variables with which vLLM tells its steps to the daemon of this host.
 
     For a shell: eval "$(disagg-node plugin env)", then start the engine with
@@ -199,5 +224,9 @@ def plugin_env(run_dir: Path | None) -> None:
     folder = RunFolder(run_dir or usual_run_dir(os.environ, os.getuid()))
     inherited = os.environ.get("PYTHONPATH", "")
     path = os.pathsep.join(filter(None, (str(engine_side_folder()), inherited)))
-    click.echo(f"export PYTHONPATH={shlex.quote(path)}")
-    click.echo(f"export {wire.SOCKET_ENVIRONMENT}={shlex.quote(str(folder.attached_socket))}")
+    variables = {"PYTHONPATH": path, wire.SOCKET_ENVIRONMENT: str(folder.attached_socket)}
+    if as_json:
+        click.echo(json.dumps(variables, indent=2))
+        return
+    for name, value in variables.items():
+        click.echo(f"export {name}={shlex.quote(value)}")

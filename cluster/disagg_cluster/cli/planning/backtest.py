@@ -52,8 +52,9 @@ def backtest(
       disagg-node backtest --csv load.csv --plot errors.svg
       disagg-node backtest --prometheus http://prometheus:9090 --model llama --since 4w
     """  # noqa: D301 # click looks for the character itself
+    from disagg_cluster.host.spans import timestamp
     from disagg_cluster.planner.outlook.back_test_figure import draw_back_test
-    from disagg_cluster.planner.outlook.values import back_test_value, timestamp
+    from disagg_cluster.planner.outlook.values import back_test_value
     from disagg_cluster.planner.outlook.wording import back_test_text
 
     progress = Progress()

@@ -132,9 +132,9 @@ def _check(before: Times, after: Times, now_seconds: float) -> None:
 
 
 def _value(found: Comparison | UndecidedComparison, *asked: Times) -> dict[str, object]:
+    from disagg_cluster.host.spans import timestamp
     from disagg_cluster.planner.compare.comparison import UnknownMeasure
     from disagg_cluster.planner.compare.matching import UndecidedComparison
-    from disagg_cluster.planner.outlook.values import timestamp
 
     spans = {
         name: {"begin": timestamp(begin), "end": timestamp(end)}

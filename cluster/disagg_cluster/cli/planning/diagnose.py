@@ -98,6 +98,7 @@ def diagnose_models(
       disagg-node diagnose --since 2h --model llama --json
     """  # noqa: D301 # click looks for the character itself
     from disagg_cluster.host.linear_algebra import one_thread
+    from disagg_cluster.host.spans import timestamp
     from disagg_cluster.planner.diagnose.evidence.families import FAMILIES
     from disagg_cluster.planner.diagnose.reading.rolling_diagnosis import RollingDiagnosis
     from disagg_cluster.planner.diagnose.reading.rolling_series import RollingSeries
@@ -105,7 +106,6 @@ def diagnose_models(
     from disagg_cluster.planner.diagnose.words.diagnosis_text import diagnoses_text
     from disagg_cluster.planner.diagnose.words.ttft_bars import plain
     from disagg_cluster.planner.outlook.horizons import duration
-    from disagg_cluster.planner.outlook.values import timestamp
     from disagg_cluster.planner.settings.planner_file import PlannerConfig, read_planner_file
     from disagg_cluster.prometheus.prometheus_api import Prometheus
 
@@ -165,8 +165,8 @@ def _wanted(found: Diagnoses, model: str | None, url: str) -> Diagnoses:
 
 
 def _json(found: Diagnoses, now_seconds: float, url: str, indent: int | None) -> str:
+    from disagg_cluster.host.spans import timestamp
     from disagg_cluster.planner.diagnose.words.diagnosis_values import diagnosis_value
-    from disagg_cluster.planner.outlook.values import timestamp
 
     whole = {
         "made_at": timestamp(now_seconds),

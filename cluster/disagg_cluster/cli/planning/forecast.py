@@ -46,10 +46,11 @@ def forecast(
       disagg-node forecast --prometheus http://prometheus:9090 --cluster east
       disagg-node forecast --csv load.csv --plot load.svg
     """  # noqa: D301 # click looks for the character itself
+    from disagg_cluster.host.spans import timestamp
     from disagg_cluster.planner.forecast.load_forecast import QUANTILES
     from disagg_cluster.planner.outlook.figure import draw
     from disagg_cluster.planner.outlook.model_outlook import model_outlook
-    from disagg_cluster.planner.outlook.values import outlook_value, timestamp
+    from disagg_cluster.planner.outlook.values import outlook_value
     from disagg_cluster.planner.outlook.wording import named, outlook_text
 
     progress = Progress()

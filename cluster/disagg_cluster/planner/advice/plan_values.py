@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from disagg_cluster.host.spans import timestamp
 from disagg_cluster.planner.advice.past_split import PastSplit, UndecidedPastSplit
 from disagg_cluster.planner.advice.past_split_text import past_split_value
 from disagg_cluster.planner.advice.separation_advice import ModelSeparation
 from disagg_cluster.planner.advice.separation_values import answer_value
-from disagg_cluster.planner.outlook.values import Value, timestamp
+from disagg_cluster.planner.outlook.values import Value
 from disagg_cluster.planner.plan.gpu_plan import (
     GpuPlan,
     ModelPlan,

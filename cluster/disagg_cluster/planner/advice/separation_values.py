@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from disagg_cluster.host.spans import timestamp
 from disagg_cluster.planner.advice.separation_advice import GpuSeparation, ModelSeparation
 from disagg_cluster.planner.capacity.engine_shape import EngineShape
-from disagg_cluster.planner.outlook.values import Value, key_value, timestamp
+from disagg_cluster.planner.outlook.values import Value, key_value
 from disagg_cluster.planner.separation.verdict import Advice, SeparationVerdict, UndecidedSeparation
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 
+from disagg_cluster.host.spans import timestamp
 from disagg_cluster.planner.forecast.robust_slope import RobustSlope
 from disagg_cluster.planner.forecast.trend import PhaseTrend, UndecidedTrend
 from disagg_cluster.planner.history.load_history import LoadKey
@@ -46,11 +46,6 @@ def key_value(key: LoadKey) -> Value:
         "model_name": key.model_name,
         "engine_namespace": key.engine_namespace,
     }
-
-
-def timestamp(seconds: float) -> str:
-    """A Unix time in ISO 8601, to the second, with its zone."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def _phase(phase: PhaseOutlook) -> Value:

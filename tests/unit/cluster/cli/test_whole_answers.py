@@ -90,7 +90,8 @@ def test_what_looks_back(monkeypatch: pytest.MonkeyPatch) -> None:
     transcript = Transcript()
     monkeypatch.setattr(Reader, "read", lambda *_: four_hours())
     monkeypatch.setattr(PrometheusMinutes, "read", lambda *_: None)
-    transcript.run("report", "--gpu-hour-price", 2.5)
+    for form in ((), ("--json",)):
+        transcript.run("report", "--gpu-hour-price", 2.5, *form, again=False)
     for found in (
         Comparison(CHANGES, (0.9, 1.0), ("10 minutes before: 3 requests/s",)),
         UndecidedComparison("no minute of one span is like one of the other"),

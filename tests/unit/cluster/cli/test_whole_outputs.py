@@ -270,8 +270,9 @@ def test_what_is_written_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         changed = min((tmp_path / command).rglob("*.yaml"))
         changed.write_text("mine\n")
         transcript.run(command, "export", tmp_path / command)
-    transcript.run("plugin", "copy", tmp_path / "plugin")
-    transcript.run("plugin", "env", "--run-dir", tmp_path / "run")
+    for form in ((), ("--json",)):
+        transcript.run("plugin", "copy", tmp_path / "plugin", *form)
+        transcript.run("plugin", "env", "--run-dir", tmp_path / "run", *form)
     engine = tmp_path / "engine.json"
     engine.write_text('{"argv": ["vllm", "serve", "m", "--enable-sleep-mode"]}')
     transcript.run("roles", "explain", engine)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from disagg_cluster.host.spans import timestamp
 from disagg_cluster.planner.diagnose.verdict.values import (
     BottleneckFinding,
     DiagnosisOutcome,
@@ -12,7 +13,6 @@ from disagg_cluster.planner.diagnose.verdict.values import (
     ModelDiagnosis,
     TtftPart,
 )
-from disagg_cluster.planner.outlook.values import timestamp
 
 Value = Mapping[str, object]
 
