@@ -23,6 +23,8 @@ from disagg_cluster.planner.plan.gpu_plan import (
     UndecidedPlan,
 )
 
+_LEGEND = "RECOMMENDED now: to order; later: what serves then. SHORT: of what 95 % need."
+
 
 def plan_text(
     plan: GpuPlan,
@@ -111,7 +113,7 @@ def _model(model: ModelPlan | UndecidedPlan, plan: GpuPlan, cluster: str) -> str
     for role in model.roles:
         rows += [(f"GPUs for {role.role} on {role.gpu_name}:",)]
         rows += _rows(role, quantiles, plan.now_seconds)
-    lines = [head, columns(rows, right=range(2, len(titles)))]
+    lines = [head, columns(rows, right=range(2, len(titles))), _LEGEND]
     for role in model.roles:
         lines += [f"{role.role} on {role.gpu_name}: {reason}" for reason in role.reasons]
     lines += [f"moved: {each}" for each in model.drivers]
