@@ -35,6 +35,7 @@ http_config_option = click.option(
 
 DEFAULT_URL = "http://127.0.0.1:9847"
 _DEADLINE_SECONDS = 5.0
+_MOST_FILE_BYTES = 65_536
 
 
 class CannotLookError(DisaggError):
@@ -78,12 +79,9 @@ def target_of(
     from disagg_cluster.prometheus.http_client import Target
 
     credentials = Credentials() if http_config is None else _credentials(http_config)
-    config = None
-    if file is not None:
-        from disagg_cluster.nodefile import load
-
-        config = load(file)
-    endpoint = _endpoint(config, run_dir)
+    endpoint = None if file is None or run_dir else _left_plainly(file)
+    if endpoint is None:
+        endpoint = _endpoint(None if file is None else _loaded(file), run_dir)
     if url is None:
         if endpoint is None:
             return Target(DEFAULT_URL, credentials)
@@ -170,27 +168,63 @@ def read_view(target: Target) -> bytes:
         return b""
 
 
+def _loaded(file: Path) -> NodeConfig:
+    from disagg_cluster.nodefile import load
+
+    return load(file)
+
+
+def _left_plainly(file: Path) -> DaemonEndpoint | None:
+    """What a living daemon has left where a node file plainly says.
+
+    Understanding all of the file takes 0.2 s, which is for those whose daemon is not found so.
+    """
+    import yaml
+
+    from disagg_cluster.host.files.named_paths import read_bounded
+
+    try:
+        # Composed, not constructed: anchors then make nothing of ten lines.
+        text = read_bounded(file, _MOST_FILE_BYTES).decode("utf-8")
+        root = yaml.compose(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return None
+    if not isinstance(root, yaml.MappingNode) or any(key.value == "<<" for key, _ in root.value):
+        return None
+    told = [value for key, value in root.value if key.value == "run_dir"]
+    if not told:
+        return _left(None)
+    folder = Path(told[0].value) if isinstance(told[0], yaml.ScalarNode) else Path()
+    return _left(folder) if len(told) == 1 and folder.is_absolute() else None
+
+
 def _endpoint(config: NodeConfig | None, run_dir: Path | None) -> DaemonEndpoint | None:
     """What the daemon of this node has left, else what its file says."""
     from disagg_cluster.daemon import endpoint_file
-    from disagg_cluster.host.run_dir.layout import possible_run_dirs
 
-    configured = run_dir or (config.run_folder if config else None)
-    # Ours and that of a service: a person who is root may have a session with a folder.
-    folders = [configured] if configured else possible_run_dirs(os.environ, os.getuid())
-    left = (endpoint_file.read_endpoint(RunFolder(folder).whereabouts) for folder in folders)
-    found = next(filter(None, left), None)
+    found = _left(run_dir or (config.run_folder if config else None))
     return endpoint_file.of_file(config.listen) if found is None and config else found
 
 
+def _left(run_dir: Path | None) -> DaemonEndpoint | None:
+    """What a living daemon has left in a run folder, or in one of those that are usual."""
+    from disagg_cluster.daemon import endpoint_file
+    from disagg_cluster.host.run_dir.layout import possible_run_dirs
+
+    # Ours and that of a service: a person who is root may have a session with a folder.
+    folders = [run_dir] if run_dir else possible_run_dirs(os.environ, os.getuid())
+    left = (endpoint_file.read_endpoint(RunFolder(folder).whereabouts) for folder in folders)
+    return next(filter(None, left), None)
+
+
 def _own_target(endpoint: DaemonEndpoint) -> Target:
-    from disagg_cluster.config.problems import ConfigError
     from disagg_cluster.daemon.endpoint_file import near_url
     from disagg_cluster.prometheus.http_client import Target
 
     if endpoint.web_config is None:
         return Target(near_url(endpoint.address))
     # A node without such a file does without all that understands it.
+    from disagg_cluster.config.problems import ConfigError
     from disagg_cluster.nodefile.web.reading import certificate
 
     try:

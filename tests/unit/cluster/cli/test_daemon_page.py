@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,9 +37,10 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.contextmanager
 def serving(folder: Path, web: object, port: int = 0, *, leaves: bool = True) -> Iterator[int]:
-    """What a daemon with a web-config file shows, and the word that it leaves; yield the port."""
+    """What a daemon shows, with a web-config file or none, and its word; yield the port."""
     write_files(folder, {"web.yml": yaml.safe_dump(web), "word": "secret\n"})
-    listen = Listen(metrics=f"127.0.0.1:{port}", web_config=str(folder / "web.yml"))
+    web_config = None if web is None else str(folder / "web.yml")
+    listen = Listen(metrics=f"127.0.0.1:{port}", web_config=web_config)
     front = MetricsService(listen, Bridges(), "gpu-7", lambda: 0.0)
     front.show(golden_snapshot())
     with front.running() as address, contextlib.ExitStack() as stack:
@@ -90,6 +93,52 @@ def test_the_node_file_says_where_it_answers_where_no_word_was_left(tmp_path: Pa
     file = written(tmp_path / "node.yaml", yaml.safe_dump(node))
     with serving(tmp_path, TLS, port, leaves=False):
         assert told_by_daemon("-c", file)
+
+
+def test_a_daemon_in_the_clear_is_asked_without_what_understands_its_files(tmp_path: Path) -> None:
+    """Each takes a tenth of a second of CPU or more, which `phases` has no use for."""
+    file = written(tmp_path / "node.yaml", "attach: {}\n")
+    program = (
+        "import sys\n"
+        "from disagg_cluster.cli.main import main\n"
+        f"main(['phases', '-c', {file!r}], standalone_mode=False)\n"
+        "print(*sys.modules)\n"
+    )
+    with serving(tmp_path, None):
+        command = [sys.executable, "-c", program]
+        told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+
+    assert told.stdout.startswith("GPU")
+    assert not {"pydantic", "numpy", "asyncio", "rich"} & set(told.stdout.split())
+
+
+@pytest.mark.parametrize("text", ["attach: {}\n", "run_dir: DIR\nattach: {}\nworkers: [1]\n"])
+def test_a_living_daemon_is_found_without_understanding_all_of_its_node_file(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person waits: understanding it takes longer than all the rest."""
+    monkeypatch.setattr(daemon_page, "_loaded", None)
+    folder = str(tmp_path / "session" / "disagg-node")
+    file = written(tmp_path / "node.yaml", text.replace("DIR", folder))
+    with serving(tmp_path, None):
+        assert told_by_daemon("--config", file)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "run_dir: [DIR]", "run_dir: DIR\nrun_dir: DIR", "run_dir: ~", "run_dir: {"),
+        *("run_dir: session/disagg-node", "<<: {run_dir: DIR}", "a: 1\n---\nb: 2", "run_dir: \x00"),
+    ],
+)
+def test_a_node_file_that_does_not_plainly_say_where_is_understood_as_a_whole(
+    text: str, tmp_path: Path
+) -> None:
+    folder = str(tmp_path / "session" / "disagg-node")
+    file = Path(written(tmp_path / "node.yaml", text.replace("DIR", folder)))
+    with serving(tmp_path, {}):
+        assert daemon_page._left_plainly(file) is None
+        assert daemon_page._left_plainly(tmp_path) is None
 
 
 def test_the_address_of_the_metrics_page_means_its_daemon() -> None:
