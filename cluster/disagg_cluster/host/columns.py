@@ -10,8 +10,11 @@ def columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
 
     The last cell of a row that is shorter than the first may be as long as it likes.
     """
-    whole = [row for row in rows if len(row) == len(rows[0])]
-    widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
+    count = len(rows[0])
+    widths = [0] * count
+    for row in rows:
+        for place, cell in enumerate(row if len(row) == count else row[:-1]):
+            widths[place] = max(widths[place], len(cell))
     return "\n".join(_line(row, widths, right) for row in rows)
 
 

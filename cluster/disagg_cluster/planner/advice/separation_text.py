@@ -29,7 +29,7 @@ def verdict_words(answer: GpuSeparation) -> str:
     verdict = answer.verdict
     where = _where(answer)
     if isinstance(verdict, UndecidedSeparation):
-        return f"undecided{where}: missing {verdict.reason}"
+        return f"undecided{where}; what is missing: {verdict.reason}"
     other = "merged" if answer.today is Today.SEPARATE else "separate"
     advice = verdict.advice.value
     if answer.today is Today.ASSUMED and verdict.advice is Advice.STAY_MIXED:

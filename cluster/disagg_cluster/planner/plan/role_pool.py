@@ -73,7 +73,9 @@ def role_pools(
         found.append((float(needed.sum()) * option.gpus * (price(option.gpu_name) or dear), pool))
     if not found:
         told = "; ".join(each.reason for each in reasons if isinstance(each, UndecidedCapacity))
-        return UndecidedCapacity(told or f"no workers for {role} are offered")
+        return UndecidedCapacity(
+            told or f"no workers for {role} are offered: `workers` of the planner file offers them"
+        )
     found.sort(key=lambda each: each[0])
     running = [each for each in found if each[1].present]
     first = found[0]

@@ -21,7 +21,10 @@ def rebalance_text(
 ) -> str:
     """One paragraph for each model, or that there is nothing to say."""
     if not models:
-        return "no model has both a prefill and a decode pool"
+        return (
+            "no model has both a prefill and a decode pool; where Prometheus knows no engines, "
+            "`workers:` of the planner file names them"
+        )
     return "\n".join(line for each in models for line in _lines(each, limits, mode))
 
 

@@ -75,6 +75,10 @@ def test_what_looks_ahead(tmp_path: Path) -> None:
     run("rebalance", "-c", pair, "--csv", heavy)
     run("rebalance", "-c", pools, "--csv", heavy)
     run("planner", "--check", "-c", pair)
+    without = tmp_path / "without.yaml"
+    without.write_text("cluster: lab\n")
+    for command in ("plan", "whatif", "separation", "rebalance"):
+        run(command, "-c", without, "--csv", heavy)
     transcript.check("ahead")
 
 

@@ -13,3 +13,9 @@ def test_the_last_cell_of_a_short_row_widens_no_column() -> None:
     rows = [("A", "B", "C"), ("1", "a sentence that goes on"), ("1", "2", "3")]
 
     assert columns(rows) == "A  B  C\n1  a sentence that goes on\n1  2  3"
+
+
+def test_the_cells_before_it_do() -> None:
+    rows = [("A", "B", "C"), ("longer", "a sentence"), ("b", "another")]
+
+    assert columns(rows) == "A       B  C\nlonger  a sentence\nb       another"

@@ -223,7 +223,9 @@ def test_mixed_engines_have_a_line_that_says_whether_to_separate_them(
     mixed = "\n".join(line for line in kept if "prefill" not in line)
     file.write_text(FILE.replace(WORKERS, mixed))
     out = run("plan", "-c", file, "--csv", load)[1]
-    assert "separation: undecided, 4 x NVIDIA H200, mixed today: missing the bandwidth" in out
+    assert (
+        "separation: undecided, 4 x NVIDIA H200, mixed today; what is missing: the bandwidth" in out
+    )
     file.write_text(f"kv_link_bytes_per_second: 50000000000\n{FILE.replace(WORKERS, mixed)}")
     (model,) = json.loads(run("plan", "-c", file, "--csv", load, "--json")[1])["models"]
     (answer,) = model["separation"]

@@ -86,6 +86,7 @@ def test_without_two_pools_there_is_nothing_to_say(load: Path, tmp_path: Path) -
     file = planner_file(tmp_path, 2, 0)
 
     assert run("rebalance", "-c", file, "--csv", load)[1] == (
-        "no model has both a prefill and a decode pool\n"
+        "no model has both a prefill and a decode pool; where Prometheus knows no engines, "
+        "`workers:` of the planner file names them\n"
     )
     assert run("rebalance", "-c", file, "--csv", load, "--json")[1] == "[]\n"
