@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from disagg_cluster.planner.diagnose.causes.router_queue import (
+    LEAST_NOISE_SECONDS,
+    PRIOR_BLOCKS,
     FrontWait,
     passing_queue,
     queue_seconds_told,
@@ -28,6 +30,10 @@ from disagg_exporter.model import Role
 _Z = 4.0
 # A floor is the same whatever comes, and under every request; a queue in the router is neither.
 _STEADY, _RISE = 0.1, 0.1
+# A scrape between its two counts mixes what was before with what came since in so many bins.
+_MIXED_BINS = 2
+# It has begun where it is this part of what it will be.
+_BEGUN = 0.25
 # Where the router tells of no queue, so many times as much is steady.
 _QUEUE_TOLD = 5.0
 _LEAST_KNOWN = 2
@@ -104,7 +110,8 @@ def _is_floor(view: ModelView, wait: FrontWait) -> bool | None:
     """
     since, cost_seconds = wait.since, wait.seconds
     queue_seconds = queue_seconds_told(view)
-    is_queue = queue_seconds is not None and queue_seconds >= _QUEUE_SHARE * cost_seconds
+    if queue_seconds is not None and queue_seconds >= _QUEUE_SHARE * cost_seconds:
+        return False
     bins = block_bins(view.changes.fleet.grid.step_seconds, least_bins=1)
     fine = router_waits(view, bins)
     assert fine is not None
@@ -112,14 +119,28 @@ def _is_floor(view: ModelView, wait: FrontWait) -> bool | None:
     begin = len(fine) - round(
         (view.blocks("arrivals", view.entries).shape[1] - since - 1) * view.block_bins / bins
     )
-    before, known = (part[np.isfinite(part)] for part in (fine[: begin - 2], fine[max(begin, 0) :]))
-    if is_queue:
-        return False
-    if len(known) < _LEAST_KNOWN:
-        return None
+    begin = max(begin, 0)
+    raised = _first_raised(fine, begin, wait.usual + _BEGUN * cost_seconds)
+    before = _known(fine[: max(min(raised, begin - _MIXED_BINS), 0)])
     # What two waits taken from each other leave strays by itself.
     noise = float(np.std(before)) if since >= LEAST_BEFORE and len(before) >= LEAST_BEFORE else 0.0
+    known = _known(fine[min(raised + _MIXED_BINS, begin) :])
+    if len(known) < _LEAST_KNOWN:
+        return None
     return _is_steady(known, noise, 1.0 if queue_seconds is None else _QUEUE_TOLD)
+
+
+def _first_raised(fine: Floats, begin: int, least_seconds: float) -> int:
+    """The first of the bins up to `begin` in all of which requests wait for as long.
+
+    A floor comes at once: what is between in more bins than a scrape may mix is a queue that grows.
+    """
+    lower = np.flatnonzero(~(fine[:begin] >= least_seconds))
+    return int(lower[-1]) + 1 if len(lower) else 0
+
+
+def _known(values: Floats) -> Floats:
+    return np.asarray(values[np.isfinite(values)])
 
 
 def _looks_like_a_floor(view: ModelView, wait: FrontWait) -> bool:
@@ -155,7 +176,11 @@ def _risen(router: Floats) -> tuple[int, float, float]:
     if len(known) < LEAST_BEFORE:
         return 0, 0.0, 0.0
     # Nothing of it was ever away: it stands by itself, or not at all.
-    error = float(np.std(known)) / np.sqrt(len(known)) + 0.01 * abs(float(np.mean(known)))
+    strays = np.sqrt(
+        (float(((known - known.mean()) ** 2).sum()) + PRIOR_BLOCKS * LEAST_NOISE_SECONDS**2)
+        / (len(known) - 1 + PRIOR_BLOCKS)
+    )
+    error = float(strays) / np.sqrt(len(known)) + 0.01 * abs(float(np.mean(known)))
     return 0, 0.0, float(np.median(known)) / max(error, 1e-6)
 
 

@@ -36,7 +36,7 @@ def _full(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
     preempted = preemptions >= np.where(usage >= _OFTEN_FULL, _LEAST_PREEMPTED, _MANY_PREEMPTED)
     full = (usage >= FULL) & (waiting >= _LEAST_WAITING)
     full |= preempted | (_is_smaller(view, waits) & (usage >= _HALF_FULL))
-    short = full & (waits.excess > 0)
+    short = full & (waits.excess > 0) & ~_stood_before(view, waits)
     if not short.any():
         return
     numbers = np.flatnonzero(short | _held(view, waits, short))
@@ -58,6 +58,28 @@ def _full(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
         (Evidence("kv_usage", float(usage[worst]), FULL, "ratio", text),),
         ActionAdvice(RemedyKind.SET_SEQS if role is not Role.PREFILL else RemedyKind.ROUTE_AWAY),
     )
+
+
+def _stood_before(view: ModelView, waits: Waits) -> NDArray[np.bool_]:
+    """Whose requests waited as long while there was room: not for that.
+
+    What they waited for, be it a crowd that came at once, has then filled the cache.
+    """
+    levels = view.changed("first_token", waits.rows).levels
+    with np.errstate(divide="ignore", invalid="ignore"):
+        halfway = (np.log(waits.now) + np.log(waits.usual)) / 2
+        is_long = levels >= halfway[:, None]
+    # The first of the blocks that have been long up to now; unknown ones end nothing.
+    numbers = np.arange(levels.shape[1])
+    calm = np.where(np.isfinite(levels) & ~is_long, numbers, -1)
+    first = np.minimum(calm.max(axis=1) + 1, len(numbers) - 1)
+    each = np.arange(len(waits.rows))
+    usage = view.blocks("kv_usage", waits.rows)[each, first]
+    lost = np.nan_to_num(view.blocks("preemptions", waits.rows)).cumsum(axis=1)[each, first]
+    is_long_now = first < len(numbers) - 1
+    with np.errstate(invalid="ignore"):
+        had_room = (usage < _HALF_FULL) & (lost == 0) & ~_is_smaller(view, waits)
+    return np.asarray(is_long_now & had_room)
 
 
 def _is_smaller(view: ModelView, waits: Waits) -> NDArray[np.bool_]:

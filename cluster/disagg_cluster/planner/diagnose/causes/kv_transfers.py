@@ -105,9 +105,10 @@ def _failed_share(view: ModelView, rows: Rows) -> Floats:
     if lost.sum() < 2:
         return np.zeros(len(rows))
     usual = float(lost.sum() / total.sum())
+    of_ill = float(lost.sum() / total[lost > 0].sum())
     with np.errstate(divide="ignore", invalid="ignore"):
         own = np.where(total > 0, lost / total, 0.0)
-    is_like = (lost > 0) | (usual * total < _FEW_FAILURES)
+    is_like = (lost > 0) | (of_ill * total < _FEW_FAILURES)
     return np.where(is_like, np.maximum(own, usual), own)
 
 

@@ -15,13 +15,13 @@ from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE
 _RECENT_BLOCKS = 8
 _PASSING_Z, _RAISED_Z = 6.0, 4.0
 # While few blocks were before, all of them count as so many more.
-_PRIOR_BLOCKS = 3.0
+PRIOR_BLOCKS = 3.0
 # A scrape between its two counts moves requests to the next block, with all that engines made them
 # wait: more than so many times that is no such thing.
 _OF_ENGINES = 2.0
 # It is gone where less than this part of it is left.
 _GONE = 0.25
-_LEAST_NOISE_SECONDS = 0.02
+LEAST_NOISE_SECONDS = 0.02
 # While it lasts it is told from a floor by its rise, by this factor over some bins at least.
 _RISEN, _LEAST_BINS = 1.25, 2
 
@@ -65,7 +65,7 @@ def passing_queue(view: ModelView, router: Floats) -> FrontWait | None:
     `router_waits`, by block.
     """
     first = max(len(router) - _RECENT_BLOCKS, LEAST_BEFORE)
-    if not (router[first:] > _RAISED_Z * _LEAST_NOISE_SECONDS).any():
+    if not (router[first:] > _RAISED_Z * LEAST_NOISE_SECONDS).any():
         return None
     near = _near_seconds(view, len(router))
     splits = range(first, len(router))
@@ -103,9 +103,9 @@ def _noise_seconds(before: Floats, router: Floats) -> float:
     """
     middle = float(np.nanmedian(router))
     usual = float(np.nanmedian(np.abs(router - middle))) * 1.4826
-    squares = float(((before - before.mean()) ** 2).sum()) + _PRIOR_BLOCKS * usual**2
-    noise = float(np.sqrt(squares / (len(before) - 1 + _PRIOR_BLOCKS)))
-    return max(noise, -float(np.nanmin(router)) / 2, _LEAST_NOISE_SECONDS)
+    squares = float(((before - before.mean()) ** 2).sum()) + PRIOR_BLOCKS * usual**2
+    noise = float(np.sqrt(squares / (len(before) - 1 + PRIOR_BLOCKS)))
+    return max(noise, -float(np.nanmin(router)) / 2, LEAST_NOISE_SECONDS)
 
 
 def queue_seconds_told(view: ModelView) -> float | None:

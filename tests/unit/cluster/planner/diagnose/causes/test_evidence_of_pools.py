@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.planner.diagnose.diagnose import diagnose
 from disagg_cluster.planner.diagnose.state import DiagnosisState, settled
@@ -15,7 +17,7 @@ from disagg_cluster.planner.diagnose.verdict.values import (
     RemedyKind,
 )
 from disagg_exporter.model import Role
-from support.diagnosis_windows import Line, WindowMaker
+from support.diagnosis_windows import BEGIN_SECONDS, Line, WindowMaker
 
 TARGETS = Targets(2.0, 0.05)
 PREFILL = tuple(Line(f"p{number}") for number in range(3))
@@ -83,6 +85,22 @@ def test_all_caches_that_were_made_smaller_are_named_though_requests_wait_at_one
     assert who(found) == (Cause.KV_FULL, [])
 
 
+def test_a_cache_that_requests_filled_which_had_waited_before_is_not_why_they_wait() -> None:
+    crowd = replace(MIXED[0], then={"waiting": 3.0, "wait_seconds": 1.6})
+    window = WindowMaker().make((crowd, *MIXED[1:]))
+    name = "disagg_engine_kv_cache_usage_ratio"
+
+    def filled(since_seconds: float) -> list[Cause]:
+        first, *others = window.of(name)
+        late = first.times_seconds >= BEGIN_SECONDS + since_seconds
+        usage = replace(first, values=np.where(late, 0.95, 0.2))
+        full = replace(window, families={**window.families, name: (usage, *others)})
+        return [each.cause for each in diagnose(full, TARGETS)[0][0].findings]
+
+    assert filled(450.0) == [Cause.KV_FULL]
+    assert Cause.KV_FULL not in filled(530.0)
+
+
 def test_seats_that_were_always_too_few_are_told_by_the_queue_before_them() -> None:
     few = [replace(m, batch_limit=6.0, running=5.2, waiting=0.5, queue_seconds=0.5) for m in MIXED]
 
@@ -115,6 +133,43 @@ def test_a_receiver_with_too_few_transfers_to_fail_is_one_of_those_that_do() -> 
     (found,) = named(*PREFILL, replace(DECODE[0], then=failing), rare)
 
     assert who(found) == (Cause.KV_TRANSFER, [])
+
+
+def test_receivers_that_would_have_lost_some_if_theirs_failed_are_none_of_those_that_do() -> None:
+    failing = {"transfers": 0.03, "transfer_failures": 0.12, "wait_seconds": 1.6}
+    rare = [replace(DECODE[1], name=f"d{number}", transfers=0.04) for number in (1, 2, 3)]
+
+    (found,) = named(*PREFILL, replace(DECODE[0], then=failing), *rare)
+
+    assert who(found) == (Cause.KV_TRANSFER, ["d0"])
+
+
+def test_a_wait_that_grows_to_where_it_stands_is_a_queue_at_the_router() -> None:
+    window = WindowMaker(seconds=270.0, onset_seconds=270.0, front_seconds=(0.003, 0.003)).make(
+        (*PREFILL, *DECODE)
+    )
+    name = "disagg_request_time_to_first_token_seconds_sum"
+    (total,) = window.of(name)
+
+    def waiting(*latest_seconds: float) -> list[Cause]:
+        wait_seconds = np.zeros(len(total.values))
+        wait_seconds[-len(latest_seconds) :] = latest_seconds
+        queued = replace(total, values=total.values + np.cumsum(wait_seconds * 6.0 * 15.0))
+        seen = replace(window, families={**window.families, name: (queued,)})
+        return [each.cause for each in diagnose(seen, TARGETS)[0][0].findings]
+
+    assert waiting(-0.2, -0.3, 0.2, 0.7, 1.0, 2.4, 3.1, 3.9, 4.1, 4.6) == [Cause.ROUTER_LIMIT]
+    assert waiting(0.2, 3.9, 4.1, 3.9, 4.1, 3.9) == [Cause.LATENCY_FLOOR]
+
+
+def test_a_few_blocks_that_happen_to_be_alike_show_no_floor_of_hundredths() -> None:
+    def found(seconds: float) -> list[Cause]:
+        maker = WindowMaker(seconds=105.0, onset_seconds=105.0, front_seconds=(seconds, seconds))
+        window = maker.make((*PREFILL, *DECODE))
+        return [each.cause for each in diagnose(window, Targets(0.3, 0.05))[0][0].findings]
+
+    assert found(0.03) == []
+    assert found(0.3) != []
 
 
 def test_a_floor_may_stray_as_long_as_it_does_not_drift() -> None:
