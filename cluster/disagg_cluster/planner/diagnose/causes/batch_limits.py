@@ -55,7 +55,9 @@ def _underfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
         too_small = np.where(
             np.isfinite(knee), limit < _OF_KNEE * knee, limit < _NO_KNEE_TOKENS
         ) | (limit * _SMALLER <= np.fmax(before, _usual_of_peers(before)))
-        by_tokens = standing & too_small & (tokens >= _AT_LIMIT * limit)
+        # Prompts that are cut into such steps all the time wait for the limit itself.
+        full = room & (waits.excess > 0) & (_usual_step_tokens(view, rows) >= _AT_LIMIT * limit)
+        by_tokens = (standing | full) & too_small & (tokens >= _AT_LIMIT * limit)
         batch = view.latest("batch_limit", rows)
         taken = np.where(is_new, _SEATS_OFTEN_TAKEN, _SEATS_TAKEN) * batch
         by_seats = standing & (view.recent("running", rows) >= taken)
@@ -91,6 +93,18 @@ def _underfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
             ),
             cost,
         )
+
+
+def _usual_step_tokens(view: ModelView, rows: Rows) -> Floats:
+    """Tokens of the mean step of many blocks; NaN where fewer are seen."""
+    tokens, steps = (
+        known_sum(view.blocks(name, rows)[:, -_STANDING_BLOCKS:])
+        for name in ("step_tokens", "steps")
+    )
+    if view.blocks("steps", rows).shape[1] < _STANDING_BLOCKS:
+        return np.full(len(rows), np.nan)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(steps > 0, tokens / steps, np.nan)
 
 
 def _queued_for_seats(view: ModelView, rows: Rows, batch: Floats) -> Floats:

@@ -45,7 +45,9 @@ def decode_suspicions(view: ModelView, waits: Waits, before: Waits) -> Iterator[
     preallocating = np.nan_to_num(view.recent("preallocating", rows))
     piled = (view.blocks("waiting", rows)[:, -2:] >= _LEAST_WAITING).all(axis=1)
     short = (piled | (preallocating >= _LEAST_WAITING)) & (excess > 0) & ~moving
-    if short.any() and not _is_surging(view, rows):
+    # Who may run fewer than before queues for that, however many come just now.
+    limited = view.limit_onset(rows) < view.blocks("waiting", rows).shape[1]
+    if short.any() and (limited[short].all() or not _is_surging(view, rows)):
         yield _no_room(view, waits, before, short, waiting + preallocating)
     if not (excess > 0).any():
         return

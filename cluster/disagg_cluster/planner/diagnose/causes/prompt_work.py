@@ -30,6 +30,7 @@ from disagg_cluster.planner.diagnose.causes.suspicion import (
 )
 from disagg_cluster.planner.diagnose.causes.waits import Waits
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
+from disagg_cluster.planner.diagnose.evidence.prompt_lengths import gathered_since, longer_beside
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import shift_of
 
@@ -102,7 +103,7 @@ def prompt_work(view: ModelView, waits: Waits) -> PromptWork:
     )
 
 
-def _or(one: Adverse, use_other: Floats, other: Adverse) -> Adverse:
+def _or(one: Adverse, use_other: Floats | NDArray[np.bool_], other: Adverse) -> Adverse:
     return Adverse(
         np.where(use_other, other.size, one.size),
         np.where(use_other, other.z, one.z),
@@ -129,7 +130,9 @@ def _grown(view: ModelView, waits: Waits, since_z: Floats | None) -> PromptWork:
         since_z=since_z,
     )
     use = (found["prompt_length"].size == 0) & (beside.size > 0)
-    found["prompt_length"] = _or(found["prompt_length"], use, beside)
+    length = _or(found["prompt_length"], use, beside)
+    long = _gathered(view, waits)
+    found["prompt_length"] = _or(length, long.z > length.z, long)
     found["slowness"] = _slowness(view, waits, found["slowness"])
     found["share"] = _share(view, waits, found["share"])
     found["host_gap"] = _for_long(view, rows, "host_gap", _GAP_FOR_LONG, found["host_gap"])
@@ -142,6 +145,30 @@ def _grown(view: ModelView, waits: Waits, since_z: Floats | None) -> PromptWork:
         )
     found["load"] = _load(view, rows)
     return PromptWork(rows, found, is_longer)
+
+
+def _gathered(view: ModelView, waits: Waits) -> Adverse:
+    """Where long prompts have gathered since requests wait there, by how much the mean is longer.
+
+    Who got which needs no past to be told from chance, whatever lengths come.
+    """
+    rows = waits.rows
+    size, z, onset = np.zeros(len(rows)), np.zeros(len(rows)), waits.onset.copy()
+    waiting = np.flatnonzero(waits.excess > 0)
+    if len(rows) < 2 or not len(waiting) or not len(view.changes.fleet.prompts.tokens):
+        return Adverse(size, z, onset)
+    counts = view.prompt_counts_apart(rows)
+    tokens, count = view.blocks("prompt_tokens", rows), view.blocks("first_tokens", rows)
+    for row in map(int, waiting):
+        onset[row], strength = gathered_since(counts, row, int(waits.onset[row]))
+        longer = longer_beside(tokens, count, row, int(onset[row]))
+        is_sure = waits.z[row] >= SURE_WAIT_Z
+        if strength >= (SINCE_Z if is_sure else OWN_Z) and longer >= np.log(
+            _LEAST["prompt_length"][0]
+        ):
+            # Two that agree are likelier than the weaker of them.
+            size[row], z[row] = longer, max(strength, LIKELY_Z) if is_sure else strength
+    return Adverse(size, z, onset)
 
 
 def _share(view: ModelView, waits: Waits, share: Adverse) -> Adverse:

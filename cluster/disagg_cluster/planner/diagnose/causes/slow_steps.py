@@ -27,7 +27,7 @@ _LEAST_MEMORY_SHARE = 0.01
 _COLD_SECONDS = 300.0
 _FIRST_STEPS_SECONDS = 60.0
 _LOST_SHARE = 0.2
-_LOW = 0.25
+_LOW, _BEGUN = 0.25, 0.5
 _MIXED_OVER_PURE, _NOT_SLOW = float(np.log(1.12)), float(np.log(1.08))
 
 
@@ -135,7 +135,7 @@ def _mixing(view: ModelView, row: int, onset_block: int) -> Evidence | None:
     if view.engines[row].role is not Role.MIXED:
         return None
     rows = np.array([row])
-    mixed, pure = _by_kind(view, rows, onset_block)
+    mixed, pure = slowness_by_kind(view, rows, onset_block)
     if np.isfinite(mixed) and np.isfinite(pure):
         if mixed - pure < _MIXED_OVER_PURE:
             # Who has learned it with the rest does not know of it: peers may.
@@ -153,7 +153,7 @@ def _mixing(view: ModelView, row: int, onset_block: int) -> Evidence | None:
     return Evidence("interference", float(lost), 0.0, "ratio", text)
 
 
-def _by_kind(view: ModelView, rows: Rows, onset_block: int) -> tuple[float, float]:
+def slowness_by_kind(view: ModelView, rows: Rows, onset_block: int) -> tuple[float, float]:
     """How slow mixed steps are, and steps that do not mix; NaN where that is not seen.
 
     Whoever has too much to do soon takes no such steps: the block in which it began may hold some,
@@ -164,7 +164,8 @@ def _by_kind(view: ModelView, rows: Rows, onset_block: int) -> tuple[float, floa
     if np.isfinite(pure):
         return mixed, pure
     begun = [_at(view, rows, name, onset_block) for name in ("mixed_slowness", "generation_cost")]
-    if np.isfinite(begun).all():
+    # A block of which most was before says little of what began in it.
+    if np.isfinite(begun).all() and not begun[0] < _BEGUN * mixed:
         return begun[0], begun[1]
     others = np.setdiff1d(view.rows_of(Role.MIXED), rows)
     if len(others) and _level_since(view, others, "mixed_slowness", onset_block) >= mixed / 2:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from disagg_cluster.planner.diagnose.evidence.readings import Readings
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 
 # A prompt that is cached whole still takes a step: less than this part of it changes no wait.
@@ -52,3 +53,28 @@ def computed_by_chance(
         usual = np.nansum(counts, axis=1) / np.maximum(np.isfinite(counts).sum(axis=1), 1)
         found[rows] = np.sqrt(variance / np.maximum(usual, 1.0)) / (mean + _LEAST_PART)
     return found
+
+
+def without_hits(seen: Readings, is_prefill: NDArray[np.bool_], least_bins: int) -> Floats:
+    """How surely a cache has failed at which not one token has been found for some bins, as z.
+
+    Prompts meet their prefixes or do not: of the last n none did, though a part of all tokens had
+    been found before (binomial, the signed root of the deviance; parts between none and all stray
+    less). By engine; 0 where the last `least_bins` had a hit.
+    """
+    served = np.where(is_prefill[:, None], seen.of("entry_count"), seen.of("first_count"))
+    told = (seen.of("cached_tokens"), seen.of("computed_tokens"), served)
+    found, made, count = (np.nan_to_num(each) for each in told)
+    bins = found.shape[1]
+    runs = np.where((found > 0).any(axis=1), np.argmax(found[:, ::-1] > 0, axis=1), 0)
+    is_after = np.arange(bins) >= (bins - runs)[:, None]
+    n_after = np.where(is_after, count, 0.0).sum(axis=1)
+    n_before = np.where(is_after, 0.0, count).sum(axis=1)
+    before = np.where(is_after, 0.0, found + made).sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        hit = found.sum(axis=1) / before
+        both = hit * n_before / (n_before + n_after)
+        rest = np.where(hit < 1, (1 - hit) * np.log((1 - hit) / (1 - both)), 0.0)
+        deviance = n_before * (hit * np.log(hit / both) + rest) - n_after * np.log(1 - both)
+    stands = (runs >= least_bins) & (n_after > 0) & np.isfinite(deviance)
+    return np.asarray(np.sqrt(2 * np.where(stands, np.maximum(deviance, 0.0), 0.0)))

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_cluster.planner.diagnose.evidence.cache_hits import computed_by_chance, computed_share
-from disagg_cluster.planner.diagnose.evidence.fleet import Fleet
-from disagg_cluster.planner.diagnose.evidence.known import (
-    known_mean,
-    known_sum,
+from disagg_cluster.planner.diagnose.evidence.cache_hits import (
+    computed_by_chance,
+    computed_share,
+    without_hits,
 )
+from disagg_cluster.planner.diagnose.evidence.fleet import Fleet
+from disagg_cluster.planner.diagnose.evidence.known import known_mean, known_sum
 from disagg_cluster.planner.diagnose.evidence.readings import Readings
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import (
+    LEAST_AFTER,
     Shift,
     block_bins,
     block_means,
@@ -156,6 +158,11 @@ def engine_changes(fleet: Fleet) -> EngineChanges:
         name: _changed(values, groups, least.get(name, 0.0), lasts=name in _LASTING)
         for name, values in levels.items()
     }
+    is_prefill = np.array([engine.role is Role.PREFILL for engine in fleet.engines])
+    hits = changes["computed_share"]
+    lost_z = without_hits(fleet.seen, is_prefill, LEAST_AFTER * bins)
+    z = np.where(hits.shift.z > 0, np.maximum(lost_z, hits.shift.z), hits.shift.z)
+    changes["computed_share"] = replace(hits, shift=replace(hits.shift, z=z))
     return EngineChanges(fleet, blocks, changes)
 
 

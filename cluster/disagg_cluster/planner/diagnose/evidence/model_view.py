@@ -152,6 +152,11 @@ class ModelView:
         counts = np.nansum(lengths.counts[:, self.fleet_rows[rows]], axis=1)
         return lengths.tokens, block_sums(counts, bins)
 
+    def prompt_counts_apart(self, rows: Rows) -> Floats:
+        """How many prompts of each length came to each engine in each block."""
+        counts = np.nan_to_num(self.changes.fleet.prompts.counts[:, self.fleet_rows[rows]])
+        return np.stack([block_sums(each, self.block_bins) for each in counts])
+
     def prompt_sums(self, rows: Rows) -> Floats:
         """Tokens of all prompts of some engines by block, by their histogram; NaN if untold."""
         sums = known_sum(self.changes.fleet.prompts.sums[self.fleet_rows[rows]], axis=0)

@@ -1,4 +1,4 @@
-"""How unequal prompts are: few very long ones among many, or all about alike."""
+"""How unequal prompts are: few very long ones among many, or all about alike; and who gets them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import numpy as np
 from disagg_cluster.planner.diagnose.evidence.features import Feature, Reading
 from disagg_cluster.planner.diagnose.evidence.readings import Place, read_features
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats, SeriesWindow
+from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_AFTER, LEAST_BEFORE
 from disagg_cluster.planner.diagnose.evidence.time_grid import SampleBatch
 
 PROMPT_LENGTHS = "disagg_engine_request_prompt_tokens_bucket"
 PROMPT_SUMS = "disagg_engine_request_prompt_tokens_sum"
 # Prompts in the last bucket are taken to be this much longer than its bound.
 _BEYOND = 1.5
+# Fewer long prompts than these may go anywhere.
+_LEAST_LONG = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,3 +67,56 @@ def _bounds(window: SeriesWindow) -> list[tuple[float, str]]:
             continue
     found.sort()
     return found if found and np.isinf(found[-1][0]) else []
+
+
+def gathered_since(counts: Floats, number: int, onset: int) -> tuple[int, float]:
+    """The block from which on long prompts gather at an engine, and how surely they do.
+
+    Args:
+        counts: Prompts, `[bucket, engine, block]`, buckets rising.
+        number: The engine.
+        onset: The block since which they are thought to. Where it is none that could be, each may
+            be it: what is best of many says less.
+    """
+    splits = range(LEAST_BEFORE, counts.shape[2] - LEAST_AFTER + 1)
+    if onset in splits:
+        return onset, gathered_z(counts, number, onset)
+    found = [(gathered_z(counts, number, split), split) for split in splits]
+    z, best = max(found, default=(0.0, onset))
+    return best, float(np.sqrt(max(z**2 - 2 * np.log(max(len(found), 1)), 0.0)))
+
+
+def gathered_z(counts: Floats, number: int, onset: int) -> float:
+    """How surely more of the long prompts come to an engine than of all, and than did before.
+
+    Lengths have heavy tails, so a mean over few strays far. Which engine a prompt comes to does
+    not: of those above a length each comes to an engine as any prompt does. Binomial, the signed
+    root of the deviance, for the length above which it says most.
+    """
+    since, before = counts[:, :, onset:].sum(axis=2), counts[:, :, :onset].sum(axis=2)
+    part = since[:, number].sum() / max(since.sum(), 1.0)
+    above, above_before = (np.cumsum(each[::-1], axis=0)[::-1][1:] for each in (since, before))
+    # Who had more of them before goes on to: as if one more had come as all do.
+    usual = (above_before[:, number] + part) / (above_before.sum(axis=1) + 1)
+    usual = np.maximum(part, usual)
+    k, n = above[:, number], above.sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rest = np.where(n > k, (n - k) * np.log((n - k) / (n * (1 - usual))), 0.0)
+        z = np.sqrt(2 * (k * np.log(k / (n * usual)) + rest))
+    told = (n >= _LEAST_LONG) & (k > n * usual) & (usual < 1)
+    return float(np.where(told, z, 0.0).max(initial=0.0))
+
+
+def longer_beside(tokens: Floats, count: Floats, number: int, onset: int) -> float:
+    """By how much prompts have become longer at an engine beside those of the others.
+
+    A logarithm; 0 where one of them had none. `tokens` and `count` are by engine and block.
+    """
+    found = []
+    for part in (slice(0, onset), slice(onset, None)):
+        own = np.nansum(tokens[number, part]), np.nansum(count[number, part])
+        others = np.nansum(tokens[:, part]) - own[0], np.nansum(count[:, part]) - own[1]
+        if not min(*own, *others) > 0:
+            return 0.0
+        found.append(np.log(own[0] / own[1]) - np.log(others[0] / others[1]))
+    return float(found[1] - found[0])

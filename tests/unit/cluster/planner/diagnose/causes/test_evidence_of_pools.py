@@ -205,3 +205,21 @@ def test_a_wait_that_is_explained_otherwise_is_not_shown_twice() -> None:
 def _found(cause: Cause) -> BottleneckFinding:
     remedy = Remedy(RemedyKind.NONE, "wait")
     return BottleneckFinding(cause, Role.PREFILL, (), 0.9, 1.0, 1.0, 0.0, (), remedy, "")
+
+
+def test_steps_that_are_always_cut_short_are_told_though_no_queue_is_seen() -> None:
+    cut = {"step_tokens": 250.0, "step_limit": 256.0, "token_seconds": 2.4e-4}
+    small = replace(PREFILL[0], **cut, wait_seconds=1.6)  # type: ignore[arg-type] # by name
+    (found,) = named(small, *PREFILL[1:], *DECODE)
+
+    assert who(found) == (Cause.UNDERFILLED, ["p0"])
+
+
+def test_a_burst_at_decode_passes_but_not_seats_that_were_taken_away() -> None:
+    burst = {"requests": 4.5, "transfers": 4.5, "waiting": 9.0, "wait_seconds": 4.0}
+    passing = [replace(each, then={**burst, "running": 256.0}) for each in DECODE]
+    lasting = [replace(each, then={**burst, "running": 4.0, "batch_limit": 4.0}) for each in DECODE]
+
+    assert named(*PREFILL, *passing, onset_seconds=555.0) == ()
+    (found,) = named(*PREFILL, *lasting, onset_seconds=555.0)
+    assert who(found) == (Cause.DECODE_BACK_PRESSURE, [])

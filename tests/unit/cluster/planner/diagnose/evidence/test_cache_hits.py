@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from disagg_cluster.planner.diagnose.evidence.cache_hits import computed_by_chance, computed_share
+from disagg_cluster.planner.diagnose.evidence.cache_hits import (
+    computed_by_chance,
+    computed_share,
+    without_hits,
+)
+from disagg_cluster.planner.diagnose.evidence.readings import Readings
 from disagg_cluster.planner.diagnose.evidence.shifts import shift_of
 
 ALL_ALIKE = np.zeros(2, dtype=np.intp)
@@ -56,3 +61,39 @@ def test_a_cache_that_fails_is_beyond_chance() -> None:
 
     assert shift.z[0] > 5
     assert abs(shift.z[1]) < 4
+
+
+def told(cached: np.ndarray, served: float) -> Readings:
+    """Engines that compute 1000 tokens of the prompts of each bin, beside those cached."""
+    every = np.full(cached.shape, 1000.0)
+    values = {"cached_tokens": cached, "computed_tokens": every}
+    counts = {"entry_count": every * served / 1000, "first_count": np.zeros(cached.shape)}
+    places = tuple(("c", "n", str(row)) for row in range(len(cached)))
+    return Readings(places, cached.shape[1], {**values, **counts})
+
+
+def test_a_cache_in_which_nothing_is_found_any_more_has_surely_failed() -> None:
+    cached = np.full((3, 20), 1000.0)
+    cached[0, 14:] = 0.0
+    cached[1, 14:19] = 0.0
+
+    z = without_hits(told(cached, 4.0), np.ones(3, dtype=np.bool_), 4)
+
+    assert z[0] > 4
+    assert list(z[1:]) == [0.0, 0.0]
+
+
+def test_the_more_prompts_found_nothing_the_surer_and_the_less_was_cached_before_the_less() -> None:
+    cached = np.full((2, 20), 1000.0)
+    cached[1] = 100.0
+    cached[:, 14:] = 0.0
+    few, many = (without_hits(told(cached, n), np.ones(2, dtype=np.bool_), 4) for n in (1.0, 9.0))
+
+    assert many[0] > 2 * few[0]
+    assert many[1] < many[0] / 2
+
+
+def test_a_cache_that_never_had_a_hit_has_lost_none() -> None:
+    z = without_hits(told(np.zeros((1, 20)), 4.0), np.ones(1, dtype=np.bool_), 4)
+
+    assert z[0] == 0.0
