@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from datetime import date
 from functools import partial
 from pathlib import Path
 
 import pytest
+from rich.style import Style
 
 from disagg_cluster.cli import init
 from disagg_cluster.cli.installing import install
@@ -21,6 +23,7 @@ from disagg_cluster.planner.compare.matching import UndecidedComparison
 from disagg_cluster.planner.compare.prometheus_minutes import PrometheusMinutes
 from disagg_cluster.planner.diagnose.reading.rolling_diagnosis import RollingDiagnosis
 from disagg_cluster.top.terminal import once
+from disagg_cluster.top.terminal.painter import rich_style
 from disagg_cluster.tune import prefill_prober, traffic_guard
 from disagg_cluster.tune.completions import UniquePrompts
 from disagg_cluster.tune.prefill_prober import PrefillProber
@@ -108,6 +111,20 @@ def test_what_looks_back(monkeypatch: pytest.MonkeyPatch) -> None:
     transcript.check("back")
 
 
+@pytest.fixture
+def fresh_styles() -> Iterator[None]:
+    """A style of Rich keeps what it was first rendered as, for whichever terminal."""
+    _forget_styles()
+    yield
+    _forget_styles()
+
+
+def _forget_styles() -> None:
+    rich_style.cache_clear()
+    Style.parse.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh_styles")
 def test_top_once(monkeypatch: pytest.MonkeyPatch) -> None:
     transcript = Transcript()
     for view in (empty_node(), failed_node(), cluster()):
