@@ -148,6 +148,7 @@ class Probed(FakeEngine):
 
 def test_what_an_engine_should_be_set_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic_guard, "refuse_live", lambda *_: None)
+    monkeypatch.setattr(tune.signal, "signal", lambda *_: None)
     monkeypatch.setattr(tune, "_prompts", lambda: UniquePrompts(random.Random(3)))
     engine = Probed(affine(1e-3, 1e-5))
     monkeypatch.setattr(TargetOptions, "server", lambda _: (engine, 32_768))
