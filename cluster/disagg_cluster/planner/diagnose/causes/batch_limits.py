@@ -28,6 +28,8 @@ _SEATS_TAKEN, _SEATS_OFTEN_TAKEN = 0.9, 0.6
 # Seats that were so full for so many blocks, while requests queue for this part of the target.
 _SEATS_LONG_TAKEN, _STANDING_BLOCKS, _LONG_OF_TARGET = 0.7, 8, 0.1
 _LIKELY_Z = 6.0
+# A wait is longer than at peers from so much on, where a limit says why it would be.
+_LEAST_APART, _APART_Z = float(np.log(1.5)), 2.5
 # A limit that was changed is no estimate.
 _TOLD_Z = 8.0
 # What steps at the knee lose against the best rate; both ways out of a crowd wait for that.
@@ -56,14 +58,16 @@ def _underfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
             np.isfinite(knee), limit < _OF_KNEE * knee, limit < _NO_KNEE_TOKENS
         ) | (limit * _SMALLER <= np.fmax(before, _usual_of_peers(before)))
         # Prompts that are cut into such steps all the time wait for the limit itself.
-        full = room & (waits.excess > 0) & (_usual_step_tokens(view, rows) >= _AT_LIMIT * limit)
+        beside = _longer_than_peers(view, waits)
+        full = room & (np.fmax(waits.excess, beside) > 0) & too_small
+        full &= _usual_step_tokens(view, rows) >= _AT_LIMIT * limit
         by_tokens = (standing | full) & too_small & (tokens >= _AT_LIMIT * limit)
         batch = view.latest("batch_limit", rows)
         taken = np.where(is_new, _SEATS_OFTEN_TAKEN, _SEATS_TAKEN) * batch
         by_seats = standing & (view.recent("running", rows) >= taken)
     queued = _queued_for_seats(view, rows, batch)
     by_seats |= queued > 0
-    cost = np.fmax(waits.excess, queued)
+    cost = np.fmax(np.fmax(waits.excess, queued), np.where(full, beside, 0.0))
     for short, is_seats in ((by_tokens, False), (by_seats & ~by_tokens, True)):
         if not short.any():
             continue
@@ -93,6 +97,16 @@ def _underfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
             ),
             cost,
         )
+
+
+def _longer_than_peers(view: ModelView, waits: Waits) -> Floats:
+    """Seconds that requests wait longer than at peers; 0 where they do not, or not surely.
+
+    Less sure than waits alone must be: it is asked of who has another limit than peers.
+    """
+    changed = view.changed("first_token", waits.rows)
+    longer = (changed.apart >= _LEAST_APART) & (changed.apart_z >= _APART_Z)
+    return np.asarray(np.where(longer, waits.now * -np.expm1(-changed.apart), 0.0))
 
 
 def _usual_step_tokens(view: ModelView, rows: Rows) -> Floats:

@@ -223,3 +223,13 @@ def test_a_burst_at_decode_passes_but_not_seats_that_were_taken_away() -> None:
     assert named(*PREFILL, *passing, onset_seconds=555.0) == ()
     (found,) = named(*PREFILL, *lasting, onset_seconds=555.0)
     assert who(found) == (Cause.DECODE_BACK_PRESSURE, [])
+
+
+def test_a_wait_only_just_longer_than_at_peers_is_believed_of_steps_that_are_always_cut() -> None:
+    cut = {"step_tokens": 250.0, "step_limit": 256.0, "token_seconds": 2.4e-4}
+    long = replace(PREFILL[0], wait_seconds=0.9)
+    small = replace(long, **cut)  # type: ignore[arg-type] # by name
+
+    assert named(long, *PREFILL[1:], *DECODE, noise=0.6, seed=3) == ()
+    (found,) = named(small, *PREFILL[1:], *DECODE, noise=0.6, seed=3)
+    assert who(found) == (Cause.UNDERFILLED, ["p0"])
