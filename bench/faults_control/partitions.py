@@ -37,7 +37,9 @@ def cut_off(count: int, seed: str) -> dict[str, Any]:
     drawn = random.Random(f"partitions {seed}")
     with running(_with_engines(simulated_cluster(prometheus.absolute(), 0))) as sandbox:
         cluster = _Cluster(sandbox)
-        wait_for(lambda: set(cluster.ask(f"{_STEPS} > 0")) == set(NODES), "steps of all nodes")
+        # Of some time ago: what grows during a cut is told from before it.
+        steps = f"{_STEPS} offset 5s > 0"
+        wait_for(lambda: set(cluster.ask(steps)) == set(NODES), "steps of all nodes")
         cuts = [
             cluster.partition(drawn.choice(NODES), drawn.uniform(*CUT_SECONDS))
             for _ in range(count)
