@@ -169,6 +169,8 @@ def _lognormal(tokens: Floats, counts: Floats) -> tuple[float, float]:
 def _tail(long: LongPrompts, before: Floats, mean_tokens: float) -> float:
     """What part of lengths as they were is so long that those beyond have this mean, by chance."""
     middle, spread = _lognormal(long.tokens, before)
+    # Of few prompts it is not known well: it may be a standard error wider.
+    spread *= 1 + 1 / sqrt(2 * float(before.sum()))
     z = (log(long.shortest) - middle) / spread
     while _beyond(z) > _THINNEST_TAIL and _mean_beyond(z, middle, spread) < mean_tokens:
         z += _STEP_Z

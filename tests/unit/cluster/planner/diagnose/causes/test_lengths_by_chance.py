@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from disagg_cluster.planner.diagnose.causes.giant_prompts import (
+    PERHAPS_GIANTS_Z,
     LongPrompts,
     spread_by_chance,
     unheard_of,
@@ -27,12 +28,19 @@ def coming(usual: np.ndarray, tokens_each: float) -> LongPrompts:
 def test_two_that_are_far_longer_than_their_bucket_begins_are_unheard_of() -> None:
     z, onset = unheard_of(coming(WIDE, 95_000.0))
 
-    assert z > 2.5
+    assert z > PERHAPS_GIANTS_Z
     assert onset == 6
 
 
 def test_two_just_beyond_what_wide_lengths_reach_are_chance() -> None:
     assert unheard_of(coming(WIDE, 22_000.0))[0] < 2
+
+
+def test_of_few_prompts_nobody_knows_how_wide_they_are() -> None:
+    few, many = (unheard_of(coming(part * WIDE, 95_000.0))[0] for part in (1 / 8, 1.0))
+
+    assert few - many < 1
+    assert few < 3.5
 
 
 def test_without_sums_the_bucket_alone_tells() -> None:
