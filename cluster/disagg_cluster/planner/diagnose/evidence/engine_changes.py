@@ -29,6 +29,7 @@ from disagg_cluster.planner.diagnose.evidence.shifts import (
     peer_z,
     shift_of,
     standing,
+    unless_better,
 )
 from disagg_cluster.planner.diagnose.evidence.step_costs import (
     fitted_by_kind,
@@ -162,7 +163,8 @@ def engine_changes(fleet: Fleet) -> EngineChanges:
     hits = changes["computed_share"]
     lost_z = without_hits(fleet.seen, is_prefill, LEAST_AFTER * bins)
     z = np.where(hits.shift.z > 0, np.maximum(lost_z, hits.shift.z), hits.shift.z)
-    changes["computed_share"] = replace(hits, shift=replace(hits.shift, z=z))
+    apart, apart_z = peer_z(hits.shift, groups, usual=unless_better(hits.shift))
+    changes["computed_share"] = Changed(hits.levels, replace(hits.shift, z=z), apart, apart_z)
     return EngineChanges(fleet, blocks, changes)
 
 

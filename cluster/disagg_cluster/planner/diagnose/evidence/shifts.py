@@ -193,13 +193,16 @@ def standing(levels: Floats, shift: Shift) -> Shift:
 
 
 def peer_z(
-    shift: Shift, groups: list[NDArray[np.intp]], blocks: NDArray[np.intp] | int = LEAST_AFTER
+    shift: Shift,
+    groups: list[NDArray[np.intp]],
+    blocks: NDArray[np.intp] | int = LEAST_AFTER,
+    usual: Floats | None = None,
 ) -> tuple[Floats, Floats]:
     """How far each engine is from the median of the others of its group, and in how many errors.
 
     A group is of engines whose ratios should be the same. Both are 0 for who has no peer. The
     median of a few peers is no better known than they are: its error counts, too. `blocks` is over
-    how many the levels now are.
+    how many the levels now are; `usual` is what others are held against, where not as they are now.
     """
     error = shift.deviation / np.sqrt(np.maximum(blocks, 1))
     apart, z = np.zeros(len(shift.after)), np.zeros(len(shift.after))
@@ -207,7 +210,8 @@ def peer_z(
         now = shift.after[rows]
         # Of many, one more or less moves nothing.
         is_large = rows.shape[1] > _MANY_PEERS
-        rest = now[:, None] if is_large else now[:, _all_but_one(rows.shape[1])]
+        held = now if usual is None else usual[rows]
+        rest = held[:, None] if is_large else held[:, _all_but_one(rows.shape[1])]
         others = known_median(rest)
         spread = _spread(rest, others)
         noise = error[rows]
@@ -217,6 +221,15 @@ def peer_z(
         apart[rows] = difference
         z[rows] = np.nan_to_num(difference / np.hypot(spread, noise))
     return apart, z
+
+
+def unless_better(shift: Shift) -> Floats:
+    """What others may be held against: levels now, but of who has surely become less what was.
+
+    That one had luck makes no other worse than it has always been.
+    """
+    is_better = (shift.z <= -_SURELY_CHANGED_Z) & np.isfinite(shift.before)
+    return np.asarray(np.where(is_better, shift.before, shift.after))
 
 
 def _median_error(noises: Floats, values: Floats) -> Floats:

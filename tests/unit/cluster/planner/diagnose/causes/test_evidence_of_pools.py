@@ -101,6 +101,12 @@ def test_a_cache_that_requests_filled_which_had_waited_before_is_not_why_they_wa
     assert Cause.KV_FULL not in filled(530.0)
 
 
+def test_an_engine_whose_only_peer_had_luck_with_its_cache_has_lost_nothing() -> None:
+    lucky = replace(PREFILL[0], then={"cached_share": 0.95, "wait_seconds": 0.05})
+
+    assert named(lucky, PREFILL[1], *DECODE) == ()
+
+
 def test_seats_that_were_always_too_few_are_told_by_the_queue_before_them() -> None:
     few = [replace(m, batch_limit=6.0, running=5.2, waiting=0.5, queue_seconds=0.5) for m in MIXED]
 

@@ -18,6 +18,7 @@ from disagg_cluster.planner.diagnose.evidence.shifts import (
     peer_z,
     shift_of,
     standing,
+    unless_better,
 )
 
 
@@ -138,3 +139,13 @@ def test_groups_of_one_size_are_looked_at_together() -> None:
     found = peer_groups(np.array([5, 1, 5, 2, 1, 7, 7, 7]))
 
     assert sorted(map(np.ndarray.tolist, found)) == [[[1, 4], [0, 2]], [[3]], [[5, 6, 7]]]
+
+
+def test_one_that_has_become_better_makes_no_other_worse() -> None:
+    same, lucky = noisy(*[0.0] * 14), noisy(*[0.0] * 10, *[-1.0] * 4)
+    shift = shift_of(np.vstack([same, lucky]))
+    groups = peer_groups(np.zeros(2, dtype=np.intp))
+
+    assert peer_z(shift, groups)[1][0] > 6
+    assert abs(peer_z(shift, groups, usual=unless_better(shift))[1][0]) < 2
+    assert unless_better(shift)[0] == shift.after[0]
