@@ -251,9 +251,10 @@ def _demand(
     grown = float(np.exp(load.size.max()))
     text = f"all its engines work without a break, and {grown:.2f} times as many requests come"
     starting = [row for row in fallen if is_starting(view, row)]
-    if fallen and not starting:
-        names = ", ".join(view.engines[row].place[2] for row in fallen)
-        text = f"{names} is gone, and the other engines cannot do its work as well"
+    if out := starting or fallen:
+        names = ", ".join(view.engines[row].place[2] for row in out)
+        state = f"{'is' if len(out) == 1 else 'are'} {'starting' if starting else 'gone'}"
+        text = f"{names} {state}, and the other engines cannot do that work as well"
     whole = np.zeros(len(view.engines))
     whole[waits.rows] = cost
     yield Suspicion(

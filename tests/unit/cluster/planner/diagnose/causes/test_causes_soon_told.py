@@ -43,6 +43,16 @@ def test_what_an_engine_that_is_gone_leaves_to_a_full_one_is_told_at_first_sight
     assert found == [Cause.DEMAND]
 
 
+def test_engines_that_are_gone_are_named_where_the_others_cannot_do_their_work() -> None:
+    full = {"requests": 6.0, "token_seconds": 1.2e-4, "waiting": 20.0, "wait_seconds": 3.0}
+    gone = [replace(PREFILL[number], then={"is_up": False}) for number in (0, 1)]
+    lines = (*gone, replace(PREFILL[2], requests=2.0, then=full), *DECODE)
+
+    (found,), _ = diagnose(WindowMaker(onset_seconds=530.0).make(lines), TARGETS)
+
+    assert "p0, p1 are gone" in found.text
+
+
 def test_a_slow_engine_that_requests_are_kept_away_from_is_named_by_those_it_had() -> None:
     ill = replace(PREFILL[0], then={"slowness": 2.0, "requests": 0.4, "wait_seconds": 0.75})
 
