@@ -166,7 +166,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         while True:
             with api.changed:
-                api.changed.wait(api.bookmark_seconds)
+                # What changed since the request or the last answer is not notified any more.
+                if api.cut_watches == cut and api.version == seen:
+                    api.changed.wait(api.bookmark_seconds)
                 if api.over or api.cut_watches != cut:
                     self.close_connection = True
                     return
