@@ -252,12 +252,9 @@ def _leads_to(url: str, endpoint: DaemonEndpoint) -> bool:
 
 def _root(text: str) -> str:
     """The root of a daemon's server, as a person wrote it; its metrics page means the same."""
-    try:
-        parts = urlsplit(text)
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        sound = False
-    if not sound or "@" in parts.netloc or not text.isascii() or not text.isprintable():
+    from disagg_cluster.prometheus.http_client import is_address
+
+    if not is_address(text) or "@" in urlsplit(text).netloc or not text.isascii():
         raise click.UsageError(
             f"{text!r} is no address of a daemon: give one such as {DEFAULT_URL}"
         )

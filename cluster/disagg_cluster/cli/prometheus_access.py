@@ -44,8 +44,9 @@ def access_of(
         ConfigError: The HTTP config file cannot be used.
     """
     from disagg_cluster.prometheus import http_config_file
+    from disagg_cluster.prometheus.http_client import is_address
 
-    if not url.startswith(("http://", "https://")):
+    if not is_address(url):
         raise click.UsageError(f"{url!r} is no address: give one such as {example}")
     if "@" in urlsplit(url).netloc:
         raise click.UsageError(f"{option}: name and password belong in the --http-config file")

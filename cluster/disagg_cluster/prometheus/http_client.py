@@ -66,6 +66,17 @@ class Target:
     pinned_by: str = ""
 
 
+def is_address(text: str) -> bool:
+    """Whether a person has written the root of an HTTP server; who asks stands elsewhere."""
+    try:
+        parts = urlsplit(text)
+        there = bool(parts.hostname) and parts.port != 0 and " " not in parts.netloc
+    except ValueError:  # brackets, or a port, that are none
+        return False
+    is_http = text.startswith(("http://", "https://"))
+    return is_http and there and text.isprintable()
+
+
 def fetch(target: Target, path: str, deadline_seconds: float) -> bytes:
     """Return the body of a metrics page; redirects are not followed.
 

@@ -63,8 +63,9 @@ def prometheus_option(command: Command) -> Command:
 
 
 def _prometheus_url(ctx: click.Context, param: click.Parameter, url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+    from disagg_cluster.prometheus.http_client import is_address
+
+    if not is_address(url) or "@" in urlsplit(url).netloc:
         told = "is no address such as http://prometheus:9090"
         raise click.BadParameter(f"{url!r} {told}", ctx, param)
     return url

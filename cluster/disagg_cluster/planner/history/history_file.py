@@ -7,6 +7,8 @@ from pathlib import Path
 from disagg_exporter.errors import DisaggError
 
 _MOST_TOLD = 10
+_MOST_SECONDS = 32_503_680_000.0
+"""The year 3000 as a Unix time: nobody has recorded beyond it, but in a smaller unit."""
 
 
 class HistoryFileError(DisaggError):
@@ -19,6 +21,18 @@ def unreadable(path: Path, error: OSError | UnicodeDecodeError) -> HistoryFileEr
     """Return why a file is not read at all, in the words that node files are told with."""
     why = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
     return HistoryFileError(f"{path}: cannot be read: {why}")
+
+
+def check_times(first_seconds: float, last_seconds: float, name: str, way_out: str) -> None:
+    """Refuse times that are no times of a record; they may be Unix times, or begin at 0.
+
+    Raises:
+        HistoryFileError: They are not; the text ends with the way out.
+    """
+    if first_seconds >= -_MOST_SECONDS and last_seconds <= _MOST_SECONDS:
+        return
+    span = f"from {first_seconds:.6g} to {last_seconds:.6g} s"
+    raise HistoryFileError(f"{name}: times {span} are a thousand years away; {way_out}")
 
 
 class Problems:

@@ -9,7 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from disagg_cluster.planner.history.history_file import HistoryFileError, Problems, unreadable
+from disagg_cluster.planner.history.history_file import (
+    HistoryFileError,
+    Problems,
+    check_times,
+    unreadable,
+)
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import (
     LoadSeries,
@@ -54,13 +59,15 @@ def read_log_lines(lines: Iterable[str], name: str, step_seconds: float) -> Load
         wanted = ", ".join(f'"{field}": …' for field in _FIELDS)
         raise HistoryFileError(f"{name}: no requests; expected a line {{{wanted}}} for each")
     requests = np.array(rows, dtype=np.float64)
-    steps = np.floor(requests[:, 0] / 1000.0 / step_seconds)
+    times = requests[:, 0] / 1000.0
+    steps = np.floor(times / step_seconds)
     first = float(steps.min())
     steps -= first
     try:
         length = checked_span(float(steps.max()) + 1.0, step_seconds)
     except LoadSpanError as error:
         raise HistoryFileError(f"{name}: {error} Timestamps are milliseconds.") from None
+    check_times(float(times.min()), float(times.max()), name, "timestamps are milliseconds")
     at = steps.astype(np.int64)
 
     def a_second(amounts: np.typing.NDArray[np.float64] | None) -> LoadSeries:

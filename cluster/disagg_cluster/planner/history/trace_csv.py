@@ -8,13 +8,19 @@ from pathlib import Path
 
 import numpy as np
 
-from disagg_cluster.planner.history.history_file import HistoryFileError, Problems, unreadable
+from disagg_cluster.planner.history.history_file import (
+    HistoryFileError,
+    Problems,
+    check_times,
+    unreadable,
+)
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import LoadSpanError, load_series
 
 _TIME = "t_s"
 _PROMPT, _OUTPUT, _REQUESTS = "prompt_tokens_per_s", "output_tokens_per_s", "requests_per_s"
 _NEEDED = (_TIME, _PROMPT, _OUTPUT)
+_MOST_SHOWN = 80
 
 
 def read_trace(path: Path) -> LoadHistory:
@@ -45,9 +51,13 @@ def _read_rows(reader: csv.DictReader[str], name: str) -> LoadHistory:
     there = reader.fieldnames or []
     missing = [column for column in _NEEDED if column not in there]
     if missing:
-        problems.add(1, f"no column {', '.join(missing)}; expected {', '.join(_NEEDED)}")
-        problems.raise_any()
+        found = f", found {', '.join(there)[:_MOST_SHOWN]!r}" if there else ""
+        problems.add(1, f"no column {', '.join(missing)}; expected {', '.join(_NEEDED)}{found}")
     columns = [*_NEEDED, *([_REQUESTS] if _REQUESTS in there else [])]
+    for column in columns:
+        if there.count(column) > 1:
+            problems.add(1, f"{there.count(column)} columns {column}, expected one")
+    problems.raise_any()
     rows = np.array(list(_numbers(reader, columns, problems)), dtype=np.float64)
     problems.raise_any()
     if not len(rows):
@@ -59,6 +69,7 @@ def _read_rows(reader: csv.DictReader[str], name: str) -> LoadHistory:
         series = [load_series(times, rows[:, i], step_seconds) for i in range(1, len(columns))]
     except LoadSpanError as error:
         raise HistoryFileError(f"{name}: {error}") from None
+    check_times(float(times.min()), float(times.max()), name, f"{_TIME} is seconds")
     return LoadHistory(LoadKey(), *series)
 
 

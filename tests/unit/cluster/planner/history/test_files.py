@@ -38,6 +38,18 @@ def test_a_trace_need_not_tell_of_requests() -> None:
     [
         ([], r"trace.csv:1: no column t_s, prompt_tokens_per_s, output_tokens_per_s; expected"),
         (["t_s,output_tokens_per_s"], r"trace.csv:1: no column prompt_tokens_per_s; expected"),
+        (
+            [_HEAD.replace(",", ";"), "0;1;1;1;1"],
+            r"trace.csv:1: no column .*, found 't_s;requests_per_s;prompt_tokens_per_s;",
+        ),
+        (
+            ["t_s,output_tokens_per_s,prompt_tokens_per_s,output_tokens_per_s", "0,1,1,1"],
+            r"trace.csv:1: 2 columns output_tokens_per_s, expected one",
+        ),
+        (
+            [_HEAD, *(f"{1_795_000_000_000 + 60_000 * step},1,1,1,1" for step in range(3))],
+            r"trace.csv: times from 1.795e\+12 to 1.795e\+12 s are .*; t_s is seconds$",
+        ),
         ([_HEAD], r"trace.csv: no rows"),
         ([_HEAD, "0,1,1,1,1"], r"trace.csv: one time only"),
         ([_HEAD, "0,1,1,1,1", "60,1,1,1,1", "9e12,1,1,1,1"], r"trace.csv: .* is one time far"),
@@ -143,5 +155,7 @@ def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
 def test_a_log_of_absurd_length_is_refused() -> None:
     with pytest.raises(HistoryFileError, match="Timestamps are milliseconds"):
         read_log_lines([request(0), request(1e15)], "log", 60.0)
+    with pytest.raises(HistoryFileError, match=r"log: times .*; timestamps are milliseconds"):
+        read_log_lines([request(1.795e15)], "log", 60.0)
     with pytest.raises(HistoryFileError, match="log: no requests"):
         read_log_lines(["\n"], "log", 60.0)
