@@ -29,7 +29,7 @@ _DOORS = len(NODES) + 2
 
 
 def main() -> int:
-    """Run it; the exit code is 0 after Ctrl-C, 1 where it could not be run or has died."""
+    """Run it; the exit code is 0 after Ctrl-C, an error's own, and 1 where the cluster has died."""
     parser = argparse.ArgumentParser(prog="local_cluster", description=__doc__)
     parser.add_argument(
         "--port",
@@ -54,9 +54,10 @@ def main() -> int:
             return _until_over(sandbox, over)
     except PortTakenError as error:
         _say(f"{error}; `make run-cluster PORT=…` begins with another")
+        return error.exit_code
     except DisaggError as error:
         _say(str(error))
-    return 1
+        return error.exit_code
 
 
 def _first_port(text: str) -> int:

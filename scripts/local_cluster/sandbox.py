@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,11 +27,17 @@ from disagg_exporter.errors import DisaggError
 
 ROOT = Path(__file__).parents[2]
 _PACKAGES = {"ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
-_NAMESPACES = ("--net", "--mount", "--pid", "--fork", "--mount-proc")
+_NAMESPACES = ("--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
 _OF_A_USER = ("--user", "--map-root-user")
 _PROBED = ClusterPlan((Machine("probe", "10.0.0.1"),))
 _PROBE_SECONDS = 20.0
+_WAY_OUT = (
+    "run it as root, or let users make network namespaces (sysctl "
+    "kernel.unprivileged_userns_clone=1 and user.max_user_namespaces=1000, on Ubuntu "
+    "kernel.apparmor_restrict_unprivileged_userns=0); a container needs --privileged"
+)
 _END_SECONDS = 40.0
+_EARLY_SECONDS = 5.0
 
 
 class NoNamespacesError(DisaggError):
@@ -106,17 +112,22 @@ def usable_flags() -> tuple[str, ...]:
     refusals = []
     for user in ((), _OF_A_USER) if os.geteuid() == 0 else (_OF_A_USER,):
         argv = ("unshare", *user, *_NAMESPACES, *probe)
-        done = subprocess.run(
-            argv, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
-        )
+        try:
+            done = subprocess.run(
+                argv, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            refusals.append(f"unshare did not end within {_PROBE_SECONDS:g} s")
+            continue
         if done.returncode == 0:
             return (*user, *_NAMESPACES)
-        refusals.append(done.stderr.strip() or f"unshare ended with {done.returncode}")
-    raise NoNamespacesError(
-        f"no network namespaces can be made here ({'; '.join(dict.fromkeys(refusals))}): run it as "
-        "root, or let users make them (sysctl kernel.unprivileged_userns_clone=1, on Ubuntu "
-        "kernel.apparmor_restrict_unprivileged_userns=0); a container needs --privileged"
-    )
+        refusals.append(_one_line(done.stderr) or f"unshare ended with {done.returncode}")
+    why = "; ".join(dict.fromkeys(refusals))
+    raise NoNamespacesError(f"no network namespaces can be made here ({why}): {_WAY_OUT}")
+
+
+def _one_line(text: str) -> str:
+    return "; ".join(text.split("\n")).strip("; ")
 
 
 @contextmanager
@@ -141,13 +152,15 @@ def running(plan: ClusterPlan) -> Iterator[Sandbox]:
         for each in listeners:
             each.close()
         assert process.stdin is not None
-        process.stdin.write(plan.to_json().encode() + b"\n")
-        process.stdin.flush()
         assert process.stdout is not None
+        # It may have ended already; then there is nothing to be read, too.
+        with suppress(BrokenPipeError):
+            process.stdin.write(plan.to_json().encode() + b"\n")
+            process.stdin.flush()
         said = process.stdout.readline().decode().strip()
         inside = children_of(process.pid)
         if said != READY or not inside:
-            raise NoNamespacesError("the cluster could not be made; see above")
+            raise NoNamespacesError(f"{_early_end(process)}: {_WAY_OUT}")
         yield Sandbox(plan, inside[0], "--user" in flags, process)
 
 
@@ -162,7 +175,7 @@ def _listener(port: int) -> socket.socket:
 def _started(flags: Sequence[str], descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
     inside = (sys.executable, "-m", "scripts.local_cluster.inside", *map(str, descriptors))
     return subprocess.Popen(
-        ["unshare", *flags, "--kill-child", *inside],
+        ["unshare", *flags, *inside],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=ROOT,
@@ -172,10 +185,23 @@ def _started(flags: Sequence[str], descriptors: Sequence[int]) -> subprocess.Pop
     )
 
 
+def _early_end(process: subprocess.Popen[bytes]) -> str:
+    """What became of the first process, which has said what it lacks, if anything, itself."""
+    try:
+        code = process.wait(_EARLY_SECONDS)
+    except subprocess.TimeoutExpired:
+        return "the first process within the namespaces is not ready and does not end"
+    return (
+        f"the first process within the namespaces ended at once, with {code}, by the reason above"
+    )
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            pipe.close()
+            # Of a process that ended early what it did not read is left over.
+            with suppress(BrokenPipeError):
+                pipe.close()
     try:
         process.wait(_END_SECONDS)
     except subprocess.TimeoutExpired:

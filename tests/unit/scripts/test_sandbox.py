@@ -5,10 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from scripts.local_cluster.sandbox import NoNamespacesError, missing_programs, usable_flags
+from scripts.local_cluster.plan import ClusterPlan, Door, Machine
+from scripts.local_cluster.sandbox import (
+    NoNamespacesError,
+    missing_programs,
+    running,
+    usable_flags,
+)
 
 REFUSING = "#!/bin/sh\necho 'unshare: unshare failed: Operation not permitted' >&2\nexit 1\n"
 ONLY_FOR_USERS = '#!/bin/sh\ncase "$*" in *--user*) exit 0 ;; esac\nexit 1\n'
+# The probe is let through, what is run then is not.
+ENDING_AT_ONCE = '#!/bin/sh\ncase "$*" in *local_cluster.inside*) exit 3 ;; esac\nexit 0\n'
 _ask = usable_flags.__wrapped__
 
 
@@ -45,3 +53,16 @@ def test_where_only_users_may_make_them_a_user_namespace_is_made(
     monkeypatch.setenv("PATH", programs(tmp_path, ONLY_FOR_USERS))
 
     assert _ask()[:2] == ("--user", "--map-root-user")
+
+
+def test_namespaces_that_end_at_once_are_told_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much it was to be told."""
+    monkeypatch.setenv("PATH", programs(tmp_path, ENDING_AT_ONCE))
+    monkeypatch.setattr("scripts.local_cluster.sandbox.usable_flags", _ask)
+    files = {"/run/large": "x" * 1_000_000}
+    plan = ClusterPlan((Machine("a", "10.0.0.1"),), (), (Door("page", 0, "10.0.0.1", 80),), files)
+
+    with pytest.raises(NoNamespacesError, match=r"ended at once, with 3.*as root.*--privileged"):
+        running(plan).__enter__()
