@@ -230,7 +230,13 @@ def test_a_changed_node_file_is_taken_in_and_only_the_next_start_follows_it(fold
             "the page to name who is there",
         )
 
+        changed["links"] = {"grafana": "https://grafana.example"}
+        file.write_text(yaml.safe_dump({**changed, "workers": [*changed["workers"], come]}))
+        waits = "links.grafana (waits for the next daemon)"
+        assert asked.ask("reload", "--dry-run").stdout.startswith(f"{waits}\n")
+        assert f"node file: {waits}" in asked.ask("status").stdout
+
         file.write_text("workers: 7\n")
         wrong = asked.ask("reload", "--yes")
-        assert wrong.exit_code == 1
+        assert wrong.exit_code == 2
         assert "nothing was changed" in wrong.stderr

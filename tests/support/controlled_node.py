@@ -12,7 +12,7 @@ from pathlib import Path
 
 from disagg_cluster.control.core import ControlCore
 from disagg_cluster.control.decisions import Orders
-from disagg_cluster.control.messages import RereadReport
+from disagg_cluster.control.messages import RereadNodeFile, RereadReport
 from disagg_cluster.control.socket_server import ControlSocket
 from disagg_cluster.control.views import DaemonView, NodeOverview, WorkerView
 from disagg_cluster.host.run_dir.layout import RunFolder
@@ -40,7 +40,7 @@ def controlled_node(
 ) -> Iterator[None]:
     """Answer requests at the control socket of a run folder while the block runs."""
 
-    async def answer(_dry_run: bool) -> RereadReport:
+    async def answer(_verb: RereadNodeFile) -> RereadReport:
         return reread or RereadReport()
 
     async def serve() -> None:

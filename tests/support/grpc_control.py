@@ -14,7 +14,13 @@ import grpc.aio
 
 from disagg_cluster.control.core import ControlCore
 from disagg_cluster.control.decisions import Orders
-from disagg_cluster.control.messages import ControlReply, ControlRequest, name_of
+from disagg_cluster.control.messages import (
+    ControlReply,
+    ControlRequest,
+    RereadNodeFile,
+    RereadReport,
+    name_of,
+)
 from disagg_cluster.control.remote.coding import (
     METHODS,
     REPLY_METADATA,
@@ -53,11 +59,16 @@ class Served:
     """A core that is served over gRPC, on this host and, with `access`, on a port."""
 
     def __init__(
-        self, folder: Path, access: Access | None = None, token: TokenFile | None = None
+        self,
+        folder: Path,
+        access: Access | None = None,
+        token: TokenFile | None = None,
+        reread: RereadReport | None = None,
     ) -> None:
         self.folder = RunFolder(folder)
         self.node = Node()
-        self.core = ControlCore(self.node, LOG)
+        self._reread = reread or RereadReport()
+        self.core = ControlCore(self.node, LOG, self._read)
         network = None
         self.port = 0
         self.listener = None
@@ -66,6 +77,9 @@ class Served:
             self.port = self.listener.getsockname()[1]
             network = NetworkDoor(self.listener, lambda: access, token)
         self.transport = GrpcTransport(self.folder, self.core, LOG, network)
+
+    async def _read(self, _verb: RereadNodeFile) -> RereadReport:
+        return self._reread
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:

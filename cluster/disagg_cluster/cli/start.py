@@ -196,12 +196,16 @@ def start(
     node_file = (
         NodeFile(NodeConfig(attach=Attach()), {}) if file is None else read(file, launching_host())
     )
-    config = node_file.config
-    said = {"metrics": listen.over(config.listen.metrics)}
-    if web_config is not None:
-        said["web_config"] = str(web_config)
-    over = {"listen": config.listen.model_copy(update=said), "links": links.over(config.links)}
-    config = config.model_copy(update=over)
+
+    def as_started(said: NodeConfig) -> NodeConfig:
+        """What a file says, but for what the options here say instead."""
+        reached = {"metrics": listen.over(said.listen.metrics)}
+        if web_config is not None:
+            reached["web_config"] = str(web_config)
+        where = said.listen.model_copy(update=reached)
+        return said.model_copy(update={"listen": where, "links": links.over(said.links)})
+
+    config = as_started(node_file.config)
     scheme = scheme_of(config.listen)
     run_folder = config.run_folder or usual_run_dir(os.environ, os.getuid())
     if config.run_folder is None and run_folder in older_run_dirs(os.environ, os.getuid()):
@@ -218,6 +222,7 @@ def start(
             on_failure="leave",
             beside=lambda: (output.status(),),
             file=file,
+            as_started=as_started,
         )
         printer = LinePrinter(click.echo, as_json=as_json, quiet=quiet)
         protected = config.listen.web_config is not None

@@ -13,6 +13,7 @@ from itertools import takewhile
 
 from disagg_cluster.config.masking import masked_arguments
 from disagg_cluster.config.node import NodeConfig
+from disagg_cluster.config.values import Section
 from disagg_cluster.config.worker import Worker
 
 TAKEN = ("python", "args", "role_args", "env", "deadlines", "health", "restart", "limits")
@@ -60,13 +61,10 @@ def reread(before: NodeConfig, after: NodeConfig) -> RereadFile:
             workers.append(old[name].model_copy(update=values))
             taken += [f"{name}: {text}" for key in mine for text in _told(key, old, new, name)]
         if others := [key for key in keys if key not in TAKEN]:
-            waits.append(f"{name}: {', '.join(others)}")
-    fields = type(before).model_fields
-    waits += [
-        f"{key}"
-        for key in fields
-        if key != "workers" and getattr(before, key) != getattr(after, key)
-    ]
+            paths = (path for key in others for path in _paths(key, old[name], new[name]))
+            waits.append(f"{name}: {', '.join(paths)}")
+    beside = (key for key in _different(before, after) if key != "workers")
+    waits += [path for key in beside for path in _paths(key, before, after)]
     return RereadFile(
         tuple(workers),
         tuple(taken),
@@ -87,8 +85,18 @@ def _as_what(worker: Worker) -> str:
     return f"{worker.role} on GPU{'s' if len(gpus) > 1 else ''} {', '.join(map(str, gpus))}"
 
 
-def _different(old: Worker, new: Worker) -> list[str]:
+def _different(old: Section, new: Section) -> list[str]:
     return [key for key in type(old).model_fields if getattr(old, key) != getattr(new, key)]
+
+
+def _paths(key: str, before: Section, after: Section) -> Iterator[str]:
+    """The keys below one that is otherwise, as a person would look for them: `listen.metrics`."""
+    old, new = getattr(before, key), getattr(after, key)
+    if isinstance(old, Section) and type(old) is type(new):
+        for inner in _different(old, new):
+            yield from (f"{key}.{path}" for path in _paths(inner, old, new))
+    else:
+        yield key
 
 
 def _told(key: str, old: dict[str, Worker], new: dict[str, Worker], name: str) -> Iterator[str]:

@@ -78,8 +78,8 @@ def take(changes: Changes, request: ControlRequest, node: NodeOverview, now_ns: 
     """
     verb, running = request.verb, changes.running
     assert not isinstance(verb, ExplainWorker | RereadNodeFile | DaemonStatus | WatchStatus)
-    if known := _known(changes, request) or _journalled(changes, request, node, now_ns):
-        return known
+    if again := _asked_before(changes, request) or _journalled(changes, request, node, now_ns):
+        return again
     if running is not None and running.verb == verb and not isinstance(verb, RestartWorker):
         return _joined(changes, running, request, f"{text_of(verb)} begun")
     decided = decide(verb, node)
@@ -184,33 +184,45 @@ def advance(
         # A move that goes on answers for itself when it is asked about again.
         asked = () if moving and reply.outcome is ReplyOutcome.TIMEOUT else running.asked
         done = (Answered(id, verb, replace(reply, id=id)) for id, verb in asked)
-        answered = (*changes.answered, *done)[-REMEMBERED:]
-        return replace(changes, running=None, answered=answered), reply
+        return replace(remembered(changes, *done), running=None), reply
     if reply.text == running.said:
         return changes, None
     return replace(changes, running=replace(running, said=reply.text)), reply
 
 
-def _known(changes: Changes, request: ControlRequest) -> Taken | None:
-    running = changes.running
-    asked = dict(running.asked) if running is not None else {}
-    if request.id in asked:
-        if asked[request.id] != request.verb:
-            return _taken_id(changes, request)
-        begun = _accepted(request, f"{text_of(request.verb)} begun")
-        return Taken(changes, reply=begun, again=True)
+def remembered(changes: Changes, *answered: Answered) -> Changes:
+    """The same, with what was answered last."""
+    return replace(changes, answered=(*changes.answered, *answered)[-REMEMBERED:])
+
+
+def known(changes: Changes, request: ControlRequest) -> ControlReply | None:
+    """The answer to a request whose id was used before; None if it is new, or not answered yet."""
+    asked = {} if changes.running is None else dict(changes.running.asked)
     before = next((a for a in changes.answered if a.id == request.id), None)
-    if before is None:
+    used_for = asked.get(request.id) or (before and before.verb)
+    if used_for is not None and used_for != request.verb:
+        return reused_id(request)
+    return before and before.reply
+
+
+def reused_id(request: ControlRequest) -> ControlReply:
+    """The answer where the id of a request was used for another one."""
+    why = f"the request id {request.id} was used for another request"
+    refusal = ControlRefusal(RefusalReason.REUSED_ID, why, "use a new id for each request")
+    return refused(request, refusal)
+
+
+def _asked_before(changes: Changes, request: ControlRequest) -> Taken | None:
+    if reply := known(changes, request):
+        return Taken(changes, reply=reply, again=True)
+    if changes.running is None or request.id not in dict(changes.running.asked):
         return None
-    if before.verb != request.verb:
-        return _taken_id(changes, request)
-    return Taken(changes, reply=before.reply, again=True)
+    begun = _accepted(request, f"{text_of(request.verb)} begun")
+    return Taken(changes, reply=begun, again=True)
 
 
 def _taken_id(changes: Changes, request: ControlRequest) -> Taken:
-    why = f"the request id {request.id} was used for another request"
-    refusal = ControlRefusal(RefusalReason.REUSED_ID, why, "use a new id for each request")
-    return Taken(changes, reply=refused(request, refusal), again=True)
+    return Taken(changes, reply=reused_id(request), again=True)
 
 
 def refused(request: ControlRequest, refusal: ControlRefusal) -> ControlReply:
@@ -221,5 +233,4 @@ def refused(request: ControlRequest, refusal: ControlRefusal) -> ControlReply:
 
 def _done(changes: Changes, request: ControlRequest, text: str) -> Taken:
     reply = ControlReply(request.id, ReplyOutcome.DONE, text)
-    answered = (*changes.answered, Answered(request.id, request.verb, reply))[-REMEMBERED:]
-    return Taken(replace(changes, answered=answered), reply=reply)
+    return Taken(remembered(changes, Answered(request.id, request.verb, reply)), reply=reply)

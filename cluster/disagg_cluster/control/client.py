@@ -7,7 +7,13 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from disagg_cluster.control.messages import ControlReply, ControlRequest, ReassignWorker, Verb
+from disagg_cluster.control.messages import (
+    ControlReply,
+    ControlRequest,
+    ReassignWorker,
+    Verb,
+    answer_seconds,
+)
 from disagg_cluster.control.wire import MOST_BYTES, WireError, decode_reply, encode_request
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import Role
@@ -68,8 +74,8 @@ def ask(
     Args:
         path: The daemon's socket.
         request: What is asked for.
-        patience_seconds: How long the daemon may be silent; for ever if None, which is right for
-            a change that may take minutes to the next step.
+        patience_seconds: How long the daemon may be silent. By default as long as its first answer
+            may take, and from then on for ever: a change may take minutes to the next step.
 
     Raises:
         NoDaemonError: Nobody listens there.
@@ -79,13 +85,14 @@ def ask(
     with _connected(path) as link:
         try:
             link.sendall(encode_request(request))
-            link.settimeout(patience_seconds)
+            link.settimeout(patience_seconds or answer_seconds(request.verb))
             with link.makefile("rb") as stream:
                 while line := stream.readline(MOST_BYTES + 1):
                     reply = decode_reply(line)
                     yield reply
                     if reply.outcome.final:
                         return
+                    link.settimeout(patience_seconds)
         except TimeoutError:
             raise BrokenOffError(f"the daemon at {path} does not answer in time") from None
         except WireError as error:

@@ -11,12 +11,20 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from disagg_cluster.control.changes import Changes, advance, refused, take
-from disagg_cluster.control.decisions import Orders, unknown_worker
+from disagg_cluster.control.changes import (
+    Answered,
+    Changes,
+    advance,
+    known,
+    refused,
+    remembered,
+    take,
+)
+from disagg_cluster.control.decisions import IS_STOPPING, Orders, unknown_worker
 from disagg_cluster.control.explanation import explain
 from disagg_cluster.control.messages import (
     Caller,
@@ -32,6 +40,7 @@ from disagg_cluster.control.messages import (
     text_of,
 )
 from disagg_cluster.control.refusal import ControlRefusal, RefusalReason
+from disagg_cluster.control.reloading import Reloads, Reread
 from disagg_cluster.control.views import NodeOverview
 from disagg_cluster.control.watching import MOST_WATCHES, Watching
 from disagg_cluster.host.daemon_output import AUDIT
@@ -41,10 +50,7 @@ _LOOK_SECONDS = 1.0
 """How often a change is looked at when nobody says that anything happened."""
 
 
-Reread = Callable[[bool], Awaitable[RereadReport]]
-
-
-async def _no_file(_dry_run: bool) -> RereadReport:
+async def _no_file(_verb: RereadNodeFile) -> RereadReport:
     return RereadReport(problems=("this daemon has no node file",))
 
 
@@ -64,7 +70,7 @@ class ControlCore:
     Args:
         supervisor: Asked and ordered.
         log: Logs every change, its outcome and every refusal.
-        reread: Reads the node file again, given whether nothing is to be done about it.
+        reread: Reads the node file again, as it is asked to.
     """
 
     def __init__(
@@ -72,7 +78,7 @@ class ControlCore:
     ) -> None:
         self._supervisor = supervisor
         self._log = log
-        self._reread = reread
+        self._reloads = Reloads(reread, self._reloaded, log)
         self._changes = Changes()
         self._counts: Counter[tuple[str, str]] = Counter()
         self._refusals: Counter[str] = Counter()
@@ -90,6 +96,11 @@ class ControlCore:
     def watches(self) -> int:
         """How many watch just now."""
         return self._watching.count
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """What the node file said otherwise at the last look, and waits for the next daemon."""
+        return self._reloads.waiting
 
     @property
     def refusals(self) -> Mapping[str, int]:
@@ -138,6 +149,9 @@ class ControlCore:
             return
         until_ns = _until(request, time.monotonic_ns())
         self._waiting.add(replies)
+        if (running := self._changes.running) is not None and running.said:
+            # Of one that was begun for somebody else the next word may come in minutes.
+            replies.put_nowait(ControlReply(request.id, ReplyOutcome.PROGRESS, running.said))
         try:
             while final is None:
                 reply = await self._next(replies, request, until_ns)
@@ -156,6 +170,7 @@ class ControlCore:
         if self._follower is not None:
             self._follower.cancel()
             await asyncio.gather(self._follower, return_exceptions=True)
+        await self._reloads.close()
 
     def _status(self, request: ControlRequest) -> list[ControlReply]:
         node = self._supervisor.view()
@@ -191,25 +206,26 @@ class ControlCore:
     async def _reload(
         self, request: ControlRequest, verb: RereadNodeFile, caller: Caller
     ) -> ControlReply:
-        report = await self._reread(verb.dry_run)
-        if report.problems:
-            outcome, text = ReplyOutcome.FAILED, "nothing was changed"
-        elif not report.explanation:
-            outcome, text = ReplyOutcome.DONE, "the node file says what it said before"
-        else:
-            names = ", ".join(report.workers) or "no worker"
-            outcome = ReplyOutcome.DONE
-            text = f"{'would be' if verb.dry_run else ''} taken in: {names}".strip()
-        reply = ControlReply(
-            request.id,
-            outcome,
-            text,
-            problems=report.problems,
-            explanation=report.explanation,
-        )
-        if not verb.dry_run:
-            self._audit(request, caller, reply)
-        return reply
+        if before := known(self._changes, request):
+            return before
+        if not verb.dry_run and self._supervisor.view().daemon.stopping:
+            refusal = refused(request, IS_STOPPING)
+            self._audit(request, caller, refusal)
+            return refusal
+        try:
+            return await self._reloads.answer(request, verb, caller)
+        except TimeoutError:
+            return _late(request)
+
+    def _reloaded(self, request: ControlRequest, caller: Caller, reply: ControlReply) -> None:
+        verb = request.verb
+        assert isinstance(verb, RereadNodeFile)
+        if verb.dry_run:
+            self.count("reload", reply.outcome, reply.reason)
+            return
+        self._audit(request, caller, reply)
+        if reply.outcome is ReplyOutcome.DONE:
+            self._changes = remembered(self._changes, Answered(request.id, verb, reply))
 
     def _take(self, request: ControlRequest, caller: Caller) -> ControlReply | None:
         """Decide and order; the answer, None if it is still to come."""
@@ -233,9 +249,7 @@ class ControlCore:
             async with asyncio.timeout(left):
                 return replace(await replies.get(), id=request.id)
         except TimeoutError:
-            text = f"{text_of(request.verb)}: not done in time; it goes on"
-            way_out = "disagg-node status shows how it stands"
-            return ControlReply(request.id, ReplyOutcome.TIMEOUT, text, way_out)
+            return _late(request)
 
     async def _follow(self) -> None:
         """Report how the running change goes, until it has ended."""
@@ -278,6 +292,12 @@ class ControlCore:
             self.count(verb, ReplyOutcome.ACCEPTED)
         else:
             self.count(verb, reply.outcome, reply.reason)
+
+
+def _late(request: ControlRequest) -> ControlReply:
+    text = f"{text_of(request.verb)}: not done in time; it goes on"
+    way_out = "disagg-node status shows how it stands"
+    return ControlReply(request.id, ReplyOutcome.TIMEOUT, text, way_out)
 
 
 def _until(request: ControlRequest, now_ns: int) -> int | None:

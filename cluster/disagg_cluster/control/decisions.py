@@ -25,6 +25,10 @@ from disagg_cluster.lifecycle.state import WorkerState
 
 _ATTACHED = "engines that somebody else starts are only ever observed"
 
+IS_STOPPING = ControlRefusal(
+    RefusalReason.STOPPING, "the daemon is stopping", "ask the next one, once it serves"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Orders:
@@ -42,9 +46,7 @@ class Orders:
 def decide(verb: ChangeVerb, node: NodeOverview) -> Orders | ControlRefusal:
     """Decide about a change by how the node stands."""
     if node.daemon.stopping:
-        return ControlRefusal(
-            RefusalReason.STOPPING, "the daemon is stopping", "ask the next one, once it serves"
-        )
+        return IS_STOPPING
     if verb.worker is None:
         chosen = node.workers
         if not chosen:

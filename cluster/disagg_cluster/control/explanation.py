@@ -57,6 +57,11 @@ def explain(worker: WorkerView, node: NodeOverview, now_ns: int) -> tuple[str, .
             f"{worker.file_role}, which holds again once it was stopped"
         )
     said.extend(_routing(worker, node))
+    said.extend(
+        f"the node file says otherwise, which waits for the next daemon: {what.removeprefix(own)}"
+        for what in node.daemon.waiting
+        if what.startswith(own := f"{name}: ")
+    )
     if worker.restarts:
         times = "once" if worker.restarts == 1 else f"{worker.restarts} times"
         said.append(f"it was started again after a crash {times}")

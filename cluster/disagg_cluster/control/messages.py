@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from disagg_cluster.control.refusal import ControlRefusal
 from disagg_cluster.control.views import DaemonView, MoveView, WorkerView
 from disagg_exporter.model import Role
 
@@ -61,16 +62,21 @@ class ExplainWorker:
 
 @dataclass(frozen=True, slots=True)
 class RereadNodeFile:
-    """Read the node file again and take in what it says otherwise; with `dry_run`, only say it."""
+    """Read the node file again and take in what it says otherwise; with `dry_run`, only say it.
+
+    With the `digest` that was answered to a `dry_run`, only what was shown then is taken in.
+    """
 
     dry_run: bool = False
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RereadReport:
     """What a node file says otherwise: of `workers`, `taken` in, and what `waits`; or problems.
 
-    `come` are workers that are new and started, `gone` those that are drained and stopped.
+    `come` are workers that are new and started, `gone` those that are drained and stopped. `digest`
+    stands for all of it. `refusal` is why nothing may be changed, beside or in place of `problems`.
     """
 
     workers: tuple[str, ...] = ()
@@ -79,6 +85,8 @@ class RereadReport:
     problems: tuple[str, ...] = ()
     come: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
+    digest: str = ""
+    refusal: ControlRefusal | None = None
 
     @property
     def explanation(self) -> tuple[str, ...]:
@@ -124,6 +132,21 @@ VERBS: dict[str, type[Verb]] = {
 }
 
 
+def answer_seconds(verb: Verb) -> float:
+    """How long a daemon may take to its first answer; beyond that it is not well.
+
+    A change that takes time is told of at once, and then for as long as it lasts.
+    """
+    match verb:
+        case RereadNodeFile():
+            # Interpreters are asked whether they have the engine, each for 10 s at most.
+            return 600.0
+        case ExplainWorker() | DaemonStatus() | WatchStatus():
+            return 10.0
+        case _:
+            return 30.0
+
+
 def name_of(verb: Verb) -> str:
     """By which name a verb goes on the wire, in the log and on the metrics page."""
     return next(name for name, kind in VERBS.items() if isinstance(verb, kind))
@@ -140,7 +163,7 @@ def text_of(verb: Verb) -> str:
             return f"reassign {worker} --role {role}{' --dry-run' if dry_run else ''}"
         case DrainWorker(worker) | ExplainWorker(worker):
             return f"{name_of(verb)} {worker}"
-        case RereadNodeFile(dry_run):
+        case RereadNodeFile(dry_run=dry_run):
             return f"reload{' --dry-run' if dry_run else ''}"
         case DaemonStatus() | WatchStatus():
             return name_of(verb)
@@ -217,7 +240,8 @@ class ControlReply:
 
     `worker`, `daemon` and `move` are parts of a status; `problems` is all that is wrong with a
     request; `reason` is one of `RefusalReason` where it was refused. `explanation` says, sentence
-    by sentence, why a worker is in its state, or what a node file says otherwise.
+    by sentence, why a worker is in its state, or what a node file says otherwise: all of that is
+    what `digest` stands for.
     """
 
     id: str
@@ -230,3 +254,29 @@ class ControlReply:
     explanation: tuple[str, ...] = ()
     move: MoveView | None = None
     reason: str = ""
+    digest: str = ""
+
+
+def reread_reply(request_id: str, report: RereadReport, *, dry_run: bool) -> ControlReply:
+    """What is answered to who asked for the node file to be read again."""
+    told, refusal = report.explanation, report.refusal
+    if refusal is not None:
+        why, way_out, reason = refusal.why, refusal.way_out, refusal.reason
+        refused = ReplyOutcome.REFUSED
+        return ControlReply(request_id, refused, why, way_out, report.problems, reason=reason)
+    if report.problems:
+        text = "nothing was changed"
+        return ControlReply(request_id, ReplyOutcome.FAILED, text, problems=report.problems)
+    way_out, names = "", ", ".join(report.workers)
+    if names:
+        text = f"{'would be ' if dry_run else ''}taken in: {names}"
+    elif told:
+        text = "a running daemon takes in nothing of it"
+    else:
+        text = "the node file says what it said before"
+    if report.waits:
+        way_out = "end the daemon and start it anew to take in what waits"
+    done = ReplyOutcome.DONE
+    return ControlReply(
+        request_id, done, text, way_out, explanation=told, digest=report.digest if dry_run else ""
+    )

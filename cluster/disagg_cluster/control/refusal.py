@@ -14,9 +14,10 @@ class RefusalReason(StrEnum):
     (`no_workers`). Of the moment: another `change_under_way`; the worker is `paused`, or is itself
     being stopped or started (`worker_busy`), or `not_ready`. Of what it asks for: a role that is
     not moved (`fixed_role`), a router that keeps its engines (`fixed_router`), the `last_of_role`
-    of a model, a role in which the worker `does_not_fit`, a `stranger` that holds a GPU. Of who
-    asks: `not_allowed`, `unauthenticated` (no token, or a wrong one), a handshake of `tls` that
-    failed, `too_slow`, `too_many` at a time.
+    of a model, a role in which the worker `does_not_fit`, a `stranger` that holds a GPU. Of the
+    node file: there is none (`no_node_file`), it has problems (`wrong_node_file`), it says
+    something else than was shown (`changed_since`). Of who asks: `not_allowed`, `unauthenticated`
+    (no token, or a wrong one), a handshake of `tls` that failed, `too_slow`, `too_many` at a time.
     """
 
     STOPPING = "stopping"
@@ -33,6 +34,9 @@ class RefusalReason(StrEnum):
     LAST_OF_ROLE = "last_of_role"
     DOES_NOT_FIT = "does_not_fit"
     STRANGER = "stranger"
+    NO_NODE_FILE = "no_node_file"
+    WRONG_NODE_FILE = "wrong_node_file"
+    CHANGED_SINCE = "changed_since"
     NOT_ALLOWED = "not_allowed"
     UNAUTHENTICATED = "unauthenticated"
     TLS = "tls"

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from disagg_cluster.control.core import ControlCore, Reread
+from disagg_cluster.control.core import ControlCore
 from disagg_cluster.control.decisions import Orders
 from disagg_cluster.control.messages import (
     ChangeVerb,
@@ -21,6 +21,7 @@ from disagg_cluster.control.messages import (
     ResumeWorkers,
 )
 from disagg_cluster.control.refusal import RefusalReason
+from disagg_cluster.control.reloading import Reread
 from disagg_cluster.control.socket_server import ControlSocket
 from disagg_cluster.control.views import DaemonView, NodeOverview, Surroundings, WorkerView
 from disagg_cluster.host.run_dir.layout import RunFolder
@@ -231,4 +232,5 @@ class ControlService:
             run_dir=str(self._folder.path),
             uptime_seconds=(time.monotonic_ns() - self._start_ns) / 1e9,
             stopping=self._stopping,
+            waiting=() if self._core is None else self._core.waiting,
         )

@@ -61,7 +61,11 @@ class WorkerView:
 
 @dataclass(frozen=True, slots=True)
 class DaemonView:
-    """The daemon itself; `stopping`: it ends, or leaves its workers to the next one."""
+    """The daemon itself; `stopping`: it ends, or leaves its workers to the next one.
+
+    `waiting`: what its node file said otherwise when it was read last, and only the next daemon
+    takes in; what is about a worker begins with its name.
+    """
 
     version: str
     pid: int
@@ -69,6 +73,7 @@ class DaemonView:
     run_dir: str
     uptime_seconds: float
     stopping: bool = False
+    waiting: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

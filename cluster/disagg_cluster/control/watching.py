@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from disagg_cluster.control.explanation import move_reply, move_view
 from disagg_cluster.control.messages import ControlReply, ControlRequest, ReplyOutcome
-from disagg_cluster.control.views import NodeOverview, WorkerView
+from disagg_cluster.control.views import DaemonView, NodeOverview, WorkerView
 from disagg_cluster.lifecycle.state import to_ns
 
 MOST_WATCHES = 64
@@ -32,6 +32,10 @@ def steady(worker: WorkerView) -> WorkerView:
     """A worker without what changes by time passing alone: what is left is news when it changes."""
     paused = None if worker.paused_seconds is None else 0.0
     return replace(worker, state_seconds=0.0, paused_seconds=paused, deadline_seconds=None)
+
+
+def _steady_daemon(node: NodeOverview) -> DaemonView:
+    return replace(node.daemon, uptime_seconds=0.0)
 
 
 def news(before: NodeOverview | None, now: NodeOverview) -> dict[str, ControlReply]:
@@ -54,7 +58,7 @@ def news(before: NodeOverview | None, now: NodeOverview) -> dict[str, ControlRep
     if now.move is not None and (before is None or before.move != now.move):
         move = replace(move_reply(now.move), id="", outcome=ReplyOutcome.MOVE)
         found["move"] = replace(move, move=move_view(now.move))
-    if before is None or before.daemon.stopping != now.daemon.stopping:
+    if before is None or _steady_daemon(before) != _steady_daemon(now):
         found["daemon"] = ControlReply("", ReplyOutcome.CURRENT, daemon=now.daemon)
     return found
 

@@ -72,6 +72,7 @@ class _Reassign(_One):
 
 class _Reload(_Head):
     dry_run: bool = False
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{1,64}$")] | None = None
 
 
 _SHAPES: dict[str, type[_Head]] = {
@@ -149,8 +150,8 @@ def reply_parts(reply: ControlReply, most_lines: int = _MOST_LINES) -> dict[str,
     """
     parts: dict[str, Any] = {"version": VERSION, "id": reply.id, "outcome": reply.outcome.value}
     parts["final"] = reply.outcome.final
-    for key, text in (("text", reply.text), ("way_out", reply.way_out), ("reason", reply.reason)):
-        if text:
+    for key in ("text", "way_out", "reason", "digest"):
+        if text := getattr(reply, key):
             parts[key] = text[:_MOST_TEXT]
     if reply.problems:
         parts["problems"] = _bounded(reply.problems, most_lines)
@@ -161,7 +162,8 @@ def reply_parts(reply: ControlReply, most_lines: int = _MOST_LINES) -> dict[str,
             key: getattr(reply.worker, key)[:_MOST_TEXT] for key in ("reason", "unanswered")
         }
     if reply.daemon is not None:
-        parts["daemon"] = asdict(reply.daemon)
+        waiting = _bounded(reply.daemon.waiting, most_lines)
+        parts["daemon"] = asdict(reply.daemon) | {"waiting": waiting}
     if reply.move is not None:
         parts["move"] = asdict(reply.move) | {"why": reply.move.why[:_MOST_TEXT]}
     return parts

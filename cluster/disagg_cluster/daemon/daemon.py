@@ -48,6 +48,7 @@ class Daemon:
         on_failure: What becomes of the engines if the daemon itself fails.
         beside: How those fare that are not the daemon's own, for the page.
         file: The node file, to be read again on request; None if there is none.
+        as_started: What the options of the start say in place of what a file says.
     """
 
     def __init__(
@@ -60,13 +61,14 @@ class Daemon:
         on_failure: AtEnd = "stop",
         beside: Callable[[], tuple[CollectorStatus, ...]] = tuple,
         file: Path | None = None,
+        as_started: Callable[[NodeConfig], NodeConfig] = lambda config: config,
     ) -> None:
         self._config = config
         self._layout = layout
         self._on_failure = on_failure
         self._parts = Composition(config, layout, source, run_folder, beside)
         self._roster = WorkerRoster(self._parts, config)
-        self._file = NodeFileAgain(file, config, self._roster)
+        self._file = NodeFileAgain(file, config, self._roster, as_started)
         self._at_end: AtEnd = "stop"
         self._ending = False
 

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
+from collections.abc import Callable
+from hashlib import blake2b
 from pathlib import Path
 
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.config.problems import ConfigError
 from disagg_cluster.config.rereading import reread
-from disagg_cluster.control.messages import RereadReport
+from disagg_cluster.control.messages import RereadNodeFile, RereadReport
+from disagg_cluster.control.refusal import ControlRefusal, RefusalReason
 from disagg_cluster.daemon.roster import WorkerRoster
 from disagg_cluster.nodefile import load
 from disagg_cluster.nodefile.engine_checks import launching_host
 from disagg_exporter.collectors import DaemonExecutor, NoThreadError
 
-_SAID_BY_OPTIONS = ("listen", "links")
-"""What the options of `start` may have said otherwise than the file, and holds on."""
+_CHANGED_SINCE = ControlRefusal(
+    RefusalReason.CHANGED_SINCE,
+    "the file, or what the daemon runs on, has changed since it was shown: nothing was taken in",
+    "look at it anew: disagg-node reload",
+)
+_NO_FILE = ControlRefusal(
+    RefusalReason.NO_NODE_FILE,
+    "this daemon was started without a node file",
+    "start one with `disagg-node start --config FILE`",
+)
 
 
 class NodeFileAgain:
@@ -25,39 +37,55 @@ class NodeFileAgain:
         file: Where it is; None of a daemon without one.
         config: As it was read last.
         roster: Takes in what workers are otherwise, takes those that are new, lets others go.
+        as_started: What the options of its start say in place of what a file says.
     """
 
-    def __init__(self, file: Path | None, config: NodeConfig, roster: WorkerRoster) -> None:
+    def __init__(
+        self,
+        file: Path | None,
+        config: NodeConfig,
+        roster: WorkerRoster,
+        as_started: Callable[[NodeConfig], NodeConfig] = lambda config: config,
+    ) -> None:
         # Whoever asks may stand in another folder than we did.
         self._file = None if file is None else file.absolute()
         self._config = config
         self._roster = roster
+        self._as_started = as_started
         self._reading = asyncio.Lock()
+        # What it says may be secret: nobody is to find it out by trying.
+        self._key = secrets.token_bytes(16)
 
-    async def read(self, dry_run: bool) -> RereadReport:
+    async def read(self, verb: RereadNodeFile) -> RereadReport:
         """Say what it says otherwise than before; without `dry_run`, take that in."""
         if self._file is None:
-            return RereadReport(problems=("this daemon was started without a node file",))
+            return RereadReport(refusal=_NO_FILE)
         # One after the other: what was read first is not to be taken in last.
         async with self._reading:
-            return await self._read(self._file, dry_run)
+            return await self._read(self._file, verb)
 
-    async def _read(self, file: Path, dry_run: bool) -> RereadReport:
+    async def _read(self, file: Path, verb: RereadNodeFile) -> RereadReport:
         loop, executor = asyncio.get_running_loop(), DaemonExecutor(1, "node-file")
         try:
             # It asks interpreters: not in the loop.
             after = await loop.run_in_executor(executor, load, file, launching_host())
         except ConfigError as error:
-            return self._refused(error)
+            return _refused(_told(error, file))
         except NoThreadError as error:
             return RereadReport(problems=(str(error),))
         finally:
             executor.shutdown(wait=False)
-        held = {key: getattr(self._config, key) for key in _SAID_BY_OPTIONS}
-        after = after.model_copy(update=held)
+        after = self._as_started(after)
+        digest = self._digest(after)
+        if verb.digest not in (None, digest):
+            return RereadReport(refusal=_CHANGED_SINCE)
         found = reread(self._config, after)
-        if told := self._roster.objections(found.added, found.removed):
-            return RereadReport(problems=told)
+        if told := self._roster.under_way(found.added, found.removed):
+            why, way_out = "nothing was changed", "one change at a time: try later"
+            refusal = ControlRefusal(RefusalReason.CHANGE_UNDER_WAY, why, way_out)
+            return RereadReport(problems=told, refusal=refusal)
+        if told := self._roster.clashes(found.added):
+            return _refused(told)
         taken = {worker.name: worker for worker in found.workers}
         staying = (w for w in self._config.workers if w.name not in found.removed)
         workers = (*(taken.get(worker.name, worker) for worker in staying), *found.added)
@@ -65,14 +93,25 @@ class NodeFileAgain:
         try:
             layout = self._roster.layout_for(config, str(file))
         except ConfigError as error:
-            return self._refused(error)
-        if not dry_run:
+            return _refused(_told(error, file))
+        if not verb.dry_run:
             self._roster.change(config, layout, found.workers, found.added, found.removed)
             self._config = config
         names = (*taken, *(worker.name for worker in found.added), *found.removed)
         told_of = {"come": found.come, "gone": found.gone}
-        return RereadReport(names, found.taken, found.waits, **told_of)
+        return RereadReport(names, found.taken, found.waits, digest=digest, **told_of)
 
-    def _refused(self, error: ConfigError) -> RereadReport:
-        source = str(self._file)
-        return RereadReport(problems=tuple(problem.text(source) for problem in error.problems))
+    def _digest(self, after: NodeConfig) -> str:
+        """Stands for what we run on and what the file says: for all that is taken in."""
+        both = repr((self._config, after)).encode()
+        return blake2b(both, key=self._key, digest_size=16).hexdigest()
+
+
+def _told(error: ConfigError, file: Path) -> tuple[str, ...]:
+    return tuple(problem.text(str(file)) for problem in error.problems)
+
+
+def _refused(problems: tuple[str, ...]) -> RereadReport:
+    way_out = "mend the node file, then ask again"
+    refusal = ControlRefusal(RefusalReason.WRONG_NODE_FILE, "nothing was changed", way_out)
+    return RereadReport(problems=problems, refusal=refusal)

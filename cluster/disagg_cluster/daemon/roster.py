@@ -42,23 +42,26 @@ class WorkerRoster:
         self._tasks: list[asyncio.Task[None]] = []
         self._closed = False
 
-    def objections(self, added: Sequence[Worker], removed: Sequence[str]) -> tuple[str, ...]:
+    def under_way(self, added: Sequence[Worker], removed: Sequence[str]) -> tuple[str, ...]:
         """What keeps workers from coming and going just now; empty if nothing does."""
         if not added and not removed:
             return ()
         if self._closed:
-            return ("the daemon is stopping: ask the next one, once it serves",)
-        told = [f"{name}: still ends since the last reload: try later" for name in self._ending]
+            return ("the daemon is stopping",)
+        told = [f"{name}: still ends since the last reload" for name in self._ending]
         move = self._parts.moving.reassigner.move
         if move is not None and not move.step.final and move.worker in removed:
-            told.append(f"{move.worker}: is just being given another role: try later")
+            told.append(f"{move.worker}: is just being given another role")
+        return tuple(told)
+
+    def clashes(self, added: Sequence[Worker]) -> tuple[str, ...]:
+        """Which new workers have a name that is taken; empty if none has."""
         records = self._parts.registry.records
-        told += [
+        return tuple(
             f"{worker.name}: an engine that was found here has this name"
             for worker in added
             if worker.name in records and records[worker.name].origin is Origin.ATTACHED
-        ]
-        return tuple(told)
+        )
 
     def layout_for(self, after: NodeConfig, source: str) -> Layout:
         """Who would have which device; raises ConfigError where a new worker gets none."""

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from disagg_cluster.cli.control import AskedDaemon, exit_code, options, shown
+
+if TYPE_CHECKING:
+    from disagg_cluster.control.messages import ControlReply
+
+_WRONG_NODE_FILE = 2
 
 
 @click.command
@@ -20,8 +26,10 @@ def reload(dry_run: bool, yes: bool, daemon: AskedDaemon, as_json: bool) -> None
     How a worker is started (python, args, role_args, env, deadlines, health, restart, limits) holds
     from its next start on: `disagg-node restart WORKER` is that. New workers are started; those
     that are no longer in the file are drained and stopped; all others are untouched. GPUs, ports,
-    models and roles of a worker, and everything beside the workers, wait for the next daemon.
-    Without a terminal to ask on, --yes is needed.
+    models and roles of a worker, and everything beside the workers, wait for the next daemon:
+    `disagg-node status` shows what does. Without a terminal to ask on, --yes is needed. Exits with
+    2 if the file has problems, 3 if it has changed since it was shown or another change is under
+    way; then nothing was changed.
     """
     from disagg_cluster.control.client import new_request
     from disagg_cluster.control.messages import ENDS, STARTS, WAITS, ReplyOutcome, RereadNodeFile
@@ -40,14 +48,24 @@ def reload(dry_run: bool, yes: bool, daemon: AskedDaemon, as_json: bool) -> None
             raise click.UsageError("nobody can be asked here: --yes takes it in")
         if not yes:
             click.confirm("Take this in?", abort=True, err=True)
-        *_, reply = daemon.ask(new_request(RereadNodeFile()))
+        # What was shown, and nothing that was written since; an older daemon knows no digest.
+        *_, reply = daemon.ask(new_request(RereadNodeFile(digest=looked.digest or None)))
     if as_json:
         click.echo(json.dumps(shown(reply)))
     else:
-        failed = reply.outcome is not ReplyOutcome.DONE
-        text = "\n    ".join((reply.text, *reply.problems))
-        click.echo(f"disagg-node: {text}" if failed else text, err=failed)
-        if later and not failed and not dry_run:
+        done = reply.outcome is ReplyOutcome.DONE
+        text = reply.text if done else f"disagg-node: {reply.outcome}: {reply.text}"
+        click.echo("\n    ".join((text, *reply.problems)), err=not done)
+        if later and done and not dry_run:
             click.echo("a change from its next start on: disagg-node restart WORKER", err=True)
-    if code := exit_code(reply.outcome):
+        if reply.way_out:
+            click.echo(reply.way_out if done else f"    {reply.way_out}", err=True)
+    if code := _exit_code(reply):
         raise click.exceptions.Exit(code)
+
+
+def _exit_code(reply: ControlReply) -> int:
+    from disagg_cluster.control.refusal import RefusalReason
+
+    wrong_file = reply.reason == RefusalReason.WRONG_NODE_FILE
+    return _WRONG_NODE_FILE if wrong_file else exit_code(reply.outcome)

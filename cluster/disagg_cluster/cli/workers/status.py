@@ -25,6 +25,7 @@ _SILENT = "unresponsive"
 _TITLES = ("WORKER", "ROLE", "STATE", "FOR", "UNTIL", "RESTARTS", "PID", "GPUS", "PORT")
 _STATE = _TITLES.index("STATE")
 _LINE_CHARACTERS = 200
+_MOST_WAITING = 8
 
 LastLine = Callable[[str], str]
 """The last line that a worker has printed, by the path of its log; empty where it has none."""
@@ -102,13 +103,23 @@ def status_text(daemon: DaemonView, workers: Sequence[WorkerView], last_line: La
         f"disagg-node {daemon.version} (pid {daemon.pid}) on {daemon.node}, up "
         f"{duration_text(daemon.uptime_seconds)}{stopping}, run folder {daemon.run_dir}"
     )
+    waiting = _waiting(daemon)
     if not workers:
-        return f"{head}\nIt launches no workers; `disagg-node phases` shows the engines it found."
+        none = "It launches no workers; `disagg-node phases` shows the engines it found."
+        return "\n".join([head, none, *waiting])
     lines = columns([_TITLES, *map(_row, workers)]).splitlines()
     # Not before the widths are known: what colours a cell has no width.
     table = [lines[0], *map(_coloured, lines[1:], workers)]
     said = [line for worker in workers for line in _said(worker, last_line)]
-    return "\n".join([head, *table, *said])
+    return "\n".join([head, *table, *said, *waiting])
+
+
+def _waiting(daemon: DaemonView) -> Iterator[str]:
+    """What its node file says otherwise, and only another daemon takes in."""
+    shown, more = daemon.waiting[:_MOST_WAITING], len(daemon.waiting) - _MOST_WAITING
+    yield from (f"node file: {what} (waits for the next daemon)" for what in shown)
+    if more > 0:
+        yield f"node file: {more} more wait; disagg-node reload --dry-run shows all"
 
 
 def timestamp(seconds: float) -> str:

@@ -97,7 +97,7 @@ def encode_answer(reply: ControlReply) -> bytes:
 
 def encode_trailing(reply: ControlReply) -> bytes:
     """The bytes of a `Reply` with so many of its lines as metadata may hold."""
-    for most_lines in (64, 16, 4):
+    for most_lines in (64, 48, 32, 24, 16, 12, 8, 4, 2):
         data = _answer(reply_parts(reply, most_lines))
         if len(data) <= _MOST_TRAILING_BYTES:
             return data

@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from disagg_cluster.control.client import BrokenOffError, MayNotAskError, NoDaemonError
-from disagg_cluster.control.messages import ControlReply, ControlRequest, ReplyOutcome, name_of
+from disagg_cluster.control.messages import (
+    ControlReply,
+    ControlRequest,
+    ReplyOutcome,
+    answer_seconds,
+    name_of,
+)
 from disagg_cluster.control.remote.coding import (
     METHODS,
     REPLY_METADATA,
@@ -25,7 +31,6 @@ if TYPE_CHECKING:
     import grpc
 
 _MOST_BYTES = 1 << 20
-_ONCE_SECONDS = 30.0
 _OPTIONS = (
     # A daemon that has gone without a word is noticed.
     ("grpc.keepalive_time_ms", 20_000),
@@ -83,8 +88,8 @@ class RemoteDaemon:
             answers = call(data, timeout=request.deadline_seconds, metadata=token)
             yield from map(decode_answer, answers)
             return
-        once = channel.unary_unary(method.path)
-        answer = once(data, timeout=request.deadline_seconds or _ONCE_SECONDS, metadata=token)
+        once, seconds = channel.unary_unary(method.path), request.deadline_seconds
+        answer = once(data, timeout=seconds or answer_seconds(request.verb), metadata=token)
         if method.verb == "status":
             yield from decode_status(answer, request.id)
         else:

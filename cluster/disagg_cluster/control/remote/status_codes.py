@@ -17,6 +17,7 @@ _REASONS: dict[str, str] = {
     # What may be granted when it is asked again in a while.
     RefusalReason.STOPPING: "UNAVAILABLE",
     RefusalReason.CHANGE_UNDER_WAY: "ABORTED",
+    RefusalReason.CHANGED_SINCE: "ABORTED",
     RefusalReason.TOO_MANY: "RESOURCE_EXHAUSTED",
     RefusalReason.UNKNOWN_WORKER: "NOT_FOUND",
     RefusalReason.REUSED_ID: "ALREADY_EXISTS",

@@ -37,6 +37,17 @@ def test_how_a_worker_is_started_is_taken_in_and_the_rest_waits() -> None:
     assert found.waits == ("a: port", "cluster")
 
 
+def test_what_waits_is_told_by_the_keys_that_a_person_looks_for() -> None:
+    listen, tls = {"metrics": "127.0.0.1:9900"}, {"ca_file": "/ca.pem"}
+    after = node(worker("a", tls=tls), listen=listen, control={"grpc": {}})
+
+    assert reread(node(worker("a")), after).waits == (
+        "a: tls.ca_file",
+        "control.grpc",
+        "listen.metrics",
+    )
+
+
 def test_workers_that_are_new_or_gone_are_taken_in() -> None:
     before = node(worker("a"), worker("bb"))
     after = node(worker("bb"), worker("ccc", gpus=[2, 3]), worker("dddd", gpus=1))

@@ -16,6 +16,7 @@ from disagg_cluster.control.messages import (
     PauseWorkers,
     ReassignWorker,
     ReplyOutcome,
+    RereadNodeFile,
     RestartWorker,
     ResumeWorkers,
     WatchStatus,
@@ -51,6 +52,7 @@ VERBS = st.one_of(
     ),
     st.builds(DrainWorker, NAMES),
     st.builds(ExplainWorker, NAMES),
+    st.builds(RereadNodeFile, st.booleans(), st.none() | st.just("0af9" * 8)),
     st.just(DaemonStatus()),
     st.just(WatchStatus()),
 )
@@ -67,10 +69,17 @@ WORKERS = st.builds(
     gpus=st.lists(st.text(max_size=50), max_size=8).map(tuple),
     port=st.integers(0, 65535),
 )
-DAEMONS = st.builds(
-    DaemonView, NAMES, st.integers(1, 2**22), NAMES, NAMES, st.floats(0, 1e9), st.booleans()
-)
 WORDS = st.text(max_size=50)
+DAEMONS = st.builds(
+    DaemonView,
+    NAMES,
+    st.integers(1, 2**22),
+    NAMES,
+    NAMES,
+    st.floats(0, 1e9),
+    st.booleans(),
+    st.lists(WORDS, max_size=4).map(tuple),
+)
 MOVES = st.builds(MoveView, IDS, NAMES, WORDS, WORDS, WORDS, st.booleans(), st.text(max_size=300))
 REPLIES = st.builds(
     ControlReply,
@@ -82,6 +91,7 @@ REPLIES = st.builds(
     st.none() | WORKERS,
     st.none() | DAEMONS,
     move=st.none() | MOVES,
+    digest=WORDS,
 )
 
 

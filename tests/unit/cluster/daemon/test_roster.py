@@ -13,6 +13,7 @@ import pytest
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.config.layout import place
 from disagg_cluster.config.rereading import reread
+from disagg_cluster.control.messages import RereadNodeFile
 from disagg_cluster.daemon import roster as roster_module
 from disagg_cluster.daemon.composition import Composition
 from disagg_cluster.daemon.rereading import NodeFileAgain
@@ -24,6 +25,8 @@ from disagg_cluster.supervisor.supervisor import Supervisor
 from disagg_cluster.supervisor.worker_spec import WorkerSpec
 from disagg_exporter.devices.source import NoDevices
 from disagg_exporter.model import EngineState
+
+LOOK = RereadNodeFile(dry_run=True)
 
 
 class Crew:
@@ -102,7 +105,7 @@ class Stage:
     def take(self, after: NodeConfig) -> None:
         """What a reload does once the file was read."""
         found = reread(self.config, after)
-        assert self.roster.objections(found.added, found.removed) == ()
+        assert self.roster.under_way(found.added, found.removed) == ()
         layout = self.roster.layout_for(after, "node.yaml")
         self.roster.change(after, layout, found.workers, found.added, found.removed)
         self.config = after
@@ -177,12 +180,10 @@ def test_one_that_cannot_be_ended_is_ended_again_and_the_others_go(
         assert stage.known() == {"a", "c"}
         [told] = [record for record in caplog.records if record.levelno == logging.ERROR]
         assert told.getMessage() == "a: cannot be ended, nor can another take its place"
-        assert stage.roster.objections((), ("c",)) == (
-            "a: still ends since the last reload: try later",
-        )
+        assert stage.roster.under_way((), ("c",)) == ("a: still ends since the last reload",)
         await stage.ended("a")
         assert stage.known() == {"c"}
-        assert stage.roster.objections((), ("c",)) == ()
+        assert stage.roster.under_way((), ("c",)) == ()
         await stage.roster.close()
 
     asyncio.run(story())
@@ -193,22 +194,70 @@ def test_a_daemon_that_ends_takes_no_worker_and_lets_none_go(tmp_path: Path) -> 
 
     async def story() -> None:
         await stage.roster.close()
-        [told] = stage.roster.objections((), ("a",))
-        assert told == "the daemon is stopping: ask the next one, once it serves"
+        assert stage.roster.under_way((), ("a",)) == ("the daemon is stopping",)
 
     asyncio.run(story())
 
 
-def test_what_options_said_otherwise_than_the_file_waits_for_no_other_daemon(
+class WrittenFile:
+    """A node file that says what a test says, read again by a daemon."""
+
+    def __init__(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.says = stage.config
+        monkeypatch.setattr("disagg_cluster.daemon.rereading.load", lambda *_: self.says)
+
+    def listens(self, address: str) -> None:
+        listen = self.says.listen.model_copy(update={"metrics": address})
+        self.says = self.says.model_copy(update={"listen": listen})
+
+
+def test_what_options_say_in_place_of_the_file_waits_for_no_other_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = node(worker("a", 1001))
-    links = config.links.model_copy(update={"grafana": "https://grafana.example"})
-    stage = Stage(tmp_path, config.model_copy(update={"links": links}))
-    monkeypatch.setattr("disagg_cluster.daemon.rereading.load", lambda *_: config)
+    def as_started(said: NodeConfig) -> NodeConfig:
+        links = said.links.model_copy(update={"grafana": "https://grafana.example"})
+        return said.model_copy(update={"links": links})
+
+    stage = Stage(tmp_path, as_started(node(worker("a", 1001))))
+    written = WrittenFile(stage, monkeypatch)
+    file = NodeFileAgain(tmp_path / "node.yaml", stage.config, stage.roster, as_started)
+    written.says = node(worker("a", 1001))
+
+    assert asyncio.run(file.read(LOOK)).explanation == ()
+    written.listens("127.0.0.1:9900")
+    assert asyncio.run(file.read(LOOK)).waits == ("listen.metrics",)
+    # Nothing takes it in, so it goes on to wait.
+    assert asyncio.run(file.read(RereadNodeFile())).waits == ("listen.metrics",)
+    assert asyncio.run(file.read(RereadNodeFile())).waits == ("listen.metrics",)
+
+
+def test_only_what_was_shown_is_taken_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where what is shown reads the same: values of the environment are not shown."""
+    stage = Stage(tmp_path, node(worker("a", 1001)))
+    written = WrittenFile(stage, monkeypatch)
     file = NodeFileAgain(tmp_path / "node.yaml", stage.config, stage.roster)
 
-    assert asyncio.run(file.read(True)).explanation == ()
+    def says(secret: str) -> None:
+        written.says = node({**worker("a", 1001), "env": {"TOKEN": secret}})
+
+    async def story() -> None:
+        says("one")
+        looked = await file.read(LOOK)
+        says("two")
+        assert (await file.read(LOOK)).explanation == looked.explanation
+        refused = (await file.read(RereadNodeFile(digest=looked.digest))).refusal
+        assert refused is not None
+        assert refused.reason == "changed_since"
+        assert stage.crew.specs["a"].command.env.get("TOKEN") is None
+
+        says("one")
+        taken = await file.read(RereadNodeFile(digest=looked.digest))
+        assert taken.workers == ("a",)
+        assert stage.crew.specs["a"].command.env["TOKEN"] == "one"
+        # What the daemon runs on is another by now: what was shown is no longer what would change.
+        assert (await file.read(RereadNodeFile(digest=looked.digest))).refusal == refused
+
+    asyncio.run(story())
 
 
 def test_of_two_reloads_at_once_the_later_look_at_the_file_holds(
@@ -230,9 +279,9 @@ def test_of_two_reloads_at_once_the_later_look_at_the_file_holds(
 
     async def story() -> None:
         file = NodeFileAgain(tmp_path / "node.yaml", stage.config, stage.roster)
-        first = asyncio.create_task(file.read(False))
+        first = asyncio.create_task(file.read(RereadNodeFile()))
         await asyncio.to_thread(begun.wait)
-        second = asyncio.create_task(file.read(False))
+        second = asyncio.create_task(file.read(RereadNodeFile()))
         await asyncio.sleep(0.05)
         may_end.set()
         await asyncio.gather(first, second)

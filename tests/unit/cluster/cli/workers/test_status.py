@@ -82,3 +82,16 @@ def test_programs_get_instants_with_date_and_zone() -> None:
     assert worker["log_path"] == "/run/disagg-node/logs/decode-0.log"
     assert [len(worker[key]) for key in ("since", "until")] == [25, 25]
     assert worker["since"][-6] in "+-"
+
+
+def test_what_waits_for_the_next_daemon_is_named_and_bounded() -> None:
+    waiting = tuple(f"decode-{number}: port" for number in range(10))
+
+    *_, first, last = status_text(replace(DAEMON, waiting=waiting), [READY], lambda _: "").split(
+        "\n"
+    )
+    nobody = status_text(replace(DAEMON, waiting=("listen.metrics",)), [], lambda _: "")
+
+    assert first == "node file: decode-7: port (waits for the next daemon)"
+    assert last == "node file: 2 more wait; disagg-node reload --dry-run shows all"
+    assert nobody.endswith("\nnode file: listen.metrics (waits for the next daemon)")

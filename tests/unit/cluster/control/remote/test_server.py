@@ -27,10 +27,12 @@ from disagg_cluster.control.messages import (
     RestartWorker,
     WatchStatus,
 )
+from disagg_cluster.control.refusal import ControlRefusal, RefusalReason
 from disagg_cluster.control.remote.coding import METHODS, SERVICE, decode_answer, encode_call
 from disagg_cluster.lifecycle.state import WorkerState
 from support.grpc_control import READY, Served, client
 
+WRONG_FILE = ControlRefusal(RefusalReason.WRONG_NODE_FILE, "nothing was changed", "mend it")
 HEALTH = "/grpc.health.v1.Health/Check"
 
 
@@ -130,18 +132,14 @@ def test_refusals_have_codes_and_the_whole_reply(
 def test_more_problems_than_metadata_may_hold_are_told_as_far_as_they_go(
     folder: Path, problem: str
 ) -> None:
-    served = Served(folder)
-
-    async def reread(_dry_run: bool) -> RereadReport:
-        return RereadReport(problems=(problem,) * 200)
-
-    served.core._reread = reread
+    served = Served(folder, reread=RereadReport(problems=(problem,) * 200, refusal=WRONG_FILE))
 
     async def story() -> None:
         async with client(served.here) as asked:
             code, reply = await asked.refused(new_request(RereadNodeFile()))
-            assert code == "INTERNAL"
+            assert code == "FAILED_PRECONDITION"
             assert reply is not None
+            assert (reply.reason, reply.way_out) == ("wrong_node_file", "mend it")
             assert reply.problems[0] == problem[:300]
             assert reply.problems[-1] == f"and {200 - len(reply.problems) + 1} more"
 

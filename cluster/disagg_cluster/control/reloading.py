@@ -1,0 +1,82 @@
+"""The node file, read again on request: once for each request, and to its end, whoever waits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from disagg_cluster.control.changes import reused_id
+from disagg_cluster.control.messages import (
+    Caller,
+    ControlReply,
+    ControlRequest,
+    ReplyOutcome,
+    RereadNodeFile,
+    RereadReport,
+    reread_reply,
+)
+
+Reread = Callable[[RereadNodeFile], Awaitable[RereadReport]]
+"""Reads the node file again, as it is asked to."""
+
+Answered = Callable[[ControlRequest, Caller, ControlReply], None]
+
+
+class Reloads:
+    """What is read just now, and what is known since; used inside one running loop.
+
+    Args:
+        reread: Reads it.
+        answered: Told each request with its answer, each once.
+        log: Logs what went wrong.
+    """
+
+    def __init__(self, reread: Reread, answered: Answered, log: logging.Logger) -> None:
+        self._reread = reread
+        self._answered = answered
+        self._log = log
+        self._under_way: dict[str, tuple[RereadNodeFile, asyncio.Task[ControlReply]]] = {}
+        self._waiting: tuple[str, ...] = ()
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """What the file said otherwise at the last look, and waits for the next daemon."""
+        return self._waiting
+
+    async def answer(
+        self, request: ControlRequest, verb: RereadNodeFile, caller: Caller
+    ) -> ControlReply:
+        """The answer once the file was read; raises TimeoutError at the request's deadline."""
+        reading = self._under_way.get(request.id)
+        if reading is None:
+            task = asyncio.create_task(self._read(request, verb, caller))
+            reading = self._under_way[request.id] = verb, task
+            task.add_done_callback(lambda _task: self._under_way.pop(request.id))
+        elif reading[0] != verb:
+            return reused_id(request)
+        async with asyncio.timeout(request.deadline_seconds):
+            return await asyncio.shield(reading[1])
+
+    async def close(self) -> None:
+        """Read no more: the daemon ends."""
+        tasks = [task for _, task in self._under_way.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read(
+        self, request: ControlRequest, verb: RereadNodeFile, caller: Caller
+    ) -> ControlReply:
+        try:
+            report = await self._reread(verb)
+        except Exception:  # noqa: BLE001 - a defect here must not leave those who wait without an answer
+            self._log.exception("control: the node file cannot be read again")
+            text, way_out = "the node file cannot be read again", "look at the log of the daemon"
+            reply = ControlReply(request.id, ReplyOutcome.FAILED, text, way_out)
+        else:
+            reply = reread_reply(request.id, report, dry_run=verb.dry_run)
+            if reply.outcome is ReplyOutcome.DONE:
+                self._waiting = report.waits
+        self._answered(request, caller, reply)
+        return reply

@@ -1,0 +1,219 @@
+"""A node file that is read again on request: once for each request, to its end, whoever waits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+
+import pytest
+
+from disagg_cluster.control.core import ControlCore
+from disagg_cluster.control.decisions import Orders
+from disagg_cluster.control.explanation import explain
+from disagg_cluster.control.messages import (
+    ControlReply,
+    ControlRequest,
+    PauseWorkers,
+    ReplyOutcome,
+    RereadNodeFile,
+    RereadReport,
+    RestartWorker,
+    local_caller,
+)
+from disagg_cluster.control.refusal import ControlRefusal, RefusalReason
+from disagg_cluster.control.remote.status_codes import code_name
+from disagg_cluster.control.views import DaemonView, NodeOverview, WorkerView
+from disagg_cluster.lifecycle.state import WorkerState
+
+CALLER = local_caller(0, 1)
+LOOK = RereadNodeFile(dry_run=True)
+FOUND = RereadReport(("a",), ("a: env: TOKEN",), ("a: port", "listen.metrics"), digest="0af9")
+NODE = NodeOverview(
+    DaemonView("1.0", 1, "node", "/run/x", 1.0), (WorkerView("a", WorkerState.READY),)
+)
+WRONG = ControlRefusal(RefusalReason.WRONG_NODE_FILE, "nothing was changed", "mend it")
+
+
+class Node:
+    def __init__(self) -> None:
+        self.overview = NODE
+
+    def view(self) -> NodeOverview:
+        return self.overview
+
+    def obey(self, orders: Orders, request_id: str) -> None:
+        pass
+
+
+class Asked:
+    """A core whose node file is read when a test says so."""
+
+    def __init__(self) -> None:
+        self.node = Node()
+        self.looks: list[RereadNodeFile] = []
+        self.may_end = asyncio.Event()
+        self.may_end.set()
+        self.reports: list[RereadReport | Exception] = [FOUND]
+        self.core = ControlCore(self.node, logging.getLogger("test.control"), self._read)
+
+    async def _read(self, verb: RereadNodeFile) -> RereadReport:
+        self.looks.append(verb)
+        await self.may_end.wait()
+        report = self.reports[-1]
+        if isinstance(report, Exception):
+            raise report
+        return report
+
+    async def ask(self, request: ControlRequest) -> list[ControlReply]:
+        return [reply async for reply in self.core.answer(request, CALLER)]
+
+    async def reload(
+        self, verb: RereadNodeFile = LOOK, request_id: str = "r", seconds: float | None = None
+    ) -> ControlReply:
+        [reply] = await self.ask(ControlRequest(request_id, verb, deadline_seconds=seconds))
+        return reply
+
+
+def played(story: Callable[[Asked], Coroutine[None, None, None]]) -> None:
+    async def run() -> None:
+        asked = Asked()
+        try:
+            await story(asked)
+        finally:
+            await asked.core.close()
+
+    asyncio.run(run())
+
+
+def test_what_waits_is_told_with_the_answer_and_from_then_on() -> None:
+    async def story(asked: Asked) -> None:
+        looked = await asked.reload()
+        assert looked.explanation == (
+            "a: env: TOKEN",
+            "a: port (waits for the next daemon)",
+            "listen.metrics (waits for the next daemon)",
+        )
+        assert (looked.text, looked.digest) == ("would be taken in: a", "0af9")
+        assert asked.core.waiting == FOUND.waits
+        asked.reports.append(RereadReport(problems=("not YAML",), refusal=WRONG))
+        await asked.reload()
+        assert asked.core.waiting == FOUND.waits
+        asked.reports.append(RereadReport(waits=("links.grafana",)))
+        nothing = await asked.reload(RereadNodeFile())
+        assert (nothing.text, bool(nothing.way_out)) == (
+            "a running daemon takes in nothing of it",
+            True,
+        )
+        assert asked.core.waiting == ("links.grafana",)
+        asked.reports.append(RereadReport())
+        assert (await asked.reload(LOOK, "last")).way_out == ""
+        assert asked.core.waiting == ()
+
+    played(story)
+
+
+def test_a_worker_is_explained_with_what_waits_of_its_own() -> None:
+    daemon = replace(NODE.daemon, waiting=("a: port, model", "b: port", "listen.metrics"))
+    node = replace(NODE, daemon=daemon)
+
+    said = [line for line in explain(node.workers[0], node, 0) if "node file" in line]
+
+    assert said == ["the node file says otherwise, which waits for the next daemon: port, model"]
+
+
+@pytest.mark.parametrize(
+    ("report", "outcome", "code"),
+    [
+        (RereadReport(problems=("1", "2"), refusal=WRONG), "refused", "FAILED_PRECONDITION"),
+        (
+            RereadReport(refusal=ControlRefusal(RefusalReason.CHANGED_SINCE, "why")),
+            "refused",
+            "ABORTED",
+        ),
+        (
+            RereadReport(refusal=ControlRefusal(RefusalReason.CHANGE_UNDER_WAY, "why")),
+            "refused",
+            "ABORTED",
+        ),
+        (RereadReport(problems=("no thread can be had",)), "failed", "INTERNAL"),
+        (RuntimeError("a defect"), "failed", "INTERNAL"),
+    ],
+)
+def test_what_is_not_taken_in_is_told_counted_and_not_kept(
+    report: RereadReport | Exception, outcome: str, code: str
+) -> None:
+    async def story(asked: Asked) -> None:
+        asked.reports.append(report)
+        reply = await asked.reload(RereadNodeFile())
+        assert (reply.outcome, code_name(reply)) == (outcome, code)
+        if isinstance(report, RereadReport):
+            assert reply.problems == report.problems
+        assert asked.core.counts["reload", outcome] == 1
+        # Asked again, by the same id too, once the file was mended.
+        asked.reports.append(FOUND)
+        assert (await asked.reload(RereadNodeFile())).outcome is ReplyOutcome.DONE
+
+    played(story)
+
+
+def test_the_same_id_is_one_reload_also_while_it_lasts() -> None:
+    async def story(asked: Asked) -> None:
+        asked.may_end.clear()
+        both = [asyncio.create_task(asked.reload(RereadNodeFile())) for _ in range(2)]
+        while not asked.looks:
+            await asyncio.sleep(0)
+        other = await asked.reload(RereadNodeFile(digest="0af9"))
+        assert other.reason == "reused_id"
+        asked.may_end.set()
+        first, second = await asyncio.gather(*both)
+        assert first == second == await asked.reload(RereadNodeFile())
+        assert (first.text, asked.looks) == ("taken in: a", [RereadNodeFile()])
+        [paused] = await asked.ask(ControlRequest("r", PauseWorkers("a")))
+        assert paused.reason == "reused_id"
+        # A look is made anew each time.
+        await asked.reload(LOOK, "look")
+        await asked.reload(LOOK, "look")
+        assert asked.looks[1:] == [LOOK, LOOK]
+
+    played(story)
+
+
+def test_a_reload_goes_on_when_whoever_asked_has_gone_or_waits_no_longer() -> None:
+    async def story(asked: Asked) -> None:
+        asked.may_end.clear()
+        gone = asyncio.create_task(asked.reload(RereadNodeFile()))
+        late = await asked.reload(RereadNodeFile(), "late", 0.001)
+        assert (late.outcome, "it goes on" in late.text) == (ReplyOutcome.TIMEOUT, True)
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        asked.may_end.set()
+        for request_id in ("r", "late"):
+            assert (await asked.reload(RereadNodeFile(), request_id)).text == "taken in: a"
+        assert len(asked.looks) == 2
+
+    played(story)
+
+
+def test_a_daemon_that_is_stopping_takes_nothing_in() -> None:
+    async def story(asked: Asked) -> None:
+        asked.node.overview = replace(NODE, daemon=replace(NODE.daemon, stopping=True))
+        assert (await asked.reload(RereadNodeFile())).reason == "stopping"
+        assert (await asked.reload()).outcome is ReplyOutcome.DONE
+
+    played(story)
+
+
+def test_who_joins_a_change_under_way_is_told_at_once_how_far_it_is() -> None:
+    async def story(asked: Asked) -> None:
+        first = asked.core.answer(ControlRequest("1", RestartWorker("a")), CALLER)
+        assert (await anext(first)).text == "a: ending"
+        second = asked.core.answer(ControlRequest("2", RestartWorker("a")), CALLER)
+        async with asyncio.timeout(10):
+            said = await anext(second)
+        assert (said.id, said.outcome, said.text) == ("2", ReplyOutcome.PROGRESS, "a: ending")
+        await first.aclose()
+        await second.aclose()
+
+    played(story)
