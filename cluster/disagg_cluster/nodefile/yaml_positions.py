@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ MAX_PATHS = 50_000
 _LONGEST_NUMBER = 100
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _MOST_DIRECTIVES = 100
+_EXPONENT = re.compile(r"-?[0-9]+(\.[0-9]+)?[eE][-+]?[0-9]+$")
 
 _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # PyYAML's own reader takes seconds for a megabyte.
@@ -66,7 +68,7 @@ def read_yaml(text: str) -> YamlDocument:
     """Read one YAML document; never raises, whatever the text."""
     try:
         _measure(text)
-        return _marked(_Loader(text))
+        return _marked(_loader(text, _Loader))
     except yaml.MarkedYAMLError as error:
         # libyaml is ten times as fast, and sometimes of another opinion, or of fewer words.
         return _refused(error) if len(text) > _SLOWLY_CHARACTERS else _slowly(text)
@@ -76,7 +78,7 @@ def read_yaml(text: str) -> YamlDocument:
 
 def _slowly(text: str) -> YamlDocument:
     try:
-        return _marked(yaml.SafeLoader(text))
+        return _marked(_loader(text, yaml.SafeLoader))
     except _REFUSED as error:
         return _refused(error)
 
@@ -107,6 +109,17 @@ def _measure(text: str) -> None:
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH or count > 4 * MAX_PATHS:
             raise _TooMuchError
+
+
+def _loader(text: str, kind: type[yaml.SafeLoader]) -> yaml.SafeLoader:
+    """A loader of a text; in JSON, 9e-05 is a number, and YAML 1.1 has words in its place."""
+    loader = kind(text)
+    if text.lstrip().startswith("{"):
+        known = loader.yaml_implicit_resolvers
+        number = ("tag:yaml.org,2002:float", _EXPONENT)
+        of_numbers = {first: [*known.get(first, ()), number] for first in "-0123456789"}
+        loader.yaml_implicit_resolvers = {**known, **of_numbers}
+    return loader
 
 
 def _marked(loader: yaml.SafeLoader) -> YamlDocument:

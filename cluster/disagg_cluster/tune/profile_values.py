@@ -105,7 +105,6 @@ def _steps(points: Sequence[Point]) -> tuple[TimedSize, ...]:
             size=round(point.size),
             seconds=point.seconds,
             samples=point.samples,
-            # Finer it would be written as 9e-05, which YAML reads as a word.
             scatter=round(point.scatter, 4),
         )
         for point in points
