@@ -100,8 +100,8 @@ def main() -> int:
         sim_dir=Path(socket).parent / "sim" if socket and devices else None,
     )
     # The stand-in as it is, but for what it sends and answers.
-    standin.Sender = TotalsSender  # type: ignore[misc]
-    standin.Routes = ToldRoutes  # type: ignore[misc]
+    standin.Sender = TotalsSender  # type: ignore[misc] # a class, and of this process only
+    standin.Routes = ToldRoutes  # type: ignore[misc] # as above
     helper = told().get("helper")
     if helper:
         argv = ["sleep", HELPER_SECONDS + str(options.port)]

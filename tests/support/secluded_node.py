@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 from disagg_cluster.cli.main import main
 from disagg_cluster.discovery import attach_mode
@@ -29,5 +30,5 @@ def let_see(folder: Path, pid: int) -> None:
 if __name__ == "__main__":
     proc = Path(sys.argv.pop(1))
     # The daemon looks for it when it is composed.
-    attach_mode.AttachMode = partial(attach_mode.AttachMode, proc=proc)  # type: ignore[misc, assignment]
-    main()
+    with patch.object(attach_mode, "AttachMode", partial(attach_mode.AttachMode, proc=proc)):
+        main()

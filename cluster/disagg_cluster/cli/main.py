@@ -239,7 +239,7 @@ class _Main(LazyGroup):
             raise click.exceptions.Exit(error.exit_code) from error
         except click.UsageError as error:
             told = _way_out(error) or error.message
-            error.message = _without_passwords(told)  # type: ignore[misc] # shown as it is
+            error.message = _without_passwords(told)  # type: ignore[misc] # final, but read only by what shows it
             raise
 
 
