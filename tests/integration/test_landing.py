@@ -23,11 +23,12 @@ from disagg_exporter.model import (
     Role,
     Snapshot,
     Use,
-    WorkerStatus,
 )
 from support.browser import CONTRAST, chromium
 from support.snapshots import (
     FRESH_UNTIL_NS,
+    GIVEN_UP,
+    NOW_SECONDS,
     SECOND,
     TAKEN_NS,
     WALL_OFFSET_SECONDS,
@@ -232,26 +233,14 @@ def test_every_text_can_be_read_on_its_ground(browser: Browser) -> None:
             assert page.evaluate(CONTRAST) == []
 
 
-def _worker(name: str, state: str, **said: object) -> WorkerStatus:
-    since = WALL_OFFSET_SECONDS + TAKEN_NS / 1e9 - 90
-    return WorkerStatus(name, state, 3, None, since_timestamp_seconds=since, **said)  # type: ignore[arg-type] # by name
-
-
-CRASH: dict[str, object] = {
-    "cause": "ended unasked by signal 9 (Killed)",
-    "last_lines": ("Loading weights: 45 %", "torch.OutOfMemoryError: CUDA out of memory"),
-}
-"""What is known of a worker's end."""
-
-
 def in_trouble() -> dict[str, tuple[Snapshot, tuple[str, ...]]]:
     """By state, a node that is in it and what its page must say."""
     golden = golden_snapshot()
     engine, *others = golden.engines
     gone = replace(engine, state=EngineState.GONE, up=None)
-    next_start = WALL_OFFSET_SECONDS + TAKEN_NS / 1e9 + 8
-    crashed = _worker("prefill-0", "backoff", next_start_timestamp_seconds=next_start, **CRASH)
-    failed = _worker("prefill-0", "failed", **CRASH)
+    last_lines = ("Loading weights: 45 %", "torch.OutOfMemoryError: CUDA out of memory")
+    failed = replace(GIVEN_UP, last_lines=last_lines)
+    crashed = replace(failed, state="backoff", next_start_timestamp_seconds=NOW_SECONDS + 8)
     left = replace(golden, engines=(gone, *others))
     return {
         "crash": (

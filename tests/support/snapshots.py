@@ -69,6 +69,14 @@ SECOND = 1_000_000_000
 TAKEN_NS = 1_000 * SECOND
 FRESH_UNTIL_NS = TAKEN_NS + 10 * SECOND
 WALL_OFFSET_SECONDS = 1_750_000_000.0
+NOW_SECONDS = WALL_OFFSET_SECONDS + TAKEN_NS / SECOND
+"""When it was taken, in Unix time."""
+GIVEN_UP = WorkerStatus(
+    *("prefill-0", "failed", 5, None),
+    since_timestamp_seconds=NOW_SECONDS - 90,
+    cause="ended unasked by signal 9 (Killed)",
+)
+"""The golden node's worker, had it crashed and crashed."""
 WORKER_STATES = ("stopped", "starting", "ready", "draining", "backoff", "failed")
 
 GPU_0, GPU_1, GPU_2 = "GPU-aaaa0000", "GPU-bbbb1111", "MIG-cccc2222"

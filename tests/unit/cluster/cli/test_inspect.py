@@ -16,18 +16,9 @@ from disagg_cluster.host.files.package_data import engine_side_folder
 from support.children import free_port
 from support.fake_engines import FakeEngine, install
 from support.http_serving import serving
+from support.told_by_daemon import VIEW
 
 GOLDEN = (Path(__file__).parents[3] / "data" / "golden_page.prom").read_bytes()
-
-
-VIEW = json.dumps(
-    {
-        "made_at": "2026-11-23T10:00:00.000+00:00",
-        "window_seconds": 60.0,
-        "behind_seconds": 3.0,
-        "gpus": [{"gpu": "GPU-aaaa0000", "use_ratios": {"prefill": 0.3, "idle": 0.7}}],
-    }
-).encode()
 
 
 class Served:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from disagg_cluster.prometheus.http_session import HttpSession
 from support.children import free_port
 from support.controlled_node import controlled_node
 from support.http_serving import serving
+from support.told_by_daemon import READY, STARTING, VIEW
 from support.transcripts import Transcript
 
 DATA = Path(__file__).parents[3] / "data"
@@ -68,73 +68,56 @@ workers:
      kv_transfer: {connector: NixlConnector, side_channel_port: 5610}}
 """
 
+OF_LLAMA = WorkerView(
+    "", WorkerState.READY, role="decode", model_name="llama", restart_seconds=700.0
+)
 STANDS = (
-    WorkerView(
-        *("prefill-0", WorkerState.READY, 1, 11),
-        state_seconds=90.0,
-        reason="healthy",
-        role="prefill",
-        gpus=("GPU-a",),
-        port=8001,
-        model_name="llama",
-        restart_seconds=700.0,
-    ),
-    WorkerView(
-        *("decode-0", WorkerState.STARTING, 3, 12),
-        state_seconds=40.0,
-        restarts=2,
-        reason="start 3",
-        role="decode",
-        gpus=("GPU-b", "GPU-c"),
-        port=8002,
-        deadline_seconds=560.0,
-        model_name="llama",
-        restart_seconds=700.0,
-    ),
-    WorkerView(
-        *("decode-1", WorkerState.BACKOFF, 2),
+    replace(READY, incarnation=1, model_name="llama", restart_seconds=700.0),
+    replace(STARTING, incarnation=3, model_name="llama", restart_seconds=700.0),
+    replace(
+        OF_LLAMA,
+        worker="decode-1",
+        state=WorkerState.BACKOFF,
+        incarnation=2,
         state_seconds=3.0,
         restarts=2,
         reason="crashed: SIGSEGV; start 3 in 8 s",
-        role="decode",
         gpus=("GPU-d",),
         port=8003,
         deadline_seconds=5.0,
-        model_name="llama",
-        restart_seconds=700.0,
     ),
-    WorkerView(
-        *("decode-2", WorkerState.FAILED, 5),
+    replace(
+        OF_LLAMA,
+        worker="decode-2",
+        state=WorkerState.FAILED,
+        incarnation=5,
         state_seconds=7200.0,
         restarts=4,
         reason="gave up: 5 crashes in 10 min; last: exit code 1",
-        role="decode",
         gpus=("GPU-e",),
         port=8004,
-        model_name="llama",
-        restart_seconds=700.0,
     ),
-    WorkerView(
-        *("decode-4", WorkerState.FAILED, 1),
+    replace(
+        OF_LLAMA,
+        worker="decode-4",
+        state=WorkerState.FAILED,
+        incarnation=1,
         state_seconds=13.0,
         reason="given up after 1 crash, tried again in 600 s",
-        role="decode",
         gpus=("GPU-g",),
         port=8006,
-        model_name="llama",
         deadline_seconds=587.0,
-        restart_seconds=700.0,
     ),
-    WorkerView(
-        *("decode-3", WorkerState.READY, 1, 15),
+    replace(
+        OF_LLAMA,
+        worker="decode-3",
+        incarnation=1,
+        pid=15,
         state_seconds=7200.0,
         paused_seconds=61.0,
         unanswered="/health: no answer in time",
-        role="decode",
         gpus=("GPU-f",),
         port=8005,
-        model_name="llama",
-        restart_seconds=700.0,
     ),
 )
 OTHERWISE = RereadReport(
@@ -203,16 +186,6 @@ def test_where_no_daemon_answers(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     for words in (["report"], ["diagnose"], ["forecast"], ["top"]):
         transcript.run(*words, "--prometheus", address)
     transcript.check("nobody-answers")
-
-
-VIEW = json.dumps(
-    {
-        "made_at": "2026-11-23T10:00:00.000+00:00",
-        "window_seconds": 60.0,
-        "behind_seconds": 3.0,
-        "gpus": [{"gpu": "GPU-aaaa0000", "use_ratios": {"prefill": 0.3, "idle": 0.7}}],
-    }
-).encode()
 
 
 @contextmanager

@@ -27,9 +27,10 @@ from disagg_exporter.model import (
 )
 from support.snapshots import (
     FRESH_UNTIL_NS,
+    GIVEN_UP,
+    NOW_SECONDS,
     SECOND,
     TAKEN_NS,
-    WALL_OFFSET_SECONDS,
     golden_snapshot,
     slice_ns,
 )
@@ -318,15 +319,7 @@ def test_the_page_leads_to_where_more_is_known(links: PageLinks, leads: str) -> 
 
 def test_a_worker_that_was_given_up_stays_listed_with_why_and_its_last_words() -> None:
     golden = golden_snapshot()
-    failed = WorkerStatus(
-        "prefill-0",
-        "failed",
-        5,
-        None,
-        since_timestamp_seconds=WALL_OFFSET_SECONDS + TAKEN_NS / 1e9 - 90,
-        cause="ended unasked by signal 9 (Killed)",
-        last_lines=("RuntimeError: <script>",),
-    )
+    failed = replace(GIVEN_UP, last_lines=("RuntimeError: <script>",))
     gone = replace(golden.engines[0], state=EngineState.GONE, up=None)
     snapshot = replace(golden, workers=(failed,), engines=(gone,))
 
@@ -347,12 +340,8 @@ def test_a_worker_that_was_given_up_stays_listed_with_why_and_its_last_words() -
 def test_why_a_worker_crashed_is_told_for_an_hour_after_it_came_back(
     minutes: int, told: bool
 ) -> None:
-    now = WALL_OFFSET_SECONDS + TAKEN_NS / 1e9
-    back = WorkerStatus(
-        *("prefill-0", "ready", 1, None),
-        since_timestamp_seconds=now - 60 * minutes,
-        cause="ended unasked by signal 9 (Killed)",
-    )
+    since = NOW_SECONDS - 60 * minutes
+    back = replace(GIVEN_UP, state="ready", restarts=1, since_timestamp_seconds=since)
 
     text = text_of(page(replace(golden_snapshot(), workers=(back,))))
 
@@ -361,7 +350,7 @@ def test_why_a_worker_crashed_is_told_for_an_hour_after_it_came_back(
 
 
 def test_a_start_says_how_long_it_takes_and_when_it_is_given_up() -> None:
-    now = WALL_OFFSET_SECONDS + TAKEN_NS / 1e9
+    now = NOW_SECONDS
     starting = WorkerStatus(
         "prefill-0",
         "starting",

@@ -7,32 +7,11 @@ import click
 from disagg_cluster.cli.workers.status import status_text, status_value
 from disagg_cluster.control.views import DaemonView, WorkerView
 from disagg_cluster.lifecycle.state import WorkerState
+from support import told_by_daemon
 
 DAEMON = DaemonView("0.1.0", 7, "gpu-7", "/run/disagg-node", 3725.0)
-READY = WorkerView(
-    "prefill-0",
-    WorkerState.READY,
-    pid=11,
-    state_seconds=90.0,
-    reason="healthy",
-    role="prefill",
-    gpus=("GPU-a",),
-    port=8001,
-    log_path="/run/disagg-node/logs/prefill-0.log",
-)
-STARTING = WorkerView(
-    "decode-0",
-    WorkerState.STARTING,
-    pid=12,
-    state_seconds=40.0,
-    restarts=2,
-    reason="start 3",
-    role="decode",
-    gpus=("GPU-b", "GPU-c"),
-    port=8002,
-    deadline_seconds=560.0,
-    log_path="/run/disagg-node/logs/decode-0.log",
-)
+READY = replace(told_by_daemon.READY, log_path="/run/disagg-node/logs/prefill-0.log")
+STARTING = replace(told_by_daemon.STARTING, log_path="/run/disagg-node/logs/decode-0.log")
 
 TEXT = """\
 disagg-node 0.1.0 (pid 7) on gpu-7, up 1h 2m, run folder /run/disagg-node

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.planner.diagnose.causes.suspicion import joint_strength
 from disagg_cluster.planner.diagnose.diagnose import DiagnosisState, diagnose
 from disagg_cluster.planner.diagnose.evidence.series_window import ScrapedSeries, SeriesWindow
@@ -18,14 +17,9 @@ from disagg_cluster.planner.diagnose.verdict.values import (
     Cause,
 )
 from support.diagnosed import FOUND
-from support.diagnosis_windows import Line, WindowMaker
+from support.diagnosed_lines import DECODE, PREFILL, TARGETS
+from support.diagnosis_windows import WindowMaker
 
-TARGETS = Targets(2.0, 0.05)
-PREFILL = tuple(Line(f"p{number}") for number in range(3))
-DECODE = tuple(
-    Line(f"d{number}", role="decode", requests=3.0, wait_seconds=0.06, transfers=3.0)
-    for number in range(2)
-)
 SLOW = {"slowness": 2.0, "wait_seconds": 1.6}
 FRONT = "disagg_request_time_to_first_token_seconds_sum"
 

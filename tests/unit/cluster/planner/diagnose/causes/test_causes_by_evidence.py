@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.planner.diagnose.diagnose import diagnose
 from disagg_cluster.planner.diagnose.verdict.values import (
     BottleneckFinding,
@@ -15,27 +14,15 @@ from disagg_cluster.planner.diagnose.verdict.values import (
     RemedyKind,
     TtftPart,
 )
+from support.diagnosed_lines import DECODE, PREFILL, TARGETS, named
 from support.diagnosis_windows import BEGIN_SECONDS, Line, WindowMaker
 
-TARGETS = Targets(2.0, 0.05)
-PREFILL = tuple(Line(f"p{number}") for number in range(3))
-DECODE = tuple(
-    Line(f"d{number}", role="decode", requests=3.0, wait_seconds=0.06, transfers=3.0)
-    for number in range(2)
-)
 LONG_WAIT = {"wait_seconds": 1.6}
 
 
 def changed(line: Line, **then: object) -> Line:
     """The same engine, otherwise from the onset on, and with users who wait for it."""
     return replace(line, then={**LONG_WAIT, **then})
-
-
-def named(*lines: Line, **maker: object) -> tuple[BottleneckFinding, ...]:
-    """What is found in a window of these engines, looked at once."""
-    window = WindowMaker(**maker).make(lines)  # type: ignore[arg-type] # by name
-    (found,), _ = diagnose(window, TARGETS)
-    return found.findings
 
 
 def causes(*lines: Line, **maker: object) -> list[Cause]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.planner.diagnose.diagnose import diagnose
 from disagg_cluster.planner.diagnose.state import DiagnosisState, StandingFinding, settled
 from disagg_cluster.planner.diagnose.verdict.values import (
@@ -16,11 +15,10 @@ from disagg_cluster.planner.diagnose.verdict.values import (
     RemedyKind,
 )
 from disagg_exporter.model import Role
+from support.diagnosed_lines import PREFILL, TARGETS
 from support.diagnosis_windows import Line, WindowMaker
 
-TARGETS = Targets(2.0, 0.05)
 MODEL = ModelKey("c", "", "m")
-PREFILL = tuple(Line(f"p{number}") for number in range(3))
 DECODE = (Line("d0", role="decode", requests=6.0, wait_seconds=0.06, transfers=6.0),)
 
 

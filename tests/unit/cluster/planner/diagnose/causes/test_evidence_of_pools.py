@@ -17,22 +17,10 @@ from disagg_cluster.planner.diagnose.verdict.values import (
     RemedyKind,
 )
 from disagg_exporter.model import Role
+from support.diagnosed_lines import DECODE, PREFILL, TARGETS, named
 from support.diagnosis_windows import BEGIN_SECONDS, Line, WindowMaker
 
-TARGETS = Targets(2.0, 0.05)
-PREFILL = tuple(Line(f"p{number}") for number in range(3))
 MIXED = tuple(Line(f"m{number}", role="mixed", mixed_slowness=1.0) for number in range(3))
-DECODE = tuple(
-    Line(f"d{number}", role="decode", requests=3.0, wait_seconds=0.06, transfers=3.0)
-    for number in range(2)
-)
-
-
-def named(*lines: Line, **maker: object) -> tuple[BottleneckFinding, ...]:
-    """What is found in a window of these engines, looked at once."""
-    window = WindowMaker(**maker).make(lines)  # type: ignore[arg-type] # by name
-    (found,), _ = diagnose(window, TARGETS)
-    return found.findings
 
 
 def who(finding: BottleneckFinding) -> tuple[Cause, list[str]]:

@@ -1,0 +1,22 @@
+"""Engines of a model as most tests of its diagnosis have them, and what is found of them."""
+
+from __future__ import annotations
+
+from disagg_cluster.planner.capacity.targets import Targets
+from disagg_cluster.planner.diagnose.diagnose import diagnose
+from disagg_cluster.planner.diagnose.verdict.values import BottleneckFinding
+from support.diagnosis_windows import Line, WindowMaker
+
+TARGETS = Targets(2.0, 0.05)
+PREFILL = tuple(Line(f"p{number}") for number in range(3))
+DECODE = tuple(
+    Line(f"d{number}", role="decode", requests=3.0, wait_seconds=0.06, transfers=3.0)
+    for number in range(2)
+)
+
+
+def named(*lines: Line, **maker: object) -> tuple[BottleneckFinding, ...]:
+    """What is found in a window of these engines, looked at once."""
+    window = WindowMaker(**maker).make(lines)  # type: ignore[arg-type] # by name
+    (found,), _ = diagnose(window, TARGETS)
+    return found.findings
