@@ -50,6 +50,6 @@ def serving(
     finally:
         server.close()
         # A thread that had just said goodbye by itself is not waited for by close().
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 20
         while threading.active_count() > before:
             assert time.monotonic() < deadline

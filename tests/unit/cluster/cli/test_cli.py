@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -180,6 +179,9 @@ def test_the_help_imports_no_command_and_nothing_heavy() -> None:
     }
     heavy = {"pydantic", "yaml", "asyncio", "pynvml", "prometheus_client", "requests", "urllib3"}
     assert not heavy & set(loaded)
+    # What it costs beyond click, which takes two thirds of the 0.1 s of CPU.
+    clicks = in_a_fresh_interpreter("import sys, click\nprint(*sys.modules)").split()
+    assert len(set(loaded) - ours - set(clicks)) < 40
 
 
 def test_no_help_and_no_completion_loads_what_only_the_work_needs() -> None:
@@ -205,18 +207,6 @@ def test_no_help_and_no_completion_loads_what_only_the_work_needs() -> None:
     assert "disagg_cluster.cli.planning.plan" in loaded
     heavy = {"pydantic", "yaml", "asyncio", "pynvml", "prometheus_client", "numpy", "requests"}
     assert not (heavy | {"urllib3", "ssl"}) & set(loaded)
-
-
-def test_the_help_costs_no_more_than_its_budget() -> None:
-    """120 ms of CPU; the best of a few, as the machine may be busy."""
-
-    def cpu_seconds() -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        in_a_fresh_interpreter("from disagg_cluster.cli.main import main; main(['--help'])")
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    assert min(cpu_seconds() for _ in range(4)) < 0.120
 
 
 def test_an_error_of_ours_is_one_line_and_never_a_traceback(

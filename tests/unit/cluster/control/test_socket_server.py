@@ -250,13 +250,13 @@ def test_a_process_of_nobody_is_refused_also_if_somebody_opened_the_file(
         (b"GET / HTTP/1.0\r\n\r\n", "the request is no JSON"),
         (b"\0" * 1000 + b"\n", "the request is no JSON"),
         (b"x" * (MOST_BYTES + 10), f"the request is longer than {MOST_BYTES} bytes"),
-        (b'{"version":1', "no whole line within 0.1 s"),
+        (b'{"version":1', "no whole line within 0.3 s"),
     ],
 )
 def test_garbage_is_refused_in_words_and_others_are_answered(
     path: Path, data: bytes, problem: str
 ) -> None:
-    site = Site(path, read_seconds=0.1)
+    site = Site(path, read_seconds=0.3)
 
     async def story() -> None:
         (reply,) = await site.sent(data)
@@ -268,7 +268,7 @@ def test_garbage_is_refused_in_words_and_others_are_answered(
 
 
 def test_a_client_that_says_nothing_or_reads_nothing_holds_nobody_up(path: Path) -> None:
-    site = Site(path, read_seconds=30, write_seconds=0.1)
+    site = Site(path, read_seconds=30, write_seconds=0.5)
     site.node.workers = tuple(replace(READY, worker=f"w{n}", reason="x" * 300) for n in range(2000))
 
     async def story() -> None:

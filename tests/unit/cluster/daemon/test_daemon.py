@@ -472,4 +472,4 @@ def test_a_round_that_takes_long_moves_no_timestamp(
 
     asyncio.run(story())
     assert len(set(offsets)) == 1
-    assert offsets[0] == pytest.approx(time.time() - time.monotonic(), abs=0.3)
+    assert offsets[0] == pytest.approx(time.time() - time.monotonic(), abs=0.6)

@@ -25,7 +25,7 @@ def front(web_config: Path | None = None) -> MetricsService:
 def test_without_a_web_config_the_page_is_open_and_no_collector_speaks_of_one() -> None:
     serving = front()
     with serving.running() as address:
-        connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=20)
         with contextlib.closing(connection):
             connection.request("GET", "/readyz")
 
@@ -50,7 +50,7 @@ def test_with_one_the_page_is_served_as_it_says(tmp_path: Path) -> None:
     serving = front(tmp_path / "web.yml")
     with serving.running() as address:
         connection = http.client.HTTPSConnection(
-            "127.0.0.1", address.port, timeout=5, context=client_context()
+            "127.0.0.1", address.port, timeout=20, context=client_context()
         )
         with contextlib.closing(connection):
             connection.request("GET", "/metrics")

@@ -104,11 +104,11 @@ def test_connections_are_kept_and_each_request_has_the_whole_deadline() -> None:
     def twice(connection: socket.socket, over: threading.Event) -> None:
         connection.sendall(OK)
         connection.recv(65536)
-        over.wait(0.2)
+        over.wait(0.6)
         connection.sendall(OK)
 
     with raw_server(twice) as (url, heads), closing(session()) as asking:
-        asking.get(url, 0.1, 1000)
+        asking.get(url, 0.5, 1000)
         assert asking.get(url, 10.0, 1000).body == b"up"
     assert len(heads) == 1
 

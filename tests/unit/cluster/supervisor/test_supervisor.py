@@ -300,6 +300,9 @@ def test_a_probe_that_takes_long_is_waited_for_and_not_joined_by_another(
         return ProbeResult(Health.HEALTHY, "healthy")
 
     async def story(harness: RunningSupervisor) -> None:
+        async with asyncio.timeout(20):
+            while len(asked) < len(workers):
+                await asyncio.sleep(0.01)
         await asyncio.sleep(0.2)  # ten looks: that nothing more is asked cannot be awaited
         assert sorted(asked) == sorted(worker.target.port for worker in workers)
         answer.set()

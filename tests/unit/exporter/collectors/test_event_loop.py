@@ -95,7 +95,7 @@ def test_what_a_callback_raises_is_said_once_shown_and_over_after_a_while(
         raise ValueError("s3cret")
 
     async def story() -> None:
-        loop, errors = asyncio.get_running_loop(), CallbackErrors(LOG, quiet_seconds=0.05)
+        loop, errors = asyncio.get_running_loop(), CallbackErrors(LOG, quiet_seconds=0.2)
         errors.watch(loop)
         assert errors.collectors() == ()
         loop.call_soon(trip)

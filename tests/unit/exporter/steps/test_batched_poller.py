@@ -39,7 +39,7 @@ class Ear:
 
 
 async def until(done: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not done():
             await asyncio.sleep(0)
 

@@ -51,7 +51,7 @@ class Ear:
             self.heard.put_nowait(message)
 
     async def next(self) -> ControlMessage:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             return await self.heard.get()
 
 
@@ -77,7 +77,7 @@ def connection(path: Path):  # type: ignore[no-untyped-def] # its type is socket
 
 async def hung_up(link: socket.socket) -> None:
     """Wait until the other end has closed the connection."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert await asyncio.get_running_loop().sock_recv(link, 1) == b""
 
 

@@ -152,8 +152,10 @@ def test_another_change_meanwhile_is_refused_and_a_deadline_ends_no_change(folde
 
     async def story() -> None:
         async with client(served.here) as asked:
+            # Connected before, it has nearly all of its time for being heard.
+            await asked.ask(new_request(DaemonStatus()))
             with pytest.raises(grpc.aio.AioRpcError) as late:
-                await asked.ask(new_request(RestartWorker("w")), seconds=0.2)
+                await asked.ask(new_request(RestartWorker("w")), seconds=0.5)
             assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             code, reply = await asked.refused(new_request(RestartWorker("x")))
             assert code == "ABORTED"

@@ -38,7 +38,7 @@ def test_an_engine_that_does_not_answer_holds_up_no_end() -> None:
     requests = requests_to(engine)
     requests.begin("d0")
 
-    assert engine.left.get(timeout=5)
+    assert engine.left.get(timeout=20)
     requests.close()
 
 
@@ -47,5 +47,5 @@ def test_who_begins_again_after_the_end_can_ask_again() -> None:
     requests = requests_to(engine)
     for _ in range(2):
         requests.begin("d0")
-        engine.left.get(timeout=5)
+        engine.left.get(timeout=20)
         requests.close()

@@ -279,7 +279,10 @@ def test_a_wrong_change_changes_nothing_and_is_told_once(
         ) as watch,
     ):
         first, since = watch.access, watch.status().last_success_timestamp_seconds
-        path.write_text("tracing: {}\n", encoding="utf-8")
+        # Whole at once: emptied first, it might be looked at twice in between.
+        whole = tmp_path / "whole.yml"
+        whole.write_text("tracing: {}\n", encoding="utf-8")
+        whole.replace(path)
         until(lambda: not watch.status().success)
         looks = watch.status()
         until(lambda: watch.status() is not looks)  # it was looked at again

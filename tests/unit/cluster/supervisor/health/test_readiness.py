@@ -1,5 +1,6 @@
 """Whether a worker serves: the verdict on what a probe saw, and real probes of real servers."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -342,7 +343,8 @@ def talker() -> Iterator[Callable[[bytes, bool], ProbeTarget]]:
 
     def serve(listener: socket.socket, said: bytes, drips: bool) -> None:
         connection = listener.accept()[0]
-        with connection:
+        # Whoever is dripped on hangs up.
+        with connection, contextlib.suppress(ConnectionError):
             connection.recv(4096)
             connection.sendall(said)
             while drips and not enough.wait(0.02):

@@ -11,7 +11,7 @@ from disagg_exporter.http.server.connections import Connection
 from disagg_exporter.http.server.request import RequestReader
 from support.golden_server import golden_site
 
-PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 20.0
 
 
 class HeldAfterSending(DeadlineSocket):

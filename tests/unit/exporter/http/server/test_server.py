@@ -20,7 +20,7 @@ LOCAL = ListenAddress("127.0.0.1", 0)
 
 @contextlib.contextmanager
 def client(port: int) -> Iterator[http.client.HTTPConnection]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     with contextlib.closing(connection):
         yield connection
 
@@ -29,7 +29,7 @@ def http_client(port: int, address: str) -> contextlib.closing[http.client.HTTPC
     """A client of another address of this machine."""
     source = (address, 0)
     return contextlib.closing(
-        http.client.HTTPConnection("127.0.0.1", port, timeout=5, source_address=source)
+        http.client.HTTPConnection("127.0.0.1", port, timeout=20, source_address=source)
     )
 
 
@@ -38,7 +38,7 @@ def raw(port: int, request: bytes) -> bytes:
     parts: list[bytes] = []
     with (
         contextlib.suppress(ConnectionError),
-        socket.create_connection(("127.0.0.1", port), timeout=5) as connection,
+        socket.create_connection(("127.0.0.1", port), timeout=20) as connection,
     ):
         connection.sendall(request)
         while part := connection.recv(65536):
@@ -137,7 +137,7 @@ def test_a_client_that_drips_is_let_go() -> None:
     """A timeout that every byte begins again would let it stay for ever."""
     with (
         serving(client_seconds=0.2) as port,
-        socket.create_connection(("127.0.0.1", port), timeout=5) as connection,
+        socket.create_connection(("127.0.0.1", port), timeout=20) as connection,
     ):
         began = time.monotonic()
         with contextlib.suppress(ConnectionError):
@@ -199,7 +199,7 @@ def test_clients_that_have_not_asked_keep_nobody_out() -> None:
 def test_what_is_turned_away_is_counted_by_reason_and_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    server = golden_server(client_seconds=0.1)
+    server = golden_server(client_seconds=0.5)
     with contextlib.closing(server):
         port = server.start().port
         raw(port, b"")

@@ -19,7 +19,7 @@ from support.golden_server import serving
 
 def get(port: int, context: ssl.SSLContext, path: str = "/healthz") -> http.client.HTTPResponse:
     """One request on a connection of its own; the answer is read whole."""
-    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=context)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=context)
     with contextlib.closing(connection):
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -46,7 +46,7 @@ def test_who_does_not_speak_tls_is_told() -> None:
     access = Access(tls=server_context())
     with (
         serving(lambda: access) as port,
-        socket.create_connection(("127.0.0.1", port), timeout=5) as connection,
+        socket.create_connection(("127.0.0.1", port), timeout=20) as connection,
     ):
         connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         answer = b""
@@ -60,7 +60,7 @@ def test_who_does_not_speak_tls_is_told() -> None:
 
 def test_clients_that_never_finish_shaking_hands_hold_up_nobody_and_are_let_go() -> None:
     access = Access(tls=server_context())
-    with serving(lambda: access, client_seconds=0.3) as port, contextlib.ExitStack() as stack:
+    with serving(lambda: access, client_seconds=1.0) as port, contextlib.ExitStack() as stack:
         slow = [
             stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
             for _ in range(3)
@@ -77,7 +77,7 @@ def test_clients_that_never_finish_shaking_hands_hold_up_nobody_and_are_let_go()
 def test_junk_after_the_first_byte_of_a_handshake_ends_the_connection_alone() -> None:
     access = Access(tls=server_context())
     with serving(lambda: access) as port:
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
             connection.sendall(b"\x16" + b"junk" * 1000)
             with contextlib.suppress(ConnectionError):
                 while connection.recv(4096):
@@ -135,7 +135,7 @@ def test_closing_ends_encrypted_connections_at_once() -> None:
     with contextlib.ExitStack() as stack:
         with serving(lambda: access, client_seconds=60) as port:
             connection = http.client.HTTPSConnection(
-                "127.0.0.1", port, timeout=5, context=client_context()
+                "127.0.0.1", port, timeout=20, context=client_context()
             )
             stack.enter_context(contextlib.closing(connection))
             connection.request("GET", "/healthz")
@@ -148,7 +148,7 @@ def test_closing_ends_encrypted_connections_at_once() -> None:
 def test_a_connection_does_not_outlive_the_encryption_that_it_was_made_with() -> None:
     access = [OPEN]
     with serving(lambda: access[0]) as port:
-        plain = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        plain = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         plain.request("GET", "/metrics")
         plain.getresponse().read()
         access[0] = Access(tls=server_context())
@@ -171,7 +171,7 @@ def test_new_conditions_hold_on_connections_that_are_open() -> None:
     """A password that was taken back must not live on in a kept connection."""
     now = [OPEN]
     with serving(lambda: now[0]) as port:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         with contextlib.closing(connection):
             statuses = []
             for access in (OPEN, Access(passwords=Passwords({"a": "b"}, lambda *_: True)), OPEN):
@@ -188,7 +188,7 @@ def test_new_conditions_hold_on_connections_that_are_open() -> None:
 def test_no_page_is_open_where_a_password_is_asked_for(path: str) -> None:
     access = Access(passwords=Passwords({"a": "b"}, lambda *_: False))
     with serving(lambda: access) as port:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         with contextlib.closing(connection):
             connection.request("GET", path)
 
@@ -199,7 +199,7 @@ def test_the_operators_headers_go_with_every_answer_and_stand_in_for_ours() -> N
     headers = (("X-Frame-Options", "sameorigin"), ("Content-Security-Policy", "default-src x"))
     with serving(lambda: Access(headers=headers)) as port:
         for path in ("/metrics", "/", "/nothing"):
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
             with contextlib.closing(connection):
                 connection.request("GET", path)
                 told = connection.getresponse().headers
