@@ -6,6 +6,7 @@ Followers of engines that span nodes have no port and no page.
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Self
 
 from support import leftovers
 from support.children import free_port
+from support.running_node import wait_for
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -111,6 +113,15 @@ class FakeEngine:
         }
         port = [] if self.kind == "dynamo" else ["--port", str(self.port)]
         self.process = subprocess.Popen([sys.executable, *command, *port, *self.arguments], env=env)
+
+    def wait_served(self) -> None:
+        """Wait until somebody listens on its port."""
+
+        def answers() -> bool:
+            with socket.socket() as link:
+                return link.connect_ex(("127.0.0.1", self.port)) == 0
+
+        wait_for(answers, f"{self.kind} to listen on {self.port}")
 
     def stop(self) -> None:
         self.process.kill()

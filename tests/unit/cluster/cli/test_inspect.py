@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from disagg_cluster.cli.main import main
 from disagg_cluster.host.files.package_data import engine_side_folder
+from disagg_cluster.inspect import one_look
 from support.children import free_port
 from support.fake_engines import FakeEngine, install
 from support.http_serving import serving
@@ -81,6 +82,7 @@ def test_phases_looks_itself_where_no_daemon_is(
     install(tmp_path)
     producer = ("--kv-transfer-config", '{"kv_role": "kv_producer"}')
     with FakeEngine("vllm", tmp_path, producer) as engine:
+        engine.wait_served()
         code, said, talk = run("phases", "--json")
 
     [row] = [row for row in json.loads(said) if row["engine"] == f"vllm-{engine.port}"]
@@ -167,6 +169,8 @@ def test_the_doctor_fails_where_something_is_wrong_and_says_the_next_step(served
 
 def test_the_doctor_without_a_daemon_says_to_start_one(monkeypatch: pytest.MonkeyPatch) -> None:
     nobody_at(f"http://127.0.0.1:{free_port()}", monkeypatch)
+    monkeypatch.setattr(one_look, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(one_look, "_READ_SECONDS", 0.1)
 
     code, said, _ = run("doctor")
 

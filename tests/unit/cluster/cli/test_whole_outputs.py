@@ -17,7 +17,6 @@ from disagg_cluster.control.messages import RereadReport
 from disagg_cluster.control.views import WorkerView
 from disagg_cluster.host.files.package_data import engine_side_folder
 from disagg_cluster.lifecycle.state import WorkerState
-from disagg_cluster.prometheus.http_session import HttpSession
 from support.children import free_port
 from support.controlled_node import controlled_node
 from support.http_serving import serving
@@ -169,9 +168,7 @@ def test_a_daemon_that_launches_nothing(folder: Path) -> None:
     transcript.check("no-worker")
 
 
-def test_where_no_daemon_answers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # It asks four times within seconds.
-    monkeypatch.setitem(HttpSession.__init__.__kwdefaults__, "sleep", lambda _seconds: None)
+def test_where_no_daemon_answers(folder: Path) -> None:
     port = free_port()
     transcript = Transcript({str(folder): "RUN", str(port): "PORT"})
     for words in (

@@ -85,6 +85,7 @@ def test_a_look_without_a_daemon_repeats_nothing_either(
     engines: Callable[..., FakeEngine],
 ) -> None:
     hostile = engines("vllm", arguments=HOSTILE_ARGUMENTS, environment=HOSTILE_ENVIRONMENT)
+    hostile.wait_served()
 
     look = one_look.look_once(NoDevices(), Attach())
 

@@ -135,6 +135,7 @@ def test_those_a_dead_leader_left_are_waited_for_though_they_cannot_be_looked_at
         "    while True: signal.pause()\n"
         "signal.pause()"
     )
+    monkeypatch.setattr(retries, "RETRY_SECONDS", 0.01)
     ear = Ear(tmp_path)
     look, looks = procfs.session_pids, 0
 
@@ -181,13 +182,13 @@ def test_a_zombie_that_cannot_be_buried_yet_is_not_killed_again_and_again(
         monkeypatch.setattr(ChildProcess, "survivors", blind)
         stopping = asyncio.create_task(harness.supervisor.stop(drain=False))
         await until(lambda: not supervision_is_well(harness))
-        await asyncio.sleep(1.5)  # longer than the deadline: what is not sent cannot be awaited
+        await asyncio.sleep(0.6)  # longer than the deadline: what is not sent cannot be awaited
         assert signal.SIGKILL not in sent
         monkeypatch.setattr(ChildProcess, "survivors", survivors)
         assert await stopping == ()
 
     quick = tiny_spec(tmp_path)
-    policy = replace(quick.policy, stop_seconds=0.5)
+    policy = replace(quick.policy, stop_seconds=0.2)
     supervised([replace(quick, policy=policy)], story)
 
 
