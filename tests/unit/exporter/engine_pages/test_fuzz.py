@@ -188,7 +188,7 @@ def test_labels_that_never_repeat_are_not_remembered_for_ever(
     heads = SeriesKeys()
 
     tracemalloc.start()
-    for look in range(60):
+    for look in range(100):
         page = b"".join(
             b'vllm:num_requests_running{engine="%d"} 1\n' % (200 * look + n) for n in range(200)
         )
@@ -196,7 +196,7 @@ def test_labels_that_never_repeat_are_not_remembered_for_ever(
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert peak < 4_500_000
+    assert peak < 6_000_000
 
 
 def test_the_limits_leave_room_for_a_hundred_ranks() -> None:
