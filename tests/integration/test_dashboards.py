@@ -169,7 +169,16 @@ def test_every_rule_finds_its_series_on_the_demo(prometheus: str) -> None:
     assert series > WITHOUT_SERIES.keys()
     there = series - WITHOUT_SERIES.keys() - ON_THE_CLOCK
     assert unanswered(prometheus, {name: f"count({name})" for name in there}) == []
-    assert [each for each in WITHOUT_SERIES if answered(prometheus, f"count({each})")] == []
+    odd = set(WITHOUT_SERIES)
+
+    def all_gone() -> bool:
+        odd.intersection_update({each for each in odd if answered(prometheus, f"count({each})")})
+        return not odd
+
+    # Where a loaded machine kept a page from being read, something is missed for a moment.
+    with contextlib.suppress(AssertionError):
+        wait_for(all_gone, "what is not to be there to go", 30.0)
+    assert odd == set()
 
 
 def unanswered(prometheus: str, asked: Mapping[Asked, str]) -> list[str]:
