@@ -191,7 +191,7 @@ def _is_late(view: ModelView, entry: Waits, decode: Waits) -> bool:
 def _missing(view: ModelView) -> list[str]:
     """Evidence that nobody exports, in words."""
     found = []
-    if view.front_waits(view.block_bins) is None:
+    if view.front_waits() is None:
         found.append(
             "no frontend or router tells users' time to first token: what lies before the engines "
             "is not seen"

@@ -18,7 +18,7 @@ from disagg_cluster.planner.diagnose.causes.suspicion import ActionAdvice, Suspi
 from disagg_cluster.planner.diagnose.causes.waits import least_cost_seconds
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
-from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE, block_bins, shift_of
+from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE, shift_of
 from disagg_cluster.planner.diagnose.verdict.values import (
     Alternative,
     Cause,
@@ -32,8 +32,8 @@ _Z = 4.0
 _STEADY, _RISE = 0.1, 0.1
 # A scrape between its two counts mixes what was before with what came since in so many bins.
 _MIXED_BINS = 2
-# It has begun where it is this part of what it will be.
-_BEGUN = 0.25
+# It has begun where it is so many times as long as waits stray.
+_RAISED_Z = 4.0
 # Where the router tells of no queue, so many times as much is steady.
 _QUEUE_TOLD = 5.0
 _LEAST_KNOWN = 2
@@ -42,6 +42,8 @@ _NEW_Z = 6.0
 # So many values, straying by so much of their mean, each by itself (2) and not like its neighbours
 # (0), are noise.
 _LEAST_FOR_NOISE, _MOST_NOISE, _LEAST_VON_NEUMANN = 6, 0.2, 1.2
+# What a scrape puts into one bin it takes from the next (3, of such alone): no queue does.
+_ALTERNATING = 2.4
 # Hops and tokenizers take as long.
 _LEAST_SECONDS = 0.02
 # A queue that is told explains a wait if it is that of so large a part of it (Little 1961).
@@ -112,20 +114,18 @@ def _is_floor(view: ModelView, wait: FrontWait) -> bool | None:
     queue_seconds = queue_seconds_told(view)
     if queue_seconds is not None and queue_seconds >= _QUEUE_SHARE * cost_seconds:
         return False
-    bins = block_bins(view.changes.fleet.grid.step_seconds, least_bins=1)
-    fine = router_waits(view, bins)
+    fine = router_waits(view, 1)
     assert fine is not None
     # The first block may hold some time before.
-    begin = len(fine) - round(
-        (view.blocks("arrivals", view.entries).shape[1] - since - 1) * view.block_bins / bins
-    )
-    begin = max(begin, 0)
-    raised = _first_raised(fine, begin, wait.usual + _BEGUN * cost_seconds)
-    before = _known(fine[: max(min(raised, begin - _MIXED_BINS), 0)])
+    blocks = view.blocks("arrivals", view.entries).shape[1]
+    begin = max(len(fine) - (blocks - since - 1) * view.block_bins, 0)
+    before = _known(fine[: max(begin - view.block_bins - _MIXED_BINS, 0)])
     # What two waits taken from each other leave strays by itself.
     noise = float(np.std(before)) if since >= LEAST_BEFORE and len(before) >= LEAST_BEFORE else 0.0
-    known = _known(fine[min(raised + _MIXED_BINS, begin) :])
-    if len(known) < _LEAST_KNOWN:
+    least_seconds = max(_RAISED_Z * noise, LEAST_NOISE_SECONDS)
+    begun = _first_raised(fine, begin, wait.usual + least_seconds)
+    known = _known(fine[min(begun + _MIXED_BINS, begin) :])
+    if len(known) < _LEAST_KNOWN * view.block_bins:
         return None
     return _is_steady(known, noise, 1.0 if queue_seconds is None else _QUEUE_TOLD)
 
@@ -206,7 +206,8 @@ def _white_noise(known: Floats) -> float:
     A queue is much like it was a moment ago (von Neumann 1941: squared steps over the variance).
     """
     strays = float(np.std(known))
-    if len(known) < _LEAST_FOR_NOISE or not 0 < strays <= _MOST_NOISE * float(np.mean(known)):
+    if len(known) < _LEAST_FOR_NOISE or not strays > 0:
         return 0.0
     ratio = float(np.mean(np.diff(known) ** 2)) / strays**2
-    return strays if ratio >= _LEAST_VON_NEUMANN else 0.0
+    is_little = strays <= _MOST_NOISE * float(np.mean(known))
+    return strays if ratio >= (_LEAST_VON_NEUMANN if is_little else _ALTERNATING) else 0.0

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from disagg_cluster.planner.diagnose.evidence.known import known_mean, known_sum
+from disagg_cluster.planner.diagnose.evidence.known import known_mean
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
-from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE
+from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE, block_sums
 
 # How far back a queue that has come and gone is still one that comes again.
 _RECENT_BLOCKS = 8
@@ -22,6 +22,9 @@ _OF_ENGINES = 2.0
 # It is gone where less than this part of it is left.
 _GONE = 0.25
 LEAST_NOISE_SECONDS = 0.02
+# One end shows first tokens later if no more of the squares between them is left. (Bins that are
+# mixed with those before stray less by themselves: 3 / 4 is left of what is not alike at all.)
+_ALIKE = 0.6
 # While it lasts it is told from a floor by its rise, by this factor over some bins at least.
 _RISEN, _LEAST_BINS = 1.25, 2
 
@@ -46,16 +49,66 @@ def router_waits(view: ModelView, bins: int | None = None) -> Floats | None:
 
     By block, or over so many bins each. None where nobody sees requests from the door on.
     """
-    bins = bins or view.block_bins
-    told = view.front_waits(bins)
+    sums = _sums(view)
+    if sums is None:
+        return None
+    front, *pools = (block_sums(each, bins or view.block_bins) for each in sums)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = front[0] / front[1]
+        for seconds, count in pools:
+            found = found - seconds / count
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def _sums(view: ModelView) -> tuple[Floats, ...] | None:
+    """Seconds and number of first tokens in each bin: at the door, then by pool of engines.
+
+    Whoever shows first tokens before the other does is asked for them as long ago.
+    """
+    told = view.front_waits()
     if told is None:
         return None
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.divide(*told)
-        for rows in (view.entries, view.decoders):
-            if len(rows):
-                found = found - np.divide(*view.engine_waits(rows, bins))
-    return np.where(np.isfinite(found), found, np.nan)
+    front = np.stack(told)
+    pools = [
+        np.stack(view.engine_waits(rows)) for rows in (view.entries, view.decoders) if len(rows)
+    ]
+    late = bins_late(front[1], pools[-1][1])
+    if late < 0:
+        return _ago(front, -late), *pools
+    return front, *(_ago(each, late) for each in pools)
+
+
+def bins_late(front: Floats, engines: Floats) -> float:
+    """By how much of a bin a door shows first tokens later than engines do; below 0: sooner.
+
+    Both count the same ones, but a node reads their pages at two times. It is the delay of either
+    that leaves the least squares between their counts; 0 where that is hardly less than without.
+    """
+    least, late = _ALIKE * _squares(front - engines), 0.0
+    for sign, soon, behind in ((1.0, engines, front), (-1.0, front, engines)):
+        moved, apart = _ago(soon, 1.0) - soon, behind - soon
+        known = np.isfinite(moved) & np.isfinite(apart)
+        length = float((moved[known] ** 2).sum())
+        if length <= 0:
+            continue
+        part = float(np.clip((apart * moved)[known].sum() / length, 0.0, 1.0))
+        left = _squares(behind - _ago(soon, part))
+        if left < least:
+            least, late = left, sign * part
+    return late
+
+
+def _squares(values: Floats) -> float:
+    # The first bin has none before it.
+    return float(np.nansum(values[1:] ** 2))
+
+
+def _ago(values: Floats, part: float) -> Floats:
+    """Gains of bins that each end so much of a bin earlier; the last axis are bins."""
+    if part == 0:
+        return values
+    before = np.concatenate([np.full_like(values[..., :1], np.nan), values[..., :-1]], axis=-1)
+    return np.asarray((1 - part) * values + part * before)
 
 
 def passing_queue(view: ModelView, router: Floats) -> FrontWait | None:
@@ -125,7 +178,8 @@ def _near_seconds(view: ModelView, blocks: int) -> Floats:
     for rows in (view.entries, view.decoders):
         if len(rows):
             with np.errstate(divide="ignore", invalid="ignore"):
-                own += np.nan_to_num(np.divide(*view.engine_waits(rows, view.block_bins)))
+                waits = block_sums(np.stack(view.engine_waits(rows)), view.block_bins)
+                own += np.nan_to_num(waits[0] / waits[1])
     return np.asarray(np.max([np.roll(np.pad(own, 1), n)[1:-1] for n in (-1, 0, 1)], axis=0))
 
 
@@ -143,18 +197,15 @@ def _mean_since(view: ModelView, since: int) -> float:
 
     What one scrape counts too early another counts too late: sums do not stray as blocks do.
     """
-    told = view.front_waits(view.block_bins)
-    assert told is not None
-    found = _quotient(*told, since)
-    for rows in (view.entries, view.decoders):
-        if len(rows):
-            found -= _quotient(*view.engine_waits(rows, view.block_bins), since)
-    return found
+    sums = _sums(view)
+    assert sums is not None
+    front, *pools = (_quotient(each, view.block_bins, since) for each in sums)
+    return front - sum(pools)
 
 
-def _quotient(seconds: Floats, count: Floats, since: int) -> float:
-    total = float(np.nan_to_num(known_sum(count[since:])))
-    return float(np.nan_to_num(known_sum(seconds[since:]))) / total if total > 0 else 0.0
+def _quotient(waits: Floats, bins: int, since: int) -> float:
+    seconds, count = (float(np.nansum(each[since:])) for each in block_sums(waits, bins))
+    return seconds / count if count > 0 else 0.0
 
 
 def _has_gone(router: Floats, raised: np.ndarray) -> bool:

@@ -41,6 +41,11 @@ def _waits(name: str, family: str) -> tuple[Feature, Feature]:
 _COMPONENT = "disagg_engine_ttft_component"
 _TRANSFER = "disagg_engine_kv_transfer"
 
+WAIT_FEATURES: tuple[Feature, ...] = (
+    *_waits("entry", "disagg_engine_prefill_time_to_first_token_seconds"),
+    *_waits("first", "disagg_engine_time_to_first_token_seconds"),
+)
+
 ENGINE_FEATURES: tuple[Feature, ...] = (
     _counter("context_steps", "disagg_engine_steps", "kind", "context"),
     _counter("mixed_steps", "disagg_engine_steps", "kind", "mixed"),
@@ -82,8 +87,7 @@ ENGINE_FEATURES: tuple[Feature, ...] = (
     _counter("prefill_count", f"{_COMPONENT}_requests", "component", "prefill"),
     _counter("stage_seconds", f"{_COMPONENT}_seconds", "component", "kv_transfer"),
     _counter("stage_count", f"{_COMPONENT}_requests", "component", "kv_transfer"),
-    *_waits("entry", "disagg_engine_prefill_time_to_first_token_seconds"),
-    *_waits("first", "disagg_engine_time_to_first_token_seconds"),
+    *WAIT_FEATURES,
     *_waits("between", "disagg_engine_inter_token_latency_seconds"),
     _counter("transfers", f"{_TRANSFER}s"),
     _counter("transfer_seconds", f"{_TRANSFER}_seconds"),

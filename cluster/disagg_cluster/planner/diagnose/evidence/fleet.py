@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from disagg_cluster.planner.diagnose.evidence.features import ENGINE_FEATURES, GPU_FEATURES
+from disagg_cluster.planner.diagnose.evidence.features import (
+    ENGINE_FEATURES,
+    GPU_FEATURES,
+    WAIT_FEATURES,
+)
 from disagg_cluster.planner.diagnose.evidence.prompt_lengths import (
     PromptLengths,
     read_prompt_lengths,
@@ -23,8 +27,18 @@ from disagg_cluster.planner.diagnose.evidence.series_window import (
     ScrapedSeries,
     SeriesWindow,
 )
-from disagg_cluster.planner.diagnose.evidence.time_grid import SampleBatch, TimeGrid, grid_of
-from disagg_cluster.planner.diagnose.evidence.users import ModelPlace, UserReadings, read_users
+from disagg_cluster.planner.diagnose.evidence.time_grid import (
+    SampleBatch,
+    TimeGrid,
+    grid_of,
+    late_seconds,
+)
+from disagg_cluster.planner.diagnose.evidence.users import (
+    FIRST_TOKENS,
+    ModelPlace,
+    UserReadings,
+    read_users,
+)
 from disagg_exporter.model import Role
 
 _SERVING = {Role.PREFILL, Role.DECODE, Role.MIXED}
@@ -58,12 +72,14 @@ class FleetEngine:
 class Fleet:
     """Engines with what was observed of them; `engines[row]` is that row of each matrix.
 
+    `waits` are those of `seen` in bins that end at the same times on all nodes, as do `users`.
     `rejected` says what was left out because it cannot be, and how often.
     """
 
     grid: TimeGrid
     engines: tuple[FleetEngine, ...]
     seen: Readings
+    waits: Readings
     gpus: Readings
     prompts: PromptLengths
     users: Mapping[ModelPlace, UserReadings]
@@ -84,9 +100,12 @@ def read_fleet(window: SeriesWindow) -> Fleet | None:
     gpus = read_features(window, GPU_FEATURES, gpu_places, "gpu", batch)
     _reject(seen.by_name["kv_usage"], 1.01, "shares above 1", batch)
     _reject(gpus.by_name["foreign_sm"], 1.01, "shares above 1", batch)
-    users = read_users(window, batch)
+    # What a frontend counted of requests is held against what engines did: at the same times.
+    late = late_seconds(window, grid, "disagg_engine_info", FIRST_TOKENS)
+    waits = read_features(window, WAIT_FEATURES, places, "engine", SampleBatch(grid, late))
+    users = read_users(window, SampleBatch(grid, late, batch.rejected))
     prompts = read_prompt_lengths(window, seen.places, batch)
-    return Fleet(grid, tuple(engines), seen, gpus, prompts, users, dict(batch.rejected))
+    return Fleet(grid, tuple(engines), seen, waits, gpus, prompts, users, dict(batch.rejected))
 
 
 def _reject(values: Floats, most: float, why: str, batch: SampleBatch) -> None:

@@ -167,27 +167,22 @@ class ModelView:
         """How many bins of the grid are a block."""
         return round(self.block_seconds / self.changes.fleet.grid.step_seconds)
 
-    def front_waits(self, bins: int) -> tuple[Floats, Floats] | None:
-        """Seconds and number of first tokens by who sees requests from the door on.
-
-        Over so many bins each.
-        """
+    def front_waits(self) -> tuple[Floats, Floats] | None:
+        """Seconds and number of first tokens by who sees requests from the door on, by bin."""
         users = self.changes.fleet.users.get(self.place)
         if users is None:
             return None
         seconds, count = users.of("front_first_token_seconds"), users.of("front_first_token_count")
-        if seconds is None or count is None:
-            return None
-        return block_sums(seconds[None], bins)[0], block_sums(count[None], bins)[0]
+        return None if seconds is None or count is None else (seconds, count)
 
-    def engine_waits(self, rows: Rows, bins: int) -> tuple[Floats, Floats]:
+    def engine_waits(self, rows: Rows) -> tuple[Floats, Floats]:
         """The same by some engines, all together: from a request's arrival there on."""
-        seen, chosen = self.changes.fleet.seen, self.fleet_rows[rows]
+        seen, chosen = self.changes.fleet.waits, self.fleet_rows[rows]
         name = "entry" if self.engines[rows[0]].role is Role.PREFILL else "first"
         seconds, count = (
             known_sum(seen.of(f"{name}_{part}")[chosen], axis=0) for part in ("seconds", "count")
         )
-        return block_sums(seconds[None], bins)[0], block_sums(count[None], bins)[0]
+        return seconds, count
 
     def recent(self, name: str, rows: Rows) -> Floats:
         """The mean of a block value over the last blocks."""

@@ -61,11 +61,30 @@ def grid_of(window: SeriesWindow, family: str) -> TimeGrid | None:
     return TimeGrid(now_seconds, step_seconds, bins) if bins >= 1 else None
 
 
+def late_seconds(window: SeriesWindow, grid: TimeGrid, *families: str) -> float:
+    """How long before a grid's end some node that still answers was scraped last.
+
+    Up to then all of them are known. Who was not scraped within a bin of that end is gone.
+    """
+    pauses = [
+        grid.now_seconds - series.times_seconds.item(-1)
+        for family in families
+        for series in window.of(family)
+        if len(series.times_seconds)
+    ]
+    return max((each for each in pauses if 0 <= each < grid.step_seconds), default=0.0)
+
+
 @dataclass(slots=True)
 class SampleBatch:
-    """Rows of samples to be put on a grid together: those scraped at the same times at once."""
+    """Rows of samples to be put on a grid together: those scraped at the same times at once.
+
+    Bins of counters end with each row's own last sample, so that what is newest is known of all;
+    or all `late_seconds` before the grid does, for what is taken from one node and from another.
+    """
 
     grid: TimeGrid
+    late_seconds: float | None = None
     rejected: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def gains(self, rows: Sequence[ScrapedSeries]) -> Floats:
@@ -100,13 +119,14 @@ class SampleBatch:
     def _at_edges(self, times: Floats, totals: Floats) -> Floats:
         """Totals at the edges of the grid, on the line between the samples around each.
 
-        Nodes are scraped one after the other. The bins of each end with its own last scrape, so
-        that what is newest is known of all.
+        Nodes are scraped one after the other.
         """
         edges = self.grid.edges_seconds
         if len(times) < 2:
             return np.full((len(totals), len(edges)), np.nan)
-        late_seconds = self.grid.now_seconds - times[-1]
+        late_seconds = self.late_seconds
+        if late_seconds is None:
+            late_seconds = self.grid.now_seconds - times[-1]
         if abs(late_seconds) < self.grid.step_seconds:
             edges = edges - late_seconds
         right = np.clip(np.searchsorted(times, edges), 1, len(times) - 1)

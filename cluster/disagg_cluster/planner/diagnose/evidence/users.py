@@ -21,9 +21,10 @@ ModelPlace = tuple[str, str, str]
 """Cluster, namespace and name of a model."""
 
 _FIRST_TOKEN = "disagg_request_time_to_first_token_seconds"  # a family, no password
+FIRST_TOKENS = f"{_FIRST_TOKEN}_count"
 USER_FEATURES: tuple[Feature, ...] = (
     Feature("first_token_seconds", f"{_FIRST_TOKEN}_sum", Reading.GAIN),
-    Feature("first_token_count", f"{_FIRST_TOKEN}_count", Reading.GAIN),
+    Feature("first_token_count", FIRST_TOKENS, Reading.GAIN),
     Feature("output_tokens", "disagg_request_output_tokens_sum", Reading.GAIN),
     Feature("output_count", "disagg_request_output_tokens_count", Reading.GAIN),
     Feature("arrivals", "disagg_request_arrivals_total", Reading.GAIN),

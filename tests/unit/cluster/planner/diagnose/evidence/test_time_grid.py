@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from disagg_cluster.planner.diagnose.evidence.series_window import ScrapedSeries, SeriesWindow
-from disagg_cluster.planner.diagnose.evidence.time_grid import SampleBatch, TimeGrid, grid_of
+from disagg_cluster.planner.diagnose.evidence.time_grid import (
+    SampleBatch,
+    TimeGrid,
+    grid_of,
+    late_seconds,
+)
 
 GRID = TimeGrid(60.0, 10.0, 6)
 TIMES = np.arange(0.0, 61.0, 10.0)
@@ -37,6 +42,26 @@ def test_nothing_is_known_across_a_long_gap() -> None:
 
 def test_bins_end_with_each_series_own_last_sample() -> None:
     assert gains(series([0, 1, 3, 6, 10, 15, 21], TIMES - 4.0)) == [[1, 2, 3, 4, 5, 6]]
+
+
+def test_nodes_that_are_held_against_each_other_have_bins_that_end_at_once() -> None:
+    # One a second, and two from 30 on.
+    early, late = (10 + np.maximum(times, 2 * times - 30.0) for times in (TIMES - 4.0, TIMES))
+
+    found = SampleBatch(GRID, 4.0).gains([series(early, TIMES - 4.0), series(late)])
+
+    assert found[0].tolist() == [10, 10, 10, 16, 20, 20]
+    assert np.isnan(found[1, 0])
+    assert found[1, 1:].tolist() == [10, 10, 16, 20, 20]
+
+
+def test_the_node_scraped_first_says_how_late_all_are_unless_it_is_gone() -> None:
+    ends = [60.0, 57.0, 53.0, 41.0]
+    window = SeriesWindow(
+        0.0, 61.0, {"up": tuple(series(np.ones(7), TIMES - 60 + e) for e in ends)}
+    )
+
+    assert late_seconds(window, GRID, "up", "down") == 7.0
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -3.0, 1e18])
