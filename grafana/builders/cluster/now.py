@@ -58,7 +58,10 @@ def verdicts() -> Row:
                 Ask(f'sum by ({_MODEL}) ({used}{{{C}, role="prefill"}})'),
                 Ask(f'sum by ({_MODEL}) ({used}{{{C}, role="decode"}})'),
                 Ask(f'sum by ({_MODEL}) ({used}{{{C}, role="mixed"}})'),
-                Ask(f"sum by ({_MODEL}) (disagg_plan_shortfall_gpus{{{planned}}})"),
+                Ask(
+                    f"sum by ({_MODEL}) (max by ({_MODEL}, gpu_name, role)"
+                    f" (disagg_plan_shortfall_gpus{{{planned}}}))"
+                ),
                 Ask(
                     f"topk by ({_MODEL}) (1, max by ({_MODEL}, cause, node, engine)"
                     f" (disagg_bottleneck_ttft_cost_seconds{{{C}}}))"

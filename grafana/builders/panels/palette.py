@@ -151,6 +151,9 @@ TONES: Sequence[tuple[float | None, str]] = (
 
 VERDICTS: Mapping[str, str] = MappingProxyType(
     {
+        "no prefill engine is left": RED,
+        "no decode engine is left": RED,
+        "no engine is left": RED,
         "prefill is short of GPUs": RED,
         "decode is short of GPUs": RED,
         "both pools are filling up": YELLOW,
