@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from scripts.history_rules import history_rules
 from scripts.request_rules import request_rules
 
+from disagg_cluster.cli.main import main
 from disagg_cluster.planner.diagnose.verdict.values import Cause, RemedyKind
 from disagg_cluster.planner.diagnose.words.vocabulary import CAUSES as CAUSE_WORDS
 from disagg_exporter.metrics.family import MetricType
@@ -30,6 +33,15 @@ from support.alert_rules import (
 )
 
 CAUSES = RUNBOOKS.parent / "causes"
+_TYPED = re.compile(r"(?:^|[`(]|-- |sudo )disagg-node ([a-z]+(?: [^`\n#]*)?)", re.MULTILINE)
+COMMANDS = sorted(
+    {
+        typed.split("  ")[0].rstrip('") ')
+        for page in (*RUNBOOKS.glob("*.md"), *CAUSES.glob("*.md"))
+        for typed in _TYPED.findall(page.read_text(encoding="utf-8"))
+    }
+)
+"""What runbooks tell to type of ours, on a node, in a pod or from anywhere."""
 RULES = all_rules()
 ALERT = all_alerts()
 NAMES = sorted(ALERT)
@@ -100,6 +112,32 @@ def test_a_runbook_says_what_it_means_where_to_look_what_to_do_and_when_to_silen
     titles = re.findall(r"^## (.+)$", text, re.MULTILINE)
     assert titles == ["What it means", "Look at", "Do", "Silence"]
     assert all(part.strip() for part in re.split(r"^## .+$", text, flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_command_of_a_runbook_has_every_option_that_is_named(words: str) -> None:
+    arguments = shlex.split(words)
+
+    done = CliRunner().invoke(main, [*arguments, "--help"])
+
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("Usage: ")
+    named = [word.partition("=")[0] for word in arguments if word.startswith("-")]
+    assert [option for option in named if option not in done.output] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_silence_is_by_labels_that_the_alert_has(name: str) -> None:
+    """Another would silence nothing. Labels are those that the rule or its summary names."""
+    text = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
+    rule = ALERT[name]
+    told = " ".join((rule["expr"], rule["annotations"]["summary"], *rule["labels"]))
+
+    for command in re.findall(r"amtool silence add (.+)", text):
+        labels = dict(word.split("=", 1) for word in shlex.split(command) if "=" in word)
+        assert labels.pop("alertname") == name
+        written = {label for label in labels if not label.startswith("--")}
+        assert {label for label in written if not re.search(rf"\b{label}\b", told)} == set()
 
 
 def test_the_index_lists_every_alert_with_its_severity() -> None:
