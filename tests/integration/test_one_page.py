@@ -1,0 +1,122 @@
+"""What of one event is heard: alerts as rules write them, a real Alertmanager on our example."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from support.alerting import alertmanager
+from support.running_node import wait_for
+
+pytestmark = pytest.mark.prometheus
+
+Alert = dict[str, str]
+M = {"model_name": "m", "engine_namespace": "prod"}
+OTHER = {"model_name": "other", "engine_namespace": "prod"}
+
+
+def page(name: str, **labels: str) -> Alert:
+    return {"alertname": f"Disagg{name}", "severity": "page", **labels}
+
+
+def ticket(name: str, **labels: str) -> Alert:
+    return {"alertname": f"Disagg{name}", "severity": "ticket", **labels}
+
+
+def engine(name: str, role: str) -> Alert:
+    return {"node": "a", "engine": name, "worker": name, "role": role, **M}
+
+
+# An event, who is heard of it, and what is held back.
+EVENTS: dict[str, tuple[list[Alert], list[Alert]]] = {
+    "both pools gone": (
+        [page("PoolVanished", **M)],
+        [
+            page("EngineDown", **engine("prefill-0", "prefill")),
+            page("EngineDown", **engine("decode-0", "decode")),
+            page("RouterErrors", node="a", worker="prefill-0", phase="prefill", **M),
+            page("TtftBurnFast", **M),
+            ticket("TtftBurnSlow", **M),
+        ],
+    ),
+    "one of two engines hangs": (
+        [page("EngineStalled", **engine("decode-0", "decode"))],
+        [
+            page("RouterErrors", node="a", worker="decode-0", phase="decode"),
+            page("PoolFull", role="decode", gpu_name="H", **M),
+            page("ItlBurnFast", **M),
+            ticket("PoolAtCapacity", role="decode", gpu_name="H", **M),
+        ],
+    ),
+    "a pool is full": (
+        [page("PoolFull", role="prefill", gpu_name="H", **M)],
+        [
+            page("TtftBurnFast", **M),
+            ticket("TtftBurnSlow", **M),
+            ticket("PoolFilling", role="prefill", gpu_name="H", **M),
+        ],
+    ),
+    "models, namespaces and engines apart": (
+        [
+            page("PoolVanished", **M),
+            page("TtftBurnFast", model_name="third", engine_namespace="prod"),
+            page("ItlBurnFast", model_name="m", engine_namespace="test"),
+            page("EngineDown", **{**engine("d", "decode"), **OTHER}),
+            page("RouterErrors", node="a", worker="e", phase="decode", **OTHER),
+        ],
+        [],
+    ),
+    "a node is gone, and all pools go on": (
+        [ticket("NodeDown", node="a")],
+        [ticket("NodeOffMedian", node="a"), ticket("GpuLost", node="a")],
+    ),
+    "many nodes are gone": (
+        [page("GpusMissing"), page("PoolVanished", **M)],
+        [ticket("NodeDown", node="a"), ticket("NodeDown", node="b"), ticket("NodesGone")],
+    ),
+}
+
+
+def states(pager: str) -> dict[str, str]:
+    """What the Alertmanager does with each alert, by its labels."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"{pager}/api/v2/alerts", timeout=5) as answer:
+        return {
+            json.dumps(alert["labels"], sort_keys=True): alert["status"]["state"]
+            for alert in json.load(answer)
+        }
+
+
+def send(pager: str, alerts: list[Alert]) -> None:
+    body = json.dumps([{"labels": labels} for labels in alerts]).encode()
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    kind = {"Content-Type": "application/json"}
+    opener.open(urllib.request.Request(f"{pager}/api/v2/alerts", body, kind), timeout=5).close()
+
+
+def answers(pager: str) -> bool:
+    try:
+        return states(pager) == {}
+    except OSError:
+        return False
+
+
+@pytest.mark.usefixtures("alerting_programs")
+def test_of_each_event_the_alert_nearest_to_its_cause_is_heard(folder: Path) -> None:
+    expected = {
+        json.dumps({**labels, "cluster": event}, sort_keys=True): state
+        for event, told in EVENTS.items()
+        for state, alerts in zip(("active", "suppressed"), told, strict=True)
+        for labels in alerts
+    }
+    with alertmanager(folder, "http://127.0.0.1:9") as pager:
+        wait_for(lambda: answers(pager), "the Alertmanager")
+        send(pager, [json.loads(labels) for labels in expected])
+
+        with contextlib.suppress(AssertionError):
+            wait_for(lambda: states(pager) == expected, "what is held back", 30)
+        assert states(pager) == expected
