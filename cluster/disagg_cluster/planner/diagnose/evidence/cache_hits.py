@@ -55,6 +55,46 @@ def computed_by_chance(
     return found
 
 
+def apart_by_luck(
+    computed: Floats,
+    prompt: Floats,
+    served: Floats,
+    onset: NDArray[np.intp],
+    peers: NDArray[np.intp],
+) -> Floats:
+    """How surely an engine computes more of its prompts than its peers do since a block, as z.
+
+    What is computed there and at all peers together are two shares of so many prompts each, and may
+    be one (binomial, the signed root of the deviance). Few prompts at either tell little, whatever
+    their shares are: logarithms of shares near 0 do not know that. 0 for who has no peer.
+    """
+    made, tokens, count = (np.nan_to_num(each) for each in (computed, prompt, served))
+    each = np.arange(len(peers))
+    totals = []
+    for values in (np.minimum(made, tokens), tokens, count):
+        since = np.cumsum(values[:, ::-1], axis=1)[:, ::-1]
+        since = np.hstack([since, np.zeros((len(peers), 1))])
+        of_group = np.zeros((int(peers.max(initial=-1)) + 1, since.shape[1]))
+        np.add.at(of_group, peers, since)
+        own = since[each, onset]
+        totals.append((own, of_group[peers, onset] - own))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = [made / tokens for made, tokens in zip(totals[0], totals[1], strict=True)]
+        (own, others), (n_own, n_others) = shares, totals[2]
+        both = (own * n_own + others * n_others) / (n_own + n_others)
+        deviance = n_own * _divergence(own, both) + n_others * _divergence(others, both)
+    z = np.sqrt(2 * np.maximum(np.nan_to_num(deviance), 0.0))
+    return np.asarray(np.where(np.nan_to_num(own - others) > 0, z, -z))
+
+
+def _divergence(share: Floats, expected: Floats) -> Floats:
+    """Kullback-Leibler divergence of one share from another, per prompt."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        met = np.where(share > 0, share * np.log(share / expected), 0.0)
+        rest = np.where(share < 1, (1 - share) * np.log((1 - share) / (1 - expected)), 0.0)
+    return np.asarray(met + rest)
+
+
 def without_hits(seen: Readings, is_prefill: NDArray[np.bool_], least_bins: int) -> Floats:
     """How surely a cache has failed at which not one token has been found for some bins, as z.
 

@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.evidence.cache_hits import (
+    apart_by_luck,
     computed_by_chance,
     computed_share,
     without_hits,
 )
 from disagg_cluster.planner.diagnose.evidence.fleet import Fleet
 from disagg_cluster.planner.diagnose.evidence.known import known_mean, known_sum
+from disagg_cluster.planner.diagnose.evidence.prompt_lengths import relative_length
 from disagg_cluster.planner.diagnose.evidence.readings import Readings
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import (
@@ -36,12 +38,15 @@ from disagg_cluster.planner.diagnose.evidence.step_costs import (
     fitted_slowness,
     own_slowness,
     step_seconds,
+    strays_of_sample,
 )
 from disagg_exporter.model import Role
 
 # A block in which fewer requests ended says nothing of a mean over them.
 _LEAST_REQUESTS = 2.0
 _HALF_UP = 0.5
+# What nodes tell by a sample of the steps.
+_SAMPLED = ("own_slowness", "pure_slowness", "mixed_slowness")
 # What work costs an engine is the same however much of it there is, and so is what waits are
 # beside those elsewhere while nothing changes: all blocks tell.
 _LASTING = {"slowness", "own_slowness", "mixed_cost", "generation_cost", "first_token"}
@@ -146,13 +151,14 @@ def engine_changes(fleet: Fleet) -> EngineChanges:
         "step_tokens": log_ratio(blocks.computed_tokens, blocks.prompt_steps),
         "transfer": log_ratio(blocks.transfer_seconds, blocks.transfer_bytes),
         "share": _share(blocks, peers),
-        "relative_length": _relative_length(blocks, peers),
+        "relative_length": relative_length(blocks.prompt_tokens, blocks.first_tokens, peers),
     }
     least = {
         "share": _share_by_chance(blocks, peers),
         "computed_share": computed_by_chance(
             blocks.computed_tokens, blocks.prompt_tokens, served, peers
         ),
+        **{name: strays_of_sample(levels[name], peers) for name in _SAMPLED},
     }
     groups = peer_groups(peers)
     changes = {
@@ -164,6 +170,10 @@ def engine_changes(fleet: Fleet) -> EngineChanges:
     lost_z = without_hits(fleet.seen, is_prefill, LEAST_AFTER * bins)
     z = np.where(hits.shift.z > 0, np.maximum(lost_z, hits.shift.z), hits.shift.z)
     apart, apart_z = peer_z(hits.shift, groups, usual=unless_better(hits.shift))
+    lucky_z = apart_by_luck(
+        blocks.computed_tokens, blocks.prompt_tokens, blocks.first_tokens, hits.shift.onset, peers
+    )
+    apart_z = np.where(apart_z > 0, np.clip(lucky_z, 0.0, apart_z), apart_z)
     changes["computed_share"] = Changed(hits.levels, replace(hits.shift, z=z), apart, apart_z)
     return EngineChanges(fleet, blocks, changes)
 
@@ -294,17 +304,3 @@ def _share(blocks: EngineBlocks, peers: NDArray[np.intp]) -> Floats:
         # Half a request more on both sides: nobody who gets none is infinitely far off.
         found[rows] = np.log((own + 0.5) / (mean + 0.5))
     return found
-
-
-def _relative_length(blocks: EngineBlocks, peers: NDArray[np.intp]) -> Floats:
-    """Logarithm of the mean prompt of an engine over that of its peers, itself left out."""
-    found = np.full(blocks.prompt_tokens.shape, np.nan)
-    for group in np.unique(peers):
-        rows = np.flatnonzero(peers == group)
-        if len(rows) < 2:
-            continue
-        tokens = np.nan_to_num(blocks.prompt_tokens[rows])
-        count = np.nan_to_num(blocks.first_tokens[rows])
-        others = log_ratio(tokens.sum(axis=0) - tokens, count.sum(axis=0) - count)
-        found[rows] = log_ratio(tokens, count) - others
-    return np.where(np.isfinite(found), found, np.nan)

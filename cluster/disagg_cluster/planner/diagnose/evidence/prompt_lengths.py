@@ -6,11 +6,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.evidence.features import Feature, Reading
 from disagg_cluster.planner.diagnose.evidence.readings import Place, read_features
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats, SeriesWindow
-from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_AFTER, LEAST_BEFORE
+from disagg_cluster.planner.diagnose.evidence.shifts import (
+    LEAST_AFTER,
+    LEAST_BEFORE,
+    log_ratio,
+)
 from disagg_cluster.planner.diagnose.evidence.time_grid import SampleBatch
 
 PROMPT_LENGTHS = "disagg_engine_request_prompt_tokens_bucket"
@@ -67,6 +72,22 @@ def _bounds(window: SeriesWindow) -> list[tuple[float, str]]:
             continue
     found.sort()
     return found if found and np.isinf(found[-1][0]) else []
+
+
+def relative_length(tokens: Floats, count: Floats, peers: NDArray[np.intp]) -> Floats:
+    """Logarithm of the mean prompt of an engine over that of its peers, itself left out.
+
+    All are by engine and block: tokens of prompts, and their number; NaN where there are no peers.
+    """
+    found = np.full(tokens.shape, np.nan)
+    for group in np.unique(peers):
+        rows = np.flatnonzero(peers == group)
+        if len(rows) < 2:
+            continue
+        own, number = np.nan_to_num(tokens[rows]), np.nan_to_num(count[rows])
+        others = log_ratio(own.sum(axis=0) - own, number.sum(axis=0) - number)
+        found[rows] = log_ratio(own, number) - others
+    return np.where(np.isfinite(found), found, np.nan)
 
 
 def gathered_since(counts: Floats, number: int, onset: int) -> tuple[int, float]:

@@ -84,6 +84,25 @@ def own_slowness(seen: Readings, bins: int, *kinds: str) -> Floats:
     return np.where(enough & np.isfinite(ratio), ratio, np.nan)
 
 
+def strays_of_sample(levels: Floats, peers: NDArray[np.intp]) -> Floats:
+    """Standard deviation of a slowness from block to block, one for all peers.
+
+    A node holds but some of the steps against its model where there are many, so a block is of a
+    sample, now and then of few that are unlike what was learned: a median of steps from block to
+    block knows nothing of those. The root mean square does, over all peers, without the widest step
+    of each, which may be a change.
+    """
+    squares = np.sort(np.diff(levels, axis=1) ** 2 / 2, axis=1)  # NaN come last
+    widest = np.maximum(np.isfinite(squares).sum(axis=1) - 1, 0)
+    kept = np.arange(squares.shape[1]) < widest[:, None]
+    groups = int(peers.max(initial=-1)) + 1
+    total, count = (
+        np.bincount(peers, weights=each, minlength=groups)
+        for each in (np.where(kept, squares, 0.0).sum(axis=1), kept.sum(axis=1))
+    )
+    return np.asarray(np.sqrt(total / np.maximum(count, 1.0))[peers])
+
+
 def _columns(seen: Readings, bins: int) -> Floats:
     """What steps are charged for, by engine and block; the last axis are the charges."""
     context = block_sums(seen.of("context_steps"), bins)

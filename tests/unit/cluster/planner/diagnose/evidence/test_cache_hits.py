@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from disagg_cluster.planner.diagnose.evidence.cache_hits import (
+    apart_by_luck,
     computed_by_chance,
     computed_share,
     without_hits,
@@ -61,6 +62,30 @@ def test_a_cache_that_fails_is_beyond_chance() -> None:
 
     assert shift.z[0] > 5
     assert abs(shift.z[1]) < 4
+
+
+def apart(shares: tuple[float, float], served: tuple[float, float]) -> np.ndarray:
+    """Two engines that are peers and one that has none: what is told of six blocks."""
+    counts = np.repeat(np.array([*served, 9.0])[:, None], 6, axis=1)
+    prompts = 4000.0 * counts
+    computed = prompts * np.array([*shares, 1.0])[:, None]
+    onset = np.full(3, 2, dtype=np.intp)
+    return apart_by_luck(computed, prompts, counts, onset, np.array([0, 0, 1]))
+
+
+def test_a_peer_whose_few_prompts_all_met_their_prefix_tells_little() -> None:
+    z = apart((0.6, 0.04), (4.0, 1.0))
+
+    assert 0 < z[0] < 2.5
+    assert z[1] == pytest.approx(-z[0])
+
+
+def test_of_many_prompts_shares_that_differ_are_no_luck() -> None:
+    assert apart((0.6, 0.04), (40.0, 10.0))[0] > 5
+
+
+def test_who_computes_as_much_as_its_peers_or_has_none_is_not_apart() -> None:
+    assert apart((0.6, 0.6), (40.0, 10.0)) == pytest.approx([0.0, 0.0, 0.0])
 
 
 def told(cached: np.ndarray, served: float) -> Readings:
