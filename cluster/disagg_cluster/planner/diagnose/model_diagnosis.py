@@ -34,7 +34,7 @@ from disagg_cluster.planner.diagnose.words.vocabulary import CAUSES
 from disagg_exporter.model import Role
 
 # What is as sure as this is named for less: what it costs so far is the beginning of what it will.
-_SURE, _OF_SURE = 12.0, 0.5
+_SURE, _OF_SURE = 8.0, 0.5
 # Strengths beyond it do not make a finding surer.
 _STRONG = 12.0
 # Waits that nothing explains leave a diagnosis undecided if users miss this part of their target.

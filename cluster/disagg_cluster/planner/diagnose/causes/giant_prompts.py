@@ -35,7 +35,7 @@ def giants(view: ModelView, rows: Rows) -> tuple[float, int]:
     if long is None:
         return 0.0, 0
     known = (
-        _more_frequent(long.counts[long.is_long].sum(axis=0), long.counts.sum(axis=0)),
+        more_frequent(long.counts[long.is_long].sum(axis=0), long.counts.sum(axis=0)),
         unheard_of(long),
     )
     return max(known)
@@ -68,7 +68,10 @@ class LongPrompts:
         if not np.isfinite(self.sums[begin:]).all() or not worth[usual].sum() > 0:
             return self.shortest
         ratio = float(self.sums[usual].sum() / worth[usual].sum())
-        strays = _WITHIN * sqrt(float((short[:, begin:] * self.tokens[:, None] ** 2).sum()))
+        squares = (short * self.tokens[:, None] ** 2).sum(axis=0)
+        # What they are worth is known no better than those that told it.
+        times = float(worth[begin:].sum() / worth[usual].sum())
+        strays = _WITHIN * sqrt(float(squares[begin:].sum() + times**2 * squares[usual].sum()))
         left = float(self.sums[begin:].sum()) - ratio * float(worth[begin:].sum()) - 2 * strays
         return max(left / float(self.counts[self.is_long, begin:].sum()), self.shortest)
 
@@ -100,10 +103,12 @@ def few_or_long(
     return None
 
 
-def _more_frequent(long: Floats, every: Floats) -> tuple[float, int]:
-    """Given how many long ones there were, how many of them came late is binomial by chance.
+def more_frequent(long: Floats, every: Floats) -> tuple[float, int]:
+    """How surely more of all prompts are long ones since some block, and since which.
 
-    The block that says most is taken.
+    Given how many long ones there were, how many of them came late is binomial by chance (the
+    signed root of the deviance: of so few no normal law knows). The block that says most is taken,
+    and what is best of many says less.
     """
     n = long.sum()
     splits = np.arange(LEAST_BEFORE, len(every) - 1)
@@ -112,11 +117,13 @@ def _more_frequent(long: Floats, every: Floats) -> tuple[float, int]:
     # Of the requests, and of the long ones, those from each block on.
     part = np.cumsum(every[::-1])[::-1][splits] / max(every.sum(), 1.0)
     k = np.cumsum(long[::-1])[::-1][splits]
-    told = (k >= _LEAST_GIANTS) & (part > 0) & (part < 1)
+    told = (k >= _LEAST_GIANTS) & (part > 0) & (part < 1) & (k > n * part)
     with np.errstate(divide="ignore", invalid="ignore"):
-        z = np.where(told, (k - n * part) / np.sqrt(n * part * (1 - part)), 0.0)
-    best = int(np.argmax(z))
-    return (float(z[best]), int(splits[best])) if z[best] > 0 else (0.0, 0)
+        rest = np.where(n > k, (n - k) * np.log((n - k) / (n * (1 - part))), 0.0)
+        deviance = np.where(told, 2 * (k * np.log(k / (n * part)) + rest), 0.0)
+    best = int(np.argmax(deviance))
+    z = sqrt(max(float(deviance[best]) - 2 * log(len(splits)), 0.0))
+    return (z, int(splits[best])) if z > 0 else (0.0, 0)
 
 
 def unheard_of(long: LongPrompts) -> tuple[float, int]:
@@ -141,22 +148,6 @@ def unheard_of(long: LongPrompts) -> tuple[float, int]:
     return best, onset
 
 
-def spread_by_chance(tokens: Floats, counts: Floats) -> float:
-    """How far the mean square over the squared mean of a block's prompts strays, as a logarithm.
-
-    For lognormal lengths (delta method): the wider they are the more a few of them decide. 0 where
-    nobody tells of lengths; arguments are as of `ModelView.prompt_counts`.
-    """
-    every = counts.sum(axis=1) if counts.size else np.zeros(0)
-    if not every.sum() > 0:
-        return 0.0
-    variance = _lognormal(tokens, every)[1] ** 2
-    strays = exp(4 * variance) - 1 + 4 * (exp(variance) - 1) - 4 * (exp(2 * variance) - 1)
-    per_block = counts.sum(axis=0)
-    usual = float(per_block[per_block > 0].mean())
-    return sqrt(strays / usual)
-
-
 def _lognormal(tokens: Floats, counts: Floats) -> tuple[float, float]:
     """Mean and standard deviation of the logarithms of lengths that were counted in buckets."""
     logs = np.log(tokens)
@@ -167,14 +158,19 @@ def _lognormal(tokens: Floats, counts: Floats) -> tuple[float, float]:
 
 
 def _tail(long: LongPrompts, before: Floats, mean_tokens: float) -> float:
-    """What part of lengths as they were is so long that those beyond have this mean, by chance."""
+    """What part of lengths as they were is so long that those beyond have this mean, by chance.
+
+    No less than comes of how many very long ones there were.
+    """
     middle, spread = _lognormal(long.tokens, before)
     # Of few prompts it is not known well: it may be a standard error wider.
     spread *= 1 + 1 / sqrt(2 * float(before.sum()))
-    z = (log(long.shortest) - middle) / spread
+    z = shortest = (log(long.shortest) - middle) / spread
     while _beyond(z) > _THINNEST_TAIL and _mean_beyond(z, middle, spread) < mean_tokens:
         z += _STEP_Z
-    return max(_beyond(z), _THINNEST_TAIL)
+    heard_of = float(before[long.is_long].sum() / before.sum())
+    heard_of *= _beyond(z) / max(_beyond(shortest), _THINNEST_TAIL)
+    return max(_beyond(z), heard_of, _THINNEST_TAIL)
 
 
 def _beyond(z: float) -> float:

@@ -198,15 +198,16 @@ def _slow(view: ModelView, waits: Waits, work: PromptWork, left: Floats) -> Iter
 def _grown(
     view: ModelView, waits: Waits, work: PromptWork, left: Floats, factor: _Factor
 ) -> Iterator[Suspicion]:
-    cost = cost_of(view, waits, work, left, factor.name)
-    numbers = _befallen(cost, work.by_factor[factor.name])
+    cost, grown = cost_of(view, waits, work, left, factor.name), work.by_factor[factor.name]
+    numbers = _befallen(cost, grown)
+    # What grew by chance explains a wait, and is not to blame.
+    numbers = numbers[grown.z[numbers] > 0]
     if not len(numbers):
         return
     if factor.cause is Cause.GIANTS:
         numbers = np.arange(len(waits.rows))
     elif factor.cause is not Cause.ROUTING:
         numbers = _all_if_alike(view, waits, numbers, factor.name)
-    grown = work.by_factor[factor.name]
     if factor.cause is Cause.LONG_PROMPTS and len(waits.rows) == len(numbers) > 1:
         # Longer prompts everywhere are more work for all, not work that went to the wrong engine.
         return

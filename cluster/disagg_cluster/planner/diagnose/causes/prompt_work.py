@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from disagg_cluster.planner.diagnose.causes.giant_prompts import (
     PERHAPS_GIANTS_Z,
     giants,
-    spread_by_chance,
 )
 from disagg_cluster.planner.diagnose.causes.overload import busy_ratio
 from disagg_cluster.planner.diagnose.causes.suspicion import (
@@ -60,6 +59,8 @@ _SPREAD_Z, _LEAST_SPREAD = 3.5, 1.3
 _LEAST_LOAD = 1.1
 _BUSY, _LEAST_QUEUE = 0.5, 0.5
 _LOAD_Z = 4.0
+# Whoever serves less than this part of those who come has hardly told of them yet.
+_JAMMED = 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,8 +132,7 @@ def _grown(view: ModelView, waits: Waits, since_z: Floats | None) -> PromptWork:
     )
     use = (found["prompt_length"].size == 0) & (beside.size > 0)
     length = _or(found["prompt_length"], use, beside)
-    long = _gathered(view, waits)
-    found["prompt_length"] = _or(length, long.z > length.z, long)
+    found["prompt_length"] = _gathered(view, waits, length)
     found["slowness"] = _slowness(view, waits, found["slowness"])
     found["share"] = _share(view, waits, found["share"])
     found["host_gap"] = _for_long(view, rows, "host_gap", _GAP_FOR_LONG, found["host_gap"])
@@ -147,27 +147,32 @@ def _grown(view: ModelView, waits: Waits, since_z: Floats | None) -> PromptWork:
     return PromptWork(rows, found, is_longer)
 
 
-def _gathered(view: ModelView, waits: Waits) -> Adverse:
+def _gathered(view: ModelView, waits: Waits, longer: Adverse) -> Adverse:
     """Where long prompts have gathered since requests wait there, by how much the mean is longer.
 
-    Who got which needs no past to be told from chance, whatever lengths come.
+    Who got which needs no past to be told from chance, whatever lengths come. A mean of a few does:
+    where lengths are told and long ones have not gathered, what is `longer` is so by chance (z 0),
+    which explains a wait and is nobody's fault. Of prompts that never end no lengths are told.
     """
     rows = waits.rows
-    size, z, onset = np.zeros(len(rows)), np.zeros(len(rows)), waits.onset.copy()
-    waiting = np.flatnonzero(waits.excess > 0)
-    if len(rows) < 2 or not len(waiting) or not len(view.changes.fleet.prompts.tokens):
-        return Adverse(size, z, onset)
+    if len(rows) < 2 or not len(view.changes.fleet.prompts.tokens):
+        return longer
     counts = view.prompt_counts_apart(rows)
     tokens, count = view.blocks("prompt_tokens", rows), view.blocks("first_tokens", rows)
-    for row in map(int, waiting):
-        onset[row], strength = gathered_since(counts, row, int(waits.onset[row]))
-        longer = longer_beside(tokens, count, row, int(onset[row]))
+    size, onset = longer.size.copy(), longer.onset.copy()
+    ended, came = view.recent("first_tokens", rows), view.recent("arrivals", rows)
+    is_told = counts.any(axis=(0, 2)) & ~(ended < _JAMMED * came)
+    z = np.where(is_told, 0.0, longer.z)
+    for row in map(int, np.flatnonzero((waits.excess > 0) & is_told)):
+        begin, strength = gathered_since(counts, row, int(waits.onset[row]))
+        beside = longer_beside(tokens, count, row, begin)
         is_sure = waits.z[row] >= SURE_WAIT_Z
-        if strength >= (SINCE_Z if is_sure else OWN_Z) and longer >= np.log(
+        if strength >= (SINCE_Z if is_sure else OWN_Z) and beside >= np.log(
             _LEAST["prompt_length"][0]
         ):
             # Two that agree are likelier than the weaker of them.
-            size[row], z[row] = longer, max(strength, LIKELY_Z) if is_sure else strength
+            z[row] = max(strength, LIKELY_Z) if is_sure else strength
+            size[row], onset[row] = beside, begin
     return Adverse(size, z, onset)
 
 
@@ -216,8 +221,10 @@ def _slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
     fitted = _or(fitted, (mixed.size > 0) & (fitted.size == 0), mixed)
     told = known.sum(axis=1) >= _TOLD_BLOCKS
     for_long = told & (own.size == 0) & (np.nan_to_num(shift.after) >= np.log(_SLOW_FOR_LONG))
-    # Where all its like are a little off, it is what they have learned that is.
-    far = (changed.apart_z >= PEER_Z) | (np.nan_to_num(shift.after) >= np.log(_SLOW_WITH_PEERS))
+    # Where all its like are a little off, it is what they have learned that is; and what has not
+    # changed made no wait longer than it was.
+    all_slow = np.nan_to_num(shift.after) >= np.log(_SLOW_WITH_PEERS)
+    far = (changed.apart_z >= PEER_Z) | (all_slow & (waits.onset >= changed.levels.shape[1]))
     for_long &= (far | ~has_peers) & ~is_unlearned
     size = np.where(for_long, np.nan_to_num(shift.after), own.size)
     z = np.where(for_long, _FOR_LONG_Z, own.z)
@@ -258,18 +265,19 @@ def _spread(view: ModelView, waits: Waits) -> Adverse:
     """How much more unequal prompts have become, all engines together.
 
     Very long ones are few, and come to any engine. Where they only go to another engine than
-    before, all together they are as they were.
+    before, all together they are as they were. Where lengths are told very long ones are counted:
+    a mean of squares is whatever the longest few make of it.
     """
     rows = waits.rows
     nothing = np.zeros(len(rows))
     count, total, squares = view.prompts(rows)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        levels = np.log(squares * count / total**2)
-    chance = spread_by_chance(*view.prompt_counts(rows))
-    shift = shift_of(np.where(np.isfinite(levels), levels, np.nan)[None], chance)
-    z, onset = float(shift.z[0]), int(shift.onset[0])
-    if z < _SPREAD_Z or shift.change[0] < np.log(_LEAST_SPREAD):
-        z, onset = giants(view, rows)
+    z, onset = giants(view, rows)
+    if not len(view.changes.fleet.prompts.tokens):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            levels = np.log(squares * count / total**2)
+        shift = shift_of(np.where(np.isfinite(levels), levels, np.nan)[None])
+        is_wider = shift.change[0] >= np.log(_LEAST_SPREAD)
+        z, onset = (float(shift.z[0]) if is_wider else 0.0), int(shift.onset[0])
     if z < _SPREAD_Z:
         return Adverse(nothing, nothing, np.full(len(rows), onset, dtype=np.intp))
     before, after = (

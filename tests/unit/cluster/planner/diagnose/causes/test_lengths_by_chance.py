@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from disagg_cluster.planner.diagnose.causes.giant_prompts import (
     PERHAPS_GIANTS_Z,
     LongPrompts,
-    spread_by_chance,
+    more_frequent,
     unheard_of,
 )
 
@@ -51,13 +52,23 @@ def test_without_sums_the_bucket_alone_tells() -> None:
     assert untold.mean_since(6) == 20_000.0
 
 
-def test_wide_lengths_stray_more_and_many_prompts_less() -> None:
-    def chance(usual: np.ndarray, times: float) -> float:
-        return spread_by_chance(TOKENS, np.repeat(times * usual[:, None], 8, axis=1))
+def test_what_came_now_and_then_before_is_not_unheard_of() -> None:
+    usual = coming(NARROW, 25_000.0)
+    counts = usual.counts.copy()
+    counts[6, :6:2] = 1.0
+    heard = LongPrompts(TOKENS, counts, usual.is_long, 20_000.0, np.full(8, np.nan))
 
-    assert chance(WIDE, 1.0) > 3 * chance(NARROW, 1.0)
-    assert chance(WIDE, 1.0) > 3 * chance(WIDE, 16.0)
+    assert unheard_of(heard)[0] < PERHAPS_GIANTS_Z
 
 
-def test_where_nobody_tells_of_lengths_there_is_no_chance_to_know() -> None:
-    assert spread_by_chance(np.empty(0), np.empty((0, 8))) == 0.0
+@pytest.mark.parametrize(("late", "is_sure"), [(2.0, False), (6.0, True)])
+def test_a_handful_of_long_ones_that_happen_to_come_late_are_chance(
+    late: float, is_sure: bool
+) -> None:
+    long = np.zeros(12)
+    long[-2:] = late
+
+    z, onset = more_frequent(long, np.full(12, 30.0))
+
+    assert (z > 5) if is_sure else (z < 3.5)
+    assert onset == 10
