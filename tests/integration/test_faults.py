@@ -1,4 +1,4 @@
-"""One worker in trouble: its state is told truthfully within ten seconds, others are unharmed."""
+"""One worker in trouble: its state is soon told truthfully, and others are unharmed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from disagg_cluster.supervisor.process.child_process import start
 from support.children import PYTHON, SERVER, STUBBORN, free_port, is_gone, wait_readable
 from support.two_planes import MODEL, Node, node, standin_node, wait_until
 
-TRUTH_SECONDS = 10.0
+TRUTH_SECONDS = 20.0
+"""Twice what bench.faults holds each fault to, as tests have no core of their own."""
 
 
 def pair(folder: Path, **victim: Any) -> dict[str, Any]:
