@@ -126,8 +126,9 @@ def test_a_process_ends_whatever_it_still_has_to_say(pipe: tuple[int, int]) -> N
     fill(writer)
     script = (
         "import sys, click\n"
-        "from disagg_cluster.host.daemon_output import queued_output\n"
-        "with queued_output():\n"
+        "from disagg_cluster.host import daemon_output\n"
+        "daemon_output.CLOSING_SECONDS = 0.2\n"
+        "with daemon_output.queued_output():\n"
         "    print('lines' * 1000)\n"
         "    click.echo('more', err=True)\n"
         "raise ValueError('nobody caught it')\n"
