@@ -119,6 +119,13 @@ def socket_of(file: Path | None, run_dir: Path | None) -> Path:
     return next((socket for socket in sockets if socket.is_socket()), sockets[0])
 
 
+def left_running(socket: Path) -> tuple[str, ...]:
+    """The workers that go on although the daemon of this socket is gone, as far as we may know."""
+    from disagg_cluster.daemon.stop import left_behind
+
+    return tuple(entry.worker for entry in left_behind(RunFolder(socket.parent)))
+
+
 def carry_out(daemon: AskedDaemon, request: ControlRequest, *, as_json: bool) -> None:
     """Ask for a change, say each step of it, and exit as its outcome asks."""
     from disagg_cluster.control.messages import ReplyOutcome

@@ -7,12 +7,14 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from disagg_cluster.cli.control import left_running, socket_of
 from disagg_cluster.cli.daemon_page import options, read_booked, read_page, read_view, target_of
 from disagg_cluster.cli.devices import chosen_devices
 from disagg_cluster.host.state_colours import STATE_COLOURS
@@ -62,6 +64,7 @@ def _facts(target: Target, file: Path | None, *, named: bool) -> NodeFacts:
     if page is not None:
         known = gathering.of_daemon(facts, page)
         return gathering.with_workers(known, read_view(target))
+    facts = replace(facts, file=str(file or ""), left_workers=left_running(socket_of(file, None)))
     with _devices_here(file) as (choice, attach):
         why = choice.fallback.why if choice.fallback else ""
         return gathering.of_look(facts, choice.source, why, attach)

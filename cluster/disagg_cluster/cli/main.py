@@ -267,7 +267,9 @@ def _way_out(error: click.UsageError) -> str:
     if not isinstance(error, click.MissingParameter) or error.message or error.param is None:
         return ""
     if isinstance(error.param, click.Option):
-        return error.param.help or ""
+        told = error.param.help or ""
+        # Click goes on with the choices, after a full stop of its own.
+        return told.removesuffix(".") if isinstance(error.param.type, click.Choice) else told
     return _ARGUMENTS.get(error.param.make_metavar(error.ctx), "") if error.ctx else ""
 
 

@@ -68,7 +68,7 @@ def crashed(
     if crashes >= policy.crash_limit:
         failed = counted.into(WorkerState.FAILED, now_ns)
         retry = policy.failed_retry_seconds
-        again = f", tried again in {retry:g} s" if retry > 0 else ""
+        again = f", tried again after {retry:g} s" if retry > 0 else ""
         return failed, f"given up after {crashes} {'crash' if crashes == 1 else 'crashes'}{again}"
     seconds = backoff_seconds(consecutive_crashes, policy, jitter)
     waiting = counted.into(WorkerState.BACKOFF, now_ns)

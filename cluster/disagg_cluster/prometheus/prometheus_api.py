@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from disagg_cluster.prometheus.http_session import HttpSession
 
 _BODY_BYTES = 64 << 20
+_OK = 200
 _UNAUTHORIZED = (401, 403)
 _WARNING_CHARACTERS = 400
 
@@ -126,9 +127,9 @@ class Prometheus:
             why = f"({response.status}, {response.body[:80]!r})"
             hint = "--http-config or --header says who asks"
             raise PrometheusError(f"{root} does not let us in {why}; {hint}")
-        return self._data(response.body)
+        return self._data(response.status, response.body)
 
-    def _data(self, body: bytes) -> dict[str, Any]:
+    def _data(self, status: int, body: bytes) -> dict[str, Any]:
         # Prometheus explains a bad expression in the body of its 400.
         try:
             answer = json.loads(body, object_hook=_read)
@@ -140,12 +141,13 @@ class Prometheus:
                 return dict(answer["data"])
             raise PrometheusError(f"{self._url} refuses: {answer['error']}")
         except (KeyError, TypeError, ValueError) as error:
-            raise self._nonsense(body[:80]) from error
+            answered = "" if status == _OK else f"{status}, "
+            raise self._nonsense(f"{answered}{body[:80]!r}") from error
 
     def _matrix(self, data: dict[str, Any]) -> list[Samples]:
         try:
             if data["resultType"] != "matrix":
-                raise PrometheusError(f"a {data['resultType']} is no series over time")
+                raise self._nonsense(f"a {data['resultType']} is no series over time")
             found = data["result"]
             if not all(isinstance(each, Samples) for each in found):
                 raise self._nonsense("a series without values")
@@ -154,8 +156,7 @@ class Prometheus:
         return list(found)
 
     def _nonsense(self, what: object) -> PrometheusError:
-        said = repr(what) if isinstance(what, bytes) else str(what)
-        return PrometheusError(f"{self._url} does not answer like a Prometheus: {said}")
+        return PrometheusError(f"{self._url} does not answer like a Prometheus: {what}")
 
 
 def _read(told: dict[str, Any]) -> dict[str, Any] | Samples:

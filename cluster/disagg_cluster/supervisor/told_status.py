@@ -47,6 +47,15 @@ class ToldStatus:
         self._cause = cause
         self._at_crash = lines[-_SHOWN_AFTER_A_CRASH:]
 
+    def adopted(self, life: Lifecycle, log_start_bytes: int) -> str:
+        """Take a life from the daemon before; why it stands so is told as far as that is known."""
+        if life.state not in (WorkerState.BACKOFF, WorkerState.FAILED):
+            return ""
+        # No journal holds the words; the log does.
+        lines = last_lines(self._log_path, _SHOWN_AFTER_A_CRASH, log_start_bytes)
+        self.crashed("it crashed under the daemon before", lines)
+        return self._cause
+
     def status(self, life: Lifecycle, policy: RestartPolicy, log_start_bytes: int) -> WorkerStatus:
         """How it stands now, without when its process started.
 

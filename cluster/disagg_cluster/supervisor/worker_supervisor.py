@@ -84,6 +84,7 @@ class WorkerSupervisor:
         """
         if entry is not None:
             self.life, self._process = entry.life, entry
+            self._reason = self._told.adopted(entry.life, entry.log_start_bytes)
         if not found.recorded:
             self.life = unrecorded_life(self.life, self._context.clock())
             assert found.child is not None

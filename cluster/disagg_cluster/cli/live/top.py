@@ -158,13 +158,15 @@ def _show(
 
 
 def _answered(look: Callable[[], T]) -> T:
-    """What a first look brings; where no daemon answers, the ways out."""
+    """What a first look brings; raises `NoDaemonError` with the ways out, `CannotLookError`."""
     from disagg_cluster.control.client import NoDaemonError
-    from disagg_cluster.prometheus.http_client import UnansweredError
+    from disagg_cluster.prometheus.http_client import RefusedError, UnansweredError
 
     try:
         with named_prometheus():
             return look()
+    except RefusedError as error:
+        raise daemon_page.CannotLookError(f"cannot look: {error}") from None
     except UnansweredError as error:
         raise NoDaemonError(
             f"no daemon answers: {error}\n    start one with `disagg-node start`, see a simulated "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from disagg_cluster.cli.control import AskedDaemon, LocalDaemon, options
+from disagg_cluster.cli.control import AskedDaemon, LocalDaemon, left_running, options
 from disagg_cluster.host.columns import columns
 from disagg_cluster.host.spans import duration_text
 from disagg_cluster.host.state_colours import STATE_COLOURS
@@ -48,7 +48,18 @@ def status(daemon: AskedDaemon, as_json: bool, watch: bool) -> None:
 
         watch_status(daemon, as_json=as_json)
         return
-    workers, view = asked(daemon)
+    from disagg_cluster.control.client import NoDaemonError
+
+    try:
+        workers, view = asked(daemon)
+    except NoDaemonError as error:
+        left = left_running(daemon.socket) if isinstance(daemon, LocalDaemon) else ()
+        if not left:
+            raise
+        raise NoDaemonError(
+            f"{error}\n    {', '.join(left)} go on without it; the next daemon of their node file "
+            "adopts them"
+        ) from None
     if as_json:
         click.echo(json.dumps(status_value(view, workers, time.time()), indent=2))
     else:

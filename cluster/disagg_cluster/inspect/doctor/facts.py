@@ -59,7 +59,8 @@ class NodeFacts:
     `lost` are what a look without it has shown. `devices` are counted, `no_gpus` says why none of
     them is a GPU. `collectors` say whether the last round of each went well.
     `left_out_engines` were found and not attached to. `workers` are those that it launches,
-    `other_daemons` the processes of others of ours on this host.
+    `other_daemons` the processes of others of ours on this host, `left_workers` those that a daemon
+    which is gone has left running. `file` is the node file that somebody has named.
     """
 
     url: str
@@ -73,6 +74,8 @@ class NodeFacts:
     left_out_engines: int = 0
     workers: tuple[WorkerFacts, ...] = ()
     other_daemons: tuple[int, ...] = ()
+    left_workers: tuple[str, ...] = ()
+    file: str = ""
     in_cluster: bool = False
     node_name: bool = False
     kubelet_socket: bool = False

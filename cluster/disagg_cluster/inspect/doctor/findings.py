@@ -61,9 +61,15 @@ def daemon(facts: NodeFacts) -> Iterator[Diagnosis]:
         yield Diagnosis(
             Level.WRONG,
             f"no daemon answers at {facts.url}: nothing is counted",
-            "start one: disagg-node start",
+            f"start one: disagg-node start{f' -c {facts.file}' if facts.file else ''}",
             gain=9,
         )
+        if facts.left_workers:
+            yield Diagnosis(
+                Level.WRONG,
+                f"{', '.join(facts.left_workers)} go on without the daemon that launched them: "
+                "nobody restarts them; the next daemon of their node file adopts them",
+            )
     else:
         yield Diagnosis(Level.FINE, f"disagg-node {facts.version} answers at {facts.url}")
     if facts.simulated:
@@ -101,11 +107,15 @@ def other_daemons(facts: NodeFacts) -> Iterator[Diagnosis]:
     )
 
 
+def _not_ready(facts: NodeFacts) -> set[str]:
+    """The workers that start or have died: of these their state is told, and no more."""
+    return {worker.worker for worker in facts.workers if worker.state != "ready"}
+
+
 def engines(facts: NodeFacts) -> Iterator[Diagnosis]:
     """Whether engines were found, and answer."""
-    # Of one that starts or has died its worker is told.
-    not_ready = {worker.worker for worker in facts.workers if worker.state != "ready"}
-    if not facts.engines and not facts.workers:
+    not_ready = _not_ready(facts)
+    if not (facts.engines or facts.workers or facts.left_workers):
         yield Diagnosis(
             Level.BETTER,
             "no engine was found on this node",
@@ -191,11 +201,15 @@ def roles(facts: NodeFacts) -> Iterator[Diagnosis]:
 
 def collectors(facts: NodeFacts) -> Iterator[Diagnosis]:
     """Which of the daemon's readers fail, and what is lost by it."""
+    not_ready = _not_ready(facts)
     for collector, success in facts.collectors.items():
         if success or collector.startswith("engine:"):
             continue
         if collector not in _LOST_BY and collector.startswith(("steps:", "fpm:")):
-            what = f"the steps of {collector.partition(':')[2]} are not received"
+            engine = collector.partition(":")[2]
+            if engine in not_ready:
+                continue
+            what = f"the steps of {engine} are not received"
             yield Diagnosis(Level.WRONG, what, "the daemon's log says why", gain=7)
             continue
         what, step = _LOST_BY.get(collector, (f"the collector {collector} fails", ""))

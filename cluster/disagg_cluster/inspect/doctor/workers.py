@@ -64,9 +64,9 @@ def examine_worker(worker: WorkerFacts) -> Iterator[Diagnosis]:
             yield Diagnosis(Level.WRONG, what, f"disagg-node logs {name}", gain=8)
         case "failed":
             cause = worker.cause or "why is not known"
-            what = (
-                f"{name} was given up after {counted(worker.restarts, 'restart')}: {cause}{printed}"
-            )
+            given_up = f"was given up after {counted(worker.restarts, 'restart')}"
+            until = f", next start in {left}" if left else ""
+            what = f"{name} {given_up}: {cause}{until}{printed}"
             step = f"disagg-node logs {name}; what it says mended, disagg-node restart {name}"
             yield Diagnosis(Level.WRONG, what, step, gain=9)
 

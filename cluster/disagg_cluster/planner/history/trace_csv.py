@@ -21,6 +21,8 @@ _TIME = "t_s"
 _PROMPT, _OUTPUT, _REQUESTS = "prompt_tokens_per_s", "output_tokens_per_s", "requests_per_s"
 _NEEDED = (_TIME, _PROMPT, _OUTPUT)
 _MOST_SHOWN = 80
+_MOST = 1e15
+"""Nothing a second is more: sums and squares of it are still numbers."""
 
 
 def read_trace(path: Path) -> LoadHistory:
@@ -63,6 +65,10 @@ def _read_rows(reader: csv.DictReader[str], name: str) -> LoadHistory:
     if not len(rows):
         wanted = ", ".join(_NEEDED)
         raise HistoryFileError(f"{name}: no rows; expected {wanted} below a line that names them")
+    counted = rows[:, len(_NEEDED) :]
+    if np.isfinite(counted).any() and not np.nansum(counted) and np.nansum(rows[:, 1:3]):
+        why = f"{_REQUESTS} is 0 in every row, and tokens come"
+        raise HistoryFileError(f"{name}: {why}; leave out the column where nobody counts requests")
     times = rows[:, 0]
     step_seconds = _step(times, name)
     try:
@@ -87,8 +93,9 @@ def _numbers(
                 continue
             if column == _TIME and not np.isfinite(value):
                 problems.add(reader.line_num, f"{column} is {text!r}, expected seconds")
-            elif value < 0 and column != _TIME:
-                problems.add(reader.line_num, f"{column} is {text}, expected 0 or more")
+            elif column != _TIME and (value < 0 or _MOST < value < float("inf")):
+                expected = "0 or more" if value < 0 else f"{_MOST:g} or less"
+                problems.add(reader.line_num, f"{column} is {text}, expected {expected}")
             numbers.append(value)
         if len(numbers) == len(columns):
             yield numbers

@@ -21,6 +21,8 @@ from disagg_exporter.model import Phase
 Scores = Sequence[HorizonScore | UndecidedHorizon]
 
 _WORK = {"gpu_seconds": "GPU-seconds", "tokens": "tokens"}
+_LEAST_SHOWN = 1e-6
+"""A millionth of a token a second is none."""
 _DRIVERS = {
     "requests_per_second": "requests/s",
     "prompt_tokens_per_request": "prompt tokens a request",
@@ -139,4 +141,6 @@ def _percent(ratio: float | None) -> str:
 
 def amount(value: float) -> str:
     """Three figures at least, no more behind the point than are needed."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) >= _LEAST_SHOWN else "0"

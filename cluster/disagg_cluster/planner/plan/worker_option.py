@@ -225,10 +225,11 @@ def step_mix(paths: LoadPaths, step: int, like: RequestMix) -> RequestMix:
 def _mean_lengths(paths: LoadPaths, steps: Indices) -> tuple[Floats, Floats]:
     """Tokens of prompt and output of the mean request of each step."""
     arriving = np.maximum(paths.requests[:, steps].sum(axis=0), np.finfo(float).tiny)
-    prompt, output = (
-        np.clip(of[:, steps].sum(axis=0) / arriving, 1.0, _MOST_TOKENS)
-        for of in (paths.prompt_tokens, paths.output_tokens)
-    )
+    with np.errstate(over="ignore"):  # by next to nothing: more than the most anyway
+        prompt, output = (
+            np.clip(of[:, steps].sum(axis=0) / arriving, 1.0, _MOST_TOKENS)
+            for of in (paths.prompt_tokens, paths.output_tokens)
+        )
     return prompt, output
 
 

@@ -415,7 +415,7 @@ def test_a_failed_worker_is_tried_again_now_and_then() -> None:
     worker.exits()
     worker.tell(Tick(), 1)
     worker.exits()
-    assert worker.notes[-1].endswith("given up after 2 crashes, tried again in 300 s")
+    assert worker.notes[-1].endswith("given up after 2 crashes, tried again after 300 s")
     assert worker.tell(Tick(), 299.9) == []
     assert worker.tell(Tick(), 0.1) == [Start(3)]
 

@@ -82,6 +82,7 @@ def base_url() -> Iterator[str]:
         "no values": success("matrix", [{"metric": {}}]),
         "sum(": (400, '{"status":"error","errorType":"bad_data","error":"parse error: unclosed"}'),
         "html": (200, "<html>"),
+        "gone": (404, "<html>"),
         "half": partial("warnings", ["store east: connection refused", "store west: the same"]),
         "half of VictoriaMetrics": partial("isPartial", True),
         "odd rate": partial("warnings", ["PromQL info: metric might not be a counter"]),
@@ -149,7 +150,8 @@ def test_stored_samples_are_asked_for_at_an_instant(base_url: str, prometheus: C
     [
         ("sum(", "refuses: parse error: unclosed"),
         ("up", "a vector is no series over time"),
-        ("html", "does not answer like a Prometheus"),
+        ("html", "does not answer like a Prometheus: b'<html>'"),
+        ("gone", "does not answer like a Prometheus: 404, b'<html>'"),
         ("half", r"in part only, and sums of it would be too low: store east: .*; store west"),
         ("half of VictoriaMetrics", r"in part only, .*: some of its stores do not answer"),
         ("odd over time", "does not answer like a Prometheus"),

@@ -322,7 +322,8 @@ def test_a_back_off_outlasts_a_crew_that_left_no_word(
 def test_a_failed_worker_stays_failed_under_the_next_crew(
     spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
-    bad = spec("raise SystemExit(1)", policy=replace(QUICK, crash_limit=1))
+    """And why is told as far as it is known: a journal does not hold the words."""
+    bad = spec("print('no memory'); raise SystemExit(1)", policy=replace(QUICK, crash_limit=1))
     left: list[Entry] = []
 
     async def fails(harness: RunningSupervisor) -> None:
@@ -331,7 +332,10 @@ def test_a_failed_worker_stays_failed_under_the_next_crew(
 
     async def story(harness: RunningSupervisor) -> None:
         assert (await harness.changes.get()).new is FAILED
-        assert harness.supervisor.statuses()[0].state == "failed"
+        [status], [snapshot] = harness.supervisor.statuses(), harness.supervisor.snapshots()
+        assert status.state == "failed"
+        assert status.cause == snapshot.reason == "it crashed under the daemon before"
+        assert status.last_lines == ("no memory",)
 
     supervised([bad], fails, journal=journal)
     supervised([bad], story, journal=journal, entries=left)

@@ -46,6 +46,24 @@ def test_a_node_that_is_well_has_nothing_to_do() -> None:
     assert next_step(examine(WELL)) is None
 
 
+def test_a_worker_that_starts_need_not_report_steps_yet() -> None:
+    starting = WorkerFacts("prefill-0", "starting")
+    facts = replace(WELL, collectors={"steps:prefill-0": False}, workers=(starting,))
+
+    assert of(Level.WRONG, facts) == []
+
+
+def test_workers_that_a_daemon_has_left_are_told_and_how_they_get_one_again() -> None:
+    facts = NodeFacts("http://here", left_workers=("prefill-0", "decode-0"), file="node.yaml")
+    told = "\n".join(finding.what for finding in examine(facts))
+
+    assert "prefill-0, decode-0 go on without the daemon" in told
+    assert "no engine" not in told
+    step = next_step(examine(facts))
+    assert step is not None
+    assert step.step == "start one: disagg-node start -c node.yaml"
+
+
 @pytest.mark.parametrize(
     ("facts", "word"),
     [

@@ -50,6 +50,11 @@ def test_a_trace_need_not_tell_of_requests() -> None:
             [_HEAD, *(f"{1_795_000_000_000 + 60_000 * step},1,1,1,1" for step in range(3))],
             r"trace.csv: times from 1.795e\+12 to 1.795e\+12 s are .*; t_s is seconds$",
         ),
+        ([_HEAD, "0,1,1e300,1,1", "60,1,1,1,1"], r"_per_s is 1e300, expected 1e\+15 or less"),
+        (
+            [_HEAD, "0,0,10,1,1", "60,0,,1,1"],
+            r"trace.csv: requests_per_s is 0 in every row, and tokens come; leave out the column",
+        ),
         ([_HEAD], r"trace.csv: no rows"),
         ([_HEAD, "0,1,1,1,1"], r"trace.csv: one time only"),
         ([_HEAD, "0,1,1,1,1", "60,1,1,1,1", "9e12,1,1,1,1"], r"trace.csv: .* is one time far"),
