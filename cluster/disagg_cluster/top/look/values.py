@@ -159,6 +159,8 @@ class BottleneckLook:
 class Look:
     """Everything that was read at one moment; `failed_collectors` are (node, collector).
 
+    `missed_nodes` were there minutes ago, and are not now.
+
     `pool_gpus` is how many devices the engines of each pool have. `verdicts` are those that the
     node's daemon tells or a Prometheus has recorded, by cluster, model and namespace.
     """
@@ -167,6 +169,7 @@ class Look:
     version: str = ""
     simulated: bool = False
     nodes: tuple[str, ...] = ()
+    missed_nodes: tuple[str, ...] = ()
     gpus: tuple[GpuLook, ...] = ()
     engines: tuple[EngineLook, ...] = ()
     workers: tuple[WorkerLook, ...] = ()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from disagg_cluster.prometheus.prometheus_api import Prometheus, Samples
 from disagg_cluster.top.look.reading import look_of
-from disagg_cluster.top.look.series import ALERTS, OF_NODES, OF_PLANNER, RECORDED_VERDICT
+from disagg_cluster.top.look.series import ALERTS, OF_NODES, OF_PLANNER, RECORDED_VERDICT, node_of
 from disagg_cluster.top.look.values import Look
 from disagg_cluster.top.view.gpu_history import SLOT_SECONDS, SLOTS, WINDOW_SECONDS
 from disagg_cluster.top.view.values import Links
@@ -17,6 +18,8 @@ from disagg_exporter.errors import DisaggError
 
 _DEADLINE_SECONDS = 10.0
 _PAST_STEP_SECONDS = 15.0
+_MISSED_MINUTES = 15
+"""For so long a node is missed that is no longer there: later it has left for good, perhaps."""
 _OF_HISTORY = (
     "disagg_gpu_info",
     "disagg_gpu_phase_seconds_total",
@@ -86,16 +89,31 @@ class PrometheusSource:
         parts = [nodes, planner, ours]
         if not self._node:
             parts.append(_selector([RECORDED_VERDICT], self._cluster))
+        seen = self._seen_lately(at)
         told = self._ask(" or ".join(parts), at, at, WINDOW_SECONDS)
         series = next(iter(told.values()), {})
         if "disagg_build_info" not in series:
-            chosen = _matchers(self._cluster | self._node)
-            raise NoNodesError(
-                f"{self._url} has no series of a disagg-node"
-                + (f" with {chosen}" if chosen else "")
-                + ": does it scrape the nodes' /metrics?"
-            )
-        return look_of(series, at)
+            raise NoNodesError(self._why_none(seen))
+        there = {node_of(each.labels) for each in series["disagg_build_info"]}
+        return replace(look_of(series, at), missed_nodes=tuple(sorted(seen - there)))
+
+    def _seen_lately(self, at: float) -> set[str]:
+        """The nodes that were there in the last minutes."""
+        builds = _selector(["disagg_build_info"], self._cluster | self._node)
+        asked = f"last_over_time({builds}[{_MISSED_MINUTES}m])"
+        found = self._prometheus.query_range(asked, at, at, WINDOW_SECONDS, _DEADLINE_SECONDS)
+        return {node for each in found if (node := node_of(each.labels))}
+
+    def _why_none(self, seen: set[str]) -> str:
+        chosen = _matchers(self._cluster | self._node)
+        what = f"{self._url} has no series of a disagg-node{f' with {chosen}' if chosen else ''}"
+        if not seen:
+            return f"{what}: does it scrape the nodes' /metrics?"
+        names = ", ".join(sorted(seen))
+        return (
+            f"{what} now, and had some of {names} in the last {_MISSED_MINUTES} minutes: "
+            "do the daemons there run?"
+        )
 
     def _ask(
         self, expression: str, start: float, end: float, step: float

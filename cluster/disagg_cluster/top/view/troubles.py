@@ -19,8 +19,14 @@ _ORDER = tuple(TroubleSeverity)
 
 def troubles_of(look: Look) -> tuple[Trouble, ...]:
     """All that is wrong, the worst first: workers, engines, then what only reads of them."""
-    found = (*_workers(look), *_engines(look), *_collectors(look), *_alerts(look))
+    found = (*_nodes(look), *_workers(look), *_engines(look), *_collectors(look), *_alerts(look))
     return tuple(sorted(found, key=lambda each: _ORDER.index(each.severity)))
+
+
+def _nodes(look: Look) -> Iterator[Trouble]:
+    for node in look.missed_nodes:
+        text = f"Node {node} is not read any more: its daemon does not answer, or it has left."
+        yield Trouble(TroubleSeverity.WARNING, text)
 
 
 def _workers(look: Look) -> Iterator[Trouble]:

@@ -14,6 +14,7 @@ from disagg_cluster.top.look.series import Series
 from disagg_cluster.top.sources.node_source import ForeignPageError, NodeSource
 from disagg_cluster.top.sources.prometheus_source import NoNodesError, PrometheusSource
 from disagg_cluster.top.terminal.once import look_once
+from disagg_cluster.top.view.troubles import troubles_of
 from support import top_looks as looks
 from support.children import free_port
 from support.page_server import page_server
@@ -52,13 +53,18 @@ def test_a_node_that_does_not_answer_is_said_to() -> None:
 class ScriptedPrometheus:
     """Holds the series of a minute ago and of now; remembers what it was asked."""
 
-    def __init__(self, ago: Series, now: Series) -> None:
+    def __init__(self, ago: Series, now: Series, seen: Sequence[str] = ()) -> None:
         self._series = {True: ago, False: now}
+        self.seen = seen
+        self.asked_lately = ""
         self.asked: list[str] = []
 
     def query_range(
         self, expr: str, start: float, end: float, step: float, deadline: float = 60.0
     ) -> list[Samples]:
+        if expr.startswith("last_over_time("):
+            self.asked_lately = expr
+            return [Samples({"node": node}, ((end, 1.0),)) for node in self.seen]
         self.asked.append(expr)
         is_ago = len(self.asked) == 2
         if len(self.asked) == 1:
@@ -108,6 +114,23 @@ def test_a_prometheus_without_nodes_is_said_to_have_none() -> None:
 
     with pytest.raises(NoNodesError, match='cluster="blue"'):
         source.read()
+
+
+def test_nodes_that_were_there_a_moment_ago_are_missed() -> None:
+    """An outage, and not a Prometheus that scrapes nothing of ours."""
+    some = ScriptedPrometheus({}, two_nodes(looks.AT), seen=("node-0", "node-1", "node-2"))
+    none = ScriptedPrometheus({}, {}, seen=("node-1",))
+    source = source_of(some, cluster="blue")
+    source.past()
+    source.earlier()
+
+    missed = source.read()
+
+    assert missed.missed_nodes == ("node-2",)
+    assert "Node node-2 is not read any more" in troubles_of(missed)[0].text
+    assert 'cluster="blue"' in some.asked_lately
+    with pytest.raises(NoNodesError, match="had some of node-1 in the last 15 minutes"):
+        source_of(none).read()
 
 
 def test_a_daemons_own_memory_is_where_history_begins() -> None:
