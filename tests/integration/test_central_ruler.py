@@ -40,7 +40,7 @@ def to_a_ruler() -> dict[str, Any]:
 
 def node_page() -> bytes:
     """A node with an engine that steps and one that holds requests and makes no token."""
-    since = time.time() % 86_400
+    since = time.monotonic()
     lines = [
         'disagg_build_info{version="0.1.0"} 1',
         "disagg_node_busy_window_seconds 1",

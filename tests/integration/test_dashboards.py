@@ -30,6 +30,7 @@ NO_PLANNER = "no planner runs beside the demo"
 NOT_KNOWN = "neither model nor GPU of the demo is a real one"
 FEW_ENGINES = "the three highest decode engines of the demo are all, and leave no others"
 FEW_NODES = "it takes four nodes"
+NO_NODE_AWAY = "no node of the demo is away"
 NO_POOL_GONE = "no pool of the demo has lost its engines"
 NOT_EXPECTED = "nothing says how many GPUs the demo should have"
 WITHOUT_DATA = {
@@ -89,7 +90,9 @@ WITHOUT_SERIES = {
     "cluster:disagg_missing_nodes:sum": NOT_EXPECTED,
     "cluster:disagg_observed_gpus:ratio": NOT_EXPECTED,
     "node:disagg_expected_gpus:kubernetes": NOT_EXPECTED,
-    "node:disagg_away_gpus:last1h": "no node of the demo is away",
+    "node:disagg_away_gpus:last1h": NO_NODE_AWAY,
+    "node_model_namespace_role:disagg_unseen_engines:last15m": NO_NODE_AWAY,
+    "node_model_namespace_role:disagg_unseen_pool:info": NO_NODE_AWAY,
     "node:disagg_gone_gpus:last1d": "no GPU of the demo has gone",
     "cluster_model_namespace_role:disagg_vanished_engines:max1d": NO_POOL_GONE,
     "cluster_model_namespace_role:disagg_lost_engines:max1d": NO_POOL_GONE,
