@@ -12,7 +12,7 @@ from disagg_cluster.planner.diagnose.causes.giant_prompts import few_or_long
 from disagg_cluster.planner.diagnose.causes.kv_room import kv_full
 from disagg_cluster.planner.diagnose.causes.overload import is_gone, is_overloaded, is_starting
 from disagg_cluster.planner.diagnose.causes.prompt_work import PromptWork, prompt_work
-from disagg_cluster.planner.diagnose.causes.slow_steps import why_slow
+from disagg_cluster.planner.diagnose.causes.slow_steps import SlowSteps, why_each_is_slow
 from disagg_cluster.planner.diagnose.causes.suspicion import (
     SURE_WAIT_Z,
     ActionAdvice,
@@ -169,18 +169,17 @@ def _slow(view: ModelView, waits: Waits, work: PromptWork, left: Floats) -> Iter
     """Slow steps, by what slows them: engines with the same reason are one finding."""
     slow = work.by_factor["slowness"]
     cost = cost_of(view, waits, work, left, "slowness")
+    befallen = _befallen(cost, slow)
+    why = why_each_is_slow(view, waits.rows[befallen], slow.onset[befallen])
     by_cause: dict[Cause, list[int]] = {}
-    evidence: dict[Cause, tuple[Evidence, ...]] = {}
-    alternatives: dict[Cause, Alternative | None] = {}
-    for number in _befallen(cost, slow):
-        found = why_slow(view, int(waits.rows[number]), int(slow.onset[number]))
+    first: dict[Cause, SlowSteps] = {}
+    for number, found in zip(befallen.tolist(), why, strict=True):
         by_cause.setdefault(found.cause, []).append(number)
-        ratio = float(np.exp(slow.size[number]))
+        first.setdefault(found.cause, found)
+    for cause, numbers in by_cause.items():
+        ratio = float(np.exp(slow.size[numbers[0]]))
         text = f"its steps take {ratio:.2f} times as long for the same work"
         steps = Evidence("slowness", ratio, 1.0, "ratio", text)
-        evidence.setdefault(found.cause, (steps, *found.evidence))
-        alternatives.setdefault(found.cause, found.alternative)
-    for cause, numbers in by_cause.items():
         yield _suspicion(
             view,
             waits,
@@ -189,9 +188,9 @@ def _slow(view: ModelView, waits: Waits, work: PromptWork, left: Floats) -> Iter
             cost,
             joint_strength(slow.z[numbers]),
             int(slow.onset[numbers].min()),
-            evidence[cause],
+            (steps, *first[cause].evidence),
             ActionAdvice(_SLOW_REMEDY[cause]),
-            alternatives[cause],
+            first[cause].alternative,
         )
 
 

@@ -27,6 +27,8 @@ _LEAST_MEMORY_SHARE = 0.01
 _COLD_SECONDS = 300.0
 _FIRST_STEPS_SECONDS = 60.0
 _LOST_SHARE = 0.2
+# What began so few blocks apart began at once.
+_NEAR_BLOCKS = 2
 _LOW, _BEGUN = 0.25, 0.5
 _MIXED_OVER_PURE, _NOT_SLOW = float(np.log(1.12)), float(np.log(1.08))
 
@@ -64,6 +66,31 @@ def why_slow(view: ModelView, row: int, onset_block: int) -> SlowSteps:
     if held_back:
         return SlowSteps(Cause.SLOW_GPU, held_back)
     return SlowSteps(Cause.SLOW_GPU, (), _not_seen(view, row, onset_block))
+
+
+def why_each_is_slow(view: ModelView, rows: Rows, onset_blocks: Rows) -> list[SlowSteps]:
+    """Tell slow steps of several engines apart, one by one and then by each other.
+
+    What befell most of those that became slow at a time befell the others, too, where their GPUs
+    show nothing: steps of one kind only are not seen at each.
+
+    Args:
+        view: The model.
+        rows: The engines.
+        onset_blocks: Since when the steps of each are slow.
+    """
+    found = [
+        why_slow(view, int(row), int(onset)) for row, onset in zip(rows, onset_blocks, strict=True)
+    ]
+    mixing = np.array([each.cause is Cause.INTERFERENCE for each in found], dtype=np.bool_)
+    if 2 * mixing.sum() <= len(found):
+        return found
+    first = found[int(np.argmax(mixing))]
+    near = np.abs(onset_blocks - np.median(onset_blocks[mixing])) <= _NEAR_BLOCKS
+    return [
+        first if is_near and each.cause is Cause.SLOW_GPU and not each.evidence else each
+        for each, is_near in zip(found, near, strict=True)
+    ]
 
 
 def _not_seen(view: ModelView, row: int, onset_block: int) -> Alternative | None:

@@ -17,7 +17,12 @@ from disagg_cluster.planner.diagnose.evidence.cache_hits import (
 )
 from disagg_cluster.planner.diagnose.evidence.fleet import Fleet
 from disagg_cluster.planner.diagnose.evidence.known import known_mean, known_sum
-from disagg_cluster.planner.diagnose.evidence.prompt_lengths import relative_length
+from disagg_cluster.planner.diagnose.evidence.prompt_lengths import (
+    more_given,
+    relative_length,
+    share,
+    share_by_chance,
+)
 from disagg_cluster.planner.diagnose.evidence.readings import Readings
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import (
@@ -136,6 +141,7 @@ def engine_changes(fleet: Fleet) -> EngineChanges:
     blocks = _blocks(fleet, bins)
     served = np.where(blocks.first_tokens >= _LEAST_REQUESTS, blocks.first_tokens, np.nan)
     whole = blocks.step_seconds + np.nan_to_num(blocks.gap_seconds)
+    arrived = np.where(blocks.alive, blocks.arrivals, np.nan)
     levels: dict[str, Floats] = {
         "slowness": fitted_slowness(fleet.seen, peers, bins),
         "own_slowness": own_slowness(fleet.seen, bins, "pure", "mixed"),
@@ -150,11 +156,11 @@ def engine_changes(fleet: Fleet) -> EngineChanges:
         "first_token": log_ratio(blocks.first_token_seconds, served),
         "step_tokens": log_ratio(blocks.computed_tokens, blocks.prompt_steps),
         "transfer": log_ratio(blocks.transfer_seconds, blocks.transfer_bytes),
-        "share": _share(blocks, peers),
+        "share": share(arrived, peers),
         "relative_length": relative_length(blocks.prompt_tokens, blocks.first_tokens, peers),
     }
     least = {
-        "share": _share_by_chance(blocks, peers),
+        "share": share_by_chance(arrived, peers),
         "computed_share": computed_by_chance(
             blocks.computed_tokens, blocks.prompt_tokens, served, peers
         ),
@@ -175,6 +181,10 @@ def engine_changes(fleet: Fleet) -> EngineChanges:
     )
     apart_z = np.where(apart_z > 0, np.clip(lucky_z, 0.0, apart_z), apart_z)
     changes["computed_share"] = Changed(hits.levels, replace(hits.shift, z=z), apart, apart_z)
+    given = changes["share"]
+    z = more_given(arrived, peers, given.shift.onset)
+    z = np.where(given.shift.z > 0, np.maximum(z, given.shift.z), given.shift.z)
+    changes["share"] = replace(given, shift=replace(given.shift, z=z))
     return EngineChanges(fleet, blocks, changes)
 
 
@@ -250,21 +260,6 @@ def _mean(seen: Readings, bins: int, name: str) -> Floats:
     return block_means(seen.of(name), bins)
 
 
-def _share_by_chance(blocks: EngineBlocks, peers: NDArray[np.intp]) -> Floats:
-    """How far the share of an engine strays where a router draws among engines that are alike.
-
-    (Binomial; taking turns strays less, but nobody says that a router will go on to.)
-    """
-    usual = known_mean(np.where(blocks.alive, blocks.arrivals, np.nan))
-    found = np.zeros(len(peers))
-    for group in np.unique(peers):
-        rows = np.flatnonzero(peers == group)
-        each = np.nan_to_num(usual[rows])
-        parts = each / (float(each.sum()) + 0.5)
-        found[rows] = np.sqrt((1 - parts) / np.maximum(each, 0.5))
-    return found
-
-
 def _both(one: Floats, other: Floats) -> Floats:
     return known_sum(np.stack([one, other]), axis=0)
 
@@ -288,19 +283,3 @@ def _of_gpus(
 def _worst(values: Floats) -> Floats:
     known = np.isfinite(values)
     return np.where(known.any(axis=0), np.where(known, values, -np.inf).max(axis=0), np.nan)
-
-
-def _share(blocks: EngineBlocks, peers: NDArray[np.intp]) -> Floats:
-    """Logarithm of an engine's arrivals over the mean of its peers that are up, itself included."""
-    arrived = np.where(blocks.alive, blocks.arrivals, np.nan)
-    found = np.full(arrived.shape, np.nan)
-    for group in np.unique(peers):
-        rows = np.flatnonzero(peers == group)
-        if len(rows) < 2:
-            continue
-        own = arrived[rows]
-        counts = np.isfinite(own).sum(axis=0)
-        mean = np.nansum(own, axis=0) / np.maximum(counts, 1)
-        # Half a request more on both sides: nobody who gets none is infinitely far off.
-        found[rows] = np.log((own + 0.5) / (mean + 0.5))
-    return found

@@ -9,8 +9,14 @@ from typing import cast
 import numpy as np
 import pytest
 
-from disagg_cluster.planner.diagnose.causes.slow_steps import slowness_by_kind
+from disagg_cluster.planner.diagnose.causes import slow_steps
+from disagg_cluster.planner.diagnose.causes.slow_steps import (
+    SlowSteps,
+    slowness_by_kind,
+    why_each_is_slow,
+)
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
+from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence
 from disagg_exporter.model import Role
 
 ONSET, SLOW = 6, 0.45
@@ -45,3 +51,24 @@ def test_mixed_steps_are_slow_though_most_of_the_block_they_began_in_was_before(
 
     assert mixed > 0.35
     assert pure == pytest.approx(0.0)
+
+
+def test_who_became_slow_with_its_like_and_shows_nothing_of_its_own_has_what_they_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Evidence("sm_clock", 0.9e9, 1.98e9, "hertz", "a GPU runs at 0.90 GHz")
+    mixing, unseen = SlowSteps(Cause.INTERFERENCE, ()), SlowSteps(Cause.SLOW_GPU, ())
+    held_back = SlowSteps(Cause.SLOW_GPU, (clock,))
+
+    def causes(*alone: SlowSteps, last_onset: int = ONSET + 1) -> list[Cause]:
+        monkeypatch.setattr(slow_steps, "why_slow", lambda view, row, onset: alone[row])
+        onsets = np.array([ONSET] * (len(alone) - 1) + [last_onset])
+        rows = np.arange(len(alone))
+        return [each.cause for each in why_each_is_slow(cast("ModelView", None), rows, onsets)]
+
+    slow = [Cause.INTERFERENCE, Cause.INTERFERENCE, Cause.SLOW_GPU]
+    assert causes(mixing, mixing, unseen) == [Cause.INTERFERENCE] * 3
+    assert causes(mixing, mixing, held_back) == slow
+    assert causes(mixing, mixing, unseen, last_onset=ONSET - 4) == slow
+    assert causes(mixing, unseen) == slow[1:]
+    assert causes(unseen) == [Cause.SLOW_GPU]

@@ -9,6 +9,7 @@ from disagg_cluster.planner.diagnose.evidence.prompt_lengths import (
     gathered_since,
     gathered_z,
     longer_beside,
+    more_given,
 )
 
 
@@ -60,3 +61,23 @@ def test_prompts_that_are_longer_everywhere_are_no_longer_beside_the_others() ->
     tokens[0, 5:] *= 2.0
     assert longer_beside(tokens, count, 0, 5) == pytest.approx(np.log(2.0))
     assert longer_beside(tokens, np.zeros((3, 8)), 0, 5) == 0.0
+
+
+def test_an_engine_that_is_given_more_is_beyond_chance_though_its_logarithms_stray() -> None:
+    given = np.array([[23, 13, 13, 5]] * 9 + [[12, 9, 28, 4]] * 3, float).T
+
+    z = more_given(given, np.zeros(4, dtype=np.intp), np.full(4, 9))
+
+    assert z[2] > 6
+    assert (z[[0, 1, 3]] < 0).all()
+
+
+def test_what_blocks_stray_beyond_lots_makes_more_of_them_no_surer() -> None:
+    rng, peers, onset = np.random.default_rng(3), np.zeros(4, dtype=np.intp), np.full(4, 9)
+    lots = [rng.poisson(15.0, size=(4, 12)).astype(float) for _ in range(100)]
+    # A router that sends ten in a row to one of them.
+    rows = [10.0 * rng.poisson(1.5, size=(4, 12)) for _ in range(100)]
+
+    for drawn in (lots, rows):
+        z = np.stack([more_given(each, peers, onset) for each in drawn])
+        assert 0.7 < z.std() < 1.3
