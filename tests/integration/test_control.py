@@ -70,6 +70,9 @@ def test_a_pause_holds_over_a_kill_and_the_next_daemon_until_it_is_resumed(folde
         assert page.sum("disagg_worker_paused", worker="decode-0") == 1
         first.node.process.kill()
         first.node.process.wait()
+        gone = first.ask("status")
+        assert gone.exit_code == 4
+        assert "\n    still running without it: prefill-0\n" in gone.stderr
 
     with running_node(node_file, folder) as node:
         second = Mended(node, folder / "run")

@@ -38,6 +38,8 @@ def test_a_move_under_load_fails_no_request_and_outlives_its_daemon(folder: Path
             wait_for(lambda: "switching" in first.log() or None, "the move to be in its middle")
             first.process.kill()
             first.process.wait()
+            gone = ask(folder, "status").stderr
+            assert "decode-1 was being reassigned from decode to prefill, and goes on" in gone
             with running_node(node_file, folder) as second:
                 wait_for(lambda: ask(folder, "status").exit_code == 0, "the next daemon")
                 moved = ask(folder, "reassign", "decode-1", "--role", "prefill", "--id", "m1")

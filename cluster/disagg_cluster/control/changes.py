@@ -85,14 +85,15 @@ def take(changes: Changes, request: ControlRequest, node: NodeOverview, now_ns: 
     decided = decide(verb, node)
     if isinstance(decided, ControlRefusal):
         return Taken(changes, reply=refused(request, decided))
+    rehearsed = isinstance(verb, ReassignWorker) and verb.dry_run
+    if (decided.takes_time or rehearsed) and (busy := _busy(running, verb, node, now_ns)):
+        way_out = "one change at a time: try later"
+        refusal = ControlRefusal(RefusalReason.CHANGE_UNDER_WAY, busy, way_out)
+        return Taken(changes, reply=refused(request, refusal))
     if not decided.takes_time:
         taken = _done(changes, request, decided.text)
         return replace(taken, orders=decided)
     assert not isinstance(verb, PauseWorkers | ResumeWorkers)
-    if busy := _busy(running, verb, node, now_ns):
-        way_out = "one change at a time: try later"
-        refusal = ControlRefusal(RefusalReason.CHANGE_UNDER_WAY, busy, way_out)
-        return Taken(changes, reply=refused(request, refusal))
     if running is not None:
         # Ordered again: it may end the drain.
         return replace(_joined(changes, running, request, decided.text), orders=decided)
@@ -136,7 +137,7 @@ def _usual_seconds(verb: LongVerb, worker: WorkerView) -> float:
             )
 
 
-def _busy(running: Change | None, verb: LongVerb, node: NodeOverview, now_ns: int) -> str:
+def _busy(running: Change | None, verb: Verb, node: NodeOverview, now_ns: int) -> str:
     """What else is under way; empty if nothing is, or a restart of the same worker."""
     if running is not None:
         restarts = isinstance(verb, RestartWorker) and isinstance(running.verb, RestartWorker)

@@ -15,6 +15,8 @@ from disagg_cluster.control.messages import (
     answer_seconds,
 )
 from disagg_cluster.control.wire import MOST_BYTES, WireError, decode_reply, encode_request
+from disagg_cluster.host.run_dir.layout import RunFolder
+from disagg_cluster.host.run_dir.lock import holder
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import Role
 
@@ -117,6 +119,12 @@ def _connected(path: Path) -> socket.socket:
                 f"{path} is not for this user: ask as root or as the user of the daemon"
             ) from None
         why = error.strerror or str(error)
+        pid = holder(RunFolder(path.parent).lock)
+        if pid is not None:
+            raise NoDaemonError(
+                f"the daemon in {path.parent} (pid {pid}) does not answer yet, or no more ({why}): "
+                "ask again in a moment; if that lasts, its log says why"
+            ) from None
         raise NoDaemonError(
             f"no daemon answers in {path.parent} ({why}): start one with `disagg-node start`, or "
             "name its run folder with --run-dir or its node file with --config"

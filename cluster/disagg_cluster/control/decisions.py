@@ -108,7 +108,10 @@ def _resume(verb: ResumeWorkers, chosen: tuple[WorkerView, ...]) -> Orders:
         w.worker for w in chosen if w.paused and w.pid is None and w.state is WorkerState.BACKOFF
     ]
     started = f"; started, as it is not running: {_listed(died)}" if died else ""
-    return Orders(verb, tuple(todo), f"supervised again: {_listed(todo)}{started}")
+    failed = [w.worker for w in chosen if w.paused and w.state is WorkerState.FAILED]
+    given_up = f"; given up before, disagg-node restart starts it: {_listed(failed)}"
+    text = f"supervised again: {_listed(todo)}{started}{given_up if failed else ''}"
+    return Orders(verb, tuple(todo), text)
 
 
 def _restart(verb: RestartWorker, worker: WorkerView) -> Orders | ControlRefusal:

@@ -17,6 +17,7 @@ _AT_DEADLINE = {
     WorkerState.BACKOFF: "it is started again",
     WorkerState.DRAINING: "it is ended, done or not,",
 }
+_UNWELL = (WorkerState.STARTING, WorkerState.BACKOFF, WorkerState.FAILED)
 _STAGES = {
     MoveStep.LEAVING: "the router sends it nothing new any more",
     MoveStep.DRAINING: "its last requests end",
@@ -46,9 +47,8 @@ def explain(worker: WorkerView, node: NodeOverview, now_ns: int) -> tuple[str, .
             f"disagg-node resume {name} ends that"
         )
     if worker.drained:
-        left = "it has none left" if worker.idle else "the last of them still run"
         said.append(
-            f"it is drained by hand: it gets no new requests, and {left}; "
+            f"it is drained by hand: it gets no new requests; {worker.left_text}; "
             f"disagg-node resume {name} ends that"
         )
     if worker.file_role and worker.file_role != worker.role:
@@ -65,6 +65,8 @@ def explain(worker: WorkerView, node: NodeOverview, now_ns: int) -> tuple[str, .
     if worker.restarts:
         times = "once" if worker.restarts == 1 else f"{worker.restarts} times"
         said.append(f"it was started again after a crash {times}")
+    if worker.state in _UNWELL and worker.log_path:
+        said.append(f"disagg-node logs {name} shows what it printed")
     return tuple(said)
 
 
@@ -72,7 +74,10 @@ def _next(worker: WorkerView) -> list[str]:
     """What time alone, or else somebody, changes about its state."""
     if worker.state is WorkerState.FAILED and not worker.restarting:
         by_hand = f"disagg-node restart {worker.worker} tries it now"
-        if worker.deadline_seconds is None or worker.paused:
+        if worker.paused:
+            # A restart is refused until then.
+            return [f"it is not tried again by itself, nor before it is resumed; then {by_hand}"]
+        if worker.deadline_seconds is None:
             return [f"it is not tried again by itself; {by_hand}"]
         return [f"it is tried again in {duration_text(worker.deadline_seconds)}; {by_hand}"]
     what = _AT_DEADLINE.get(worker.state)
@@ -117,17 +122,17 @@ def move_reply(move: Reassignment) -> ControlReply:
 
 
 def _move_told(move: Reassignment, now_ns: int) -> str:
-    ago = (now_ns - move.since_ns) / 1e9
+    ago = duration_text((now_ns - move.since_ns) / 1e9)
     whole = f"its reassignment from {move.from_role} to {move.to_role} (request {move.id})"
     match move.step:
         case MoveStep.DONE:
-            return f"{whole} was proven {ago:.0f} s ago"
+            return f"{whole} was proven {ago} ago"
         case MoveStep.ROLLED_BACK:
-            return f"{whole} was rolled back {ago:.0f} s ago: {move.why}"
+            return f"{whole} was rolled back {ago} ago: {move.why}"
         case MoveStep.FAILED:
-            return f"{whole} failed {ago:.0f} s ago: {move.why}"
+            return f"{whole} failed {ago} ago: {move.why}"
     back = f" goes back, as {move.why}:" if move.undone else " is under way:"
-    return f"{whole}{back} {move_stage(move)}, for {ago:.0f} s now"
+    return f"{whole}{back} {move_stage(move)}, for {ago} now"
 
 
 def _routing(worker: WorkerView, node: NodeOverview) -> list[str]:

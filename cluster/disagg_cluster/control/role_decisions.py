@@ -33,9 +33,10 @@ def drain_refusal(worker: WorkerView, node: NodeOverview) -> ControlRefusal | No
     around = node.around
     if around.membership != "live":
         why = "no router of this node could send its requests elsewhere"
+        way_out = "it takes a node file with a router and `membership: live`, and a new daemon"
         if around.membership:
             why = "the router of this node keeps its engines until it ends"
-        way_out = "say `membership: live` under router in the node file, and restart both"
+            way_out = "say `membership: live` under router in the node file, and restart both"
         return ControlRefusal(RefusalReason.FIXED_ROUTER, why, way_out)
     return _alone(worker, node)
 
@@ -52,7 +53,10 @@ def _against(
         yield found
     if worker.state is not WorkerState.READY:
         why = f"{name} is {worker.state}: {worker.reason}"
-        yield ControlRefusal(RefusalReason.NOT_READY, why, "wait until it is ready")
+        way_out = "wait until it is ready"
+        if worker.state is WorkerState.FAILED:
+            way_out = f"disagg-node restart {name}; once it is ready, reassign it"
+        yield ControlRefusal(RefusalReason.NOT_READY, why, way_out)
     if around.membership == "fixed":
         yield ControlRefusal(
             RefusalReason.FIXED_ROUTER,
@@ -85,16 +89,18 @@ def _alone(worker: WorkerView, node: NodeOverview) -> ControlRefusal | None:
     """Whether its model would be left without engines of its role."""
     if worker.role in node.around.elsewhere:
         return None
-    stay = [
+    others = [
         other
         for other in node.workers
         if other.worker != worker.worker
         and (other.role, other.model_name) == (worker.role, worker.model_name)
-        and other.state is WorkerState.READY
-        and not other.drained
     ]
-    if stay:
+    if any(other.state is WorkerState.READY and not other.drained for other in others):
         return None
     why = f"{worker.model_name} would be left without {worker.role}: no other such worker is ready"
     way_out = f"make another worker {worker.role} first"
+    if others:
+        first = others[0]
+        stands = "drained" if first.drained else first.state.value
+        way_out = f"{first.worker} is {stands}: disagg-node explain {first.worker}"
     return ControlRefusal(RefusalReason.LAST_OF_ROLE, why, way_out)

@@ -54,6 +54,22 @@ class WorkerView:
         return self.paused_seconds is not None
 
     @property
+    def has_no_requests(self) -> bool:
+        """Whether none is left of one that is drained: without a process there is none."""
+        gone = self.state in (WorkerState.BACKOFF, WorkerState.FAILED) and self.pid is None
+        return self.idle or gone
+
+    @property
+    def left_text(self) -> str:
+        """What is known of the requests of one that is drained."""
+        if self.has_no_requests:
+            return "it has no request left"
+        if self.state is WorkerState.STARTING:
+            return "whether requests still run is known once it is ready"
+        silent = "it does not tell whether requests still run"
+        return silent if self.unanswered else "requests still run"
+
+    @property
     def being_stopped(self) -> bool:
         """Whether somebody asked that it ends and stays away."""
         return self.state is WorkerState.DRAINING and not self.restarting

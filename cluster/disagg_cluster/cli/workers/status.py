@@ -53,13 +53,9 @@ def status(daemon: AskedDaemon, as_json: bool, watch: bool) -> None:
     try:
         workers, view = asked(daemon)
     except NoDaemonError as error:
-        left = left_running(daemon.socket) if isinstance(daemon, LocalDaemon) else ()
-        if not left:
+        if not isinstance(daemon, LocalDaemon):
             raise
-        raise NoDaemonError(
-            f"{error}\n    {', '.join(left)} go on without it; the next daemon of their node file "
-            "adopts them"
-        ) from None
+        raise NoDaemonError("\n    ".join((str(error), *left_over(daemon.socket)))) from None
     if as_json:
         click.echo(json.dumps(status_value(view, workers, time.time()), indent=2))
     else:
@@ -87,6 +83,31 @@ def asked(daemon: AskedDaemon) -> tuple[list[WorkerView], DaemonView]:
     if final.daemon is None:
         raise BrokenOffError("; ".join((final.text, *final.problems)))
     return workers, final.daemon
+
+
+def left_over(socket: Path) -> Iterator[str]:
+    """What a daemon that is no more has left: workers that run, and a move that was under way."""
+    from disagg_cluster.control.explanation import move_stage
+    from disagg_cluster.host.run_dir.layout import RunFolder
+    from disagg_cluster.host.run_dir.lock import holder
+    from disagg_cluster.supervisor.journal.journal import here, load_whole
+    from disagg_cluster.supervisor.journal.journal_text import JournalError
+
+    folder = RunFolder(socket.parent)
+    if holder(folder.lock) is not None:
+        return
+    left = left_running(socket)
+    if not left:
+        return
+    yield f"still running without it: {', '.join(left)}"
+    yield "the next `disagg-node start` of their node file adopts them, `stop --workers` ends them"
+    try:
+        move = load_whole(folder.journal, here())[1].move
+    except JournalError:
+        return
+    if move is not None and not move.step.final:
+        way = f"{move.from_role} to {move.to_role}"
+        yield f"{move.worker} was being reassigned from {way}, and goes on then; {move_stage(move)}"
 
 
 def status_value(

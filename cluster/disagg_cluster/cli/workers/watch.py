@@ -64,7 +64,7 @@ def worker_text(worker: WorkerView) -> str:
         mark
         for mark, holds in (
             ("paused", worker.paused),
-            ("drained" if worker.idle else "gets no new requests", worker.drained),
+            ("drained" if worker.has_no_requests else "gets no new requests", worker.drained),
         )
         if holds
     ]

@@ -70,12 +70,14 @@ class RemoteDaemon:
             BrokenOffError: No final reply came.
             CredentialsError: A file cannot be read, or grpcio is not installed.
         """
-        grpc = _grpc()
+        grpc, begun = _grpc(), False
         try:
             with grpc.secure_channel(self.address, self._credentials(), _OPTIONS) as channel:
-                yield from self._asked(channel, request)
+                for reply in self._asked(channel, request):
+                    begun = True
+                    yield reply
         except grpc.RpcError as error:
-            yield self._complaint(error, request)
+            yield self._complaint(error, request, begun=begun)
         except WireError as error:
             why = f"what answers at {self.address} is no disagg-node: {error}"
             raise BrokenOffError(why) from None
@@ -95,8 +97,11 @@ class RemoteDaemon:
         else:
             yield decode_answer(answer)
 
-    def _complaint(self, error: Any, request: ControlRequest) -> ControlReply:
-        """The reply that a refusal came with; raises where the daemon has not come to one."""
+    def _complaint(self, error: Any, request: ControlRequest, *, begun: bool) -> ControlReply:
+        """The reply that a refusal came with; raises where the daemon has not come to one.
+
+        `begun`: it had answered before.
+        """
         told = dict(error.trailing_metadata() or ())
         if REPLY_METADATA in told:
             return decode_answer(told[REPLY_METADATA])
@@ -108,6 +113,11 @@ class RemoteDaemon:
             case "UNAUTHENTICATED":
                 raise MayNotAskError(
                     f"the daemon at {self.address} wants its token: name its file with --token-file"
+                )
+            case "UNAVAILABLE" | "CANCELLED" if begun:
+                raise BrokenOffError(
+                    f"the daemon at {self.address} ended before the outcome was known; "
+                    "disagg-node status shows how its successor stands"
                 )
             case "UNAVAILABLE":
                 raise NoDaemonError(

@@ -10,6 +10,7 @@ from disagg_cluster.control.messages import (
     ControlReply,
     ControlRequest,
     PauseWorkers,
+    ReassignWorker,
     ReplyOutcome,
     RestartWorker,
     ResumeWorkers,
@@ -17,6 +18,7 @@ from disagg_cluster.control.messages import (
 )
 from disagg_cluster.control.views import DaemonView, NodeOverview, WorkerView
 from disagg_cluster.lifecycle.state import WorkerState
+from disagg_exporter.model import Role
 
 S = 1_000_000_000
 DAEMON = DaemonView("1.0", 1, "node", "/run/x", 1.0)
@@ -210,3 +212,19 @@ def test_however_it_is_asked_one_change_runs_at_a_time_and_each_id_is_done_once(
 
     assert len(ordered) == len(set(ordered))
     assert len(asked.changes.answered) <= REMEMBERED
+
+
+def test_a_rehearsal_is_refused_by_what_the_move_itself_would_be() -> None:
+    asked = Asked()
+    asked.node = replace(NODE, workers=(replace(A, role="decode"), replace(B, role="decode")))
+    rehearsal = ReassignWorker("b", Role.PREFILL, dry_run=True)
+
+    assert asked.ask("1", rehearsal) is not None
+    asked.ask("2", RestartWorker("a"))
+    for number, verb in enumerate((rehearsal, replace(rehearsal, dry_run=False))):
+        reply = asked.ask(f"3{number}", verb)
+        assert reply is not None
+        assert (reply.reason, reply.text) == (
+            "change_under_way",
+            "restart a is under way, for 0 s",
+        )

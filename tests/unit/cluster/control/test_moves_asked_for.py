@@ -156,6 +156,16 @@ def test_a_drain_is_done_when_nothing_is_left_and_goes_on_beyond_its_deadline() 
         "d0: the router has not let it go"
     )
     assert drained(busy, 2 * S).text == "d0: requests still run"
+    no_process = replace(busy, pid=None)
+    assert drained(replace(no_process, state=WorkerState.FAILED), 2 * S).outcome is (
+        ReplyOutcome.DONE
+    )
+    assert drained(replace(no_process, state=WorkerState.STARTING), 2 * S).text == (
+        "d0: whether requests still run is known once it is ready"
+    )
+    assert drained(replace(busy, unanswered="/health"), 2 * S).text == (
+        "d0: it does not tell whether requests still run"
+    )
     assert drained(busy, 62 * S).outcome is ReplyOutcome.TIMEOUT
     done = drained(replace(busy, idle=True), 3 * S)
     assert (done.outcome, done.text) == (
@@ -172,7 +182,7 @@ def test_an_explanation_names_who_wished_it_since_when_and_what_is_waited_for() 
     assert explain(replace(D0, state_seconds=61.0, reason="healthy"), node, 5 * S) == (
         "d0 has been ready for 1m 1s: healthy",
         "its reassignment from decode to prefill (request 1) is under way: draining: waits until "
-        "its last requests end, 60 s at most, for 4 s now",
+        "its last requests end, 60 s at most, for 4s now",
         "the router sends it no requests",
     )
 

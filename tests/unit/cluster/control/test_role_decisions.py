@@ -42,6 +42,13 @@ def refusal(verb: Verb, *workers: WorkerView, **settings: Any) -> str:
     return decided.why
 
 
+def way_out(verb: Verb, *workers: WorkerView, **settings: Any) -> str:
+    node = NodeOverview(DAEMON, workers, **{"around": LIVE, **settings})
+    decided = decide(verb, node)  # type: ignore[arg-type]
+    assert isinstance(decided, ControlRefusal), decided
+    return decided.way_out
+
+
 def orders(verb: Verb, *workers: WorkerView, **settings: Any) -> Orders:
     node = NodeOverview(DAEMON, workers or (P0, P1, D0, D1), **{"around": LIVE, **settings})
     decided = decide(verb, node)  # type: ignore[arg-type]
@@ -105,6 +112,24 @@ def test_no_model_is_left_without_one_of_its_phases(other: WorkerView) -> None:
 
     assert refusal(TO_PREFILL, P0, D0, other) == why
     assert refusal(DrainWorker("d0"), P0, D0, other) == why
+
+
+def test_the_way_out_is_one_that_leads_out() -> None:
+    """No wait for what never comes, no other worker where one only has to be brought back."""
+    failed, starting = WorkerState.FAILED, WorkerState.STARTING
+    given_up = replace(D0, state=failed)
+    assert way_out(TO_PREFILL, P0, given_up, D1) == (
+        "disagg-node restart d0; once it is ready, reassign it"
+    )
+    assert way_out(TO_PREFILL, P0, replace(D0, state=starting), D1) == "wait until it is ready"
+    lost = replace(D1, state=failed)
+    assert way_out(TO_PREFILL, P0, D0, lost) == "d1 is failed: disagg-node explain d1"
+    drained = replace(D1, drained=True)
+    assert way_out(TO_PREFILL, P0, D0, drained) == "d1 is drained: disagg-node explain d1"
+    assert way_out(TO_PREFILL, P0, D0) == "make another worker decode first"
+    assert way_out(DrainWorker("d0"), P0, D0, D1, around=Surroundings()) == (
+        "it takes a node file with a router and `membership: live`, and a new daemon"
+    )
 
 
 def test_engines_elsewhere_keep_a_model_served() -> None:
