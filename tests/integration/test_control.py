@@ -233,7 +233,7 @@ def test_a_changed_node_file_is_taken_in_and_only_the_next_start_follows_it(fold
             "the page to name who is there",
         )
 
-        changed["links"] = {"grafana": "https://grafana.example"}
+        changed["links"] = {"grafana": "https://grafana.example.com"}
         file.write_text(yaml.safe_dump({**changed, "workers": [*changed["workers"], come]}))
         waits = "links.grafana (waits for the next daemon)"
         assert asked.ask("reload", "--dry-run").stdout.startswith(f"{waits}\n")

@@ -25,6 +25,7 @@ from disagg_cluster.config.values import (
     EngineUrl,
     GpuList,
     HookUrl,
+    PageUrl,
     PathText,
     RootUrl,
     Seconds,
@@ -149,10 +150,10 @@ class LinksConfig(Section):
 
     model_config = ConfigDict(title="Links")
 
-    prometheus: EngineUrl | None = Field(
+    prometheus: PageUrl | None = Field(
         default=None, description="an address such as http://prometheus:9090"
     )
-    grafana: EngineUrl | None = Field(
+    grafana: PageUrl | None = Field(
         default=None, description="an address such as https://grafana.example.com"
     )
 

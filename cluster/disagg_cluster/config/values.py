@@ -29,6 +29,7 @@ MOST_GPUS = 1024
 
 # Underscores are no host name's, and yet some name servers have them.
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+_PAGE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 
 
 def _address_text(text: str) -> str:
@@ -95,6 +96,19 @@ def _root_of(text: str, *schemes: str) -> str:
         raise ValueError(expected) from error
     if not sound or "@" in parts.netloc or bare != f"{parts.scheme}://{parts.netloc}":
         raise ValueError(expected)
+    return bare
+
+
+def _page_url(text: str) -> str:
+    """Where a browser finds a page: behind a proxy without a port, and often in a folder of it."""
+    bare = text.rstrip("/")
+    parts = urlsplit(bare)
+    _check_host(parts.hostname or "", bracketed="[" in parts.netloc)
+    rooted = bare == f"{parts.scheme}://{parts.netloc}{parts.path}"
+    if parts.scheme not in ("http", "https") or parts.port == 0 or "@" in parts.netloc:
+        raise ValueError("no address of a page")
+    if not rooted or not _PAGE_PATH.fullmatch(parts.path):
+        raise ValueError("no address of a page")
     return bare
 
 
@@ -168,6 +182,7 @@ Count = Annotated[int, Field(ge=1)]
 HostAddress = Annotated[str, AfterValidator(_host_address)]
 RootUrl = Annotated[str, AfterValidator(lambda text: _root_of(text, "http"))]
 EngineUrl = Annotated[str, AfterValidator(lambda text: _root_of(text, "http", "https"))]
+PageUrl = Annotated[str, AfterValidator(_page_url)]
 HookUrl = Annotated[str, AfterValidator(_hook_url)]
 Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import click
 import pytest
 from click.testing import CliRunner
+from pydantic import ValidationError
 
 from disagg_cluster.cli.main import main
 from disagg_cluster.cli.start import LinkChoice, ListenChoice, say_where
@@ -59,6 +60,38 @@ def test_an_address_of_another_page_that_is_none_is_refused_before_anything_runs
 
     assert result.exit_code == 2
     assert "--grafana-url: 'grafana:3000' is no root address such as" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://grafana.example.com",
+        "https://example.com/a/grafana",
+        "http://[::1]:3000",
+        "http://g:3000",
+    ],
+)
+def test_a_page_is_reached_with_or_without_a_port_and_in_a_folder(url: str) -> None:
+    assert LinksConfig(grafana=f"{url}/").grafana == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("grafana:3000", "https://", "ftp://a", "https://a:0", "https://a:x", "https://u:p@a"),
+        *(
+            "https://a/?q",
+            "https://a/#f",
+            "https://a/x y",
+            'https://a/"x',
+            "https://a//b",
+            "https://1.2",
+        ),
+    ],
+)
+def test_what_is_no_address_of_a_page_is_no_link(url: str) -> None:
+    with pytest.raises(ValidationError):
+        LinksConfig(grafana=url)
 
 
 def test_what_the_command_line_says_of_other_pages_goes_before_the_node_file() -> None:

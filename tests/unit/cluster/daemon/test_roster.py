@@ -215,7 +215,7 @@ def test_what_options_say_in_place_of_the_file_waits_for_no_other_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def as_started(said: NodeConfig) -> NodeConfig:
-        links = said.links.model_copy(update={"grafana": "https://grafana.example"})
+        links = said.links.model_copy(update={"grafana": "https://grafana.example.com"})
         return said.model_copy(update={"links": links})
 
     stage = Stage(tmp_path, as_started(node(worker("a", 1001))))
