@@ -49,6 +49,7 @@ class LocalDaemon:
         return ask(self.socket, request, patience_seconds)
 
 
+_INTERRUPTED = 130
 _REMOTE = ("ca", "cert", "key", "token_file")
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -128,22 +129,33 @@ def left_running(socket: Path) -> tuple[str, ...]:
 
 def carry_out(daemon: AskedDaemon, request: ControlRequest, *, as_json: bool) -> None:
     """Ask for a change, say each step of it, and exit as its outcome asks."""
-    from disagg_cluster.control.messages import ReplyOutcome
-
     final = None
-    for reply in daemon.ask(request):
-        final = reply
-        if as_json:
-            click.echo(json.dumps(shown(reply)))
-        elif reply.outcome in (ReplyOutcome.DONE, ReplyOutcome.ACCEPTED):
-            click.echo(reply.text)
-        elif reply.outcome is ReplyOutcome.PROGRESS:
-            click.echo(reply.text, err=True)
-        else:
-            click.echo(complaint(reply), err=True)
+    try:
+        for reply in daemon.ask(request):
+            final = reply
+            _say(reply, as_json=as_json)
+    except KeyboardInterrupt:
+        # Before its first word nobody knows whether it was begun.
+        goes_on = "it goes on" if final is not None else "it may have begun"
+        told = f"no longer waited for; {goes_on}: disagg-node status shows how it stands"
+        click.echo(f"disagg-node: {told}", err=True)
+        raise click.exceptions.Exit(_INTERRUPTED) from None
     assert final is not None, "a stream of replies has an end"
     if code := exit_code(final.outcome):
         raise click.exceptions.Exit(code)
+
+
+def _say(reply: ControlReply, *, as_json: bool) -> None:
+    from disagg_cluster.control.messages import ReplyOutcome
+
+    if as_json:
+        click.echo(json.dumps(shown(reply)))
+    elif reply.outcome in (ReplyOutcome.DONE, ReplyOutcome.ACCEPTED):
+        click.echo(reply.text)
+    elif reply.outcome is ReplyOutcome.PROGRESS:
+        click.echo(reply.text, err=True)
+    else:
+        click.echo(complaint(reply), err=True)
 
 
 def exit_code(outcome: ReplyOutcome) -> int:

@@ -86,10 +86,12 @@ def take(changes: Changes, request: ControlRequest, node: NodeOverview, now_ns: 
     if isinstance(decided, ControlRefusal):
         return Taken(changes, reply=refused(request, decided))
     rehearsed = isinstance(verb, ReassignWorker) and verb.dry_run
-    if (decided.takes_time or rehearsed) and (busy := _busy(running, verb, node, now_ns)):
-        way_out = "one change at a time: try later"
-        refusal = ControlRefusal(RefusalReason.CHANGE_UNDER_WAY, busy, way_out)
-        return Taken(changes, reply=refused(request, refusal))
+    if decided.takes_time or rehearsed:
+        assert not isinstance(verb, PauseWorkers | ResumeWorkers)
+        if busy := _busy(running, verb, node, now_ns):
+            way_out = "one change at a time: try later"
+            refusal = ControlRefusal(RefusalReason.CHANGE_UNDER_WAY, busy, way_out)
+            return Taken(changes, reply=refused(request, refusal))
     if not decided.takes_time:
         taken = _done(changes, request, decided.text)
         return replace(taken, orders=decided)
@@ -116,7 +118,8 @@ def _accepted(request: ControlRequest, text: str) -> ControlReply | None:
 
 
 def _begun(request: ControlRequest, verb: LongVerb, worker: WorkerView, now_ns: int) -> Change:
-    seconds = request.deadline_seconds or _usual_seconds(verb, worker) + _MARGIN_SECONDS
+    # Who waits for less ends the waiting alone: it is under way, and nothing else is begun.
+    seconds = max(request.deadline_seconds or 0.0, _usual_seconds(verb, worker) + _MARGIN_SECONDS)
     deadline_ns = now_ns + to_ns(seconds)
     asked = ((request.id, verb),)
     return Change(request.id, verb, worker.incarnation, now_ns, deadline_ns, asked)
@@ -137,7 +140,7 @@ def _usual_seconds(verb: LongVerb, worker: WorkerView) -> float:
             )
 
 
-def _busy(running: Change | None, verb: Verb, node: NodeOverview, now_ns: int) -> str:
+def _busy(running: Change | None, verb: LongVerb, node: NodeOverview, now_ns: int) -> str:
     """What else is under way; empty if nothing is, or a restart of the same worker."""
     if running is not None:
         restarts = isinstance(verb, RestartWorker) and isinstance(running.verb, RestartWorker)
@@ -203,7 +206,7 @@ def known(changes: Changes, request: ControlRequest) -> ControlReply | None:
     used_for = asked.get(request.id) or (before and before.verb)
     if used_for is not None and used_for != request.verb:
         return reused_id(request)
-    return before and before.reply
+    return None if before is None else before.reply
 
 
 def reused_id(request: ControlRequest) -> ControlReply:

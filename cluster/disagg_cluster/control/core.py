@@ -215,7 +215,7 @@ class ControlCore:
         try:
             return await self._reloads.answer(request, verb, caller)
         except TimeoutError:
-            return _late(request)
+            return _late(request, text_of(verb))
 
     def _reloaded(self, request: ControlRequest, caller: Caller, reply: ControlReply) -> None:
         verb = request.verb
@@ -249,7 +249,9 @@ class ControlCore:
             async with asyncio.timeout(left):
                 return replace(await replies.get(), id=request.id)
         except TimeoutError:
-            return _late(request)
+            running = self._changes.running
+            said = running.said if running is not None else ""
+            return _late(request, said or text_of(request.verb))
 
     async def _follow(self) -> None:
         """Report how the running change goes, until it has ended."""
@@ -294,8 +296,8 @@ class ControlCore:
             self.count(verb, reply.outcome, reply.reason)
 
 
-def _late(request: ControlRequest) -> ControlReply:
-    text = f"{text_of(request.verb)}: not done in time; it goes on"
+def _late(request: ControlRequest, stage: str) -> ControlReply:
+    text = f"{stage}: not done in time; it goes on"
     way_out = "disagg-node status shows how it stands"
     return ControlReply(request.id, ReplyOutcome.TIMEOUT, text, way_out)
 

@@ -100,7 +100,8 @@ def _pause(verb: PauseWorkers, chosen: tuple[WorkerView, ...]) -> Orders | Contr
 def _resume(verb: ResumeWorkers, chosen: tuple[WorkerView, ...]) -> Orders:
     todo = [worker.worker for worker in chosen if worker.paused or worker.drained]
     if not todo:
-        return Orders(verb, (), f"{_subject(verb, chosen)} not paused")
+        text = "no worker is paused" if verb.worker is None else f"{chosen[0].worker} is not paused"
+        return Orders(verb, (), text)
     drained = [worker.worker for worker in chosen if worker.drained and not worker.paused]
     if drained == todo:
         return Orders(verb, tuple(todo), f"gets requests again: {_listed(todo)}")

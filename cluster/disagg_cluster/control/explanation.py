@@ -47,10 +47,9 @@ def explain(worker: WorkerView, node: NodeOverview, now_ns: int) -> tuple[str, .
             f"disagg-node resume {name} ends that"
         )
     if worker.drained:
-        said.append(
-            f"it is drained by hand: it gets no new requests; {worker.left_text}; "
-            f"disagg-node resume {name} ends that"
-        )
+        gets = "the router has not let it go yet" if worker.routed_as else "it gets no new requests"
+        ends = f"disagg-node resume {name} ends that"
+        said.append(f"it is drained by hand: {gets}; {worker.left_text}; {ends}")
     if worker.file_role and worker.file_role != worker.role:
         said.append(
             f"it is a {worker.role} worker because it was reassigned; the node file says "

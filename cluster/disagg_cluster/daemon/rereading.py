@@ -98,8 +98,9 @@ class NodeFileAgain:
             self._roster.change(config, layout, found.workers, found.added, found.removed)
             self._config = config
         names = (*taken, *(worker.name for worker in found.added), *found.removed)
-        told_of = {"come": found.come, "gone": found.gone}
-        return RereadReport(names, found.taken, found.waits, digest=digest, **told_of)
+        return RereadReport(
+            names, found.taken, found.waits, come=found.come, gone=found.gone, digest=digest
+        )
 
     def _digest(self, after: NodeConfig) -> str:
         """Stands for what we run on and what the file says: for all that is taken in."""

@@ -107,6 +107,9 @@ class RemoteDaemon:
             return decode_answer(told[REPLY_METADATA])
         code, why = error.code().name, error.details()
         match code:
+            case "DEADLINE_EXCEEDED" if request.deadline_seconds is None:
+                # Nobody has set one but we, for the first answer.
+                raise BrokenOffError(f"the daemon at {self.address} does not answer in time")
             case "DEADLINE_EXCEEDED":
                 text, way_out = "not done in time; it goes on", "disagg-node status shows it"
                 return ControlReply(request.id, ReplyOutcome.TIMEOUT, text, way_out)

@@ -142,7 +142,11 @@ def test_who_does_not_wait_is_told_that_it_has_begun() -> None:
 def test_a_restart_that_takes_too_long_is_no_longer_waited_for() -> None:
     asked = Asked()
     asked.ask("1", RestartWorker("a"), deadline_seconds=5.0)
-    assert asked.see(STARTING, after_seconds=4.9) is not None
+    # Whoever waits for less: nothing else is begun meanwhile.
+    assert asked.see(STARTING, after_seconds=89.9) is not None
+    refused = asked.ask("2", RestartWorker("b"))
+    assert refused is not None
+    assert refused.outcome is ReplyOutcome.REFUSED
 
     late = asked.see(STARTING, after_seconds=0.1)
     assert late is not None

@@ -1,0 +1,44 @@
+"""What a person is told who waits for a change no longer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from disagg_cluster.cli.control import carry_out
+from disagg_cluster.control.client import new_request
+from disagg_cluster.control.messages import (
+    ControlReply,
+    ControlRequest,
+    ReplyOutcome,
+    RestartWorker,
+)
+
+
+class Interrupted:
+    """A daemon whose client is interrupted after its first answers."""
+
+    def __init__(self, *answers: str) -> None:
+        self._answers = answers
+
+    def ask(
+        self, request: ControlRequest, _patience_seconds: float | None = None, /
+    ) -> Iterator[ControlReply]:
+        for text in self._answers:
+            yield ControlReply(request.id, ReplyOutcome.PROGRESS, text)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"), [(("d0: draining",), "it goes on"), ((), "it may have begun")]
+)
+def test_ctrl_c_ends_the_waiting_and_says_what_becomes_of_the_change(
+    answers: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(click.exceptions.Exit) as ended:
+        carry_out(Interrupted(*answers), new_request(RestartWorker("d0")), as_json=False)
+
+    assert ended.value.exit_code == 130
+    assert told in capsys.readouterr().err.splitlines()[-1]
