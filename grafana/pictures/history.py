@@ -74,12 +74,12 @@ def _of_alert(rule: Rule) -> list[Rule]:
 
 
 def levels(found: list[Rule]) -> list[list[Rule]]:
-    """The rules, those first that read nothing that rules make."""
+    """The rules, those first that read nothing that rules make; alerts of before are memory."""
     made = {rule["record"] for rule in found}
     reads: dict[str, set[str]] = {name: set() for name in made}
     for rule in found:
         names = set(re.findall(r"[A-Za-z_:][\w:]*", rule["expr"]))
-        reads[rule["record"]] |= (names & made) - {rule["record"]}
+        reads[rule["record"]] |= (names & made) - {rule["record"], "ALERTS"}
     known: dict[str, int] = {}
 
     def level(name: str) -> int:

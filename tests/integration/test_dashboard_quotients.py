@@ -46,7 +46,7 @@ EXPECTED = {
     "GPU-seconds per million tokens": ('{phase="decode"}', 5000.0),
     "Energy per million tokens": ('{phase="decode"}', 1e6),
     "Cost of a million tokens": ('{phase="decode",currency="EUR"}', 2.5),
-    "Cost of an hour and of a million tokens": ('{phase="decode",currency="EUR"}', 2.5),
+    "Cost an hour and a million tokens": ('{phase="decode",currency="EUR"}', 2.5),
     "Activity of the pools": ('{role="prefill",unit="tensor"}', 0.5),
     "Activity by role": ('{role="prefill",unit="tensor"}', 0.6),
     "Work by model": ('{model_name="m"}', 5000.0),

@@ -41,7 +41,7 @@ NO_SPLIT = {
 }
 NO_STEPS = {
     ("cluster", "Request duration, end to end (E2E)"),
-    ("cluster", "Idle outside both pools: mixed engines, and no engine"),
+    ("cluster", "Idle outside both pools"),
     ("engines", "Step time over expected"),
     ("engines", "Steps a second by kind"),
     ("engines", "Mean time of a step by kind"),

@@ -9,7 +9,7 @@ from grafana.builders.panels.board import Row
 from grafana.builders.panels.charts import lines, numbers
 from grafana.builders.panels.frame import QUARTER, THIRD
 from grafana.builders.panels.limits import FORECAST_ERROR, limit
-from grafana.builders.panels.palette import BLUE, GREY, ORANGE, PHASES, ROLES, YELLOW
+from grafana.builders.panels.palette import PHASES, PLANNED, ROLE_TONES, ROLES
 from grafana.builders.panels.queries import Ask
 from grafana.builders.panels.tables import Column, rows
 
@@ -17,7 +17,6 @@ _GPUS = "disagg_plan_gpus"
 _SHORT = "disagg_plan_shortfall_gpus"
 _ERROR = "disagg_plan_error_ratio"
 _NO_PLAN = "no plan"
-_KINDS = {"current": GREY, "recommended": BLUE}
 
 
 def now() -> Row:
@@ -43,7 +42,7 @@ def now() -> Row:
             none=_NO_PLAN,
         ),
         numbers(
-            "Recommended in an hour",
+            "Planned in an hour",
             "GPUs that the plan would have an hour from now: what is needed, within the bounds of "
             "the planner file, held on to for a while and not moved for little.",
             [Ask(f'sum by (role) ({_GPUS}{{{hour}, kind="recommended"}})', "{{role}}")],
@@ -142,7 +141,7 @@ def wasted() -> Row:
             decimals=1,
             width=QUARTER,
             at_least=1,
-            colours=_KINDS,
+            colours=PLANNED,
         ),
         lines(
             "GPUs not needed lately",
@@ -164,7 +163,7 @@ def wasted() -> Row:
             unit="s",
             width=QUARTER,
             at_least=60,
-            colours=_KINDS,
+            colours=PLANNED,
         ),
         lines(
             "Error of forecasts by horizon",
@@ -182,6 +181,7 @@ def wasted() -> Row:
             steps=limit(FORECAST_ERROR),
             width=QUARTER,
             filled=0,
+            tones=ROLE_TONES,
         ),
     ]
 
@@ -204,12 +204,7 @@ def _role(role: str) -> Any:
         filled=0,
         at_least=1,
         none=f"no planner, or no {role} engines of this model",
-        colours={
-            "there": GREY,
-            "needed, 95 %": ORANGE,
-            "needed, 50 %": YELLOW,
-            "recommended": BLUE,
-        },
+        colours=PLANNED,
         dashed="there",
         runbooks=("DisaggPlanShort",),
     )

@@ -18,7 +18,11 @@ from grafana.builders.panels.palette import PHASES, ROLES, VERDICTS
 from grafana.builders.panels.queries import Ask, each
 from grafana.builders.panels.tables import Column, coloured_words, rows
 
+from disagg_cluster.planner.diagnose.verdict.values import Cause
+
 _MODEL = "cluster, engine_namespace, model_name"
+_CAUSES = tuple((cause.value, cause.value.replace("_", " "), "text") for cause in Cause)
+"""Causes in the words of the alert on them."""
 
 
 def verdicts() -> Row:
@@ -68,17 +72,17 @@ def verdicts() -> Row:
                 ),
             ],
             [
-                Column("cluster", "Cluster", width=110),
+                Column("cluster", "Cluster", width=90),
                 Column("model_name", "Model", link=MODEL_LINK),
-                Column("verdict", "Verdict", texts=coloured_words(VERDICTS), width=290),
-                Column("B", "Prefill used", bar="green", steps=FULLNESS, width=110),
-                Column("C", "Decode used", bar="green", steps=FULLNESS, width=110),
-                Column("D", "Mixed used", bar="green", steps=FULLNESS, width=110),
-                Column("E", "Short of GPUs", decimals=0, width=120),
-                Column("cause", "Held back by", width=190),
-                Column("engine", "Engine", link=ENGINE_LINK, width=140),
-                Column("node", "Node", link=NODE_LINK, width=110),
-                Column("F", "TTFT cost", unit="s", decimals=2, width=95),
+                Column("verdict", "Verdict", texts=coloured_words(VERDICTS), width=270),
+                Column("B", "Prefill used", bar="green", steps=FULLNESS, width=108),
+                Column("C", "Decode used", bar="green", steps=FULLNESS, width=108),
+                Column("D", "Mixed used", bar="green", steps=FULLNESS, width=108),
+                Column("E", "Short of GPUs", decimals=0, width=105),
+                Column("cause", "Held back by", texts=_CAUSES, width=145),
+                Column("engine", "Engine", link=ENGINE_LINK, width=105),
+                Column("node", "Node", link=NODE_LINK, width=95),
+                Column("F", "TTFT cost", unit="s", decimals=2, width=85),
             ],
             sort="TTFT cost",
             height=6,
@@ -138,7 +142,7 @@ def figures() -> Row:
             runbooks=("DisaggItlBurnFast", "DisaggItlBurnSlow"),
         ),
         numbers(
-            "Cost of an hour and of a million tokens",
+            "Cost an hour and a million tokens",
             "What all GPU time of the last hour cost, idle or not, and what a million tokens of "
             "each phase did, without idle time. Needs `gpu_price` in the node file.",
             [
@@ -150,20 +154,25 @@ def figures() -> Row:
                 Ask(price_of_tokens(C), "{{phase}} {{currency}} / M"),
             ],
             width=6,
-            decimals=2,
             none="no price",
         ),
         numbers(
             "Alerts now",
             "How many of our alerts fire now; the last row of this page names them, with a link to "
-            "what to do. Good: no page, no ticket.",
+            "what to do. Good: no page, no ticket. Empty: our rules record nothing, so nothing can "
+            "fire.",
             [
-                Ask(f'count (ALERTS{{{firing(C)}, severity=~"{words}"}}) or vector(0)', name)
+                Ask(
+                    f'count (ALERTS{{{firing(C)}, severity=~"{words}"}})'
+                    f" or 0 * count (cluster:disagg_gpus:sum{{{C}}})",
+                    name,
+                )
                 for name, words in (("page", "page|critical"), ("ticket", "ticket|warning"))
             ],
             width=3,
             decimals=0,
             steps=((None, "green"), (1, "red")),
+            none="no rules, or no node",
         ),
     ]
 

@@ -142,11 +142,11 @@ def idle() -> Row:
             runbook="DisaggPoolStarving",
         ),
         _idle_of(
-            "Idle outside both pools: mixed engines, and no engine",
+            "Idle outside both pools",
             '!~"prefill|decode"',
             "`no_request` and `host_gap` are of mixed engines; `starting` ends within minutes; a "
             "lasting `no_engine` is a GPU that is paid for and forgotten.",
-            none="every GPU is in the prefill or the decode pool",
+            none="every GPU is in the prefill or the decode pool, or none is seen",
             stacked=False,
             runbook="DisaggGpuUnassigned",
         ),

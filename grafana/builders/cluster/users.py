@@ -74,7 +74,7 @@ def users() -> Row:
             runbooks=("DisaggItlBurnFast", "DisaggItlBurnSlow"),
         ),
         lines(
-            "Late tokens (TTFT and ITL over target)",
+            "Late tokens (TTFT, ITL)",
             "Share of first tokens later than 0.5 s, and of next tokens later than 0.05 s, 5 "
             "minutes, of the model with most. The dashed line is what is allowed. Ten times as "
             "much for an hour pages somebody.",

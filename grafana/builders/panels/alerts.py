@@ -24,16 +24,18 @@ def alerts(matchers: str) -> Row:
             "none. `page` cannot wait, `ticket` can until tomorrow, `info` explains others.",
             [
                 Ask(
-                    "max by (severity, alertname, cluster, node, role, engine, worker, gpu)"
-                    f" (ALERTS{{{firing(matchers)}}})"
+                    "max by (severity, alertname, cluster, model_name, engine_namespace, role,"
+                    f" node, engine, worker, gpu) (ALERTS{{{firing(matchers)}}})"
                 )
             ],
             [
                 Column("severity", "Severity", width=90, texts=SEVERITIES),
                 Column("alertname", "Alert", link=RUNBOOK_LINK),
                 Column("cluster", "Cluster"),
-                Column("node", "Node", link=NODE_LINK),
+                Column("model_name", "Model"),
+                Column("engine_namespace", "Namespace"),
                 Column("role", "Role"),
+                Column("node", "Node", link=NODE_LINK),
                 Column("engine", "Engine"),
                 Column("worker", "Worker"),
                 Column("gpu", "GPU"),

@@ -40,6 +40,17 @@ ROLE_TONES: Mapping[str, str] = MappingProxyType(
 )
 """Series whose names begin with their role, each in a tone of its colour."""
 
+PLANNED: Mapping[str, str] = MappingProxyType(
+    {
+        "there": GREY,
+        "current": GREY,
+        "needed, 95 %": PINK,
+        "needed, 50 %": "#8EE3DA",
+        "recommended": TEAL,
+    }
+)
+"""GPUs of one role, or of all: those there are, those needed, and those that a plan would have."""
+
 REASONS: Mapping[str, str] = MappingProxyType(
     {
         "no_request": GREY,
