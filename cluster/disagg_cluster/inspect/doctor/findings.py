@@ -15,6 +15,7 @@ from disagg_cluster.inspect.doctor.facts import (
 )
 from disagg_cluster.inspect.doctor.workers import examine_worker
 
+_MAKE_ROOM = "make room on the disk of the run folder, or make it writable"
 _LOST_BY = {
     "nvml": (
         "the GPUs cannot all be read: their activity, energy and memory are missing",
@@ -50,7 +51,20 @@ _LOST_BY = {
     ),
     "journal": (
         "the journal cannot be written: a next daemon could not adopt the workers",
-        "make room on the disk of the run folder, or make it writable",
+        _MAKE_ROOM,
+    ),
+    "checkpoint": (
+        "the accounts cannot be kept: with a next daemon all counters would begin at zero",
+        f"do not restart the daemon before; {_MAKE_ROOM}",
+    ),
+    "learned": (
+        "what was learned cannot be kept: a next daemon would learn capacity and costs anew",
+        _MAKE_ROOM,
+    ),
+    "log_rotation": ("logs grow, or cannot be written", _MAKE_ROOM),
+    "run_folder": (
+        "what was removed from the run folder is not there: a next daemon may not find the engines",
+        _MAKE_ROOM,
     ),
 }
 
