@@ -9,6 +9,7 @@ from disagg_cluster.inspect.report.past import utc
 ABSENT = "-"
 COVERAGE_HEADS = ("GPU time", "GPU-hours", "Share")
 _WHOLE = 0.9995
+_LEAST_HOURS = 0.001
 
 REASONS = {
     "no_engine": "no engine on the GPU",
@@ -43,7 +44,7 @@ def almost(ratio: float) -> str:
 
 def hours(value: float) -> str:
     """GPU-hours, with as many digits as mean something."""
-    return _digits(value, 1)
+    return _digits(value, 1) if value == 0 or abs(value) >= _LEAST_HOURS else "below 0.001"
 
 
 def amount(value: float | None, currency: str | None) -> str:

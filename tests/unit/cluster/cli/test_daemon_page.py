@@ -75,6 +75,18 @@ def test_the_daemon_of_this_node_is_found_and_trusted_by_its_own_files(tmp_path:
     assert told["findings"][0]["what"].endswith(f" answers at https://127.0.0.1:{port}")
 
 
+@pytest.mark.parametrize("command", [("phases",), ("doctor",), ("top", "--once")])
+def test_a_page_that_does_not_let_us_in_is_told_alike(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    with serving(tmp_path, USERS) as port:
+        code, said, talk = run(*command, "--url", f"http://127.0.0.1:{port}")
+
+    assert (code, said) == (2, "")
+    assert talk.startswith("cannot look: ")
+    assert "it wants a name and a password (401)" in talk
+
+
 def test_a_password_is_told_by_a_file_which_an_option_or_a_variable_names(tmp_path: Path) -> None:
     client = written(tmp_path / "client.yml", PASSWORD)
     with serving(tmp_path, TLS | USERS):

@@ -90,7 +90,14 @@ def test_lengths_of_time_are_short(seconds: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (0.01234, "0.012"), (1.26, "1.3"), (99.95, "100.0"), (1e4, "10,000")],
+    [
+        (0, "0"),
+        (4.3e-7, "below 0.001"),
+        (0.01234, "0.012"),
+        (1.26, "1.3"),
+        (99.95, "100.0"),
+        (1e4, "10,000"),
+    ],
 )
 def test_hours_have_as_many_digits_as_mean_something(value: float, text: str) -> None:
     assert wording.hours(value) == text
