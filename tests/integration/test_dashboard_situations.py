@@ -32,7 +32,7 @@ NO_SPLIT = {
     ("cluster", "Idle in the prefill pool"),
     ("cluster", "Idle in the decode pool"),
     ("node", "How busy prefill nodes are"),
-    ("engines", "Requests in disaggregation's queues"),
+    ("engines", "Disaggregation queues"),
     ("engines", "KV transfers a second"),
     ("engines", "KV bytes a second"),
     ("engines", "Failed KV transfers a second"),

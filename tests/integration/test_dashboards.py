@@ -57,7 +57,7 @@ PARTLY = {
     ("node", "GPUs by role"): "as above",
     ("node", "Temperature"): "simulated devices have no sensor in their memory",
     ("engines", "NVLink and PCIe traffic"): "simulated devices have no links",
-    ("engines", "Time to first token (TTFT) at decode and mixed engines, p95"): FEW_ENGINES,
+    ("engines", "TTFT at decode and mixed engines, p95"): FEW_ENGINES,
     ("engines", "Time between tokens (ITL), p95"): FEW_ENGINES,
     ("engines", "Parts of the first token by engine"): "no engine tells a transfer by itself",
 }

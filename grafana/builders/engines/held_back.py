@@ -77,7 +77,7 @@ def held_back() -> Row:
             runbooks=("DisaggBottleneck",),
         ),
         lines(
-            "Requests in disaggregation's queues",
+            "Disaggregation queues",
             "What waits between prefill and decode, by what it waits for: `bootstrap` for the "
             "decode engine to answer, `prealloc` for room there, `inflight` and `transfer` for KV "
             "on its way. Good: few and soon gone.",
@@ -96,7 +96,7 @@ def held_back() -> Row:
             none="no engine here has such queues: none of prefill or decode",
         ),
         lines(
-            "GPUs between two steps",
+            "Host gaps",
             "GPUs that waited for the host although their engine had requests: scheduling, "
             "tokenizing, launching. Good: near 0. A tenth of an engine's GPUs or more is time that "
             "no faster GPU gives back.",

@@ -21,7 +21,7 @@ def latency() -> Row:
     parts = "disagg_engine_ttft_component"
     return "Latency: the slowest engines of each role, and the median of the others", [
         lines(
-            "Time to first token (TTFT) at decode and mixed engines, p95",
+            "TTFT at decode and mixed engines, p95",
             "What 95 of 100 requests keep, from the arrival at a decode or mixed engine to the "
             "first token there. The dashed line is the alerts' target. Good: engines alike; one "
             "that is slower has a longer queue or waits for KV.",

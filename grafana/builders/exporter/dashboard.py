@@ -11,6 +11,7 @@ from grafana.builders.panels import annotations as marks
 from grafana.builders.panels.alerts import alerts
 from grafana.builders.panels.board import CLUSTER, Row, board, choice
 from grafana.builders.panels.charts import numbers
+from grafana.builders.panels.frame import QUARTER
 from grafana.builders.panels.limits import WATERMARK_SECONDS
 from grafana.builders.panels.queries import Ask
 
@@ -28,7 +29,7 @@ def _now() -> Row:
             "Metrics pages that Prometheus could read at its last try. Good: all of yours.",
             [Ask(f"sum (up{{{J}}})")],
             decimals=0,
-            width=3,
+            width=QUARTER,
             none="not scraped",
             runbooks=(
                 "DisaggNoNodes",
@@ -40,9 +41,10 @@ def _now() -> Row:
         numbers(
             "Unreachable nodes",
             "Pages that could not be read. Good: 0. Their GPUs are in no figure of any dashboard.",
-            [Ask(f"count (up{{{J}}} == 0) or vector(0)")],
+            [Ask(f"count (up{{{J}}} == 0) or 0 * count (up{{{J}}})")],
             decimals=0,
-            width=3,
+            none="not scraped",
+            width=QUARTER,
             steps=((None, "green"), (1, "red")),
             runbooks=("DisaggNodeDown", "DisaggExporterStale", "DisaggDaemonRestarting"),
         ),
@@ -50,9 +52,15 @@ def _now() -> Row:
             "Failing collectors",
             "Readers of devices, steps or pages whose last round failed. Good: 0; which ones is "
             "below.",
-            [Ask(f"count (disagg_collector_success{{{N}}} == 0) or vector(0)")],
+            [
+                Ask(
+                    f"count (disagg_collector_success{{{N}}} == 0)"
+                    f" or 0 * count (disagg_collector_success{{{N}}})"
+                )
+            ],
             decimals=0,
-            width=3,
+            none="not scraped",
+            width=QUARTER,
             steps=((None, "green"), (1, "red")),
         ),
         numbers(
@@ -62,7 +70,7 @@ def _now() -> Row:
             [Ask(f"time() - min (disagg_gpu_watermark_timestamp_seconds{{{N}}})")],
             unit="s",
             decimals=1,
-            width=3,
+            width=QUARTER,
             steps=((None, "green"), (30, "yellow"), (WATERMARK_SECONDS, "red")),
             none="no GPU seen",
             runbooks=("DisaggWatermarkLag",),
@@ -73,7 +81,7 @@ def _now() -> Row:
             "totals, less exactly placed in time. Good: 0.",
             [Ask(f"sum (increase(disagg_lost_records_total{{{N}}}[$__range]))")],
             decimals=0,
-            width=3,
+            width=QUARTER,
             steps=((None, "green"), (1, "yellow")),
             none="no engine",
             runbooks=("DisaggRecordsLost",),
@@ -84,7 +92,7 @@ def _now() -> Row:
             "Good in production: 0.",
             [Ask(f"count (disagg_simulated_info{{{N}}}) or vector(0)")],
             decimals=0,
-            width=3,
+            width=QUARTER,
             steps=((None, "green"), (1, "yellow")),
         ),
         numbers(
@@ -94,7 +102,7 @@ def _now() -> Row:
             "Good: 0.",
             [Ask(f"count (disagg_engine_version_known{{{N}}} == 0) or vector(0)")],
             decimals=0,
-            width=3,
+            width=QUARTER,
             steps=((None, "green"), (1, "yellow")),
             runbooks=("DisaggEngineVersionUnknown",),
         ),
@@ -104,7 +112,7 @@ def _now() -> Row:
             "not known at all. Good: 0.",
             [Ask(f"count (disagg_attribution_info{{{N}, {OUTSIDE}}}) or vector(0)")],
             decimals=0,
-            width=3,
+            width=QUARTER,
             steps=((None, "green"), (1, "yellow")),
             runbooks=("DisaggAttributionInexact",),
         ),
