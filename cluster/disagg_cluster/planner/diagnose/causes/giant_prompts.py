@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import erfc, exp, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
+from disagg_cluster.planner.diagnose.evidence.prompt_lengths import lognormal
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE
 from disagg_cluster.planner.diagnose.verdict.values import Alternative, Cause
@@ -29,31 +30,42 @@ PERHAPS_GIANTS_Z = 2.0
 def giants(view: ModelView, rows: Rows) -> tuple[float, int]:
     """How surely prompts far above the mean have become more frequent, and since which block.
 
-    Of all engines together: which one the few come to is chance.
+    Of all engines together: which one the few come to is chance. From the length on of which it
+    says most: among those that come now and then some may be far longer.
     """
     long = _long_prompts(view, rows)
     if long is None:
         return 0.0, 0
-    known = (
-        more_frequent(long.counts[long.is_long].sum(axis=0), long.counts.sum(axis=0)),
-        unheard_of(long),
-    )
-    return max(known)
+    found = [(0.0, 0)]
+    for bucket in np.flatnonzero(long.is_long & long.counts.any(axis=1)):
+        beyond = long.beyond(int(bucket))
+        per_block = beyond.counts[beyond.is_long].sum(axis=0)
+        found += [more_frequent(per_block, beyond.counts.sum(axis=0)), unheard_of(beyond)]
+    return max(found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LongPrompts:
     """Lengths of buckets, how many prompts of each came in each block, and which are very long.
 
-    `shortest` is the least that a very long one has. `sums` are the tokens of all prompts of a
-    block, NaN where nobody tells.
+    `least_tokens` is the least that a prompt in each bucket has. `sums` are the tokens of all
+    prompts of a block, NaN where nobody tells.
     """
 
     tokens: Floats
     counts: Floats
     is_long: NDArray[np.bool_]
-    shortest: float
+    least_tokens: Floats
     sums: Floats
+
+    @property
+    def shortest(self) -> float:
+        """The least that a very long one has."""
+        return float(self.least_tokens[self.is_long].min())
+
+    def beyond(self, bucket: int) -> LongPrompts:
+        """The same where only those of a bucket, and longer ones, count as very long."""
+        return replace(self, is_long=np.arange(len(self.tokens)) >= bucket)
 
     def mean_since(self, begin: int) -> float:
         """What very long ones since a block have at least, in the mean.
@@ -85,8 +97,7 @@ def _long_prompts(view: ModelView, rows: Rows) -> LongPrompts | None:
     is_long = (tokens >= _GIANT * mean) & (least_tokens >= _LEAST_OF_BUCKET * mean)
     if not is_long.any():
         return None
-    shortest = float(least_tokens[is_long].min())
-    return LongPrompts(tokens, counts, is_long, shortest, view.prompt_sums(rows))
+    return LongPrompts(tokens, counts, is_long, least_tokens, view.prompt_sums(rows))
 
 
 def few_or_long(
@@ -148,21 +159,12 @@ def unheard_of(long: LongPrompts) -> tuple[float, int]:
     return best, onset
 
 
-def _lognormal(tokens: Floats, counts: Floats) -> tuple[float, float]:
-    """Mean and standard deviation of the logarithms of lengths that were counted in buckets."""
-    logs = np.log(tokens)
-    # Within a bucket lengths are spread evenly over its logarithms, about.
-    widths = np.diff(logs, append=logs[-1] + 1.0)
-    middle = float(np.average(logs, weights=counts))
-    return middle, sqrt(float(np.average((logs - middle) ** 2 + widths**2 / 12, weights=counts)))
-
-
 def _tail(long: LongPrompts, before: Floats, mean_tokens: float) -> float:
     """What part of lengths as they were is so long that those beyond have this mean, by chance.
 
     No less than comes of how many very long ones there were.
     """
-    middle, spread = _lognormal(long.tokens, before)
+    middle, spread = lognormal(long.tokens, before)
     # Of few prompts it is not known well: it may be a standard error wider.
     spread *= 1 + 1 / sqrt(2 * float(before.sum()))
     z = shortest = (log(long.shortest) - middle) / spread

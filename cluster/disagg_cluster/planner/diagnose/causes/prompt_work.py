@@ -29,7 +29,12 @@ from disagg_cluster.planner.diagnose.causes.suspicion import (
 )
 from disagg_cluster.planner.diagnose.causes.waits import Waits
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
-from disagg_cluster.planner.diagnose.evidence.prompt_lengths import gathered_since, longer_beside
+from disagg_cluster.planner.diagnose.evidence.prompt_lengths import (
+    gathered_since,
+    lognormal,
+    longer_beside,
+    longer_z,
+)
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import shift_of
 
@@ -59,8 +64,7 @@ _SPREAD_Z, _LEAST_SPREAD = 3.5, 1.3
 _LEAST_LOAD = 1.1
 _BUSY, _LEAST_QUEUE = 0.5, 0.5
 _LOAD_Z = 4.0
-# Whoever serves less than this part of those who come has hardly told of them yet.
-_JAMMED = 0.5
+_JAMMED = 0.5  # who serves less of those who come has hardly told of them yet
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,24 +158,26 @@ def _gathered(view: ModelView, waits: Waits, longer: Adverse) -> Adverse:
     where lengths are told and long ones have not gathered, what is `longer` is so by chance (z 0),
     which explains a wait and is nobody's fault. Of prompts that never end no lengths are told.
     """
-    rows = waits.rows
-    if len(rows) < 2 or not len(view.changes.fleet.prompts.tokens):
+    rows, lengths = waits.rows, view.changes.fleet.prompts.tokens
+    if len(rows) < 2 or not len(lengths):
         return longer
-    counts = view.prompt_counts_apart(rows)
+    counts, least = view.prompt_counts_apart(rows), _LEAST["prompt_length"][0]
     tokens, count = view.blocks("prompt_tokens", rows), view.blocks("first_tokens", rows)
+    spread = lognormal(lengths, counts.sum(axis=(1, 2)))[1] if counts.any() else 0.0
     size, onset = longer.size.copy(), longer.onset.copy()
     ended, came = view.recent("first_tokens", rows), view.recent("arrivals", rows)
     is_told = counts.any(axis=(0, 2)) & ~(ended < _JAMMED * came)
     z = np.where(is_told, 0.0, longer.z)
-    for row in map(int, np.flatnonzero((waits.excess > 0) & is_told)):
+    for row in map(int, np.flatnonzero(waits.excess > 0)):
         begin, strength = gathered_since(counts, row, int(waits.onset[row]))
         beside = longer_beside(tokens, count, row, begin)
+        if begin == waits.onset[row]:
+            by_mean = longer_z(count, row, begin, beside, spread)
+            strength = max(strength, min(by_mean, float(longer.z[row])))
         is_sure = waits.z[row] >= SURE_WAIT_Z
-        if strength >= (SINCE_Z if is_sure else OWN_Z) and beside >= np.log(
-            _LEAST["prompt_length"][0]
-        ):
+        if strength >= (SINCE_Z if is_sure else OWN_Z) and np.exp(beside) >= least:
             # Two that agree are likelier than the weaker of them.
-            z[row] = max(strength, LIKELY_Z) if is_sure else strength
+            z[row] = max(strength, LIKELY_Z if is_sure else 0.0, z[row])
             size[row], onset[row] = beside, begin
     return Adverse(size, z, onset)
 

@@ -199,3 +199,39 @@ def longer_beside(tokens: Floats, count: Floats, number: int, onset: int) -> flo
             return 0.0
         found.append(np.log(own[0] / own[1]) - np.log(others[0] / others[1]))
     return float(found[1] - found[0])
+
+
+def longer_z(count: Floats, number: int, onset: int, longer: float, spread: float) -> float:
+    """How surely prompts are longer at an engine beside the others, by their mean, as z.
+
+    Buckets are coarse; sums are exact, and a sum of few lengths is skewed as they are. Lognormal
+    lengths, Pearson's third type for their sum by the cube root (Wilson and Hilferty 1931); any
+    engine might have had the longest.
+
+    Args:
+        count: Prompts by engine and block.
+        number: The engine.
+        onset: The block since which they are longer.
+        longer: By how much, as `longer_beside` says.
+        spread: Standard deviation of the logarithm of lengths.
+    """
+    parts = (count[:, :onset], count[:, onset:])
+    own = np.array([np.nansum(part[number]) for part in parts])
+    others = np.array([np.nansum(part) for part in parts]) - own
+    if longer <= 0 or spread <= 0 or not min(*own, *others) > 0:
+        return 0.0
+    n = 1 / float((1 / own + 1 / others).sum())
+    squared = float(np.expm1(spread**2))
+    skew = (squared + 3) * np.sqrt(squared / n)
+    deviations = float(np.expm1(longer)) * np.sqrt(n / squared)
+    z = 6 / skew * (np.cbrt(skew * deviations / 2 + 1) - 1) + skew / 6
+    return float(np.sqrt(max(z**2 - 2 * np.log(len(count)), 0.0)))
+
+
+def lognormal(tokens: Floats, counts: Floats) -> tuple[float, float]:
+    """Mean and standard deviation of the logarithms of lengths that were counted in buckets."""
+    logs = np.log(tokens)
+    # Within a bucket lengths are spread evenly over its logarithms, about.
+    widths = np.diff(logs, append=logs[-1] + 1.0)
+    middle = float(np.average(logs, weights=counts))
+    return middle, float(np.sqrt(np.average((logs - middle) ** 2 + widths**2 / 12, weights=counts)))

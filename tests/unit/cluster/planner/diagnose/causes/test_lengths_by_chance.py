@@ -13,6 +13,7 @@ from disagg_cluster.planner.diagnose.causes.giant_prompts import (
 )
 
 TOKENS = np.array([250.0, 707.0, 1414.0, 3162.0, 7071.0, 14142.0, 44721.0, 150_000.0])
+LEAST = np.array([0.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0, 20_000.0, 100_000.0])
 WIDE = np.array([1.0, 2.0, 4.0, 8.0, 6.0, 3.0, 0.0, 0.0])
 NARROW = np.array([0.0, 0.0, 0.0, 22.0, 2.0, 0.0, 0.0, 0.0])
 
@@ -23,7 +24,7 @@ def coming(usual: np.ndarray, tokens_each: float) -> LongPrompts:
     sums = counts.T @ TOKENS
     counts[6, -2:] = 1.0
     sums[-2:] += tokens_each
-    return LongPrompts(TOKENS, counts, TOKENS > 20_000, 20_000.0, sums)
+    return LongPrompts(TOKENS, counts, TOKENS > 20_000, LEAST, sums)
 
 
 def test_two_that_are_far_longer_than_their_bucket_begins_are_unheard_of() -> None:
@@ -46,7 +47,7 @@ def test_of_few_prompts_nobody_knows_how_wide_they_are() -> None:
 
 def test_without_sums_the_bucket_alone_tells() -> None:
     told = coming(NARROW, 25_000.0)
-    untold = LongPrompts(told.tokens, told.counts, told.is_long, 20_000.0, np.full(8, np.nan))
+    untold = LongPrompts(told.tokens, told.counts, told.is_long, LEAST, np.full(8, np.nan))
 
     assert unheard_of(untold)[0] > 3.5
     assert untold.mean_since(6) == 20_000.0
@@ -56,7 +57,7 @@ def test_what_came_now_and_then_before_is_not_unheard_of() -> None:
     usual = coming(NARROW, 25_000.0)
     counts = usual.counts.copy()
     counts[6, :6:2] = 1.0
-    heard = LongPrompts(TOKENS, counts, usual.is_long, 20_000.0, np.full(8, np.nan))
+    heard = LongPrompts(TOKENS, counts, usual.is_long, LEAST, np.full(8, np.nan))
 
     assert unheard_of(heard)[0] < PERHAPS_GIANTS_Z
 

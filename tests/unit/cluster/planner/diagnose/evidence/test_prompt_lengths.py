@@ -9,6 +9,7 @@ from disagg_cluster.planner.diagnose.evidence.prompt_lengths import (
     gathered_since,
     gathered_z,
     longer_beside,
+    longer_z,
     more_given,
 )
 
@@ -81,3 +82,24 @@ def test_what_blocks_stray_beyond_lots_makes_more_of_them_no_surer() -> None:
     for drawn in (lots, rows):
         z = np.stack([more_given(each, peers, onset) for each in drawn])
         assert 0.7 < z.std() < 1.3
+
+
+def test_a_mean_of_few_wide_lengths_is_soon_longer_and_one_of_many_is_not() -> None:
+    few, many = (longer_z(np.full((4, 10), n), 0, 6, np.log(2.0), 0.8) for n in (3.0, 60.0))
+
+    assert few < 2
+    assert many > 5
+
+
+def test_means_of_lengths_that_are_alike_tell_sooner_and_shorter_ones_never() -> None:
+    count = np.full((4, 10), 3.0)
+
+    assert longer_z(count, 0, 6, np.log(2.0), 0.2) > 5
+    assert longer_z(count, 0, 6, -1.0, 0.2) == 0.0
+    assert longer_z(np.zeros((4, 10)), 0, 6, 1.0, 0.2) == 0.0
+
+
+def test_of_more_engines_one_has_the_longest_by_chance_sooner() -> None:
+    few, many = (longer_z(np.full((n, 10), 20.0), 0, 6, np.log(1.5), 0.8) for n in (3, 10))
+
+    assert many < few
