@@ -155,8 +155,8 @@ def _gathered(view: ModelView, waits: Waits, longer: Adverse) -> Adverse:
     """Where long prompts have gathered since requests wait there, by how much the mean is longer.
 
     Who got which needs no past to be told from chance, whatever lengths come. A mean of a few does:
-    where lengths are told and long ones have not gathered, what is `longer` is so by chance (z 0),
-    which explains a wait and is nobody's fault. Of prompts that never end no lengths are told.
+    where lengths are told and long ones have not gathered, what is `longer` is so by chance (z 0).
+    It explains a wait unless that is beyond chance; prompts that never end are not told of.
     """
     rows, lengths = waits.rows, view.changes.fleet.prompts.tokens
     if len(rows) < 2 or not len(lengths):
@@ -166,7 +166,7 @@ def _gathered(view: ModelView, waits: Waits, longer: Adverse) -> Adverse:
     spread = lognormal(lengths, counts.sum(axis=(1, 2)))[1] if counts.any() else 0.0
     size, onset = longer.size.copy(), longer.onset.copy()
     ended, came = view.recent("first_tokens", rows), view.recent("arrivals", rows)
-    is_told = counts.any(axis=(0, 2)) & ~(ended < _JAMMED * came)
+    is_told = counts.any(axis=(0, 2)) & ~(ended < _JAMMED * came) & (waits.z < SURE_WAIT_Z)
     z = np.where(is_told, 0.0, longer.z)
     for row in map(int, np.flatnonzero(waits.excess > 0)):
         begin, strength = gathered_since(counts, row, int(waits.onset[row]))
