@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from disagg_cluster.host.spans import duration_text
 from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.planner.diagnose.evidence.engine_changes import engine_changes
 from disagg_cluster.planner.diagnose.evidence.fleet import read_fleet
-from disagg_cluster.planner.diagnose.evidence.model_view import model_views
+from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, model_views
 from disagg_cluster.planner.diagnose.evidence.series_window import SeriesWindow
 from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_AFTER, block_bins
 from disagg_cluster.planner.diagnose.model_diagnosis import diagnose_model
@@ -35,10 +36,32 @@ def diagnose(
     found: list[ModelDiagnosis] = []
     standing: list[StandingFinding] = []
     for view in model_views(engine_changes(fleet), targets):
+        if (silent := _silent(view, window.now_seconds)) is not None:
+            found.append(silent)
+            continue
         diagnosis, remembered = diagnose_model(view, past)
         found.append(diagnosis)
         standing += remembered
     return tuple(found), DiagnosisState(window.now_seconds, tuple(standing))
+
+
+def _silent(view: ModelView, now_seconds: float) -> ModelDiagnosis | None:
+    """Of a model none of whose engines is told of any longer: what was known of it is over."""
+    told_seconds = max(engine.told_seconds for engine in view.engines)
+    if now_seconds - told_seconds <= view.changes.fleet.grid.gap_seconds:
+        return None
+    cluster, namespace, model_name = view.place
+    why = (
+        f"no engine of it has been scraped for {duration_text(now_seconds - told_seconds)}: it was "
+        "ended, or its nodes are down or out of Prometheus' reach"
+    )
+    return ModelDiagnosis(
+        ModelKey(cluster, namespace, model_name),
+        now_seconds,
+        DiagnosisOutcome.UNDECIDED,
+        missing=(why,),
+        text="what it does now is not known",
+    )
 
 
 def _unread(window: SeriesWindow) -> tuple[ModelDiagnosis, ...]:

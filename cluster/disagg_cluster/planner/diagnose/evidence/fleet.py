@@ -46,7 +46,10 @@ _SERVING = {Role.PREFILL, Role.DECODE, Role.MIXED}
 
 @dataclass(frozen=True, slots=True)
 class FleetEngine:
-    """An engine: what it serves as what, and the rows of its GPUs in `Fleet.gpus`."""
+    """An engine: what it serves as what, and the rows of its GPUs in `Fleet.gpus`.
+
+    `told_seconds` is the Unix time at which its node told of it last.
+    """
 
     place: Place
     role: Role
@@ -56,6 +59,7 @@ class FleetEngine:
     version: str
     gpu_name: str
     gpus: tuple[int, ...]
+    told_seconds: float
 
     @property
     def model(self) -> tuple[str, str, str]:
@@ -163,6 +167,7 @@ def _engines(
                 version=labels.get("version", ""),
                 gpu_name="+".join(sorted({gpu_names[gpu] for gpu in gpus})),
                 gpus=tuple(row_of[gpu] for gpu in gpus),
+                told_seconds=end,
             )
         )
     return found

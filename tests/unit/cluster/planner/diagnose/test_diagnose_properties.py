@@ -47,6 +47,38 @@ def test_one_scrape_leaves_a_model_undecided_and_says_why() -> None:
     assert found.missing == ("engines have not been scraped for long enough",)
 
 
+def test_a_model_that_is_scraped_no_longer_is_undecided_and_says_since_when() -> None:
+    window = WindowMaker().make(SLOW)
+    silent = replace(window, now_seconds=window.now_seconds + 90.0)
+
+    (found,), state = diagnose(silent, TARGETS)
+
+    assert found.outcome is DiagnosisOutcome.UNDECIDED
+    assert found.findings == state.standing == ()
+    assert "no engine of it has been scraped for 1m 30s" in found.missing[0]
+
+
+def test_a_model_is_judged_while_one_of_its_engines_is_scraped() -> None:
+    window = WindowMaker().make(SLOW)
+    since = replace(window, now_seconds=window.now_seconds + 90.0)
+    lasting = changed(
+        since,
+        lambda each: (
+            ScrapedSeries(
+                each.labels,
+                np.append(each.times_seconds, since.now_seconds),
+                np.append(each.values, each.values[-1]),
+            )
+            if each.labels.get("engine") == "d0"
+            else each
+        ),
+    )
+
+    (found,), _ = diagnose(lasting, TARGETS)
+
+    assert found.text != "what it does now is not known"
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1.0, 0.0, 1e300])
 def test_constant_or_absurd_numbers_hold_nobody_back(value: float) -> None:
     window = changed(
