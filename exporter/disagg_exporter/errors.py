@@ -1,5 +1,8 @@
 """The one parent of everything we raise on purpose."""
 
+EXIT_INTERRUPTED = 130
+"""What a command returns that a Ctrl-C has ended: 128 and SIGINT's number, as in every shell."""
+
 
 class DisaggError(Exception):
     """Something a person or the caller can act on; its text says what and how.

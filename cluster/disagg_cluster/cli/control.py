@@ -15,7 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from disagg_cluster.host.run_dir.layout import RunFolder, possible_run_dirs
-from disagg_exporter.errors import DisaggError
+from disagg_exporter.errors import EXIT_INTERRUPTED, DisaggError
 
 if TYPE_CHECKING:
     from disagg_cluster.control.messages import ControlReply, ControlRequest, ReplyOutcome
@@ -49,7 +49,6 @@ class LocalDaemon:
         return ask(self.socket, request, patience_seconds)
 
 
-_INTERRUPTED = 130
 _REMOTE = ("ca", "cert", "key", "token_file")
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -139,7 +138,7 @@ def carry_out(daemon: AskedDaemon, request: ControlRequest, *, as_json: bool) ->
         goes_on = "it goes on" if final is not None else "it may have begun"
         told = f"no longer waited for; {goes_on}: disagg-node status shows how it stands"
         click.echo(f"disagg-node: {told}", err=True)
-        raise click.exceptions.Exit(_INTERRUPTED) from None
+        raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
     assert final is not None, "a stream of replies has an end"
     if code := exit_code(final.outcome):
         raise click.exceptions.Exit(code)

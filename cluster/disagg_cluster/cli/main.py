@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from disagg_exporter import __version__
-from disagg_exporter.errors import DisaggError
+from disagg_exporter.errors import EXIT_INTERRUPTED, DisaggError
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +232,10 @@ class _Main(LazyGroup):
         ctx.color = _colour_asked(os.environ)
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            # On a line of its own what the shell says next; whoever asked for it needs no word.
+            click.echo(err=True)
+            raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
         except DisaggError as error:
             # A report of problems begins each line with its file; everything else with our name.
             prefix = "" if error.exit_code == 2 else f"{ctx.info_name}: "
@@ -289,7 +293,7 @@ main = _Main(
     "decode workers of this node.",
     epilog="Exit codes: 0 done, 1 failed, 2 bad input or usage; of requests to a daemon also "
     "3 refused, 4 no daemon answers, 5 not done in time; of a daemon also 6 a worker could not be "
-    "ended.",
+    "ended; 130 interrupted.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 main = click.version_option(__version__, "-V", "--version", prog_name="disagg-node")(main)

@@ -139,7 +139,10 @@ def _collectors(snapshot: Snapshot, now_seconds: float) -> Iterator[NodeProblem]
             if last is None
             else f"it last succeeded {max(0.0, now_seconds - last):.0f} s ago"
         )
-        yield NodeProblem(Severity.BROKEN, f"Collector {collector.collector} failed; {since}.")
+        text = (
+            f"Collector {collector.collector} failed; {since}: disagg-node doctor says what to do."
+        )
+        yield NodeProblem(Severity.BROKEN, text)
 
 
 def _devices(snapshot: Snapshot) -> Iterator[NodeProblem]:

@@ -23,7 +23,7 @@ from disagg_cluster.cli.tuning.outcome import (
     outcome_options,
 )
 from disagg_cluster.cli.tuning.target import TargetOptions, target_options
-from disagg_exporter.errors import DisaggError
+from disagg_exporter.errors import EXIT_INTERRUPTED, DisaggError
 
 if TYPE_CHECKING:
     from disagg_cluster.planner.capacity.learned.tune_profile import TuneProfile
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from disagg_cluster.tune.completions import UniquePrompts
     from disagg_exporter.model import EnginePage
 
-EXIT_INTERRUPTED = 130
 _PROMPTS = (512, 2048, 8192)
 _CONTEXTS = (512, 2048, 8192)
 _LARGEST_STEP = 8192

@@ -23,6 +23,9 @@ _DRAIN_SECONDS = 1.0
 _CLOSING_SECONDS = 3.0
 _SHOWN_LINES = 5
 _MOST_LOG_BYTES = 10_000_000
+# A view that only begins ends by the signal itself.
+_ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_TOLD_TO_END = frozenset(code for number in _ENDING_SIGNALS for code in (-number, 128 + number))
 
 
 class ViewBesideDaemon:
@@ -108,7 +111,7 @@ class ViewBesideDaemon:
         if code == 0:
             # It was left: the daemon ends as at a Ctrl-C, which by itself it has not seen.
             os.kill(os.getpid(), signal.SIGINT)
-        elif code not in (128 + signal.SIGINT, 128 + signal.SIGTERM):
+        elif code not in _TOLD_TO_END:
             self._say(f"the live view ended with {code}: a line a second is printed instead")
 
     def _take_over(self) -> None:

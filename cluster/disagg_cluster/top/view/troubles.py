@@ -75,8 +75,11 @@ def _collectors(look: Look) -> Iterator[Trouble]:
     for node, collector in look.failed_collectors:
         _, _, engine = collector.partition(":")
         if (node, engine) not in silent:
-            name = named((node, collector), len(look.nodes) > 1)
-            yield Trouble(TroubleSeverity.BROKEN, f"Collector {name} failed.")
+            several = len(look.nodes) > 1
+            where = "doctor on that node" if several else "doctor"
+            name = named((node, collector), several)
+            text = f"Collector {name} failed: disagg-node {where} says what that costs."
+            yield Trouble(TroubleSeverity.BROKEN, text)
 
 
 def _alerts(look: Look) -> Iterator[Trouble]:

@@ -89,7 +89,7 @@ Commands:
 
   Exit codes: 0 done, 1 failed, 2 bad input or usage; of requests to a daemon
   also 3 refused, 4 no daemon answers, 5 not done in time; of a daemon also 6 a
-  worker could not be ended.
+  worker could not be ended; 130 interrupted.
 """
 
 
@@ -219,6 +219,18 @@ def test_an_error_of_ours_is_one_line_and_never_a_traceback(
     monkeypatch.setattr(main, "get_command", lambda ctx, name: fail)
 
     assert run("fail") == (1, "", "disagg-node: the GPU fell off the bus; look at dmesg\n")
+
+
+def test_a_ctrl_c_ends_a_command_with_the_code_that_shells_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @click.command
+    def wait() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main, "get_command", lambda ctx, name: wait)
+
+    assert run("fail") == (130, "", "\n")
 
 
 @pytest.mark.parametrize(

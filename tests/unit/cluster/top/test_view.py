@@ -47,7 +47,7 @@ def test_a_dead_worker_stands_above_the_collectors_that_miss_it() -> None:
     texts = [trouble.text for trouble in top_screens.failed_node().troubles]
 
     assert texts[0].startswith("Worker prefill-0 has crashed so often that it was given up")
-    assert texts[-1] == "Collector nvml failed."
+    assert texts[-1] == "Collector nvml failed: disagg-node doctor says what that costs."
     assert not any("engine:decode-0" in text for text in texts)
 
 
