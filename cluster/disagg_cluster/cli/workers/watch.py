@@ -22,6 +22,7 @@ _PATIENCE_SECONDS = 35.0
 
 def watch_status(daemon: AskedDaemon, *, as_json: bool) -> None:
     """Print what a daemon tells of itself, until it ends or Ctrl-C; raises as `client.ask`."""
+    from disagg_cluster.cli.workers.status import timestamp
     from disagg_cluster.control.client import new_request
     from disagg_cluster.control.messages import WatchStatus
 
@@ -29,7 +30,7 @@ def watch_status(daemon: AskedDaemon, *, as_json: bool) -> None:
     try:
         for reply in replies if as_json else _table_first(replies):
             if as_json:
-                click.echo(json.dumps(shown(reply)))
+                click.echo(json.dumps({"made_at": timestamp(time.time())} | shown(reply)))
             elif line := change_text(reply):
                 click.echo(f"{time.strftime('%H:%M:%S')} {line}")
             if code := reply.outcome.final and exit_code(reply.outcome):

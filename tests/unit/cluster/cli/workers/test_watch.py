@@ -1,7 +1,13 @@
 from __future__ import annotations
 
-from disagg_cluster.cli.workers.watch import change_text
-from disagg_cluster.control.messages import ControlReply, ReplyOutcome
+import json
+from collections.abc import Iterator
+from datetime import datetime
+
+import pytest
+
+from disagg_cluster.cli.workers.watch import change_text, watch_status
+from disagg_cluster.control.messages import ControlReply, ControlRequest, ReplyOutcome
 from disagg_cluster.control.views import DaemonView, MoveView, WorkerView
 from disagg_cluster.lifecycle.state import WorkerState
 
@@ -27,3 +33,20 @@ def test_a_move_and_the_end_are_told_and_what_is_as_before_is_not() -> None:
     assert line(ReplyOutcome.MOVE, text="d: draining: waits", move=move) == "d: draining: waits"
     assert line(ReplyOutcome.CURRENT, daemon=DAEMON) == ""
     assert line(ReplyOutcome.DONE, text="the daemon has ended") == "the daemon has ended"
+
+
+class _Ended:
+    """A daemon that is watched and has just ended."""
+
+    def ask(
+        self, request: ControlRequest, _patience_seconds: float | None = None, /
+    ) -> Iterator[ControlReply]:
+        yield ControlReply(request.id, ReplyOutcome.DONE, "the daemon has ended")
+
+
+def test_each_line_for_programs_says_when_it_was_told(capsys: pytest.CaptureFixture[str]) -> None:
+    watch_status(_Ended(), as_json=True)
+
+    (told,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert told["text"] == "the daemon has ended"
+    assert datetime.fromisoformat(told["made_at"]).tzinfo is not None
