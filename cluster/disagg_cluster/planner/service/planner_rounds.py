@@ -114,13 +114,15 @@ class PlannerRounds:
         self._past.settle(outlooks, now_seconds)
         self._past.remember(outlooks)
         fresh_ns = int(FRESH_INTERVALS * self._config.every_seconds * 1e9)
-        self._state = replace(
-            self._state,
-            made_seconds=now_seconds,
-            fresh_until_ns=self._now_ns() + fresh_ns,
-            outlooks=outlooks,
+        # All at once: a scrape may come at any moment, and forecasts that nobody has read are odd.
+        self._state = self._with_health(
+            replace(
+                self._state,
+                made_seconds=now_seconds,
+                fresh_until_ns=self._now_ns() + fresh_ns,
+                outlooks=outlooks,
+            )
         )
-        self._show()
 
     def _plan(self, histories: Sequence[LoadHistory], now_seconds: float) -> None:
         plan: GpuPlan | None = None
@@ -156,6 +158,10 @@ class PlannerRounds:
         self._state = replace(self._state, past=past)
 
     def _show(self) -> None:
+        self._state = self._with_health(self._state)
+
+    def _with_health(self, state: PlannerState) -> PlannerState:
+        """What is known, with how the rounds go by now."""
         collectors = tuple(
             each.status()
             for each in (
@@ -167,8 +173,8 @@ class PlannerRounds:
             )
             if each.tried
         )
-        self._state = replace(
-            self._state,
+        return replace(
+            state,
             error_ratios=self._past.error_ratios(),
             collectors=collectors,
             process=self._process(),

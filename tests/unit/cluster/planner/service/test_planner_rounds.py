@@ -108,6 +108,24 @@ def test_before_the_first_round_is_over_there_is_nothing_to_show() -> None:
     assert planner.names() == {"disagg_build_info"}
 
 
+def test_a_scrape_amid_a_round_finds_no_forecast_without_how_it_was_made() -> None:
+    shown: list[set[str]] = []
+
+    def scraped() -> dict[str, float]:
+        shown.append(set(planner_rows(rounds.state, 0).samples))
+        return {}
+
+    history = RollingHistory(Prometheus(), 24 * HOURS, STEP_SECONDS)
+    rounds = PlannerRounds(
+        history, lambda _now: ClusterEngines(), CONFIG, process=scraped, now_ns=lambda: 0
+    )
+    rounds.take(NOW)
+
+    forecast = [names for names in shown if "disagg_forecast_tokens_per_second" in names]
+    assert forecast
+    assert all("disagg_collector_success" in names for names in forecast)
+
+
 def test_a_round_gives_each_phase_a_load_or_a_reason_at_each_horizon(
     after_a_round: Planner,
 ) -> None:
