@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.planner.capacity.learned.tune_profile import read_profile
+from support.interrupts import take_interrupts
 from support.standins import MODEL, StandInProcess, standin
 
 # Nine tenths of the best rate of 2048 tokens at 800. Steps are long beside what else a loaded
@@ -74,8 +75,7 @@ def test_ctrl_c_hangs_up_says_what_was_learned_and_writes_nothing(
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        # Whoever runs these tests in the background of a shell ignores it, and so would this.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=take_interrupts,
     )
     tick = threading.Event()
     while not engine.value(running):

@@ -16,6 +16,8 @@ from typing import Any, Self
 
 import pyte
 
+from support.interrupts import take_interrupts
+
 _READ_BYTES = 1 << 16
 
 
@@ -43,8 +45,7 @@ class TerminalProgram:
         """Start it."""
         self._pid, self._terminal = pty.fork()
         if self._pid == 0:
-            # Where tests run in the background, Ctrl-C is ignored and would stay so.
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            take_interrupts()
             _resize(0, *self._size)
             os.execvpe(self._command[0], self._command, self._environ)
         return self

@@ -22,6 +22,7 @@ from disagg_cluster.planner.diagnose.words.diagnosis_text import diagnoses_text
 from disagg_cluster.prometheus.prometheus_api import NoAnswerError
 from support.diagnosed import CLEAN, FOUND, UNDECIDED
 from support.http_serving import serving
+from support.interrupts import take_interrupts
 
 
 def run(*args: object) -> tuple[int, str, str]:
@@ -179,6 +180,7 @@ def on_a_terminal(*args: str, no_colour: bool = False) -> tuple[int, str]:
         stdout=theirs,
         stderr=theirs,
         env=environment | ({"NO_COLOR": "1"} if no_colour else {}),
+        preexec_fn=take_interrupts,
     )
     os.close(theirs)
     shown = b""
