@@ -138,7 +138,7 @@ def _ask(url: str, end: int, cluster: str | None = None) -> dict[str, float]:
 
 def _table(figures: Figures, met: dict[str, bool]) -> str:
     columns = (
-        "models planned",
+        "planned",
         "forecasts",
         "read s",
         "forecast s",
