@@ -54,6 +54,8 @@ def main() -> int:
     parser.add_argument("--clusters", type=int, default=CLUSTERS)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
+    if asked.clusters < 1:
+        parser.error(f"--clusters {asked.clusters}: at least 1 is needed")
     # Blocks are cut at even hours.
     end = int(time.time()) // 7200 * 7200
     start = end - DAYS * DAY_SECONDS
