@@ -21,6 +21,7 @@ class Scored:
 
     `delay_seconds`: from the onset until the first round whose first finding is right, inf: none.
     Of two faults either may come first, and `cause_in_two` is that both are among the first two.
+    Where nothing is found that comes first, and what is suspected second.
     """
 
     engine: bool
@@ -71,8 +72,9 @@ def score(played: Played) -> Scored:
             if len(either) == 1 or findings[0].cause in one.truth.causes
         ),
         cause=bool(findings) and any(findings[0].cause in one.truth.causes for one in either),
-        cause_in_two=standing is not None
-        and all(any(cause in one.truth.causes for cause in standing.ranked[:2]) for one in either),
+        cause_in_two=all(
+            any(cause in one.truth.causes for cause in _first_two(standing)) for one in either
+        ),
         undecided=standing is None or standing.outcome is DiagnosisOutcome.UNDECIDED,
         blamed=any(each.t_seconds < onset_seconds for each in found),
         delay_seconds=min(
@@ -85,6 +87,12 @@ def score(played: Played) -> Scored:
         ),
         standing=standing,
     )
+
+
+def _first_two(standing: Round | None) -> tuple[Cause, ...]:
+    if standing is None:
+        return ()
+    return standing.ranked[: 2 if standing.findings else 1]
 
 
 def is_engine_right(played: Played, said: Said) -> bool:

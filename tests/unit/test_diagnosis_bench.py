@@ -198,6 +198,18 @@ def test_what_a_first_finding_may_be_instead_is_second() -> None:
     assert [each.cause_in_two for each in scores] == [False, True, False]
 
 
+def test_what_is_suspected_is_second_to_nothing() -> None:
+    right = replace(QUIET, t_seconds=225.0, ranked=(Cause.ROUTING, Cause.DEMAND))
+    late = replace(right, ranked=(Cause.DEMAND, Cause.ROUTING))
+
+    scores = [score(played(ROUTED, each)) for each in (right, late)]
+
+    assert [(each.engine, each.cause, each.cause_in_two) for each in scores] == [
+        (False, False, True),
+        (False, False, False),
+    ]
+
+
 def test_a_case_may_be_undecided_if_what_is_missing_is_named() -> None:
     honest = Round(225.0, DiagnosisOutcome.UNDECIDED, (), ("transfers",))
     cases = {each: played(ROUTED, each) for each in (honest, replace(honest, missing=()), QUIET)}

@@ -54,7 +54,7 @@ def diagnose_model(
     cluster, namespace, model_name = view.place
     key = ModelKey(cluster, namespace, model_name)
     seen = _findings(view, entry, decode, suspicions)
-    findings, remembered = settled(
+    judged = settled(
         key,
         seen,
         past,
@@ -63,15 +63,17 @@ def diagnose_model(
     )
     missing = tuple(_missing(view))
     parts = tuple(ttft_parts(view, entry, decode))
-    if findings:
-        outcome, text = DiagnosisOutcome.FOUND, findings[0].text
-    elif _is_late(view, entry, decode) and not remembered:
+    if judged.findings:
+        outcome, text = DiagnosisOutcome.FOUND, judged.findings[0].text
+    elif _is_late(view, entry, decode) and not judged.remembered:
         outcome = DiagnosisOutcome.UNDECIDED
         text = "requests wait longer than before, and nothing that is exported says why"
     else:
         outcome, text = DiagnosisOutcome.NO_BOTTLENECK, "nothing holds requests back"
     now = view.changes.fleet.grid.now_seconds
-    return ModelDiagnosis(key, now, outcome, findings, parts, missing, text), remembered
+    return ModelDiagnosis(
+        key, now, outcome, judged.findings, parts, missing, text, judged.suspects
+    ), judged.remembered
 
 
 def _without_echoes(before: list[Suspicion], after: list[Suspicion]) -> list[Suspicion]:
@@ -122,9 +124,11 @@ def _findings(
         # That very long prompts came may be sure; what others waited for them is not.
         sure = each.strength >= _SURE and each.cause is not Cause.GIANTS
         at_stake = float((cost * usual_weights).sum()) if sure else total
-        if at_stake < (_OF_SURE * least if sure else least):
+        if at_stake < _OF_SURE * least:
             continue
-        found.append((_finding(view, each, total, own), each.strength))
+        # What costs less so far, and is not sure, is suspected.
+        is_dear = sure or at_stake >= least
+        found.append((_finding(view, each, total, own), each.strength if is_dear else 0.0))
     return sorted(found, key=lambda pair: -pair[0].ttft_cost_seconds)
 
 

@@ -18,6 +18,8 @@ _SURE, _LIKELY, _BELIEVED, _LIKELY_LOOKS = 8.0, 4.6, 3, 2
 # A finding that is not seen any more stands for so many looks, unless another takes its place.
 # While requests there wait as long as they did it stands for some minutes.
 _HELD_LOOKS, _HELD_WHILE_LONG = 2, 8
+# Of what is not believed yet no more is told.
+_MOST_SUSPECTS = 2
 _KEPT_ORDER = 0.8
 _BEFORE_ENGINES = {Cause.LATENCY_FLOOR, Cause.ROUTER_LIMIT}
 # Of a wait that was too long, what is still too long.
@@ -51,18 +53,28 @@ class DiagnosisState:
     standing: tuple[StandingFinding, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Which findings stand now, in their order; which are not sure yet; what is remembered."""
+
+    findings: tuple[BottleneckFinding, ...]
+    suspects: tuple[BottleneckFinding, ...]
+    remembered: tuple[StandingFinding, ...]
+
+
 def settled(
     model: ModelKey,
     seen: Sequence[tuple[BottleneckFinding, float]],
     past: DiagnosisState | None,
     wait_seconds: Callable[[BottleneckFinding], float],
     forgotten_seconds: float,
-) -> tuple[tuple[BottleneckFinding, ...], tuple[StandingFinding, ...]]:
-    """Which findings stand now, in their order, and what is remembered of them.
+) -> Settled:
+    """Judge what one look found by what was found before.
 
     Args:
         model: Whose findings they are.
-        seen: What this look found, cost most first, each with its strength.
+        seen: What this look found, cost most first, each with its strength; what has none is a
+            suspect, however often it is seen.
         past: What stood before; None where nobody looked: then one look must do, if it is likely.
         wait_seconds: How long requests wait now where a finding is.
         forgotten_seconds: What began before this Unix time has no past in the window any more. It
@@ -71,6 +83,8 @@ def settled(
     known = {each.key: each for each in (past.standing if past else ()) if each.model == model}
     remembered = []
     for finding, strength in seen:
+        if strength <= 0:
+            continue
         before = known.pop((model, finding.cause, finding.role), None)
         looks = 1 if before is None else before.looks + 1
         if strength >= _SURE or (past is None and strength >= _LIKELY):
@@ -99,7 +113,30 @@ def settled(
         and (each in believed or not any(_explains(one.finding, each.finding) for one in believed))
     ]
     doubted = [each for each in remembered if each.looks < _BELIEVED and not each.missed]
-    return tuple(_with_doubt(each, doubted) for each in _ordered(shown)), tuple(remembered)
+    return Settled(
+        tuple(_with_doubt(each, doubted) for each in _ordered(shown)),
+        _suspects(shown, remembered, [finding for finding, strength in seen if strength <= 0]),
+        tuple(remembered),
+    )
+
+
+def _suspects(
+    shown: Sequence[StandingFinding],
+    remembered: Sequence[StandingFinding],
+    weak: Sequence[BottleneckFinding],
+) -> tuple[BottleneckFinding, ...]:
+    """What is seen and not believed: first what needs but another look, then what cost most.
+
+    What is said of the same wait as a finding is none: that wait has been explained.
+    """
+    waiting = [each for each in remembered if each.looks < _BELIEVED]
+    waiting.sort(key=lambda each: (-each.looks, -each.finding.ttft_cost_seconds))
+    found: list[BottleneckFinding] = []
+    for finding in (*(each.finding for each in waiting), *weak):
+        explained = any(_explains(each.finding, finding) for each in shown)
+        if not explained and all(finding.cause is not each.cause for each in found):
+            found.append(finding)
+    return tuple(found[:_MOST_SUSPECTS])
 
 
 def _with_doubt(standing: StandingFinding, doubted: Sequence[StandingFinding]) -> BottleneckFinding:

@@ -99,7 +99,10 @@ _SLOW_REMEDY = {
 
 
 def prompt_suspicions(view: ModelView, waits: Waits) -> list[Suspicion]:
-    """What makes the waits at entry engines too long, as far as their work tells."""
+    """What makes the waits at entry engines too long, as far as their work tells.
+
+    What explains a wait and may be chance is among them, with a strength of 0.
+    """
     rows = waits.rows
     if not len(rows):
         return []
@@ -115,14 +118,17 @@ def prompt_suspicions(view: ModelView, waits: Waits) -> list[Suspicion]:
         bound |= each.cost_seconds[rows] > 0
     left = np.where(bound, 0.0, waits.excess)
     ill = [*found, *_slow(view, waits, work, left)]
+    perhaps: list[Suspicion] = []
     for factor in _FACTORS:
-        grown = list(_grown(view, waits, work, left, factor))
+        told = list(_grown(view, waits, work, left, factor))
+        grown = [each for each in told if each.strength > 0]
+        perhaps += [each for each in told if each.strength <= 0]
         found += grown
         ill += grown if factor.is_ill else []
     found = [*found, *(each for each in ill if each not in found)]
     named = _with_spill(view, waits, work, left, found, ill)
     set_aside += [each for each in found if each.cause not in {one.cause for one in named}]
-    return [with_alternative(each, set_aside) for each in named]
+    return [*(with_alternative(each, set_aside) for each in named), *perhaps]
 
 
 def _of_their_own(
@@ -199,8 +205,9 @@ def _grown(
 ) -> Iterator[Suspicion]:
     cost, grown = cost_of(view, waits, work, left, factor.name), work.by_factor[factor.name]
     numbers = _befallen(cost, grown)
-    # What grew by chance explains a wait, and is not to blame.
-    numbers = numbers[grown.z[numbers] > 0]
+    # What grew by chance explains a wait, and is not to blame where something else is.
+    if (grown.z[numbers] > 0).any():
+        numbers = numbers[grown.z[numbers] > 0]
     if not len(numbers):
         return
     if factor.cause is Cause.GIANTS:

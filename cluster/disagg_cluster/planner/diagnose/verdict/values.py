@@ -155,7 +155,9 @@ class EngineParts:
 class ModelDiagnosis:
     """What is known of one model at one moment; `findings` cost most first.
 
-    `missing` names evidence that nobody exports, in words, whatever the outcome.
+    `suspects` are what may hold requests back, too, and is not beyond chance yet, likeliest first:
+    nothing is to be done about them but to look again. `missing` names evidence that nobody
+    exports, in words, whatever the outcome.
     """
 
     model: ModelKey
@@ -165,10 +167,14 @@ class ModelDiagnosis:
     parts: tuple[EngineParts, ...] = ()
     missing: tuple[str, ...] = ()
     text: str = ""
+    suspects: tuple[BottleneckFinding, ...] = ()
 
     @property
     def ranked_causes(self) -> tuple[Cause, ...]:
-        """Causes by what they cost, each once; an alternative by the part of it that it may be."""
+        """Causes found by what they cost, each once, then those that are suspected.
+
+        An alternative costs the part of its finding's cost that it may be.
+        """
         costs: dict[Cause, float] = {}
         for finding in self.findings:
             cost_seconds = finding.ttft_cost_seconds
@@ -176,4 +182,5 @@ class ModelDiagnosis:
             if finding.alternative is not None:
                 other, part_seconds = finding.alternative.cause, _OF_ALTERNATIVE * cost_seconds
                 costs[other] = max(costs.get(other, 0.0), part_seconds)
-        return tuple(sorted(costs, key=lambda cause: -costs[cause]))
+        found = sorted(costs, key=lambda cause: -costs[cause])
+        return tuple(dict.fromkeys((*found, *(each.cause for each in self.suspects))))

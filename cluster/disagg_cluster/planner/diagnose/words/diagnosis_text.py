@@ -56,6 +56,8 @@ def _model(diagnosis: ModelDiagnosis, paint: Paint, alone: bool) -> Iterator[str
         parts = [part for each in diagnosis.parts for part, _ in each.observed_seconds]
         if looked_at := looked_at_words(roles, parts):
             yield from _wrapped(f"looked at: {looked_at}", "  ")
+    for suspect in diagnosis.suspects:
+        yield from _suspect(suspect)
     if diagnosis.missing:
         # Where something was decided it is a footnote; where not, it is the way out.
         undecided = diagnosis.outcome is DiagnosisOutcome.UNDECIDED
@@ -94,6 +96,15 @@ def _finding(number: int, finding: BottleneckFinding) -> Iterator[str]:
         yield from _wrapped(f"or: {CAUSES[other.cause]} ({other.text})", "   ", "       ")
     yield from _wrapped(f"do: {_remedy(finding)}", "   ", "       ")
     yield f"   more: docs/causes/{finding.cause.value}.md"
+
+
+def _suspect(finding: BottleneckFinding) -> Iterator[str]:
+    """What may be chance yet: enough to know where to look, and no action."""
+    why = f" ({finding.evidence[0].text})" if finding.evidence else ""
+    whose = whose_words(finding.role, finding.engines)
+    yield from _wrapped(
+        f"suspected, not beyond chance yet: {CAUSES[finding.cause]}: {whose}{why}", "  ", "    "
+    )
 
 
 def _remedy(finding: BottleneckFinding) -> str:

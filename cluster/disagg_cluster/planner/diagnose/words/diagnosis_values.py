@@ -28,6 +28,7 @@ def diagnosis_value(diagnosis: ModelDiagnosis) -> Value:
         "undecided": undecided_reason(diagnosis),
         "text": diagnosis.text,
         "findings": [_finding(each) for each in diagnosis.findings],
+        "suspects": [_finding(each) for each in diagnosis.suspects],
         "missing": list(diagnosis.missing),
         "ttft_parts": [_parts(each) for each in diagnosis.parts],
     }

@@ -164,9 +164,12 @@ def test_a_cause_not_yet_sure_is_the_alternative_of_one_that_is_held() -> None:
     first, _ = FOUND.findings
     slow = replace(first, alternative=None)
     full = replace(slow, cause=Cause.KV_FULL, ttft_cost_seconds=0.1)
-    _, past = settled(FOUND.model, [(slow, 9.0)], None, lambda _: 1.0, 0.0)
-    held, past = settled(FOUND.model, [(full, 4.0)], DiagnosisState(0.0, past), lambda _: 1.0, 0.0)
-    gone, _ = settled(FOUND.model, [(full, 9.0)], DiagnosisState(0.0, past), lambda _: 1.0, 0.0)
+    past = settled(FOUND.model, [(slow, 9.0)], None, lambda _: 1.0, 0.0).remembered
+    judged = settled(FOUND.model, [(full, 4.0)], DiagnosisState(0.0, past), lambda _: 1.0, 0.0)
+    held, past = judged.findings, judged.remembered
+    gone = settled(
+        FOUND.model, [(full, 9.0)], DiagnosisState(0.0, past), lambda _: 1.0, 0.0
+    ).findings
 
     assert [(each.cause, other_cause(each)) for each in held] == [(slow.cause, Cause.KV_FULL)]
     assert [(each.cause, other_cause(each)) for each in gone] == [(Cause.KV_FULL, None)]

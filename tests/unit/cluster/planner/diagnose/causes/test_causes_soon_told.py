@@ -104,20 +104,52 @@ def test_what_scrapes_put_below_nothing_is_no_wait_when_it_rises_to_that() -> No
 
 
 def test_what_is_likely_in_two_looks_of_three_is_believed() -> None:
-    shown, state = settled(MODEL, [(FOUND, 5.0)], DiagnosisState(), waits(1.0), 0.0)
+    judged = settled(MODEL, [(FOUND, 5.0)], DiagnosisState(), waits(1.0), 0.0)
+    shown, state = judged.findings, judged.remembered
     assert shown == ()
-    shown, state = settled(MODEL, [], DiagnosisState(15.0, state), waits(1.0), 0.0)
+    judged = settled(MODEL, [], DiagnosisState(15.0, state), waits(1.0), 0.0)
+    shown, state = judged.findings, judged.remembered
     assert shown == ()
 
-    shown, _ = settled(MODEL, [(FOUND, 5.0)], DiagnosisState(30.0, state), waits(1.0), 0.0)
+    shown = settled(MODEL, [(FOUND, 5.0)], DiagnosisState(30.0, state), waits(1.0), 0.0).findings
 
     assert shown == (FOUND,)
 
 
+def test_what_has_not_been_seen_often_enough_is_suspected_until_it_is_found() -> None:
+    judged = settled(MODEL, [(FOUND, 5.0)], DiagnosisState(), waits(1.0), 0.0)
+    assert (judged.findings, judged.suspects) == ((), (FOUND,))
+
+    judged = settled(MODEL, [(FOUND, 5.0)], DiagnosisState(0.0, judged.remembered), waits(1.0), 0.0)
+
+    assert (judged.findings, judged.suspects) == ((FOUND,), ())
+
+
+def test_what_may_be_chance_is_suspected_however_often_it_is_seen() -> None:
+    state = DiagnosisState()
+    for look in range(5):
+        judged = settled(MODEL, [(FOUND, 0.0)], state, waits(1.0), 0.0)
+        state = DiagnosisState(15.0 * look, judged.remembered)
+
+        assert (judged.findings, judged.suspects, judged.remembered) == ((), (FOUND,), ())
+
+
+def test_nobody_is_suspected_of_a_wait_that_is_explained() -> None:
+    full, gone = FOUND, replace(FOUND, cause=Cause.LATENCY_FLOOR)
+    long = replace(FOUND, cause=Cause.LONG_PROMPTS)
+
+    judged = settled(
+        MODEL, [(full, 9.0), (long, 0.0), (gone, 0.0)], DiagnosisState(), waits(1.0), 0.0
+    )
+
+    assert judged.findings == (full,)
+    assert [each.cause for each in judged.suspects] == [Cause.LATENCY_FLOOR]
+
+
 def test_what_was_likely_once_is_forgotten_after_two_looks() -> None:
-    _, state = settled(MODEL, [(FOUND, 5.0)], DiagnosisState(), waits(1.0), 0.0)
+    state = settled(MODEL, [(FOUND, 5.0)], DiagnosisState(), waits(1.0), 0.0).remembered
     for look in (1, 2):
-        _, state = settled(MODEL, [], DiagnosisState(15.0 * look, state), waits(1.0), 0.0)
+        state = settled(MODEL, [], DiagnosisState(15.0 * look, state), waits(1.0), 0.0).remembered
 
     assert state == ()
 
@@ -145,9 +177,9 @@ def test_a_queue_at_one_engine_while_the_others_have_time_is_told_in_spite_of_no
 
 
 def test_what_was_seen_in_doubt_and_is_likely_now_is_believed() -> None:
-    _, doubted = settled(MODEL, [(FOUND, 4.0)], DiagnosisState(), waits(1.0), 0.0)
+    doubted = settled(MODEL, [(FOUND, 4.0)], DiagnosisState(), waits(1.0), 0.0).remembered
 
-    shown, _ = settled(MODEL, [(FOUND, 5.0)], DiagnosisState(15.0, doubted), waits(1.0), 0.0)
+    shown = settled(MODEL, [(FOUND, 5.0)], DiagnosisState(15.0, doubted), waits(1.0), 0.0).findings
 
     assert shown == (FOUND,)
 
@@ -162,7 +194,8 @@ def looks_it_stands(wait_seconds: float) -> int:
     standing: tuple[StandingFinding, ...] = (StandingFinding(MODEL, FOUND, 3, 1.0),)
     for look in range(20):
         past = DiagnosisState(15.0 * look, standing)
-        shown, standing = settled(MODEL, [], past, waits(wait_seconds), 0.0)
+        judged = settled(MODEL, [], past, waits(wait_seconds), 0.0)
+        shown, standing = judged.findings, judged.remembered
         if not shown:
             return look
     raise AssertionError("it stands for ever")

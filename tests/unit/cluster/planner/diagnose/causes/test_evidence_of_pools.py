@@ -181,17 +181,17 @@ def test_milliseconds_between_users_and_engines_are_no_floor() -> None:
 
 def test_a_wait_that_is_explained_otherwise_is_not_shown_twice() -> None:
     model, wait_seconds = ModelKey("c", "", "m"), 2.0
-    _, standing = settled(
+    standing = settled(
         model, [(_found(Cause.ROUTER_LIMIT), 9.0)], DiagnosisState(), lambda _: wait_seconds, 50.0
-    )
+    ).remembered
 
-    shown, _ = settled(
+    shown = settled(
         model,
         [(_found(Cause.LATENCY_FLOOR), 9.0)],
         DiagnosisState(15.0, standing),
         lambda _: wait_seconds,
         50.0,
-    )
+    ).findings
 
     assert [each.cause for each in shown] == [Cause.LATENCY_FLOOR]
 

@@ -67,6 +67,21 @@ def test_what_holds_requests_back_is_told_first_what_is_well_last() -> None:
     assert told == "\n\n".join([FOUND_TEXT, UNDECIDED_TEXT, CLEAN_TEXT])
 
 
+def test_what_is_not_beyond_chance_yet_is_told_without_an_action() -> None:
+    watched = replace(CLEAN, suspects=(SLOW_GPU,))
+
+    told, value = diagnoses_text([watched]), json.loads(json.dumps(diagnosis_value(watched)))
+
+    assert "no bottleneck" in told.splitlines()[0]
+    assert (
+        "suspected, not beyond chance yet: slow GPU: prefill engine prefill-1 on gpu-7 (steps take "
+        "2.03 times what the same work took before; peers take 1.01 times)"
+    ) in " ".join(told.split())
+    assert "do:" not in told
+    assert (value["outcome"], value["findings"]) == ("no_bottleneck", [])
+    assert [each["cause"] for each in value["suspects"]] == ["slow_gpu"]
+
+
 def test_what_a_finding_may_be_instead_stands_before_what_to_do() -> None:
     other = Alternative(Cause.STRANGER, "nobody tells what other processes take of its GPUs")
     either = replace(FOUND, findings=(replace(SLOW_GPU, alternative=other),))
