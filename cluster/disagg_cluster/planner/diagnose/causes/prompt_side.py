@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from disagg_cluster.planner.diagnose.causes.suspicion import (
 )
 from disagg_cluster.planner.diagnose.causes.waits import Waits
 from disagg_cluster.planner.diagnose.causes.work_costs import cost_of, is_calm
+from disagg_cluster.planner.diagnose.causes.work_factors import WORK_FACTORS, WorkFactor
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.verdict.values import (
@@ -43,52 +44,6 @@ _LEAST_ALIKE, _SURE_Z = 0.6, 6.0
 _OVERLOAD_Z = 6.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Factor:
-    """How a factor of the work is told as a cause."""
-
-    name: str
-    cause: Cause
-    text: str
-    remedy: RemedyKind
-    is_ill: bool = True
-    """Whether an engine with it does less, so that others get its requests."""
-
-
-_FACTORS = (
-    _Factor(
-        "host_gap",
-        Cause.HOST_BOUND,
-        "steps with the host's gaps between them take {:.2f} times as long as the GPUs need",
-        RemedyKind.MOVE_WORKER,
-    ),
-    _Factor(
-        "computed_share",
-        Cause.CACHE_COLLAPSE,
-        "{:.2f} times as many tokens of a prompt are not found in the cache",
-        RemedyKind.NONE,
-    ),
-    _Factor(
-        "prompt_length",
-        Cause.LONG_PROMPTS,
-        "prompts there are {:.2f} times as long",
-        RemedyKind.ROUTE_AWAY,
-    ),
-    _Factor(
-        "prompt_spread",
-        Cause.GIANTS,
-        "lengths of prompts stray {:.2f} times as far (squared)",
-        RemedyKind.SET_BATCHED_TOKENS,
-        is_ill=False,
-    ),
-    _Factor(
-        "share",
-        Cause.ROUTING,
-        "it is given {:.2f} times its share of the requests",
-        RemedyKind.ROUTE_AWAY,
-        is_ill=False,
-    ),
-)
 _SLOW_REMEDY = {
     Cause.SLOW_GPU: RemedyKind.REPLACE_GPU,
     Cause.TP_STRAGGLER: RemedyKind.REPLACE_GPU,
@@ -119,7 +74,7 @@ def prompt_suspicions(view: ModelView, waits: Waits) -> list[Suspicion]:
     left = np.where(bound, 0.0, waits.excess)
     ill = [*found, *_slow(view, waits, work, left)]
     perhaps: list[Suspicion] = []
-    for factor in _FACTORS:
+    for factor in WORK_FACTORS:
         told = list(_grown(view, waits, work, left, factor))
         grown = [each for each in told if each.strength > 0]
         perhaps += [each for each in told if each.strength <= 0]
@@ -201,7 +156,7 @@ def _slow(view: ModelView, waits: Waits, work: PromptWork, left: Floats) -> Iter
 
 
 def _grown(
-    view: ModelView, waits: Waits, work: PromptWork, left: Floats, factor: _Factor
+    view: ModelView, waits: Waits, work: PromptWork, left: Floats, factor: WorkFactor
 ) -> Iterator[Suspicion]:
     cost, grown = cost_of(view, waits, work, left, factor.name), work.by_factor[factor.name]
     numbers = _befallen(cost, grown)

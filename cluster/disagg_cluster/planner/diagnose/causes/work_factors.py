@@ -1,0 +1,58 @@
+"""How factors of the work at engines that compute prompts are told as causes, and what helps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from disagg_cluster.planner.diagnose.verdict.values import Cause, RemedyKind
+
+
+@dataclass(frozen=True, slots=True)
+class WorkFactor:
+    """A factor and the cause it is when it has grown.
+
+    `text` has a place for how many times as large it is.
+    """
+
+    name: str
+    cause: Cause
+    text: str
+    remedy: RemedyKind
+    is_ill: bool = True
+    """Whether an engine with it does less, so that others get its requests."""
+
+
+WORK_FACTORS = (
+    WorkFactor(
+        "host_gap",
+        Cause.HOST_BOUND,
+        "steps with the host's gaps between them take {:.2f} times as long as the GPUs need",
+        RemedyKind.MOVE_WORKER,
+    ),
+    WorkFactor(
+        "computed_share",
+        Cause.CACHE_COLLAPSE,
+        "{:.2f} times as many tokens of a prompt are not found in the cache",
+        RemedyKind.NONE,
+    ),
+    WorkFactor(
+        "prompt_length",
+        Cause.LONG_PROMPTS,
+        "prompts there are {:.2f} times as long",
+        RemedyKind.ROUTE_AWAY,
+    ),
+    WorkFactor(
+        "prompt_spread",
+        Cause.GIANTS,
+        "lengths of prompts stray {:.2f} times as far (squared)",
+        RemedyKind.SET_BATCHED_TOKENS,
+        is_ill=False,
+    ),
+    WorkFactor(
+        "share",
+        Cause.ROUTING,
+        "it is given {:.2f} times its share of the requests",
+        RemedyKind.ROUTE_AWAY,
+        is_ill=False,
+    ),
+)
