@@ -11,11 +11,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from disagg_cluster.demo.nodefile import WORKERS
+from disagg_cluster.demo.sweeper import belonging_to
 from disagg_cluster.prometheus.prometheus_api import PrometheusError
 from disagg_exporter.http.client.scrape import fetch
 from support.prometheus_query import query
@@ -69,9 +72,9 @@ class Demo:
         found = wait_for(lambda: re.search(pattern, self.said), pattern)
         return found.group(1)
 
-    def end(self) -> int:
-        """Ctrl-C; return the exit code."""
-        self.process.send_signal(signal.SIGINT)
+    def end(self, by: signal.Signals = signal.SIGINT) -> int:
+        """Ctrl-C or another signal; return the exit code."""
+        self.process.send_signal(by)
         code = self.process.wait(SECONDS)
         for reader in self._readers:
             reader.join()
@@ -160,3 +163,15 @@ def test_the_demo_shows_both_phases_on_tagged_gpus_and_ends_cleanly(demo: Demo) 
     assert "Traceback" not in demo.said
     with pytest.raises(ProcessLookupError):
         os.kill(demo.process.pid, 0)
+
+
+def test_a_demo_that_is_killed_leaves_no_process_and_no_file() -> None:
+    killed = Demo()
+    killed.address(r"Prometheus: (\S+)")
+    folder = Path(killed.address(r"--run-dir (\S+)")).parent
+    wait_for(lambda: len(belonging_to(folder)) > WORKERS, "engines and Prometheus")
+
+    killed.end(signal.SIGKILL)
+
+    wait_for(lambda: not folder.exists(), "the end of the folder")
+    assert not belonging_to(folder)

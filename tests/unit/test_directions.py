@@ -152,6 +152,7 @@ ONLY_USERS = {
     "subprocess": {
         "demo/real_vllm/environment.py",
         "demo/real_vllm/pair.py",
+        "demo/sweeper.py",
         "deploy/install/service.py",
         "host/processes/interpreter.py",
         "supervisor/process/child_process.py",

@@ -79,12 +79,15 @@ def demo(
     from disagg_cluster.daemon.foreground import log_to_stderr, run
     from disagg_cluster.daemon.status_line import LinePrinter
     from disagg_cluster.demo.pools import pools_now
+    from disagg_cluster.demo.sweeper import swept
 
     address = listen.over(metrics or _USUAL_ADDRESS)
     unblocked_output()
     log_to_stderr(verbose, as_json=log_format == "json")
-    with tempfile.TemporaryDirectory(prefix="disagg-demo-") as name:
-        folder = Path(name)
+    with contextlib.ExitStack() as ended:
+        name = ended.enter_context(tempfile.TemporaryDirectory(prefix="disagg-demo-"))
+        folder = Path(name).resolve()
+        ended.enter_context(swept(folder))
         if vllm_python is None:
             config, load = _simulated(folder / "run", address)
         else:
