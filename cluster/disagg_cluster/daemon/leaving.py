@@ -131,7 +131,8 @@ def _not_booked(booked: float, gpus: int, length_seconds: float) -> str:
     left = gpus * length_seconds - booked
     if left <= _LEFT_RATIO * gpus * length_seconds:
         return ""
-    return f" (the last {left / gpus:.0f} s of each GPU were not booked yet)"
+    last = f"the last {left / gpus:.0f} s of each GPU"
+    return f" ({last} are not in it: records of them might still have come)"
 
 
 def _seconds(snapshot: Snapshot) -> dict[Use, float]:

@@ -77,8 +77,8 @@ def test_a_short_run_is_told_that_its_last_seconds_were_not_booked_yet() -> None
     short = summary_text(first, replace(last, taken_ns=10 * 10**9))
     booked = summary_text(first, replace(last, taken_ns=4_400_000_000))
 
-    assert "of 4.0 GPU-seconds (the last 6 s of each GPU were not booked yet)" in short
-    assert "booked" not in booked
+    assert "of 4.0 GPU-seconds (the last 6 s of each GPU are not in it: " in short
+    assert "not in it" not in booked
 
 
 def test_where_nothing_runs_it_is_said_what_was_looked_for() -> None:
