@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from disagg_cluster.cli.planning.forecast import horizons_option
-from disagg_cluster.cli.planning.load_source import LoadSource, Progress, source_options
+from disagg_cluster.cli.planning.load_source import LoadSource, source_options
 from disagg_cluster.cli.planning.picture_option import plot_option, tell_picture
+from disagg_cluster.cli.planning.progress import Progress
 from disagg_cluster.planner.outlook.horizons import ORIGINS
 
 if TYPE_CHECKING:

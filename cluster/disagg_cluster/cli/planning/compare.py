@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import click
 
 from disagg_cluster.cli.daemon_page import http_config_option
-from disagg_cluster.cli.planning.load_source import Progress, span
+from disagg_cluster.cli.planning.load_source import span
 from disagg_cluster.cli.planning.picture_option import plot_option
+from disagg_cluster.cli.planning.progress import Progress
 from disagg_cluster.cli.prometheus_access import (
     DEFAULT_URL,
     access_of,
@@ -103,6 +104,7 @@ def compare_spans(
         def minutes(asked: Times) -> SpanMinutes:
             return reader.read(HistoryRequest(*asked, cluster=cluster))
 
+        progress.say("asking Prometheus")
         try:
             with named_prometheus():
                 old, new = minutes(before), minutes(after)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import click
 
 from disagg_cluster.cli.daemon_page import http_config_option
-from disagg_cluster.cli.planning.load_source import Progress, span
+from disagg_cluster.cli.planning.load_source import span
+from disagg_cluster.cli.planning.progress import Progress
 from disagg_cluster.cli.prometheus_access import (
     DEFAULT_URL,
     PrometheusAccess,
@@ -125,6 +126,7 @@ def diagnose_models(
 
         def look() -> str:
             now_seconds = time.time()
+            progress.say("asking Prometheus")
             try:
                 with named_prometheus():
                     found = rolling.take(now_seconds)

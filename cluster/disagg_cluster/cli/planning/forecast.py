@@ -10,11 +10,11 @@ import click
 
 from disagg_cluster.cli.planning.load_source import (
     LoadSource,
-    Progress,
     source_options,
     spans,
 )
 from disagg_cluster.cli.planning.picture_option import plot_option, tell_picture
+from disagg_cluster.cli.planning.progress import Progress
 from disagg_cluster.planner.outlook.horizons import HORIZONS_SECONDS, duration
 
 horizons_option = click.option(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from disagg_cluster.cli.daemon_page import http_config_option
+from disagg_cluster.cli.planning.progress import Progress
 from disagg_cluster.cli.prometheus_access import (
     DEFAULT_URL,
     access_of,
@@ -51,22 +51,6 @@ def spans(ctx: click.Context, param: click.Parameter, text: str) -> tuple[float,
     """The seconds of several with commas between them, rising, each once."""
     found = {span(ctx, param, each) for each in text.split(",")}
     return tuple(sorted(each for each in found if each is not None))
-
-
-class Progress:
-    """One line on standard error, written anew again and again; nothing where nobody looks."""
-
-    def __init__(self) -> None:
-        self._looked_at = sys.stderr.isatty()
-
-    def say(self, line: str) -> None:
-        """Show this in place of what was shown."""
-        if self._looked_at:
-            click.echo(f"\r{line}\x1b[K", err=True, nl=False)
-
-    def end(self) -> None:
-        """Take the line away."""
-        self.say("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +174,7 @@ class LoadSource:
             self.cluster,
         )
         with closing(Prometheus(access.url, access.headers, access.tls)) as prometheus:
+            progress.say("asking Prometheus")
             try:
                 with named_prometheus():
                     found = PrometheusHistory(prometheus, progress.say).read(request)

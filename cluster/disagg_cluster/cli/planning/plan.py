@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from disagg_cluster.cli.planning.load_source import LoadSource, Progress, source_options
+from disagg_cluster.cli.planning.load_source import LoadSource, source_options
 from disagg_cluster.cli.planning.picture_option import plot_option, tell_picture
 from disagg_cluster.cli.planning.planned_load import read_planned_load
+from disagg_cluster.cli.planning.progress import Progress
 
 if TYPE_CHECKING:
     from disagg_cluster.planner.advice.demands import ClusterEngines, LoadScale

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from disagg_cluster.cli.planning.load_source import LoadSource, Progress
+from disagg_cluster.cli.planning.load_source import LoadSource
+from disagg_cluster.cli.planning.progress import Progress
 
 if TYPE_CHECKING:
     from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey

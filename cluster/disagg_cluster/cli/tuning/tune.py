@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from disagg_cluster.cli.planning.load_source import Progress
+from disagg_cluster.cli.planning.progress import Progress
 from disagg_cluster.cli.tuning.outcome import (
     REQUESTS,
     STEP_TOKENS,
@@ -109,8 +109,10 @@ def prefill(
         most_prompt = None if most_tokens is None else most_tokens - 1
         tuner = PrefillTuner(prober, fitting, room, most_prompt)
 
+        progress = Progress()
         tuning = _Tuning(
-            run=partial(tuner.run, _paced(prefill_progress)),
+            run=partial(tuner.run, _paced(progress, prefill_progress)),
+            progress=progress,
             text=lambda: prefill_text(tuner.found),
             profile=lambda: profile_of(
                 server.model, server.url, page, prefill=prefill_part(tuner.found)
@@ -170,8 +172,10 @@ def decode(
         prober = DecodeProber(server, _prompts(), most_tokens, target.live)
         tuner = DecodeTuner(prober, fitting, itl, largest)
 
+        progress = Progress()
         tuning = _Tuning(
-            run=partial(tuner.run, _paced(decode_progress)),
+            run=partial(tuner.run, _paced(progress, decode_progress)),
+            progress=progress,
             text=lambda: decode_text(tuner.found),
             profile=lambda: profile_of(
                 server.model, server.url, page, decode=decode_part(tuner.found)
@@ -190,14 +194,14 @@ def _ready(
     return server.page()
 
 
-def _at_rest(server: CompletionServer, target: TargetOptions) -> None:
+def _at_rest(server: CompletionServer, target: TargetOptions, progress: Progress) -> None:
     """Refuse an engine that serves users, unless told otherwise."""
     from disagg_cluster.tune.traffic_guard import refuse_live
 
     if not target.live:
-        Progress().say("looking whether it serves anybody")
+        progress.say("looking whether it serves anybody")
         refuse_live(server, time.sleep)
-    Progress().say("the first probe")
+    progress.say("the first probe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +209,7 @@ class _Tuning:
     """What is run, and what is made of as much as was found when it is asked."""
 
     run: Callable[[], object]
+    progress: Progress
     text: Callable[[], str]
     profile: Callable[[], TuneProfile]
     draw: Callable[[Path], None]
@@ -221,11 +226,11 @@ def _carry_out(
     # Whoever ends us by a signal gets what was learned, too, and the engine is hung up on.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        _at_rest(server, target)
+        _at_rest(server, target, tuning.progress)
         tuning.run()
     except (KeyboardInterrupt, DisaggError) as error:
         stopped = error
-    Progress().end()
+    tuning.progress.end()
     known = tuning.profile()
     some = known.prefill is not None or known.decode is not None
     if isinstance(stopped, KeyboardInterrupt) or (stopped is not None and some):
@@ -242,9 +247,9 @@ def _carry_out(
     outcome.keep(known, tuning.draw, tuning.limits(), target, server.url)
 
 
-def _paced(line: Callable[[_Step, float], str]) -> Callable[[_Step], None]:
+def _paced(progress: Progress, line: Callable[[_Step, float], str]) -> Callable[[_Step], None]:
     """Show a line after each probe, with how long one took in the mean."""
-    progress, begun_seconds, made = Progress(), time.monotonic(), [0]
+    begun_seconds, made = time.monotonic(), [0]
 
     def show(found: _Step) -> None:
         made[0] += 1

@@ -1,0 +1,67 @@
+"""How far a command that takes long has come, told beside its result."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from contextlib import suppress
+
+import click
+
+from disagg_cluster.host.spans import duration_text
+
+_EVERY_SECONDS = 10.0
+
+
+class Progress:
+    """One line on standard error, written anew again and again.
+
+    Where standard error is no terminal, what takes long is told on a line of its own now and then:
+    silence would look like a hang. What is soon over says nothing there.
+
+    Args:
+        every_seconds: How often, where no terminal is.
+    """
+
+    def __init__(self, every_seconds: float = _EVERY_SECONDS) -> None:
+        self._looked_at = sys.stderr.isatty()
+        self._every_seconds = every_seconds
+        self._line = ""
+        self._ended = threading.Event()
+        self._teller: threading.Thread | None = None
+        self._ends_with_command = False
+
+    def say(self, line: str) -> None:
+        """Show this in place of what was shown."""
+        self._line = line
+        if self._looked_at:
+            click.echo(f"\r{line}\x1b[K", err=True, nl=False)
+        elif self._teller is None:
+            self._begin()
+
+    def end(self) -> None:
+        """Take the line away; the next word begins anew."""
+        if self._looked_at:
+            self.say("")
+        teller, self._teller = self._teller, None
+        if teller is not None:
+            self._ended.set()
+            teller.join()
+
+    def _begin(self) -> None:
+        self._ended = threading.Event()
+        self._teller = threading.Thread(target=self._tell, name="progress", daemon=True)
+        self._teller.start()
+        context = click.get_current_context(silent=True)
+        if context is not None and not self._ends_with_command:
+            self._ends_with_command = True
+            context.call_on_close(self.end)
+
+    def _tell(self) -> None:
+        begun_seconds = time.monotonic()
+        # Whoever hung up wants no more of it.
+        with suppress(OSError, ValueError):
+            while not self._ended.wait(self._every_seconds):
+                waited = duration_text(time.monotonic() - begun_seconds)
+                click.echo(f"{self._line} ({waited} so far)", err=True)

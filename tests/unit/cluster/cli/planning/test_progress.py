@@ -1,0 +1,86 @@
+"""What is told while a command takes long: over and over on a terminal, now and then elsewhere."""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from disagg_cluster.cli.planning.progress import Progress
+
+
+class Told(io.StringIO):
+    """Standard error that is no terminal, or is one; knows when something was written."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        super().__init__()
+        self._terminal = terminal
+        self.written = threading.Event()
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+    def write(self, text: str) -> int:
+        count = super().write(text)
+        if "\n" in text:
+            self.written.set()
+        return count
+
+
+def test_where_no_terminal_is_what_takes_long_is_told_on_lines_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = Told(terminal=False)
+    monkeypatch.setattr(sys, "stderr", told)
+    progress = Progress(every_seconds=0.001)
+
+    progress.say("asking Prometheus")
+    assert told.written.wait(30)
+    progress.end()
+
+    lines = told.getvalue().splitlines()
+    assert set(lines) == {"asking Prometheus (0s so far)"}
+    assert not any(each.name == "progress" for each in threading.enumerate())
+
+
+def test_what_is_soon_over_says_nothing_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(terminal=False)
+    monkeypatch.setattr(sys, "stderr", told)
+    progress = Progress(every_seconds=3600)
+
+    progress.say("asking Prometheus")
+    progress.say("planning")
+    progress.end()
+    progress.end()
+
+    assert told.getvalue() == ""
+
+
+def test_on_a_terminal_one_line_is_written_anew_and_taken_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = Told(terminal=True)
+    monkeypatch.setattr(sys, "stderr", told)
+    progress = Progress()
+
+    progress.say("one")
+    progress.say("two")
+    progress.end()
+
+    assert told.getvalue() == "\rone\x1b[K\rtwo\x1b[K\r\x1b[K"
+
+
+def test_it_ends_with_its_command_however_that_ends() -> None:
+    @click.command
+    def fails() -> None:
+        Progress(every_seconds=3600).say("asking Prometheus")
+        raise click.ClickException("no answer")
+
+    result = CliRunner().invoke(fails)
+
+    assert result.output == "Error: no answer\n"
+    assert not any(each.name == "progress" for each in threading.enumerate())
