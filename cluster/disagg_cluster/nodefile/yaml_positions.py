@@ -24,6 +24,8 @@ MAX_PATHS = 50_000
 _LONGEST_NUMBER = 100
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _MOST_DIRECTIVES = 100
+_TOO_DEEP = "exceeded maximum nesting depth"
+_TOO_MUCH = "too large or nested too deeply for a node file"
 _EXPONENT = re.compile(r"-?[0-9]+(\.[0-9]+)?[eE][-+]?[0-9]+$")
 
 _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -87,11 +89,14 @@ def _refused(error: Exception) -> YamlDocument:
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         words = ", ".join(part for part in (error.context, error.problem) if part)
+        # libyaml 0.2.6 counts by itself, and looks ahead of the events that we count.
+        if _TOO_DEEP in words:
+            return _unreadable(_TOO_MUCH)
         at = mark.line + 1 if mark else None
         hint = "indent with spaces; YAML takes no tabs" if "'\\t'" in words else ""
         return _unreadable(f"not valid YAML: {words}", at, hint)
     if isinstance(error, (_TooMuchError, RecursionError)):
-        return _unreadable("too large or nested too deeply for a node file")
+        return _unreadable(_TOO_MUCH)
     hint = "put what looks like a date or a number, but is none, in quotes"
     return _unreadable(f"not valid YAML: {error}".splitlines()[0], hint=hint)
 
