@@ -183,17 +183,25 @@ class ControlService:
         self._log = log
         self._start_ns = time.monotonic_ns()
         self._stopping = False
+        self._node_file: Callable[[], str] = str
         self._core: ControlCore | None = None
         self._socket: ControlSocket | None = None
 
     @contextlib.asynccontextmanager
     async def serving(
-        self, supervisor: Supervisor, work: WorkersWork, reread: Reread, beside: Transport
+        self,
+        supervisor: Supervisor,
+        work: WorkersWork,
+        reread: Reread,
+        beside: Transport,
+        node_file: Callable[[], str] = str,
     ) -> AsyncIterator[None]:
         """Answer requests about these workers, and their node file, until the block ends.
 
-        `beside` serves the same core over something else than the socket.
+        `beside` serves the same core over something else than the socket; `node_file` says whether
+        that file is still what was taken in.
         """
+        self._node_file = node_file
         self._core = ControlCore(SupervisedNode(supervisor, self._view, work), self._log, reread)
         self._socket = ControlSocket(self._folder.control, self._core, self._log)
         async with self._socket.serving(), beside(self._core):
@@ -233,4 +241,5 @@ class ControlService:
             uptime_seconds=(time.monotonic_ns() - self._start_ns) / 1e9,
             stopping=self._stopping,
             waiting=() if self._core is None else self._core.waiting,
+            node_file=self._node_file(),
         )

@@ -80,7 +80,8 @@ class DaemonView:
     """The daemon itself; `stopping`: it ends, or leaves its workers to the next one.
 
     `waiting`: what its node file said otherwise when it was read last, and only the next daemon
-    takes in; what is about a worker begins with its name.
+    takes in; what is about a worker begins with its name. `node_file` says that it was written
+    since, has problems or is gone; empty if it is as it was taken in.
     """
 
     version: str
@@ -90,6 +91,7 @@ class DaemonView:
     uptime_seconds: float
     stopping: bool = False
     waiting: tuple[str, ...] = ()
+    node_file: str = ""
 
 
 @dataclass(frozen=True, slots=True)

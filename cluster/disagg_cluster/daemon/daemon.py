@@ -145,7 +145,11 @@ class Daemon:
                     await crew.start()
                 await stack.enter_async_context(
                     parts.control.serving(
-                        crew, parts.moving.reassigner, self._file.read, parts.remote.serving
+                        crew,
+                        parts.moving.reassigner,
+                        self._file.read,
+                        parts.remote.serving,
+                        self._file.freshness,
                     )
                 )
                 yield address

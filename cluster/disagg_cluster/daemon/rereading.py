@@ -16,6 +16,7 @@ from disagg_cluster.control.refusal import ControlRefusal, RefusalReason
 from disagg_cluster.daemon.roster import WorkerRoster
 from disagg_cluster.nodefile import load
 from disagg_cluster.nodefile.engine_checks import launching_host
+from disagg_cluster.nodefile.freshness import NodeFileFreshness, stamp_of
 from disagg_exporter.collectors import DaemonExecutor, NoThreadError
 
 _CHANGED_SINCE = ControlRefusal(
@@ -49,12 +50,17 @@ class NodeFileAgain:
     ) -> None:
         # Whoever asks may stand in another folder than we did.
         self._file = None if file is None else file.absolute()
+        self._freshness = NodeFileFreshness(self._file)
         self._config = config
         self._roster = roster
         self._as_started = as_started
         self._reading = asyncio.Lock()
         # What it says may be secret: nobody is to find it out by trying.
         self._key = secrets.token_bytes(16)
+
+    def freshness(self) -> str:
+        """Whether the file was written since it was taken in, in words; empty if it was not."""
+        return self._freshness.text()
 
     async def read(self, verb: RereadNodeFile) -> RereadReport:
         """Say what it says otherwise than before; without `dry_run`, take that in."""
@@ -65,11 +71,14 @@ class NodeFileAgain:
             return await self._read(self._file, verb)
 
     async def _read(self, file: Path, verb: RereadNodeFile) -> RereadReport:
+        # Before it is read: what is written meanwhile counts as written since.
+        stamp = stamp_of(file)
         loop, executor = asyncio.get_running_loop(), DaemonExecutor(1, "node-file")
         try:
             # It asks interpreters: not in the loop.
             after = await loop.run_in_executor(executor, load, file, launching_host())
         except ConfigError as error:
+            self._freshness.refuse(stamp, len(error.problems))
             return _refused(_told(error, file))
         except NoThreadError as error:
             return RereadReport(problems=(str(error),))
@@ -97,6 +106,8 @@ class NodeFileAgain:
         if not verb.dry_run:
             self._roster.change(config, layout, found.workers, found.added, found.removed)
             self._config = config
+        if not verb.dry_run or not (found.workers or found.added or found.removed):
+            self._freshness.take(stamp)
         names = (*taken, *(worker.name for worker in found.added), *found.removed)
         return RereadReport(
             names, found.taken, found.waits, come=found.come, gone=found.gone, digest=digest

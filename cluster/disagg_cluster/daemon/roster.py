@@ -11,6 +11,7 @@ from functools import partial
 
 from disagg_cluster.config import NodeConfig, Worker
 from disagg_cluster.config.layout import Layout, place_among
+from disagg_cluster.control.explanation import move_stage
 from disagg_cluster.daemon.composition import Composition
 from disagg_cluster.launch.worker_specs import spec_of
 from disagg_cluster.telemetry.engine_registry import Origin
@@ -51,7 +52,8 @@ class WorkerRoster:
         told = [f"{name}: still ends since the last reload" for name in self._ending]
         move = self._parts.moving.reassigner.move
         if move is not None and not move.step.final and move.worker in removed:
-            told.append(f"{move.worker}: is just being given another role")
+            way = f"from {move.from_role} to {move.to_role}"
+            told.append(f"{move.worker}: is being reassigned {way}; {move_stage(move)}")
         return tuple(told)
 
     def clashes(self, added: Sequence[Worker]) -> tuple[str, ...]:

@@ -148,6 +148,8 @@ def status_text(daemon: DaemonView, workers: Sequence[WorkerView], last_line: La
 
 def _waiting(daemon: DaemonView) -> Iterator[str]:
     """What its node file says otherwise, and only another daemon takes in."""
+    if daemon.node_file:
+        yield f"node file: {daemon.node_file}"
     shown, more = daemon.waiting[:_MOST_WAITING], len(daemon.waiting) - _MOST_WAITING
     yield from (f"node file: {what} (waits for the next daemon)" for what in shown)
     if more > 0:

@@ -231,6 +231,30 @@ def test_what_options_say_in_place_of_the_file_waits_for_no_other_daemon(
     assert asyncio.run(file.read(RereadNodeFile())).waits == ("listen.metrics",)
 
 
+def test_a_look_at_a_file_leaves_it_untaken_unless_it_says_nothing_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "node.yaml"
+    path.touch()
+    stage = Stage(tmp_path, node(worker("a", 1001)))
+    written = WrittenFile(stage, monkeypatch)
+    file = NodeFileAgain(path, stage.config, stage.roster)
+    path.write_text("more", encoding="utf-8")
+    written.says = node(worker("a", 1001, "-more"))
+
+    async def story() -> None:
+        await file.read(LOOK)
+        assert "was written since" in file.freshness()
+        await file.read(RereadNodeFile())
+        assert file.freshness() == ""
+        path.write_text("a comment", encoding="utf-8")
+        assert file.freshness()
+        await file.read(LOOK)
+        assert file.freshness() == ""
+
+    asyncio.run(story())
+
+
 def test_only_what_was_shown_is_taken_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where what is shown reads the same: values of the environment are not shown."""
     stage = Stage(tmp_path, node(worker("a", 1001)))

@@ -63,6 +63,14 @@ def test_programs_get_instants_with_date_and_zone() -> None:
     assert worker["since"][-6] in "+-"
 
 
+def test_a_node_file_that_was_written_since_is_told_last() -> None:
+    daemon = replace(DAEMON, node_file="/etc/node.yaml was written since it was taken in")
+
+    told = status_text(daemon, [READY], lambda _: "").splitlines()
+
+    assert told[-1] == "node file: /etc/node.yaml was written since it was taken in"
+
+
 def test_what_waits_for_the_next_daemon_is_named_and_bounded() -> None:
     waiting = tuple(f"decode-{number}: port" for number in range(10))
 
