@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -98,8 +99,13 @@ def _meant(
     if (files["cert"] is None) is not (files["key"] is None):
         raise click.UsageError("--cert and --key go together")
     from disagg_cluster.control.remote.grpc_client import RemoteDaemon
+    from disagg_exporter.http.listen import ListenError, parse_listen
 
-    return RemoteDaemon(address, **files)
+    with contextlib.suppress(ListenError):
+        there = parse_listen(address)
+        if there.host and there.port:
+            return RemoteDaemon(address, **files)
+    raise click.UsageError(f"--address: {address!r} is not HOST:PORT, such as node-1:9849")
 
 
 def socket_of(file: Path | None, run_dir: Path | None) -> Path:

@@ -23,9 +23,13 @@ from disagg_cluster.control.remote.coding import (
     decode_status,
     encode_call,
 )
+from disagg_cluster.control.remote.no_answer import (
+    CredentialsError,
+    check_certificates,
+    why_no_answer,
+)
 from disagg_cluster.control.wire import WireError
 from disagg_cluster.host.files.named_paths import read_bounded
-from disagg_exporter.errors import DisaggError
 
 if TYPE_CHECKING:
     import grpc
@@ -38,12 +42,6 @@ _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.enable_retries", 0),
 )
-
-
-class CredentialsError(DisaggError):
-    """A file with a certificate, a key or a token cannot be used."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +111,9 @@ class RemoteDaemon:
             case "DEADLINE_EXCEEDED":
                 text, way_out = "not done in time; it goes on", "disagg-node status shows it"
                 return ControlReply(request.id, ReplyOutcome.TIMEOUT, text, way_out)
+            case "UNAUTHENTICATED" if self.token_file is not None:
+                told_token = f"does not know the token of {self.token_file}: is it another node's?"
+                raise MayNotAskError(f"the daemon at {self.address} {told_token}")
             case "UNAUTHENTICATED":
                 raise MayNotAskError(
                     f"the daemon at {self.address} wants its token: name its file with --token-file"
@@ -123,13 +124,12 @@ class RemoteDaemon:
                     "disagg-node status shows how its successor stands"
                 )
             case "UNAVAILABLE":
-                raise NoDaemonError(
-                    f"no daemon answers at {self.address} ({why}); where it asks for a "
-                    "certificate, --cert and --key name one, and its log says why one was refused"
-                )
+                told_why = why_no_answer(why or "", self.cert)
+                raise NoDaemonError(f"no daemon answers at {self.address}: {told_why}")
         raise BrokenOffError(f"the daemon at {self.address} broke off: {code}, {why}")
 
     def _credentials(self) -> grpc.ChannelCredentials:
+        check_certificates(self.ca, self.cert, self.key)
         ca, key, cert = (_content(path) for path in (self.ca, self.key, self.cert))
         return _grpc().ssl_channel_credentials(ca, key, cert)
 

@@ -1,0 +1,89 @@
+"""Why a daemon of another host does not answer over gRPC, in words, and the way out."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from disagg_exporter.errors import DisaggError
+
+_OTHER_NAME = "its certificate is for other names: ask by one of them"
+_NOBODY = "nobody listens there: `control.grpc.listen` of its node file says where"
+_NO_WAY = "there is no way to that host from here"
+_NO_ANSWER = "that host does not answer: is a firewall in between?"
+_UNTRUSTED = "its certificate is not signed by whom we trust: --ca names who signed it"
+# What gRPC's own words (of 1.85, with BoringSSL) mean, and what can be done about it.
+_MEANINGS = (
+    ("Hostname Verification Check failed", _OTHER_NAME),
+    ("is not in peer certificate", _OTHER_NAME),
+    ("certificate has expired", "its certificate has expired: renew it there"),
+    ("CERTIFICATE_VERIFY_FAILED", _UNTRUSTED),
+    ("WRONG_VERSION_NUMBER", "what listens there speaks no TLS: is it another port?"),
+    (
+        "Connection refused",
+        "nobody listens there: `control.grpc.listen` of its node file says where",
+    ),
+    ("address lookup failed", "there is no host of that name"),
+    ("Network is unreachable", _NO_WAY),
+    ("No route to host", _NO_WAY),
+    ("timed out", _NO_ANSWER),
+)
+# A door that lets nobody in closes the connection, and says no more.
+_CLOSED = ("Socket closed", "Connection reset", "CERTIFICATE_REQUIRED")
+
+
+class CredentialsError(DisaggError):
+    """A file with a certificate, a key or a token cannot be used."""
+
+    exit_code = 2
+
+
+def why_no_answer(details: str, cert: Path | None) -> str:
+    """What the details of an `UNAVAILABLE` mean; they themselves where that is not known.
+
+    Args:
+        details: In the words of gRPC.
+        cert: Our certificate that was shown there.
+    """
+    for words, meaning in _MEANINGS:
+        if words in details:
+            return meaning
+    if not any(words in details for words in _CLOSED):
+        return details
+    if cert is None:
+        return "it closed the connection: if it asks for a certificate, --cert and --key name ours"
+    return f"it closed the connection: {cert} may not be welcome there; its log says why"
+
+
+def check_certificates(ca: Path | None, cert: Path | None, key: Path | None) -> None:
+    """Look at files before gRPC does, which names none of them, or ends the process.
+
+    Raises:
+        CredentialsError: One cannot be read, is none in PEM, or the key is another certificate's.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if ca is not None:
+        try:
+            context.load_verify_locations(cafile=ca)
+        except OSError as error:
+            raise CredentialsError(f"{ca}: {_told(error, 'holds no certificate in PEM')}") from None
+    if cert is None and key is None:
+        return
+    if cert is None or key is None:
+        raise CredentialsError("a certificate and its key go together: --cert and --key")
+    try:
+        # Without a password OpenSSL would ask the terminal for one.
+        context.load_cert_chain(cert, key, lambda: b"")
+    except OSError as error:
+        if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
+            other = f"{key}: is the key of another certificate than {cert}"
+            raise CredentialsError(other) from None
+        what = "hold no certificate and key in PEM; a key may not be encrypted"
+        raise CredentialsError(f"{cert}, {key}: {_told(error, what)}") from None
+
+
+def _told(error: OSError, unread: str) -> str:
+    # OpenSSL's own errors are OSErrors, too.
+    if isinstance(error, ssl.SSLError):
+        return unread
+    return f"cannot be read: {error.strerror or error}"

@@ -1,0 +1,136 @@
+"""Why a daemon of another host does not answer is said plainly; real servers, real gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trustme
+
+from disagg_cluster.control.client import MayNotAskError, NoDaemonError, new_request
+from disagg_cluster.control.messages import DaemonStatus
+from disagg_cluster.control.remote.grpc_client import RemoteDaemon
+from disagg_cluster.control.remote.no_answer import CredentialsError, why_no_answer
+from disagg_cluster.control.remote.token_file import TokenFile
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.http.server.authentication import Access
+from support.certificates import authority, server_context, write_files
+from support.grpc_control import LOG, TOKEN, Served
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="dn-") as made:
+        path = Path(made)
+        write_files(path, {"token": TOKEN, "other-token": "x" * 32, "garbage.pem": "hello"})
+        stranger = trustme.CA()
+        (path / "other-ca.pem").write_bytes(stranger.cert_pem.bytes())
+        leaf = stranger.issue_cert("nobody")
+        leaf.private_key_and_cert_chain_pem.write_to_path(str(path / "stranger.pem"))
+        yield path
+
+
+def certified() -> Access:
+    context = server_context()
+    context.verify_mode = ssl.CERT_REQUIRED
+    authority().configure_trust(context)
+    return Access(tls=context)
+
+
+def complaint(served: Served, asked: RemoteDaemon) -> DisaggError:
+    """What is said to who asks a daemon so; `{port}` in the address is the daemon's."""
+    asked = replace(asked, address=asked.address.format(port=served.port))
+
+    async def run() -> None:
+        async with served.serving():
+            await asyncio.to_thread(lambda: list(asked.ask(new_request(DaemonStatus()))))
+
+    with pytest.raises(DisaggError) as told:
+        asyncio.run(run())
+    return told.value
+
+
+HERE = "127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (RemoteDaemon(HERE, Path("other-ca.pem")), "--ca names who signed it"),
+        (RemoteDaemon(HERE), "--ca names who signed it"),
+        (RemoteDaemon("localhost.localdomain.invalid:{port}", Path("ca.pem")), "no host"),
+        (RemoteDaemon("127.0.0.1:1", Path("ca.pem")), "nobody listens there"),
+        (RemoteDaemon(HERE, Path("ca.pem")), "--cert and --key name ours"),
+        (
+            RemoteDaemon(HERE, Path("ca.pem"), Path("stranger.pem"), Path("stranger.pem")),
+            "stranger.pem may not be welcome there; its log says why",
+        ),
+    ],
+)
+def test_why_nobody_answers_is_told(
+    folder: Path, asked: RemoteDaemon, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    told = complaint(Served(folder, certified()), asked)
+
+    assert isinstance(told, NoDaemonError)
+    assert why in str(told)
+    assert "{" not in str(told)
+    assert "last error" not in str(told)
+
+
+def test_that_a_certificate_is_for_other_names_is_told() -> None:
+    details = (
+        "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:9849: Custom "
+        "verification check failed with error: UNAUTHENTICATED: Hostname Verification Check failed."
+    )
+    assert why_no_answer(details, None).startswith("its certificate is for other names")
+    assert why_no_answer("something new", None) == "something new"
+
+
+def test_a_token_of_another_node_is_told_from_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    asks_for_token = Access(tls=server_context()), TokenFile(folder / "token", LOG)
+    asked = RemoteDaemon(HERE, Path("ca.pem"))
+
+    none = complaint(Served(folder, *asks_for_token), asked)
+    other = complaint(
+        Served(folder, *asks_for_token), replace(asked, token_file=Path("other-token"))
+    )
+
+    assert isinstance(none, MayNotAskError)
+    assert "wants its token" in str(none)
+    assert isinstance(other, MayNotAskError)
+    assert "does not know the token of other-token" in str(other)
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (RemoteDaemon(HERE, Path("garbage.pem")), "garbage.pem: holds no certificate in PEM"),
+        (RemoteDaemon(HERE, Path("gone.pem")), "gone.pem: cannot be read: No such file"),
+        (RemoteDaemon(HERE, None, Path("cert.pem")), "--cert and --key"),
+        (
+            RemoteDaemon(HERE, None, Path("cert.pem"), Path("other-key.pem")),
+            "other-key.pem: is the key of another certificate than cert.pem",
+        ),
+        (
+            RemoteDaemon(HERE, None, Path("garbage.pem"), Path("key.pem")),
+            "garbage.pem, key.pem: hold no certificate and key in PEM",
+        ),
+    ],
+)
+def test_files_that_are_wrong_are_named_before_anybody_is_asked(
+    folder: Path, asked: RemoteDaemon, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a certificate without its key gRPC would end the whole process."""
+    monkeypatch.chdir(folder)
+    with pytest.raises(CredentialsError, match=why):
+        list(asked.ask(new_request(DaemonStatus())))
