@@ -120,3 +120,40 @@ def test_of_each_event_the_alert_nearest_to_its_cause_is_heard(folder: Path) -> 
         with contextlib.suppress(AssertionError):
             wait_for(lambda: states(pager) == expected, "what is held back", 30)
         assert states(pager) == expected
+
+
+def together(pager: str) -> list[set[str]]:
+    """The alerts that go out in one message each, by the parts of their labels that tell them."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"{pager}/api/v2/alerts/groups", timeout=5) as answer:
+        return [
+            {
+                f"{each['labels']['cluster']} {each['labels']['alertname']}"
+                for each in group["alerts"]
+            }
+            for group in json.load(answer)
+            if group["receiver"]["name"] == "page"
+        ]
+
+
+@pytest.mark.usefixtures("alerting_programs")
+def test_nodes_that_are_gone_and_pools_that_went_with_them_are_one_message(folder: Path) -> None:
+    gone = [
+        {**page("GpusMissing"), "cluster": "east"},
+        {**page("PoolVanished", **M), "cluster": "east"},
+        {**page("PoolVanished", **OTHER), "cluster": "east"},
+        {**page("PoolVanished", **M), "cluster": "west"},
+        {**page("WorkerFailed", node="a", worker="w"), "cluster": "east"},
+    ]
+    expected = [
+        {"east DisaggGpusMissing", "east DisaggPoolVanished"},
+        {"east DisaggWorkerFailed"},
+        {"west DisaggPoolVanished"},
+    ]
+    with alertmanager(folder, "http://127.0.0.1:9") as pager:
+        wait_for(lambda: answers(pager), "the Alertmanager")
+        send(pager, gone)
+
+        with contextlib.suppress(AssertionError):
+            wait_for(lambda: sorted(together(pager), key=min) == expected, "three messages", 30)
+        assert sorted(together(pager), key=min) == expected

@@ -83,7 +83,7 @@ def _band(phase: str) -> Any:
         filled=0,
         colours={phase: PHASES[phase], "95 %": GREY, "median": GREY, "5 %": GREY},
         dashed="median",
-        none="no token of this model was computed in this time",
+        none="no token of what is chosen above was computed in this time",
         runbooks=("DisaggPlanErrorLarge",),
     )
     band = [value("custom.fillBelowTo", "5 %"), value("custom.fillOpacity", 20)]
