@@ -80,7 +80,9 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
             help="The node file of the daemon: it says the run folder.",
         ),
         click.option(
-            "--run-dir", type=click.Path(path_type=Path), help="The run folder of the daemon."
+            "--run-dir",
+            type=click.Path(path_type=Path, readable=False),
+            help="The run folder of the daemon.",
         ),
     ):
         decorated = option(decorated)

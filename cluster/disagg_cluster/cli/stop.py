@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="The node file of the daemon: it says the run folder.",
 )
-@click.option("--run-dir", type=click.Path(path_type=Path), help="The run folder of the daemon.")
+@click.option(
+    "--run-dir",
+    type=click.Path(path_type=Path, readable=False),
+    help="The run folder of the daemon.",
+)
 @click.option("--workers", is_flag=True, help="End the workers that outlived their daemon, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 def stop(file: Path | None, run_dir: Path | None, workers: bool, as_json: bool) -> None:
@@ -33,6 +37,7 @@ def stop(file: Path | None, run_dir: Path | None, workers: bool, as_json: bool) 
     With --workers, also those that go on without one, after a crash of their daemon, say: they are
     drained, told to end, and killed at their deadline. Exits with 0 if nothing is left running.
     """
+    from disagg_cluster.control.client import check_access
     from disagg_cluster.daemon.stop import end_daemon, end_workers, left_behind, unnamed
     from disagg_cluster.nodefile import load
     from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
@@ -44,6 +49,7 @@ def stop(file: Path | None, run_dir: Path | None, workers: bool, as_json: bool) 
     ports = {} if config is None else {worker.name: worker.port for worker in config.workers}
     folder = RunFolder(configured or usual_run_dir(os.environ, os.getuid()))
 
+    check_access(folder.path)
     daemon = end_daemon(folder, _say)
     ended: tuple[EndedProcess, ...] = ()
     if workers and (daemon is None or daemon.ended):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import uuid
 from collections.abc import Iterator
@@ -34,6 +35,9 @@ class NoDaemonError(DisaggError):
     exit_code = EXIT_NO_DAEMON
 
 
+_NOT_FOR_US = "is not for this user: ask as root or as the user of the daemon"
+
+
 class MayNotAskError(DisaggError):
     """The socket of the daemon may not be used by this user."""
 
@@ -42,6 +46,20 @@ class MayNotAskError(DisaggError):
 
 class BrokenOffError(DisaggError):
     """The daemon ended, or stopped answering, before the outcome was known."""
+
+
+def check_access(folder: Path) -> None:
+    """Refuse a run folder of another user, so that what is in it does not look as if it were not.
+
+    Raises:
+        MayNotAskError: We may not look into it. One that is not there is not ours to tell.
+    """
+    try:
+        os.scandir(folder).close()
+    except PermissionError:
+        raise MayNotAskError(f"{folder} {_NOT_FOR_US}") from None
+    except OSError:
+        return
 
 
 def new_request(
@@ -115,9 +133,7 @@ def _connected(path: Path) -> socket.socket:
     except OSError as error:
         link.close()
         if isinstance(error, PermissionError):
-            raise MayNotAskError(
-                f"{path} is not for this user: ask as root or as the user of the daemon"
-            ) from None
+            raise MayNotAskError(f"{path} {_NOT_FOR_US}") from None
         why = error.strerror or str(error)
         pid = holder(RunFolder(path.parent).lock)
         if pid is not None:

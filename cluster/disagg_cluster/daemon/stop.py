@@ -14,6 +14,7 @@ from pathlib import Path
 
 from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.config.tls import UNSPECIFIED_TLS
+from disagg_cluster.control.client import MayNotAskError
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.host.run_dir.lock import RunLock, holder
 from disagg_cluster.lifecycle.state import LaunchCommand, WorkerState
@@ -53,6 +54,9 @@ def end_daemon(
         folder: Its folder.
         say: Told each change of a worker.
         patience_seconds: How long to wait; as its workers' deadlines ask for if None.
+
+    Raises:
+        MayNotAskError: It is another user's.
     """
     pid = holder(folder.lock)
     if pid is None:
@@ -65,8 +69,12 @@ def end_daemon(
         # Asked again, so that the answer is about the process that the pidfd stands for.
         if holder(folder.lock) != pid:
             return None
+        try:
+            signal.pidfd_send_signal(pidfd, signal.SIGINT)
+        except PermissionError:
+            why = "is another user's: ask as root or as that user"
+            raise MayNotAskError(f"the daemon (pid {pid}) {why}") from None
         say(f"daemon (pid {pid}): asked to stop")
-        signal.pidfd_send_signal(pidfd, signal.SIGINT)
         ended = _watch_end(pidfd, folder, say, patience_seconds)
     finally:
         os.close(pidfd)

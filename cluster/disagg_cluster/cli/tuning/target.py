@@ -181,7 +181,9 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--live", is_flag=True, help="Probe it though it serves users, whom that holds up."
         ),
         click.option(
-            "--run-dir", type=click.Path(path_type=Path), help="The run folder of the daemon."
+            "--run-dir",
+            type=click.Path(path_type=Path, readable=False),
+            help="The run folder of the daemon.",
         ),
         click.option(
             "-c",

@@ -53,7 +53,11 @@ class NoSuchLogError(DisaggError):
     type=click.Path(path_type=Path),
     help="The node file of the daemon: it says the run folder.",
 )
-@click.option("--run-dir", type=click.Path(path_type=Path), help="The run folder of the daemon.")
+@click.option(
+    "--run-dir",
+    type=click.Path(path_type=Path, readable=False),
+    help="The run folder of the daemon.",
+)
 def logs(
     worker: str,
     follow: bool,
@@ -70,9 +74,12 @@ def logs(
       disagg-node logs decode-0 -f
       disagg-node logs decode-0 --since 5m
     """  # noqa: D301 # click looks for the character itself
+    from disagg_cluster.control.client import check_access
     from disagg_cluster.host.worker_logs import is_of_probe
 
-    log = _log_of(worker, RunFolder(socket_of(file, run_dir).parent))
+    folder = RunFolder(socket_of(file, run_dir).parent)
+    check_access(folder.path)
+    log = _log_of(worker, folder)
 
     def wanted(line: str) -> bool:
         return probes or not is_of_probe(line)
