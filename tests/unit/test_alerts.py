@@ -285,7 +285,7 @@ def test_a_cause_has_a_page_with_evidence_how_to_confirm_and_what_to_do(cause: C
 
     assert text.startswith(f"# {cause}\n")
     titles = re.findall(r"^## (.+)$", text, re.MULTILINE)
-    assert titles == ["Evidence", "Confirm", "Do", "Easily taken for it"]
+    assert titles == ["Evidence", "Confirm", "Do", "Easily confused with"]
     assert all(part.strip() for part in re.split(r"^## .+$", text, flags=re.MULTILINE))
     assert "```sh" in text
     assert metric_names(text) - KNOWN == set()
