@@ -1,1 +1,1 @@
-"""The load to come, with the bands that its own past errors ask for."""
+"""Forecasts of the load, with bands sized by their own past errors."""

@@ -1,4 +1,4 @@
-"""What moved of late: requests, their lengths, the cache; from what to what, and since when."""
+"""Recent level shifts of requests, their lengths and the cache: before, after, and since when."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from disagg_cluster.planner.history.load_series import Floats, LoadSeries
 
 WINDOW_SECONDS = 86_400.0
 LEAST_CHANGE = 0.15
-"""A driver that changed less is not spoken of."""
+"""Smaller relative changes of a driver are not reported."""
 _BIN_SECONDS = 300.0
 _LEAST_BINS = 3
 _LEAST_DEVIATIONS = 4.0
@@ -19,7 +19,7 @@ _LEAST_DEVIATIONS = 4.0
 
 @dataclass(frozen=True, slots=True)
 class DriverShift:
-    """A driver of load whose level changed: before `since_seconds`, and after."""
+    """A load driver and its levels before and after `since_seconds`."""
 
     name: str
     unit: str
@@ -29,7 +29,7 @@ class DriverShift:
 
     @property
     def factor(self) -> float:
-        """How many times as much it became; infinite from nothing."""
+        """Level after divided by level before; infinite if the level before was 0."""
         return self.after / self.before if self.before > 0 else np.inf
 
 
@@ -37,15 +37,15 @@ def driver_shifts(
     drivers: Mapping[str, tuple[str, LoadSeries, LoadSeries | None]],
     window_seconds: float = WINDOW_SECONDS,
 ) -> tuple[DriverShift, ...]:
-    """The latest shift of each driver in a window, the largest first; those that stayed are not in.
+    """The latest shift of each driver within a window, largest first; unchanged ones are left out.
 
-    The moment is where two levels fit best (least squares of logarithms), looked for again in what
-    came after, so that it is the latest that stands out of the noise.
+    A shift lies where two levels fit best (least squares of logarithms). The search is repeated on
+    what follows it, so that the latest shift that stands out of the noise is returned.
 
     Args:
-        drivers: By name the unit, a load, and what it is divided by, if anything: a prompt's
-            length is prompt tokens over requests.
-        window_seconds: How far back.
+        drivers: By name: the unit, a load, and an optional divisor. A prompt's length is prompt
+            tokens divided by requests.
+        window_seconds: How far back to search.
     """
     found = []
     for name, (unit, load, per) in drivers.items():
@@ -59,7 +59,7 @@ def driver_shifts(
 
 
 def _levels(load: LoadSeries, per: LoadSeries | None, window: float) -> tuple[float, Floats]:
-    """Means of bins, and when the first begins; NaN where nothing is known."""
+    """When the first bin begins, and the mean of each bin; NaN where nothing is known."""
     start = load.end_seconds - min(window, len(load.values) * load.step_seconds)
     count = max(1, int((load.end_seconds - start) // _BIN_SECONDS))
     start = load.end_seconds - count * _BIN_SECONDS
@@ -84,7 +84,7 @@ def _binned(series: LoadSeries, start: float, count: int) -> Floats:
 
 
 def _latest(levels: Floats) -> tuple[int, float, float] | None:
-    """The bin of the last shift, the level before it and after it."""
+    """The bin of the latest shift, the level before it and the level after it."""
     known = np.flatnonzero(np.isfinite(levels) & (levels > 0))
     if len(known) < 2 * _LEAST_BINS:
         return None
@@ -100,7 +100,7 @@ def _latest(levels: Floats) -> tuple[int, float, float] | None:
 
 
 def _split(values: Floats) -> int | None:
-    """Where two levels fit best, if they differ by more than chance and by enough to matter."""
+    """Index where two levels fit best, if they differ by more than noise and `LEAST_CHANGE`."""
     length = len(values)
     if length < 2 * _LEAST_BINS:
         return None

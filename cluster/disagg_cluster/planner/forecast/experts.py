@@ -1,7 +1,7 @@
-"""Simple forecasts that a stack is made of: levels, damped trends, seasons.
+"""Simple forecasts that a stack combines: levels, damped trends, seasons.
 
-An expert says, at any origin of the past, what it would have said of each horizon, from what was
-known then. So all of them can be held against what came.
+At any past origin an expert forecasts each horizon from what was known then, so all experts can be
+compared with the outcomes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from disagg_cluster.planner.history.load_series import Floats
 DAY_SECONDS = 86_400
 WEEK_SECONDS = 7 * DAY_SECONDS
 _TREND_WINDOWS = (4, 16, 64)
-# A season must have been seen once, and then long enough to be judged by what it foretold.
+# One full period must have passed, then enough of the next one to score its forecasts.
 _LEAST_PERIODS = 1.5
 _MOST_PERIODS = 7
 _MOST_FACTOR = 5.0
@@ -26,8 +26,7 @@ _MOST_FACTOR = 5.0
 class Season:
     """A period after which load may repeat.
 
-    `level_steps` is the window in which the present level is taken, to be compared with the level
-    a period ago.
+    `level_steps` is the averaging window for the present level and for the level a period ago.
     """
 
     name: str
@@ -37,14 +36,14 @@ class Season:
 
 @dataclass(frozen=True, slots=True)
 class ExpertPoints:
-    """What experts say: `points[horizon, origin, expert]`, and the season each rests on, if any."""
+    """Forecasts `points[horizon, origin, expert]`; each expert's name and season, if it has one."""
 
     points: Floats
     names: tuple[str, ...]
     seasons: tuple[str, ...]
 
     def without(self, season: str) -> ExpertPoints:
-        """The same, less the experts of a season."""
+        """The same without the experts of a season."""
         kept = [i for i, each in enumerate(self.seasons) if each != season]
         return ExpertPoints(
             self.points[..., kept],
@@ -54,7 +53,7 @@ class ExpertPoints:
 
 
 def possible_seasons(length: int, step_seconds: float) -> tuple[Season, ...]:
-    """Day and week, where a history of `length` steps is long enough to have shown them."""
+    """Day and week, where a history of `length` steps is long enough to show them."""
     found = []
     for name, seconds, levels in (("day", DAY_SECONDS, 24), ("week", WEEK_SECONDS, 28)):
         period = round(seconds / step_seconds)
@@ -69,7 +68,7 @@ def expert_points(
     horizons: Indices,
     seasons: tuple[Season, ...] = (),
 ) -> ExpertPoints:
-    """What all experts say at `origins` (the last known step of each) of `horizons` steps ahead."""
+    """Forecasts of all experts from `origins` (last known steps) for `horizons` steps ahead."""
     means = RunningMeans(values)
     length = len(values)
     ahead = horizons[:, None].astype(np.float64)
@@ -92,7 +91,7 @@ def expert_points(
 
 
 def _trend(means: RunningMeans, width: int, origins: Indices, ahead: Floats) -> Floats:
-    """The slope between two neighbouring windows goes on and fades: Gardner and McKenzie (1985)."""
+    """Damped trend from two neighbouring windows: Gardner and McKenzie (1985)."""
     level = means.trailing(width, origins)
     slope = (level - means.trailing(width, np.maximum(origins - width, 0))) / width
     damping = 0.5 ** (1 / (2 * width))
@@ -104,13 +103,13 @@ def _trend(means: RunningMeans, width: int, origins: Indices, ahead: Floats) -> 
 def _seasonal(
     values: Floats, means: RunningMeans, season: Season, origins: Indices, horizons: Indices
 ) -> list[tuple[str, Floats]]:
-    """The same phase in past periods: as it was, shifted to the present level, scaled to it."""
+    """The same phase in past periods: as is, shifted to the present level, scaled to it."""
     period = season.period_steps
     smoothing = max(1, period // 48) | 1
     smooth = means.centred(smoothing)
     level = means.trailing(season.level_steps)
     now = np.broadcast_to(level[origins], (len(horizons), len(origins)))
-    # The latest period whose same phase, with what it is smoothed over, lies before the origin.
+    # The latest period in which the same phase and its smoothing window lie before the origin.
     latest = -(-(horizons + smoothing // 2) // period)
     sums, exact, levels, counts = (np.zeros(now.shape) for _ in range(4))
     last_phase, last_level = now.copy(), now.copy()
@@ -130,12 +129,12 @@ def _seasonal(
         if back == 0:
             last_phase = np.where(there, phase, now)
             last_level = np.where(there, level_then, now)
-    seen = np.maximum(counts, 1)
-    profile = np.where(counts > 0, sums / seen, now)
-    # A load that begins on the minute is as sharp as that.
-    sharp = np.where(counts > 0, exact / seen, now)
-    profile_level = np.where(counts > 0, levels / seen, now)
-    # A profile's level near zero would scale the present to anything.
+    divisor = np.maximum(counts, 1)
+    profile = np.where(counts > 0, sums / divisor, now)
+    # Unsmoothed, for loads with edges as sharp as a minute.
+    sharp = np.where(counts > 0, exact / divisor, now)
+    profile_level = np.where(counts > 0, levels / divisor, now)
+    # A profile level near zero would scale the present load without bound.
     floor = 0.05 * float(np.nanmean(values))
     factor = profile / np.maximum(profile_level, max(floor, np.finfo(float).tiny))
     return [

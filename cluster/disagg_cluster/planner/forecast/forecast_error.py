@@ -1,4 +1,4 @@
-"""How wrong forecasts were, by what came."""
+"""Error of past forecasts, measured against their outcomes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from disagg_cluster.planner.history.load_series import LoadSeries
 
 @dataclass(frozen=True, slots=True)
 class PastForecast:
-    """What was once said of the load at `at_seconds`: its median, and a high quantile of it."""
+    """An earlier forecast of the load at `at_seconds`: its median and a high quantile."""
 
     made_seconds: float
     at_seconds: float
@@ -22,10 +22,10 @@ class PastForecast:
 
 @dataclass(frozen=True, slots=True)
 class ForecastError:
-    """Forecasts that came due: their error in the median, relative; whether they ran high or low.
+    """Error of the forecasts whose outcome is known.
 
-    `bias` is the median of forecast over outcome, less 1; `held` the share of outcomes below the
-    high quantile `quantile`.
+    `error_ratio` is the median of the absolute relative errors, `bias_ratio` the median of forecast
+    / outcome - 1, `held` the share of outcomes up to the high quantile `quantile`.
     """
 
     count: int
@@ -37,17 +37,17 @@ class ForecastError:
 
 
 def forecast_error(
-    made: Iterable[PastForecast], came: LoadSeries, quantile: float
+    made: Iterable[PastForecast], observed: LoadSeries, quantile: float
 ) -> ForecastError | None:
-    """Hold past forecasts against what came; None if none has come due.
+    """Compare past forecasts with the observed load; None if no outcome is usable.
 
-    Outcomes that are not known, and those of nothing, are left out.
+    Outcomes that are unknown or 0 are left out.
     """
     rows = []
     for each in made:
-        step = int((each.at_seconds - came.start_seconds) // came.step_seconds)
-        if 0 <= step < len(came.values) and came.values[step] > 0:
-            outcome = float(came.values[step])
+        step = int((each.at_seconds - observed.start_seconds) // observed.step_seconds)
+        if 0 <= step < len(observed.values) and observed.values[step] > 0:
+            outcome = float(observed.values[step])
             ahead = each.at_seconds - each.made_seconds
             rows.append((each.median / outcome - 1, outcome <= each.high, ahead))
     if not rows:

@@ -1,4 +1,4 @@
-"""From a load's past to its future, with bands."""
+"""Forecasts a load from its past, with bands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from disagg_cluster.planner.forecast.projection import Projection, project
 from disagg_cluster.planner.history.load_series import Floats, LoadSeries
 
 Forecasting = Callable[[LoadSeries, int, Sequence[float]], LoadForecast | UndecidedForecast]
-"""Makes a forecast of a series, so many steps ahead, in these quantiles."""
+"""Forecasts a series a number of steps ahead, in the given quantiles."""
 _POWERS = (0.5, 1.0)
 _SHARPNESS = 20.0
 # Four weeks of minutes.
@@ -30,13 +30,13 @@ def forecast(
 ) -> LoadForecast | UndecidedForecast:
     """Quantiles of the load in each of the next `horizon_steps` steps.
 
-    Made in two scales, each with bands from its own past errors, and averaged: the scale whose
-    past quantiles had the smaller pinball loss weighs by far the most. Of a long history the last
-    40,320 steps are looked at. Steps at its end that are not known are foreseen, too: what comes
-    after them is as far from the last known step as it is.
+    Two forecasts are made in different scales, each with bands from its own past errors, and
+    averaged: the scale whose past quantiles had the smaller pinball loss weighs by far the most.
+    Only the last 40,320 steps of a history are used. Unknown steps at its end are forecast too:
+    bands are as wide as the distance from the last known step requires.
 
     Raises:
-        ValueError: No step is asked for, or a quantile that is not between 0 and 1.
+        ValueError: `horizon_steps` is below 1, or a quantile is not between 0 and 1.
     """
     if horizon_steps < 1:
         raise ValueError(f"a horizon of {horizon_steps} steps: it is 1 at least")
@@ -79,10 +79,10 @@ def forecast(
 
 
 class SharedForecasts:
-    """Forecasts for several that ask for the same series, each made once.
+    """Caches forecasts, so that several callers share those of the same series.
 
-    They are made with all quantiles that futures are drawn from; whoever asks for fewer is given
-    those. Series are told apart as objects: keep this no longer than they are the latest.
+    Each is made with all quantiles of `PATH_QUANTILES`; callers get the subset they ask for. The
+    cache key is the identity of the series: clear it when newer series replace them.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class SharedForecasts:
     def forecast(
         self, series: LoadSeries, horizon_steps: int, quantiles: Sequence[float] = QUANTILES
     ) -> LoadForecast | UndecidedForecast:
-        """As the function `forecast` does."""
+        """Like the function `forecast`, but cached."""
         if not set(quantiles) <= set(PATH_QUANTILES):
             return forecast(series, horizon_steps, quantiles)
         asked = series, horizon_steps
@@ -101,14 +101,14 @@ class SharedForecasts:
         return made.of(quantiles) if isinstance(made, LoadForecast) else made
 
     def clear(self) -> None:
-        """Forget all."""
+        """Drop all cached forecasts."""
         self._made.clear()
 
 
 def _shares(parts: Sequence[Projection]) -> Floats:
-    """`[part, quantile, step]`, with the sum 1 over the parts."""
+    """Weights `[part, quantile, step]` of the parts, which sum to 1."""
     losses = np.stack([part.losses for part in parts])
-    # Without any loss all are alike.
+    # Without any loss all parts weigh the same.
     relative = np.maximum(losses, 1e-12 * losses.max() + 1e-100)
     shares: Floats = (relative / relative.min(axis=0)) ** -_SHARPNESS
     shares /= shares.sum(axis=0)

@@ -1,4 +1,4 @@
-"""What is said of the load to come, or why nothing is."""
+"""A forecast of the load, or why there is none."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from disagg_cluster.planner.history.load_series import Floats
 
 QUANTILES = (0.05, 0.5, 0.9, 0.95)
 PATH_QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
-"""Those that futures are drawn from; the others are among them."""
+"""Quantiles that futures are drawn from; a superset of `QUANTILES`."""
 LEAST_OBSERVATIONS = 20
-"""Fewer known steps are no history."""
+"""A forecast needs at least so many known steps."""
 LEAST_HISTORY_PER_HORIZON = 2
-"""A horizon is judged by past errors only if the history is as many times as long."""
+"""A history must be so many times as long as the horizon, to provide past errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class UndecidedForecast:
-    """No forecast, and why."""
+    """Why there is no forecast."""
 
     why: str
 
@@ -29,10 +29,10 @@ class UndecidedForecast:
 class LoadForecast:
     """Quantiles of the load of each coming step.
 
-    `values[quantile, step]` are rates a second, not negative, and no quantile lies below a lower
-    one. The first step begins at `start_seconds`. `seasons` are those that past errors gave reason
-    to use; `experts` are the weights in the median an hour ahead (or at the end, if that is
-    sooner), the largest first.
+    `values[quantile, step]` are rates per second, not negative, and do not decrease with the
+    quantile. The first step begins at `start_seconds`. `seasons` are those that past errors
+    justify; `experts` are the weights in the median an hour ahead (or at the end, if that is
+    sooner), largest first.
     """
 
     start_seconds: float
@@ -45,11 +45,11 @@ class LoadForecast:
 
     @property
     def horizon_seconds(self) -> float:
-        """How far it reaches."""
+        """How far ahead the forecast reaches."""
         return self.step_seconds * int(self.values.shape[1])
 
     def path(self, quantile: float) -> Floats:
-        """The load that each step stays below with this probability; `KeyError` if not asked."""
+        """Load that each step stays below with this probability; `KeyError` if not forecast."""
         try:
             found: Floats = self.values[self.quantiles.index(quantile)]
         except ValueError:
@@ -57,12 +57,12 @@ class LoadForecast:
         return found
 
     def of(self, quantiles: Sequence[float]) -> LoadForecast:
-        """The same with these of its quantiles alone; `KeyError` if one was not asked."""
+        """The same with only these quantiles; `KeyError` if it lacks one."""
         values = np.stack([self.path(each) for each in quantiles])
         return replace(self, quantiles=tuple(quantiles), values=values)
 
     def at(self, seconds_ahead: float, quantile: float) -> float:
-        """The load in the step that lies so far ahead."""
+        """Load in the step so many seconds ahead; `KeyError` outside the horizon."""
         step = int(np.ceil(seconds_ahead / self.step_seconds)) - 1
         if not 0 <= step < self.values.shape[1]:
             raise KeyError(f"{seconds_ahead} s ahead lies outside {self.horizon_seconds} s")

@@ -1,4 +1,4 @@
-"""From where, and how far ahead, the past is forecast again to learn from the errors."""
+"""Past origins and horizons at which forecasts are repeated to learn from their errors."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from disagg_cluster.planner.history.load_series import Floats
 _MOST_ORIGINS = 700
 _HORIZONS = 10
 _FOLDS = 4
-# Errors at the beginning of the history count half as much as the latest.
+# In lengths of the history: its oldest errors count half as much as the latest.
 _HALF_LIFE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class PastOrigins:
-    """Origins (the last known step of each), horizons in steps, and what came.
+    """Origins (last known steps), horizons in steps, and outcomes.
 
-    `outcomes[horizon, origin]` is 0 where `sample_weights` is: it is not known yet, or a gap.
-    `independent[horizon]` is how many outcomes do not overlap.
+    `outcomes[horizon, origin]` is 0 where `sample_weights` is: the outcome is not known yet, or a
+    gap. `independent[horizon]` is the number of non-overlapping outcomes.
     """
 
     origins: Indices
@@ -33,39 +33,39 @@ class PastOrigins:
 
     @classmethod
     def of(cls, values: Floats, horizon_steps: int) -> PastOrigins:
-        """Origins all over the history; horizons that grow by a factor up to the one asked for."""
+        """Origins spread over the history; horizons spaced geometrically up to `horizon_steps`."""
         length = len(values)
         horizons = np.unique(np.round(np.geomspace(1, horizon_steps, _HORIZONS)).astype(np.int64))
         earliest = max(0, min(max(3, length // 10), length - horizon_steps - 4))
         spread = np.linspace(earliest, length - 2, _MOST_ORIGINS)
         origins = np.unique(np.round(spread).astype(np.int64))
         targets = origins + horizons[:, None]
-        came = values[np.minimum(targets, length - 1)]
-        known = (targets < length) & np.isfinite(came)
+        outcomes = values[np.minimum(targets, length - 1)]
+        known = (targets < length) & np.isfinite(outcomes)
         age = (length - 1 - origins) / length
         shares = known.mean(axis=1)
         return cls(
             origins,
             horizons,
-            np.where(known, came, 0.0),
+            np.where(known, outcomes, 0.0),
             known * 0.5 ** (age / _HALF_LIFE),
             shares * (length - earliest) / horizons,
         )
 
     def since(self, step: int) -> PastOrigins:
-        """The same, less what was said before a step, when something was not known yet."""
+        """The same with forecasts from origins before `step` left out."""
         later = self.sample_weights * (self.origins >= step)
         left = (later > 0).sum(axis=1) / np.maximum(1, (self.sample_weights > 0).sum(axis=1))
         return replace(self, sample_weights=later, independent=self.independent * left)
 
     @property
     def targets(self) -> Indices:
-        """The step that each outcome is of."""
+        """Step of each outcome."""
         targets: Indices = self.origins + self.horizons[:, None]
         return targets
 
     def mean(self, errors: Floats) -> Floats:
-        """The weighted mean over the origins, which are the last axis."""
+        """Weighted mean over the origins, the last axis."""
         totals = np.maximum(self.sample_weights.sum(axis=1), np.finfo(float).tiny)
         weights = self.sample_weights.reshape(
             len(self.horizons), *[1] * (errors.ndim - 2), len(self.origins)
@@ -76,7 +76,7 @@ class PastOrigins:
         return means
 
     def folds(self) -> list[tuple[NDArray[np.int64], Floats]]:
-        """Each a run of origins, and sample weights of the outcomes that lie clear of it."""
+        """Runs of origins, each with sample weights that are 0 for outcomes overlapping the run."""
         found = []
         ahead = self.horizons[:, None]
         for fold in np.array_split(np.arange(len(self.origins)), _FOLDS):

@@ -1,9 +1,9 @@
-"""Loads to come, drawn together: requests, prompt and output tokens of one future at a time.
+"""Joint sample paths of future load: requests, prompt tokens and output tokens.
 
-Quantiles of single drivers, provisioned for apart, provide twice for what happens once. A path is
-one whole future: each step of each driver has the quantiles that were forecast, and steps and
-drivers go together as the errors of the past did (Schaake shuffle: Clark et al. 2004, on errors
-instead of observations).
+Provisioning for the quantiles of each driver separately overprovisions. A path is one whole future:
+over all paths each step of each driver has the forecast quantiles, and steps and drivers are
+correlated as past errors were (Schaake shuffle: Clark et al. 2004, on errors instead of
+observations).
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from disagg_cluster.planner.history.load_series import Floats, LoadSeries
 
 PATHS = 200
 _PERIODS = {"day": DAY_SECONDS, "week": WEEK_SECONDS}
-# An error is what came less the mean of so many steps before its origin.
+# An error is the outcome minus the mean of so many steps before its origin.
 _LEVEL_STEPS = 6
 _LEAST_ORIGINS = 8
 _FADING_SECONDS = 3600.0
-# Once in thirty years is never.
+# Less than once in thirty years counts as 0.
 _LEAST_RATE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadPaths:
-    """Futures of one model: `[path, step]`, rates a second, all paths as likely.
+    """Equally likely futures of one model: `[path, step]`, rates per second.
 
-    `prompt_tokens` are those to compute, after the cache. The first step begins at
+    `prompt_tokens` are those to compute, without cache hits. The first step begins at
     `start_seconds`.
     """
 
@@ -50,23 +50,23 @@ class LoadPaths:
 
     @property
     def count(self) -> int:
-        """How many."""
+        """Number of paths."""
         return int(self.requests.shape[0])
 
     @property
     def steps(self) -> int:
-        """How many steps each has."""
+        """Number of steps of each path."""
         return int(self.requests.shape[1])
 
     @property
     def horizon_seconds(self) -> float:
-        """How far they reach."""
+        """How far ahead the paths reach."""
         return self.step_seconds * self.steps
 
     def scaled(
         self, requests: float = 1.0, prompt_length: float = 1.0, output_length: float = 1.0
     ) -> LoadPaths:
-        """The same futures with more requests, longer prompts, longer outputs, by these factors."""
+        """The same futures with requests, prompt and output lengths multiplied by these factors."""
         return replace(
             self,
             requests=self.requests * requests,
@@ -75,7 +75,7 @@ class LoadPaths:
         )
 
     def later(self, steps: int) -> LoadPaths:
-        """The same futures, less so many steps at their beginning."""
+        """The same futures without their first `steps` steps."""
         return replace(
             self,
             start_seconds=self.start_seconds + steps * self.step_seconds,
@@ -87,11 +87,11 @@ class LoadPaths:
     def renewed(
         self, now_seconds: float, requests: float, prompt_tokens: float, output_tokens: float
     ) -> LoadPaths:
-        """What these futures say later, when the loads of the moment are known.
+        """Update these futures at a later time from the present loads.
 
-        The medians go on from the present loads and come back to what was forecast, half of the
-        way in an hour; around them lies what lay around them as far ahead as it now is. It stands
-        in for a new forecast where that would take too long.
+        The medians start at the present loads and return to the forecast, half of the way per
+        hour; the relative spread around them is that of the same distance ahead. It replaces a new
+        forecast where that would take too long.
         """
         steps = min(
             self.steps - 1, max(0, int((now_seconds - self.start_seconds) // self.step_seconds))
@@ -99,7 +99,7 @@ class LoadPaths:
         left = self.steps - steps
         fading = 0.5 ** (np.arange(left) * self.step_seconds / _FADING_SECONDS)
 
-        def again(of: Floats, present: float) -> Floats:
+        def updated(of: Floats, present: float) -> Floats:
             median = np.median(of, axis=0)
             off = present / median[steps] - 1 if median[steps] > 0 else 0.0
             around = of[:, :left] / np.where(median[:left] > 0, median[:left], 1.0)
@@ -109,13 +109,13 @@ class LoadPaths:
         return LoadPaths(
             now_seconds,
             self.step_seconds,
-            again(self.requests, requests),
-            again(self.prompt_tokens, prompt_tokens),
-            again(self.output_tokens, output_tokens),
+            updated(self.requests, requests),
+            updated(self.prompt_tokens, prompt_tokens),
+            updated(self.output_tokens, output_tokens),
         )
 
     def in_blocks(self, block_seconds: float) -> LoadPaths:
-        """Means over blocks of so many whole steps, at least one; what is left over is its own."""
+        """Means over blocks of whole steps, at least one; the last block may be shorter."""
         width = max(1, round(block_seconds / self.step_seconds))
         if width == 1:
             return self
@@ -136,7 +136,7 @@ def forecast_paths(
     count: int = PATHS,
     forecasting: Forecasting = forecast,
 ) -> LoadPaths | UndecidedForecast:
-    """Forecast three loads of one clock and draw their futures together."""
+    """Forecast three loads on the same time grid and draw their futures jointly."""
     drivers = (requests, prompt_tokens, output_tokens)
     forecasts = []
     for name, series in zip(("requests", "prompt tokens", "output tokens"), drivers, strict=True):
@@ -150,18 +150,18 @@ def forecast_paths(
 def coupled_paths(
     drivers: Sequence[LoadSeries], forecasts: Sequence[LoadForecast], count: int = PATHS
 ) -> LoadPaths:
-    """Paths with the quantiles of the forecasts, coupled as past errors were.
+    """Paths with the quantiles of the forecasts, correlated as past errors were.
 
-    Of a past shorter than two horizons little is to be learned: there all goes up and down
-    together, which asks for the most at once.
+    A past shorter than about two horizons has too few errors: then all drivers and steps rise and
+    fall together, the case that needs the most capacity at once.
 
     Args:
         drivers: The past of requests, prompt tokens and output tokens.
-        forecasts: What was forecast of each, equally long.
-        count: How many paths.
+        forecasts: Their forecasts, equally long.
+        count: Number of paths.
 
     Raises:
-        ValueError: The series do not end together, or the forecasts are of different lengths.
+        ValueError: The series do not end together, or the forecasts differ in length.
     """
     ends = {(series.end_seconds, series.step_seconds) for series in drivers}
     horizons = {int(made.values.shape[1]) for made in forecasts}
@@ -178,11 +178,11 @@ def coupled_paths(
 
 
 def _drawn(made: LoadForecast, ranks: NDArray[np.int64]) -> Floats:
-    """The quantile of each rank in each step; beyond the outermost quantiles lies nothing."""
+    """The quantile of each rank in each step, never beyond the outermost quantiles."""
     order = np.argsort(made.quantiles)
     levels = np.asarray(made.quantiles)[order]
     even = (np.arange(len(ranks)) + 0.5) / len(ranks)
-    # What each of the quantiles asked for counts in that of each rank, by linear interpolation.
+    # Weights of the forecast quantiles in that of each rank, by linear interpolation.
     shares = np.stack([np.interp(even, levels, each) for each in np.eye(len(levels))], axis=-1)
     paths: Floats = np.take_along_axis(shares @ made.values[order], ranks, axis=0)
     return paths
@@ -194,7 +194,7 @@ def _error_ranks(
     """`[driver, path, step]`: the rank of a past error among those of the same driver and step."""
     length = min(len(series.values) for series in drivers)
     pasts = [series.values[-length:] for series in drivers]
-    # All drivers are held against the same past, so that their errors are of one kind.
+    # One period for all drivers, so that their errors are comparable.
     seasons = {season for made in forecasts for season in made.seasons}
     step = drivers[0].step_seconds
     period = max((round(_PERIODS[season] / step) for season in seasons), default=0)
@@ -205,11 +205,11 @@ def _error_ranks(
     if last - first < fewest:
         level = np.arange(count)[None, :, None]
         return np.broadcast_to(level, (len(drivers), count, horizon))
-    # Drawn from a fixed seed: the same past gives the same plan.
+    # A fixed seed: the same past gives the same plan.
     rng = np.random.default_rng(0)
     origins = np.round(np.linspace(first, last, count)).astype(np.int64)
     ranks = np.empty((len(drivers), horizon, count), dtype=np.int64)
-    # Equal errors (a load of zeros) are put in the same order for all drivers and steps.
+    # Equal errors (a load of zeros) get the same order for all drivers and steps.
     chance = np.argsort(rng.random(count))
     for number, values in enumerate(pasts):
         errors = np.ascontiguousarray(_errors(values, origins, horizon, period)[chance].T)
@@ -219,9 +219,9 @@ def _error_ranks(
 
 
 def _errors(values: Floats, origins: NDArray[np.int64], horizon: int, period: int) -> Floats:
-    """What came after each origin, less the level before it, or less the same time a period ago.
+    """Load after each origin minus the level before it, or minus the load a period earlier.
 
-    `[origin, step]`; an unknown step has the error of the one before it.
+    `[origin, step]`; an unknown step takes the error of the step before it.
     """
     ahead = origins[:, None] + np.arange(horizon)
     errors = values[ahead]

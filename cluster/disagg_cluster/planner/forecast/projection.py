@@ -1,4 +1,4 @@
-"""One forecast in one scale: experts stacked by their past errors, with bands from those left."""
+"""A forecast in one scale: experts stacked by past errors, bands from the remaining errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from disagg_cluster.planner.forecast.bands import (
     Situation,
     error_coefficients,
     feature_sizes,
-    students_widening,
+    student_widening,
 )
 from disagg_cluster.planner.forecast.experts import expert_points, possible_seasons
 from disagg_cluster.planner.forecast.past_origins import PastOrigins
@@ -20,17 +20,17 @@ from disagg_cluster.planner.forecast.season_test import season_helps
 from disagg_cluster.planner.forecast.stacking import stacking_weights
 from disagg_cluster.planner.history.load_series import Floats
 
-# Half of what Student says: errors that overlap say something, too.
+# Half of Student's widening: overlapping errors carry information too.
 _WIDENING = 0.5
 _HOUR_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """Quantiles of the coming steps, and how well the same way did before.
+    """Quantiles of the coming steps, and how well the same method did in the past.
 
     `values` and `losses` are `[quantile, step]`, both in the unit of the load; losses are the mean
-    pinball loss of past forecasts, made without knowing what came.
+    pinball loss of past forecasts made without knowing the outcome.
     """
 
     values: Floats
@@ -42,10 +42,10 @@ class Projection:
 def project(
     values: Floats, step_seconds: float, horizon_steps: int, quantiles: Floats, power: float
 ) -> Projection:
-    """Forecast `values ** power`, and raise what comes to 1 / `power`.
+    """Forecast `values ** power`, and raise the result to 1 / `power`.
 
-    Loads scatter more the higher they are; in the right power they scatter alike at all heights.
-    Powers know no unit, and zero is a number among others (as it is not to a logarithm).
+    Loads vary more the higher they are; raised to the right power their variance is the same at
+    all levels. Powers do not depend on the unit, and unlike logarithms they accept zero.
     """
     scaled = values**power
     length = len(values)
@@ -56,9 +56,9 @@ def project(
     for season in seasons:
         if season not in used:
             experts = experts.without(season.name)
-    # Before it was seen once, a season could not show what it is worth.
+    # Before its first full period a season has no forecasts to score.
     past = past.since(max((season.period_steps for season in used), default=0))
-    # Errors are measured in those that the last value makes.
+    # Errors are measured in units of the last-value expert's mean error.
     scale = past.mean(np.abs(experts.points[..., 0] - past.outcomes))
     scale = np.maximum(scale, 1e-9 * float(np.nanmean(scaled)) + 1e-100)
     errors = (experts.points - past.outcomes[..., None]) / scale[:, None, None]
@@ -96,17 +96,17 @@ def project(
     shares = at_each_step(weights)
     path = np.matmul(coming, shares[..., None])[..., 0]
     present = Situation.of(scaled, now, path, coming, shares)
-    # Scales of two horizons may be worlds apart, where one saw nights only: between them goes what
-    # a feature does to the load, not to the error in units of its scale.
+    # Scales of neighbouring horizons may differ greatly, where one has outcomes at night only. So
+    # effects are interpolated in units of the load, not in units of each horizon's scale.
     effects = coefficients * (sizes * scale[:, None])[:, None]
     offsets = np.sort(present.errors(at_each_step(effects))[..., 0], axis=1)
     offsets = _widened(offsets, quantiles, at_each_step(past.independent))
-    told = min(horizon_steps, max(1, round(_HOUR_SECONDS / step_seconds))) - 1
+    hour_ahead = min(horizon_steps, max(1, round(_HOUR_SECONDS / step_seconds))) - 1
     return Projection(
         values=to_load(path + offsets).T,
         losses=at_each_step(past.mean(pinball)).T,
         seasons=tuple(season.name for season in used),
-        experts=tuple(zip(experts.names, map(float, shares[told]), strict=True)),
+        experts=tuple(zip(experts.names, map(float, shares[hour_ahead]), strict=True)),
     )
 
 
@@ -116,16 +116,16 @@ def _held_out(
     weights: Floats,
     elsewhere: Sequence[Floats],
 ) -> Floats:
-    """What the stack says at each origin, weighed by errors of other times.
+    """Out-of-sample forecast of the stack at each origin: weights come from other times.
 
-    Errors of a stack that was fitted to them would be too small. Where nothing else is known, the
-    weights of all times stand in.
+    In-sample errors would be too small. Where no other outcomes are known, the weights from all
+    outcomes are used.
 
     Args:
-        folds: Runs of origins, and sample weights of the outcomes that lie clear of each.
+        folds: Runs of origins, each with the sample weights of outcomes that do not overlap it.
         points: `[horizon, origin, expert]`.
-        weights: `[horizon, expert]`, by all outcomes.
-        elsewhere: The same by the outcomes that lie clear of each run.
+        weights: `[horizon, expert]`, from all outcomes.
+        elsewhere: For each run, weights from the outcomes that do not overlap it.
     """
     centre: Floats = np.matmul(points, weights[..., None])[..., 0]
     for (fold, clear), others in zip(folds, elsewhere, strict=True):
@@ -136,9 +136,9 @@ def _held_out(
 
 
 def _widened(offsets: Floats, quantiles: Floats, independent: Floats) -> Floats:
-    """Bands as far from their middle as few errors leave it open."""
+    """Offsets moved away from their middle, more where fewer errors support them."""
     of_middle = np.array([np.interp(0.5, quantiles, each) for each in np.eye(len(quantiles))])
     middle = (offsets @ of_middle)[:, None]
-    more = _WIDENING * (students_widening(quantiles, independent) - 1)
+    more = _WIDENING * (student_widening(quantiles, independent) - 1)
     widened: Floats = middle + (offsets - middle) * (1 + more)
     return widened

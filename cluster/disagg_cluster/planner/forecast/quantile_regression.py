@@ -1,4 +1,4 @@
-"""Linear quantile regression, many at once."""
+"""Linear quantile regression, many problems in a batch."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def quantile_regression(
     Args:
         features: `[problem, sample, feature]`, about 1 in size.
         targets: `[problem, sample]`.
-        sample_weights: `[problem, sample]`; 0 leaves a sample out.
-        quantiles: Those wanted, each in (0, 1).
-        prior: `[problem, quantile, feature]`, where the iteration begins, too.
-        prior_weight: As many samples as it counts for.
+        sample_weights: `[problem, sample]`; 0 excludes a sample.
+        quantiles: Quantiles to fit, each in (0, 1).
+        prior: `[problem, quantile, feature]`; also where the iteration starts.
+        prior_weight: Weight of the prior, in samples.
     """
     width = features.shape[-1]
     weighted = features * sample_weights[..., None]
-    # Of each sample the products of its features: a round only weighs them.
+    # Products of the features of each sample, computed once; a round only weights them.
     products = (weighted[..., None] * features[..., None, :]).reshape(*weighted.shape[:2], -1)
     ridge = np.eye(width) * prior_weight
     asymmetry = (2 * quantiles - 1)[None, :, None]

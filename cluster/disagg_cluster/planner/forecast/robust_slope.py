@@ -1,4 +1,4 @@
-"""How fast something changes, in spite of bursts."""
+"""A slope that is robust to bursts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from disagg_cluster.planner.history.load_series import Floats
 
 LEAST_POINTS = 8
-# Of a normal distribution: 5 % lie above it.
+# 95 % quantile of the normal distribution.
 _Z_95 = 1.645
 
 
 @dataclass(frozen=True, slots=True)
 class RobustSlope:
-    """Change per unit of time; `low` and `high` hold it with 90 % confidence."""
+    """Change per unit of time; `low` and `high` are its 90 % confidence interval."""
 
     middle: float
     low: float
@@ -29,10 +29,10 @@ class RobustSlope:
 
 
 def robust_slope(times: Floats, values: Floats) -> RobustSlope | None:
-    """The median of all pairs' slopes and its interval (Theil 1950, Sen 1968).
+    """Median of all pairwise slopes and its interval (Theil 1950, Sen 1968).
 
-    NaN values are left out; None where fewer than eight are left. The interval takes values to be
-    independent: take means over windows longer than the noise remembers.
+    NaN values are left out; None where fewer than eight remain. The interval assumes independent
+    values: pass means over windows longer than the noise is correlated.
     """
     known = np.isfinite(values)
     count = int(known.sum())

@@ -11,10 +11,10 @@ Indices = NDArray[np.int64]
 
 
 class RunningMeans:
-    """Means over windows of any width, each in one pass; gaps are left out of them.
+    """Means over windows of any width, each in one pass, without the gaps.
 
     Args:
-        values: Evenly spaced, NaN in gaps; at least one is known, and the first is.
+        values: Evenly spaced, NaN in gaps; the first must be known.
     """
 
     def __init__(self, values: Floats) -> None:
@@ -24,16 +24,16 @@ class RunningMeans:
         self._last_known = values[np.maximum.accumulate(np.where(known, np.arange(len(values)), 0))]
 
     def trailing(self, width: int, at: Indices | None = None) -> Floats:
-        """The mean of the last `width` values at some places, or at each.
+        """Mean of the last `width` values at the indices `at`, or at each index.
 
-        In a gap as wide it is the last known value.
+        Where the window holds no known value, it is the last known value.
         """
         at = np.arange(len(self._last_known)) if at is None else at
         sums, counts = self._between(np.maximum(0, at + 1 - width), at + 1)
         return np.where(counts > 0, sums / np.maximum(counts, 1), self._last_known[at])
 
     def centred(self, width: int) -> Floats:
-        """The mean of `width` values around each; NaN where none of them is known."""
+        """Mean of the `width` values around each index; NaN where none is known."""
         at = np.arange(len(self._last_known))
         half = width // 2
         sums, counts = self._between(np.maximum(0, at - half), np.minimum(len(at), at + half + 1))

@@ -1,4 +1,4 @@
-"""Whether a season is there: it must have made past errors smaller, and not by chance."""
+"""Tests whether a season reduces past errors by more than chance."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _BLOCKS_A_WEEK = 7
 
 
 def season_helps(past: PastOrigins, experts: ExpertPoints, season: Season) -> bool:
-    """Compare the best expert of a season with the best that knows none, over past outcomes.
+    """Compare the best expert of a season with the best non-seasonal one, over past outcomes.
 
-    The gain at some horizon must be more than its standard error over days: errors of one day are
-    one observation. The stack weighs experts by their errors anyway, so that the test need only
-    keep out what helped by chance; it is not strict.
+    At some horizon the gain must exceed its standard error over days: errors of one day are one
+    observation. The stack weights experts by their errors anyway, so the test is not strict: it
+    only excludes seasons that helped by chance.
     """
     past = past.since(season.period_steps)
     errors = np.moveaxis(np.abs(experts.points - past.outcomes[..., None]), -1, 1)
@@ -45,7 +45,7 @@ def _best(means: Floats, among: np.typing.NDArray[np.bool_]) -> int:
 def _standard_errors(
     gains: Floats, sample_weights: Floats, blocks: np.typing.NDArray[np.int64]
 ) -> float:
-    """The mean gain of a block over its standard error."""
+    """Mean gain over blocks, divided by its standard error."""
     sums = np.bincount(blocks, weights=gains * sample_weights)
     weights = np.bincount(blocks, weights=sample_weights)
     means = sums[weights > 0] / weights[weights > 0]

@@ -15,16 +15,16 @@ _PRIOR_SHARPNESS = 2.0
 
 
 def stacking_weights(errors: Floats, sample_weights: Floats) -> Floats:
-    """Weights of the experts at each horizon, `[…, horizon, expert]`, non-negative, the sum 1.
+    """Weights of the experts at each horizon, `[…, horizon, expert]`, non-negative, summing to 1.
 
     They minimise the weighted squared error of the combination (Breiman 1996, stacked
-    regressions), shrunk towards weights by each expert's own error, which guards against chance
-    where errors are few. Neighbouring horizons lend each other their errors.
+    regressions), shrunk towards weights from each expert's own error, which guards against chance
+    where errors are few. Neighbouring horizons share their errors.
 
     Args:
-        errors: `[horizon, origin, expert]`, about 1 in size; single ones are clipped, so that one
-            burst does not choose the experts.
-        sample_weights: `[…, horizon, origin]`: several are solved together, for the time of a few.
+        errors: `[horizon, origin, expert]`, about 1 in size; outliers are clipped, so that one
+            burst does not decide the weights.
+        sample_weights: `[…, horizon, origin]`; leading axes are solved in one batch, for speed.
     """
     clipped = np.clip(errors, -_CLIPPED_AT, _CLIPPED_AT)
     across = np.swapaxes(clipped, 1, 2)
@@ -55,7 +55,7 @@ def _on_the_simplex(quadratic: Floats, linear: Floats) -> Floats:
     for _ in range(_ROUNDS):
         step = np.matmul(quadratic, weights[..., None])[..., 0] - linear
         step -= (step * weights).sum(axis=-1, keepdims=True)
-        # Not np.clip: the rounds are many, the arrays small.
+        # np.clip is slower: there are many rounds on small arrays.
         weights *= np.exp(np.minimum(np.maximum(step, -_MOST_LOG_STEP), _MOST_LOG_STEP))
         weights /= weights.sum(axis=-1, keepdims=True)
     return weights

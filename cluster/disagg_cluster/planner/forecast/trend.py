@@ -1,4 +1,4 @@
-"""Which phase the load asks for, where that is going, and what drives it."""
+"""Which phase dominates the load, how that changes, and what drives the change."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from disagg_cluster.planner.history.load_series import Floats, LoadSeries
 HOUR_SECONDS = 3600.0
 WINDOW_SECONDS = 6 * HOUR_SECONDS
 HEAVY_SHARE = 0.6
-"""A phase with so much of the work is what the load is heavy in."""
+"""A load is heavy in a phase that has at least this share of the work."""
 SHIFT_PER_WINDOW = 0.1
-"""The share that must move over the window, at least, to be called shifting."""
+"""Least change of the share over the window that counts as shifting."""
 _BINS = 24
 
 
 class TrendVerdict(StrEnum):
-    """What the work of late consists of."""
+    """Which phase dominates recent work."""
 
     PREFILL_HEAVY = "prefill-heavy"
     DECODE_HEAVY = "decode-heavy"
@@ -30,7 +30,7 @@ class TrendVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrendDriver:
-    """One thing that load is made of: its present size and its relative change an hour."""
+    """A component of the load: its present level and its relative change per hour."""
 
     name: str
     level: float
@@ -39,9 +39,9 @@ class TrendDriver:
 
 @dataclass(frozen=True, slots=True)
 class PhaseTrend:
-    """The verdict, by the share of prefill in the work and its change an hour; and what drives it.
+    """The verdict, the share of prefill in the work, the share's change per hour, and its drivers.
 
-    `drivers` are sorted by how fast they change, those whose direction is known first.
+    `drivers` are sorted by how fast they change; those whose direction is certain come first.
     """
 
     verdict: TrendVerdict
@@ -52,7 +52,7 @@ class PhaseTrend:
 
 @dataclass(frozen=True, slots=True)
 class UndecidedTrend:
-    """No verdict, and why."""
+    """Why there is no verdict."""
 
     why: str
 
@@ -63,15 +63,15 @@ def phase_trend(
     drivers: dict[str, tuple[LoadSeries, LoadSeries | None]],
     window_seconds: float = WINDOW_SECONDS,
 ) -> PhaseTrend | UndecidedTrend:
-    """The trend over the last window of two works in the same unit.
+    """Trend of prefill and decode work, in the same unit, over the last window.
 
-    Take GPU-seconds where they are known: a prompt's token costs far less than an output's.
+    Prefer GPU-seconds where they are known: a prompt token costs far less than an output token.
 
     Args:
         prefill: Work of prefill.
         decode: Work of decode.
-        drivers: By name a load and what it is divided by, if anything: a prompt's length is prompt
-            tokens over requests.
+        drivers: By name: a load and an optional divisor. A prompt's length is prompt tokens divided
+            by requests.
         window_seconds: How far back.
     """
     end = max(prefill.end_seconds, decode.end_seconds)
@@ -98,8 +98,8 @@ def phase_trend(
         if driver is not None:
             found.append(driver)
     found.sort(key=lambda each: (not each.change_per_hour.sure, -abs(each.change_per_hour.middle)))
-    lately = share[-_BINS // 4 :]
-    level = float(np.nanmedian(lately if np.isfinite(lately).any() else share))
+    recent = share[-_BINS // 4 :]
+    level = float(np.nanmedian(recent if np.isfinite(recent).any() else share))
     hours = window_seconds / HOUR_SECONDS
     return PhaseTrend(_verdict(level, change, hours), level, change, tuple(found))
 
@@ -115,7 +115,7 @@ def _verdict(share: float, change: RobustSlope, hours: float) -> TrendVerdict:
 
 
 def _driver(name: str, times: Floats, size: Floats) -> TrendDriver | None:
-    """Relative changes, so that requests and lengths compare; None where nothing is known."""
+    """Relative change, so that requests and lengths compare; None where nothing is known."""
     middle = float(np.nanmedian(size)) if np.isfinite(size).any() else 0.0
     if not middle > 0:
         return None
@@ -124,7 +124,7 @@ def _driver(name: str, times: Floats, size: Floats) -> TrendDriver | None:
 
 
 def _binned(series: LoadSeries, start_seconds: float, window_seconds: float) -> Floats:
-    """Means over equal parts of a window; NaN in those of which nothing is known."""
+    """Means over equal parts of a window; NaN where nothing is known."""
     at = series.start_seconds + series.step_seconds * (np.arange(len(series.values)) + 0.5)
     bins = np.floor((at - start_seconds) / window_seconds * _BINS).astype(np.int64)
     inside = (bins >= 0) & (bins < _BINS) & np.isfinite(series.values)
@@ -134,7 +134,7 @@ def _binned(series: LoadSeries, start_seconds: float, window_seconds: float) -> 
 
 
 def _quotient(above: Floats, below: Floats) -> Floats:
-    """NaN where there is nothing to divide by."""
+    """`above / below`; NaN where `below` is not positive."""
     found = np.full(len(above), np.nan)
     np.divide(above, below, out=found, where=below > 0)
     return found

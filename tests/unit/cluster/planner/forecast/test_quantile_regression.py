@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from disagg_cluster.planner.forecast.bands import students_widening
+from disagg_cluster.planner.forecast.bands import student_widening
 from disagg_cluster.planner.forecast.quantile_regression import quantile_regression
 
 
@@ -46,7 +46,7 @@ def test_a_sample_without_weight_does_not_count() -> None:
 
 def test_few_errors_widen_bands_as_student_says() -> None:
     """Student's 95 % quantile with 10 degrees of freedom is 1.812, the normal one 1.645."""
-    widening = students_widening(np.array([0.05, 0.95]), np.array([10.0, 1e9]))
+    widening = student_widening(np.array([0.05, 0.95]), np.array([10.0, 1e9]))
 
     np.testing.assert_allclose(widening[0], 1.812 / 1.645, atol=0.015)
     np.testing.assert_allclose(widening[1], 1.0, atol=1e-6)
