@@ -88,7 +88,7 @@ def test_a_cluster_without_load_is_an_error_that_says_what_to_look_at(url: str) 
     done = run("forecast", "--prometheus", url, "--since", "8h", "--cluster", "west")
 
     assert done.returncode == 1
-    assert "the last 8h: nothing of a cluster 'west' is there; there is 'east'" in done.stderr
+    assert "the last 8h: there is no cluster 'west', only 'east'" in done.stderr
 
 
 def test_the_autoscalers_query_adds_up_what_is_recommended(tmp_path: Path) -> None:

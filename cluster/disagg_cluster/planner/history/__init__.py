@@ -1,1 +1,1 @@
-"""The load of the past, from files and from any API that speaks as Prometheus does."""
+"""Past load, from files and from any Prometheus-compatible API."""

@@ -1,7 +1,7 @@
-"""What is asked of a Prometheus about past load, and by which rules it is recorded each minute.
+"""PromQL queries of past load, and the rules that record it each minute.
 
-The rules of `disagg-recording-history.yaml` are written from here (`python -m
-scripts.history_rules`): what nobody recorded is asked for by the very expression of its rule.
+`disagg-recording-history.yaml` is generated from here (`python -m scripts.history_rules`): load
+that was not recorded is queried by the expression of its rule.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 RECORDED_EVERY_SECONDS = 60.0
-"""How often the rules are evaluated, and the window that they look back over."""
+"""How often the rules are evaluated, and the window of their rates."""
 
 _LONG_WINDOW_SECONDS = 300.0
 _OWNER = "cluster, model_name, engine_namespace"
@@ -18,27 +18,27 @@ _OWNER = "cluster, model_name, engine_namespace"
 
 @dataclass(frozen=True, slots=True)
 class SampleSource:
-    """Which of a server's samples an expression takes: those of a cluster (None: of all).
+    """Which samples of a server an expression selects: those of a cluster (None: of all).
 
-    `window_seconds` is how far back a rate looks.
+    `window_seconds` is the window of a rate.
     """
 
     cluster: str | None = None
     window_seconds: float = RECORDED_EVERY_SECONDS
 
     def of(self, family: str, *matchers: str) -> str:
-        """The samples of a family that match."""
-        told = [*matchers]
+        """Selector of the matching samples of a family."""
+        selected = [*matchers]
         if self.cluster is not None:
             quoted = self.cluster.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-            told.append(f'cluster="{quoted}"')
-        return f"{family}{{{','.join(told)}}}" if told else family
+            selected.append(f'cluster="{quoted}"')
+        return f"{family}{{{','.join(selected)}}}" if selected else family
 
     def rate(self, family: str, *matchers: str) -> str:
-        """What a family's counters grow by a second.
+        """Per-second rate of a family's counters.
 
-        Where a node is scraped so seldom that a window has fewer than two of its samples, the last
-        five minutes tell; of a node that is there no longer nothing does.
+        Where a node is scraped so rarely that a window has fewer than two of its samples, the rate
+        is over the last five minutes, unless the node is gone.
         """
         samples, window = self.of(family, *matchers), range_of(self.window_seconds)
         if self.window_seconds >= _LONG_WINDOW_SECONDS:
@@ -50,8 +50,8 @@ class SampleSource:
 class HistoryQuery:
     """One quantity by cluster, model and namespace.
 
-    `record` is the name of its rule, `what` its comment there, `by` the label that its series
-    have beside the owner's.
+    `record` is the name of its rule, `what` its comment there, `by` the additional label of its
+    series.
     """
 
     record: str
@@ -60,13 +60,13 @@ class HistoryQuery:
     by: str = ""
 
     def from_nodes(self, source: SampleSource) -> str:
-        """What the rule records, from the nodes' own series."""
+        """Expression of the rule, over the nodes' own series."""
         return self.raw(source)
 
     def recorded(self, source: SampleSource) -> str:
-        """What was recorded in a window, in the mean: its only value, if that is a minute.
+        """Expression of the recorded mean over a window: a single value, if that is a minute.
 
-        Of several servers that recorded the same one is taken.
+        If several servers recorded the same series, one of them is used.
         """
         labels = f"{_OWNER}, {self.by}" if self.by else _OWNER
         mean = f"avg_over_time({source.of(self.record)}[{range_of(source.window_seconds)}])"
@@ -74,7 +74,7 @@ class HistoryQuery:
 
 
 def range_of(seconds: float) -> str:
-    """Seconds as a range of PromQL."""
+    """Format seconds as a PromQL range."""
     milliseconds = round(seconds * 1000)
     whole_minutes, rest = divmod(milliseconds, 60_000)
     return f"{milliseconds}ms" if rest else f"{whole_minutes}m"
@@ -95,19 +95,19 @@ def _gpu_seconds(source: SampleSource) -> str:
 
 
 def _arrivals(source: SampleSource) -> str:
-    """By the best source that saw any; of none that did, 0.
+    """Arrivals from the best source that observed any; 0 if none did.
 
-    A source that is gone stays at what it counted. Frontends and routers count what engines behind
-    them refuse; engines leave it out, so theirs is added.
+    The counter of a source that is gone stays constant, so its rate is 0. Arrivals at frontends and
+    routers include requests that engines reject; those at engines do not, so rejections are added.
     """
 
-    def told(by: str) -> str:
+    def arrived_at(by: str) -> str:
         return _sum(source.rate("disagg_request_arrivals_total", f'source="{by}"'))
 
     refused = source.rate("disagg_request_rejections_total", 'source="engine"')
     arrived = source.rate("disagg_request_arrivals_total", 'source="engine"')
     engines = _sum(f"{arrived}\nor {refused}")
-    front, router = told("frontend"), told("router")
+    front, router = arrived_at("frontend"), arrived_at("router")
     return f"{front} > 0\nor {router} > 0\nor {engines}\nor {router}\nor {front}"
 
 
@@ -116,10 +116,10 @@ def _rejections(source: SampleSource) -> str:
 
 
 def _ends(source: SampleSource) -> str:
-    """Where engines do not say how requests ended, those that they finished."""
+    """Ended requests; finished ones where engines do not report how requests end."""
     by_engine = "cluster, node, engine"
-    told = _sum(source.rate("disagg_request_ends_total", 'source="engine"'))
-    # A disaggregated request ends at a prefill engine, too; it is one request.
+    reported = _sum(source.rate("disagg_request_ends_total", 'source="engine"'))
+    # A disaggregated request also finishes at a prefill engine; count it once.
     finished = source.rate("disagg_engine_finished_requests_total", 'role!="prefill"')
     models = source.of("disagg_engine_info")
     places = source.of("disagg_gpu_assignment_info")
@@ -131,7 +131,7 @@ def _ends(source: SampleSource) -> str:
         f"  max by ({by_engine}, engine_namespace) ({places})"
     )
     front = _sum(source.rate("disagg_request_ends_total", 'source="frontend"'))
-    return f"{told}\nor {joined}\nor {front}"
+    return f"{reported}\nor {joined}\nor {front}"
 
 
 def _cached_tokens(source: SampleSource) -> str:
@@ -148,37 +148,40 @@ def _capacity_used(source: SampleSource) -> str:
 _LEVEL = "cluster_model_namespace"
 
 TOKENS = HistoryQuery(
-    f"{_LEVEL}:disagg_phase_tokens:rate1m", "Tokens computed a second, by phase.", _tokens, "phase"
+    f"{_LEVEL}:disagg_phase_tokens:rate1m",
+    "Tokens computed per second, by phase.",
+    _tokens,
+    "phase",
 )
 GPU_SECONDS = HistoryQuery(
     f"{_LEVEL}:disagg_phase_gpu_seconds:rate1m", "Busy GPUs by phase.", _gpu_seconds, "phase"
 )
 ARRIVALS = HistoryQuery(
     f"{_LEVEL}:disagg_request_arrivals:rate1m",
-    "Requests asked for a second, those included that were refused, as far as they are counted: by "
-    "the best source that saw any, frontends, routers, or the engines where requests enter.",
+    "Requests that arrived per second, including rejected ones as far as those are counted: from "
+    "the best source that observed any, frontends, routers, or the engines where requests enter.",
     _arrivals,
 )
 REJECTIONS = HistoryQuery(
     f"{_LEVEL}:disagg_request_rejections:rate1m",
-    "How many of them were refused. No value where nobody counts that.",
+    "Rejected requests per second. No value where nothing counts them.",
     _rejections,
 )
 ENDS = HistoryQuery(
     f"{_LEVEL}:disagg_request_ends:rate1m",
-    "Requests that ended a second, as engines say how, or else as they finished them.",
+    "Requests that ended per second, as engines report it, or else those that they finished.",
     _ends,
 )
 CACHED_TOKENS = HistoryQuery(
     f"{_LEVEL}:disagg_cached_prompt_tokens:rate1m",
-    "Prompt tokens a second that a prefix cache spared, where engines tell it.",
+    "Prompt tokens per second that a prefix cache saved, where engines report it.",
     _cached_tokens,
 )
 CAPACITY_USED = HistoryQuery(
     f"{_LEVEL}_role:disagg_capacity_used:ratio",
-    "How full the engines of a role are: at 1 what they serve is a ceiling, not what was asked. Of "
-    "those whose capacity is known, however few: that of pools which people and alerts are told "
-    "(cluster_role_model_namespace:disagg_capacity_used:ratio) waits for half of them.",
+    "Capacity used by the engines of a role: at 1 the load served is a ceiling, not the demand. "
+    "Over the engines whose capacity is known, however few: the ratio for people and alerts "
+    "(cluster_role_model_namespace:disagg_capacity_used:ratio) needs half of them.",
     _capacity_used,
     "role",
 )
@@ -192,15 +195,15 @@ HISTORY_QUERIES = (
     CACHED_TOKENS,
     CAPACITY_USED,
 )
-"""All that is kept of a load."""
+"""All recorded quantities of a load."""
 
 
 def present(source: SampleSource) -> str:
-    """How many counters of tokens there are, by cluster."""
+    """Expression of the number of token counters, by cluster."""
     return f"count by (cluster) ({source.of('disagg_node_phase_tokens_total')})"
 
 
 def clusters() -> str:
-    """Everything of ours that a server has, by cluster."""
+    """Expression of the number of disagg-node series on a server, by cluster."""
     ours = f"disagg_build_info or {TOKENS.record} or disagg_node_phase_tokens_total"
     return f"count by (cluster) ({ours})"

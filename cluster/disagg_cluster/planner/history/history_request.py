@@ -1,4 +1,4 @@
-"""Which past is asked for."""
+"""A request for a range of past load."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from disagg_cluster.planner.history.load_series import LoadSpanError, checked_span
 
 DEFAULT_STEP_SECONDS = 60.0
-# Beyond it floats do not tell one step from the next.
+# Beyond it floats cannot distinguish neighbouring steps.
 _MOST_STEPS_SINCE_1970 = 1e15
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryRequest:
-    """The steps that lie between two times, of one cluster or (None) of all.
+    """The whole steps between two times, of one cluster or (None) of all.
 
     Raises:
-        LoadSpanError: No step does, or too many.
+        LoadSpanError: There is no such step, or there are too many.
     """
 
     start_seconds: float
@@ -26,23 +26,23 @@ class HistoryRequest:
     cluster: str | None = None
 
     def __post_init__(self) -> None:
-        told = (self.start_seconds, self.end_seconds, self.step_seconds)
-        sound = all(map(math.isfinite, told)) and self.step_seconds > 0
-        if not sound or max(map(abs, told[:2])) > _MOST_STEPS_SINCE_1970 * self.step_seconds:
-            raise LoadSpanError(f"from {told[0]} s to {told[1]} s in steps of {told[2]} s")
+        given = (self.start_seconds, self.end_seconds, self.step_seconds)
+        sound = all(map(math.isfinite, given)) and self.step_seconds > 0
+        if not sound or max(map(abs, given[:2])) > _MOST_STEPS_SINCE_1970 * self.step_seconds:
+            raise LoadSpanError(f"from {given[0]} s to {given[1]} s in steps of {given[2]} s")
         if checked_span(self._steps, self.step_seconds) < 1:
             raise LoadSpanError(
-                f"from {told[0]:.0f} s to {told[1]:.0f} s lies no whole step of {told[2]:g} s"
+                f"no whole step of {given[2]:g} s between {given[0]:.0f} s and {given[1]:.0f} s"
             )
 
     @property
     def steps(self) -> int:
-        """How many steps begin and end inside."""
+        """Number of whole steps inside the range."""
         return int(self._steps)
 
     @property
     def first_seconds(self) -> float:
-        """When the first step begins: on a multiple of the step."""
+        """When the first step begins, on a multiple of the step."""
         return math.ceil(self.start_seconds / self.step_seconds) * self.step_seconds
 
     @property

@@ -1,4 +1,4 @@
-"""The load of one model, by what it is made of."""
+"""The load of one model, by component."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_GROWTH = 10.0
 
 @dataclass(frozen=True, slots=True, order=True)
 class LoadKey:
-    """Whose load: empty where a source does not say."""
+    """Owner of a load; fields are empty where the source does not name them."""
 
     cluster: str = ""
     model_name: str = ""
@@ -23,13 +23,13 @@ class LoadKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadHistory:
-    """Series of one clock, and None for what a source does not tell.
+    """Series on one time grid, None where a source does not report one. All rates are per second.
 
-    `requests` arrive, those that are refused (`rejections`, where anybody counts them) included.
-    Tokens are computed; what a prefix cache spared of prompts is `cached_tokens`. All a second.
-    `prefill_gpus` and `decode_gpus` are GPU-seconds a second. Capacity used is of the fullest
-    engines' role that serves a phase; from 1 on the phase is saturated, and what its tokens say is
-    what would have been asked, by arrivals.
+    `requests` are arrivals including rejected ones (`rejections`, where they are counted). Token
+    series are computed tokens; prompt tokens found in a prefix cache are `cached_tokens`.
+    `prefill_gpus` and `decode_gpus` are GPU-seconds per second. Capacity used is that of the
+    fullest role that serves a phase; from 1 on the phase is saturated, and its token series
+    estimates the demand from arrivals.
     """
 
     key: LoadKey
@@ -51,16 +51,16 @@ def demanded(
     refused: Floats,
     saturated: NDArray[np.bool_],
 ) -> Floats:
-    """Tokens a second that would have been computed had there been room.
+    """Tokens per second that would have been computed with enough capacity.
 
-    Served is what the requests had that were not refused; in saturated steps, what those had that
-    ended, for a saturated engine ends what it can, whatever comes. It grows by as much as more
-    requests came, tenfold at most. Where requests are not known it is left as it is.
+    `served` belongs to the requests that were not rejected, or, in saturated steps, to those that
+    ended, since a saturated engine completes what it can regardless of arrivals. It is scaled by
+    arrivals divided by those requests, tenfold at most, and unchanged where requests are unknown.
     """
-    let_in = arrived - np.where(np.isfinite(refused), refused, 0.0)
-    had_room = np.where(saturated & np.isfinite(ended), ended, let_in)
-    with np.errstate(over="ignore"):  # by next to nothing: beyond the most anyway
-        growth = np.divide(arrived, had_room, out=np.ones_like(arrived), where=had_room > 0)
+    accepted = arrived - np.where(np.isfinite(refused), refused, 0.0)
+    completed = np.where(saturated & np.isfinite(ended), ended, accepted)
+    with np.errstate(over="ignore"):  # division by a tiny number: clipped below
+        growth = np.divide(arrived, completed, out=np.ones_like(arrived), where=completed > 0)
     growth = np.clip(np.where(np.isnan(growth), 1.0, growth), 1.0, _MOST_GROWTH)
     asked: Floats = served * growth
     return asked

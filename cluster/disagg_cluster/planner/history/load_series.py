@@ -1,4 +1,4 @@
-"""One load over time, evenly spaced, with gaps that stay gaps."""
+"""A load over time, evenly spaced; gaps are preserved."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from disagg_exporter.errors import DisaggError
 
 Floats = NDArray[np.float64]
 MOST_STEPS = 5_000_000
-"""The longest series that is made: nine years of minutes, 57 days of seconds."""
+"""Longest series: nine years of minutes, 57 days of seconds."""
 
 
 class LoadSpanError(DisaggError):
-    """Times between which lie too many steps, or none; the text says how many."""
+    """A time range has too many steps, or none; the text says how many."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadSeries:
-    """Values a step apart; NaN where nothing is known.
+    """Evenly spaced values; NaN where nothing is known.
 
-    `start_seconds` is the time of the first value, and a value says what came in the step that
-    begins there, as a rate a second.
+    A value is the mean rate per second in a step; the first step begins at `start_seconds`.
     """
 
     start_seconds: float
@@ -40,12 +39,12 @@ class LoadSeries:
 
     @property
     def known(self) -> int:
-        """How many steps have a value."""
+        """Number of steps with a value."""
         return int(np.isfinite(self.values).sum())
 
     @property
     def silent_seconds(self) -> float:
-        """How long before the end the last known step ended; infinite if there is none."""
+        """Time from the end of the last known step to the end; infinite if no step is known."""
         known = np.flatnonzero(np.isfinite(self.values))
         if not len(known):
             return np.inf
@@ -55,14 +54,14 @@ class LoadSeries:
 def load_series(
     times_seconds: Sequence[float] | Floats, values: Sequence[float] | Floats, step_seconds: float
 ) -> LoadSeries:
-    """Put samples into steps, in whatever order they come.
+    """Put samples, in any order, into steps.
 
-    A step takes the mean of its samples. What is no load (NaN, infinite, negative) leaves a gap, as
-    a step without samples does, at the ends too, and where there is no load at all. Steps lie on
-    multiples of `step_seconds`, so that the series of one clock lie beside each other.
+    A step's value is the mean of its samples. Invalid values (NaN, infinite, negative) leave a gap,
+    as does a step without samples, even at the ends or if all values are invalid. Steps lie on
+    multiples of `step_seconds`, so that series on one time grid align.
 
     Raises:
-        LoadSpanError: From the first time to the last are more than `MOST_STEPS` steps.
+        LoadSpanError: The times span more than `MOST_STEPS` steps.
     """
     if not 0 < step_seconds < np.inf:
         raise ValueError(f"a step of {step_seconds} s")
@@ -73,7 +72,7 @@ def load_series(
     sound = np.isfinite(loads) & (loads >= 0)
     if not len(times):
         return LoadSeries(0.0, step_seconds, np.empty(0))
-    # What a scraper calls 59.9999 s is the step at 60 s.
+    # A scraper's 59.9999 s belongs to the step at 60 s.
     with np.errstate(over="ignore"):
         places = np.floor(times / step_seconds + 1e-6)
     first = float(places.min())
@@ -87,10 +86,10 @@ def load_series(
 
 
 def checked_span(steps: float, step_seconds: float) -> int:
-    """A number of steps that a series may have; raises `LoadSpanError` if it may not."""
+    """Return the number of steps; raise `LoadSpanError` if a series may not have so many."""
     if not steps <= MOST_STEPS:
         raise LoadSpanError(
-            f"from the first time to the last are {steps:.3g} steps of {step_seconds:g} s, at most "
-            f"{MOST_STEPS} are read: is one time far from the others, or in another unit?"
+            f"the times span {steps:.3g} steps of {step_seconds:g} s, at most {MOST_STEPS} are "
+            "read: is one time far from the others, or in another unit?"
         )
     return int(steps)

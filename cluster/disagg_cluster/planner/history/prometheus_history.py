@@ -1,4 +1,4 @@
-"""Load from any API that speaks as Prometheus does: Prometheus, Thanos, Mimir, VictoriaMetrics."""
+"""Load from a Prometheus-compatible API: Prometheus, Thanos, Mimir, VictoriaMetrics."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ _FURTHER_LABELS = ("phase", "role")
 
 
 class NoPastLoadError(PrometheusError):
-    """A server that answers and has no load of the past; the text says what it lacks."""
+    """A server answers but has no past load; the text says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrometheusHistory:
     """Reads the load of every model.
 
-    A value at the end of a step is the rate in it; where a server has none, the step is a gap.
-    Counters that begin anew are the server's to tell. What our rules recorded is read; of steps
-    of which a cluster has nodes and no recorded load, the nodes' own series are.
+    The value at the end of a step is the rate in it; a step without a value is a gap. Counter
+    resets are handled by the server. Recorded series are read first; for steps in which a cluster
+    has nodes but no recorded load, the nodes' own series are read.
 
     Args:
         prometheus: The client.
-        say: Told what is being read.
-        deadline_seconds: For each answer.
-        read_seconds: For everything.
+        say: Called with a line of progress.
+        deadline_seconds: Time limit of each answer.
+        read_seconds: Time limit of the whole read.
         recorded_every_seconds: How often the rules of disagg-recording-history.yaml are evaluated.
     """
 
@@ -72,8 +72,8 @@ class PrometheusHistory:
         """Read everything; models without any tokens in the range are left out.
 
         Raises:
-            NoPastLoadError: Nothing of ours is there.
-            PrometheusError: No answer in time, or a refusal that is not for size.
+            NoPastLoadError: The server has no series of disagg-node.
+            PrometheusError: No answer in time, or an error other than a size limit.
         """
         reader = RangeReader(
             self.prometheus,
@@ -86,7 +86,7 @@ class PrometheusHistory:
         window_seconds = max(request.step_seconds, self.recorded_every_seconds)
         source = SampleSource(request.cluster, window_seconds)
         recorded_parts = _parts(request, partial(HistoryQuery.recorded, source=source))
-        parts = [*recorded_parts, *_looks(request, source)]
+        parts = [*recorded_parts, *_presence_parts(request, source)]
         found = reader.read(parts, "what is recorded")
         there = _by_cluster(found.pop(_PRESENT))
         recorded = _by_cluster(found[TOKENS.record])
@@ -104,11 +104,11 @@ class PrometheusHistory:
         return [_history(key, found, request) for key in keys]
 
     def _without_history(self, request: HistoryRequest, there: set[str]) -> NoPastLoadError:
-        """Why there is nothing, and the way out."""
+        """Say why there is no history, and what to do."""
         if there:
             return NoPastLoadError(
-                "counters of tokens are there, but of none two samples in five minutes: scrape "
-                "the nodes every two minutes at least"
+                "there are token counters, but none has two samples within five minutes: scrape "
+                "the nodes at least every two minutes"
             )
         asked = RangePart("clusters", clusters(), 0, request.steps, _stride(request.steps))
         reader = RangeReader(
@@ -125,15 +125,15 @@ class PrometheusHistory:
         wanted = request.cluster
         if known and wanted is not None and wanted not in known:
             names = ", ".join(repr(name) for name in sorted(known))
-            return NoPastLoadError(f"nothing of a cluster {wanted!r} is there; there is {names}")
+            return NoPastLoadError(f"there is no cluster {wanted!r}, only {names}")
         if known:
             return NoPastLoadError(
-                "nodes are scraped, but none tells of tokens: docs/engine-pages.md says what each "
+                "nodes are scraped, but none reports tokens: docs/engine-pages.md says what each "
                 "engine must report for that"
             )
         return NoPastLoadError(
-            "nothing of disagg-node is there in that time: Prometheus must scrape the nodes, or "
-            "be sent cluster.*:disagg_.+, and keep it for that long"
+            "there are no series of disagg-node in that time: Prometheus must scrape the nodes, or "
+            "receive cluster.*:disagg_.+, and keep it for that long"
         )
 
 
@@ -142,15 +142,15 @@ def _parts(
     expr: Callable[[HistoryQuery], str],
     wanted: NDArray[np.bool_] | None = None,
 ) -> Iterator[RangePart]:
-    """All quantities in all parts of the range, or in those of which some step is wanted."""
+    """Yield all quantities for all parts of the range, or for those with a wanted step."""
     for first, count in spans(request.steps):
         if wanted is None or wanted[first : first + count].any():
             for query in HISTORY_QUERIES:
                 yield RangePart(query.record, expr(query), first, count)
 
 
-def _looks(request: HistoryRequest, source: SampleSource) -> Iterator[RangePart]:
-    """Whether there are nodes, now and then."""
+def _presence_parts(request: HistoryRequest, source: SampleSource) -> Iterator[RangePart]:
+    """Yield sparse queries of whether there are nodes."""
     for first, count in spans(request.steps):
         yield RangePart(_PRESENT, present(source), first, count, _stride(count))
 
@@ -160,7 +160,7 @@ def _stride(steps: int) -> int:
 
 
 def _by_cluster(found: Found) -> dict[str, NDArray[np.bool_]]:
-    """At which steps anything is known of a cluster."""
+    """For each cluster, the steps at which any series has a value."""
     known: dict[str, NDArray[np.bool_]] = {}
     for labels, values in found.items():
         there = np.isfinite(values)
@@ -171,7 +171,7 @@ def _by_cluster(found: Found) -> dict[str, NDArray[np.bool_]]:
 def _fill(
     found: Mapping[str, Found], more: Mapping[str, Found], recorded: NDArray[np.bool_]
 ) -> None:
-    """Take a cluster's further values where nothing was recorded of it."""
+    """Add a cluster's further values where none was recorded."""
     for name, series in more.items():
         for labels, values in series.items():
             of = found[name].setdefault(labels, np.full(len(recorded), np.nan))
@@ -190,19 +190,21 @@ def _history(key: LoadKey, found: Mapping[str, Found], request: HistoryRequest) 
         return LoadSeries(request.first_seconds, request.step_seconds, of)
 
     unknown = np.full(request.steps, np.nan)
-    arrived = _or(values(ARRIVALS), unknown)
+    arrived = _or_unknown(values(ARRIVALS), unknown)
     refused = values(REJECTIONS)
-    ended = _or(values(ENDS), unknown)
+    ended = _or_unknown(values(ENDS), unknown)
 
     def used(phase: str) -> Floats:
-        # Mixed engines serve both phases in the same steps.
-        roles = (_or(values(CAPACITY_USED, role=role), unknown) for role in (phase, "mixed"))
+        # Mixed engines serve both phases in one step.
+        roles = (
+            _or_unknown(values(CAPACITY_USED, role=role), unknown) for role in (phase, "mixed")
+        )
         return np.fmax(*roles)
 
     def tokens(phase: str) -> LoadSeries:
-        served = _or(values(TOKENS, phase), unknown)
-        asked = demanded(served, arrived, ended, _or(refused, unknown), used(phase) >= 1.0)
-        return LoadSeries(request.first_seconds, request.step_seconds, asked)
+        served = _or_unknown(values(TOKENS, phase), unknown)
+        demand = demanded(served, arrived, ended, _or_unknown(refused, unknown), used(phase) >= 1.0)
+        return LoadSeries(request.first_seconds, request.step_seconds, demand)
 
     return LoadHistory(
         key,
@@ -218,5 +220,5 @@ def _history(key: LoadKey, found: Mapping[str, Found], request: HistoryRequest) 
     )
 
 
-def _or(values: Floats | None, unknown: Floats) -> Floats:
+def _or_unknown(values: Floats | None, unknown: Floats) -> Floats:
     return unknown if values is None else values

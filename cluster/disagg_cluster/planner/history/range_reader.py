@@ -1,4 +1,4 @@
-"""Ranges of a Prometheus as arrays, read in parts of which several are under way."""
+"""Reads Prometheus ranges as arrays, in parts, several of them concurrently."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from disagg_cluster.prometheus.prometheus_api import NoAnswerError, PrometheusEr
 
 STEPS_A_PART = 1440
 IN_FLIGHT = 4
-"""How many queries a server is asked at a time, at most."""
+"""Most concurrent queries to a server."""
 _LEAST_STEPS_A_QUERY = 15
-# How servers say that a query was too large or took too long, which a shorter one need not be.
+# Errors for queries that are too large or slow; a shorter range may succeed.
 _TOO_MUCH = (
     *("exceed", "too many", "too long", "limit", "larger than"),
     *("timed out", "timeout", "no whole answer"),
 )
 
 Found = dict[tuple[str, ...], Floats]
-"""Values of all steps by the values of the labels that matter; NaN where there is none."""
+"""Values of all steps by the values of the kept labels; NaN where there is none."""
 
 
 class RangeQueries(Protocol):
-    """What is needed of a client of Prometheus. Several threads ask."""
+    """Interface of the Prometheus client, which several threads call."""
 
     def query_range(
         self,
@@ -45,7 +45,7 @@ class RangeQueries(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RangePart:
-    """An expression at the ends of some of a request's steps: each of them, or each `stride`-th."""
+    """An expression evaluated at the ends of a request's steps: each, or each `stride`-th."""
 
     name: str
     expr: str
@@ -55,22 +55,22 @@ class RangePart:
 
 
 def spans(steps: int) -> Iterator[tuple[int, int]]:
-    """The first step, and how many, of each part of a range."""
+    """Yield the first step and the number of steps of each part of a range."""
     for first in range(0, steps, STEPS_A_PART):
         yield first, min(STEPS_A_PART, steps - first)
 
 
 @dataclass(slots=True)
 class RangeReader:
-    """Reads parts of one request. What is refused as too large is asked in halves, from then on.
+    """Reads parts of one request; halves the range of queries that are rejected as too large.
 
     Args:
         prometheus: The client.
         request: The range and its steps.
-        labels: Those by which series are kept; the others do not matter.
-        deadline_seconds: For each answer.
-        read_seconds: For all of them, from now on.
-        say: Told what is being read.
+        labels: Labels that distinguish series; others are ignored.
+        deadline_seconds: Time limit of each answer.
+        read_seconds: Time limit of all reads, from construction on.
+        say: Called with a line of progress.
     """
 
     prometheus: RangeQueries
@@ -88,16 +88,16 @@ class RangeReader:
         self._end_seconds = time.monotonic() + self.read_seconds
 
     def read(self, parts: Sequence[RangePart], what: str) -> dict[str, Found]:
-        """Read all parts; by their names what was found.
+        """Read all parts; return the values by part name.
 
         Raises:
-            PrometheusError: No answer in time, or a refusal that is not for size.
+            PrometheusError: No answer in time, or an error other than a size limit.
         """
         found: dict[str, Found] = {part.name: {} for part in parts}
         with ThreadPoolExecutor(IN_FLIGHT) as pool:
-            asked = [pool.submit(self._read, part, found[part.name]) for part in parts]
+            pending = [pool.submit(self._read, part, found[part.name]) for part in parts]
             try:
-                for done, future in enumerate(as_completed(asked)):
+                for done, future in enumerate(as_completed(pending)):
                     self.say(f"reading {what}: {done * 100 // len(parts)} %")
                     future.result()
             except BaseException:
@@ -109,29 +109,29 @@ class RangeReader:
         try:
             self._keep(part, found)
         except PrometheusError:
-            self._given_up = True  # what waits is not asked any more
+            self._given_up = True  # skip the parts that still wait
             raise
 
     def _keep(self, part: RangePart, found: Found) -> None:
         request = self.request
-        for each in self._asked(part, part.first, part.count):
+        for each in self._query(part, part.first, part.count):
             labels = tuple(each.labels.get(label, "") for label in self.labels)
             with self._lock:
                 values = found.setdefault(labels, np.full(request.steps, np.nan))
             if each.values:
                 times, loads = np.asarray(each.values, dtype=np.float64).T
-                # A value at the end of a step is the step's.
+                # The value at the end of a step belongs to that step.
                 at = np.round((times - request.first_seconds) / request.step_seconds) - 1
                 inside = (at >= 0) & (at < request.steps) & np.isfinite(loads)
                 values[at[inside].astype(np.int64)] = loads[inside]
 
-    def _asked(self, part: RangePart, first: int, count: int) -> Iterator[Samples]:
+    def _query(self, part: RangePart, first: int, count: int) -> Iterator[Samples]:
         if self._given_up:
             return
         most = self._most_steps.get(part.name, STEPS_A_PART * part.stride)
         if count > most:
             for start in range(first, first + count, most):
-                yield from self._asked(part, start, min(most, first + count - start))
+                yield from self._query(part, start, min(most, first + count - start))
             return
         step_seconds = self.request.step_seconds
         begin = self.request.first_seconds + (first + 1) * step_seconds
@@ -139,8 +139,8 @@ class RangeReader:
         left_seconds = self._end_seconds - time.monotonic()
         if left_seconds <= 0:
             raise NoAnswerError(
-                f"the past was not read in {self.read_seconds:g} s: ask for a shorter one, for "
-                "longer steps or for one cluster, and record it (disagg-recording-history.yaml)"
+                f"history was not read within {self.read_seconds:g} s: ask for a shorter range, "
+                "longer steps or one cluster, and record it (disagg-recording-history.yaml)"
             )
         try:
             yield from self.prometheus.query_range(
@@ -152,7 +152,7 @@ class RangeReader:
             )
         except PrometheusError as error:
             half = count // 2 // part.stride * part.stride
-            if half < _LEAST_STEPS_A_QUERY or not any(told in str(error) for told in _TOO_MUCH):
+            if half < _LEAST_STEPS_A_QUERY or not any(hint in str(error) for hint in _TOO_MUCH):
                 raise
             self._most_steps[part.name] = min(half, most)
-            yield from self._asked(part, first, count)
+            yield from self._query(part, first, count)

@@ -1,4 +1,4 @@
-"""Load from a log of requests: JSON lines as Mooncake publishes them."""
+"""Load from a request log: JSON lines in the format of the Mooncake traces."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from disagg_cluster.planner.history.load_series import (
     checked_span,
 )
 
-# Beyond it nothing is a time or a length, and whole numbers are no floats.
+# Larger values are no times or lengths, and large integers do not fit floats.
 _MOST = 1e18
 _MOST_SHOWN = 40
 _FIELDS = ("timestamp", "input_length", "output_length")
 
 
 def read_request_log(path: Path, step_seconds: float = 60.0) -> LoadHistory:
-    """Read a log, a JSON object a line: `timestamp` in ms, `input_length`, `output_length`.
+    """Read a log, one JSON object per line: `timestamp` in ms, `input_length`, `output_length`.
 
-    All tokens of a request count in the step in which it came. A log tells of every request, so a
-    step without any is a step without load, not a gap. Prompts count whole: what a prefix cache
-    would have spared is not known (`hash_ids` are ignored).
+    All tokens of a request count in the step of its arrival. A log holds every request, so a step
+    without any has no load; it is not a gap. Prompts count in full, because prefix cache hits are
+    unknown (`hash_ids` are ignored).
 
     Raises:
-        HistoryFileError: What is wrong with it, all of it at once.
+        HistoryFileError: All problems of the file at once.
     """
     try:
         with path.open(encoding="utf-8-sig") as file:
@@ -46,7 +46,7 @@ def read_request_log(path: Path, step_seconds: float = 60.0) -> LoadHistory:
 
 
 def read_log_lines(lines: Iterable[str], name: str, step_seconds: float) -> LoadHistory:
-    """Read the lines of such a log, which errors call `name`."""
+    """Read the lines of such a log; `name` stands for it in errors."""
     problems = Problems(name)
     rows = []
     for number, line in enumerate(lines, start=1):
@@ -70,27 +70,27 @@ def read_log_lines(lines: Iterable[str], name: str, step_seconds: float) -> Load
     check_times(float(times.min()), float(times.max()), name, "timestamps are milliseconds")
     at = steps.astype(np.int64)
 
-    def a_second(amounts: np.typing.NDArray[np.float64] | None) -> LoadSeries:
+    def per_second(amounts: np.typing.NDArray[np.float64] | None) -> LoadSeries:
         sums = np.bincount(at, weights=amounts, minlength=length)
         return LoadSeries(first * step_seconds, step_seconds, sums / step_seconds)
 
     return LoadHistory(
-        LoadKey(), a_second(requests[:, 1]), a_second(requests[:, 2]), a_second(None)
+        LoadKey(), per_second(requests[:, 1]), per_second(requests[:, 2]), per_second(None)
     )
 
 
 def _request(line: str, number: int, problems: Problems) -> tuple[float, float, float] | None:
     try:
         row = json.loads(line)
-    except (ValueError, RecursionError):  # of brackets without end
+    except (ValueError, RecursionError):  # deeply nested brackets
         row = None
     if not isinstance(row, dict):
         problems.add(number, f"expected a JSON object, found {line[:40].strip()!r}")
         return None
     bad = [field for field in _FIELDS if not _is_amount(row.get(field))]
     if bad:
-        told = ", ".join(f"{field} is {_shown(row.get(field))}" for field in bad)
-        problems.add(number, f"{told}; expected numbers, 0 or more")
+        values = ", ".join(f"{field} is {_shown(row.get(field))}" for field in bad)
+        problems.add(number, f"{values}; expected numbers, 0 or more")
         return None
     when, prompt, output = (float(row[field]) for field in _FIELDS)
     return when, prompt, output
@@ -99,7 +99,7 @@ def _request(line: str, number: int, problems: Problems) -> tuple[float, float, 
 def _shown(value: object) -> str:
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # of a number of thousands of digits
+    except (ValueError, RecursionError):  # a number with thousands of digits
         text = f"a {type(value).__name__} too long to show"
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 

@@ -22,16 +22,16 @@ _PROMPT, _OUTPUT, _REQUESTS = "prompt_tokens_per_s", "output_tokens_per_s", "req
 _NEEDED = (_TIME, _PROMPT, _OUTPUT)
 _MOST_SHOWN = 80
 _MOST = 1e15
-"""Nothing a second is more: sums and squares of it are still numbers."""
+"""Upper limit of rates, so that their sums and squares stay finite."""
 
 
 def read_trace(path: Path) -> LoadHistory:
-    """Read a file with one row a step; further columns are ignored, empty cells are gaps.
+    """Read a file with one row per step; further columns are ignored, empty cells are gaps.
 
-    Rows may come in any order. The step is the usual distance between two times.
+    Rows may be in any order. The step is the median distance between times.
 
     Raises:
-        HistoryFileError: What is wrong with it, all of it at once.
+        HistoryFileError: All problems of the file at once.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -41,11 +41,11 @@ def read_trace(path: Path) -> LoadHistory:
 
 
 def read_rows(lines: Iterable[str], name: str) -> LoadHistory:
-    """Read the lines of such a file, which errors call `name`."""
+    """Read the lines of such a file; `name` stands for it in errors."""
     try:
         return _read_rows(csv.DictReader(lines, restkey=""), name)
     except csv.Error as error:
-        raise HistoryFileError(f"{name}: this is no CSV: {error}") from error
+        raise HistoryFileError(f"{name}: not valid CSV: {error}") from error
 
 
 def _read_rows(reader: csv.DictReader[str], name: str) -> LoadHistory:
@@ -67,8 +67,8 @@ def _read_rows(reader: csv.DictReader[str], name: str) -> LoadHistory:
         raise HistoryFileError(f"{name}: no rows; expected {wanted} below a line that names them")
     counted = rows[:, len(_NEEDED) :]
     if np.isfinite(counted).any() and not np.nansum(counted) and np.nansum(rows[:, 1:3]):
-        why = f"{_REQUESTS} is 0 in every row, and tokens come"
-        raise HistoryFileError(f"{name}: {why}; leave out the column where nobody counts requests")
+        why = f"{_REQUESTS} is 0 in every row although there are tokens"
+        raise HistoryFileError(f"{name}: {why}; omit the column if requests are not counted")
     times = rows[:, 0]
     step_seconds = _step(times, name)
     try:

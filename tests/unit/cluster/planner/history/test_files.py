@@ -53,12 +53,12 @@ def test_a_trace_need_not_tell_of_requests() -> None:
         ([_HEAD, "0,1,1e300,1,1", "60,1,1,1,1"], r"_per_s is 1e300, expected 1e\+15 or less"),
         (
             [_HEAD, "0,0,10,1,1", "60,0,,1,1"],
-            r"trace.csv: requests_per_s is 0 in every row, and tokens come; leave out the column",
+            r"trace.csv: requests_per_s is 0 in every row although there are tokens; omit",
         ),
         ([_HEAD], r"trace.csv: no rows"),
         ([_HEAD, "0,1,1,1,1"], r"trace.csv: one time only"),
         ([_HEAD, "0,1,1,1,1", "60,1,1,1,1", "9e12,1,1,1,1"], r"trace.csv: .* is one time far"),
-        ([_HEAD, '0,1,1,"' + "x" * 200_000], r"trace.csv: this is no CSV: field larger than"),
+        ([_HEAD, '0,1,1,"' + "x" * 200_000], r"trace.csv: not valid CSV: field larger than"),
         (
             [_HEAD, "0,1,x,1,1", ",1,1,-1,1"],
             r"trace.csv:2: prompt_tokens_per_s is 'x', expected a number\n"
