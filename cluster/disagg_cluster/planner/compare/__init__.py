@@ -1,1 +1,1 @@
-"""Two spans of time held against each other, at equal load."""
+"""Compares two time spans at equal load."""

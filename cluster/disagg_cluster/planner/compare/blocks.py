@@ -1,4 +1,4 @@
-"""In blocks of how many minutes a measure of a span is drawn again, and how little they tell."""
+"""Block lengths for the bootstrap of a measure, and the correction for few blocks."""
 
 from __future__ import annotations
 
@@ -11,42 +11,43 @@ from disagg_cluster.planner.compare.minutes import SpanMinutes
 from disagg_cluster.planner.history.load_series import Floats
 
 LEAST_BLOCK_SECONDS = 900.0
-"""Minutes beside each other are alike: they are drawn again in blocks of so long at least."""
+"""Neighbouring minutes are correlated: they are resampled in blocks of at least this length."""
 MOST_BLOCKS = 8
-"""A longer span has longer blocks: loads and latencies may wander as slowly as it is long."""
+"""Longer spans have longer blocks: loads and latencies may drift as slowly as the span is long."""
 RESAMPLES = 1000
-# Blocks are as long as so many times what is alike lasts (the sum of the autocorrelations).
+# Block length in units of the correlation time (the sum of the autocorrelations).
 _LONG_ENOUGH = 2.0
-_MOST_ALIKE = 0.95
+_MOST_CORRELATION = 0.95
 _MOST_AT_A_TIME = 2_000_000
 _NORMAL = 1.645
-# Student's t for 95 %, by degrees of freedom from 1 on: few blocks know little of how they vary.
+# Student's t for 95 %, by degrees of freedom from 1 on: few blocks estimate their variance poorly.
 _STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796)
 
 Estimate = Callable[[SpanMinutes, Floats], Floats]
-"""A measure of a span for each row of weights of its minutes; NaN where it is not known."""
+"""Computes a measure of a span for each row of minute weights; NaN where it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Blocks of minutes that are drawn together; not `enough` are too short for what is alike."""
+    """Blocks of minutes to resample together; `enough`: not shorter than correlation requires."""
 
     steps: int
     enough: bool
 
     @classmethod
-    def of(cls, span: SpanMinutes, alike_steps: float) -> Blocks:
-        """Long enough, and two at least, for minutes that stay alike for so many."""
+    def of(cls, span: SpanMinutes, correlated_steps: float) -> Blocks:
+        """Blocks long enough for minutes correlated over so many steps, but at least two."""
         least = max(_batch_steps(span), -(-span.steps // MOST_BLOCKS))
-        wanted = _LONG_ENOUGH * alike_steps
+        wanted = _LONG_ENOUGH * correlated_steps
         most = max(1, span.steps // 2)
         return cls(min(max(least, round(wanted)), most), wanted <= most)
 
-    def for_few(self, weights: Floats) -> float:
-        """How much wider an interval is of as few blocks as the minutes that count make.
+    def few_blocks_factor(self, weights: Floats) -> float:
+        """Factor that widens an interval for the number of blocks that the weighted minutes make.
 
-        Blocks drawn again vary by (n - 1) / n of what they should, and by Student's t at that; as
-        they overlap, with half again as many degrees of freedom (Meketon and Schmeiser 1984).
+        The variance of resampled blocks is (n - 1) / n of the true one, and its estimate calls for
+        Student's t; as blocks overlap, with 1.5 times the degrees of freedom (Meketon and Schmeiser
+        1984).
         """
         counted = 1 / float(np.square(weights).sum())
         blocks = max(2.0, counted / self.steps)
@@ -59,11 +60,12 @@ def _batch_steps(span: SpanMinutes) -> int:
     return max(1, round(LEAST_BLOCK_SECONDS / span.step_seconds))
 
 
-def alike_steps(estimate: Estimate, span: SpanMinutes, weights: Floats) -> float:
-    """For how many steps a measure stays alike: (1 + r) / (1 - r) batches.
+def correlated_steps(estimate: Estimate, span: SpanMinutes, weights: Floats) -> float:
+    """Correlation time of a measure in steps: (1 + r) / (1 - r) batches.
 
-    r is the correlation of neighbouring batches in how far each moves the measure (jackknife),
-    less the bias of few (Kendall 1954); what falls by r from batch to batch sums up to that.
+    r is the correlation of neighbouring batches in their jackknife influence on the measure,
+    corrected for the bias of few batches (Kendall 1954). The formula is the sum of correlations
+    that decay by the factor r from batch to batch.
     """
     length, steps = _batch_steps(span), len(weights)
     batches = -(-steps // length)
@@ -83,19 +85,20 @@ def alike_steps(estimate: Estimate, span: SpanMinutes, weights: Floats) -> float
     spread = float(np.square(moved[known]).sum()) / max(1, int(known.sum()))
     if not pairs.any() or not spread > 0:
         return float(length)
-    alike = float((moved[1:] * moved[:-1])[pairs].mean()) / spread
-    alike = min(max(alike + (1 + 4 * alike) / int(known.sum()), 0.0), _MOST_ALIKE)
-    return length * (1 + alike) / (1 - alike)
+    correlation = float((moved[1:] * moved[:-1])[pairs].mean()) / spread
+    correlation += (1 + 4 * correlation) / int(known.sum())
+    correlation = min(max(correlation, 0.0), _MOST_CORRELATION)
+    return length * (1 + correlation) / (1 - correlation)
 
 
 def resampled(weights: Floats, length: int, generator: np.random.Generator) -> Iterator[Floats]:
-    """`[resample, minute]`, some at a time: weights times how often a minute was drawn."""
+    """Yield weights times draw counts, `[resample, minute]`, in chunks of resamples."""
     steps = len(weights)
     at_a_time = max(1, min(RESAMPLES, _MOST_AT_A_TIME // steps))
     for first in range(0, RESAMPLES, at_a_time):
         rows = min(at_a_time, RESAMPLES - first)
         starts = generator.integers(0, steps, (rows, -(-steps // length)))
-        # Blocks go on from the end at the beginning, so that every minute is drawn as often.
+        # Blocks wrap around at the end, so that every minute is equally likely.
         at = (starts[..., None] + np.arange(length)) % steps
         at += (np.arange(rows) * steps)[:, None, None]
         yield np.bincount(at.ravel(), minlength=rows * steps).reshape(rows, steps) * weights

@@ -1,4 +1,4 @@
-"""Two spans compared: each measure before and after, at equal load, with its interval."""
+"""Compares two spans: each measure before and after, at equal load, with its interval."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_cluster.planner.compare.blocks import Blocks, Estimate, alike_steps, resampled
+from disagg_cluster.planner.compare.blocks import Blocks, Estimate, correlated_steps, resampled
 from disagg_cluster.planner.compare.matching import LEAST_MINUTES, UndecidedComparison, match
 from disagg_cluster.planner.compare.minutes import SpanMinutes
 from disagg_cluster.planner.history.load_series import Floats
@@ -21,7 +21,7 @@ _MILLION = 1e6
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    """What is measured; `known` says in which minutes."""
+    """A measure; `known` tells in which minutes it is known."""
 
     name: str
     unit: str
@@ -32,9 +32,9 @@ class _Measure:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredChange:
-    """One measure; `change_ratio` is after over before less 1, `low` and `high` its 90 % interval.
+    """One measure; `change_ratio` is after / before - 1, `low` and `high` its 90 % interval.
 
-    `more_is_better` says which way is good.
+    `more_is_better` tells which direction is an improvement.
     """
 
     name: str
@@ -48,7 +48,7 @@ class MeasuredChange:
 
     @property
     def verdict(self) -> str:
-        """Better, worse, or no difference that is sure."""
+        """Better, worse, or no sure difference."""
         if self.low <= 0 <= self.high:
             return "no sure difference"
         return "better" if (self.change_ratio > 0) is self.more_is_better else "worse"
@@ -56,7 +56,7 @@ class MeasuredChange:
 
 @dataclass(frozen=True, slots=True)
 class UnknownMeasure:
-    """A measure that one of the spans does not tell, and why."""
+    """A measure that is unknown in one of the spans, and why."""
 
     name: str
     unit: str
@@ -65,7 +65,7 @@ class UnknownMeasure:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All measures, and how much of each span could be matched."""
+    """All measures, and which share of each span could be matched."""
 
     measures: tuple[MeasuredChange | UnknownMeasure, ...]
     matched_ratio: tuple[float, float]
@@ -75,9 +75,9 @@ class Comparison:
 def compare(before: SpanMinutes, after: SpanMinutes) -> Comparison | UndecidedComparison:
     """Compare two spans at equal load.
 
-    Measures are ratios of sums over weighted minutes; each takes the minutes that tell it, matched
-    anew. Intervals are by the moving block bootstrap (Künsch 1989), with blocks by how long a
-    measure stays alike, and wider for few blocks.
+    Measures are ratios of sums over weighted minutes; each uses the minutes in which it is known,
+    matched separately. Intervals come from the moving block bootstrap (Künsch 1989), with block
+    lengths from the correlation time of a measure, and are widened for few blocks.
     """
     matched = match(before, after)
     if isinstance(matched, UndecidedComparison):
@@ -92,13 +92,13 @@ def _change(
     def unknown(why: str) -> UnknownMeasure:
         return UnknownMeasure(measure.name, measure.unit, why)
 
-    told = tuple(measure.known(span) for span in spans)
-    for when, minutes in zip(_WHEN, told, strict=True):
+    known = tuple(measure.known(span) for span in spans)
+    for when, minutes in zip(_WHEN, known, strict=True):
         if not minutes.any():
             return unknown(f"it is not known in the minutes {when}")
-    matched = match(*(_only(span, minutes) for span, minutes in zip(spans, told, strict=True)))
+    matched = match(*(_only(span, minutes) for span, minutes in zip(spans, known, strict=True)))
     if isinstance(matched, UndecidedComparison):
-        return unknown(f"fewer than {LEAST_MINUTES} minutes that tell it are alike")
+        return unknown(f"fewer than {LEAST_MINUTES} matched minutes have it")
     weights = (matched.before, matched.after)
     old, new = (
         float(measure.estimate(span, each[None, :])[0])
@@ -108,12 +108,12 @@ def _change(
         if not (np.isfinite(value) and value > 0):
             return unknown(f"it is 0 in the minutes {when}")
     generator = np.random.default_rng(0)
-    alike = [
-        alike_steps(measure.estimate, span, weight)
+    correlated = [
+        correlated_steps(measure.estimate, span, weight)
         for span, weight in zip(spans, weights, strict=True)
     ]
-    # Both spans are of one cluster, and the one in which it shows less says less of it.
-    blocks = [Blocks.of(span, max(alike)) for span in spans]
+    # Both spans are of one cluster: the larger estimate applies to both.
+    blocks = [Blocks.of(span, max(correlated)) for span in spans]
     drawn = [
         np.concatenate(
             [measure.estimate(span, rows) for rows in resampled(weight, each.steps, generator)]
@@ -123,7 +123,9 @@ def _change(
     ratios = drawn[1] / drawn[0]
     ratios = ratios[np.isfinite(ratios) & (ratios > 0)]
     ends = np.log(np.quantile(ratios, _INTERVAL)) - np.log(new / old)
-    wider = max(each.for_few(weight) for each, weight in zip(blocks, weights, strict=True))
+    wider = max(
+        each.few_blocks_factor(weight) for each, weight in zip(blocks, weights, strict=True)
+    )
     low, high = new / old * np.exp(wider * ends) - 1
     return MeasuredChange(
         measure.name,
@@ -138,7 +140,7 @@ def _change(
 
 
 def _only(span: SpanMinutes, minutes: NDArray[np.bool_]) -> SpanMinutes:
-    """The span as if of the other minutes nothing were known."""
+    """The span with all other minutes unknown."""
     return replace(span, requests=np.where(minutes, span.requests, np.nan))
 
 
@@ -152,7 +154,7 @@ def _quotient(above: Floats, below: Floats, weights: Floats, factor: float = 1.0
 
 
 def _first_token(span: SpanMinutes, weights: Floats) -> Floats:
-    """The quantile of the time to first token, linear within its bucket, as histogram_quantile."""
+    """Quantile of the time to first token, linear within its bucket, like histogram_quantile."""
     buckets = span.first_token_buckets
     if not buckets.size:
         return np.full(len(weights), np.nan)
@@ -160,7 +162,7 @@ def _first_token(span: SpanMinutes, weights: Floats) -> Floats:
     counts = np.maximum.accumulate(weights @ np.where(known, buckets, 0.0).T, axis=1)
     wanted = _QUANTILE * counts[:, -1]
     at = (counts < wanted[:, None]).sum(axis=1)
-    # Beyond the last finite bound nothing is known but that.
+    # Quantiles beyond the last finite bound are reported as that bound.
     lows = np.array([0.0, *span.first_token_bounds[:-1]])
     highs = np.array([*span.first_token_bounds[:-1], span.first_token_bounds[-2]])
     padded = np.hstack([np.zeros((len(weights), 1)), counts])

@@ -1,4 +1,4 @@
-"""Two spans compared as a picture: the change of each measure with its interval."""
+"""A comparison as a figure: the change of each measure with its interval."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _COLOURS = {"better": "#1b9e77", "worse": "#d95f02", "no sure difference": "#888
 
 
 def draw_comparison(found: Comparison | UndecidedComparison, path: Path) -> None:
-    """Write a picture: a line for each measure, its change in percent and 90 % interval.
+    """Write a figure: a line for each measure, with its change in percent and 90 % interval.
 
     Raises:
-        PlotError: matplotlib is not there, or the file cannot be written.
+        PlotError: matplotlib is not installed, or the file cannot be written.
     """
     figure, [[axes]] = grid(1, 1)
     measures = () if isinstance(found, UndecidedComparison) else found.measures

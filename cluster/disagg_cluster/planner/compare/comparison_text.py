@@ -1,4 +1,4 @@
-"""Two spans compared as lines and a table for people, no wider than a terminal."""
+"""A comparison as text and a table, no wider than a terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHORT = {"no sure difference": "unsure"}
 
 
 def comparison_text(found: Comparison | UndecidedComparison, before: Times, after: Times) -> str:
-    """The spans, how much of them could be matched, and a line for each measure."""
+    """The spans, their matched shares, and a line for each measure."""
     lines = [
         f"{name}: {clock(begin)} to {clock(end)} UTC"
         for name, (begin, end) in (("before", before), ("after", after))

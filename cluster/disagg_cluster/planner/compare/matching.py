@@ -1,4 +1,4 @@
-"""Which minutes of two spans are alike: by how many requests came, and how long prompts were."""
+"""Matches minutes of two spans by request rate and prompt length."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from disagg_cluster.planner.history.load_series import Floats
 
 _LOAD_FACTOR, _LENGTH_FACTOR = 1.2, 1.3
 _LENGTHS = 1000
-"""More than there are strata of length for one of load."""
+"""More than the strata of length within a stratum of load."""
 _NONE = np.iinfo(np.int64).min
 LEAST_MINUTES = 30
-"""Fewer matched minutes of a span compare nothing."""
+"""A comparison needs at least so many matched minutes of each span."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MatchedMinutes:
-    """How much each minute counts, so that both spans have the same mix of strata.
+    """Weights of minutes that give both spans the same mix of strata.
 
-    Weights are 0 for minutes without a like in the other span, and sum to 1. `unmatched` says in
-    words what had none, and `matched_ratio` which share of the known minutes of each span had one.
+    Weights sum to 1 and are 0 for minutes without a match in the other span. `unmatched` describes
+    those in words; `matched_ratio` is the matched share of the known minutes of each span.
     """
 
     before: Floats
@@ -34,17 +34,16 @@ class MatchedMinutes:
 
 @dataclass(frozen=True, slots=True)
 class UndecidedComparison:
-    """Nothing can be compared, and why."""
+    """Why nothing can be compared."""
 
     why: str
 
 
 def match(before: SpanMinutes, after: SpanMinutes) -> MatchedMinutes | UndecidedComparison:
-    """Put the minutes of both into strata of load and of prompt length, and weigh them alike.
+    """Put minutes into strata of load and prompt length, and weight both spans equally.
 
-    Minutes of a stratum are within a fifth of each other in load, and within a third in length. A
-    stratum that both spans have counts as much as in the span that has less of it; the others
-    count for nothing.
+    Minutes of a stratum are within a fifth of each other in load, and within a third in length. The
+    weight of a stratum is its smaller share of the two spans; strata of one span only have none.
     """
     spans = (before, after)
     strata = [_strata(span) for span in spans]
@@ -58,26 +57,27 @@ def match(before: SpanMinutes, after: SpanMinutes) -> MatchedMinutes | Undecided
     common = {
         each: min(shares[0][each], shares[1][each]) for each in shares[0] if each in shares[1]
     }
-    likes = [np.isin(each, list(common)) for each in strata]
+    matched = [np.isin(each, list(common)) for each in strata]
     unmatched = tuple(
-        _unmatched(name, span, each != _NONE, like)
-        for name, span, each, like in zip(("before", "after"), spans, strata, likes, strict=True)
-        if (like != (each != _NONE)).any()
+        _unmatched(name, span, each != _NONE, found)
+        for name, span, each, found in zip(("before", "after"), spans, strata, matched, strict=True)
+        if (found != (each != _NONE)).any()
     )
-    if min(like.sum() for like in likes) < LEAST_MINUTES:
+    if min(each.sum() for each in matched) < LEAST_MINUTES:
         return UndecidedComparison(
-            f"{likes[0].sum()} minutes before and {likes[1].sum()} after are alike in load and "
+            f"{matched[0].sum()} minutes before and {matched[1].sum()} after are alike in load and "
             f"prompt length; a comparison needs {LEAST_MINUTES} of each: {'; '.join(unmatched)}"
         )
     weights = [_weights(each, common) for each in strata]
     ratios = [
-        float(like.sum() / (each != _NONE).sum()) for like, each in zip(likes, strata, strict=True)
+        float(found.sum() / (each != _NONE).sum())
+        for found, each in zip(matched, strata, strict=True)
     ]
     return MatchedMinutes(weights[0], weights[1], (ratios[0], ratios[1]), unmatched)
 
 
 def _strata(span: SpanMinutes) -> NDArray[np.int64]:
-    """A number for each minute, `_NONE` where not all is known."""
+    """The stratum of each minute as a number, `_NONE` where it is unknown."""
     lengths = span.prompt_lengths
     known = np.isfinite(lengths) & (span.requests > 0) & (lengths > 0) & (span.gpus > 0)
     found = np.full(span.steps, _NONE, dtype=np.int64)
@@ -102,13 +102,13 @@ def _weights(strata: NDArray[np.int64], common: dict[int, float]) -> Floats:
 
 
 def _unmatched(
-    name: str, span: SpanMinutes, known: NDArray[np.bool_], like: NDArray[np.bool_]
+    name: str, span: SpanMinutes, known: NDArray[np.bool_], matched: NDArray[np.bool_]
 ) -> str:
-    """What the minutes without a like were, in words."""
-    alone = known & ~like
+    """Describe the minutes without a match."""
+    alone = known & ~matched
     low, high = np.quantile(span.requests[alone], (0.05, 0.95))
     short, long = np.quantile(span.prompt_lengths[alone], (0.05, 0.95))
     return (
-        f"{alone.sum() / known.sum():.0%} of the minutes {name} have no like: {low:.3g} to "
+        f"{alone.sum() / known.sum():.0%} of the minutes {name} have no match: {low:.3g} to "
         f"{high:.3g} requests/s with prompts of {short:.3g} to {long:.3g} tokens"
     )

@@ -1,4 +1,4 @@
-"""What a cluster did in each minute of a span."""
+"""Activity of a cluster in each minute of a span."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from disagg_cluster.planner.history.load_series import Floats
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpanMinutes:
-    """One value a step, NaN where it is not known; all are rates a second.
+    """One value per step, NaN where unknown; all are rates per second.
 
-    `gpus` are GPU-seconds a second of everything that a GPU was held for, `watts` joules a second.
-    `first_token_buckets[bound, step]` count requests whose first token came within the bound, the
-    last of which is infinite. Of the time between tokens the sum and the number are known.
+    `gpus` are GPU-seconds per second for which GPUs were held, for any reason; `watts` are joules
+    per second. `first_token_buckets[bound, step]` count requests with a time to first token within
+    the bound; the last bound is infinite. Times between tokens are given by their sum and count.
     """
 
     step_seconds: float
@@ -31,12 +31,12 @@ class SpanMinutes:
 
     @property
     def steps(self) -> int:
-        """How many there are."""
+        """Number of steps."""
         return len(self.requests)
 
     @property
     def prompt_lengths(self) -> Floats:
-        """Prompt tokens to compute of a request."""
+        """Computed prompt tokens per request."""
         found = np.full(self.steps, np.nan)
         np.divide(self.prompt_tokens, self.requests, out=found, where=self.requests > 0)
         return found

@@ -1,4 +1,4 @@
-"""Reads what a cluster did in each minute of a span from a Prometheus."""
+"""Reads the activity of a cluster in each minute of a span from Prometheus."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from disagg_cluster.planner.history.range_reader import (
 )
 
 _FIRST_TOKEN = "cluster_model_namespace:disagg_request_time_to_first_token_seconds_bucket:rate5m"
-_FIRST_TOKEN_OF_BEFORE = "cluster_model_namespace:disagg_request_time_to_first_token_bucket:rate5m"
-"""What rules recorded until they were of this version, and do for this release."""
+_FORMER_FIRST_TOKEN = "cluster_model_namespace:disagg_request_time_to_first_token_bucket:rate5m"
+"""Former record name, which the rules of this release still write."""
 _BETWEEN = "disagg_engine_inter_token_latency_seconds"
 
 
 @dataclass(frozen=True, slots=True)
 class PrometheusMinutes:
-    """Reads spans of one cluster, and of one model or of all of them.
+    """Reads spans of one cluster, for one model or the sum of all models.
 
     Args:
         prometheus: The client.
-        model_name: Only this model; all of them, added up, if None.
-        say: Told what is being read.
+        model_name: The model; the sum of all models if None.
+        say: Called with a line of progress.
     """
 
     prometheus: RangeQueries
@@ -43,7 +43,7 @@ class PrometheusMinutes:
         """Read the steps of a request.
 
         Raises:
-            PrometheusError: No answer in time, or a refusal.
+            PrometheusError: No answer in time, or an error.
         """
         reader = RangeReader(self.prometheus, request, ("phase", "le"), 60.0, 600.0, self.say)
         parts = [
@@ -82,7 +82,7 @@ class PrometheusMinutes:
             rates = f"sum by (cluster, node, engine) ({source.rate(f'{_BETWEEN}_{part}')})"
             return f"sum ({rates} * on (cluster, node, engine) {engines})"
 
-        first = [source.of(name, *of_model) for name in (_FIRST_TOKEN, _FIRST_TOKEN_OF_BEFORE)]
+        first = [source.of(name, *of_model) for name in (_FIRST_TOKEN, _FORMER_FIRST_TOKEN)]
         return {
             "requests": f"sum ({source.of(ARRIVALS.record, *of_model)})",
             "tokens": f"sum by (phase) ({rate('disagg_node_phase_tokens_total')})",
@@ -95,7 +95,7 @@ class PrometheusMinutes:
 
 
 def _buckets(found: Found, steps: int) -> tuple[tuple[float, ...], Floats]:
-    """Bounds in rising order with the requests within each; empty where nothing is told."""
+    """Bounds in rising order with the requests within each; empty if there are no buckets."""
     by_bound = {float(labels[1]): values for labels, values in found.items() if labels[1]}
     if float("inf") not in by_bound or len(by_bound) < 2:
         return (), np.empty((0, steps))

@@ -1,1 +1,1 @@
-"""What lies before each model, for people and programs: forecast, trend, and how good they were."""
+"""Outlook of each model, as text, figures and JSON: forecast, trend, and back-tests."""

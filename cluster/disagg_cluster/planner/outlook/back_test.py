@@ -1,4 +1,4 @@
-"""How good forecasts of a load were: made again from past moments, held against what came."""
+"""Back-tests: forecasts repeated from past moments and compared with the outcomes."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from disagg_cluster.planner.outlook.horizons import ORIGINS
 from disagg_cluster.planner.outlook.model_outlook import UndecidedHorizon
 
 LEAST_ORIGINS = 4
-"""Fewer outcomes judge nobody."""
+"""A score needs at least so many outcomes."""
 _MOST_ERRORS = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class HorizonScore:
-    """Errors in the part of the future that ends at a horizon and begins at the one before.
+    """Errors in the interval from the next shorter horizon to this one.
 
-    * `error_ratio`: the sum of the median's absolute errors over the sum of what came;
-      `last_value_error_ratio` is the same for a forecast that says the last known value.
-    * `pinball_ratio`: the mean pinball loss of all quantiles over that of the last value with the
-      quantiles of its own past errors (Koenker and Bassett 1978; below 1 is better than it).
-    * `covered_ratio`: how much of what came lay between the lowest and the highest quantile, which
-      should be `band`.
+    * `error_ratio`: sum of the median's absolute errors / sum of the observed load;
+      `last_value_error_ratio` is the same for a forecast that repeats the last known value.
+    * `pinball_ratio`: mean pinball loss of all quantiles / that of the last value with the
+      quantiles of its own past errors (Koenker and Bassett 1978; below 1 is better).
+    * `covered_ratio`: share of outcomes between the lowest and the highest quantile; its nominal
+      value is `band`.
 
-    A ratio is None where it has nothing to divide by: nothing came, or the last value was exact.
+    A ratio is None where its divisor is 0: there was no load, or the last value was exact.
     """
 
     horizon_seconds: float
@@ -54,21 +54,21 @@ def back_test(
     quantiles: Sequence[float] = QUANTILES,
     say: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> tuple[HorizonScore | UndecidedHorizon, ...]:
-    """Forecast again from past moments, each with what was known then.
+    """Repeat forecasts from past moments, each with what was known then.
 
-    Moments are spread evenly over the last two thirds of the history. A horizon is judged at those
-    that have twice its length before them and all of it behind them; without enough of them it is
-    undecided.
+    Moments are spread evenly over the last two thirds of the history. A horizon is scored at those
+    with at least twice its length of history before them and its whole length after them; with too
+    few of them it is undecided.
 
     Args:
         series: The load.
-        horizons_seconds: In any order.
-        origins: How many moments; one forecast each.
-        quantiles: In rising order.
-        say: Told how many of how many forecasts are done.
+        horizons_seconds: Horizons in any order.
+        origins: Number of moments, with one forecast each.
+        quantiles: Quantiles in rising order.
+        say: Called with the number of finished forecasts and their total.
     """
     ends = sorted({_steps(each, series) for each in horizons_seconds})
-    told = {steps: _Outcomes(tuple(quantiles)) for steps in ends}
+    outcomes = {steps: _Outcomes(tuple(quantiles)) for steps in ends}
     moments = _moments(series, ends, origins)
     for done, origin in enumerate(moments):
         say(done, len(moments))
@@ -78,14 +78,14 @@ def back_test(
         if not isinstance(made, LoadForecast):
             continue
         for first, last in pairwise([0, *wanted]):
-            came = series.values[origin + first : origin + last]
+            observed = series.values[origin + first : origin + last]
             plain = _last_value(known.values, first, last, made.quantiles)
-            told[last].add(came, made.values[:, first:last], plain, _last(known.values))
-    return tuple(told[_steps(each, series)].score(each) for each in horizons_seconds)
+            outcomes[last].add(observed, made.values[:, first:last], plain, _last(known.values))
+    return tuple(outcomes[_steps(each, series)].score(each) for each in horizons_seconds)
 
 
 class _Outcomes:
-    """What came, beside what two forecasts said of it."""
+    """Sums over outcomes and the errors of two forecasts: ours and the last value."""
 
     def __init__(self, quantiles: tuple[float, ...]) -> None:
         self._quantiles = np.asarray(quantiles)
@@ -95,20 +95,20 @@ class _Outcomes:
         self._known = 0
         self._origins = 0
 
-    def add(self, came: Floats, ours: Floats, plain: Floats, last: float) -> None:
-        known = np.isfinite(came)
+    def add(self, observed: Floats, ours: Floats, plain: Floats, last: float) -> None:
+        known = np.isfinite(observed)
         if not known.any():
             return
-        came, ours, plain = came[known], ours[:, known], plain[:, known]
+        observed, ours, plain = observed[known], ours[:, known], plain[:, known]
         self._origins += 1
-        self._known += len(came)
-        self._covered += int(((came >= ours[0]) & (came <= ours[-1])).sum())
+        self._known += len(observed)
+        self._covered += int(((observed >= ours[0]) & (observed <= ours[-1])).sum())
         self._sums += (
-            np.abs(came - ours[self._middle]).sum(),
-            np.abs(came - last).sum(),
-            came.sum(),
-            _pinball(came, ours, self._quantiles),
-            _pinball(came, plain, self._quantiles),
+            np.abs(observed - ours[self._middle]).sum(),
+            np.abs(observed - last).sum(),
+            observed.sum(),
+            _pinball(observed, ours, self._quantiles),
+            _pinball(observed, plain, self._quantiles),
         )
 
     def score(self, horizon_seconds: float) -> HorizonScore | UndecidedHorizon:
@@ -118,20 +118,20 @@ class _Outcomes:
                 f"{self._origins} past moments have history enough before them and outcomes behind "
                 f"them; a back-test needs {LEAST_ORIGINS}",
             )
-        error, last_error, came, loss, last_loss = map(float, self._sums)
+        error, last_error, load, loss, last_loss = map(float, self._sums)
         return HorizonScore(
             horizon_seconds,
             self._origins,
-            _over(error, came),
-            _over(last_error, came),
-            _over(loss, last_loss),
+            _ratio(error, load),
+            _ratio(last_error, load),
+            _ratio(loss, last_loss),
             self._covered / self._known,
             float(self._quantiles[-1] - self._quantiles[0]),
         )
 
 
 def _moments(series: LoadSeries, ends: Sequence[int], origins: int) -> list[int]:
-    """The steps before which history ends, evenly spread over the last two thirds."""
+    """Steps at which the known history ends, evenly spread over the last two thirds."""
     length = len(series.values)
     first, last = max(_begin(series, ends[0]), length // 3), length - ends[0]
     spread = {int(each) for each in np.linspace(first, last, origins)} if first <= last else set()
@@ -139,7 +139,7 @@ def _moments(series: LoadSeries, ends: Sequence[int], origins: int) -> list[int]
 
 
 def _fits(series: LoadSeries, origin: int, steps: int) -> bool:
-    """Whether there is history enough before a moment, and a whole horizon behind it."""
+    """Whether a moment has enough history before it and a whole horizon after it."""
     return _begin(series, steps) <= origin <= len(series.values) - steps
 
 
@@ -159,7 +159,7 @@ def _last(values: Floats) -> float:
 
 
 def _last_value(values: Floats, first: int, last: int, quantiles: Sequence[float]) -> Floats:
-    """The last value and the quantiles of what it was off by, this far ahead, so far."""
+    """The last value plus the quantiles of its past errors at this horizon."""
     lag = (first + last + 1) // 2
     errors = (values[lag:] - values[:-lag])[-_MOST_ERRORS:]
     errors = errors[np.isfinite(errors)]
@@ -167,10 +167,10 @@ def _last_value(values: Floats, first: int, last: int, quantiles: Sequence[float
     return np.repeat(np.maximum(_last(values) + spread, 0.0)[:, None], last - first, axis=1)
 
 
-def _pinball(came: Floats, said: Floats, quantiles: Floats) -> float:
-    short = came - said
+def _pinball(observed: Floats, predicted: Floats, quantiles: Floats) -> float:
+    short = observed - predicted
     return float(np.maximum(quantiles[:, None] * short, (quantiles[:, None] - 1) * short).sum())
 
 
-def _over(part: float, whole: float) -> float | None:
+def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole > 0 else None

@@ -1,4 +1,4 @@
-"""A back-test as a picture: how far off forecasts were over how far they look ahead."""
+"""A back-test as a figure: forecast error by horizon."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Tested = tuple[LoadKey, Sequence[tuple[Phase, Scores]]]
 
 
 def draw_back_test(models: Sequence[Tested], path: Path) -> None:
-    """Write a picture of the first `MOST_ROWS` models, each phase a column.
+    """Write a figure of the first `MOST_ROWS` models, with a column per phase.
 
     Raises:
-        PlotError: matplotlib is not there, or the file cannot be written.
+        PlotError: matplotlib is not installed, or the file cannot be written.
     """
     shown = models[:MOST_ROWS]
     figure, axes = grid(len(shown), 2)

@@ -1,4 +1,4 @@
-"""Loads and their forecasts as a picture: bands over what was, a row for each model."""
+"""Loads and their forecasts as a figure: past load and bands, a row for each model."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _LEAST_PAST_SECONDS = 6 * 3600.0
 
 
 def draw(outlooks: Sequence[ModelOutlook], path: Path) -> None:
-    """Write a picture of the first `MOST_ROWS` outlooks.
+    """Write a figure of the first `MOST_ROWS` outlooks.
 
     Raises:
-        PlotError: matplotlib is not there, or the file cannot be written.
+        PlotError: matplotlib is not installed, or the file cannot be written.
     """
     shown = outlooks[:MOST_ROWS]
     figure, axes = grid(len(shown), 2)
@@ -50,8 +50,8 @@ def _draw_phase(axes: Axes, phase: PhaseOutlook) -> None:
     past_seconds = max(_PAST_PER_FUTURE * ahead_seconds, _LEAST_PAST_SECONDS)
     steps = min(len(series.values), int(past_seconds / series.step_seconds))
     begin = series.end_seconds - steps * series.step_seconds
-    was = series.values[len(series.values) - steps :]
-    axes.plot(_days(begin, series.step_seconds, steps), was, color="#444444", lw=0.8, label="load")
+    past = series.values[len(series.values) - steps :]
+    axes.plot(_days(begin, series.step_seconds, steps), past, color="#444444", lw=0.8, label="load")
     if made is None:
         why = next((getattr(each, "why", "") for each in phase.horizons), "")
         note(axes, f"undecided: {why}")

@@ -1,17 +1,17 @@
-"""How far ahead is looked where nobody says it, and how such a span is written.
+"""Default forecast horizons, and how a horizon is written.
 
-Imports nothing: help texts and completion show it.
+Imports nothing, because help texts and shell completion need it to load fast.
 """
 
 from __future__ import annotations
 
 HORIZONS_SECONDS = (300.0, 900.0, 3600.0, 21_600.0, 86_400.0)
 ORIGINS = 24
-"""From how many past moments a back-test forecasts."""
+"""Default number of past moments that a back-test forecasts from."""
 
 
 def duration(seconds: float) -> str:
-    """A horizon as a person writes it: now, 5m, 6h, 2d."""
+    """Format a horizon: now, 5m, 6h, 2d."""
     if seconds == 0:
         return "now"
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):

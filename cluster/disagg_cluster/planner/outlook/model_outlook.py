@@ -1,4 +1,4 @@
-"""What lies before one model: each phase's load at some horizons, its trend, or why not."""
+"""Outlook of one model: load of each phase at some horizons, and the trend, or why unknown."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from disagg_exporter.model import Phase
 
 @dataclass(frozen=True, slots=True)
 class HorizonLoad:
-    """The load in the step that lies so far ahead and begins at `at_seconds`.
+    """Load in the step at a horizon; the step begins at `at_seconds`.
 
-    `tokens_per_second` are in the order of the quantiles of its outlook.
+    `tokens_per_second` are in the order of the outlook's quantiles.
     """
 
     horizon_seconds: float
@@ -35,21 +35,21 @@ class HorizonLoad:
 
 
 class UndecidedReason(StrEnum):
-    """Why nothing is said, as a word; the text says more."""
+    """Why a horizon is undecided, as a label value; `why` has the details."""
 
     LITTLE_HISTORY = "little_history"
-    """Too few steps are known at all."""
+    """Too few steps are known."""
     SHORT_HISTORY = "short_history"
-    """Too short for so far ahead."""
+    """The history is too short for the horizon."""
     NOTHING_LATELY = "nothing_lately"
-    """Nothing has been known for longer than that."""
+    """The last known step is longer ago than the horizon."""
     LONG_STEPS = "long_steps"
-    """The steps of the history are longer than that."""
+    """The steps of the history are longer than the horizon."""
 
 
 @dataclass(frozen=True, slots=True)
 class UndecidedHorizon:
-    """Nothing is said of the load so far ahead, and why."""
+    """Why there is no forecast for a horizon."""
 
     horizon_seconds: float
     why: str
@@ -58,9 +58,9 @@ class UndecidedHorizon:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PhaseOutlook:
-    """One phase of a model.
+    """Outlook of one phase of a model.
 
-    `forecast` reaches as far as the furthest horizon that is decided, or is None.
+    `forecast` reaches to the furthest decided horizon; None if no horizon is decided.
     """
 
     phase: Phase
@@ -71,7 +71,7 @@ class PhaseOutlook:
 
     @property
     def last_known(self) -> tuple[float, float] | None:
-        """When the last step that is known began, and its load; None if nothing is known."""
+        """When the last known step began, and its load; None if no step is known."""
         known = np.flatnonzero(np.isfinite(self.series.values))
         if not len(known):
             return None
@@ -82,9 +82,9 @@ class PhaseOutlook:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelOutlook:
-    """Both phases of a model, and which of them its work is moving to.
+    """Outlook of both phases of a model, and the trend of its work between them.
 
-    `work` is what the trend's shares are of: GPU-seconds, or tokens where those are not known.
+    `work` is the unit of the trend's shares: GPU-seconds, or tokens where those are not known.
     """
 
     key: LoadKey
@@ -99,7 +99,7 @@ def model_outlook(
     quantiles: Sequence[float] = QUANTILES,
     forecasting: Forecasting = forecast,
 ) -> ModelOutlook:
-    """Look ahead from the end of a history."""
+    """Compute the outlook from the end of a history."""
     prompt, output, requests = history.prompt_tokens, history.output_tokens, history.requests
     drivers: dict[str, tuple[LoadSeries, LoadSeries | None]] = {}
     if requests is not None:
@@ -133,7 +133,7 @@ def phase_outlook(
     quantiles: Sequence[float] = QUANTILES,
     forecasting: Forecasting = forecast,
 ) -> PhaseOutlook:
-    """Forecast as far as the history allows, once, and read every nearer horizon off that."""
+    """Forecast once, as far as the history allows; nearer horizons are read from that forecast."""
     undecided: dict[float, UndecidedHorizon] = {}
     gap_seconds = series.silent_seconds
     for horizon in horizons_seconds:

@@ -1,6 +1,6 @@
-"""Pictures over time, by matplotlib.
+"""Figures over time, drawn with matplotlib.
 
-It is imported when a picture is drawn, and only then: it takes 40 MB and half a second.
+matplotlib is imported only when a figure is drawn: it takes 40 MB and half a second.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg")
 MOST_ROWS = 12
-"""More than these nobody reads in one picture."""
+"""Most rows of a figure, to keep it readable."""
 COLOURS = {"prefill": "#1f77b4", "decode": "#d95f02", "mixed": "#7570b3"}
 _DAY_SECONDS = 86_400.0
 
 
 class PlotError(DisaggError):
-    """A picture that cannot be drawn; the text says why and the way out."""
+    """A figure cannot be drawn; the text says why and what to do."""
 
 
 def require_matplotlib() -> None:
-    """Raise `PlotError` where pictures cannot be drawn, before anything is read for one."""
+    """Raise `PlotError` if matplotlib is missing, before any data is read."""
     try:
-        import matplotlib.figure  # noqa: F401 # is it there?
+        import matplotlib.figure  # noqa: F401 # only a check
     except ImportError as error:
         raise PlotError(
             f"--plot needs matplotlib ({error}): pip install 'disagg-node[plot]'"
@@ -39,7 +39,7 @@ def require_matplotlib() -> None:
 
 
 def grid(rows: int, columns: int) -> tuple[Figure, list[list[Axes]]]:
-    """An empty picture with places for so many plots."""
+    """Create an empty figure with so many rows and columns of plots."""
     require_matplotlib()
     from matplotlib.figure import Figure
 
@@ -49,12 +49,12 @@ def grid(rows: int, columns: int) -> tuple[Figure, list[list[Axes]]]:
 
 
 def days(seconds: float) -> float:
-    """A Unix time as matplotlib counts it: days since 1970, UTC."""
+    """Convert a Unix time to matplotlib's unit: days since 1970, UTC."""
     return seconds / _DAY_SECONDS
 
 
 def time_axis(axes: Axes, unit: str) -> None:
-    """Make time the horizontal axis, and name both."""
+    """Make time the horizontal axis, and label both axes."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     locator = AutoDateLocator(tz=UTC)  # type: ignore[no-untyped-call] # of matplotlib
@@ -69,12 +69,12 @@ def time_axis(axes: Axes, unit: str) -> None:
 
 
 def note(axes: Axes, text: str) -> None:
-    """Say in a plot why it has nothing to show."""
+    """Show in an empty plot why it is empty."""
     axes.set_title(text, fontsize=8, loc="center", y=0.85).set_wrap(True)
 
 
 def check_picture(path: Path) -> None:
-    """Raise `PlotError` where a picture cannot be written now; what is there stays as it is."""
+    """Raise `PlotError` if the file cannot be written; its present content is kept."""
     with _writing(path):
         is_new = not path.exists()
         path.open("ab").close()
@@ -83,7 +83,7 @@ def check_picture(path: Path) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write it; raises `PlotError` where that cannot be."""
+    """Write the figure; raise `PlotError` if the file cannot be written."""
     with _writing(path):
         figure.savefig(path, dpi=120)
 

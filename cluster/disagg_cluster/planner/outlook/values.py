@@ -1,4 +1,4 @@
-"""An outlook and a back-test as values for JSON: stable names, units in them, times with zone."""
+"""Outlooks and back-tests as JSON values: stable names with units, times with zone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Value = Mapping[str, object]
 
 
 def outlook_value(outlook: ModelOutlook) -> Value:
-    """One model; what is undecided has an `undecided` that says why in place of figures."""
+    """One model; undecided parts have the reason in `undecided` in place of figures."""
     return {
         **key_value(outlook.key),
         "phases": {each.phase.value: _phase(each) for each in outlook.phases},
@@ -32,7 +32,7 @@ def outlook_value(outlook: ModelOutlook) -> Value:
 def back_test_value(
     key: LoadKey, phases: Sequence[tuple[Phase, Sequence[HorizonScore | UndecidedHorizon]]]
 ) -> Value:
-    """One model's scores by phase and horizon."""
+    """Scores of one model by phase and horizon."""
     return {
         **key_value(key),
         "phases": {phase.value: [_score(each) for each in scores] for phase, scores in phases},
@@ -40,7 +40,7 @@ def back_test_value(
 
 
 def key_value(key: LoadKey) -> Value:
-    """Whose load, by the labels of our metrics."""
+    """Owner of a load, by the labels of our metrics."""
     return {
         "cluster": key.cluster,
         "model_name": key.model_name,

@@ -1,4 +1,4 @@
-"""An outlook and a back-test as tables for people."""
+"""Outlooks and back-tests as text tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Scores = Sequence[HorizonScore | UndecidedHorizon]
 
 _WORK = {"gpu_seconds": "GPU-seconds", "tokens": "tokens"}
 _LEAST_SHOWN = 1e-6
-"""A millionth of a token a second is none."""
+"""Less than a millionth of a token per second is shown as 0."""
 _DRIVERS = {
     "requests_per_second": "requests/s",
     "prompt_tokens_per_request": "prompt tokens a request",
@@ -32,7 +32,7 @@ _DRIVERS = {
 
 
 def outlook_text(outlook: ModelOutlook) -> str:
-    """One model: the trend, what drives it, and a line for each phase and horizon."""
+    """One model: the trend, its drivers, and a line for each phase and horizon."""
     quantiles = outlook.phases[0].quantiles
     head = ("PHASE", "HORIZON", "AT (UTC)", *(_quantile(each) for each in quantiles))
     rows: list[tuple[str, ...]] = [head]
@@ -43,7 +43,7 @@ def outlook_text(outlook: ModelOutlook) -> str:
 
 
 def back_test_text(key: LoadKey, phases: Sequence[tuple[Phase, Scores]]) -> str:
-    """One model: how far off forecasts of each phase were."""
+    """One model: errors of past forecasts of each phase."""
     rows: list[tuple[str, ...]] = [
         ("PHASE", "HORIZON", "MOMENTS", "ERROR", "LAST VALUE'S", "LOSS", "IN BAND", "SHOULD BE")
     ]
@@ -53,7 +53,7 @@ def back_test_text(key: LoadKey, phases: Sequence[tuple[Phase, Scores]]) -> str:
 
 
 def named(key: LoadKey) -> str:
-    """Whose load, in words; what a source does not say is left out."""
+    """Owner of a load in words, without the parts that its source does not name."""
     parts = (
         ("model", key.model_name),
         ("namespace", key.engine_namespace),
@@ -63,7 +63,7 @@ def named(key: LoadKey) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A Unix time to the minute, in UTC."""
+    """Format a Unix time to the minute, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
 
 
@@ -113,9 +113,9 @@ def _interval(change: RobustSlope) -> str:
 
 
 def _points(ratio: float) -> str:
-    """A change in hundredths; what rounds to nothing has no sign."""
-    told = f"{100 * ratio:+.1f}"
-    return "0.0" if told in ("+0.0", "-0.0") else told
+    """Format a change in hundredths, with a sign unless it rounds to 0."""
+    points = f"{100 * ratio:+.1f}"
+    return "0.0" if points in ("+0.0", "-0.0") else points
 
 
 def _score(score: HorizonScore | UndecidedHorizon) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ def _percent(ratio: float | None) -> str:
 
 
 def amount(value: float) -> str:
-    """Three figures at least, no more behind the point than are needed."""
+    """Format with at least three significant digits and no unneeded decimals."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}" if abs(value) >= _LEAST_SHOWN else "0"

@@ -234,7 +234,7 @@ def test_a_single_minute_that_tells_a_measure_decides_nothing() -> None:
     assert isinstance(found, Comparison)
     (energy,) = [each for each in found.measures if each.name == "joules_per_million_tokens"]
     assert isinstance(energy, UnknownMeasure)
-    assert energy.why == "fewer than 30 minutes that tell it are alike"
+    assert energy.why == "fewer than 30 matched minutes have it"
 
 
 def test_a_measure_told_only_at_some_loads_is_compared_at_those() -> None:

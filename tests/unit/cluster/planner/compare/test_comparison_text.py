@@ -21,7 +21,7 @@ HUGE = MeasuredChange(
     "joules_per_million_tokens", "J", 1.23456e7, 9.87654e9, 799.0, -0.999, 1e3, False
 )
 BARE = UnknownMeasure(
-    "time_to_first_token_p95_seconds", "s", "fewer than 30 minutes that tell it are alike"
+    "time_to_first_token_p95_seconds", "s", "fewer than 30 matched minutes have it"
 )
 FOUND = Comparison((GOOD, HUGE, BARE), (0.9, 1.0), ("10 minutes before: 3 requests/s",))
 
@@ -43,7 +43,7 @@ def test_each_measure_is_a_line_with_its_unit_and_the_table_fits_a_terminal() ->
         "better",
     ]
     assert lines[6].endswith("unsure")
-    assert lines[7].endswith("undecided: fewer than 30 minutes that tell it are alike")
+    assert lines[7].endswith("undecided: fewer than 30 matched minutes have it")
     assert max(map(len, lines)) <= 80
 
 
