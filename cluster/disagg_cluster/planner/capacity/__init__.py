@@ -1,1 +1,1 @@
-"""What engines can take at the targets, and how many of them a load needs."""
+"""Capacity of engines within the targets, and the number of engines that a load needs."""

@@ -1,4 +1,4 @@
-"""The largest value at which something still holds."""
+"""Bisection for the largest value that satisfies a condition."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _NEAR = 1e-3
 
 
 def largest(holds: Callable[[float], bool], most: float) -> float:
-    """Find by bisection the largest value from 0 to `most` at which `holds`, to a thousandth.
+    """Return the largest value from 0 to `most` at which `holds` is true, to a thousandth.
 
-    Whatever holds at a value holds at all smaller ones. 0 where it holds at none.
+    `holds` has to be true below any value at which it is true. 0 if it is true nowhere.
     """
     if holds(most):
         return most

@@ -1,11 +1,11 @@
-"""What decode engines can take: a level of requests, and the time of a step that has as many.
+"""Capacity of decode engines, from their mean batch and the step time at that batch.
 
-Little (1961): an engine on which N requests decode in the mean ends N / (output · ITL(N)) a second.
-Around that mean N fluctuates. Of requests that come at random and stay as long as their output
-takes, the variance of N is that of arrivals for a part g of it and of chance for the rest (G/G/inf;
-g = 1 where all stay alike long, 1/2 for exponential stays), and more where more requests make each
-other stay longer: over 1 - e, e the elasticity of a step's time by its batch. A router that keeps
-k engines level divides the pool's fluctuation by k.
+Little (1961): an engine that decodes N requests on average completes N / (output · ITL(N)) a
+second. N fluctuates around that mean. For random arrivals that stay as long as their output takes,
+a share g of the variance of N scales with the dispersion of arrivals, and the rest is chance
+(G/G/inf; g = 1 if all stays are equal, 1/2 if they are exponential). A larger batch prolongs every
+stay, so the variance is divided by 1 - e, where e is the elasticity of step time with respect to
+batch. A router that balances k engines divides the pool's fluctuation by k.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ from disagg_cluster.planner.capacity.targets import Targets
 
 SLOPE_STEP = 1.05
 _MOST_ELASTICITY = 0.9
-# No step is all batch.
+# Every step has a part that does not depend on the batch.
 _LEAST_FLOOR = 0.05
 
 
 def level_spread(
     batch: float, mix: RequestMix, engines: int, elasticity: float, gain: float = 1.0
 ) -> float:
-    """The standard deviation of the requests on an engine, of as many as are kept level.
+    """Standard deviation of the requests on one of several engines that a router balances.
 
     Args:
-        batch: Their mean.
+        batch: Mean number of requests on an engine.
         mix: The requests.
-        engines: How many.
-        elasticity: How much longer, in proportion, more requests make each other stay.
-        gain: By how much arrivals swing the level more than by their own number (variance).
+        engines: How many engines are balanced.
+        elasticity: Relative increase of a request's stay over the relative increase of the batch.
+        gain: Factor on the variance of arrivals, if each moves the batch by more than itself.
     """
-    arriving = mix.arrival_dispersion * gain * mix.stay_alike
-    kept = 1 - min(max(elasticity, 0.0), _MOST_ELASTICITY)
-    return math.sqrt(batch * (arriving + 1 - mix.stay_alike) / kept / engines)
+    arriving = mix.arrival_dispersion * gain * mix.arrival_share
+    damping = 1 - min(max(elasticity, 0.0), _MOST_ELASTICITY)
+    return math.sqrt(batch * (arriving + 1 - mix.arrival_share) / damping / engines)
 
 
 @dataclass(frozen=True, slots=True)
 class DecodePool:
-    """Decode engines of one kind under requests of a mix's lengths."""
+    """Decode engines of one kind, serving requests with the lengths of a mix."""
 
     costs: EngineCosts
     mix: RequestMix
     targets: Targets
-    # By batch: bisections for any number of engines ask for the same ones.
+    # By batch: bisections for different numbers of engines evaluate the same batches.
     _itl_seconds: dict[float, float] = field(default_factory=dict, init=False, compare=False)
 
     def itl_seconds(self, batch: float) -> float:
-        """What a step takes with so many requests, each with the context they have in the mean."""
+        """Time of a step with this batch, each request having the mean context."""
         known = self._itl_seconds.get(batch)
         if known is None:
             context_tokens = batch * self.mix.context_tokens
@@ -67,15 +67,15 @@ class DecodePool:
         return known
 
     def spread(self, batch: float, engines: int) -> float:
-        """The standard deviation of the requests on an engine around this mean."""
+        """Standard deviation of the requests on an engine around this mean."""
         rise = self.itl_seconds(batch * SLOPE_STEP) / self.itl_seconds(batch)
         return level_spread(batch, self.mix, engines, math.log(rise) / math.log(SLOPE_STEP))
 
-    def room(self, batch: float, spread: float) -> Bound | None:
-        """Say what has no place for the next request at times; None where all has.
+    def full_limit(self, batch: float, spread: float) -> Bound | None:
+        """Return the limit that at times leaves no room for the next request; None if none does.
 
-        A router levels requests, not the caches that they fill: contexts differ on each engine.
-        Whoever comes may wait behind one that needs more than it does.
+        A router balances the number of requests, not the KV that they hold, so contexts differ
+        between engines. The next request may wait behind one that needs more cache than it does.
         """
         shape, mix, deviations = self.costs.shape, self.mix, self.targets.deviations
         if batch + deviations * spread > shape.max_num_seqs:
@@ -87,31 +87,31 @@ class DecodePool:
             return "kv"
         return None
 
-    def broken(self, batch: float, engines: int) -> Bound | None:
-        """Say what gives out at this mean batch of each engine; None where the targets hold."""
+    def exceeded(self, batch: float, engines: int) -> Bound | None:
+        """Return a limit that this mean batch per engine exceeds; None if the targets hold."""
         try:
             spread = self.spread(batch, engines)
             late_seconds = self.itl_seconds(batch + self.targets.deviations * spread)
             late = late_seconds > self.targets.itl_seconds
-            return self.room(batch, spread) or ("itl" if late else None)
+            return self.full_limit(batch, spread) or ("itl" if late else None)
         except UnseenStepError:
             return "unseen"
 
     @property
     def most_batch(self) -> float:
-        """The largest mean batch that an engine's limits and its cache have room for."""
+        """The largest mean batch that fits an engine's request limit and its KV cache."""
         shape = self.costs.shape
         if shape.kv_tokens is None:
             return float(shape.max_num_seqs)
         return min(float(shape.max_num_seqs), shape.kv_tokens / self.mix.context_tokens)
 
     def step_floor(self) -> float:
-        """Of the step of an engine that is just full, the part that does not shrink with the batch.
+        """Share of a just full engine's step time that does not shrink with the batch.
 
-        By a line through what it takes full and half full; 1 where all batches take alike long.
+        From a line through the step times at full and half batch; 1 if no batch meets the target.
 
         Raises:
-            UnseenStepError: What an engine takes that is half full is not known.
+            UnseenStepError: The step time at half batch is not known.
         """
         full = largest(self._within_target, self.most_batch)
         if not full:
@@ -126,10 +126,10 @@ class DecodePool:
             return False
 
     def capacity(self, engines: int) -> PoolCapacity:
-        """The largest load at which nothing gives out."""
+        """The largest load that exceeds no limit."""
         most = self.most_batch
-        batch = largest(lambda level: self.broken(level, engines) is None, most)
-        bound = self.broken(batch * 1.01, engines) or "itl"
+        batch = largest(lambda level: self.exceeded(level, engines) is None, most)
+        bound = self.exceeded(batch * 1.01, engines) or "itl"
         if not batch:
             return PoolCapacity(0.0, bound, 0.0, 0.0)
         rate = self.rate(batch)
@@ -140,21 +140,21 @@ class DecodePool:
         return PoolCapacity(engines * rate, bound, used, batch)
 
     def rate(self, batch: float) -> float:
-        """Requests that an engine ends in a second with this batch."""
+        """Requests per second that an engine completes with this batch."""
         return batch / (self.mix.output_tokens * self.itl_seconds(batch))
 
     def itl_seconds_under(self, requests_per_second: float, most_batch: float) -> float:
-        """What a step takes on an engine that gets so many, or has so large a batch at most."""
+        """Step time of an engine at this request rate, its batch capped at `most_batch`."""
         return self.itl_seconds(
             largest(lambda batch: self.rate(batch) <= requests_per_second, most_batch)
         )
 
 
 def decode_pool(costs: EngineCosts, mix: RequestMix, targets: Targets) -> DecodePool:
-    """Decode engines with these costs under requests of these lengths.
+    """Decode engines with these costs, serving requests with these lengths.
 
     Raises:
-        UnseenStepError: What their steps take is not known, even for one request.
+        UnseenStepError: Step times are not known even for one request.
     """
     pool = DecodePool(costs, mix, targets)
     pool.itl_seconds(1.0)
@@ -164,9 +164,9 @@ def decode_pool(costs: EngineCosts, mix: RequestMix, targets: Targets) -> Decode
 def decode_capacity(
     costs: EngineCosts, mix: RequestMix, targets: Targets, engines: int
 ) -> PoolCapacity | UndecidedCapacity:
-    """The largest load that so many decode engines take within the ITL target, batch and cache.
+    """The largest load that decode engines serve within the ITL target, batch limit and cache.
 
     Raises:
-        ValueError: No engine.
+        ValueError: `engines` is below 1.
     """
     return capacity_of(lambda: decode_pool(costs, mix, targets), engines)

@@ -1,4 +1,4 @@
-"""What the steps of one engine take."""
+"""Step times of one engine."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from disagg_exporter.errors import DisaggError
 
 
 class UnseenStepError(DisaggError):
-    """A step too far beyond those that were seen for anyone to say what it takes."""
+    """A step too far outside the observed range to predict its time."""
 
 
 class EngineCosts(Protocol):
-    """What one step of an engine takes, from its beginning to that of the next one."""
+    """Times of an engine's steps, each from its start to the start of the next step."""
 
     @property
     def shape(self) -> EngineShape:
-        """The engine it is of."""
+        """The engine that these costs describe."""
 
     @property
     def relative_error(self) -> float:
-        """One standard deviation of how far off it is, over what it says, as far as known."""
+        """Relative standard deviation of the error of these times, as far as known."""
 
     def step_seconds(
         self,
@@ -32,22 +32,22 @@ class EngineCosts(Protocol):
         decodes: float,
         decode_context_tokens: float,
     ) -> float:
-        """Say what a step takes; any argument may be 0, and all of them.
+        """Return the time of a step; any argument, or all of them, may be 0.
 
         Args:
-            prompt_tokens: Prompt tokens that it computes.
-            attended_tokens: Earlier tokens to which each of these attends, in the mean: for a
-                prompt computed from its start half of its length, and all that was cached.
-            decodes: Requests that decode in it, one token each.
+            prompt_tokens: Prompt tokens that the step computes.
+            attended_tokens: Mean number of earlier tokens that each of these attends to: half of
+                its length for a prompt computed from its start, plus all that was cached.
+            decodes: Requests that decode in the step, one token each.
             decode_context_tokens: KV tokens that those requests hold together.
 
         Raises:
-            UnseenStepError: Nobody knows.
+            UnseenStepError: The time is not known.
         """
 
 
-class CostsOfHalves(ABC):
-    """Costs that are known of steps with prompts and of steps that decode, each by themselves."""
+class PhaseCosts(ABC):
+    """Costs that are known separately for steps with prompts and for steps that decode."""
 
     __slots__ = ()
 
@@ -58,39 +58,39 @@ class CostsOfHalves(ABC):
         decodes: float,
         decode_context_tokens: float,
     ) -> float:
-        """What a step takes by its halves.
+        """Time of a step, from those of its two halves.
 
         Raises:
-            UnseenStepError: No like of it was seen.
+            UnseenStepError: No similar step was observed.
         """
         if prompt_tokens <= 0:
             return self._decode_seconds(max(decodes, 1.0), decode_context_tokens)
         seconds = self._prompt_seconds(prompt_tokens, attended_tokens)
         if decodes <= 0:
             return seconds
-        beside = self._decode_seconds(decodes, decode_context_tokens)
-        return self._mixed_seconds(prompt_tokens, seconds, decodes, beside)
+        decode_seconds = self._decode_seconds(decodes, decode_context_tokens)
+        return self._mixed_seconds(prompt_tokens, seconds, decodes, decode_seconds)
 
     @abstractmethod
     def _prompt_seconds(self, tokens: float, attended_tokens: float) -> float:
-        """What a step takes that only reads."""
+        """Time of a step that only computes prompt tokens."""
 
     @abstractmethod
     def _decode_seconds(self, decodes: float, context_tokens: float) -> float:
-        """What a step takes that only decodes."""
+        """Time of a step that only decodes."""
 
     @abstractmethod
     def _mixed_seconds(
         self, prompt_tokens: float, prompt_seconds: float, decodes: float, decode_seconds: float
     ) -> float:
-        """What both take in one step, by what each takes alone."""
+        """Time of both halves in one step, from the time of each alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class StretchedCosts:
-    """An engine whose prefill and decode take so many times as long as `costs` says.
+    """An engine whose prefill and decode take a factor longer than `costs` predicts.
 
-    What a prompt adds to a step is its prefill, what a step takes without it its decode.
+    The time that a prompt adds to a step is prefill; the time of the step without it is decode.
     """
 
     costs: EngineCosts
@@ -99,12 +99,12 @@ class StretchedCosts:
 
     @property
     def shape(self) -> EngineShape:
-        """The engine it is of."""
+        """As for `costs`."""
         return self.costs.shape
 
     @property
     def relative_error(self) -> float:
-        """As with `costs`."""
+        """As for `costs`."""
         return self.costs.relative_error
 
     def step_seconds(
@@ -114,7 +114,7 @@ class StretchedCosts:
         decodes: float,
         decode_context_tokens: float,
     ) -> float:
-        """What a step takes, each phase stretched by its factor."""
+        """Time of a step, each phase multiplied by its factor."""
         whole = self.costs.step_seconds(
             prompt_tokens, attended_tokens, decodes, decode_context_tokens
         )
@@ -122,5 +122,5 @@ class StretchedCosts:
             return whole * self.decode_factor
         if not decodes:
             return whole * self.prefill_factor
-        writing = self.costs.step_seconds(0.0, 0.0, decodes, decode_context_tokens)
-        return writing * self.decode_factor + (whole - writing) * self.prefill_factor
+        decode = self.costs.step_seconds(0.0, 0.0, decodes, decode_context_tokens)
+        return decode * self.decode_factor + (whole - decode) * self.prefill_factor

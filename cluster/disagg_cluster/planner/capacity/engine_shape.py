@@ -1,4 +1,4 @@
-"""What one engine runs on, and what it can hold."""
+"""GPUs and limits of one engine."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from disagg_cluster.planner.capacity.problems import not_in_range, refuse
 class EngineShape:
     """An engine's GPUs and limits.
 
-    `gpus` is how many it works on (tensor- times pipeline-parallel). `kv_tokens` is the room of its
-    cache and `kv_bytes_per_token` what one takes there; None where that is not known.
+    `gpus` is their number (tensor- times pipeline-parallel). `kv_tokens` is the size of the KV
+    cache in tokens and `kv_bytes_per_token` the size of one of them; None if not known.
 
     Raises:
-        ValueError: A number is not above 0; says all of them.
+        ValueError: A number is not above 0; the message names each of them.
     """
 
     gpu_name: str

@@ -1,4 +1,4 @@
-"""The fewest engines on which the targets hold under a load."""
+"""The fewest engines that serve a load within the targets."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _POOLS: Mapping[Role, Callable[[EngineCosts, RequestMix, Targets, float], Engine
 def engine_pool(
     role: Role, costs: EngineCosts, mix: RequestMix, targets: Targets, transfer_seconds: float
 ) -> EnginePool:
-    """The pool of a role; of prefill engines also the time that a transfer of KV takes counts.
+    """The pool of a role; only prefill engines need the time of a KV transfer.
 
     Raises:
-        ValueError: The role is none of prefill, decode and mixed, or a negative transfer.
-        UnseenStepError: What their steps take is not known, even for one request.
+        ValueError: The role is none of prefill, decode and mixed, or the transfer time is negative.
+        UnseenStepError: Step times are not known even for one request.
     """
     if role not in _POOLS:
         raise ValueError(f"engines of role {role} serve no requests")
@@ -57,13 +57,13 @@ def engines_needed(
     targets: Targets,
     transfer_seconds: float = 0.0,
 ) -> EngineNeed | UndecidedCapacity:
-    """The fewest engines of a role on which the targets hold for all of `mix`.
+    """The fewest engines of a role that serve all of `mix` within the targets.
 
-    Undecided where no number is enough (one request alone misses its target), or what their steps
-    take is not known.
+    Undecided if no number is enough (one request alone misses its target), or if step times are
+    not known.
 
     Raises:
-        ValueError: The role is none of prefill, decode and mixed, or a negative transfer.
+        ValueError: The role is none of prefill, decode and mixed, or the transfer time is negative.
     """
     check_pool(1, transfer_seconds)
 
@@ -91,7 +91,7 @@ def engines_needed(
 
 
 def _fewest(pool: EnginePool, load: float) -> tuple[int, Bound] | UndecidedCapacity:
-    """The number, and what one engine less would break; of one engine, what breaks first."""
+    """The number, and the limit that one engine fewer would exceed (for one engine, its first)."""
     one = pool.capacity(1)
     if load == 0:
         return 0, one.bound
@@ -100,14 +100,14 @@ def _fewest(pool: EnginePool, load: float) -> tuple[int, Bound] | UndecidedCapac
             f"{_MOST_ENGINES} engines are not enough: one takes {one.requests_per_second:.3g} "
             f"requests/s within the targets, bound by {one.bound}"
         )
-    # An engine of a larger pool takes no less, so this many are enough.
+    # An engine in a larger pool has no less capacity, so this many are enough.
     low, high = 0, math.ceil(load / one.requests_per_second)
     bound = one.bound
     while high - low > 1:
         middle = (low + high) // 2
-        there = pool.capacity(middle)
-        if there.requests_per_second >= load:
+        found = pool.capacity(middle)
+        if found.requests_per_second >= load:
             high = middle
         else:
-            low, bound = middle, there.bound
+            low, bound = middle, found.bound
     return high, bound

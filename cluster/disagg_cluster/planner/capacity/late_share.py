@@ -1,10 +1,11 @@
-"""What a formula's capacity has to be multiplied by, for what a cluster has shown.
+"""Correction factor for a formula's capacity, learned from late requests in a cluster.
 
-The formula says which share of the requests is late at a load. If the truth is the same with all
-loads times a factor, the late shares that were seen tell the factor: its logarithm has a normal
-prior around 0, as wide as the costs are unsure, and the likelihood of the late requests of each
-window, of which no more are counted than so many as are not late together (design effect, Kish
-1965). With nothing seen the factor is 1, and it leaves 1 as evidence comes.
+The formula predicts the share of late requests at a load. If reality follows the same curve with
+all loads multiplied by a factor, observed late shares determine that factor. Its logarithm has a
+normal prior around 0, as wide as the error of the costs, and each window adds the likelihood of
+its late requests. Requests of a window tend to be late together, so a window counts only as its
+effective number of independent requests (design effect, Kish 1965). Without observations the
+factor is 1; evidence moves it from there.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import numpy as np
 
 from disagg_cluster.planner.capacity.problems import not_in_range, refuse
 
-# Requests of a window are late together: so far the fate of one tells that of another.
-_ALIKE = 0.05
+# How strongly lateness correlates between the requests of a window.
+_CORRELATION = 0.05
 _REACH = 4.0
 _POINTS = 161
 _LEAST_SHARE = 1e-3
@@ -26,10 +27,11 @@ _DEVIATIONS = 1.645
 
 @dataclass(frozen=True, slots=True)
 class LateWindow:
-    """A stretch of time: the load, how many requests there were, and how many missed the target.
+    """A time window: its load, its number of requests, and how many of them missed the target.
 
     Raises:
-        ValueError: A number is negative or none, or more were late than there were; says all.
+        ValueError: A value is negative or no number, or more requests were late than there were;
+            the message lists all problems.
     """
 
     requests_per_second: float
@@ -51,7 +53,7 @@ class LateWindow:
 
 @dataclass(frozen=True, slots=True)
 class CapacityFactor:
-    """The real capacity over the formula's, and the ends of its 90 % interval."""
+    """Real capacity over the formula's, and the ends of its 90 % interval."""
 
     factor: float
     low: float
@@ -66,14 +68,14 @@ def capacity_factor(
     """Learn the factor from late shares.
 
     Args:
-        windows: What was seen of the pool as it is, in any order; those without requests say
-            nothing.
+        windows: Observations of the pool at its present size, in any order; windows without
+            requests are ignored.
         expected_late_share: The formula's share of late requests at a load of this pool.
-        prior_deviation: The standard deviation of the factor's logarithm before anything is seen:
-            the costs' relative error.
+        prior_deviation: Standard deviation of the factor's logarithm before any observation: the
+            relative error of the costs.
 
     Raises:
-        ValueError: The deviation is no number above 0.
+        ValueError: The deviation is not a number above 0.
     """
     refuse(not_in_range({"prior_deviation": prior_deviation}, above=True))
     logarithms = np.linspace(-_REACH, _REACH, _POINTS) * prior_deviation
@@ -81,7 +83,7 @@ def capacity_factor(
     for window in windows:
         if not window.requests:
             continue
-        counted = window.requests / (1 + max(window.requests - 1, 0.0) * _ALIKE)
+        counted = window.requests / (1 + max(window.requests - 1, 0.0) * _CORRELATION)
         loads = window.requests_per_second / np.exp(logarithms)
         shares = np.clip(
             [expected_late_share(float(load)) for load in loads], _LEAST_SHARE, 1 - _LEAST_SHARE

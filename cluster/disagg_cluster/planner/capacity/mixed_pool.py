@@ -1,9 +1,9 @@
-"""What mixed engines can take: prompts in chunks beside requests that decode.
+"""Capacity of mixed engines, which compute prompt chunks in steps that also decode.
 
-A prompt token makes steps c longer than they are with N requests alone. So a request takes
-output · T(0, N) / N + prompt · c of its engine's time, which ends as many a second as that goes
-into one, and by Little's law (1961) a token takes ITL = N / (rate · output): interference included.
-Prompts queue for what the steps leave them, as in a prefill pool whose every step has the N.
+A prompt token makes a step that decodes N requests longer by c. A request thus takes
+output · T(0, N) / N + prompt · c of engine time, and the rate of an engine is the inverse of that.
+By Little's law (1961) a token takes ITL = N / (rate · output), which includes interference.
+Prompts queue for the room left in the steps, as in a prefill pool whose every step has the N.
 """
 
 from __future__ import annotations
@@ -31,22 +31,23 @@ from disagg_cluster.planner.capacity.targets import Targets
 
 _LENGTHS = 12
 _MOST_USED = 0.99
-_LEAST_STRAY = 1e-6
+_LEAST_DEVIATION = 1e-6
 _FAR = 1e3
 
 
-class _Known(NamedTuple):
-    """What does not depend on the number of engines, by batch: bisections ask for the same ones."""
+class _Cache(NamedTuple):
+    """Values by batch that do not depend on the number of engines: bisections reuse them."""
 
     prompt_seconds: dict[float, float]
     queues: dict[float, PromptQueue]
 
 
 class _Level(NamedTuple):
-    """The mean ITL of an engine's requests, and how far they stray from it.
+    """Mean ITL of an engine's requests, and how it varies.
 
-    `spread` is the standard deviation of the batch; those of the ITL, over it, are `by_batch` and,
-    of a request with an output of mean length, `by_prompts`.
+    `spread` is the standard deviation of the batch. `by_batch` and `by_prompts` are the relative
+    standard deviations of the ITL that result from the batch and, for a request with an output of
+    mean length, from prompts.
     """
 
     itl_seconds: float
@@ -57,27 +58,27 @@ class _Level(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MixedPool:
-    """Engines that do both phases, under requests of a mix's lengths."""
+    """Engines that run both phases, serving requests with the lengths of a mix."""
 
     costs: EngineCosts
     mix: RequestMix
     targets: Targets
     _decoding: DecodePool = field(init=False, compare=False)
-    _known: _Known = field(default_factory=lambda: _Known({}, {}), init=False, compare=False)
+    _cache: _Cache = field(default_factory=lambda: _Cache({}, {}), init=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_decoding", DecodePool(self.costs, self.mix, self.targets))
 
     def rate(self, batch: float) -> float:
-        """Requests that an engine ends in a second when so many decode in the mean."""
-        writing = self._decoding.itl_seconds(batch) * self.mix.output_tokens
-        return batch / (writing + batch * self._prompt_seconds(batch))
+        """Requests per second that an engine completes at this mean batch."""
+        decode_seconds = self._decoding.itl_seconds(batch) * self.mix.output_tokens
+        return batch / (decode_seconds + batch * self._prompt_seconds(batch))
 
-    def broken(self, batch: float, engines: int) -> Bound | None:
-        """Say what gives out at this mean batch of each engine; None where the targets hold."""
+    def exceeded(self, batch: float, engines: int) -> Bound | None:
+        """Return a limit that this mean batch per engine exceeds; None if the targets hold."""
         try:
             level = self._level(batch, engines)
-            bound = self._decoding.room(batch, level.spread)
+            bound = self._decoding.full_limit(batch, level.spread)
             if bound is not None:
                 return bound
             slow = self._slow_share(level)
@@ -91,10 +92,10 @@ class MixedPool:
             return "unseen"
 
     def capacity(self, engines: int) -> PoolCapacity:
-        """The largest load at which nothing gives out."""
+        """The largest load that exceeds no limit."""
         most = min(self.costs.shape.max_num_seqs, self.costs.shape.max_num_batched_tokens - 1.0)
-        batch = largest(lambda level: self.broken(level, engines) is None, most)
-        bound = self.broken(batch * 1.01 + 1e-6, engines) or "max_num_seqs"
+        batch = largest(lambda level: self.exceeded(level, engines) is None, most)
+        bound = self.exceeded(batch * 1.01 + 1e-6, engines) or "max_num_seqs"
         if not batch:
             return PoolCapacity(0.0, bound, 0.0, 0.0)
         rate = self.rate(batch)
@@ -105,37 +106,37 @@ class MixedPool:
         return self.costs.step_seconds(tokens, attended, batch, batch * self.mix.context_tokens)
 
     def _prompt_seconds(self, batch: float) -> float:
-        """By how much a prompt makes the steps longer that compute it beside so many requests.
+        """Time that a prompt adds to the steps that compute it beside this many decodes.
 
-        A step ends batch / output requests in the mean, and as many come; those that come in one
-        are computed together in the next.
+        A step completes batch / output requests on average, and as many arrive; prompts that
+        arrive during a step are computed together in the next one.
         """
-        known = self._known.prompt_seconds
+        known = self._cache.prompt_seconds
         if batch not in known:
-            known[batch] = self._asked_prompt_seconds(batch)
+            known[batch] = self._compute_prompt_seconds(batch)
         return known[batch]
 
-    def _asked_prompt_seconds(self, batch: float) -> float:
+    def _compute_prompt_seconds(self, batch: float) -> float:
         mix = self.mix
-        coming = batch / mix.output_tokens
-        together = coming / -math.expm1(-coming) if coming > 0 else 1.0
+        arriving = batch / mix.output_tokens
+        together = arriving / -math.expm1(-arriving) if arriving > 0 else 1.0
         tokens = length_points(
             together * mix.prompt_tokens, mix.prompt_dispersion / together, _LENGTHS
         )
         room = max(1.0, self.costs.shape.max_num_batched_tokens - batch)
         without = self._decoding.itl_seconds(batch)
-        longer = 0.0
+        added = 0.0
         for size in tokens.tolist():
             steps = max(1.0, size / room)
             attended = mix.cached_tokens + size / together / 2
-            longer += steps * (self._step_seconds(size / steps, attended, batch) - without)
-        return max(0.0, longer / len(tokens) / together)
+            added += steps * (self._step_seconds(size / steps, attended, batch) - without)
+        return max(0.0, added / len(tokens) / together)
 
     def _level(self, batch: float, engines: int) -> _Level:
-        """Around a mean batch it fluctuates, and so do the prompts that come beside it.
+        """ITL at a mean batch, with the fluctuation of the batch and of prompts computed beside it.
 
-        Linear noise (van Kampen) of d batch / dt = arrivals - batch / stay, stay = output · ITL: an
-        arrival adds itself and, for its prompt, keeps all others longer.
+        Linear noise approximation (van Kampen) of d batch / dt = arrivals - batch / stay, with
+        stay = output · ITL: an arrival adds itself and, through its prompt, prolongs all stays.
         """
         mix, rate = self.mix, self.rate(batch)
         used = rate * self._prompt_seconds(batch)
@@ -147,20 +148,20 @@ class MixedPool:
         swing = used / (1 - used)
         gain = 1 + 2 * swing + swing**2 * (1 + mix.prompt_dispersion)
         spread = level_spread(batch, mix, engines, elasticity, gain)
-        arriving = mix.arrival_dispersion / engines + (1 - 1 / engines) * (1 - mix.stay_alike)
+        arriving = mix.arrival_dispersion / engines + (1 - 1 / engines) * (1 - mix.arrival_share)
         by_prompts = swing * math.sqrt((arriving + mix.prompt_dispersion) / batch)
         return _Level(itl_seconds, spread, max(elasticity, 0.0) * spread / batch, by_prompts)
 
     def _slow_share(self, level: _Level) -> float:
         """The share of requests that miss the ITL target.
 
-        Gamma, by Wilson and Hilferty's cube root (1931). The fewer tokens a request writes, the
-        fewer prompts it meets, and the more their number strays.
+        ITLs follow a gamma distribution, computed by Wilson and Hilferty's cube root (1931). The
+        shorter a request's output, the fewer prompts it meets, and the more their number varies.
         """
         mix = self.mix
         outputs = length_points(mix.output_tokens, mix.output_dispersion, _LENGTHS)
-        strays = level.by_batch + level.by_prompts * np.sqrt(mix.output_tokens / outputs)
-        ninth = np.maximum(strays, _LEAST_STRAY) ** 2 / 9
+        deviations = level.by_batch + level.by_prompts * np.sqrt(mix.output_tokens / outputs)
+        ninth = np.maximum(deviations, _LEAST_DEVIATION) ** 2 / 9
         target = math.cbrt(min(self.targets.itl_seconds / level.itl_seconds, _FAR))
         normal = NormalDist()
         beyond = (target - 1 + ninth) / np.sqrt(ninth)
@@ -168,23 +169,23 @@ class MixedPool:
 
     def _late_share(self, batch: float, engines: int) -> float:
         """The share of requests that miss the TTFT target."""
-        queue = self._known.queues.get(batch)
+        queue = self._cache.queues.get(batch)
         if queue is None:
-            queue = self._known.queues[batch] = PromptQueue(
+            queue = self._cache.queues[batch] = PromptQueue(
                 self.mix,
                 max(1.0, self.costs.shape.max_num_batched_tokens - batch),
                 lambda tokens, attended: self._step_seconds(tokens, attended, batch),
             )
-        # One comes in the middle of a step, in the mean.
+        # On average a request arrives in the middle of a step.
         within = self.targets.ttft_seconds - self._decoding.itl_seconds(batch) / 2
         return queue.late_share(engines * self.rate(batch), engines, within)
 
 
 def mixed_pool(costs: EngineCosts, mix: RequestMix, targets: Targets) -> MixedPool:
-    """Mixed engines with these costs under requests of these lengths.
+    """Mixed engines with these costs, serving requests with these lengths.
 
     Raises:
-        UnseenStepError: What their steps take is not known, even for one request.
+        UnseenStepError: Step times are not known even for one request.
     """
     pool = MixedPool(costs, mix, targets)
     pool.rate(1.0)
@@ -194,9 +195,9 @@ def mixed_pool(costs: EngineCosts, mix: RequestMix, targets: Targets) -> MixedPo
 def mixed_capacity(
     costs: EngineCosts, mix: RequestMix, targets: Targets, engines: int
 ) -> PoolCapacity | UndecidedCapacity:
-    """The largest load that so many mixed engines take within both targets, batch and cache.
+    """The largest load that mixed engines serve within both targets, batch limit and cache.
 
     Raises:
-        ValueError: No engine.
+        ValueError: `engines` is below 1.
     """
     return capacity_of(lambda: mixed_pool(costs, mix, targets), engines)

@@ -1,4 +1,4 @@
-"""What a pool of equal engines can take, and how many of them a load needs."""
+"""Capacity of a pool of equal engines, and the engines that a load needs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from disagg_cluster.planner.capacity.engine_costs import UnseenStepError
 from disagg_cluster.planner.capacity.problems import not_in_range, refuse
 
 Bound = Literal["ttft", "itl", "kv", "max_num_seqs", "compute", "unseen"]
-"""What gives out first; `unseen` where more was never seen, and may be possible."""
+"""The limit reached first; `unseen` if no higher load was observed, though one may be possible."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolCapacity:
-    """The largest load at which the targets still hold, for requests of the mix's lengths.
+    """The largest load at which the targets hold, for requests with the lengths of a mix.
 
     `utilization` is that load over the largest that could be computed at all. `batch` is the mean
-    number of requests that decode on each engine then; 0 for one that only prefills.
+    number of requests decoding on each engine at that load; 0 for prefill engines.
     """
 
     requests_per_second: float
@@ -28,15 +28,15 @@ class PoolCapacity:
 
 
 class EnginePool(Protocol):
-    """Engines of one kind and role under requests of a mix's lengths, however many there are."""
+    """Any number of engines of one kind and role, serving requests with the lengths of a mix."""
 
     def capacity(self, engines: int) -> PoolCapacity:
-        """The largest load at which nothing gives out."""
+        """The largest load that exceeds no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class UndecidedCapacity:
-    """Nothing is said of the capacity, and why."""
+    """The capacity is not known, for `reason`."""
 
     reason: str
 
@@ -45,8 +45,8 @@ class UndecidedCapacity:
 class EngineNeed:
     """The fewest engines on which the targets hold.
 
-    `low` and `high` are those at the ends of the 90 % interval of what steps take; `high` is None
-    if no number is enough there. `bound` is what one engine less would break.
+    `low` and `high` are their numbers at the ends of the 90 % interval of step times; `high` is
+    None if no number is enough there. `bound` is the limit that one engine fewer would exceed.
     """
 
     engines: int
@@ -56,7 +56,7 @@ class EngineNeed:
 
 
 def check_pool(engines: int, transfer_seconds: float = 0.0) -> None:
-    """Raise `ValueError` where there is no such pool; says all that is wrong."""
+    """Raise `ValueError` with all problems if there can be no such pool."""
     problems = not_in_range({"transfer_seconds": transfer_seconds})
     if engines < 1:
         problems.append(f"engines is {engines}, not 1 or more")
@@ -64,10 +64,10 @@ def check_pool(engines: int, transfer_seconds: float = 0.0) -> None:
 
 
 def capacity_of(pool: Callable[[], EnginePool], engines: int) -> PoolCapacity | UndecidedCapacity:
-    """What so many engines of a pool take, or that it is not known what their steps take.
+    """Capacity of this many engines of a pool; undecided if their step times are not known.
 
     Raises:
-        ValueError: No engine.
+        ValueError: `engines` is below 1.
     """
     check_pool(engines)
     try:

@@ -1,4 +1,4 @@
-"""Costs of engines that nobody has run yet: from step-price tables, or from data sheets."""
+"""Costs of engines that have not run yet, from step-price tables or data sheets."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from disagg_cluster.simulator.prices.table_costs import TableCosts
 GAP_SECONDS = 0.0005
 """Host time before each step, as in the simulator."""
 TABLE_ERROR = 0.07
-"""Median error of the time per output token by table over 22 measured deployments."""
+"""Median error of the time per output token by table, over 22 measured deployments."""
 SHEET_ERROR = 0.15
-"""By data sheets it was 9 % in the median there, and up to a third on groups of 4 and 8 GPUs."""
+"""By data sheet it was 9 % in the median there, and up to a third on groups of 4 and 8 GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class PricedCosts:
-    """Steps priced by a cost model of the simulator, and the host's gap before each.
+    """Steps priced by a cost model of the simulator, plus the host's gap before each.
 
     Attributes:
-        costs: Of the whole group of GPUs.
+        costs: Cost model of the whole group of GPUs.
         shape: The engine.
-        relative_error: Of the prices.
+        relative_error: Relative error of the prices.
         gap_seconds: Host time before each step.
     """
 
@@ -42,17 +42,17 @@ class PricedCosts:
         decodes: float,
         decode_context_tokens: float,
     ) -> float:
-        """What a step takes; between two whole numbers of requests on a line."""
+        """Time of a step, linear between whole numbers of requests."""
         tokens = round(prompt_tokens)
         pairs = round(tokens * max(attended_tokens, 0.0) + tokens / 2)
         context = round(tokens + max(0.0, attended_tokens - tokens / 2)) if tokens else 0
-        each = decode_context_tokens / decodes if decodes else 0.0
+        context_each = decode_context_tokens / decodes if decodes else 0.0
         low = floor(decodes)
         part = decodes - low
 
-        def price(writers: int) -> float:
+        def price(requests: int) -> float:
             return self.costs.price(
-                BatchWork(tokens, pairs, context, writers, writers * each)
+                BatchWork(tokens, pairs, context, requests, requests * context_each)
             ).seconds
 
         seconds = price(low) if part < 1 else 0.0
@@ -69,10 +69,10 @@ def priced_costs(
     max_num_batched_tokens: int = 8192,
     max_num_seqs: int = 256,
 ) -> PricedCosts:
-    """The costs of an engine by the shipped table of its GPU and model, else by their data sheets.
+    """Costs of an engine from the shipped table of its GPU and model, else from data sheets.
 
     Raises:
-        ValueError: The model leaves no room for a cache on so many GPUs.
+        ValueError: The model leaves no room for a KV cache on this many GPUs.
         LinkError: There is no such group of GPUs.
     """
     costs = best_costs(gpu, model, gpus)

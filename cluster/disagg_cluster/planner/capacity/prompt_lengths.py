@@ -1,4 +1,4 @@
-"""How lengths differ from request to request."""
+"""Distribution of lengths over requests."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ POINTS = 200
 
 @lru_cache(maxsize=256)
 def length_points(mean_tokens: float, dispersion: float, points: int = POINTS) -> Floats:
-    """Lengths that are as likely as each other and stand for all, in rising order.
+    """Equally likely lengths that represent the distribution, in rising order.
 
     Log-normal, as lengths of real requests nearly are, with this mean and squared coefficient of
-    variation: the quantiles in the middle of as many equal parts, stretched to the mean. At least
-    one token each.
+    variation: the middle quantiles of equally likely parts, scaled to the mean. At least one token
+    each.
     """
     spread = float(np.sqrt(np.log1p(dispersion)))
     normal = NormalDist()

@@ -1,4 +1,4 @@
-"""What the requests of a model are like."""
+"""Rate and lengths of a model's requests."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class RequestMix:
 
     Args:
         requests_per_second: How many arrive.
-        prompt_tokens: To compute, after what a cache had.
-        output_tokens: To write.
-        cached_tokens: Of the prompt, not computed but held and attended to.
+        prompt_tokens: Prompt tokens to compute, without those that a cache had.
+        output_tokens: Tokens to generate.
+        cached_tokens: Prompt tokens that are not computed but held and attended to.
         arrival_dispersion: Variance over mean of the arrivals in a second (c_a²): 1 is Poisson.
-        prompt_dispersion: Squared coefficient of variation of `prompt_tokens`; 0 is all alike.
-        output_dispersion: The same of `output_tokens`.
-        context_factor: What decoding requests hold, over what they would if prompts and outputs
-            were long or short by themselves: below 1 where long outputs follow short prompts.
+        prompt_dispersion: Squared coefficient of variation of `prompt_tokens`; 0 if all are equal.
+        output_dispersion: The same for `output_tokens`.
+        context_factor: Context that decoding requests hold, over what it would be if the lengths
+            of prompts and outputs were independent: below 1 if long outputs follow short prompts.
 
     Raises:
-        ValueError: One is no number or negative, a length not from 1 to ten million tokens, a
-            dispersion above 10,000, or a factor not from a thousandth to 1,000; says all of it.
+        ValueError: A value is no number or negative, a length not from 1 to ten million tokens, a
+            dispersion above 10,000, or a factor not from a thousandth to 1,000; lists all problems.
     """
 
     requests_per_second: float
@@ -64,7 +64,7 @@ class RequestMix:
 
     @property
     def attended_tokens(self) -> float:
-        """Earlier tokens that a computed prompt token attends to, in the mean over such tokens.
+        """Earlier tokens that a computed prompt token attends to, averaged over such tokens.
 
         Long prompts have more of the tokens: the mean of n² over n, halved, is (1 + c²) n / 2.
         """
@@ -72,40 +72,40 @@ class RequestMix:
 
     @property
     def context_tokens(self) -> float:
-        """KV tokens that a decoding request holds, in the mean over such requests and over time."""
-        return self.context_factor * self._apart_tokens
+        """KV tokens that a decoding request holds, averaged over such requests and over time."""
+        return self.context_factor * self._independent_tokens
 
     @property
     def context_dispersion(self) -> float:
-        """Squared coefficient of variation of what decoding requests hold.
+        """Squared coefficient of variation of the KV tokens that decoding requests hold.
 
-        Of what they have written as of exponential lengths: anything from nothing to far more.
+        Tokens generated so far vary as exponential lengths do: from none to far above the mean.
         """
         held, prompts = self.context_tokens, self.prompt_tokens + self.cached_tokens
-        # By so much prompts differ more of those that decode than of those that come: as of two
-        # kinds of requests, of which one is there for longer.
-        weighed = max(0.0, held - self._written_tokens) / prompts
-        variance = weighed * self.prompt_dispersion * self.prompt_tokens**2
-        return (variance + self._written_tokens**2) / held**2
+        # Prompts of decoding requests vary by this much more than those of arriving ones, as with
+        # two kinds of requests of which one stays longer.
+        ratio = max(0.0, held - self._generated_tokens) / prompts
+        variance = ratio * self.prompt_dispersion * self.prompt_tokens**2
+        return (variance + self._generated_tokens**2) / held**2
 
     @property
-    def _apart_tokens(self) -> float:
-        """What one holds if outputs have nothing to do with prompts."""
-        return self.prompt_tokens + self.cached_tokens + self._written_tokens
+    def _independent_tokens(self) -> float:
+        """KV tokens that a request holds if lengths of outputs and prompts are independent."""
+        return self.prompt_tokens + self.cached_tokens + self._generated_tokens
 
     @property
-    def _written_tokens(self) -> float:
-        """Long outputs are there longer: half of them is (1 + c²) times half of the mean."""
+    def _generated_tokens(self) -> float:
+        """Tokens generated so far: long outputs stay longer, so (1 + c²) times half the mean."""
         return self.output_tokens * (1 + self.output_dispersion) / 2
 
     @property
-    def stay_alike(self) -> float:
-        """How alike long requests stay that decode: 1 all alike, 1/2 as if exponential.
+    def arrival_share(self) -> float:
+        """Share of a batch's variance that comes from arrivals, by how much stays vary.
 
-        The part of the fluctuation of those in an engine that is that of their arrivals.
+        1 if all requests decode equally long, 1/2 if exponentially.
         """
         return 1 / (1 + self.output_dispersion)
 
     def with_load(self, requests_per_second: float) -> RequestMix:
-        """As many requests as this, each as they are."""
+        """The same requests at another rate."""
         return replace(self, requests_per_second=requests_per_second)

@@ -1,4 +1,4 @@
-"""What users were promised."""
+"""Latency targets."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _LEAST_ATTAINMENT = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Latencies, and which share of the requests has to be within each of them.
+    """Latencies, and the share of requests that has to be within each of them.
 
     `ttft_seconds` is from a request's arrival to its first token, `itl_seconds` the mean time
-    between two of its tokens (time per output token). A target that nobody set is infinite.
+    between two of its tokens (time per output token). A target that is not set is infinite.
 
     Raises:
-        ValueError: A target is not above 0, or the attainment not from 0.5 to below 1; says all.
+        ValueError: A target is not above 0, or the attainment not from 0.5 to below 1; lists all.
     """
 
     ttft_seconds: float
@@ -46,5 +46,5 @@ class Targets:
 
     @property
     def deviations(self) -> float:
-        """Standard deviations above the mean below which the attainment lies, if normal."""
+        """Standard deviations above the mean that cover the attainment, if normal."""
         return NormalDist().inv_cdf(self.attainment)

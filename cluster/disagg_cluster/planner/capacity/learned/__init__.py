@@ -1,1 +1,1 @@
-"""What steps take as the engines of a cluster have learned it, pooled over their like."""
+"""Step times learned by the engines of a cluster, pooled over engines of a kind."""

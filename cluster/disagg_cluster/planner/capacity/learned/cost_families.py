@@ -1,4 +1,4 @@
-"""Which families of the page tell what an engine's steps take, and how they are read."""
+"""The metric families that describe an engine's step times, and how they are read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from disagg_cluster.planner.capacity.learned.learned_costs import LearnedSteps
-from disagg_cluster.planner.capacity.learned.learned_curve import widened
+from disagg_cluster.planner.capacity.learned.learned_curve import extended
 from disagg_exporter.model import Role
 
 FAMILIES = (
@@ -29,8 +29,8 @@ FAMILIES = (
 )
 _SERVING = {Role.PREFILL, Role.DECODE, Role.MIXED}
 _POINT = re.compile(r"empty|prefill_(\d+)(?:_decode_(\d+))?|decode_(\d+)")
-# Errors on the page hold nine times in ten.
-_NINE_IN_TEN = 1.645
+# Exported errors hold nine times in ten.
+_DEVIATIONS = 1.645
 
 Sample = tuple[Mapping[str, str], float]
 EngineId = tuple[str, str, str]
@@ -39,7 +39,7 @@ EngineId = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True, order=True)
 class CostKey:
-    """Engines of one kind: their steps take the same."""
+    """A kind of engines, all of which have the same step times."""
 
     model_name: str
     engine_namespace: str
@@ -66,8 +66,8 @@ class CostFamilies:
             for labels, _ in self._families["disagg_gpu_info"]
         }
         for engine, ((labels, _), *_more) in self._of["disagg_engine_info"].items():
-            on = [each for each, _ in self._of["disagg_gpu_assignment_info"].get(engine, ())]
-            gpus = {each.get("gpu", "") for each in on}
+            assigned = [each for each, _ in self._of["disagg_gpu_assignment_info"].get(engine, ())]
+            gpus = {each.get("gpu", "") for each in assigned}
             names = {gpu_names.get((engine[:2], gpu), "") for gpu in gpus}
             role = labels.get("role", "")
             # A follower has no model of its own.
@@ -81,7 +81,7 @@ class CostFamilies:
                     engine,
                     CostKey(
                         model_name=labels.get("model_name", ""),
-                        engine_namespace=on[0].get("engine_namespace", ""),
+                        engine_namespace=assigned[0].get("engine_namespace", ""),
                         role=Role(role),
                         gpu_name=names.pop(),
                         gpus=len(gpus),
@@ -89,35 +89,35 @@ class CostFamilies:
                 )
 
     def steps(self, engine: EngineId) -> LearnedSteps:
-        """What this engine tells of its steps: its curves, and its cost model where they end."""
+        """Step times that this engine exports: its curves, and its cost model beyond their ends."""
         rates = self._by(engine, "disagg_engine_prefill_curve_tokens_per_second", "step_tokens")
         decode = self._by(engine, "disagg_engine_decode_curve_seconds", "batch")
         points = self._points(engine, "disagg_engine_step_cost_seconds")
         errors = self._points(engine, "disagg_engine_step_cost_error_seconds")
         prefill = {tokens: tokens / rate for tokens, rate in rates.items()}
         return LearnedSteps(
-            widened(prefill, {tokens: t for (tokens, n), t in points.items() if not n}),
-            widened(decode, {n: t for (tokens, n), t in points.items() if not tokens}),
-            _together(points),
+            extended(prefill, {tokens: t for (tokens, n), t in points.items() if not n}),
+            extended(decode, {n: t for (tokens, n), t in points.items() if not tokens}),
+            _mixed_ratios(points),
             points.get((0.0, 0.0)),
             self._context_tokens(engine),
             _error_ratio(points, errors),
         )
 
     def kv_tokens(self, engine: EngineId) -> float | None:
-        """The room of its cache."""
-        told = self._of["disagg_engine_kv_cache_tokens"].get(engine)
-        return told[0][1] if told and told[0][1] > 0 else None
+        """Size of its KV cache."""
+        samples = self._of["disagg_engine_kv_cache_tokens"].get(engine)
+        return samples[0][1] if samples and samples[0][1] > 0 else None
 
     def requests(self, engine: EngineId) -> float | None:
-        """How many it has, running and waiting."""
-        told = self._of["disagg_engine_requests"].get(engine)
-        return None if told is None else sum(value for _, value in told)
+        """How many requests it has, running and waiting."""
+        samples = self._of["disagg_engine_requests"].get(engine)
+        return None if samples is None else sum(value for _, value in samples)
 
     def capacity_used(self, engine: EngineId) -> float | None:
-        """How full it is: 1 where it serves all that it can within its target."""
-        told = self._of["disagg_engine_capacity_used_ratio"].get(engine)
-        return told[0][1] if told else None
+        """Share of its capacity in use: 1 if it serves all that it can within its target."""
+        samples = self._of["disagg_engine_capacity_used_ratio"].get(engine)
+        return samples[0][1] if samples else None
 
     def supervised(self, engine: EngineId) -> bool:
         """Whether a daemon of ours started it: it is a worker of its node."""
@@ -127,9 +127,9 @@ class CostFamilies:
         )
 
     def downtime_seconds(self) -> float | None:
-        """What moves of workers to another role took their GPUs: the middle one of the last."""
-        told = sorted(value for _, value in self._families["disagg_reassign_downtime_seconds"])
-        return told[len(told) // 2] if told else None
+        """GPU downtime of a worker's move to another role: the median of the last moves."""
+        moves = sorted(value for _, value in self._families["disagg_reassign_downtime_seconds"])
+        return moves[len(moves) // 2] if moves else None
 
     def _by(self, engine: EngineId, name: str, label: str) -> dict[float, float]:
         found = {}
@@ -140,31 +140,31 @@ class CostFamilies:
         return found
 
     def _points(self, engine: EngineId, name: str) -> dict[tuple[float, float], float]:
-        """By prompt tokens and requests that decode; a point in other words is left out."""
+        """By prompt tokens and decoding requests; points of any other form are left out."""
         found = {}
         for labels, value in self._of[name].get(engine, ()):
             match = _POINT.fullmatch(labels.get("point", ""))
             if match and value >= 0:
-                tokens, beside, requests = (float(each or 0) for each in match.groups())
-                found[tokens, beside + requests] = value
+                tokens, mixed, alone = (float(each or 0) for each in match.groups())
+                found[tokens, mixed + alone] = value
         return found
 
     def _context_tokens(self, engine: EngineId) -> float | None:
-        """KV tokens of a running request now: those in use over those requests."""
-        room = self.kv_tokens(engine)
+        """Present KV tokens of a running request: tokens in use over running requests."""
+        kv_tokens = self.kv_tokens(engine)
         used = self._of["disagg_engine_kv_cache_usage_ratio"].get(engine)
         running = sum(
             value
             for labels, value in self._of["disagg_engine_requests"].get(engine, ())
             if labels.get("state") == "running"
         )
-        if room is None or not used or running < 1 or used[0][1] <= 0:
+        if kv_tokens is None or not used or running < 1 or used[0][1] <= 0:
             return None
-        return room * used[0][1] / running
+        return kv_tokens * used[0][1] / running
 
 
-def _together(points: Mapping[tuple[float, float], float]) -> dict[tuple[float, float], float]:
-    """Mixed steps over what their halves take apart, where all of these are told."""
+def _mixed_ratios(points: Mapping[tuple[float, float], float]) -> dict[tuple[float, float], float]:
+    """Times of mixed steps over those of their halves apart, if all of these are exported."""
     found = {}
     for (tokens, requests), seconds in points.items():
         halves = points.get((tokens, 0.0)), points.get((0.0, requests)), points.get((0.0, 0.0))
@@ -180,9 +180,9 @@ def _together(points: Mapping[tuple[float, float], float]) -> dict[tuple[float, 
 def _error_ratio(
     points: Mapping[tuple[float, float], float], errors: Mapping[tuple[float, float], float]
 ) -> float | None:
-    """Of the middle one of the steps that are told; its error holds nine times in ten."""
+    """Median over the exported steps of their relative standard deviation."""
     ratios = sorted(
-        errors[point] / seconds / _NINE_IN_TEN
+        errors[point] / seconds / _DEVIATIONS
         for point, seconds in points.items()
         if point in errors and seconds > 0
     )
@@ -190,7 +190,7 @@ def _error_ratio(
 
 
 def engine_id(labels: Mapping[str, str]) -> EngineId:
-    """Whose sample this is."""
+    """The engine that a sample belongs to."""
     return *_node(labels), labels.get("engine", "")
 
 

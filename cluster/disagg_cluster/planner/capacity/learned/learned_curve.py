@@ -1,4 +1,4 @@
-"""What steps of some size take, as several engines have shown it."""
+"""Step times by size, learned from several engines."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from disagg_cluster.planner.capacity.engine_costs import UnseenStepError
 
 Points = Mapping[float, float]
-"""Seconds of a step by its size, above 0 both."""
+"""Seconds of a step by its size; both are above 0."""
 
 REACH = 2.0
-"""Beyond the largest size that was seen nothing is said from this many times it on."""
+"""Step times are predicted up to this multiple of the largest observed size."""
 _MAD_TO_DEVIATION = 1.4826
 
 
@@ -21,10 +21,10 @@ _MAD_TO_DEVIATION = 1.4826
 class LearnedCurve:
     """Seconds by size, never falling.
 
-    Between points it is linear, below the first as there. Beyond the last it goes on along the
-    line from half of the last size, or from nothing, whichever is steeper: what was not seen is
-    taken to be dearer, not cheaper. `spread` is the standard deviation of engines from each other,
-    over their median; None of a single one.
+    Linear between points, constant below the first. Beyond the last it continues the line from
+    half of the last size, or from 0 if there is only one point: sizes that were not observed are
+    assumed to cost more, not less. `spread` is the standard deviation of engines from each other,
+    over their median; None for a single engine.
     """
 
     sizes: tuple[float, ...]
@@ -34,14 +34,14 @@ class LearnedCurve:
 
     @property
     def largest(self) -> float:
-        """The largest size that was seen."""
+        """The largest observed size."""
         return self.sizes[-1]
 
     def at(self, size: float) -> float:
-        """What a step of this size takes.
+        """Time of a step of this size.
 
         Raises:
-            UnseenStepError: It is beyond reach.
+            UnseenStepError: The size is beyond `REACH`.
         """
         last, last_seconds = self.sizes[-1], self.seconds[-1]
         if size <= last:
@@ -56,42 +56,42 @@ class LearnedCurve:
 
 
 def pooled(curves: Sequence[Points]) -> LearnedCurve | None:
-    """One curve of several engines of a kind: at each size the median of those that know it.
+    """One curve of several engines of a kind: at each size the median of those that cover it.
 
-    An engine knows a size that lies within what it has seen. None where no engine has a point.
+    An engine covers all sizes within its observed range. None if no engine has a point.
     """
-    known = [_sound(curve) for curve in curves]
+    known = [_valid(curve) for curve in curves]
     known = [curve for curve in known if curve]
     if not known:
         return None
     sizes = sorted({size for curve in known for size in curve})
     medians, spreads = [], []
     for size in sizes:
-        there = np.array(
-            [_read(curve, size) for curve in known if min(curve) <= size <= max(curve)]
+        seconds = np.array(
+            [_interpolated(curve, size) for curve in known if min(curve) <= size <= max(curve)]
         )
-        medians.append(float(np.median(there)))
-        if len(there) > 1:
-            away = float(np.median(np.abs(there - medians[-1])))
-            spreads.append(_MAD_TO_DEVIATION * away / medians[-1])
+        medians.append(float(np.median(seconds)))
+        if len(seconds) > 1:
+            deviation = float(np.median(np.abs(seconds - medians[-1])))
+            spreads.append(_MAD_TO_DEVIATION * deviation / medians[-1])
     return LearnedCurve(
         tuple(sizes),
-        tuple(_rising(medians)),
+        tuple(_never_falling(medians)),
         float(np.mean(spreads)) if spreads else None,
         len(known),
     )
 
 
-def widened(curve: Points, model: Points) -> Points:
-    """A curve that was seen, and beyond both its ends what a cost model says, on the ends' level.
+def extended(curve: Points, model: Points) -> Points:
+    """An observed curve, extended beyond both ends by a cost model scaled to match them.
 
-    What was seen is surer, and reaches less far.
+    The observed curve is more certain, but covers a smaller range.
     """
-    curve, model = _sound(curve), _sound(model)
+    curve, model = _valid(curve), _valid(model)
     if not curve or not model:
         return curve or model
     ends = min(curve), max(curve)
-    low, high = (curve[end] / _read(model, end) for end in ends)
+    low, high = (curve[end] / _interpolated(model, end) for end in ends)
     further = {
         size: seconds * (low if size < ends[0] else high)
         for size, seconds in model.items()
@@ -100,7 +100,7 @@ def widened(curve: Points, model: Points) -> Points:
     return {**curve, **further}
 
 
-def _rising(values: Sequence[float]) -> list[float]:
+def _never_falling(values: Sequence[float]) -> list[float]:
     """The nearest values that never fall: falling neighbours become their mean (isotonic)."""
     pools: list[tuple[float, int]] = []
     for value in values:
@@ -112,8 +112,8 @@ def _rising(values: Sequence[float]) -> list[float]:
     return [mean for mean, count in pools for _ in range(count)]
 
 
-def _sound(curve: Points) -> dict[float, float]:
-    """What can be a step: a size and a time above 0, finite."""
+def _valid(curve: Points) -> dict[float, float]:
+    """The points with a finite size and time above 0."""
     return {
         size: seconds
         for size, seconds in curve.items()
@@ -121,6 +121,6 @@ def _sound(curve: Points) -> dict[float, float]:
     }
 
 
-def _read(curve: Points, size: float) -> float:
+def _interpolated(curve: Points, size: float) -> float:
     sizes = sorted(curve)
     return float(np.interp(size, sizes, [curve[each] for each in sizes]))

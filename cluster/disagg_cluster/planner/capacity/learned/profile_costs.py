@@ -1,11 +1,11 @@
-"""What steps take by a profile of `disagg-node tune`: timed by size, and by length."""
+"""Step times from a profile of `disagg-node tune`, by step size and by length."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from disagg_cluster.planner.capacity.engine_costs import CostsOfHalves, UnseenStepError
+from disagg_cluster.planner.capacity.engine_costs import PhaseCosts, UnseenStepError
 from disagg_cluster.planner.capacity.engine_shape import EngineShape
 from disagg_cluster.planner.capacity.learned.learned_costs import ALONE_ERROR, MOST_CONTEXT
 from disagg_cluster.planner.capacity.learned.learned_curve import LearnedCurve, pooled
@@ -16,22 +16,22 @@ Curves = Mapping[float, LearnedCurve]
 
 
 class NoSuchPhaseError(ValueError):
-    """A profile that does not tell what an engine of this role needs."""
+    """A profile without a phase that an engine of this role needs."""
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileCosts(CostsOfHalves):
-    """Steps as one engine was timed.
+class ProfileCosts(PhaseCosts):
+    """Step times as measured on one engine.
 
-    Between two lengths, and above the longest, time grows on a line with how many earlier tokens
-    each token attends to, as attention does; below the shortest it is as there. A mixed step takes
-    what its halves do, less what both take however small they are.
+    Between two lengths, and above the longest, time grows linearly with the number of earlier
+    tokens that each token attends to, as attention does; below the shortest it is constant. A mixed
+    step takes the time of its halves, less what both take however small they are.
 
     Attributes:
         shape: The engine.
         prefill: Seconds by tokens of a step, by prompt length.
         decode: Seconds by requests, by context.
-        relative_error: As of any single engine that stands for its like.
+        relative_error: As for any single engine that represents its kind.
     """
 
     shape: EngineShape
@@ -45,7 +45,7 @@ class ProfileCosts(CostsOfHalves):
         return _by_length(
             self.prefill,
             tokens,
-            # A step smaller than a prompt was timed with a prompt as long as itself.
+            # Steps smaller than the prompt were timed with a prompt of their own size.
             lambda length: min(length, tokens) / 2,
             attended_tokens,
         )
@@ -68,23 +68,25 @@ class ProfileCosts(CostsOfHalves):
 
 
 def _by_length(
-    curves: Curves, size: float, attended: Callable[[float], float], wanted: float
+    curves: Curves, size: float, attended_at: Callable[[float], float], attended: float
 ) -> float:
-    """Seconds of a step of a size in which tokens attend to as many as wanted."""
-    seen: dict[float, float] = {}
+    """Seconds of a step of a size whose tokens attend to this many."""
+    timed: dict[float, float] = {}
     for length, curve in sorted(curves.items()):
-        seen.setdefault(attended(length), curve.at(size))
-    (low, low_seconds), *further = seen.items()
-    most = max(seen)
-    if wanted > MOST_CONTEXT * most:
+        timed.setdefault(attended_at(length), curve.at(size))
+    (low, low_seconds), *further = timed.items()
+    most = max(timed)
+    if attended > MOST_CONTEXT * most:
         raise UnseenStepError(
-            f"tokens that attend to {most:.0f} were timed, and ones to {wanted:.0f} are asked for"
+            f"tokens that attend to {most:.0f} were timed, and ones to {attended:.0f} are asked for"
         )
     seconds = low_seconds
     for high, high_seconds in further:
-        # No longer context is cheaper.
+        # A longer context never costs less.
         slope = max(high_seconds - low_seconds, 0.0) / (high - low)
-        reached = min(max(wanted - low, 0.0), high - low) if high < most else max(wanted - low, 0.0)
+        reached = max(attended - low, 0.0)
+        if high < most:
+            reached = min(reached, high - low)
         seconds += slope * reached
         low, low_seconds = high, max(high_seconds, low_seconds)
     return seconds
@@ -98,7 +100,7 @@ def profile_costs(
     max_num_batched_tokens: int | None = None,
     max_num_seqs: int | None = None,
 ) -> ProfileCosts:
-    """The costs of an engine of a role by a profile; limits that are None are what it recommends.
+    """Costs of an engine of a role from a profile, which also gives the limits that are None.
 
     Raises:
         NoSuchPhaseError: The profile lacks what the role needs.
@@ -107,8 +109,8 @@ def profile_costs(
         "prefill": profile.prefill is not None or role is Role.DECODE,
         "decode": profile.decode is not None or role is Role.PREFILL,
     }
-    for phase, there in needed.items():
-        if not there:
+    for phase, present in needed.items():
+        if not present:
             raise NoSuchPhaseError(
                 f"the profile has no {phase}: `disagg-node tune {phase} --profile` adds it"
             )
@@ -125,18 +127,18 @@ def profile_costs(
         if (curve := pooled([{step.size: step.seconds for step in each.steps}]))
     }
     largest = int(max((curve.largest for curve in prefill.values()), default=8192))
-    told = profile.prefill.max_num_batched_tokens if profile.prefill else None
+    recommended = profile.prefill.max_num_batched_tokens if profile.prefill else None
     shape = EngineShape(
         gpu_name,
         gpus,
         profile.kv_cache_tokens,
         None,
-        min(max_num_batched_tokens or told or largest, largest) if prefill else largest,
+        min(max_num_batched_tokens or recommended or largest, largest) if prefill else largest,
         max_num_seqs or _most_requests(contexts) or 256,
     )
     return ProfileCosts(shape, prefill, decode)
 
 
 def _most_requests(contexts: tuple[TimedContext, ...]) -> int | None:
-    """How many the engine was seen to run at once, which is no matter of the target."""
+    """The most requests that the engine ran at once, whether or not within the target."""
     return max((step.size for each in contexts for step in each.steps), default=None)

@@ -1,4 +1,4 @@
-"""What steps take by the engines of a cluster, from any API that speaks as Prometheus does."""
+"""Step times of a cluster's engines, from any Prometheus-compatible API."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
 from disagg_cluster.planner.history.history_queries import SampleSource
 from disagg_cluster.planner.history.range_reader import RangeQueries
 
-# For what is on no page, as vLLM has it by default; the steps that were seen say more.
+# Limits that engines do not export: the defaults of vLLM. Observed steps adjust them.
 _MAX_NUM_BATCHED_TOKENS = 8192
 _MAX_NUM_SEQS = 256
 _STEP_SECONDS = 60.0
@@ -31,11 +31,11 @@ _STEP_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PrometheusCosts:
-    """Reads what steps take of every kind of engine.
+    """Reads the step times of every kind of engine.
 
     Args:
         prometheus: The client.
-        cluster: Whose engines; None for those of all clusters, as a kind is the same in each.
+        cluster: The engines' cluster; None for all clusters, as a kind is the same in each.
         deadline_seconds: For each answer.
     """
 
@@ -44,7 +44,7 @@ class PrometheusCosts:
     deadline_seconds: float = 60.0
 
     def read(self, now_seconds: float) -> dict[CostKey, LearnedCosts | UndecidedCapacity]:
-        """Everything that is told now; engines whose GPUs are not known are left out.
+        """Everything exported now; engines whose GPUs are not known are left out.
 
         Raises:
             PrometheusError: No answer in time, or a refusal.
@@ -52,7 +52,7 @@ class PrometheusCosts:
         return costs_of(self.families(now_seconds))
 
     def families(self, now_seconds: float) -> CostFamilies:
-        """What the engines tell now; raises as `read`."""
+        """What the engines export now; raises as `read`."""
         return CostFamilies({name: list(self._instant(name, now_seconds)) for name in FAMILIES})
 
     def _instant(self, name: str, now_seconds: float) -> Iterator[Sample]:
@@ -65,24 +65,24 @@ class PrometheusCosts:
                     yield series.labels, value
 
 
-def costs_of(told: CostFamilies) -> dict[CostKey, LearnedCosts | UndecidedCapacity]:
-    """What steps take of every kind of engine."""
+def costs_of(families: CostFamilies) -> dict[CostKey, LearnedCosts | UndecidedCapacity]:
+    """Step times of every kind of engine."""
     kinds: dict[CostKey, list[tuple[LearnedSteps, float | None]]] = defaultdict(list)
-    for engine, key in told.engines():
-        kinds[key].append((told.steps(engine), told.kv_tokens(engine)))
+    for engine, key in families.engines():
+        kinds[key].append((families.steps(engine), families.kv_tokens(engine)))
     return {key: _pooled(key, kinds[key]) for key in sorted(kinds)}
 
 
 def _pooled(
-    key: CostKey, told: list[tuple[LearnedSteps, float | None]]
+    key: CostKey, engines: list[tuple[LearnedSteps, float | None]]
 ) -> LearnedCosts | UndecidedCapacity:
-    rooms = sorted(room for _, room in told if room is not None)
+    kv_tokens = sorted(tokens for _, tokens in engines if tokens is not None)
     shape = EngineShape(
         key.gpu_name,
         key.gpus,
-        rooms[(len(rooms) - 1) // 2] if rooms else None,
+        kv_tokens[(len(kv_tokens) - 1) // 2] if kv_tokens else None,
         None,
         _MAX_NUM_BATCHED_TOKENS,
         _MAX_NUM_SEQS,
     )
-    return learned_costs([steps for steps, _ in told], shape)
+    return learned_costs([steps for steps, _ in engines], shape)

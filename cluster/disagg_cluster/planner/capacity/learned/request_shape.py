@@ -1,9 +1,10 @@
-"""What requests were like of late beside their number and mean lengths, as it was measured.
+"""Recent measurements of requests besides their number and mean lengths.
 
-Two kinds of requests have a mean that is like neither. Capacities ask three things more: how much
-prompts differ (long ones attend to more, and others wait behind them), how much outputs differ, and
-what a decoding request holds. With prompts P and outputs O that is E[O (P + O/2)] / E[O]: far less
-than means tell where long outputs follow short prompts, and more where long follows long.
+The mean of two kinds of requests is like neither of them. Capacity depends on three more values:
+how much prompts differ (long ones attend to more, and others wait behind them), how much outputs
+differ, and the KV tokens that a decoding request holds. With prompts P and outputs O the last is
+E[O (P + O/2)] / E[O]: far less than the means suggest if long outputs follow short prompts, and
+more if long ones follow long ones.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ import numpy as np
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 
 SHAPE_SECONDS = 900.0
-"""Over so long it is measured: shorter is chance, longer is late."""
+"""Window of the measurement: a shorter one is noisy, a longer one lags."""
 _TRUSTED_REQUESTS = 50.0
-"""Of so many requests half is believed, and of fewer less."""
+"""A measurement of this many requests gets half of the weight, one of fewer gets less."""
 _BEYOND = 2.0
-"""Lengths in the last bucket are taken to reach so many times its bound."""
+"""Lengths above the last finite bound are assumed to reach this multiple of it."""
 _MOST_DISPERSION = 100.0
 _MOST_FACTOR = 16.0
-# Tokens without requests are of no length.
+# Bounds the length if tokens arrive without requests.
 _MOST_TOKENS = 1e7
 
 
 @dataclass(frozen=True, slots=True)
 class RequestShape:
-    """How lengths differed and what a decoding request held, in the mean; None if nobody told.
+    """How lengths differed, and the mean context of a decoding request; None if not measured.
 
-    Dispersions are squared coefficients of variation. All is of so many `requests`.
+    Dispersions are squared coefficients of variation. `requests` is how many were measured.
     """
 
     requests: float = 0.0
@@ -41,19 +42,19 @@ class RequestShape:
     context_tokens: float | None = None
 
     def of(self, like: RequestMix, prompt_tokens: float, output_tokens: float) -> RequestMix:
-        """Requests like these.
+        """A mix with these measurements.
 
         Args:
-            like: What else is known of them, and what is taken where nothing was measured.
-            prompt_tokens: Computed for a prompt, in the mean of the same time.
-            output_tokens: Of an output.
+            like: What else is known of the requests, and the defaults of what was not measured.
+            prompt_tokens: Mean computed tokens of a prompt in the same window.
+            output_tokens: Mean tokens of an output.
         """
-        believed = self.requests / (self.requests + _TRUSTED_REQUESTS)
+        weight = self.requests / (self.requests + _TRUSTED_REQUESTS)
 
-        def dispersion(measured: float | None, taken: float) -> float:
+        def dispersion(measured: float | None, default: float) -> float:
             if measured is None:
-                return taken
-            return taken + believed * (min(measured, _MOST_DISPERSION) - taken)
+                return default
+            return default + weight * (min(measured, _MOST_DISPERSION) - default)
 
         like = replace(
             like,
@@ -63,30 +64,30 @@ class RequestShape:
         )
         if not self.context_tokens:
             return like
-        lately = replace(
+        recent = replace(
             like,
             prompt_tokens=min(max(1.0, prompt_tokens), _MOST_TOKENS),
             output_tokens=min(max(1.0, output_tokens), _MOST_TOKENS),
         )
-        ratio = self.context_tokens / lately.context_tokens
-        factor = float(np.clip(ratio, 1 / _MOST_FACTOR, _MOST_FACTOR)) ** believed
+        ratio = self.context_tokens / recent.context_tokens
+        factor = float(np.clip(ratio, 1 / _MOST_FACTOR, _MOST_FACTOR)) ** weight
         return replace(like, context_factor=factor)
 
 
 def dispersion_of(bounds: Sequence[float], counts: Sequence[float]) -> float | None:
-    """The squared coefficient of variation of lengths by their histogram; None of no lengths.
+    """The squared coefficient of variation of lengths by their histogram; None if it is empty.
 
-    Within a bucket any order of magnitude is as likely as any other.
+    Within a bucket lengths are taken to be log-uniform.
 
     Args:
         bounds: Upper bounds of the buckets, rising; the last may be infinite.
-        counts: How many lengths are in each alone.
+        counts: How many lengths are in each bucket, not cumulative.
     """
     uppers = [each for each in bounds if np.isfinite(each) and each > 0]
     total = sum(counts)
     if not total > 0 or not uppers:
         return None
-    # Of the first bucket one length in ten is a tenth of its bound.
+    # The first bucket is taken to begin at a tenth of its bound.
     edges = [uppers[0] / 10, *uppers]
     if not np.isfinite(bounds[-1]):
         edges.append(_BEYOND * uppers[-1])

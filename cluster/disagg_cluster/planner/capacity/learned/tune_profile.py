@@ -1,6 +1,6 @@
-"""The profile that `disagg-node tune` writes: what steps of one engine were timed to take.
+"""The profile that `disagg-node tune` writes: measured step times of one engine.
 
-JSON, read as YAML is, so that each problem has its line ([tuning.md](docs/tuning.md) has the keys).
+JSON, read as YAML so that each problem has its line ([tuning.md](docs/tuning.md) has the keys).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TimedLength(Section):
 
 
 class TimedPrefill(Section):
-    """What `tune prefill` found; `times` says whose clock its seconds are from."""
+    """The result of `tune prefill`; `times` says whose clock measured its seconds."""
 
     times: Literal["page", "client"] = Field(description="one of page, client")
     max_num_batched_tokens: Count | None = Field(default=None, description="tokens, 1 or more")
@@ -66,7 +66,7 @@ class TimedPrefill(Section):
 class TimedContext(Section):
     """Decode steps with contexts of one length, and the largest batch within the target.
 
-    `crowded_at` is how many requests the engine ran at once at most, where it would not run more.
+    `crowded_at` is the most requests that the engine ran at once, if it would not run more.
     """
 
     context_tokens: Count = Field(description="KV tokens of a request, 1 or more")
@@ -81,7 +81,7 @@ class TimedContext(Section):
 
 
 class TimedDecode(Section):
-    """What `tune decode` found."""
+    """The result of `tune decode`."""
 
     target_seconds: _Number = Field(description="seconds, a number above 0")
     max_num_seqs: Count | None = Field(default=None, description="requests, 1 or more")
@@ -123,7 +123,7 @@ def read_profile(path: Path) -> TuneProfile:
 
 
 def _contradictions(profile: TuneProfile) -> Iterator[Finding]:
-    """What each value alone does not show."""
+    """Problems that no value shows alone."""
     if profile.prefill is None and profile.decode is None:
         yield Finding((), "neither `prefill` nor `decode` was timed")
     curves = [
@@ -145,13 +145,13 @@ def _contexts(profile: TuneProfile) -> tuple[TimedContext, ...]:
 
 
 class ProfileMismatchError(DisaggError):
-    """Two profiles of different models are not put together."""
+    """Two profiles of different models cannot be merged."""
 
     exit_code = 2
 
 
 def merged(old: TuneProfile, new: TuneProfile) -> TuneProfile:
-    """Return the new one, with the phase of the old one that the new one lacks.
+    """Return the new profile, with what it lacks taken from the old one.
 
     Raises:
         ProfileMismatchError: They are of different models.

@@ -98,7 +98,7 @@ def test_gpus_of_two_names_are_two_questions_with_an_interference_each() -> None
 
 def test_all_that_is_missing_is_told_at_once() -> None:
     config = replace_config(kv_link_bytes_per_second=None, models=())
-    costs = {kind(): UndecidedCapacity("none of 8 engines tells what its steps take")}
+    costs = {kind(): UndecidedCapacity("none of 8 engines reports its step times")}
     engines = ClusterEngines({kind(): 8}, costs)
 
     (answer,) = SeparationAdvisor(config, engines, {}).advise(history(None)).answers
@@ -110,7 +110,7 @@ def test_all_that_is_missing_is_told_at_once() -> None:
             "what steps of prefill engines cost",
             "what steps of decode engines cost",
             "the bandwidth of the links that would carry KV",
-            "mixed engines on 1 x GPU: none of 8 engines tells what its steps take",
+            "mixed engines on 1 x GPU: none of 8 engines reports its step times",
         )
     )
 

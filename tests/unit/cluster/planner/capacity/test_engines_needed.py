@@ -24,7 +24,7 @@ def need(role: Role, requests_per_second: float) -> EngineNeed:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_as_many_are_needed_as_take_the_load_and_not_one_more(role: Role) -> None:
+def test_the_fewest_engines_that_serve_the_load_are_needed(role: Role) -> None:
     engines = need(role, 300.0).engines
 
     enough, short = (POOLS[str(role)](COSTS, CHAT, TARGETS, k) for k in (engines, engines - 1))
@@ -39,14 +39,14 @@ def test_no_load_needs_no_engine(role: Role) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_the_error_of_the_costs_is_an_interval_of_engines(role: Role) -> None:
+def test_the_error_of_the_costs_becomes_an_interval_of_engines(role: Role) -> None:
     found = need(role, 1000.0)
 
     assert found.high is not None
     assert found.low < found.engines < found.high
 
 
-def test_known_costs_leave_no_interval() -> None:
+def test_exact_costs_leave_no_interval() -> None:
     exact = replace(COSTS, relative_error=0.0)
 
     found = engines_needed(Role.PREFILL, exact, CHAT.with_load(500.0), TARGETS)

@@ -20,13 +20,13 @@ def late_share(requests_per_second: float) -> float:
 
 
 def seen(requests_per_second: float, factor: float, requests: float = 500) -> LateWindow:
-    """A window of a pool that can take so many times what the formula says."""
+    """A window of a pool whose capacity is the formula's times `factor`."""
     return LateWindow(
         requests_per_second, requests, requests * late_share(requests_per_second / factor)
     )
 
 
-def test_without_evidence_the_formula_stands_and_is_as_unsure_as_its_costs() -> None:
+def test_without_evidence_the_factor_is_1_with_the_error_of_the_costs() -> None:
     found = capacity_factor([LateWindow(100.0, 0, 0)], late_share, PRIOR)
 
     assert found.factor == pytest.approx(1.0)
@@ -34,7 +34,7 @@ def test_without_evidence_the_formula_stands_and_is_as_unsure_as_its_costs() -> 
 
 
 @pytest.mark.parametrize("factor", [0.85, 1.0, 1.15])
-def test_much_evidence_near_the_limit_tells_the_factor(factor: float) -> None:
+def test_much_evidence_near_the_limit_determines_the_factor(factor: float) -> None:
     loads = [load * factor for load in (110.0, 120.0, 130.0, 140.0, 150.0)]
 
     found = capacity_factor([seen(load, factor) for load in loads] * 20, late_share, PRIOR)
@@ -53,14 +53,14 @@ def test_evidence_moves_the_factor_step_by_step() -> None:
     assert 0.85 < factors[2] < 0.97
 
 
-def test_a_pool_that_is_nearly_idle_tells_nothing_of_its_limit() -> None:
+def test_a_nearly_idle_pool_is_no_evidence_of_its_limit() -> None:
     found = capacity_factor([seen(10.0, 0.9)] * 50, late_share, PRIOR)
 
     assert found.factor == pytest.approx(1.0, abs=0.02)
     assert found.high / found.low > 1.3
 
 
-def test_more_requests_of_one_window_are_not_as_much_evidence_as_more_windows() -> None:
+def test_more_windows_are_stronger_evidence_than_more_requests_in_one() -> None:
     one = capacity_factor([seen(130.0, 0.85, requests=100_000)], late_share, PRIOR)
     several = capacity_factor([seen(130.0, 0.85, requests=1000)] * 10, late_share, PRIOR)
 
@@ -72,7 +72,7 @@ def test_more_requests_of_one_window_are_not_as_much_evidence_as_more_windows() 
     st.floats(0.01, 0.5),
 )
 @settings(max_examples=25, deadline=None)
-def test_the_factor_stays_within_what_the_prior_reaches(
+def test_the_factor_stays_within_reach_of_the_prior(
     several: list[tuple[float, float, float]], prior: float
 ) -> None:
     windows = [LateWindow(load, count, count * share) for load, count, share in several]
@@ -83,7 +83,7 @@ def test_the_factor_stays_within_what_the_prior_reaches(
     assert found.factor < 10
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_impossible_windows_and_priors_are_refused() -> None:
     window = partial(LateWindow, 1.0)
     with pytest.raises(ValueError, match=r"requests is -1.*late is 2, of -1"):
         window(-1, 2)

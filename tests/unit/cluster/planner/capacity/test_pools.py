@@ -52,7 +52,7 @@ def requests_per_second(
 
 @given(roles, mixes, targets, st.integers(1, 64))
 @settings(max_examples=25, deadline=None)
-def test_a_capacity_is_a_load_from_nothing_to_less_than_all_that_can_be_computed(
+def test_capacity_utilization_and_batch_are_within_their_bounds(
     role: str, mix: RequestMix, wanted: Targets, engines: int
 ) -> None:
     found = POOLS[role](COSTS, mix, wanted, engines)
@@ -65,7 +65,7 @@ def test_a_capacity_is_a_load_from_nothing_to_less_than_all_that_can_be_computed
 
 @given(roles, mixes, targets, st.integers(1, 32))
 @settings(max_examples=25, deadline=None)
-def test_an_engine_of_a_larger_pool_takes_no_less(
+def test_an_engine_in_a_larger_pool_serves_no_less(
     role: str, mix: RequestMix, wanted: Targets, engines: int
 ) -> None:
     few = requests_per_second(role, mix, wanted, engines)
@@ -76,7 +76,7 @@ def test_an_engine_of_a_larger_pool_takes_no_less(
 
 @given(roles, mixes, targets, st.integers(1, 8), st.floats(1.1, 5))
 @settings(max_examples=25, deadline=None)
-def test_burstier_arrivals_are_never_easier(
+def test_burstier_arrivals_never_raise_the_capacity(
     role: str, mix: RequestMix, wanted: Targets, engines: int, factor: float
 ) -> None:
     bursty = replace(mix, arrival_dispersion=mix.arrival_dispersion * factor)
@@ -88,7 +88,7 @@ def test_burstier_arrivals_are_never_easier(
 
 @given(roles, mixes, targets, st.integers(1, 8), st.floats(0.2, 0.9))
 @settings(max_examples=25, deadline=None)
-def test_tighter_targets_allow_no_more(
+def test_tighter_targets_never_raise_the_capacity(
     role: str, mix: RequestMix, wanted: Targets, engines: int, factor: float
 ) -> None:
     loose = requests_per_second(role, mix, wanted, engines)
@@ -101,7 +101,7 @@ def test_tighter_targets_allow_no_more(
 
 @given(roles, mixes, targets, st.integers(1, 8), st.floats(1.1, 4))
 @settings(max_examples=25, deadline=None)
-def test_a_slower_engine_takes_no_more(
+def test_a_slower_engine_serves_no_more(
     role: str, mix: RequestMix, wanted: Targets, engines: int, factor: float
 ) -> None:
     slower = StretchedCosts(COSTS, prefill_factor=factor, decode_factor=factor)
@@ -112,7 +112,7 @@ def test_a_slower_engine_takes_no_more(
 
 
 @pytest.mark.parametrize("role", sorted(POOLS))
-def test_twice_as_long_requests_are_at_most_half_as_many(role: str) -> None:
+def test_requests_twice_as_long_at_most_halve_the_capacity(role: str) -> None:
     long = replace(CHAT, prompt_tokens=2310, output_tokens=422)
 
     twice = requests_per_second(role, long, TARGETS, 4)
@@ -120,8 +120,8 @@ def test_twice_as_long_requests_are_at_most_half_as_many(role: str) -> None:
     assert 0 < twice < 0.55 * requests_per_second(role, CHAT, TARGETS, 4)
 
 
-def test_requests_that_hold_less_than_their_means_tell_leave_room_for_more() -> None:
-    """Where the cache binds; what prompts need of a prefill engine is the same."""
+def test_a_smaller_context_than_the_means_suggest_raises_the_capacity() -> None:
+    """With decode engines bound by their cache; what prefill engines need does not change."""
     long = RequestMix(1.0, prompt_tokens=15_000, output_tokens=1000)
     apart = replace(long, context_factor=0.25)
 
@@ -134,7 +134,7 @@ def test_requests_that_hold_less_than_their_means_tell_leave_room_for_more() -> 
     )
 
 
-def test_a_prefill_pool_can_be_used_the_more_the_larger_it_is() -> None:
+def test_a_larger_prefill_pool_reaches_a_higher_utilization() -> None:
     found = [prefill_capacity(COSTS, CHAT, TARGETS, engines) for engines in (1, 2, 4, 8)]
 
     used = [each.utilization for each in found if isinstance(each, PoolCapacity)]
@@ -142,7 +142,7 @@ def test_a_prefill_pool_can_be_used_the_more_the_larger_it_is() -> None:
     assert used[0] < 0.9 < used[-1] < 1
 
 
-def test_the_part_of_a_full_decode_step_that_stays_is_about_that_of_a_single_request() -> None:
+def test_the_floor_of_a_full_decode_step_is_about_the_step_of_one_request() -> None:
     def step_seconds(batch: float) -> float:
         return COSTS.step_seconds(0, 0, batch, batch * CHAT.context_tokens)
 
@@ -150,12 +150,12 @@ def test_the_part_of_a_full_decode_step_that_stays_is_about_that_of_a_single_req
     floor = decode_pool(COSTS, CHAT, TARGETS).step_floor()
     assert floor == pytest.approx(step_seconds(1) / step_seconds(most), rel=0.1)
 
-    # Where one request alone is too slow, none is full.
+    # If one request alone is too slow, no engine is full.
     hopeless = decode_pool(COSTS, CHAT, replace(TARGETS, itl_seconds=1e-4))
     assert hopeless.step_floor() == 1.0
 
 
-def test_a_slow_transfer_takes_from_the_time_to_wait() -> None:
+def test_a_slow_transfer_leaves_less_time_to_queue() -> None:
     soon, late = (
         prefill_capacity(COSTS, CHAT, TARGETS, 1, transfer_seconds=seconds)
         for seconds in (0.0, 0.3)
@@ -175,7 +175,7 @@ def test_a_slow_transfer_takes_from_the_time_to_wait() -> None:
         ("mixed", Targets(0.005, 1.0), "ttft"),
     ],
 )
-def test_a_target_that_one_request_alone_misses_holds_at_no_load(
+def test_a_target_that_one_request_alone_misses_gives_no_capacity(
     role: str, wanted: Targets, bound: str
 ) -> None:
     found = POOLS[role](COSTS, CHAT, wanted, 4)
@@ -184,7 +184,7 @@ def test_a_target_that_one_request_alone_misses_holds_at_no_load(
     assert (found.requests_per_second, found.bound) == (0.0, bound)
 
 
-def test_what_gives_out_first_is_named() -> None:
+def test_the_limit_reached_first_is_named() -> None:
     small = replace(COSTS, shape=replace(COSTS.shape, max_num_seqs=16))
     tight = replace(COSTS, shape=replace(COSTS.shape, kv_tokens=20_000.0))
 
@@ -197,7 +197,7 @@ def test_what_gives_out_first_is_named() -> None:
     assert bounds == ["itl", "max_num_seqs", "kv"]
 
 
-def test_all_that_is_wrong_with_a_question_is_told_at_once() -> None:
+def test_all_invalid_arguments_are_reported_at_once() -> None:
     with pytest.raises(ValueError, match=r"transfer_seconds is -1.*engines is 0"):
         prefill_capacity(COSTS, CHAT, TARGETS, 0, transfer_seconds=-1.0)
     with pytest.raises(ValueError, match=r"requests_per_second is nan.*output_tokens is 0"):
@@ -206,7 +206,7 @@ def test_all_that_is_wrong_with_a_question_is_told_at_once() -> None:
         Targets(0, 1, 1.0)
 
 
-def test_lengths_of_the_largest_sizes_are_answered() -> None:
+def test_the_largest_allowed_lengths_have_a_capacity() -> None:
     vast = RequestMix(1e300, 1e7, 1e7, 1e7, 1e4, 1e4, 1e4)
 
     for capacity in POOLS.values():
@@ -215,7 +215,7 @@ def test_lengths_of_the_largest_sizes_are_answered() -> None:
         assert 0 <= found.requests_per_second < 1
 
 
-def test_a_context_that_no_cache_holds_is_not_served() -> None:
+def test_a_context_larger_than_the_cache_gives_no_capacity() -> None:
     small = replace(COSTS, shape=replace(COSTS.shape, kv_tokens=1000.0))
 
     for capacity in (decode_capacity, mixed_capacity):
@@ -225,6 +225,6 @@ def test_a_context_that_no_cache_holds_is_not_served() -> None:
 
 
 @pytest.mark.parametrize("mix", [{"prompt_tokens": 1e8}, {"output_dispersion": 1e5}])
-def test_lengths_beyond_all_models_are_refused(mix: dict[str, float]) -> None:
+def test_lengths_and_dispersions_out_of_range_are_refused(mix: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="not a number from"):
         replace(CHAT, **mix)

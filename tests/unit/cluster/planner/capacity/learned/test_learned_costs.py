@@ -24,7 +24,9 @@ from disagg_cluster.simulator.engine.hardware import H100, LLAMA_8B
 SHAPE = EngineShape("NVIDIA H100 80GB HBM3", 1, 400_000.0, None, 8192, 256)
 PREFILL = LearnedSteps({512: 0.012, 8192: 0.18}, {}, {})
 DECODE = LearnedSteps({}, {1: 0.007, 64: 0.012, 256: 0.02}, {}, 0.006, 1000.0)
-BOTH = replace(DECODE, prefill=PREFILL.prefill, together={(256.0, 16.0): 1.1, (1024.0, 64.0): 1.3})
+BOTH = replace(
+    DECODE, prefill=PREFILL.prefill, mixed_ratios={(256.0, 16.0): 1.1, (1024.0, 64.0): 1.3}
+)
 CHAT = RequestMix(1.0, 800, 200)
 TARGETS = Targets(0.5, 0.03)
 
@@ -35,7 +37,7 @@ def learned(*engines: LearnedSteps) -> LearnedCosts:
     return found
 
 
-def test_a_step_takes_what_its_halves_do_and_what_mixing_them_was_seen_to_add() -> None:
+def test_a_mixed_step_takes_its_halves_times_the_observed_ratio() -> None:
     costs = learned(BOTH)
 
     assert costs.step_seconds(512, 256, 0, 0) == pytest.approx(0.012)
@@ -44,9 +46,7 @@ def test_a_step_takes_what_its_halves_do_and_what_mixing_them_was_seen_to_add() 
     assert costs.step_seconds(512, 256, 64, 64_000) == pytest.approx(1.3 * apart)
 
 
-def test_longer_contexts_make_dearer_what_grows_with_the_batch_and_shorter_ones_save_nothing() -> (
-    None
-):
+def test_longer_contexts_prolong_the_batch_part_and_shorter_ones_save_nothing() -> None:
     costs = learned(DECODE)
 
     usual, longer, shorter = (costs.step_seconds(0, 0, 64, 64 * n) for n in (1000, 2000, 500))
@@ -56,7 +56,7 @@ def test_longer_contexts_make_dearer_what_grows_with_the_batch_and_shorter_ones_
         costs.step_seconds(0, 0, 64, 64 * 5000)
 
 
-def test_half_of_the_truth_is_enough_for_half_of_the_answers() -> None:
+def test_costs_of_one_phase_suffice_for_the_capacity_of_its_role() -> None:
     prefill, decode = learned(PREFILL), learned(DECODE)
 
     assert isinstance(prefill_capacity(prefill, CHAT, TARGETS, 2), PoolCapacity)
@@ -70,20 +70,20 @@ def test_half_of_the_truth_is_enough_for_half_of_the_answers() -> None:
         assert "was seen" in found.reason
 
 
-def test_engines_that_tell_nothing_are_undecided() -> None:
+def test_engines_that_report_nothing_are_undecided() -> None:
     assert learned_costs([LearnedSteps({}, {}, {})], SHAPE) == UndecidedCapacity(
-        "its only engine does not tell what its steps take"
+        "its only engine does not report its step times"
     )
     assert isinstance(learned_costs([], SHAPE), UndecidedCapacity)
 
 
-def test_steps_larger_than_were_seen_are_not_counted_on() -> None:
+def test_prompt_steps_are_limited_to_the_largest_observed() -> None:
     seen = learned(replace(PREFILL, prefill={256: 0.008, 2000: 0.05}))
 
     assert seen.shape.max_num_batched_tokens == 2000
 
 
-def test_a_batch_far_beyond_what_was_seen_is_not_promised() -> None:
+def test_a_batch_far_beyond_the_observed_ones_is_not_promised() -> None:
     idle = learned(replace(DECODE, decode={1: 0.007, 8: 0.0075}))
 
     found = decode_capacity(idle, CHAT, TARGETS, 1)
@@ -93,7 +93,7 @@ def test_a_batch_far_beyond_what_was_seen_is_not_promised() -> None:
     assert found.batch < 16
 
 
-def test_the_error_is_how_far_engines_are_apart_and_how_unsure_each_is() -> None:
+def test_the_error_combines_the_spread_of_engines_and_the_error_of_each() -> None:
     slower = replace(PREFILL, prefill={n: 1.2 * s for n, s in PREFILL.prefill.items()})
 
     assert learned(PREFILL).relative_error == ALONE_ERROR
@@ -103,18 +103,18 @@ def test_the_error_is_how_far_engines_are_apart_and_how_unsure_each_is() -> None
     assert learned(unsure, unsure).relative_error == pytest.approx(0.3)
 
 
-def test_costs_learned_from_all_steps_give_the_capacity_of_the_costs_themselves() -> None:
+def test_costs_learned_from_all_steps_give_the_capacity_of_the_true_costs() -> None:
     true = priced_costs(H100, LLAMA_8B, 1)
     sizes, batches = (64, 256, 512, 1024, 2048, 4096, 8192), (1, 8, 32, 64, 128, 256)
     context = CHAT.context_tokens
-    told = LearnedSteps(
+    steps = LearnedSteps(
         {n: true.step_seconds(n, min(n / 2, CHAT.attended_tokens), 0, 0) for n in sizes},
         {n: true.step_seconds(0, 0, n, n * context) for n in batches},
         {},
         true.step_seconds(0, 0, 0, 0),
         context,
     )
-    costs = learned(told)
+    costs = learned(steps)
 
     for capacity in (prefill_capacity, decode_capacity, mixed_capacity):
         known, real = (capacity(each, CHAT, TARGETS, 2) for each in (costs, true))

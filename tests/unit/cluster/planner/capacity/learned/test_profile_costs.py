@@ -79,17 +79,21 @@ def costs(**changes: object) -> ProfileCosts:
         ((1024, 256, 64, 64000), 0.03 + 0.03 - 0.01),
     ],
 )
-def test_steps_take_what_was_timed(step: tuple[float, float, float, float], seconds: float) -> None:
+def test_steps_take_the_timed_seconds(
+    step: tuple[float, float, float, float], seconds: float
+) -> None:
     assert costs().step_seconds(*step) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("step", [(5000, 256, 0, 0), (1024, 9000, 0, 0), (0, 0, 64, 64 * 4001)])
-def test_what_nobody_timed_is_not_priced(step: tuple[float, float, float, float]) -> None:
+def test_steps_far_from_the_timed_ones_have_no_price(
+    step: tuple[float, float, float, float],
+) -> None:
     with pytest.raises(UnseenStepError):
         costs().step_seconds(*step)
 
 
-def test_an_engine_has_the_limits_that_are_recommended() -> None:
+def test_an_engine_has_the_limits_of_the_profile() -> None:
     shape = costs().shape
 
     assert (shape.max_num_batched_tokens, shape.max_num_seqs) == (1024, 64)
@@ -104,7 +108,7 @@ def test_a_role_whose_phase_was_not_timed_has_no_costs() -> None:
         profile_costs(only_prefill, Role.DECODE, "H200", 1)
 
 
-def test_a_profile_keeps_the_phase_that_is_not_timed_anew() -> None:
+def test_a_merged_profile_keeps_the_phase_that_was_not_timed_again() -> None:
     old = TuneProfile.model_validate({**WHOLE, "decode": None})
     new = TuneProfile.model_validate({**WHOLE, "prefill": None, "kv_cache_tokens": None})
 
@@ -114,14 +118,14 @@ def test_a_profile_keeps_the_phase_that_is_not_timed_anew() -> None:
     assert both.kv_cache_tokens == 400_000
 
 
-def test_profiles_of_two_models_are_not_put_together() -> None:
+def test_profiles_of_two_models_are_not_merged() -> None:
     old = TuneProfile.model_validate(WHOLE)
 
     with pytest.raises(ProfileMismatchError, match="qwen"):
         merged(old, old.model_copy(update={"model_name": "qwen"}))
 
 
-def test_all_that_is_wrong_with_a_profile_is_told_with_its_line(tmp_path: Path) -> None:
+def test_all_problems_of_a_profile_are_reported_with_their_lines(tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     wrong = {**WHOLE, "disagg_node_profile": 2, "prefill": {"times": "sun", "lengths": []}}
     path.write_text(json.dumps(wrong, indent=1))
@@ -129,28 +133,29 @@ def test_all_that_is_wrong_with_a_profile_is_told_with_its_line(tmp_path: Path) 
     with pytest.raises(ConfigError) as raised:
         read_profile(path)
 
-    told = str(raised.value)
-    assert all(key in told for key in ("disagg_node_profile", "prefill.times", "prefill.lengths"))
-    assert f"{path}:2:" in told
+    message = str(raised.value)
+    keys = ("disagg_node_profile", "prefill.times", "prefill.lengths")
+    assert all(key in message for key in keys)
+    assert f"{path}:2:" in message
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "the file is empty"),
         ("{", "not valid YAML"),
         ('{"disagg_node_profile": 1, "model_name": "m"}', "neither `prefill` nor `decode`"),
     ],
 )
-def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "p.json"
     path.write_text(text)
 
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         read_profile(path)
 
 
-def test_a_size_that_was_timed_twice_is_a_contradiction(tmp_path: Path) -> None:
+def test_a_size_that_appears_twice_is_refused(tmp_path: Path) -> None:
     steps = [{"size": 8, "seconds": 1.0}] * 2
     path = tmp_path / "p.json"
     twice = {"target_seconds": 0.05, "contexts": [{"context_tokens": 9, "steps": steps}]}

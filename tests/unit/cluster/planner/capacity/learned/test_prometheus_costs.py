@@ -21,7 +21,7 @@ Page = Mapping[str, list[tuple[dict[str, str], float]]]
 
 
 class Scripted:
-    """Answers with the last of what pages said."""
+    """Answers with the last samples of some pages."""
 
     def __init__(self, *pages: Page) -> None:
         self._pages = pages
@@ -35,7 +35,7 @@ class Scripted:
         step_seconds: float,
         deadline_seconds: float = 60.0,
     ) -> list[Samples]:
-        """As the real one does, at one instant."""
+        """As the real client, at one instant."""
         assert start_seconds == end_seconds
         self.asked.append(expr)
         name = expr.partition("{")[0]
@@ -54,7 +54,7 @@ def page(
     gpu_name: str = H100,
     **families: dict[str, float],
 ) -> Page:
-    """The families of one engine: its facts, and `families` by short name and value of a label."""
+    """The families of one engine: its facts, and `families` by short name and label value."""
     of = {"cluster": "c", "node": node}
     engine = {**of, "engine": f"{node}-e"}
     labels = {"prefill": "step_tokens", "decode": "batch", "step": "point", "error": "point"}
@@ -89,7 +89,7 @@ def read(*pages: Page) -> dict[CostKey, LearnedCosts | UndecidedCapacity]:
     return PrometheusCosts(Scripted(*pages), cluster="c").read(1000.0)
 
 
-def test_engines_of_one_kind_are_pooled_and_others_are_apart() -> None:
+def test_engines_are_pooled_by_kind() -> None:
     curve = {"1": 0.007, "64": 0.012}
     slow = {size: 2 * seconds for size, seconds in curve.items()}
 
@@ -112,7 +112,7 @@ def test_engines_of_one_kind_are_pooled_and_others_are_apart() -> None:
     assert CostKey("llama", "chat", Role.DECODE, H100, 2) in found
 
 
-def test_rates_become_times_and_the_cost_model_tells_what_mixing_costs() -> None:
+def test_rates_become_times_and_the_cost_model_prices_mixed_steps() -> None:
     (costs,) = read(
         page(
             role="mixed",
@@ -150,13 +150,13 @@ def test_rates_become_times_and_the_cost_model_tells_what_mixing_costs() -> None
         {},
     ],
 )
-def test_an_engine_that_tells_nothing_sound_is_undecided(odd: dict[str, dict[str, float]]) -> None:
+def test_an_engine_without_valid_points_is_undecided(odd: dict[str, dict[str, float]]) -> None:
     (found,) = read(page(**odd)).values()  # type: ignore[arg-type] # families only
 
-    assert found == UndecidedCapacity("its only engine does not tell what its steps take")
+    assert found == UndecidedCapacity("its only engine does not report its step times")
 
 
-def test_an_engine_on_unknown_or_unlike_gpus_is_left_out() -> None:
+def test_an_engine_on_unknown_or_different_gpus_is_left_out() -> None:
     curve = {"1": 0.007}
     unlike = dict(page("n1", decode=curve, gpus=2))
     unlike["disagg_gpu_info"] = [
@@ -169,22 +169,22 @@ def test_an_engine_on_unknown_or_unlike_gpus_is_left_out() -> None:
     assert read(unlike, unknown, without, page("n4", role="none", decode=curve)) == {}
 
 
-def test_no_engine_is_no_kind() -> None:
+def test_without_engines_there_are_no_costs() -> None:
     assert read() == {}
 
 
-def test_only_the_cluster_that_is_named_is_asked_for() -> None:
+def test_only_the_named_cluster_is_queried() -> None:
     prometheus = Scripted()
     PrometheusCosts(prometheus, cluster='a"b').read(0.0)
 
     assert prometheus.asked == [f'{name}{{cluster="a\\"b"}}' for name in FAMILIES]
 
 
-def test_every_family_that_is_read_is_one_that_nodes_export() -> None:
+def test_every_family_that_is_read_is_exported_by_nodes() -> None:
     assert [name for name in FAMILIES if f"`{name}`" not in reference()] == []
 
 
-def test_a_nodes_page_is_understood() -> None:
+def test_costs_are_read_from_a_nodes_page() -> None:
     text = (Path(__file__).parents[5] / "data" / "golden_page.prom").read_text(encoding="utf-8")
     samples: dict[str, list[tuple[dict[str, str], float]]] = defaultdict(list)
     for family in text_string_to_metric_families(text):
@@ -203,7 +203,7 @@ def test_a_nodes_page_is_understood() -> None:
     assert prefill.shape.max_num_batched_tokens == 512
 
 
-def test_a_batch_larger_than_vllm_takes_by_default_was_allowed_where_it_was_seen() -> None:
+def test_an_observed_batch_raises_the_default_limit() -> None:
     (usual, large) = (
         read(page(decode={"1": 0.007, batch: 0.02})).popitem()[1] for batch in ("100", "700")
     )
