@@ -1,1 +1,1 @@
-"""The command line: one group of commands a file; each parses, calls one function and prints."""
+"""The command line: one file per group of commands; each parses, calls one function and prints."""

@@ -1,4 +1,4 @@
-"""`disagg-node config`: whether a node file is right, what would be started, and its schema."""
+"""`disagg-node config`: checks a node file, shows what it would start, and prints the schema."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 @click.option(
     "--elsewhere",
     is_flag=True,
-    help="It is for another node: folders and programs that it names need not be here.",
+    help="For a node file of another node: folders and programs it names may be missing here.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print it, or the problems, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the layout or the problems as JSON.")
 def check(file: Path, elsewhere: bool, as_json: bool) -> None:
     """Check a node file and show its layout.
 
-    Tells every problem of FILE, or which worker would be started where and how. Devices of this
-    machine are not looked at.
+    Reports every problem of FILE, or how and where each worker would be started. The devices of
+    this machine are not checked.
     """
     from disagg_cluster.config.problems import ConfigError
     from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
@@ -87,9 +87,9 @@ _TITLES: tuple[str, ...] = ("WORKER", "ROLE", "ENGINE", "GPUS", "PORT", "KV PORT
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One worker, where it would run and what would be run.
+    """One worker, its place and its command.
 
-    `gpus` are as the file names them; for a count those that it would get, if that is certain.
+    `gpus` as in the file; for a count, the GPUs it would get if they are certain.
     """
 
     worker: Worker
@@ -129,7 +129,7 @@ def _as_text(config: NodeConfig, entries: Sequence[_Entry]) -> str:
 
 
 def _attached_to(attach: Attach) -> Iterator[str]:
-    """Where engines that somebody else starts are looked for, in words."""
+    """Describes where engines that we did not launch are discovered."""
     yield from (engine.name or engine.url for engine in attach.endpoints)
     if attach.processes:
         yield "engines among the processes"
@@ -155,7 +155,7 @@ def _row(entry: _Entry) -> tuple[str, ...]:
 
 
 def _counts_are_certain(config: NodeConfig) -> bool:
-    """Whether we know which GPUs are left for counts; a UUID may turn out to be any index."""
+    """Whether the GPUs left for counts are known; a UUID may turn out to be any index."""
     named = [
         gpu for worker in config.workers if isinstance(worker.gpus, tuple) for gpu in worker.gpus
     ]
@@ -204,8 +204,8 @@ def _router_value(config: NodeConfig, router: Router) -> dict[str, object]:
 def schema() -> None:
     """Print the JSON schema of node files.
 
-    Save it, and name it in the first line of a node file: editors with a YAML language server then
-    complete its keys and mark what is wrong.
+    Save it and name it in the first line of a node file: editors with a YAML language server then
+    complete its keys and mark errors.
 
     \b
       disagg-node config schema > node-file.schema.json

@@ -27,12 +27,12 @@ _MOST_COMPLETION_BYTES = 4 * 1024 * 1024
 
 
 class AskedDaemon(Protocol):
-    """A daemon that can be asked, here or elsewhere."""
+    """A daemon on this host or another."""
 
     def ask(
         self, request: ControlRequest, patience_seconds: float | None = None, /
     ) -> Iterator[ControlReply]:
-        """The replies as they come; the last one is final."""
+        """Yields the replies as they arrive; the last one is final."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 def options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say which daemon is meant, as the argument `daemon`; and `--json`."""
+    """Adds `--json` and the options that select a daemon, passed to the command as `daemon`."""
 
     @functools.wraps(command)
     def asking(file: Path | None, run_dir: Path | None, address: str | None, **said: Any) -> None:
@@ -65,19 +65,19 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
     decorated: Callable[..., None] = asking
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print each answer as JSON."),
-        click.option("--token-file", type=_FILE, help="With --address: the token it asks for."),
+        click.option("--token-file", type=_FILE, help="With --address: a file with its token."),
         click.option("--key", type=_FILE, help="With --cert: its private key."),
-        click.option("--cert", type=_FILE, help="With --address: our certificate, in PEM."),
-        click.option("--ca", type=_FILE, help="With --address: who signed the daemon's."),
+        click.option("--cert", type=_FILE, help="With --address: our client certificate, in PEM."),
+        click.option("--ca", type=_FILE, help="With --address: CA certificates to trust, in PEM."),
         click.option(
-            "--address", metavar="HOST:PORT", help="A daemon of another host, over gRPC and TLS."
+            "--address", metavar="HOST:PORT", help="A daemon on another host, over gRPC and TLS."
         ),
         click.option(
             "-c",
             "--config",
             "file",
             type=click.Path(path_type=Path),
-            help="The node file of the daemon: it says the run folder.",
+            help="The daemon's node file, which names its run folder.",
         ),
         click.option(
             "--run-dir",
@@ -111,7 +111,7 @@ def _meant(
 
 
 def socket_of(file: Path | None, run_dir: Path | None) -> Path:
-    """The socket of the daemon that is meant."""
+    """The control socket of the selected daemon."""
     if file is not None and run_dir is not None:
         raise click.UsageError("say either --config or --run-dir")
     configured = run_dir
@@ -121,28 +121,28 @@ def socket_of(file: Path | None, run_dir: Path | None) -> Path:
         configured = load(file).run_folder
     if configured is not None:
         return RunFolder(configured).control
-    # Ours and that of a service: a person who is root may have a session with a folder.
+    # Our own and that of a service: a root user may have a session with its own folder.
     folders = list(possible_run_dirs(os.environ, os.getuid()))
     sockets = [RunFolder(folder).control for folder in folders]
     return next((socket for socket in sockets if socket.is_socket()), sockets[0])
 
 
 def left_running(socket: Path) -> tuple[str, ...]:
-    """The workers that go on although the daemon of this socket is gone, as far as we may know."""
+    """The workers still running after their daemon has gone, as far as this user may see them."""
     from disagg_cluster.daemon.stop import left_behind
 
     return tuple(entry.worker for entry in left_behind(RunFolder(socket.parent)))
 
 
 def carry_out(daemon: AskedDaemon, request: ControlRequest, *, as_json: bool) -> None:
-    """Ask for a change, say each step of it, and exit as its outcome asks."""
+    """Send a change request, print its progress, and exit with the code of its outcome."""
     final = None
     try:
         for reply in daemon.ask(request):
             final = reply
             _say(reply, as_json=as_json)
     except KeyboardInterrupt:
-        # Before its first word nobody knows whether it was begun.
+        # Before the first reply it is unknown whether the change has begun.
         goes_on = "it goes on" if final is not None else "it may have begun"
         told = f"no longer waited for; {goes_on}: disagg-node status shows how it stands"
         click.echo(f"disagg-node: {told}", err=True)
@@ -166,7 +166,7 @@ def _say(reply: ControlReply, *, as_json: bool) -> None:
 
 
 def exit_code(outcome: ReplyOutcome) -> int:
-    """With which code a command ends after an outcome."""
+    """The exit code for an outcome."""
     from disagg_cluster.control.client import EXIT_REFUSED, EXIT_TIMEOUT
     from disagg_cluster.control.messages import ReplyOutcome
 
@@ -182,12 +182,12 @@ def exit_code(outcome: ReplyOutcome) -> int:
 
 
 def shown(reply: ControlReply) -> dict[str, object]:
-    """A reply for programs: what it does not have is left out."""
+    """A reply for programs, without empty fields."""
     return {key: value for key, value in asdict(reply).items() if value not in ("", (), None)}
 
 
 def worker_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What the shell offers for a worker's name: those of the daemon that would be asked."""
+    """Shell completion of a worker's name from the selected daemon."""
     if ctx.params.get("address"):
         return []
     try:
@@ -202,14 +202,14 @@ def worker_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> lis
 
 
 def _states(path: Path, deadline_seconds: float) -> dict[str, str]:
-    """The states of a daemon's workers by their names; empty where nobody answers in time.
+    """The states of a daemon's workers by name; empty if it does not answer in time.
 
-    By the standard library alone: loading the types of a whole reply takes longer than a person
-    who presses the tabulator waits.
+    Uses only the standard library: loading the reply types takes longer than a user waits for
+    completion.
 
     Args:
         path: The daemon's socket.
-        deadline_seconds: For each step of the conversation.
+        deadline_seconds: Time limit for each step of the exchange.
     """
     states: dict[str, str] = {}
     try:
@@ -228,7 +228,7 @@ def _states(path: Path, deadline_seconds: float) -> dict[str, str]:
 
 
 def complaint(reply: ControlReply) -> str:
-    """What to say of a request that did not go well, with the way out."""
+    """The error text of a failed request, with what to do."""
     what = "; ".join(filter(None, (reply.text, *reply.problems)))
     way_out = f"\n    {reply.way_out}" if reply.way_out else ""
     return f"disagg-node: {reply.outcome}: {what}{way_out}"
@@ -240,9 +240,9 @@ def complaint(reply: ControlReply) -> str:
 def pause(worker: str | None, daemon: AskedDaemon, as_json: bool) -> None:
     """Only observe a worker, or all workers: kill nothing, start nothing.
 
-    A hang is not ended, a crash is not restarted and what waits for its restart goes on waiting,
-    until `disagg-node resume`; also under the next daemon. States and metrics are shown as ever,
-    and stopping the daemon still ends its workers.
+    A hung worker is not ended, a crashed one is not restarted, and one waiting for its restart
+    keeps waiting, until `disagg-node resume`; also under the next daemon. States and metrics are
+    still shown, and stopping the daemon still ends its workers.
     """
     from disagg_cluster.control.client import new_request
     from disagg_cluster.control.messages import PauseWorkers
@@ -254,9 +254,9 @@ def pause(worker: str | None, daemon: AskedDaemon, as_json: bool) -> None:
 @click.argument("worker", required=False, shell_complete=worker_names)
 @options
 def resume(worker: str | None, daemon: AskedDaemon, as_json: bool) -> None:
-    """Supervise a paused worker, or all paused workers, again; and end a drain.
+    """Supervise a paused worker, or all paused workers, again; also ends a drain.
 
-    One that died meanwhile is started at once; one that hangs is given its whole patience anew.
+    One that died in the meantime is started at once; a hung one gets its full time limits again.
     """
     from disagg_cluster.control.client import new_request
     from disagg_cluster.control.messages import ResumeWorkers
@@ -273,7 +273,7 @@ def resume(worker: str | None, daemon: AskedDaemon, as_json: bool) -> None:
     "timeout_seconds",
     type=click.FloatRange(min=0, min_open=True, max=86_400),
     metavar="SECONDS",
-    help="Wait no longer; the restart goes on.  [default: what its deadlines allow]",
+    help="Stop waiting after this time; the restart goes on.  [default: its deadlines]",
 )
 @options
 def restart(
@@ -284,9 +284,9 @@ def restart(
     daemon: AskedDaemon,
     as_json: bool,
 ) -> None:
-    """Drain a worker, end it and start it anew; also one that was given up.
+    """Drain a worker, end it and start it again; also one that has failed for good.
 
-    Its crashes are forgiven. A paused worker is refused. Exits with 0 when it is ready, 1 if it
+    Resets its crash count. Refused for a paused worker. Exits with 0 when it is ready, 1 if it
     failed, 3 if the restart was refused, 4 if no daemon answers, 5 if it was not ready in time.
     """
     from disagg_cluster.control.client import new_request

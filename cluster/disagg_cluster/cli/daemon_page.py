@@ -1,4 +1,4 @@
-"""How `phases` and `doctor` find the daemon that they ask, and the credentials for its page."""
+"""How commands locate the daemon's page, and the credentials for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ http_config_option = click.option(
     type=click.Path(path_type=Path),
     envvar="DISAGG_NODE_HTTP_CONFIG",
     show_envvar=True,
-    help="A file with `tls_config`, `basic_auth` or `authorization`, as promtool takes it.",
+    help="A file with `tls_config`, `basic_auth` or `authorization`, in promtool's format.",
 )
 
 
@@ -39,13 +39,13 @@ _MOST_FILE_BYTES = 65_536
 
 
 class CannotLookError(DisaggError):
-    """What answers where the daemon should be is something else, or does not let us in."""
+    """Another program answers at the daemon's address, or it denies access."""
 
     exit_code = 2
 
 
 def options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options `--url`, `--config` and `--http-config`."""
+    """Adds the options `--url`, `--config` and `--http-config`."""
     for option in (
         http_config_option,
         click.option(
@@ -53,12 +53,12 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--config",
             "file",
             type=click.Path(path_type=Path),
-            help="The node file: where its daemon answers, and without a daemon where `attach` "
-            "says to look.",
+            help="The node file: it gives the daemon's address or, without a daemon, where to look "
+            "for engines (`attach`).",
         ),
         click.option(
             "--url",
-            help=f"Where the daemon answers.  [default: that of this node, or {DEFAULT_URL}]",
+            help=f"The daemon's address.  [default: that of this node, or {DEFAULT_URL}]",
         ),
     ):
         command = option(command)
@@ -68,10 +68,10 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
 def target_of(
     url: str | None, file: Path | None, http_config: Path | None, run_dir: Path | None = None
 ) -> Target:
-    """Where to ask for the daemon's page, and how; `run_dir` is its run folder if that is said.
+    """The address of the daemon's page and how to fetch it; `run_dir` is its run folder, if given.
 
     Raises:
-        UsageError: The address is none.
+        UsageError: Not an address.
         ConfigError: The node file or the HTTP config file cannot be used.
         CannotLookError: The daemon's web-config file cannot be read.
     """
@@ -88,7 +88,7 @@ def target_of(
         return replace(_own_target(endpoint), credentials=credentials)
     target = Target(_root(url), credentials)
     if endpoint is not None and _leads_to(target.url, endpoint):
-        # Who says where to ask need not be allowed to read the daemon's files.
+        # The user of --url may lack access to the daemon's files.
         with contextlib.suppress(CannotLookError):
             own = _own_target(endpoint)
             return replace(target, pinned=own.pinned, pinned_by=own.pinned_by)
@@ -96,22 +96,22 @@ def target_of(
 
 
 def _credentials(http_config: Path) -> Credentials:
-    # Takes 0.1 s, which only those pay who name such a file.
+    # Importing this takes 0.1 s, needed only with such a file.
     from disagg_cluster.prometheus import http_config_file
 
     return http_config_file.load(http_config)
 
 
 def read_page(target: Target, *, named: bool) -> NodePage | None:
-    """The page of a daemon; None if nobody answers where this node's should be.
+    """The page of a daemon; None if nothing answers at the default address.
 
     Args:
-        target: Where to ask.
-        named: Whether somebody has said where: then only that daemon is meant.
+        target: Where to fetch it.
+        named: Whether the user gave the address; then it must answer.
 
     Raises:
-        CannotLookError: Somebody answers there, and not with a page of ours.
-        NoDaemonError: Nobody answers where somebody has said that a daemon does.
+        CannotLookError: Something answers, but not with our page.
+        NoDaemonError: Nothing answers at the address the user gave.
     """
     from disagg_cluster.inspect.page_view import NotOurPageError, read_node_page
     from disagg_cluster.prometheus.http_client import RefusedError, UnansweredError, fetch
@@ -135,7 +135,7 @@ def read_page(target: Target, *, named: bool) -> NodePage | None:
 
 
 def run_folder_of(file: Path | None) -> Path | None:
-    """The run folder of this node's daemon, by its node file or where one has left word of itself.
+    """The run folder of this node's daemon, from the node file or a running daemon's endpoint file.
 
     Raises:
         ConfigError: The node file cannot be used.
@@ -151,7 +151,7 @@ def run_folder_of(file: Path | None) -> Path | None:
 
 
 def read_booked(target: Target) -> NodeShares:
-    """What a daemon has booked in the last minute; nothing of one that is older than that page."""
+    """A daemon's committed shares of the last minute; empty for an older one without them."""
     from disagg_cluster.inspect.phase_table import NodeShares, read_shares
 
     view = read_view(target)
@@ -159,7 +159,7 @@ def read_booked(target: Target) -> NodeShares:
 
 
 def read_view(target: Target) -> bytes:
-    """The page for people of a daemon as JSON; empty of one that has none yet."""
+    """The daemon's HTML page as JSON; empty for an older daemon without it."""
     from disagg_cluster.prometheus.http_client import RefusedError, UnansweredError, fetch
 
     try:
@@ -175,16 +175,16 @@ def _loaded(file: Path) -> NodeConfig:
 
 
 def _left_plainly(file: Path) -> DaemonEndpoint | None:
-    """What a living daemon has left where a node file plainly says.
+    """The endpoint of a running daemon, using only the `run_dir` of its node file.
 
-    Understanding all of the file takes 0.2 s, which is for those whose daemon is not found so.
+    Parsing the whole file takes 0.2 s, needed only if the daemon is not found this way.
     """
     import yaml
 
     from disagg_cluster.host.files.named_paths import read_bounded
 
     try:
-        # Composed, not constructed: anchors then make nothing of ten lines.
+        # Composed, not constructed, so that nested anchors in a short file cannot expand.
         text = read_bounded(file, _MOST_FILE_BYTES).decode("utf-8")
         root = yaml.compose(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
@@ -199,7 +199,7 @@ def _left_plainly(file: Path) -> DaemonEndpoint | None:
 
 
 def _endpoint(config: NodeConfig | None, run_dir: Path | None) -> DaemonEndpoint | None:
-    """What the daemon of this node has left, else what its file says."""
+    """The endpoint of this node's running daemon, or else the one in the node file."""
     from disagg_cluster.daemon import endpoint_file
 
     found = _left(run_dir or (config.run_folder if config else None))
@@ -207,11 +207,11 @@ def _endpoint(config: NodeConfig | None, run_dir: Path | None) -> DaemonEndpoint
 
 
 def _left(run_dir: Path | None) -> DaemonEndpoint | None:
-    """What a living daemon has left in a run folder, or in one of those that are usual."""
+    """The endpoint of a running daemon in this run folder, or in one of the default ones."""
     from disagg_cluster.daemon import endpoint_file
     from disagg_cluster.host.run_dir.layout import possible_run_dirs
 
-    # Ours and that of a service: a person who is root may have a session with a folder.
+    # Our own and that of a service: a root user may have a session with its own folder.
     folders = [run_dir] if run_dir else possible_run_dirs(os.environ, os.getuid())
     left = (endpoint_file.read_endpoint(RunFolder(folder).whereabouts) for folder in folders)
     return next(filter(None, left), None)
@@ -223,7 +223,7 @@ def _own_target(endpoint: DaemonEndpoint) -> Target:
 
     if endpoint.web_config is None:
         return Target(near_url(endpoint.address))
-    # A node without such a file does without all that understands it.
+    # Imported only with such a file.
     from disagg_cluster.config.problems import ConfigError
     from disagg_cluster.nodefile.web.reading import certificate
 
@@ -242,7 +242,7 @@ def _own_target(endpoint: DaemonEndpoint) -> Target:
 
 
 def _leads_to(url: str, endpoint: DaemonEndpoint) -> bool:
-    """Whether an encrypted address is that of the daemon of this node."""
+    """Whether an HTTPS address is that of this node's daemon."""
     from disagg_cluster.discovery.finders.declared import is_own_address
 
     parts = urlsplit(url)
@@ -251,7 +251,7 @@ def _leads_to(url: str, endpoint: DaemonEndpoint) -> bool:
 
 
 def _root(text: str) -> str:
-    """The root of a daemon's server, as a person wrote it; its metrics page means the same."""
+    """The root URL of a daemon's server from user input; also from its metrics page's URL."""
     from disagg_cluster.prometheus.http_client import is_address
 
     if not is_address(text) or "@" in urlsplit(text).netloc or not text.isascii():

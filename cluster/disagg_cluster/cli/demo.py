@@ -36,7 +36,7 @@ _USUAL_ADDRESS = "127.0.0.1:9847"
 
 
 @click.command
-@click.option("--seconds", type=click.FloatRange(min=1), help="Stop by itself after this long.")
+@click.option("--seconds", type=click.FloatRange(min=1), help="Stop after this long.")
 @click.option("--json", "as_json", is_flag=True, help="Print each second's line as JSON.")
 @listen_options
 @link_options
@@ -65,10 +65,10 @@ def demo(
 ) -> None:
     """Run a simulated node: 8 GPUs, 4 for prefill and 4 for decode; needs no GPU.
 
-    Stand-in engines with stated constant costs run under the real daemon, which measures them as
-    it would measure real ones. The load swings between prompt-heavy and output-heavy. Prometheus
-    is started beside it if it is installed. On a terminal the live view opens; leaving it, or
-    Ctrl-C, ends everything.
+    Stand-in engines with constant costs run under the real daemon, which measures them as it would
+    real ones. The load alternates between prompt-heavy and output-heavy. Prometheus is started as
+    well if it is installed. On a terminal the live view opens; leaving it, or Ctrl-C, ends
+    everything.
     """
     import asyncio
     import tempfile
@@ -182,7 +182,7 @@ def _real(run_dir: Path, metrics: str, python: Path) -> tuple[NodeConfig, LoadGe
 
 
 def _gpu_count() -> int:
-    """Count the GPUs that the driver shows."""
+    """The number of GPUs the driver reports."""
     from disagg_exporter.devices.nvml.device_source import NvmlDevices
     from disagg_exporter.devices.source import DevicesUnavailable
 
@@ -195,7 +195,7 @@ def _gpu_count() -> int:
 
 
 def _prometheus_port() -> int | None:
-    """Where a Prometheus will answer; None where there is none, and how to get one is said."""
+    """The port for a Prometheus; None, with a hint how to get one, if it is not installed."""
     from disagg_cluster.demo.nodefile import free_ports
     from disagg_cluster.prometheus import local_server
 

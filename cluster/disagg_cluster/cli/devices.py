@@ -1,4 +1,4 @@
-"""The devices of a node, opened as its file asks for."""
+"""Opens the devices of a node as its file configures them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def opened_devices(config: NodeConfig, run_folder: Path) -> Iterator[DeviceSource]:
-    """Open the devices that a node file asks for, and close them."""
+    """Open the devices of a node file, and close them at the end."""
     choice = chosen_devices(config, run_folder)
     if choice.fallback is not None:
         instead = {"dcgm": "GPUs are read from dcgm-exporter"}.get(
@@ -29,7 +29,7 @@ def opened_devices(config: NodeConfig, run_folder: Path) -> Iterator[DeviceSourc
 
 
 def chosen_devices(config: NodeConfig, run_folder: Path | None = None) -> DeviceChoice:
-    """Open the devices that a node file asks for; the caller closes them."""
+    """Open the devices of a node file; the caller closes them."""
     from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
     from disagg_exporter.devices.source import choose_devices
 
@@ -57,7 +57,7 @@ def _dcgm(config: NodeConfig) -> DeviceSource:
 
 
 def _supplemented(nvml: DeviceSource, config: NodeConfig) -> DeviceSource:
-    """Fill up what the driver does not report, if the file names a dcgm-exporter that answers."""
+    """Fill in what the driver does not report from a configured dcgm-exporter that answers."""
     from disagg_exporter.devices.source import DevicesUnavailable
 
     if config.dcgm is None:

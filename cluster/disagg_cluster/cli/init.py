@@ -1,4 +1,4 @@
-"""`disagg-node init`: a first node file; and `container-init`, the first process of a container."""
+"""`disagg-node init`, which writes a first node file, and `container-init`, for containers."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _MOST_MODELS = 8
 
 
 class FileInTheWayError(DisaggError):
-    """A node file is there already, or cannot be written."""
+    """A node file already exists, or cannot be written."""
 
 
-# Options after the command's first word are the command's.
+# Options after the first word of COMMAND belong to COMMAND.
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
     "-o",
@@ -35,15 +35,15 @@ class FileInTheWayError(DisaggError):
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
     default=_USUAL_FILE,
     show_default=True,
-    help="Where to; - is the standard output.",
+    help="The file to write; - is standard output.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def init(output: Path, as_json: bool, command: tuple[str, ...]) -> None:
-    """Write a commented node file for the GPUs and engines that are found here.
+    """Write a commented node file for the GPUs and engines of this machine.
 
-    Looks for GPUs, for interpreters that have vLLM or SGLang, and for models in the hub's cache.
-    A file that is there is never written over. With `-- COMMAND` it is `container-init`.
+    Looks for GPUs, interpreters with vLLM or SGLang, and models in the hub's cache. An existing
+    file is never overwritten. With `-- COMMAND` it acts as `container-init`.
     """
     from disagg_cluster.deploy.first_node_file import first_node_file
 
@@ -74,10 +74,10 @@ def init(output: Path, as_json: bool, command: tuple[str, ...]) -> None:
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def container_init(command: tuple[str, ...]) -> None:
-    """Run COMMAND, and again when it crashes; for the first process of a container.
+    """Run COMMAND as the first process of a container, and again when it crashes.
 
-    Passes signals on, buries what others leave, and ends with COMMAND's exit code when it ends as
-    planned: with 0, with 2 (bad input), or after it was asked to. Engines outlive a crash of
+    Forwards signals, reaps orphaned processes, and ends with COMMAND's exit code when that ends as
+    planned: with 0, with 2 (bad input), or after a request to end. Engines survive a crash of
     COMMAND and are adopted by its next start.
 
     Example: disagg-node container-init -- disagg-node start -c /etc/disagg-node/node.yaml
@@ -114,7 +114,7 @@ def _gpu_names() -> tuple[str, ...]:
 
 
 def _engines() -> Iterator[tuple[str, str]]:
-    """The interpreters that have an engine: that of its own command, ours, the shell's."""
+    """Interpreters that have an engine: those of the engine commands, ours, and the shell's."""
     from disagg_cluster.host.processes.interpreter import lacks_module
 
     commands = filter(None, map(shutil.which, ("vllm", "sglang")))
@@ -130,7 +130,7 @@ def _engines() -> Iterator[tuple[str, str]]:
 
 
 def _models() -> Iterator[str]:
-    """The models in the hub's cache, by name."""
+    """The names of models in the hub's cache."""
     home = os.environ.get("HF_HOME") or str(Path.home() / ".cache" / "huggingface")
     folder = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
     try:

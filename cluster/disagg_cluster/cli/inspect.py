@@ -1,4 +1,4 @@
-"""`disagg-node doctor` and `phases`: one look at a node, by its daemon or without one."""
+"""`disagg-node doctor` and `phases`: one look at a node, with or without its daemon."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def doctor(
     http_config: Path | None,
     as_json: bool,
 ) -> None:
-    """Say what is found on this node, what is missing, and how good the numbers are.
+    """Check this node: what was found, what is missing, and how good the measurements are.
 
-    Asks the daemon of this node; where none runs, looks itself for some seconds. Ends with the one
-    step that makes most better. Exit codes: 0 nothing is wrong, 1 something is, 2 it cannot look,
+    Asks the daemon of this node, or scans the node for some seconds if none runs. The last line is
+    the most useful next step. Exit codes: 0 nothing is wrong, 1 something is, 2 it cannot look,
     4 no daemon answers at --url.
     """
     from disagg_cluster.inspect.doctor.facts import Level
@@ -72,7 +72,7 @@ def _facts(target: Target, file: Path | None, *, named: bool) -> NodeFacts:
 
 @contextmanager
 def _devices_here(file: Path | None) -> Iterator[tuple[DeviceChoice, Attach]]:
-    """The devices of this node, open, and where to look for engines, as a node file says."""
+    """The devices of this node, open, and the discovery settings of a node file."""
     from disagg_cluster.config import Attach, NodeConfig
     from disagg_cluster.nodefile import load
 
@@ -107,8 +107,8 @@ _EVERY_SECONDS = 2.0
 
 @click.command
 @options
-@click.option("--wide", is_flag=True, help="Also how everything is known, and whole names.")
-@click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
+@click.option("--wide", is_flag=True, help="Also show how values were measured, and full names.")
+@click.option("--watch", is_flag=True, help="Refresh every two seconds, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 def phases(
     url: str | None,
@@ -118,12 +118,12 @@ def phases(
     watch: bool,
     as_json: bool,
 ) -> None:
-    """Show each GPU's engine and role, and how busy it is in which phase.
+    """Show each GPU's engine and role, and how busy it is in each phase.
 
-    Asks the daemon of this node; where none runs, looks itself for some seconds. That of --url is
-    asked and nobody else: exit code 4 where it does not answer. The shares are of the last minute
-    that the daemon has booked, and below them stands what they mean for the pools, as on its page
-    for people.
+    Asks the daemon of this node, or scans the node for some seconds if none runs. With --url only
+    that daemon is asked: exit code 4 if it does not answer. The shares are those of the last minute
+    that the daemon has committed; below them stands what they mean for the pools, as on the
+    daemon's HTML page.
     """
     from disagg_cluster.inspect import phase_table
 
@@ -162,7 +162,7 @@ def _tables(
 
     announced = False
     while True:
-        # Anew each time: its address and its certificate may have changed.
+        # Resolved each time: the daemon's address and certificate may have changed.
         target = target_now()
         page = read_page(target, named=named)
         if page is not None:

@@ -1,4 +1,4 @@
-"""The command `disagg-node`: the table of its commands, and how it fails."""
+"""The command `disagg-node`: its table of commands, and its error handling."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from disagg_exporter.errors import EXIT_INTERRUPTED, DisaggError
 class LazyCommand:
     """A command and its line in the help of its group.
 
-    `command` is the command itself, or where it is below this package (`module:name`).
+    `command` is the command itself or its location below this package (`module:name`).
     """
 
     command: str | click.Command
@@ -31,9 +31,9 @@ class LazyGroup(click.Group):
     """A group that imports a command only when it is used.
 
     Args:
-        name: The group's own name.
-        rows: Its commands by name; this says everything that help and completion show.
-        settings: Anything that `click.Group` takes.
+        name: The group's name.
+        rows: Its commands by name; help and completion use only this.
+        settings: Passed on to `click.Group`.
     """
 
     def __init__(self, name: str, rows: Mapping[str, LazyCommand], **settings: object) -> None:
@@ -41,11 +41,11 @@ class LazyGroup(click.Group):
         self._rows = rows
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order of the table."""
+        """The names in table order."""
         return list(self._rows)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command itself; this imports it."""
+        """Imports and returns a command."""
         row = self._rows.get(cmd_name)
         if row is None:
             return None
@@ -59,7 +59,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is meant; one that is misspelt is answered with the like of it."""
+        """The command; a misspelt name is answered with the closest one."""
         name = args[0]
         if name not in self._rows and not name.startswith("-"):
             from difflib import get_close_matches
@@ -70,12 +70,12 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands in the help."""
+        """Write the list of commands in the help."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, row.help) for name, row in self._rows.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """What the shell offers when somebody has typed `incomplete`."""
+        """Completions for `incomplete`."""
         commands = [
             CompletionItem(name, help=row.help)
             for name, row in self._rows.items()
@@ -90,7 +90,7 @@ _CONFIG = LazyGroup(
         "check": LazyCommand("config:check", "Check a node file and show its layout."),
         "schema": LazyCommand("config:schema", "Print the JSON schema of node files."),
     },
-    help="Look at a node file without starting it.",
+    help="Check a node file without starting it.",
 )
 _DASHBOARDS = LazyGroup(
     "dashboards",
@@ -108,15 +108,15 @@ _PLUGIN = LazyGroup(
             "installing.shipped:plugin_copy", "Copy it to where an engine can load it."
         ),
         "env": LazyCommand(
-            "installing.shipped:plugin_env", "What a hand-run engine needs to tell its steps."
+            "installing.shipped:plugin_env", "Print the variables that a hand-run engine needs."
         ),
     },
-    help="The plugin by which an engine tells its steps.",
+    help="The plugin with which an engine reports its steps.",
 )
 _ROLES = LazyGroup(
     "roles",
-    {"explain": LazyCommand("roles:explain", "Say what an engine is for, how surely and why.")},
-    help="Look at how the roles of engines are found.",
+    {"explain": LazyCommand("roles:explain", "Name an engine's role, how surely and why.")},
+    help="Explain how the roles of engines are detected.",
 )
 _RULES = LazyGroup(
     "rules",
@@ -138,7 +138,7 @@ _TUNE = LazyGroup(
             "tuning.tune:decode", "Find the largest batch within the inter-token target."
         ),
     },
-    help="Probe an engine for what to set: few probes, and none while it serves users.",
+    help="Probe an engine for its best limits: few probes, and none while it serves users.",
 )
 
 _INSTALL_SCRIPT = {
@@ -155,7 +155,7 @@ _INSTALL_SCRIPT = {
 def completion(ctx: click.Context, shell: str | None) -> None:
     """Print the completion script of a shell.
 
-    SHELL is the one you use when left out.
+    SHELL defaults to your login shell.
     """
     shell = shell or Path(os.environ.get("SHELL", "")).name
     kind = get_completion_class(shell)
@@ -165,7 +165,7 @@ def completion(ctx: click.Context, shell: str | None) -> None:
     script = kind(root, {}, "disagg-node", "_DISAGG_NODE_COMPLETE").source()
     head, _, rest = script.strip().partition("\n")
     comment = f"# To install: {_INSTALL_SCRIPT[shell]}"
-    # zsh looks for its #compdef in the first line.
+    # zsh expects #compdef in the first line.
     lines = [head, comment, rest] if head.startswith("#") else [comment, head, rest]
     click.echo("\n".join(lines))
 
@@ -174,33 +174,37 @@ _ROWS = {
     name: LazyCommand(command, text)
     for name, command, text in (
         ("start", "start:start", "Launch a node file's workers, or find running engines."),
-        ("stop", "stop:stop", "End a daemon, or the workers that one has left."),
-        ("status", "workers.status:status", "Show a daemon and its workers, by its own word."),
+        ("stop", "stop:stop", "Stop a daemon, or the workers left behind by one."),
+        ("status", "workers.status:status", "Show the state of a daemon and its workers."),
         ("logs", "workers.logs:logs", "Show what a worker prints."),
-        ("reload", "workers.reload:reload", "Take in a changed node file."),
+        ("reload", "workers.reload:reload", "Apply a changed node file."),
         ("pause", "control:pause", "Only observe workers: kill and start nothing."),
         ("resume", "control:resume", "Supervise paused workers again."),
-        ("restart", "control:restart", "Drain a worker and start it anew; un-fails it, too."),
-        ("reassign", "workers.reassign:reassign", "Give a worker's GPUs to the other phase."),
+        ("restart", "control:restart", "Drain a worker and start it again, also a failed one."),
+        ("reassign", "workers.reassign:reassign", "Move a worker's GPUs to the other phase."),
         ("drain", "workers.reassign:drain", "Send a worker no new requests until it is resumed."),
-        ("explain", "workers.reassign:explain", "Say why a worker is in its state."),
+        ("explain", "workers.reassign:explain", "Explain why a worker is in its state."),
         ("top", "live.top:top", "Show live how GPU time is split, and what is wrong."),
-        ("phases", "inspect:phases", "Show who is on which GPU, in which role and phase."),
-        ("doctor", "inspect:doctor", "Say what is missing, and how good the numbers are."),
+        ("phases", "inspect:phases", "Show the engine, role and phases of each GPU."),
+        ("doctor", "inspect:doctor", "Check what is missing, and how good the numbers are."),
         ("demo", "demo:demo", "Run a simulated node; needs no GPU."),
-        ("config", _CONFIG, "Look at a node file without starting it."),
+        ("config", _CONFIG, "Check a node file without starting it."),
         ("dashboards", _DASHBOARDS, "Write our Grafana dashboards."),
         ("install", "installing.install:install", "Install on a machine without Kubernetes."),
-        ("uninstall", "installing.uninstall:uninstall", "Take away what install has written."),
-        ("init", "init:init", "Write a first node file for what is found here."),
-        ("container-init", "init:container_init", "Be the first process of a container."),
-        ("plugin", _PLUGIN, "The part of us that runs inside engines."),
-        ("roles", _ROLES, "Look at how the roles of engines are found."),
+        ("uninstall", "installing.uninstall:uninstall", "Remove what install has written."),
+        ("init", "init:init", "Write a first node file for this machine."),
+        ("container-init", "init:container_init", "Run as the first process of a container."),
+        ("plugin", _PLUGIN, "The plugin with which engines report their steps."),
+        ("roles", _ROLES, "Explain how the roles of engines are detected."),
         ("rules", _RULES, "Recording rules and alerts for Prometheus."),
         ("report", "report:report", "Report how a cluster's GPU time was used."),
         ("forecast", "planning.forecast:forecast", "Forecast the load of prefill and decode."),
-        ("backtest", "planning.backtest:backtest", "Say how good such forecasts would have been."),
-        ("plan", "planning.plan:plan", "Say how many GPUs each phase needs, when and why."),
+        (
+            "backtest",
+            "planning.backtest:backtest",
+            "Measure how good past forecasts would have been.",
+        ),
+        ("plan", "planning.plan:plan", "Plan how many GPUs each phase needs, when and why."),
         ("whatif", "planning.plan:whatif", "Plan for another load, other GPUs or targets."),
         (
             "separation",
@@ -212,12 +216,12 @@ _ROWS = {
             "planning.rebalance:rebalance",
             "Say which engine should change its role, and why.",
         ),
-        ("tune", _TUNE, "Probe an engine for the limits to set."),
+        ("tune", _TUNE, "Probe an engine for its best limits."),
         ("compare", "planning.compare:compare_spans", "Compare two spans of time at equal load."),
         (
             "diagnose",
             "planning.diagnose:diagnose_models",
-            "Name the engine that holds first tokens back, and why.",
+            "Name the engine that delays first tokens, and why.",
         ),
         ("planner", "planning.planner:planner", "Forecast for a whole cluster, as a service."),
         ("completion", completion, "Print the completion script of a shell."),
@@ -226,18 +230,18 @@ _ROWS = {
 
 
 class _Main(LazyGroup):
-    """The root group: an error that we raise on purpose ends in one clean report."""
+    """The root group: reports our own errors in one place."""
 
     def invoke(self, ctx: click.Context) -> Any:
         ctx.color = _colour_asked(os.environ)
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            # On a line of its own what the shell says next; whoever asked for it needs no word.
+            # Leaves the shell prompt on a new line; a Ctrl-C needs no message.
             click.echo(err=True)
             raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
         except DisaggError as error:
-            # A report of problems begins each line with its file; everything else with our name.
+            # Reports of problems in a file begin with its name, all others with ours.
             prefix = "" if error.exit_code == 2 else f"{ctx.info_name}: "
             click.echo(f"{prefix}{_without_passwords(str(error))}", err=True)
             raise click.exceptions.Exit(error.exit_code) from error
@@ -248,9 +252,9 @@ class _Main(LazyGroup):
 
 
 def _colour_asked(environ: Mapping[str, str]) -> bool | None:
-    """Whether colour is wanted whatever is written to; None leaves it to whether it is a terminal.
+    """Whether colour is forced on or off; None to decide by whether the output is a terminal.
 
-    By https://no-color.org and https://force-color.org.
+    Follows https://no-color.org and https://force-color.org.
     """
     if environ.get("NO_COLOR"):
         return False
@@ -263,22 +267,22 @@ _ARGUMENTS = {
     "WORKER": "`disagg-node status` lists them.",
     "DIR": "It is the folder to write into.",
 }
-"""What to give, by the name of an argument that is missing."""
+"""Hints for missing arguments, by argument name."""
 
 
 def _way_out(error: click.UsageError) -> str:
-    """What to give where something is missing; an option's help says it."""
+    """A hint for a missing parameter: the help of the option."""
     if not isinstance(error, click.MissingParameter) or error.message or error.param is None:
         return ""
     if isinstance(error.param, click.Option):
         told = error.param.help or ""
-        # Click goes on with the choices, after a full stop of its own.
+        # Click appends the choices after its own full stop.
         return told.removesuffix(".") if isinstance(error.param.type, click.Choice) else told
     return _ARGUMENTS.get(error.param.make_metavar(error.ctx), "") if error.ctx else ""
 
 
 def _without_passwords(text: str) -> str:
-    # Only where there is one is it worth what the import takes.
+    # Most messages have no URL with credentials; skip the import for them.
     if "@" not in text:
         return text
     from disagg_cluster.config.masking import urls_masked

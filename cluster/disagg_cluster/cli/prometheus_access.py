@@ -1,4 +1,4 @@
-"""How commands reach a Prometheus: where it is, who asks, and by which TLS."""
+"""How commands reach a Prometheus: address, headers and TLS."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ header_option = click.option(
 
 @dataclass(frozen=True, slots=True)
 class PrometheusAccess:
-    """The root of a server, what is sent along, and how TLS is spoken with it."""
+    """The root URL of a server, the headers to send, and the TLS settings."""
 
     url: str
     headers: Mapping[str, str] = field(repr=False)
@@ -37,10 +37,10 @@ def access_of(
     option: str = "--prometheus",
     example: str = DEFAULT_URL,
 ) -> PrometheusAccess:
-    """Put together what `--prometheus` (or another option), `--header` and `--http-config` say.
+    """Combine `--prometheus` (or another option), `--header` and `--http-config`.
 
     Raises:
-        UsageError: The address or a header is none.
+        UsageError: The address or a header is malformed.
         ConfigError: The HTTP config file cannot be used.
     """
     from disagg_cluster.prometheus import http_config_file
@@ -64,7 +64,7 @@ def access_of(
 
 @contextlib.contextmanager
 def named_prometheus() -> Iterator[None]:
-    """Say of a Prometheus that does not answer which option names it."""
+    """Name the option to use when a Prometheus does not answer."""
     from disagg_cluster.prometheus.prometheus_api import NoAnswerError
 
     try:
@@ -76,6 +76,6 @@ def named_prometheus() -> Iterator[None]:
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip() or not text.isprintable():
-        # It may be a secret.
+        # Not repeated in the message: it may be a secret.
         raise click.UsageError("--header: what was given is no header: give NAME:VALUE")
     return name.strip(), value.strip()

@@ -1,4 +1,4 @@
-"""`disagg-node report`: what a cluster did, from Prometheus' history."""
+"""`disagg-node report`: how a cluster used its GPU time, from Prometheus' history."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from disagg_exporter.errors import DisaggError
 
 
 class ReportError(DisaggError):
-    """A report that cannot be written; the text says where and why."""
+    """A report cannot be written; the message says where and why."""
 
 
 @click.command
 @click.option(
-    "--since", default="7d", show_default=True, metavar="SPAN", help="7d, 36h, 90m or 2w."
+    "--since", default="7d", show_default=True, metavar="SPAN", help="Length: 7d, 36h, 90m or 2w."
 )
 @click.option(
     "--prometheus",
@@ -34,11 +34,11 @@ class ReportError(DisaggError):
     default=DEFAULT_URL,
     show_default=True,
     metavar="URL",
-    help="A Prometheus with our rules, or what speaks like one.",
+    help="A Prometheus with our rules, or a server with its API.",
 )
 @click.option("--cluster", help="Only this cluster.  [default: all of them, added up]")
-@click.option("--gpu-hour-price", type=click.FloatRange(min=0), help="What a GPU costs an hour.")
-@click.option("--currency", default="USD", show_default=True, help="What that price is in.")
+@click.option("--gpu-hour-price", type=click.FloatRange(min=0), help="Price of a GPU hour.")
+@click.option("--currency", default="USD", show_default=True, help="Currency of that price.")
 @header_option
 @http_config_option
 @click.option(
@@ -61,8 +61,8 @@ def report(
 ) -> None:
     """Report how GPU time was used: by phase over time, idle by reason, energy, cost, incidents.
 
-    Reads the recorded rules of a Prometheus. HTML is one file with its plots in it. Times are in
-    UTC; where Prometheus has no samples there is a gap, and nothing is made up for it.
+    Reads the recorded rules of a Prometheus. HTML is a single file that includes its plots. Times
+    are in UTC; gaps in Prometheus' samples stay gaps.
 
     \b
       disagg-node report --since 7d -o report.html

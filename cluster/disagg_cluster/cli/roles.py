@@ -1,4 +1,4 @@
-"""`disagg-node roles explain`: markers in, a role and its reasons out."""
+"""`disagg-node roles explain`: derives an engine's role from its markers, with reasons."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 def explain(file: Path, as_json: bool) -> None:
-    """Say what an engine is for, how surely and why.
+    """Name an engine's role, how surely and why.
 
     FILE (or - for the standard input) is JSON: {"argv": [...], "env": {...}, "labels": {...},
-    "page": [lines]}, each optional. Routers, proxies and clients answer not_an_engine. Nothing
-    of what the file holds is printed but role words.
+    "page": [lines]}, each optional. Routers, proxies and clients give not_an_engine. Of the file's
+    content only role words are printed.
     """
     from disagg_cluster.inspect.markers_file import MAX_BYTES, read_markers
     from disagg_exporter.roles.judge import explain as judge
 
     source = "standard input" if str(file) == "-" else str(file)
-    # A byte more than may be shows that it is too long without reading all of it.
+    # One byte over the limit shows that the file is too long without reading all of it.
     with click.open_file(str(file), "rb") as opened:
         data = opened.read(MAX_BYTES + 1)
     verdict = judge(read_markers(data, source))

@@ -1,4 +1,4 @@
-"""`disagg-node start`: launch and watch the workers of a node file."""
+"""`disagg-node start`: launches and supervises the workers of a node file."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 def listen_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options `--listen` and `--port`, which become `listen`: where the pages are served."""
+    """Adds `--listen` and `--port`, passed as `listen`: where the pages are served."""
 
     @click.option(
         "--listen",
         metavar="ADDRESS",
-        help="Where the pages are served: 127.0.0.1, 127.0.0.1:9847 or [::]:9847, whatever the "
-        "node file says.",
+        help="Where the pages are served: 127.0.0.1, 127.0.0.1:9847 or [::]:9847; overrides the "
+        "node file.",
     )
-    @click.option("--port", type=click.IntRange(0, 65535), help="Only the port of that address.")
+    @click.option("--port", type=click.IntRange(0, 65535), help="Override only the port.")
     @functools.wraps(command)
     def with_listen(*args: Any, listen: str | None, port: int | None, **kwargs: Any) -> Any:
         return command(*args, listen=ListenChoice(listen, port), **kwargs)
@@ -42,23 +42,23 @@ def listen_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class ListenChoice:
-    """What the command line says of where the pages are served; None where it says nothing."""
+    """The address options of the command line; None where not given."""
 
     address: str | None
     port: int | None
 
     def over(self, usual: str) -> str:
-        """The address to listen on, where a node file or nobody says `usual`.
+        """The address to listen on, with `usual` for what is not given.
 
         Raises:
-            UsageError: It is none.
+            UsageError: Not an address.
         """
         from disagg_exporter.http.listen import ListenAddress, ListenError, parse_listen
 
         before = parse_listen(usual)
         text = usual if self.address is None else self.address
         try:
-            # A host alone keeps the port.
+            # A host without a port keeps the usual port.
             bare = ":" not in text or text.endswith("]")
             chosen = parse_listen(f"{text}:{before.port}" if bare else text)
         except ListenError as error:
@@ -67,19 +67,19 @@ class ListenChoice:
 
 
 def link_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options `--prometheus-url` and `--grafana-url`, which become `links`."""
+    """Adds `--prometheus-url` and `--grafana-url`, passed as `links`."""
 
     @click.option(
         "--prometheus-url",
         metavar="URL",
         envvar="DISAGG_NODE_PROMETHEUS_URL",
-        help="The Prometheus that the page for people links to.",
+        help="The Prometheus that the HTML page links to.",
     )
     @click.option(
         "--grafana-url",
         metavar="URL",
         envvar="DISAGG_NODE_GRAFANA_URL",
-        help="The Grafana that it links to, with our dashboards.",
+        help="The Grafana with our dashboards that the HTML page links to.",
     )
     @functools.wraps(command)
     def with_links(
@@ -92,16 +92,16 @@ def link_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class LinkChoice:
-    """What the command line says of other pages; None where it says nothing."""
+    """The link options of the command line; None where not given."""
 
     prometheus: str | None
     grafana: str | None
 
     def over(self, usual: LinksConfig) -> LinksConfig:
-        """The links to show, where a node file or nobody says `usual`.
+        """The links to show, with `usual` for those not given.
 
         Raises:
-            UsageError: One is no address.
+            UsageError: One is not an address.
         """
         from pydantic import ValidationError
 
@@ -121,13 +121,13 @@ log_format_option = click.option(
     default="text",
     show_default=True,
     envvar="DISAGG_NODE_LOG_FORMAT",
-    help="How events are written to standard error.",
+    help="Format of the log on standard error.",
 )
 
 plain_option = click.option(
     "--plain",
     is_flag=True,
-    help="Print a line a second on a terminal, too, where the live view would open.",
+    help="Print a line a second instead of opening the live view on a terminal.",
 )
 
 
@@ -138,18 +138,18 @@ plain_option = click.option(
     "file",
     type=click.Path(path_type=Path),
     help="The node file; `disagg-node config check` explains it. Without one nothing is launched, "
-    "and the engines that run on this node are found.",
+    "and running engines are discovered on this node.",
 )
 @click.option(
     "--web-config",
     type=click.Path(path_type=Path),
-    help="TLS, passwords and headers of the metrics page, as Prometheus exporters write them; "
-    "instead of the node file's `listen: web_config:`.",
+    help="TLS, passwords and headers of the metrics page, in the format of Prometheus exporters; "
+    "overrides the node file's `listen: web_config:`.",
 )
 @listen_options
 @link_options
 @click.option("--json", "as_json", is_flag=True, help="Print each second's line as JSON.")
-@click.option("--quiet", is_flag=True, help="Print no line a second, and open no view.")
+@click.option("--quiet", is_flag=True, help="Print no status lines, and open no live view.")
 @plain_option
 @click.option("-v", "--verbose", is_flag=True, help="Log more.")
 @log_format_option
@@ -164,13 +164,13 @@ def start(
     verbose: bool,
     log_format: str,
 ) -> None:
-    """Launch a node file's workers, or find the engines here, and measure GPU-seconds by phase.
+    """Launch a node file's workers, or find running engines, and measure GPU-seconds by phase.
 
-    Runs until Ctrl-C or SIGTERM, which drains and stops the workers; a second Ctrl-C waits for no
-    request. Should it die, the workers go on and the next start adopts them; so it is at SIGTERM
-    with `on_sigterm: leave`. Exits with 6 if a worker could not be ended. Serves two pages:
-    http://HOST:9847/ for people, and /metrics; opens the live view on a terminal, and elsewhere
-    prints a line a second with the prefill:decode ratio. Leaving the view is a Ctrl-C.
+    Runs until Ctrl-C or SIGTERM, which drains and stops the workers; a second Ctrl-C stops waiting
+    for requests. If the daemon crashes, or at SIGTERM with `on_sigterm: leave`, the workers keep
+    running and the next start adopts them. Exits with 6 if a worker could not be ended. Serves
+    http://HOST:9847/ for people and /metrics; opens the live view on a terminal, and otherwise
+    prints a line a second with the prefill:decode ratio. Leaving the view counts as Ctrl-C.
     """
     context = click.get_current_context()
     if context.args:
@@ -198,7 +198,7 @@ def start(
     )
 
     def as_started(said: NodeConfig) -> NodeConfig:
-        """What a file says, but for what the options here say instead."""
+        """The file's settings, overridden by the options of this command."""
         reached = {"metrics": listen.over(said.listen.metrics)}
         if web_config is not None:
             reached["web_config"] = str(web_config)
@@ -239,11 +239,11 @@ def start(
 
 
 def view_beside(run_folder: Path, *, plain: bool) -> ViewBesideDaemon | None:
-    """The live view for the person at this terminal; None where nobody is, or wants lines.
+    """The live view for this terminal; None without a terminal or with plain output.
 
     Args:
-        run_folder: Of the daemon that it is to show.
-        plain: Whether lines are wanted.
+        run_folder: The run folder of the daemon to show.
+        plain: Whether plain lines were requested.
     """
     from disagg_cluster.top.terminal.presence import has_terminal
 
@@ -259,14 +259,14 @@ def view_beside(run_folder: Path, *, plain: bool) -> ViewBesideDaemon | None:
 
 
 def unblocked_output() -> QueuedOutput:
-    """Let nothing that is printed block from here on, the last word of the command included."""
+    """Make all further output non-blocking, up to the end of the command."""
     from disagg_cluster.host.daemon_output import queued_output
 
     return click.get_current_context().find_root().with_resource(queued_output())
 
 
 def say_where(address: ListenAddress, scheme: str = "http", *, protected: bool = False) -> None:
-    """Say where the pages are, and who can read them where that may surprise."""
+    """Print the addresses of the pages, with a warning if anybody can read them."""
     from disagg_cluster.daemon.endpoint_file import near_url
 
     root = near_url(address, scheme)
@@ -276,7 +276,7 @@ def say_where(address: ListenAddress, scheme: str = "http", *, protected: bool =
 
 
 def open_to_all(address: ListenAddress, *, protected: bool) -> str:
-    """That everybody can read the pages, and what changes that; empty if not everybody can."""
+    """A warning that anybody can read the pages, and how to change it; empty otherwise."""
     if protected or address.host not in ("", "0.0.0.0", "::"):
         return ""
     return (

@@ -1,4 +1,4 @@
-"""`disagg-node stop`: end a daemon, or the workers that one has left."""
+"""`disagg-node stop`: stops a daemon, or workers left behind by one."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     "--config",
     "file",
     type=click.Path(path_type=Path),
-    help="The node file of the daemon: it says the run folder.",
+    help="The daemon's node file, which names its run folder.",
 )
 @click.option(
     "--run-dir",
     type=click.Path(path_type=Path, readable=False),
     help="The run folder of the daemon.",
 )
-@click.option("--workers", is_flag=True, help="End the workers that outlived their daemon, too.")
+@click.option("--workers", is_flag=True, help="Also end workers that outlived their daemon.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 def stop(file: Path | None, run_dir: Path | None, workers: bool, as_json: bool) -> None:
     """Drain and stop a running daemon with its workers.
 
-    With --workers, also those that go on without one, after a crash of their daemon, say: they are
-    drained, told to end, and killed at their deadline. Exits with 0 if nothing is left running.
+    With --workers, also those that run without one, for example after a crash of their daemon: they
+    are drained, told to end, and killed at their deadline. Exits with 0 if nothing is left running.
     """
     from disagg_cluster.control.client import check_access
     from disagg_cluster.daemon.stop import end_daemon, end_workers, left_behind, unnamed

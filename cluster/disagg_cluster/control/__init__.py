@@ -1,1 +1,1 @@
-"""Requests to a running daemon: decided purely, done one change at a time, answered in steps."""
+"""Control requests to a running daemon: pure decisions, one change at a time, streamed replies."""

@@ -1,6 +1,6 @@
-"""A change that takes time: what was asked for, and how far it has come.
+"""A long-running change: its request and its progress.
 
-Pure: the view of the node tells it.
+Pure: progress is derived from the view of the node.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from disagg_cluster.lifecycle.state import WorkerState
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change under way: of the process numbered `incarnation`, until `deadline_ns`.
+    """A change in progress on the process numbered `incarnation`, until `deadline_ns`.
 
-    `asked` are the requests for it, by their ids; `said` is what was reported of it last.
+    `asked` holds the requests for it with their ids; `said` is the last progress text reported.
     """
 
     id: str
@@ -38,7 +38,7 @@ class Change:
 
 
 def reached(change: Change, node: NodeOverview, now_ns: int) -> ControlReply:
-    """How far a change has come by `now_ns`."""
+    """Progress of a change at `now_ns`."""
     match change.verb:
         case RestartWorker():
             return _restarted(change, node, now_ns)

@@ -1,6 +1,6 @@
-"""One change at a time, each once: what is under way, and what was answered before.
+"""Runs one change at a time and answers each request id once, also when it is repeated.
 
-Pure: `take` receives each request, `advance` each change of the node and the passing of time.
+Pure: `take` handles a request; `advance` handles node changes and the passing of time.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from disagg_cluster.lifecycle.reassignment.progress import Patience
 from disagg_cluster.lifecycle.state import to_ns
 
 REMEMBERED = 128
-"""How many answered requests are known again by their ids."""
+"""How many answered requests are remembered by id."""
 
 _MARGIN_SECONDS = 30.0
-"""What a change may take beyond the deadlines of its worker."""
+"""Added to a worker's own deadlines to get the deadline of a change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A request that was answered, so that asked again it is answered the same."""
+    """An answered request, kept so that a repetition gets the same answer."""
 
     id: str
     verb: Verb
@@ -50,7 +50,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is under way, and the requests answered last."""
+    """The change in progress and the most recently answered requests."""
 
     running: Change | None = None
     answered: tuple[Answered, ...] = ()
@@ -58,9 +58,9 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What one request leads to: orders to give, and its answer; without one it waits.
+    """Result of one request: orders to give and the reply; without a reply it waits.
 
-    What it waits for is the running change. `again`: it was asked before, and nothing is done.
+    It waits for the running change. `again`: a repeated request, for which nothing is done.
     """
 
     changes: Changes
@@ -70,11 +70,11 @@ class Taken:
 
 
 def take(changes: Changes, request: ControlRequest, node: NodeOverview, now_ns: int) -> Taken:
-    """Take in a request for a change.
+    """Handle a request for a change.
 
-    Asked again by the same id it is answered as before, also by a daemon that found the move of a
-    worker in the journal. What is under way is not begun anew by another request for the same.
-    While a change takes its time no other that does is begun.
+    A repeated id gets the earlier answer, also when this daemon found the move of the worker in the
+    journal. A new request for the change in progress joins it instead of starting another. While a
+    long-running change is in progress, no other is started.
     """
     verb, running = request.verb, changes.running
     assert not isinstance(verb, ExplainWorker | RereadNodeFile | DaemonStatus | WatchStatus)
@@ -97,7 +97,7 @@ def take(changes: Changes, request: ControlRequest, node: NodeOverview, now_ns: 
         return replace(taken, orders=decided)
     assert not isinstance(verb, PauseWorkers | ResumeWorkers)
     if running is not None:
-        # Ordered again: it may end the drain.
+        # Given again: the restart may have to cut the drain short.
         return replace(_joined(changes, running, request, decided.text), orders=decided)
     worker = node.worker(verb.worker)
     assert worker is not None
@@ -106,19 +106,19 @@ def take(changes: Changes, request: ControlRequest, node: NodeOverview, now_ns: 
 
 
 def _joined(changes: Changes, running: Change, request: ControlRequest, text: str) -> Taken:
-    """Have a request wait for the change that is under way already."""
+    """Make a request wait for the change already in progress."""
     asked = (*running.asked, (request.id, request.verb))[-REMEMBERED:]
     changes = replace(changes, running=replace(running, asked=asked))
     return Taken(changes, reply=_accepted(request, text))
 
 
 def _accepted(request: ControlRequest, text: str) -> ControlReply | None:
-    """That it has begun; nothing yet for whoever waits for its end."""
+    """The reply that the change has begun; None for a client that waits for its end."""
     return None if request.wait else ControlReply(request.id, ReplyOutcome.ACCEPTED, text)
 
 
 def _begun(request: ControlRequest, verb: LongVerb, worker: WorkerView, now_ns: int) -> Change:
-    # Who waits for less ends the waiting alone: it is under way, and nothing else is begun.
+    # A shorter client deadline ends only the wait: the change goes on and blocks others.
     seconds = max(request.deadline_seconds or 0.0, _usual_seconds(verb, worker) + _MARGIN_SECONDS)
     deadline_ns = now_ns + to_ns(seconds)
     asked = ((request.id, verb),)
@@ -126,7 +126,7 @@ def _begun(request: ControlRequest, verb: LongVerb, worker: WorkerView, now_ns: 
 
 
 def _usual_seconds(verb: LongVerb, worker: WorkerView) -> float:
-    """What a change may take by its own deadlines."""
+    """How long a change may take according to its own deadlines."""
     match verb:
         case RestartWorker():
             return worker.restart_seconds
@@ -134,14 +134,14 @@ def _usual_seconds(verb: LongVerb, worker: WorkerView) -> float:
             return worker.drain_seconds
         case ReassignWorker():
             drain = worker.drain_seconds if verb.drain_seconds is None else verb.drain_seconds
-            # There and back.
+            # A full move and its rollback.
             return (
                 2 * Patience(drain_seconds=drain, start_seconds=worker.restart_seconds).move_seconds
             )
 
 
 def _busy(running: Change | None, verb: LongVerb, node: NodeOverview, now_ns: int) -> str:
-    """What else is under way; empty if nothing is, or a restart of the same worker."""
+    """Names another change in progress; empty if there is none, or a restart of this worker."""
     if running is not None:
         restarts = isinstance(verb, RestartWorker) and isinstance(running.verb, RestartWorker)
         if restarts and running.verb.worker == verb.worker:
@@ -158,7 +158,7 @@ def _busy(running: Change | None, verb: LongVerb, node: NodeOverview, now_ns: in
 def _journalled(
     changes: Changes, request: ControlRequest, node: NodeOverview, now_ns: int
 ) -> Taken | None:
-    """The answer to a request that the daemon before us was asked, if its move is known."""
+    """Answers a request that was sent to the previous daemon, if its move is in the journal."""
     move, verb = node.move, request.verb
     if move is None or move.id != request.id or changes.running is not None:
         return None
@@ -178,14 +178,14 @@ def _journalled(
 def advance(
     changes: Changes, node: NodeOverview, now_ns: int
 ) -> tuple[Changes, ControlReply | None]:
-    """See how far the running change has come; what there is to say of it, each once."""
+    """Advance the running change; returns a reply when its progress text has changed."""
     running = changes.running
     if running is None:
         return changes, None
     reply = reached(running, node, now_ns)
     if reply.outcome.final:
         moving = isinstance(running.verb, ReassignWorker)
-        # A move that goes on answers for itself when it is asked about again.
+        # A move still running after the timeout is answered from the journal when asked again.
         asked = () if moving and reply.outcome is ReplyOutcome.TIMEOUT else running.asked
         done = (Answered(id, verb, replace(reply, id=id)) for id, verb in asked)
         return replace(remembered(changes, *done), running=None), reply
@@ -195,12 +195,12 @@ def advance(
 
 
 def remembered(changes: Changes, *answered: Answered) -> Changes:
-    """The same, with what was answered last."""
+    """The same changes with these answers remembered."""
     return replace(changes, answered=(*changes.answered, *answered)[-REMEMBERED:])
 
 
 def known(changes: Changes, request: ControlRequest) -> ControlReply | None:
-    """The answer to a request whose id was used before; None if it is new, or not answered yet."""
+    """The answer to a repeated request id; None if the id is new or not answered yet."""
     asked = {} if changes.running is None else dict(changes.running.asked)
     before = next((a for a in changes.answered if a.id == request.id), None)
     used_for = asked.get(request.id) or (before and before.verb)
@@ -210,7 +210,7 @@ def known(changes: Changes, request: ControlRequest) -> ControlReply | None:
 
 
 def reused_id(request: ControlRequest) -> ControlReply:
-    """The answer where the id of a request was used for another one."""
+    """The refusal of a request id that was already used for a different request."""
     why = f"the request id {request.id} was used for another request"
     refusal = ControlRefusal(RefusalReason.REUSED_ID, why, "use a new id for each request")
     return refused(request, refusal)
@@ -230,7 +230,7 @@ def _taken_id(changes: Changes, request: ControlRequest) -> Taken:
 
 
 def refused(request: ControlRequest, refusal: ControlRefusal) -> ControlReply:
-    """The answer to a request that is not granted; not kept, as it may be granted later."""
+    """The reply to a refused request; not remembered, as a retry may be granted."""
     refused = ReplyOutcome.REFUSED
     return ControlReply(request.id, refused, refusal.why, refusal.way_out, reason=refusal.reason)
 

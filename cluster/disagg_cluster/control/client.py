@@ -1,4 +1,4 @@
-"""Asks the daemon of a run folder over its socket."""
+"""Client for the control socket in a daemon's run folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ANSWER_SECONDS = 10.0
 
 
 class NoDaemonError(DisaggError):
-    """No daemon answers at a socket; the text says the way out."""
+    """No daemon answers at a socket; the message says what to do."""
 
     exit_code = EXIT_NO_DAEMON
 
@@ -39,20 +39,20 @@ _NOT_FOR_US = "is not for this user: ask as root or as the user of the daemon"
 
 
 class MayNotAskError(DisaggError):
-    """The socket of the daemon may not be used by this user."""
+    """This user may not use the daemon's socket."""
 
     exit_code = EXIT_REFUSED
 
 
 class BrokenOffError(DisaggError):
-    """The daemon ended, or stopped answering, before the outcome was known."""
+    """The daemon ended or stopped answering before the outcome was known."""
 
 
 def check_access(folder: Path) -> None:
-    """Refuse a run folder of another user, so that what is in it does not look as if it were not.
+    """Reject a run folder that this user may not read, whose files would otherwise look missing.
 
     Raises:
-        MayNotAskError: We may not look into it. One that is not there is not ours to tell.
+        MayNotAskError: Reading it is not permitted. A missing folder is not an error here.
     """
     try:
         os.scandir(folder).close()
@@ -69,17 +69,17 @@ def new_request(
     deadline_seconds: float | None = None,
     request_id: str | None = None,
 ) -> ControlRequest:
-    """A request of its own, by a new id unless one is given."""
+    """A request with a new id unless one is given."""
     return ControlRequest(request_id or uuid.uuid4().hex, verb, wait, deadline_seconds)
 
 
 def reassign(
     path: Path, worker: str, role: Role, request_id: str, *, dry_run: bool = False
 ) -> ControlReply:
-    """Ask the daemon at a socket to give a worker's GPUs to the other phase; the final answer.
+    """Ask the daemon at a socket to move a worker to the other phase; returns the final reply.
 
-    Not waited for: `accepted` says that it has begun, `refused` why it has not, and asked again by
-    the same `request_id` it is answered how far it came. Raises as `ask`.
+    Does not wait: `accepted` means that the move has begun, `refused` says why not. Repeating the
+    request with the same `request_id` returns its progress. Raises the same errors as `ask`.
     """
     verb = ReassignWorker(worker, role, dry_run)
     *_, final = ask(path, ControlRequest(request_id, verb, wait=False), _ANSWER_SECONDS)
@@ -89,18 +89,18 @@ def reassign(
 def ask(
     path: Path, request: ControlRequest, patience_seconds: float | None = None
 ) -> Iterator[ControlReply]:
-    """The replies to a request as they come; the last one is final.
+    """Yields the replies to a request as they arrive; the last one is final.
 
     Args:
         path: The daemon's socket.
-        request: What is asked for.
-        patience_seconds: How long the daemon may be silent. By default as long as its first answer
-            may take, and from then on for ever: a change may take minutes to the next step.
+        request: The request to send.
+        patience_seconds: How long the daemon may be silent. By default the limit for its first
+            reply, then none: a change may take minutes to its next step.
 
     Raises:
-        NoDaemonError: Nobody listens there.
+        NoDaemonError: Nothing listens there.
         MayNotAskError: This user may not connect.
-        BrokenOffError: No final reply came.
+        BrokenOffError: The connection ended without a final reply.
     """
     with _connected(path) as link:
         try:

@@ -1,7 +1,7 @@
-"""Answers requests, whatever carries them: decides, gives the orders, reports how they go.
+"""Answers requests from any transport: decides, gives orders, reports progress.
 
-The one owner of what is under way. A transport hands it requests with their callers and passes its
-replies on; every change leaves a line in the log and a count.
+The only owner of the change in progress. A transport passes in requests with their callers and
+sends the replies; every change is logged and counted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from disagg_cluster.host.daemon_output import AUDIT
 from disagg_cluster.lifecycle.state import to_ns
 
 _LOOK_SECONDS = 1.0
-"""How often a change is looked at when nobody says that anything happened."""
+"""How often a change is checked when no event is reported."""
 
 
 async def _no_file(_verb: RereadNodeFile) -> RereadReport:
@@ -55,22 +55,22 @@ async def _no_file(_verb: RereadNodeFile) -> RereadReport:
 
 
 class ControlledNode(Protocol):
-    """Who is asked how the node stands, and is given orders."""
+    """The node as the core sees it: reports its state and accepts orders."""
 
     def view(self) -> NodeOverview:
-        """How the node stands now."""
+        """The current state of the node."""
 
     def obey(self, orders: Orders, request_id: str) -> None:
-        """Do what was decided on, as asked for by that request."""
+        """Carry out the orders, on behalf of the request with this id."""
 
 
 class ControlCore:
-    """Decides on requests and follows the change under way; used inside one running loop.
+    """Decides on requests and follows the change in progress; used within one running loop.
 
     Args:
-        supervisor: Asked and ordered.
-        log: Logs every change, its outcome and every refusal.
-        reread: Reads the node file again, as it is asked to.
+        supervisor: Provides the view of the node and carries out orders.
+        log: Logs every change with its outcome, and every refusal.
+        reread: Reads the node file again on request.
     """
 
     def __init__(
@@ -89,43 +89,43 @@ class ControlCore:
 
     @property
     def counts(self) -> Mapping[tuple[str, str], int]:
-        """How many requests came, by verb and outcome."""
+        """Number of requests by verb and outcome."""
         return self._counts
 
     @property
     def watches(self) -> int:
-        """How many watch just now."""
+        """Number of clients watching now."""
         return self._watching.count
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """What the node file said otherwise at the last look, and waits for the next daemon."""
+        """Differences in the node file at the last reload that only the next daemon will apply."""
         return self._reloads.waiting
 
     @property
     def refusals(self) -> Mapping[str, int]:
-        """How many were not granted, by `RefusalReason`."""
+        """Number of refused requests by `RefusalReason`."""
         return self._refusals
 
     def count(self, verb: str, outcome: str, reason: str = "") -> None:
-        """Count how a request fared, also one that never came as far as a decision."""
+        """Count the outcome of a request, including one that was rejected before a decision."""
         self._counts[verb, outcome] += 1
         if reason:
             self._refusals[reason] += 1
 
     def changed(self) -> None:
-        """A worker has changed."""
+        """Report that a worker has changed."""
         self._happened.set()
         self._watching.changed()
 
     async def answer(
         self, request: ControlRequest, caller: Caller
     ) -> AsyncGenerator[ControlReply, None]:
-        """Answer a request; the last reply is final. A change goes on if nobody listens any more.
+        """Answers a request; the last reply is final. A change goes on if the client disconnects.
 
         Args:
-            request: What is asked for.
-            caller: Who asks; whoever may is let in by the transport.
+            request: The request.
+            caller: The client, already authorized by the transport.
         """
         if isinstance(request.verb, DaemonStatus):
             for reply in self._status(request):
@@ -150,7 +150,7 @@ class ControlCore:
         until_ns = _until(request, time.monotonic_ns())
         self._waiting.add(replies)
         if (running := self._changes.running) is not None and running.said:
-            # Of one that was begun for somebody else the next word may come in minutes.
+            # For a change begun by another request, the next progress reply may be minutes away.
             replies.put_nowait(ControlReply(request.id, ReplyOutcome.PROGRESS, running.said))
         try:
             while final is None:
@@ -161,11 +161,11 @@ class ControlCore:
             self._waiting.discard(replies)
 
     def end_watches(self) -> None:
-        """Tell all who watch that the daemon ends."""
+        """End all watches, because the daemon is ending."""
         self._watching.end()
 
     async def close(self) -> None:
-        """Follow nothing any more; what was ordered goes on."""
+        """Stop following changes; what was ordered goes on."""
         await self._watching.close()
         if self._follower is not None:
             self._follower.cancel()
@@ -228,7 +228,7 @@ class ControlCore:
             self._changes = remembered(self._changes, Answered(request.id, verb, reply))
 
     def _take(self, request: ControlRequest, caller: Caller) -> ControlReply | None:
-        """Decide and order; the answer, None if it is still to come."""
+        """Decide and give orders; returns the final reply, or None if it is still to come."""
         node = self._supervisor.view()
         taken = take(self._changes, request, node, time.monotonic_ns())
         self._changes = taken.changes
@@ -254,7 +254,7 @@ class ControlCore:
             return _late(request, said or text_of(request.verb))
 
     async def _follow(self) -> None:
-        """Report how the running change goes, until it has ended."""
+        """Report the progress of the running change until it ends."""
         while (running := self._changes.running) is not None:
             self._happened.clear()
             try:

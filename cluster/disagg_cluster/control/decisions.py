@@ -1,7 +1,7 @@
-"""What is to be done about a request: orders for the supervisor, or a refusal with the way out.
+"""Decides on a request: orders for the supervisor, or a refusal that says what to do instead.
 
-Pure: a request and the view of the node give the decision. Nothing is done that the supervisor
-would refuse, so that whoever asks learns why and what to do instead.
+Pure: computed from the request and the view of the node. Anything that the supervisor would reject
+is refused here, so that the client learns why and what to do instead.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ IS_STOPPING = ControlRefusal(
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What the supervisor is to do to which workers, and what is said of it.
+    """Orders for the supervisor, the workers they apply to, and the text of the reply.
 
-    Without a worker it is done already. What `takes_time` has an end that can be waited for.
+    With no workers, there is nothing left to do. A change with `takes_time` can be waited for.
     """
 
     verb: ChangeVerb
@@ -44,7 +44,7 @@ class Orders:
 
 
 def decide(verb: ChangeVerb, node: NodeOverview) -> Orders | ControlRefusal:
-    """Decide about a change by how the node stands."""
+    """Decide on a change from the state of the node."""
     if node.daemon.stopping:
         return IS_STOPPING
     if verb.worker is None:
@@ -75,7 +75,7 @@ def decide(verb: ChangeVerb, node: NodeOverview) -> Orders | ControlRefusal:
 
 
 def unknown_worker(name: str, node: NodeOverview) -> ControlRefusal:
-    """There is no worker of that name: which one may be meant."""
+    """Refuses an unknown worker name and suggests the closest known one."""
     names = [worker.worker for worker in node.workers]
     if not names:
         why = f"no worker {name!r}: this node launches none"
@@ -129,9 +129,9 @@ def _restart(verb: RestartWorker, worker: WorkerView) -> Orders | ControlRefusal
 def _moving(
     verb: ChangeVerb, chosen: tuple[WorkerView, ...], node: NodeOverview
 ) -> ControlRefusal | None:
-    """A worker that is being reassigned is left alone meanwhile."""
+    """Refuses changes to a worker while it is being reassigned."""
     move = node.move
-    # One that is meant is held against whatever is under way (`changes`), not moves alone.
+    # An actual move is checked against every change in progress (in `changes`), not only moves.
     begins = isinstance(verb, ReassignWorker) and not verb.dry_run
     if move is None or move.step.final or begins:
         return None

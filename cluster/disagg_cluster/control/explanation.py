@@ -1,6 +1,6 @@
-"""Why a worker is in its state, in sentences: since when, by whose wish, what is waited for.
+"""Explains a worker's state in sentences: since when, for which reason, what it waits for.
 
-Pure: the view of the node gives them, the most telling first.
+Pure: derived from the view of the node, most informative sentence first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STAGES = {
 
 
 def explain(worker: WorkerView, node: NodeOverview, now_ns: int) -> tuple[str, ...]:
-    """What there is to say of a worker at `now_ns`."""
+    """Sentences about a worker at `now_ns`."""
     name = worker.worker
     because = f": {worker.reason}" if worker.reason else ""
     state = _STATES.get(worker.state, worker.state.value)
@@ -70,11 +70,11 @@ def explain(worker: WorkerView, node: NodeOverview, now_ns: int) -> tuple[str, .
 
 
 def _next(worker: WorkerView) -> list[str]:
-    """What time alone, or else somebody, changes about its state."""
+    """What changes its state next: a deadline or an operator."""
     if worker.state is WorkerState.FAILED and not worker.restarting:
         by_hand = f"disagg-node restart {worker.worker} tries it now"
         if worker.paused:
-            # A restart is refused until then.
+            # A paused worker refuses a restart.
             return [f"it is not tried again by itself, nor before it is resumed; then {by_hand}"]
         if worker.deadline_seconds is None:
             return [f"it is not tried again by itself; {by_hand}"]
@@ -86,19 +86,19 @@ def _next(worker: WorkerView) -> list[str]:
 
 
 def move_stage(move: Reassignment) -> str:
-    """What a move waits for, and for how long at most."""
+    """What a move waits for, and the time limit."""
     waited = _STAGES[move.step].format(heading=move.heading)
     return f"{move.step}: waits until {waited}, {move.deadline_seconds:g} s at most"
 
 
 def move_view(move: Reassignment) -> MoveView:
-    """A move as those who watch see it."""
+    """A move as watch replies report it."""
     roles = move.from_role.value, move.to_role.value
     return MoveView(move.id, move.worker, *roles, move.step.value, move.undone, move.why)
 
 
 def move_reply(move: Reassignment) -> ControlReply:
-    """How far a move has come, as an answer to who asked for it."""
+    """The progress of a move, as a reply to the request for it."""
     name = move.worker
     way_out = f"disagg-node explain {name}"
     match move.step:

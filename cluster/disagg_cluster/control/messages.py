@@ -1,4 +1,4 @@
-"""What a daemon can be asked, and what it answers: requests and replies."""
+"""Requests to a daemon and its replies."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from disagg_exporter.model import Role
 
 @dataclass(frozen=True, slots=True)
 class PauseWorkers:
-    """Only observe a worker, or all of them if None."""
+    """Only observe a worker; None means all workers."""
 
     worker: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeWorkers:
-    """Supervise a worker again, or all of them if None."""
+    """Supervise a worker again; None means all workers."""
 
     worker: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RestartWorker:
-    """Start a worker anew; with `drain`, only once its running requests have ended."""
+    """Restart a worker; with `drain`, only after its running requests have ended."""
 
     worker: str
     drain: bool = True
@@ -34,10 +34,10 @@ class RestartWorker:
 
 @dataclass(frozen=True, slots=True)
 class ReassignWorker:
-    """Give a worker's GPUs to the other phase: it ends its requests and serves in `role`.
+    """Move a worker's GPUs to the other phase: it finishes its requests and then serves in `role`.
 
-    With `dry_run` nothing is done, and what would be is said. Its requests may take
-    `drain_seconds` to end, by default what the node file allows; then it goes on in its old role.
+    With `dry_run` nothing is done; the reply says what would be. Its requests may take
+    `drain_seconds` to end, by default the limit in the node file; after that it keeps its old role.
     """
 
     worker: str
@@ -55,16 +55,16 @@ class DrainWorker:
 
 @dataclass(frozen=True, slots=True)
 class ExplainWorker:
-    """Say in words why a worker is in its state."""
+    """Explain why a worker is in its state."""
 
     worker: str
 
 
 @dataclass(frozen=True, slots=True)
 class RereadNodeFile:
-    """Read the node file again and take in what it says otherwise; with `dry_run`, only say it.
+    """Read the node file again and apply what has changed; with `dry_run`, only list the changes.
 
-    With the `digest` that was answered to a `dry_run`, only what was shown then is taken in.
+    With the `digest` from an earlier `dry_run` reply, only the changes shown then are applied.
     """
 
     dry_run: bool = False
@@ -73,10 +73,11 @@ class RereadNodeFile:
 
 @dataclass(frozen=True, slots=True)
 class RereadReport:
-    """What a node file says otherwise: of `workers`, `taken` in, and what `waits`; or problems.
+    """Differences in a node file: of `workers`, `taken` (applied) and `waits` (deferred).
 
-    `come` are workers that are new and started, `gone` those that are drained and stopped. `digest`
-    stands for all of it. `refusal` is why nothing may be changed, beside or in place of `problems`.
+    `come` lists workers that are added and started, `gone` those that are drained and stopped.
+    `digest` identifies the whole set. `problems` are errors in the file; `refusal` says why nothing
+    may be changed, with or without them.
     """
 
     workers: tuple[str, ...] = ()
@@ -90,8 +91,8 @@ class RereadReport:
 
     @property
     def explanation(self) -> tuple[str, ...]:
-        """What is otherwise, line by line, and what becomes of it."""
-        # Who comes and goes at first: where there is much to say its end may be left out.
+        """The differences, one per line, and what happens to each."""
+        # Added and removed workers first: the end of a long list may be cut off.
         return (
             *(f"{each} ({STARTS})" for each in self.come),
             *(f"{each} ({ENDS})" for each in self.gone),
@@ -106,16 +107,16 @@ WAITS = "waits for the next daemon"
 
 @dataclass(frozen=True, slots=True)
 class DaemonStatus:
-    """Say how the daemon and its workers stand."""
+    """Report the state of the daemon and its workers."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchStatus:
-    """Say how they stand, and from then on what changes, until the daemon ends."""
+    """Report the state, then every change until the daemon ends."""
 
 
 LongVerb = RestartWorker | ReassignWorker | DrainWorker
-"""What takes time: one at a time on a node."""
+"""Changes that take time; a node runs one of them at a time."""
 
 ChangeVerb = PauseWorkers | ResumeWorkers | LongVerb
 Verb = ChangeVerb | ExplainWorker | RereadNodeFile | DaemonStatus | WatchStatus
@@ -133,13 +134,13 @@ VERBS: dict[str, type[Verb]] = {
 
 
 def answer_seconds(verb: Verb) -> float:
-    """How long a daemon may take to its first answer; beyond that it is not well.
+    """How long a daemon may take to its first reply before it counts as unresponsive.
 
-    A change that takes time is told of at once, and then for as long as it lasts.
+    A change that takes time gets its first reply at once and may then run for as long as it needs.
     """
     match verb:
         case RereadNodeFile():
-            # Interpreters are asked whether they have the engine, each for 10 s at most.
+            # Interpreters are probed for the engine package, each for up to 10 s.
             return 600.0
         case ExplainWorker() | DaemonStatus() | WatchStatus():
             return 10.0
@@ -148,12 +149,12 @@ def answer_seconds(verb: Verb) -> float:
 
 
 def name_of(verb: Verb) -> str:
-    """By which name a verb goes on the wire, in the log and on the metrics page."""
+    """The name of a verb on the wire, in the log and in metrics."""
     return next(name for name, kind in VERBS.items() if isinstance(verb, kind))
 
 
 def text_of(verb: Verb) -> str:
-    """A verb as a person would write it."""
+    """A verb as a command line."""
     match verb:
         case RestartWorker(worker, drain):
             return f"restart {worker}" if drain else f"restart {worker} --now"
@@ -171,10 +172,10 @@ def text_of(verb: Verb) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ControlRequest:
-    """One request: the same `id` asks for the same thing, however often it comes.
+    """One request; every repetition of an `id` is the same request.
 
-    With `wait`, the answer comes when the change is done, and after `deadline_seconds` at the
-    latest; None leaves the deadline to what the change may take.
+    With `wait`, the final reply comes when the change is done, or after `deadline_seconds` at the
+    latest; None uses the time limit of the change itself.
     """
 
     id: str
@@ -185,7 +186,7 @@ class ControlRequest:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, by the word of the transport: `who` is what the log says of them."""
+    """A client as the transport identified it; `who` appears in the log."""
 
     who: str
 
@@ -194,17 +195,17 @@ class Caller:
 
 
 def local_caller(uid: int, pid: int) -> Caller:
-    """A user and a process of this host, by the kernel's word."""
+    """A process of this host, identified by the kernel."""
     return Caller(f"uid {uid} (pid {pid})")
 
 
 class ReplyOutcome(StrEnum):
-    """How far a request has come.
+    """The progress of a request.
 
-    `progress`, `worker` (one worker's status), `gone` (one that is launched no more, as it was last
-    seen), `move` (how far one has come) and `current` (all of it was told, up to now) are followed
-    by others. `accepted`: begun, and not waited for.
-    `timeout`: it goes on, and is no longer waited for. `invalid`: not understood.
+    `progress`, `worker` (the status of one worker), `gone` (the last known status of a removed
+    worker), `move` (the progress of a move) and `current` (everything up to now was sent) are
+    followed by more replies. `accepted`: begun, without waiting for the end. `timeout`: the change
+    goes on, the wait has ended. `invalid`: the request was not understood.
     """
 
     PROGRESS = "progress"
@@ -221,7 +222,7 @@ class ReplyOutcome(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether nothing follows."""
+        """Whether this is the last reply."""
         return self not in _FOLLOWED
 
 
@@ -236,12 +237,12 @@ _FOLLOWED = (
 
 @dataclass(frozen=True, slots=True)
 class ControlReply:
-    """One answer: what happened, in words, and the way out where it did not go well.
+    """One reply: what happened, in words, and what to do if it went wrong.
 
-    `worker`, `daemon` and `move` are parts of a status; `problems` is all that is wrong with a
-    request; `reason` is one of `RefusalReason` where it was refused. `explanation` says, sentence
-    by sentence, why a worker is in its state, or what a node file says otherwise: all of that is
-    what `digest` stands for.
+    `worker`, `daemon` and `move` are parts of a status; `problems` lists everything wrong with a
+    request; `reason` is the `RefusalReason` of a refusal. `explanation` lists, sentence by
+    sentence, why a worker is in its state, or the differences in a node file, which `digest`
+    identifies.
     """
 
     id: str
@@ -258,7 +259,7 @@ class ControlReply:
 
 
 def reread_reply(request_id: str, report: RereadReport, *, dry_run: bool) -> ControlReply:
-    """What is answered to who asked for the node file to be read again."""
+    """The reply to a reload request."""
     told, refusal = report.explanation, report.refusal
     if refusal is not None:
         why, way_out, reason = refusal.why, refusal.way_out, refusal.reason

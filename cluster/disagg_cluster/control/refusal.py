@@ -1,4 +1,4 @@
-"""Why a request is not granted, as a word for programs and as sentences for people."""
+"""Reasons for refusing a request: a code for programs and sentences for people."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from enum import StrEnum
 
 
 class RefusalReason(StrEnum):
-    """What speaks against a request: by which refusals are counted.
+    """Why a request is refused; refusals are counted by it.
 
-    Of the daemon: it is `stopping`. Of the request: its id was used for another (`reused_id`), its
-    worker is not there (`unknown_worker`), it is `not_understood`, nobody is launched here
-    (`no_workers`). Of the moment: another `change_under_way`; the worker is `paused`, or is itself
-    being stopped or started (`worker_busy`), or `not_ready`. Of what it asks for: a role that is
-    not moved (`fixed_role`), a router that keeps its engines (`fixed_router`), the `last_of_role`
-    of a model, a role in which the worker `does_not_fit`, a `stranger` that holds a GPU. Of the
-    node file: there is none (`no_node_file`), it has problems (`wrong_node_file`), it says
-    something else than was shown (`changed_since`). Of who asks: `not_allowed`, `unauthenticated`
-    (no token, or a wrong one), a handshake of `tls` that failed, `too_slow`, `too_many` at a time.
+    Daemon: it is `stopping`. Request: its id was used for another one (`reused_id`), there is no
+    such worker (`unknown_worker`), it is `not_understood`, this node launches no workers
+    (`no_workers`). Current state: another `change_under_way`; the worker is `paused`, is being
+    stopped or started (`worker_busy`), or is `not_ready`. Role change: the role cannot be changed
+    (`fixed_role`), the router cannot change its engines (`fixed_router`), the worker is the
+    `last_of_role` of its model, its GPUs or settings do not suit the role (`does_not_fit`), a
+    `stranger` process holds a GPU. Node file: there is none (`no_node_file`), it has problems
+    (`wrong_node_file`), it differs from what was shown (`changed_since`). Client: `not_allowed`,
+    `unauthenticated` (missing or wrong token), a failed `tls` handshake, `too_slow`, `too_many` at
+    a time.
     """
 
     STOPPING = "stopping"
@@ -46,7 +47,7 @@ class RefusalReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ControlRefusal:
-    """Nothing is done: why, and what to do instead."""
+    """A refusal: why nothing is done, and what to do instead."""
 
     reason: RefusalReason
     why: str

@@ -1,4 +1,4 @@
-"""The node file, read again on request: once for each request, and to its end, whoever waits."""
+"""Reloads of the node file: one per request id, each run to its end even if the client leaves."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from disagg_cluster.control.messages import (
 )
 
 Reread = Callable[[RereadNodeFile], Awaitable[RereadReport]]
-"""Reads the node file again, as it is asked to."""
+"""Reads the node file again as the request says."""
 
 Answered = Callable[[ControlRequest, Caller, ControlReply], None]
 
 
 class Reloads:
-    """What is read just now, and what is known since; used inside one running loop.
+    """The reloads in progress and the result of the last; used within one running loop.
 
     Args:
-        reread: Reads it.
-        answered: Told each request with its answer, each once.
-        log: Logs what went wrong.
+        reread: Reads the node file.
+        answered: Called once per request with its reply.
+        log: Logs failures.
     """
 
     def __init__(self, reread: Reread, answered: Answered, log: logging.Logger) -> None:
@@ -41,13 +41,13 @@ class Reloads:
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """What the file said otherwise at the last look, and waits for the next daemon."""
+        """Differences in the node file at the last reload that only the next daemon will apply."""
         return self._waiting
 
     async def answer(
         self, request: ControlRequest, verb: RereadNodeFile, caller: Caller
     ) -> ControlReply:
-        """The answer once the file was read; raises TimeoutError at the request's deadline."""
+        """The reply once the file has been read; raises TimeoutError at the request's deadline."""
         reading = self._under_way.get(request.id)
         if reading is None:
             task = asyncio.create_task(self._read(request, verb, caller))
@@ -59,7 +59,7 @@ class Reloads:
             return await asyncio.shield(reading[1])
 
     async def close(self) -> None:
-        """Read no more: the daemon ends."""
+        """Cancel all reloads, because the daemon is ending."""
         tasks = [task for _, task in self._under_way.values()]
         for task in tasks:
             task.cancel()

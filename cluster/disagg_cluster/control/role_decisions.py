@@ -1,6 +1,7 @@
-"""Whether a worker may leave its role, or take another: all that speaks against it, in words.
+"""Checks whether a worker may leave its role or take another, and explains each objection.
 
-Pure: the view of the node gives it. A move is refused rather than begun and rolled back.
+Pure: computed from the view of the node. A move that would fail is refused rather than begun and
+rolled back.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ _MOVED = frozenset(role.value for role in ROLES)
 def move_refusal(
     verb: ReassignWorker, worker: WorkerView, node: NodeOverview
 ) -> ControlRefusal | None:
-    """Why a worker is not given another role now, and what to do instead; None if it may be."""
+    """Why a worker may not change its role now, and what to do instead; None if it may."""
     return next(_against(verb, worker, node), None)
 
 
 def drain_refusal(worker: WorkerView, node: NodeOverview) -> ControlRefusal | None:
-    """Why a worker is not to be left without work now, and what to do instead."""
+    """Why a worker may not be drained now, and what to do instead; None if it may."""
     if worker.role not in _MOVED:
         why = f"{worker.worker} is a {worker.role} worker"
         return ControlRefusal(RefusalReason.FIXED_ROLE, why, "the router sends it no requests")
@@ -86,7 +87,7 @@ def _against_change(worker: WorkerView, what: str) -> ControlRefusal | None:
 
 
 def _alone(worker: WorkerView, node: NodeOverview) -> ControlRefusal | None:
-    """Whether its model would be left without engines of its role."""
+    """Refuses to leave a model without engines of the worker's role."""
     if worker.role in node.around.elsewhere:
         return None
     others = [

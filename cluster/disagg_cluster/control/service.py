@@ -1,4 +1,4 @@
-"""A running daemon's end of all requests: the core, and the sockets at which it is asked."""
+"""The daemon's control service: the core and the sockets that serve it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from disagg_exporter.model import CollectorStatus
 
 @dataclass(frozen=True, slots=True)
 class WorkSight:
-    """What work a worker gets: see the fields of the same names of `WorkerView`."""
+    """What requests a worker gets; the fields are those of `WorkerView` with the same names."""
 
     file_role: str = ""
     routed_as: str = ""
@@ -52,35 +52,35 @@ class WorkSight:
 
 
 class WorkersWork(Protocol):
-    """Who says what work the workers get, and gives them another role."""
+    """Reports what requests the workers get, and drains or moves them."""
 
     @property
     def move(self) -> Reassignment | None:
-        """The last worker that was given another role, or is just being given it."""
+        """The last reassignment, finished or in progress."""
 
     def around(self) -> Surroundings:
-        """What decisions about roles look at."""
+        """The facts besides the workers that decisions about roles need."""
 
     def sight_of(self, worker: str) -> WorkSight:
-        """What work a worker gets."""
+        """What requests a worker gets."""
 
     def begin(self, verb: ReassignWorker, request_id: str) -> None:
-        """Begin to give a worker another role."""
+        """Begin to move a worker to another role."""
 
     def drain(self, worker: str) -> None:
         """Send a worker no new requests until it is resumed."""
 
     def end_drain(self, worker: str) -> None:
-        """Send it requests again, if it gets none because it was drained."""
+        """Send it requests again if it was drained."""
 
 
 class SupervisedNode:
-    """Shows a supervisor and passes orders on to it (a `ControlledNode` of `ControlCore`).
+    """Adapts a supervisor to `ControlledNode`, the interface that `ControlCore` uses.
 
     Args:
-        supervisor: The workers.
-        daemon: How the daemon itself stands.
-        work: What work they get.
+        supervisor: Runs the workers.
+        daemon: Returns the state of the daemon itself.
+        work: Reports and changes what requests the workers get.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class SupervisedNode:
         self._work = work
 
     def view(self) -> NodeOverview:
-        """How the node stands now."""
+        """The current state of the node."""
         now_ns = time.monotonic_ns()
         snapshots = self._supervisor.snapshots()
         workers = tuple(
@@ -100,7 +100,7 @@ class SupervisedNode:
         return NodeOverview(self._daemon(), workers, self._work.move, self._work.around())
 
     def obey(self, orders: Orders, request_id: str) -> None:
-        """Hand each worker what was decided."""
+        """Pass the orders to each worker."""
         for worker in orders.workers:
             match orders.verb:
                 case ReassignWorker() as verb:
@@ -115,7 +115,7 @@ class SupervisedNode:
 
 
 def worker_view(snapshot: WorkerSnapshot, now_ns: int, work: WorkSight) -> WorkerView:
-    """One worker as requests see it at `now_ns`."""
+    """The control view of one worker at `now_ns`."""
     spec, life, tag = snapshot.spec, snapshot.life, snapshot.tag
     policy = spec.policy
     paused_ns, due = life.paused_ns, due_ns(life, policy)
@@ -147,13 +147,13 @@ def worker_view(snapshot: WorkerSnapshot, now_ns: int, work: WorkSight) -> Worke
 
 
 def _unanswered(life: Lifecycle) -> str:
-    """Why the last probe of a worker that should serve was not answered well."""
+    """Why the last probe of a worker that should be serving failed; empty if it did not."""
     silent = life.state is WorkerState.READY and life.up is False
     return life.probe_why if silent else ""
 
 
 def event_of(verb: ChangeVerb) -> Event:
-    """What an order means to the worker that it is for."""
+    """The lifecycle event that an order means for its worker."""
     match verb:
         case PauseWorkers():
             return PauseRequested()
@@ -169,12 +169,12 @@ Transport = Callable[[ControlCore], contextlib.AbstractAsyncContextManager[None]
 
 
 class ControlService:
-    """Lets people and programs of this node steer its workers.
+    """Serves control requests from users and programs of this node.
 
     Args:
         node: The node's name.
-        folder: Where the socket is to be.
-        log: Logs every change that was asked for, and by whom.
+        folder: The run folder that holds the socket.
+        log: Logs every requested change and its caller.
     """
 
     def __init__(self, node: str, folder: RunFolder, log: logging.Logger) -> None:
@@ -196,43 +196,43 @@ class ControlService:
         beside: Transport,
         node_file: Callable[[], str] = str,
     ) -> AsyncIterator[None]:
-        """Answer requests about these workers, and their node file, until the block ends.
+        """Answer requests about these workers and their node file until the block ends.
 
-        `beside` serves the same core over something else than the socket; `node_file` says whether
-        that file is still what was taken in.
+        `beside` serves the same core over another transport; `node_file` reports whether the file
+        has changed since it was applied.
         """
         self._node_file = node_file
         self._core = ControlCore(SupervisedNode(supervisor, self._view, work), self._log, reread)
         self._socket = ControlSocket(self._folder.control, self._core, self._log)
         async with self._socket.serving(), beside(self._core):
             yield
-            # Both may still tell those who watch that it is over.
+            # Both transports can still send the final replies of watches.
             self._core.end_watches()
 
     def refuse(self) -> None:
-        """The daemon ends: change nothing any more."""
+        """Refuse all changes from now on, because the daemon is ending."""
         self._stopping = True
 
     def changed(self) -> None:
-        """A worker has changed."""
+        """Report that a worker has changed."""
         if self._core is not None:
             self._core.changed()
 
     def counts(self) -> Mapping[tuple[str, str], int]:
-        """How many requests came, by verb and outcome."""
+        """Number of requests by verb and outcome."""
         return {} if self._core is None else dict(self._core.counts)
 
     def refusals(self) -> Mapping[str, int]:
-        """How many of them were not granted, by reason; each reason there is."""
+        """Number of refused requests for every reason, including zeros."""
         found = {} if self._core is None else self._core.refusals
         return {reason.value: found.get(reason, 0) for reason in RefusalReason}
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """Whether requests can be answered."""
+        """The status of the control socket."""
         return () if self._socket is None else (self._socket.status(),)
 
     def _view(self) -> DaemonView:
-        """The daemon itself, as those who ask it see it."""
+        """The state of the daemon itself."""
         return DaemonView(
             version=__version__,
             pid=os.getpid(),

@@ -1,7 +1,7 @@
 """The Unix socket in the run folder at which a daemon answers requests.
 
-A connection carries one request. Whoever is slow, floods, sends garbage or goes away is bounded in
-time, bytes and number, and delays nobody: not the engines, not the daemon's loop, not the others.
+One request per connection. Slow, flooding, malformed or vanished clients are bounded in time, bytes
+and number, and never delay the engines, the daemon's loop or other clients.
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ _LINES_PER_SECOND = 5.0
 
 
 class ControlSocket:
-    """Serves a core at a path; only the daemon's own user and root are answered.
+    """Serves a core at a socket path, to root and the daemon's own user only.
 
     Args:
-        path: Where; the file has the permissions 0600 and is made anew if it vanishes.
-        core: Answers.
-        log: Logs who was refused, and of a socket that cannot be had.
-        users: The user ids that are answered.
-        read_seconds, write_seconds: How long a client may take to ask, and to read one reply.
-        most_connections: How many at a time.
+        path: The socket's path; its mode is 0600 and it is recreated if it disappears.
+        core: Answers requests.
+        log: Logs refused clients and failures to create the socket.
+        users: The user ids that may connect.
+        read_seconds, write_seconds: Time limits for a client to send its request and to read one
+            reply.
+        most_connections: Maximum number of concurrent connections.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class ControlSocket:
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Answer until the block ends; one that cannot be had now is tried for again and again."""
+        """Answer until the block ends; if the socket cannot be created, retry until it can."""
         await self.look()
         keeping = asyncio.create_task(self._keep())
         try:
@@ -98,7 +99,7 @@ class ControlSocket:
             await self._close()
 
     async def look(self) -> None:
-        """See that the socket is there and ours, and that no place is kept for who has gone."""
+        """Recreate a missing or replaced socket; release the slots of vanished clients."""
         now_seconds = asyncio.get_running_loop().time()
         for waiting, link in tuple(self._waiting.items()):
             if _has_gone(link):
@@ -109,7 +110,7 @@ class ControlSocket:
                 await self._listen()
 
     def status(self) -> CollectorStatus:
-        """The collector `control`: failed while no requests can be answered."""
+        """The collector `control`; failed while no requests can be answered."""
         return self._health.status()
 
     async def _keep(self) -> None:
@@ -151,7 +152,7 @@ class ControlSocket:
         try:
             await self._serve(reader, writer)
         except (OSError, asyncio.CancelledError):
-            # Ends here when the daemon does, too: asyncio would log a cancelled task as an error.
+            # Also reached when the daemon ends: asyncio would log a cancelled task as an error.
             writer.transport.abort()
         except Exception:  # noqa: BLE001 - a defect of one request must not end the daemon
             self._log.exception("control: a request could not be answered")
@@ -163,7 +164,7 @@ class ControlSocket:
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # What is written has to be read in time: nothing waits for a client that does not.
+        # Each write must be read in time: nothing is buffered for a client that does not read.
         writer.transport.set_write_buffer_limits(high=0)
         pid, uid = peer_credentials(writer.get_extra_info("socket"))
         caller = local_caller(uid, pid)
@@ -174,7 +175,7 @@ class ControlSocket:
             refused = ControlReply("", ReplyOutcome.REFUSED, why, "ask as one of them")
             await self._refuse(reader, writer, refused)
             return
-        # Who watches has a place of its own.
+        # Watches have their own limit.
         if len(self._open) - len(self._watching) > self._most_connections:
             self._core.count("unknown", "busy", RefusalReason.TOO_MANY)
             self._say("control: %s is refused: too many requests at a time", caller)
@@ -207,7 +208,7 @@ class ControlSocket:
 
     @contextlib.asynccontextmanager
     async def _while_there(self, link: PeerLink) -> AsyncIterator[None]:
-        """Raise TimeoutError in the block once a client has gone: the next reply may take hours."""
+        """Raise TimeoutError in the block on disconnect: the next reply may take hours."""
         async with asyncio.timeout(None) as waiting:
             self._waiting[waiting] = link
             try:
@@ -216,7 +217,7 @@ class ControlSocket:
                 self._waiting.pop(waiting, None)
 
     async def _read(self, reader: asyncio.StreamReader) -> bytes:
-        """The line of a request; nothing if the client only looked in."""
+        """The request line; empty if the client closed without sending one."""
         try:
             async with asyncio.timeout(self._read_seconds):
                 return await reader.readuntil(b"\n")
@@ -233,7 +234,7 @@ class ControlSocket:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reply: ControlReply
     ) -> None:
         await self._write(writer, reply)
-        # A close over what was not read would take the answer away from the client.
+        # Closing with unread input would discard the reply before the client reads it.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LINGER_SECONDS):
                 await reader.read(MOST_BYTES)
@@ -250,7 +251,7 @@ class ControlSocket:
 
 
 def _has_gone(link: PeerLink) -> bool:
-    """Whether the other end is closed, and not only for writing."""
+    """Whether the peer has fully closed the connection, not only its sending side."""
     if link.fileno() < 0:
         return True
     poll = select.poll()

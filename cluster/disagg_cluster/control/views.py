@@ -1,4 +1,4 @@
-"""How a node stands, as those see it who ask its daemon and who decide about it."""
+"""The state of a node as clients see it and decisions use it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from disagg_exporter.model import Role
 class WorkerView:
     """One worker.
 
-    `incarnation` numbers its starts. It is in `state` for `state_seconds`, for the `reason` given
-    last, and paused for `paused_seconds`, None if it is not. `restarting`: it ends to be started
-    anew. A restart may take `restart_seconds`: its drain, its end and its start. In
-    `deadline_seconds` time alone changes something, None if it does not: a start or a drain is
-    given up, a worker in back-off is started. Its process has `role`, the node file says
-    `file_role`; the router sends it requests as `routed_as`, none if empty. `drained`: it is to get
-    none until it is resumed; `idle`: it has none. `unanswered` is why its last health probe was not
-    answered well, empty if it was, or if none is to be answered in its state.
+    `incarnation` numbers its starts. It has been in `state` for `state_seconds`, with the last
+    `reason`, and paused for `paused_seconds` (None if it is not). `restarting`: it is ending in
+    order to start again. A restart may take `restart_seconds`: drain, stop and start.
+    `deadline_seconds` is the time until the state changes without an event (a start or a drain
+    times out, a worker in back-off is started), None if it does not. `role` is the role of its
+    process, `file_role` the one in the node file; the router sends it requests as `routed_as`, none
+    if empty. `drained`: it gets none until it is resumed; `idle`: it has none. `unanswered` says
+    why its last health probe failed; empty if it succeeded or none is expected in this state.
     """
 
     worker: str
@@ -55,13 +55,13 @@ class WorkerView:
 
     @property
     def has_no_requests(self) -> bool:
-        """Whether none is left of one that is drained: without a process there is none."""
+        """Whether a drained worker has no requests left; without a process it has none."""
         gone = self.state in (WorkerState.BACKOFF, WorkerState.FAILED) and self.pid is None
         return self.idle or gone
 
     @property
     def left_text(self) -> str:
-        """What is known of the requests of one that is drained."""
+        """What is known about the remaining requests of a drained worker."""
         if self.has_no_requests:
             return "it has no request left"
         if self.state is WorkerState.STARTING:
@@ -71,17 +71,17 @@ class WorkerView:
 
     @property
     def being_stopped(self) -> bool:
-        """Whether somebody asked that it ends and stays away."""
+        """Whether it is ending because of a stop request and will not be restarted."""
         return self.state is WorkerState.DRAINING and not self.restarting
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonView:
-    """The daemon itself; `stopping`: it ends, or leaves its workers to the next one.
+    """The daemon itself; `stopping`: it is ending, or handing its workers over to the next daemon.
 
-    `waiting`: what its node file said otherwise when it was read last, and only the next daemon
-    takes in; what is about a worker begins with its name. `node_file` says that it was written
-    since, has problems or is gone; empty if it is as it was taken in.
+    `waiting`: differences in the node file at the last reload that only the next daemon will apply;
+    those about a worker begin with its name. `node_file` says that the file has changed since, has
+    problems or is missing; empty if it is as applied.
     """
 
     version: str
@@ -96,9 +96,9 @@ class DaemonView:
 
 @dataclass(frozen=True, slots=True)
 class MoveView:
-    """The last move of a worker to another role: which `step` it has come to, of those of a move.
+    """The last move of a worker to another role; `step` is its step.
 
-    `undone`: it is on its way back, or came back, for the reason `why`. `id` is the request's.
+    `undone`: it is being rolled back, or was, for the reason `why`. `id` is the request's.
     """
 
     id: str
@@ -112,12 +112,12 @@ class MoveView:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a decision about a worker's role looks at beside the workers.
+    """What decisions about a worker's role need besides the workers.
 
-    `membership` is whether the node's router takes engines and lets them go while it runs: `live`
-    or `fixed`, empty without a router. `elsewhere` are the roles of the engines on other nodes that
-    it knows. `misfits` are the reasons for which a worker cannot have a role, `strangers` what
-    processes that are nobody's do on a worker's GPUs.
+    `membership` is `live` if the node's router can add and remove engines while it runs, `fixed` if
+    not, and empty without a router. `elsewhere` holds the roles of the engines on other nodes that
+    the router knows. `misfits` gives the reasons why a worker cannot have a role, `strangers`
+    describes processes on a worker's GPUs that belong to no worker.
     """
 
     membership: str = ""
@@ -128,7 +128,7 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class NodeOverview:
-    """Everything that a decision looks at; `move` is the last worker that was reassigned."""
+    """Everything that a decision needs; `move` is the last reassignment."""
 
     daemon: DaemonView
     workers: tuple[WorkerView, ...] = ()

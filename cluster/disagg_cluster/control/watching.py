@@ -1,7 +1,7 @@
-"""Tells those who watch how the node stands, and from then on what changes.
+"""Sends watching clients the state of the node and then its changes.
 
-The node is looked at once for all of them. Who reads slowly is told less, not later: of each worker
-only how it stands by then is kept, so that nobody costs more memory the longer they do not read.
+The node is polled once for all clients. A slow client gets fewer updates, not late ones: only the
+latest state of each worker is kept for it, so that the memory per client is bounded.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from disagg_cluster.control.views import DaemonView, NodeOverview, WorkerView
 from disagg_cluster.lifecycle.state import to_ns
 
 MOST_WATCHES = 64
-"""How many may watch at a time, whatever carries it to them."""
+"""Maximum number of concurrent watches over all transports."""
 QUIET_SECONDS = 10.0
-"""After so long without news a watch says that all is as before."""
+"""After this long without a change, a watch sends a reply that the state is current."""
 
 _LOOK_SECONDS = 1.0
 _REST_SECONDS = 0.1
-"""Workers that change incessantly are looked at no more often than this."""
+"""Minimum time between polls when workers change continuously."""
 
 
 def steady(worker: WorkerView) -> WorkerView:
-    """A worker without what changes by time passing alone: what is left is news when it changes."""
+    """A worker without its running times: a difference in what is left is a change."""
     paused = None if worker.paused_seconds is None else 0.0
     return replace(worker, state_seconds=0.0, paused_seconds=paused, deadline_seconds=None)
 
@@ -39,9 +39,9 @@ def _steady_daemon(node: NodeOverview) -> DaemonView:
 
 
 def news(before: NodeOverview | None, now: NodeOverview) -> dict[str, ControlReply]:
-    """What is otherwise than before, everything if there is no before, by what it is about.
+    """Replies for what differs between two views, keyed by subject; everything if `before` is None.
 
-    The daemon's own words come last: with them everything up to now was told.
+    The daemon's reply comes last: it means that everything up to now was sent.
     """
     told = {} if before is None else {each.worker: steady(each) for each in before.workers}
     here = {worker.worker for worker in now.workers}
@@ -64,7 +64,7 @@ def news(before: NodeOverview | None, now: NodeOverview) -> dict[str, ControlRep
 
 
 class _Watch:
-    """What one who watches was not told yet."""
+    """Updates that one watching client has not received yet."""
 
     def __init__(self, first: dict[str, ControlReply]) -> None:
         self._untold = first
@@ -73,7 +73,7 @@ class _Watch:
 
     def tell(self, found: dict[str, ControlReply]) -> None:
         for about, reply in found.items():
-            # At the end again: the order is that of what happened last.
+            # Moved to the end: the order is that of the latest changes.
             self._untold.pop(about, None)
             self._untold[about] = reply
         self._told.set()
@@ -88,12 +88,12 @@ class _Watch:
 
 
 class Watching:
-    """All who watch one node; used inside one running loop.
+    """All watches of one node; used within one running loop.
 
     Args:
-        view: How the node stands now.
-        log: Told if it cannot be looked at.
-        quiet_seconds: As `QUIET_SECONDS`.
+        view: Returns the current state of the node.
+        log: Logs a failure of `view`.
+        quiet_seconds: See `QUIET_SECONDS`.
     """
 
     def __init__(
@@ -113,22 +113,22 @@ class Watching:
 
     @property
     def count(self) -> int:
-        """How many watch just now."""
+        """Number of clients watching now."""
         return len(self._watches)
 
     def changed(self) -> None:
-        """Something has changed: look now rather than in a second."""
+        """Poll now instead of at the next interval."""
         self._happened.set()
 
     def end(self) -> None:
-        """Tell all who watch how it stands at last, and that nothing follows: the daemon ends."""
+        """Send all clients the last state and end their watches, because the daemon is ending."""
         self._look_again()
         self._ended = True
         for watch in self._watches:
             watch.tell({})
 
     async def replies(self, request: ControlRequest) -> AsyncGenerator[ControlReply, None]:
-        """Everything, then what changes, each with the id of the request; the last one is final."""
+        """Yields the whole state, then changes, with the request's id; the last one is final."""
         until_seconds = request.deadline_seconds
         until_ns = None if until_seconds is None else time.monotonic_ns() + to_ns(until_seconds)
         watch = _Watch(self._look())
@@ -153,13 +153,13 @@ class Watching:
             self._watches.discard(watch)
 
     async def close(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
 
     def _look(self) -> dict[str, ControlReply]:
-        """Everything for a newcomer; those who watched before are told what is new."""
+        """The whole state for a new client; existing clients get the changes."""
         now = self._view()
         self._spread(now)
         return news(None, now)
@@ -190,7 +190,7 @@ class Watching:
         return ControlReply("", ReplyOutcome.CURRENT, daemon=self._view().daemon)
 
     async def _news_or_quiet(self, watch: _Watch, until_ns: int | None) -> None:
-        """Wait for something to tell, the end, the deadline, or until it was quiet for long."""
+        """Wait for an update, the end, the deadline or the quiet interval."""
         seconds = self._quiet_seconds
         if until_ns is not None:
             seconds = min(seconds, max(until_ns - time.monotonic_ns(), 0) / 1e9)

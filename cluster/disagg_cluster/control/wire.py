@@ -1,7 +1,7 @@
-"""Requests and replies as lines of JSON, the same for every stream that carries them.
+"""Requests and replies as lines of JSON, the same on every stream.
 
-A request is one line, each reply one, and the last of a request has `final: true`. Keys that a
-request may not have are problems; those of a reply that we do not know are a newer daemon's.
+A request is one line, as is each reply; the last reply has `final: true`. Unknown keys in a request
+are problems; unknown keys in a reply are ignored, as a newer daemon may send them.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from disagg_exporter.model import Role
 
 VERSION: Final = 1
 MOST_BYTES: Final = 64 * 1024
-"""The longest line that is read or written."""
+"""Maximum length of a line, read or written."""
 
 _MOST_TEXT = 300
 _MOST_LINES = 64
 _MOST_NAME = 100
 _ID_PATTERN = r"^[!-~]{1,64}$"
 _Id = Annotated[str, Field(pattern=_ID_PATTERN)]
-# No line of the log is to end within one.
+# A worker's name must not break a log line.
 _Worker = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}$")]
 _REPLY = TypeAdapter(ControlReply)
 _Deadline = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
 
 class WireError(DisaggError):
-    """A line that is no request or no reply; `problems` is all that is wrong with it."""
+    """A line that is not a request or reply; `problems` lists everything wrong with it."""
 
     def __init__(self, problems: tuple[str, ...], request_id: str = "") -> None:
         super().__init__("; ".join(problems))
@@ -89,7 +89,7 @@ _SHAPES: dict[str, type[_Head]] = {
 
 
 def encode_request(request: ControlRequest) -> bytes:
-    """One line."""
+    """The request as one line."""
     parts: dict[str, Any] = {"version": VERSION, "id": request.id, "verb": name_of(request.verb)}
     parts |= asdict(request.verb)
     if not request.wait:
@@ -100,15 +100,15 @@ def encode_request(request: ControlRequest) -> bytes:
 
 
 def decode_request(line: bytes) -> ControlRequest:
-    """A request; raises as `request_from`."""
+    """Decodes a request; raises as `request_from`."""
     return request_from(_mapping(line, "request"))
 
 
 def request_from(parts: Mapping[str, Any]) -> ControlRequest:
-    """A request of its keys.
+    """Builds a request from its keys.
 
     Raises:
-        WireError: It is none, of a version or a verb that is not known here, or wrong in itself.
+        WireError: Not a request, an unknown version or verb, or invalid values.
     """
     request_id = parts.get("id")
     known_id = request_id if isinstance(request_id, str) and len(request_id) <= 64 else ""
@@ -125,17 +125,17 @@ def request_from(parts: Mapping[str, Any]) -> ControlRequest:
     except ValidationError as error:
         wrong = error.errors()
         if not isinstance(verb, str):
-            # Which keys a request may have beside depends on its verb.
+            # Which other keys are allowed depends on the verb.
             wrong = [each for each in wrong if each["type"] != "extra_forbidden"]
         raise WireError(tuple(map(_problem, wrong)), known_id) from None
     return ControlRequest(head.id, _verb(head), head.wait, head.deadline_seconds)
 
 
 def encode_reply(reply: ControlReply) -> bytes:
-    """One line, and never longer than `MOST_BYTES`."""
+    """The reply as one line of at most `MOST_BYTES`."""
     line = _line(reply_parts(reply))
     if len(line) > MOST_BYTES:
-        # Thousands of GPUs, or of words in another script: less is better than no answer.
+        # Thousands of GPUs, or text in a multi-byte script: a shorter reply is better than none.
         parts = reply_parts(reply, most_lines=8)
         if "worker" in parts:
             parts["worker"]["gpus"] = []
@@ -144,9 +144,9 @@ def encode_reply(reply: ControlReply) -> bytes:
 
 
 def reply_parts(reply: ControlReply, most_lines: int = _MOST_LINES) -> dict[str, Any]:
-    """The keys of a reply: what it does not have is left out, texts are bounded.
+    """The keys of a reply, without empty ones and with bounded texts.
 
-    Of problems and explanations there are `most_lines` lines; one more says how many are left out.
+    Problems and explanations have up to `most_lines` lines; one more says how many are left out.
     """
     parts: dict[str, Any] = {"version": VERSION, "id": reply.id, "outcome": reply.outcome.value}
     parts["final"] = reply.outcome.final
@@ -170,15 +170,15 @@ def reply_parts(reply: ControlReply, most_lines: int = _MOST_LINES) -> dict[str,
 
 
 def decode_reply(line: bytes) -> ControlReply:
-    """A reply; raises as `reply_from`."""
+    """Decodes a reply; raises as `reply_from`."""
     return reply_from(_mapping(line, "reply"))
 
 
 def reply_from(parts: Mapping[str, Any]) -> ControlReply:
-    """A reply of its keys; what a newer daemon says beside is not read.
+    """Builds a reply from its keys; ignores unknown keys of a newer daemon.
 
     Raises:
-        WireError: It is none, or of a version that is not known here.
+        WireError: Not a reply, or an unknown version.
     """
     if parts.get("version") != VERSION:
         raise WireError((f"version: {parts.get('version')!r} is not known here",))
@@ -215,7 +215,7 @@ def _line(parts: dict[str, Any]) -> bytes:
 
 
 def _problem(error: Any) -> str:
-    # A key that is not known here is the client's own text, and goes into the log.
+    # An unknown key is text chosen by the client, and it goes into the log.
     place = escaped(".".join(map(str, error["loc"]))[:_MOST_NAME])
     match error["type"]:
         case "missing":

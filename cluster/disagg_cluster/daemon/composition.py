@@ -1,6 +1,6 @@
-"""The parts of one node's daemon: each is made here, and wired to those that it needs.
+"""Constructs the parts of one node's daemon and wires each to the parts it needs.
 
-What is shown of each on the page is registered where it is made; `Daemon` says what runs when.
+Each part's collectors are registered where it is constructed; `Daemon` decides what runs when.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ Collectors = Callable[[], tuple[CollectorStatus, ...]]
 
 
 class Composition:
-    """The parts, as attributes; none runs yet.
+    """The parts, as attributes; none is running yet.
 
     Args:
         config: The node file.
-        layout: Who has which device.
+        layout: The devices of each worker.
         source: The devices.
         run_folder: For sockets, journal and logs.
-        beside: How those fare that are not the daemon's own, for the page.
+        beside: Collectors of parts outside the daemon, for the metrics page.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class Composition:
         )
 
     def make_supervisor(self) -> Supervisor:
-        """Make who keeps the workers, once the run folder is ours."""
+        """Create the supervisor of the workers, once the run folder is locked."""
         self.workers.supervisor = Supervisor(
             (*([self.router.spec] if self.router else []), *self.specs.values()),
             self.changes.take,
@@ -211,11 +211,11 @@ class Composition:
         return self.workers.supervisor
 
     def step_feeds(self) -> dict[str, StepFeed]:
-        """Make what receives the steps of each worker's engine."""
+        """Create the step feeds of all workers' engines."""
         return {name: self.step_feed(name) for name in self.specs}
 
     def step_feed(self, name: str) -> StepFeed:
-        """Make what receives the steps of one worker's engine."""
+        """Create the step feed of one worker's engine."""
         return StepFeed(
             name,
             self.folder.socket(name),
@@ -227,7 +227,7 @@ class Composition:
         )
 
     def background_tasks(self) -> dict[str, BackgroundTask]:
-        """What runs all the time beside the workers, by name."""
+        """The background tasks by name."""
         tasks = {"pages": self.registry.pages.run}
         if self.discovery is not None:
             tasks["discovery"] = self.discovery.run
@@ -250,7 +250,7 @@ class Composition:
     def _changed(
         self, name: str, old: WorkerState, new: WorkerState, pid: int | None, why: str
     ) -> None:
-        """Pass a change of a worker on to those it concerns."""
+        """Pass a worker's state change to the parts that need it."""
         if self.router is not None and name == self.router.spec.name:
             self.router.changed(pid)
         else:
@@ -259,21 +259,21 @@ class Composition:
         self.control.changed()
 
     def _moved(self) -> None:
-        """Have who waits for a worker's role look again."""
+        """Notify control clients of a role change."""
         self.control.changed()
 
     def _front_counts(self) -> tuple[FrontCounts, ...]:
-        """What our router and the frontends of others have counted of users' requests."""
+        """User requests counted by our router and by other frontends."""
         router = () if self.router is None else (self.router.watch.counts(),)
         return (*router, *self.fronts.counts())
 
     def _worked_ns(self, worker: str) -> int | None:
-        """When a worker's engine is known to have worked; a router tells no work."""
+        """When a worker's engine last did work; None for the router, which does none."""
         is_router = self.router is not None and worker == self.router.spec.name
         return None if is_router else self.engines.worked_ns(worker)
 
     def _upkeep_round(self) -> None:
-        """Look for engines that have gone silent; try a journal again that could not be written."""
+        """Check for silent engines; retry a failed journal write."""
         self.changes.try_again()
         names = [status.engine for status in self.registry.statuses()]
         self.succession.look(names, time.monotonic_ns())

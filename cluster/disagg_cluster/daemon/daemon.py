@@ -1,8 +1,8 @@
-"""The node daemon: the one place where the parts meet.
+"""The node daemon: connects the parts and runs them.
 
-It opens the metrics page and the steps sockets before it starts an engine, so that nothing an
-engine does goes unseen; it ends the engines before it closes them, or leaves them to the next
-daemon. Decisions are made elsewhere.
+It opens the metrics page and the steps sockets before it starts an engine, so that all of its work
+is measured, and ends the engines, or leaves them to the next daemon, before it closes them.
+Decisions are made in other modules.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from disagg_exporter.model import CollectorStatus, Snapshot
 
 _log = logging.getLogger("disagg_node")
 
-_SILENT_SECONDS = 10.0  # A daemon that has done nothing for so long is not well.
+_SILENT_SECONDS = 10.0  # The daemon is unhealthy if its loop has not run for this long.
 
 AtEnd = Literal["stop", "leave"]
-"""What becomes of the engines: drained and stopped, or left running for the next daemon."""
+"""What happens to the engines: drained and stopped, or left running for the next daemon."""
 
 
 class Daemon:
-    """One node's daemon; made and run once.
+    """One node's daemon; created and run once.
 
     Args:
         config: The node file.
-        layout: Who has which device.
+        layout: The devices of each worker.
         source: The devices; closed by the caller.
-        run_folder: For sockets, journal and logs; made if it is not there.
-        on_failure: What becomes of the engines if the daemon itself fails.
-        beside: How those fare that are not the daemon's own, for the page.
+        run_folder: For sockets, journal and logs; created if missing.
+        on_failure: What happens to the engines if the daemon itself fails.
+        beside: Collectors of parts outside the daemon, for the metrics page.
         file: The node file, to be read again on request; None if there is none.
-        as_started: What the options of the start say in place of what a file says.
+        as_started: Applies the options of `start` that override the file.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Daemon:
 
     @property
     def is_well(self) -> bool:
-        """Whether its books are advanced and its workers looked at; else it is better replaced."""
+        """Whether accounting and supervision keep running; otherwise it should be restarted."""
         patience = _SILENT_SECONDS + self._config.intervals.health_seconds
         return (
             self._parts.main_loop.age_seconds() < _SILENT_SECONDS
@@ -93,21 +93,21 @@ class Daemon:
 
     @property
     def on_sigterm(self) -> AtEnd:
-        """What the node file says SIGTERM means."""
+        """What SIGTERM does, from the node file."""
         return self._config.on_sigterm
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[ListenAddress]:
-        """Run everything; yield the address of the metrics page; on leaving, end everything.
+        """Run everything; yields the address of the metrics page; on exit, end everything.
 
-        Engines that a daemon before us left in the run folder are adopted, not started.
+        Engines that an earlier daemon left in the run folder are adopted, not started.
 
         Raises:
             RunLockError: Another daemon runs in the run folder; nothing was touched.
             ConfigError: The web-config file cannot be used; no engine was started.
             ListenError: The metrics address cannot be listened on; no engine was started.
-            StepsSocketError: A steps socket cannot be made; no engine was started.
-            StuckWorkersError: On leaving, some workers could not be ended.
+            StepsSocketError: A steps socket cannot be created; no engine was started.
+            StuckWorkersError: On exit, some workers could not be ended.
         """
         parts = self._parts
         async with contextlib.AsyncExitStack() as stack:
@@ -116,7 +116,8 @@ class Daemon:
             make_inner(parts.folder.logs)
             start_ns = time.monotonic_ns()
             self._resume(lock, start_ns)
-            # Not before: one that dies in between leaves checkpoint and lock as they were.
+            # Signed only now: a daemon that dies before this point leaves checkpoint and lock
+            # unchanged.
             lock.sign()
             for device in self._layout.devices:
                 parts.ledger.add_device(device, start_ns)
@@ -138,7 +139,7 @@ class Daemon:
             at_end = self._on_failure
             try:
                 entries = parts.journal.read()
-                # Before the workers: each goes on, or is started, in the role that it was given.
+                # Before the workers, so that each continues or starts in its assigned role.
                 parts.moving.reassigner.adopt(crew, entries, parts.journal.assignments)
                 crew.adopt(entries)
                 if not self._ending:
@@ -159,12 +160,12 @@ class Daemon:
 
     @property
     def attach(self) -> Attach | None:
-        """Where it looks for engines that others start; None if nowhere."""
+        """Where it discovers engines it did not launch; None if nowhere."""
         return self._config.attach
 
     @property
     def worker_states(self) -> Mapping[str, str]:
-        """In which state each of its workers is just now; none before they are launched."""
+        """The current state of each worker; empty before they are launched."""
         crew = self._parts.workers.supervisor
         return {} if crew is None else {w.spec.name: w.life.state for w in crew.snapshots()}
 
@@ -175,33 +176,33 @@ class Daemon:
         return max((spec.policy.drain_seconds for spec in specs), default=0.0)
 
     def reload(self) -> None:
-        """While it serves: look anew at what may change under it, which is the web-config file."""
+        """Reload the web-config files while serving."""
         self._parts.metrics.reload()
         self._parts.remote.reload()
 
     def ending(self) -> None:
-        """Take that it is about to end: it starts nothing that does not run yet."""
+        """Announce that it is about to end: nothing more is started."""
         self._ending = True
 
     def leave(self) -> None:
-        """While it serves: let the engines go on alone when it ends."""
+        """Leave the engines running when it ends; call while it serves."""
         self._at_end = "leave"
 
     async def hurry(self) -> None:
-        """While it is leaving: wait for no more requests."""
+        """Stop waiting for running requests; call while it is ending."""
         crew = self._parts.workers.supervisor
         if crew is not None and self._at_end == "stop":
             await crew.stop(drain=False)
 
     def _resume(self, lock: RunLock, now_ns: int) -> None:
-        """Go on with the accounting of the daemon before."""
+        """Resume the accounting of the previous daemon."""
         before = self._parts.succession.resume(lock, self._layout.devices, now_ns)
         if before is not None:
             self._parts.names.resume(before.names)
             self._parts.main_loop.resume(before.wall_offset_seconds)
 
     def _hand_over(self) -> None:
-        """Leave the accounting to the next daemon."""
+        """Save the accounting for the next daemon."""
         offset_seconds = self._parts.main_loop.wall_offset_seconds()
         self._parts.succession.finish(time.monotonic_ns(), offset_seconds)
 

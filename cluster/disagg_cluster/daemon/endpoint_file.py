@@ -1,4 +1,4 @@
-"""Where a daemon answers, left in its run folder for the commands of its node."""
+"""The file in the run folder that tells this node's commands where the daemon serves."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ if TYPE_CHECKING:
     from disagg_cluster.config import Listen
 
 _MOST_BYTES = 10_000
-# Whatever lies there: a pipe would keep us waiting, a link lead to what was not meant for us.
+# The path may hold anything: opening a pipe would block, a link could lead elsewhere.
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _log = logging.getLogger("disagg_node")
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonEndpoint:
-    """The address of a daemon's page, and its web-config file, if there is one."""
+    """The address of a daemon's metrics page and its web-config file, if any."""
 
     address: ListenAddress
     web_config: Path | None = None
 
 
 def near_url(address: ListenAddress, scheme: str = "http") -> str:
-    """The root of a server that listens on an address, as its own node reaches it."""
+    """The root URL of a listening server, as reached from its own node."""
     everywhere = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
     host = everywhere.get(address.host, address.host)
     return f"{scheme}://{ListenAddress(host, address.port)}"
 
 
 def of_file(listen: Listen) -> DaemonEndpoint:
-    """Where the daemon of a node file answers."""
+    """The endpoint that a node file configures."""
     path = listen.web_config
     return DaemonEndpoint(listen.metrics_address, None if path is None else Path(path).absolute())
 
 
 class EndpointFile:
-    """Word at a path, as long as the block lasts, that this process serves on an address."""
+    """Keeps a file with this process's address at a path while the block runs."""
 
     def __init__(self, path: Path, address: ListenAddress, listen: Listen) -> None:
         web_config = of_file(listen).web_config
@@ -62,11 +62,11 @@ class EndpointFile:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether what lies at its path is what we wrote; so, too, if we could not write."""
+        """Whether the file at the path is the one we wrote, or we could not write one."""
         return self._identity is None or identity_of(self._path) == self._identity
 
     def write(self) -> None:
-        """Write it; that it cannot be is said, and is no reason not to measure."""
+        """Write the file; a failure is logged, but does not stop the measurement."""
         try:
             write_whole(self._path, self._text.encode(), 0o600)
             self._identity = identity_of(self._path)
@@ -77,20 +77,20 @@ class EndpointFile:
     restore = write
 
     def __enter__(self) -> Self:
-        """Write it."""
+        """Write the file."""
         self.write()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take it away, if nobody has put his own there since."""
+        """Remove the file, unless another process has replaced it."""
         unlink_if_same(self._path, self._identity)
 
 
 def read_endpoint(path: Path) -> DaemonEndpoint | None:
-    """What was left at a path by a daemon that still lives; None if none has, or nobody knows."""
+    """The endpoint in a file whose daemon still runs; None if missing, stale or unreadable."""
     try:
         with os.fdopen(os.open(path, _FLAGS), "rb") as file:
-            # Passwords go where it says: only we or root may say so.
+            # Passwords are sent to this address, so only files of our user or root are trusted.
             if os.fstat(file.fileno()).st_uid not in (0, os.getuid()):
                 return None
             fields = json.loads(file.read(_MOST_BYTES))

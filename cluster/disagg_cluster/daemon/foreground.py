@@ -1,4 +1,4 @@
-"""Runs a daemon in the foreground of a terminal or a service: signals in, a line a second out."""
+"""Runs a daemon in a terminal or as a service: handles signals and prints a line per second."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from disagg_exporter.model import Snapshot
 
 EachSecond = Callable[[Snapshot], None]
 Beside = Callable[[Daemon, ListenAddress], AbstractContextManager[None]]
-"""What runs beside the daemon once its workers are ready: a load, say."""
+"""A context entered once the workers are ready, for example a load generator."""
 
 
 _log = logging.getLogger("disagg_node")
 _READY_LOOK_SECONDS = 0.1
-_LOOKED_SECONDS = 5  # The finders have looked twice by then.
+_LOOKED_SECONDS = 5  # Discovery has scanned twice by then.
 _LISTENED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def log_to_stderr(verbose: bool, *, as_json: bool = False) -> None:
-    """Write the daemon's log to stderr, a line an event; of one that repeats itself, a few."""
+    """Log to stderr, one line per event; repeated events are rate-limited."""
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(LogRateLimit())
     handler.setFormatter(
@@ -45,7 +45,7 @@ def log_to_stderr(verbose: bool, *, as_json: bool = False) -> None:
         if as_json
         else logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
     )
-    # Handlers that somebody else has set up stay as they are, and keep all.
+    # Handlers set up by the embedding program stay unchanged and get every record.
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
 
 
@@ -60,17 +60,17 @@ async def run(
 ) -> None:
     """Run until SIGINT or SIGTERM, or for `seconds` after all workers are ready.
 
-    The first signal drains and stops the workers; another one makes it wait for no request. If
-    the daemon is to leave its engines at SIGTERM, that ends it alone. SIGHUP has it look anew at
-    its web-config file.
+    The first signal drains and stops the workers; a second one stops waiting for their requests. If
+    the node file says to leave the engines on SIGTERM, that signal ends only the daemon. SIGHUP
+    reloads the web-config file.
 
     Args:
-        daemon: What to run.
-        each_second: Told the latest snapshot, once a second while it serves.
+        daemon: The daemon to run.
+        each_second: Called with the latest snapshot once a second while it serves.
         beside: Entered when all workers are ready, left before they are stopped.
-        serving: Told the address of the metrics page as soon as it is served.
-        seconds: How long to run; for ever if None.
-        hangup_ends: The end of its terminal is its end: SIGHUP is taken for a SIGINT.
+        serving: Called with the address of the metrics page as soon as it is served.
+        seconds: How long to run; forever if None.
+        hangup_ends: Treat SIGHUP, the closing of the terminal, as SIGINT.
     """
     share_one_heap()
     one_thread()
@@ -78,7 +78,7 @@ async def run(
     manager = ServiceManager(os.environ, logging.getLogger(__name__))
     signs = LifeSigns(manager, lambda: daemon.is_well, lambda: _status(daemon.snapshot))
     if manager.watchdog_seconds is not None:
-        # A watchdog ends us by SIGABRT: where every thread was then is all that can be learned.
+        # A watchdog kills with SIGABRT; the stack of each thread is then the only evidence.
         faulthandler.enable()
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
@@ -102,7 +102,7 @@ async def run(
         daemon.reload()
         manager.ready()
 
-    # Inherited as ignored, it would let the kernel take exit codes away from us.
+    # If inherited as ignored, the kernel would discard the exit codes of children.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for sign in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(sign, asked, sign)
@@ -110,7 +110,7 @@ async def run(
         loop.add_signal_handler(signal.SIGHUP, asked, signal.SIGINT)
     else:
         loop.add_signal_handler(signal.SIGHUP, reload)
-    # Whoever starts us may have them blocked until somebody listens: what came is received now.
+    # The parent may have blocked these signals until there are handlers; pending ones arrive now.
     if {signal.SIGINT, signal.SIGTERM} & signal.sigpending():
         daemon.ending()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _LISTENED)
@@ -130,7 +130,7 @@ async def run(
 
 
 async def _tell(daemon: Daemon) -> None:
-    """Say what is waited for as long as it lasts, and at the end what was done."""
+    """Log waits while they last, and a summary at the end."""
     waits, first, looked = WaitReports(), None, 0
     try:
         while True:
@@ -183,7 +183,7 @@ def _status(snapshot: Snapshot | None) -> str:
 
 
 def _report(each_second: EachSecond, snapshot: Snapshot) -> bool:
-    """Whether somebody still listens: a closed terminal is no reason to end the engines."""
+    """Print a line; returns False if that fails: a closed terminal must not end the engines."""
     try:
         each_second(snapshot)
     except OSError as error:

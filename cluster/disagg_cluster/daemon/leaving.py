@@ -1,6 +1,6 @@
-"""What is said while a person waits: for workers that start or drain, and at the end of it all.
+"""Texts about starting and draining workers, and the summary at the end.
 
-Pure: snapshots in, sentences out.
+Pure: computed from snapshots.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ FIRST_SECONDS = 2.0
 EVERY_SECONDS = 10.0
 _JOULES_PER_WATT_HOUR = 3600.0
 _LEAST_GPU_SECONDS = 1.0  # below this a ratio is absent (docs/accounting.md, A8)
-_LEFT_RATIO = 0.1  # of all GPU-seconds: so many may be missing in a summary that does not say so
+_LEFT_RATIO = 0.1  # of all GPU-seconds; above it, a summary says how many are missing
 _LINE_CHARACTERS = 120
 _AT_REST = ("stopped", "backoff", "failed")  # without a process that could finish anything
 
 
 class WaitReports:
-    """Says of each worker that starts or drains how long it has, after two seconds and then ten."""
+    """Reports the remaining time of starting or draining workers, after 2 s and then every 10 s."""
 
     def __init__(self) -> None:
         self._told: dict[str, tuple[str, float]] = {}
@@ -36,12 +36,12 @@ class WaitReports:
     def lines(
         self, snapshot: Snapshot, now_seconds: float, states: Mapping[str, str]
     ) -> Iterator[str]:
-        """What is to be said at a Unix time.
+        """The lines due at a Unix time.
 
         Args:
-            snapshot: The last one, which may be a second old.
+            snapshot: The latest one, up to a second old.
             now_seconds: That time.
-            states: The state of each worker just now: what is over is not told.
+            states: The current state of each worker; a wait that has ended is not reported.
         """
         for worker in snapshot.workers:
             since = worker.since_timestamp_seconds
@@ -61,12 +61,12 @@ class WaitReports:
 
 
 def ending_text(snapshot: Snapshot | None, drain_seconds: float, *, leaves: bool) -> str:
-    """What is said at once to who asks the daemon to end.
+    """The reply to a request to end.
 
     Args:
-        snapshot: The last one; None before there is one.
+        snapshot: The latest one; None before the first.
         drain_seconds: How long workers may finish their requests.
-        leaves: Whether the engines go on.
+        leaves: Whether the engines keep running.
     """
     workers = [w.worker for w in snapshot.workers if w.state not in _AT_REST] if snapshot else []
     if not workers:
@@ -87,7 +87,7 @@ def _workers(count: int) -> str:
 
 
 def nothing_found_text(attach: Attach | None) -> str:
-    """What is said once where no engine runs: what was looked for, and where."""
+    """The message when no engine was found: what was looked for, and where."""
     if attach is None:
         return "no engine runs: the node file names no worker, and no `attach:` to look for any"
     looked = [engine.name or engine.url for engine in attach.endpoints]
@@ -105,7 +105,7 @@ def nothing_found_text(attach: Attach | None) -> str:
 
 
 def summary_text(first: Snapshot, last: Snapshot) -> str:
-    """What was done between two snapshots: GPU-seconds by phase, their ratio, requests, energy."""
+    """GPU-seconds by phase, their ratio, requests and energy between two snapshots."""
     before, after = _seconds(first), _seconds(last)
     spent = {use: max(0.0, after[use] - before[use]) for use in Use}
     prefill, decode = spent[Use.PREFILL], spent[Use.DECODE]
@@ -127,7 +127,7 @@ def summary_text(first: Snapshot, last: Snapshot) -> str:
 
 
 def _not_booked(booked: float, gpus: int, length_seconds: float) -> str:
-    """What a short run must know: the last seconds wait for records that may yet come (A6)."""
+    """A note for short runs: the last seconds are not committed, records may still come (A6)."""
     left = gpus * length_seconds - booked
     if left <= _LEFT_RATIO * gpus * length_seconds:
         return ""
@@ -156,7 +156,7 @@ def _requests(snapshot: Snapshot, worker: str) -> str:
 
 
 def _running(snapshot: Snapshot | None, worker: str) -> float | None:
-    """Its running requests by its steps, else by its page."""
+    """The worker's running requests from its steps, or else from its metrics page."""
     if snapshot is None:
         return None
     by_steps = {account.engine: account.running for account in snapshot.engine_accounts}

@@ -1,4 +1,4 @@
-"""The main loop: advances the accounting, renews the snapshot; and the background tasks."""
+"""The main loop, which advances the accounting and renews the snapshot, and background tasks."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from disagg_exporter.model import (
 from disagg_exporter.serving.requests import ModelRequests
 
 BackgroundTask = Callable[[], Coroutine[None, None, None]]
-"""Begins something that runs for ever, again if need be."""
+"""Starts a task that runs forever and can be restarted."""
 
 
 class BackgroundTasks:
-    """Parts of a daemon; one that ends in any way is said, shown, and begun again."""
+    """The daemon's background tasks; one that ends is logged, reported and restarted."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
@@ -48,7 +48,7 @@ class BackgroundTasks:
 
     @contextlib.asynccontextmanager
     async def running(self, parts: Mapping[str, BackgroundTask]) -> AsyncIterator[None]:
-        """Run them, by their names, until the block ends."""
+        """Run them, by name, until the block ends."""
         self._health = tuple(
             CollectorHealth(f"task:{name}", self._log, recovered="runs again") for name in parts
         )
@@ -64,39 +64,39 @@ class BackgroundTasks:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """Return the collectors `task:<part>` of those that have ever failed."""
+        """Return the collectors `task:<part>` of tasks that have ever failed."""
         return tuple(health.status() for health in self._health if health.has_failed)
 
 
 _log = logging.getLogger("disagg_node")
 
-# The interval of the fast gauges under frequent scraping, without which there is no tick between
-# two at which the accounting is advanced; every how many ticks that is, and upkeep is done.
+# Interval of the fast gauges under frequent scraping (otherwise the loop ticks only when the
+# accounting advances), and the number of ticks per advance and per upkeep.
 TICK_SECONDS = 0.25
 ADVANCE_TICKS = 4
 UPKEEP_TICKS = 20
 
 
 class MainLoop:
-    """Advances the accounting and keeps the snapshot fresh.
+    """Advances the accounting and keeps the snapshot current.
 
     Args:
         ledger, capacity_model: The accounting.
         registry: All engines.
         watch: The readings of the devices.
         devices: The node's own devices.
-        node_status: What is certain now, given the time and Unix time minus it: all that is shown
-            beside devices and engines.
-        show: Takes each new snapshot.
-        watched: Whether somebody looks so often that snapshots are made at every tick; else only
-            when the accounting has advanced.
+        node_status: The state apart from devices and engines, given the time and the offset of Unix
+            time to it.
+        show: Called with each new snapshot.
+        watched: Whether scrapes are frequent enough to renew the snapshot at every tick; otherwise
+            only when the accounting has advanced.
         upkeep: Called every few seconds.
-        sourcing: The choice of each engine's source.
-        inherit: Called once a second with all engines: what is known of their like is theirs.
-        save: Saves the accounting, given the time and Unix time minus it; before it is shown,
-            which it may only be if this returns True.
-        fronts: What routers and frontends have counted of users' requests.
-        gpu_price: What a GPU costs.
+        sourcing: Selects each engine's source.
+        inherit: Called once a second with all engines, to share what is known of similar ones.
+        save: Saves the accounting, given the time and the offset of Unix time to it; a new state is
+            shown only if this returns True.
+        fronts: User requests counted by routers and frontends.
+        gpu_price: The price of a GPU.
     """
 
     def __init__(
@@ -149,16 +149,16 @@ class MainLoop:
         return (time.monotonic_ns() - self._tick_ns) / 1e9
 
     def rest_seconds(self) -> float:
-        """Seconds from one tick to the next: until the accounting advances if nobody looks."""
+        """Seconds between ticks; without frequent scraping, until the accounting advances."""
         return TICK_SECONDS * (1 if self._is_watched() else ADVANCE_TICKS)
 
     def resume(self, wall_offset_seconds: float) -> None:
-        """Tell Unix time as the daemon before did: what it has shown does not move."""
+        """Keep the previous daemon's Unix-time offset, so that published times do not shift."""
         self._wall.resume(wall_offset_seconds)
 
     def wall_offset_seconds(self) -> float:
         """Return Unix time minus monotonic time."""
-        # Of both clocks at once: how long a round took would be taken for a jump of the clock.
+        # Both clocks are read together: the duration of a round must not look like a clock jump.
         return self._wall.offset_seconds(time.monotonic_ns(), time.time())
 
     async def run(self) -> None:
@@ -166,14 +166,14 @@ class MainLoop:
         ticks = 0
         while True:
             self.tick(ticks)
-            # Just after the poll of the steps sockets, so that what is received is soon shown.
+            # Just after the steps sockets are polled, so that new records show up soon.
             rest_seconds = self.rest_seconds()
             await asyncio.sleep(rest_seconds - time.monotonic() % rest_seconds + 0.01)
             ahead = round(rest_seconds / TICK_SECONDS)
             ticks += ahead - ticks % ahead
 
     def tick(self, number: int) -> None:
-        """One tick; what fails in it is logged, shown and tried again, and the rest goes on."""
+        """One tick; a failing part is logged, reported and retried while the others go on."""
         now_ns = self._tick_ns = time.monotonic_ns()
         advancing = number % ADVANCE_TICKS == 0
         with self._accounting.round() if advancing else self._accounting.guard():
@@ -209,7 +209,7 @@ class MainLoop:
         self._show(replace(snapshot, unexpected_failures=failures))
 
     def _certain(self, now_ns: int) -> Snapshot:
-        """What can be said without measurements: how workers and collectors stand."""
+        """The part of a snapshot that needs no measurements: workers and collectors."""
         certain = self._node_status(now_ns, self.wall_offset_seconds())
         own = (self._accounting, self._capacity, self._serving, self._shown, self._upkeep)
         collectors = (
@@ -228,8 +228,8 @@ class MainLoop:
     def _compose(self, now_ns: int) -> Snapshot:
         certain, engines = self._certain(now_ns), self._registry.statuses()
         if self._is_outdated or self._view is None or not self._view.is_of(engines):
-            # A counter that was shown and not written down would have been higher than our
-            # successor's: then every `increase()` over our death counts it twice.
+            # A published counter that was not saved would be higher than our successor's: every
+            # `increase()` across our death would then count the difference twice.
             self._is_outdated = not self._save(now_ns, self.wall_offset_seconds())
             if not self._is_outdated:
                 self._view = read_accounting(self._ledger, self._capacity_model, engines, now_ns)
@@ -250,7 +250,7 @@ class MainLoop:
             requests=self._requests.accounts(),
         )
         if self._is_outdated:
-            # Absent soon, not frozen.
+            # Values disappear soon instead of freezing.
             until_ns = self._view_ns + round(STALE_SECONDS * 1e9)
             snapshot = replace(snapshot, fresh_until_ns=until_ns)
         return snapshot

@@ -1,4 +1,4 @@
-"""The node's front: its pages over HTTP, who may read them, and what is written for others."""
+"""Serves the node's pages over HTTP with access control, and writes files for other exporters."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class MetricsService:
     """Serves the node's pages while it runs.
 
     Args:
-        listen: Where, and the web-config file, if there is one.
-        bridges: What is written for other exporters.
-        name: What to call the node.
-        heartbeat_age_seconds: How long ago the daemon's loop last came round.
-        links: Where else something is to be seen.
-        targets: What users are promised.
+        listen: The address and the web-config file, if any.
+        bridges: Outputs for other exporters.
+        name: The displayed name of the node.
+        heartbeat_age_seconds: Seconds since the daemon's loop last ran.
+        links: Related pages.
+        targets: The latency targets for users.
     """
 
     def __init__(
@@ -62,16 +62,16 @@ class MetricsService:
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody looks every few seconds."""
+        """Whether the page is scraped every few seconds."""
         return self._scrape_rate.is_high(time.monotonic())
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """What is shown now; None before the first."""
+        """The snapshot shown now; None before the first."""
         return self._snapshot
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show this from now on."""
+        """Show this snapshot from now on."""
         self._history.remember(snapshot)
         self._snapshot = snapshot
         if self._job_files is not None:
@@ -79,7 +79,7 @@ class MetricsService:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[ListenAddress]:
-        """Serve; yield the address with the port that was really taken.
+        """Serve; yields the address with the actual port.
 
         Raises:
             ConfigError: The web-config file cannot be used.
@@ -108,18 +108,18 @@ class MetricsService:
             yield server.start()
 
     def reload(self) -> None:
-        """Look at the web-config file now rather than in a few seconds."""
+        """Check the web-config file now rather than in a few seconds."""
         if self._web is not None:
             self._web.look_now()
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How the last look at the web-config file went, the writing for others, the serving."""
+        """Status of the web-config file, the files for other exporters, and the server."""
         parts = (self._web, self._job_files)
         served = () if self._server is None else self._server.collectors()
         return (*served, *(part.status() for part in parts if part is not None))
 
     def http_refusals(self) -> dict[str, int]:
-        """What the server turned away, by reason; nothing before there is one."""
+        """Requests the server refused, by reason; empty before it runs."""
         return {} if self._server is None else self._server.refusals()
 
     def _asked(self) -> Snapshot | None:
@@ -128,7 +128,7 @@ class MetricsService:
 
 
 def scheme_of(listen: Listen) -> Literal["http", "https"]:
-    """How the pages are reached; raises ConfigError if the web-config file cannot be used."""
+    """Whether the pages use TLS; raises ConfigError if the web-config file cannot be used."""
     if listen.web_config is None:
         return "http"
     from disagg_cluster.nodefile.web.access import load
@@ -137,7 +137,7 @@ def scheme_of(listen: Listen) -> Literal["http", "https"]:
 
 
 def _watch(path: Path) -> WebConfigWatch:
-    # A node without such a file does without OpenSSL and bcrypt in its memory.
+    # Imported only with such a file, to keep OpenSSL and bcrypt out of memory otherwise.
     from disagg_cluster.nodefile.web.access import WebConfigWatch
 
     return WebConfigWatch(path, _log)

@@ -1,4 +1,4 @@
-"""The gRPC end of a daemon, as its node file asks for it; if not, grpcio is not even loaded."""
+"""The daemon's gRPC endpoint; without one in the node file, grpcio is not even imported."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ WEB_COLLECTOR = "control_web_config"
 
 
 class RemoteControl:
-    """Opens what the node file asks for, and serves a core there.
+    """Opens the endpoint that the node file configures and serves a core there.
 
     Args:
-        config: What it asks for; None for nothing.
+        config: The endpoint; None for none.
         folder: The run folder.
-        log: Logs who was refused.
+        log: Logs refused clients.
     """
 
     def __init__(self, config: GrpcConfig | None, folder: RunFolder, log: logging.Logger) -> None:
@@ -46,10 +46,10 @@ class RemoteControl:
 
     @contextlib.contextmanager
     def prepared(self) -> Iterator[None]:
-        """Listen on the port, if there is one, and read who may come in; nobody is answered yet.
+        """Listen on the port, if any, and load its access conditions; no requests are answered yet.
 
         Raises:
-            ConfigError: The web-config or the token file cannot be used, or protects nothing.
+            ConfigError: The web-config or token file cannot be used, or does not protect the port.
             ListenError: The address cannot be listened on.
         """
         config = self._config
@@ -84,21 +84,21 @@ class RemoteControl:
             yield
 
     def reload(self) -> None:
-        """Look at the web-config file now rather than in a few seconds."""
+        """Check the web-config file now rather than in a few seconds."""
         if self._web is not None:
             self._web.look_now()
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """Whether requests can be answered, and what the files say that protect it."""
+        """Status of the endpoint and of the files that protect it."""
         parts = (self._transport, self._web, self._token)
         return tuple(part.status() for part in parts if part is not None)
 
 
 def protection(config: GrpcConfig, access: Access, log: logging.Logger) -> TokenFile | None:
-    """The token that callers on the port must show; None if certificates are all they must.
+    """The token required on the port; None if client certificates are enough.
 
     Raises:
-        ConfigError: Neither is asked for, or the token cannot be used.
+        ConfigError: Neither is required, or the token cannot be used.
     """
     from disagg_cluster.control.remote.token_file import TokenFile
     from disagg_cluster.control.remote.vetting import weakness
@@ -110,7 +110,7 @@ def protection(config: GrpcConfig, access: Access, log: logging.Logger) -> Token
 
 
 def check_protection(config: GrpcConfig | None) -> None:
-    """Look at the files that protect the port; raises ConfigError as `protection` and they do."""
+    """Check the files that protect the port; raises ConfigError if one cannot be used."""
     if config is None or config.web_config is None:
         return
     from disagg_cluster.nodefile.web.access import load

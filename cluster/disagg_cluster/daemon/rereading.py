@@ -1,4 +1,4 @@
-"""Reads the node file again while the daemon runs, and takes in what a running daemon can."""
+"""Reads the node file again while the daemon runs, and applies what a running daemon can."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class NodeFileAgain:
     """The node file of a running daemon.
 
     Args:
-        file: Where it is; None of a daemon without one.
-        config: As it was read last.
-        roster: Takes in what workers are otherwise, takes those that are new, lets others go.
-        as_started: What the options of its start say in place of what a file says.
+        file: Its path; None if the daemon has none.
+        config: Its last applied content.
+        roster: Applies changed, added and removed workers.
+        as_started: Applies the options of `start` that override the file.
     """
 
     def __init__(
@@ -48,34 +48,34 @@ class NodeFileAgain:
         roster: WorkerRoster,
         as_started: Callable[[NodeConfig], NodeConfig] = lambda config: config,
     ) -> None:
-        # Whoever asks may stand in another folder than we did.
+        # The working directory may change later.
         self._file = None if file is None else file.absolute()
         self._freshness = NodeFileFreshness(self._file)
         self._config = config
         self._roster = roster
         self._as_started = as_started
         self._reading = asyncio.Lock()
-        # What it says may be secret: nobody is to find it out by trying.
+        # The file may contain secrets; a keyed digest does not allow guessing them.
         self._key = secrets.token_bytes(16)
 
     def freshness(self) -> str:
-        """Whether the file was written since it was taken in, in words; empty if it was not."""
+        """Describes a change of the file since it was applied; empty if there is none."""
         return self._freshness.text()
 
     async def read(self, verb: RereadNodeFile) -> RereadReport:
-        """Say what it says otherwise than before; without `dry_run`, take that in."""
+        """Report how the file differs from the last one applied; without `dry_run`, apply it."""
         if self._file is None:
             return RereadReport(refusal=_NO_FILE)
-        # One after the other: what was read first is not to be taken in last.
+        # One at a time, so that an older content is never applied last.
         async with self._reading:
             return await self._read(self._file, verb)
 
     async def _read(self, file: Path, verb: RereadNodeFile) -> RereadReport:
-        # Before it is read: what is written meanwhile counts as written since.
+        # Taken before reading: a write during the read counts as a later change.
         stamp = stamp_of(file)
         loop, executor = asyncio.get_running_loop(), DaemonExecutor(1, "node-file")
         try:
-            # It asks interpreters: not in the loop.
+            # Loading probes interpreters, so it runs outside the event loop.
             after = await loop.run_in_executor(executor, load, file, launching_host())
         except ConfigError as error:
             self._freshness.refuse(stamp, len(error.problems))
@@ -114,7 +114,7 @@ class NodeFileAgain:
         )
 
     def _digest(self, after: NodeConfig) -> str:
-        """Stands for what we run on and what the file says: for all that is taken in."""
+        """Identifies the running configuration together with the content of the file."""
         both = repr((self._config, after)).encode()
         return blake2b(both, key=self._key, digest_size=16).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Takes workers into a running daemon and lets others go, as its node file says now."""
+"""Adds workers to a running daemon and removes others, following its node file."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from disagg_exporter.errors import DisaggError
 _log = logging.getLogger("disagg_node")
 
 _AGAIN_SECONDS = 10.0
-"""After so long one that could not be ended is ended again: the kernel may have let it go."""
+"""Delay before ending a worker again that could not be ended: the kernel may release it later."""
 
 
 class WorkerRoster:
     """The workers of a running daemon; used in its loop.
 
-    Each that goes is known to all parts until it has ended, and to none from then on. One that
-    comes begins once its port and its devices are free.
+    A removed worker is known to all parts until it has ended. An added one starts once its port and
+    its devices are free.
 
     Args:
-        parts: To whom they are known.
-        config: The node file as it was read last.
+        parts: The parts that know the workers.
+        config: The node file as last applied.
     """
 
     def __init__(self, parts: Composition, config: NodeConfig) -> None:
@@ -44,7 +44,7 @@ class WorkerRoster:
         self._closed = False
 
     def under_way(self, added: Sequence[Worker], removed: Sequence[str]) -> tuple[str, ...]:
-        """What keeps workers from coming and going just now; empty if nothing does."""
+        """What prevents adding and removing workers now; empty if nothing does."""
         if not added and not removed:
             return ()
         if self._closed:
@@ -57,7 +57,7 @@ class WorkerRoster:
         return tuple(told)
 
     def clashes(self, added: Sequence[Worker]) -> tuple[str, ...]:
-        """Which new workers have a name that is taken; empty if none has."""
+        """Messages about new workers whose name is already used; empty if there are none."""
         records = self._parts.registry.records
         return tuple(
             f"{worker.name}: an engine that was found here has this name"
@@ -66,7 +66,7 @@ class WorkerRoster:
         )
 
     def layout_for(self, after: NodeConfig, source: str) -> Layout:
-        """Who would have which device; raises ConfigError where a new worker gets none."""
+        """The layout with the new workers; raises ConfigError if one gets no device."""
         return place_among(self._layout, after, source)
 
     def change(
@@ -77,10 +77,10 @@ class WorkerRoster:
         added: Sequence[Worker],
         removed: Sequence[str],
     ) -> None:
-        """Take in what a file says otherwise: `changed` workers stay, others come and go."""
+        """Apply a changed node file: update `changed` workers, add and remove others."""
         before, self._config, self._layout = self._config, after, layout
         for worker in changed:
-            # One that still waits for its place begins as the file says by then.
+            # One that still waits for its port or devices starts with the current file anyway.
             if worker.name in self._parts.specs:
                 self._parts.moving.reassigner.respecify(worker)
         gone = {worker.name: worker for worker in before.workers if worker.name in removed}
@@ -91,14 +91,14 @@ class WorkerRoster:
         self._tasks += (asyncio.create_task(self._let_go(name)) for name in gone)
 
     async def close(self) -> None:
-        """Wait for nothing any more: the daemon ends, and its workers with it or without it."""
+        """Cancel pending removals, because the daemon is ending."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _let_go(self, name: str) -> None:
-        """Drain and end one, then forget it and let those begin that waited for its place."""
+        """Drain and end a worker, forget it, and start those that waited for its place."""
         crew = self._parts.workers.supervisor
         assert crew is not None
         _log.info("%s: is no longer in the node file: it is drained and stopped", name)
@@ -106,7 +106,7 @@ class WorkerRoster:
             while not await crew.end(name):
                 _log.error("%s: cannot be ended, nor can another take its place", name)
                 await asyncio.sleep(_AGAIN_SECONDS)
-            # Without a pause: nobody asks for what another part no longer knows.
+            # No await in between: no part may be asked about a worker that another has forgotten.
             [device, *_] = self._parts.layout.of(name).devices
             self._parts.engines.let_go(name, device if device.is_pseudo else None)
             del self._parts.specs[name], self._ending[name]
@@ -116,7 +116,7 @@ class WorkerRoster:
             _log.exception("%s: it cannot be let go, nor can another take its place", name)
 
     def _arrange(self) -> None:
-        """Have the workers of the file whose place is free, and those that have not ended yet."""
+        """Run the workers whose port and devices are free, besides those that are still ending."""
         parts, had = self._parts, self._parts.layout
         ending = tuple(self._ending.values())
         ports = {worker.port for worker in ending}
@@ -134,7 +134,7 @@ class WorkerRoster:
         self._take((*there, *ending), Layout(placements, tuple(free)), new)
 
     def _take(self, workers: Sequence[Worker], layout: Layout, new: Sequence[Worker]) -> None:
-        """Have these workers, of which some are new, on these devices."""
+        """Switch to these workers and this layout; start the `new` ones."""
         parts, crew = self._parts, self._parts.workers.supervisor
         assert crew is not None
         known = {device.gpu for device in parts.layout.devices}

@@ -1,4 +1,4 @@
-"""The router as one more worker, and the reading of its page."""
+"""The router, run as one more worker, and its metrics page."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from disagg_exporter.model import (
 Fetch = Callable[[str, float], bytes]
 
 DEADLINE_SECONDS = 2.0
-"""What one scrape of the router's page may take."""
+"""Time limit for one scrape of the router's page."""
 
 
 def router_spec(config: NodeConfig, router: Router, log_path: Path) -> WorkerSpec:
-    """What to run for the router, where it answers and how patient to be with it."""
+    """The router's command, probe target and deadlines."""
     deadlines = router.deadlines
     health = config.health.overridden_by(router.health)
     restart = config.restart.overridden_by(router.restart)
@@ -47,12 +47,12 @@ def router_spec(config: NodeConfig, router: Router, log_path: Path) -> WorkerSpe
     patience = replace(
         usual,
         start_seconds=start_seconds(config, router),
-        # Told to end, it takes no more requests and waits for those it has: nothing is left for
-        # us to wait for before.
+        # When told to end, it accepts no more requests and finishes those it has, so there is no
+        # drain to wait for first.
         drain_seconds=0.0,
         stop_seconds=deadlines.drain_seconds + deadlines.stop_seconds,
     )
-    # Its /health and /readiness speak of its engines: it must not be killed because they are gone.
+    # Its /health and /readiness depend on its engines: it must not be killed because they are gone.
     target = ProbeTarget(
         router.port,
         "",
@@ -71,7 +71,7 @@ def router_spec(config: NodeConfig, router: Router, log_path: Path) -> WorkerSpe
 
 
 class RouterHandle:
-    """The node's router: what to run, and what is known of it while it runs."""
+    """The node's router: its worker spec and its observed state."""
 
     def __init__(self, config: NodeConfig, router: Router, folder: RunFolder) -> None:
         self.spec = router_spec(config, router, folder.log(ROUTER_NAME))
@@ -85,31 +85,31 @@ class RouterHandle:
         self._pid: int | None = None
 
     def changed(self, pid: int | None) -> None:
-        """Take the router's present process."""
+        """Set the router's current process."""
         self._pid = pid
 
     @property
     def pid(self) -> int | None:
-        """The router's present process."""
+        """The pid of the router's current process."""
         return self._pid
 
 
 def _only_model(config: NodeConfig) -> str:
-    """Whose requests a router has, which tells no models; empty where that is not known."""
+    """The only model of the workers, for router pages without model labels; else empty."""
     names = {worker.model_name for worker in config.workers}
     return names.pop() if len(names) == 1 else ""
 
 
 class RouterWatch:
-    """The last page of the router, and what it counted through all its restarts.
+    """The router's last page, and its counts accumulated across restarts.
 
     Args:
         url: Its metrics page.
-        engines: To whom it sends requests.
-        interval_seconds: From one look to the next.
-        process: The pid of the router's present process, None without one.
-        model_name: Whose requests it has; empty where unknown.
-        fetch, wall: Seams.
+        engines: The engines it sends requests to.
+        interval_seconds: Time between scrapes.
+        process: The pid of the router's current process, None without one.
+        model_name: The model it serves; empty if unknown.
+        fetch, wall: Test seams.
     """
 
     def __init__(
@@ -138,30 +138,30 @@ class RouterWatch:
             logging.getLogger(__name__),
             failing="metrics page: ",
             recovered="metrics page is readable again",
-            # Once is no news: a router that starts or ends is asked when it cannot answer.
+            # A single failure is not reported: a router that starts or ends cannot answer.
             silent_failures=1,
             wall=wall,
         )
         self._last: tuple[int, RouterPage] | None = None
 
     def status(self) -> RouterStatus:
-        """Return what the metrics page shows of the router."""
+        """Return the router's state for the metrics page."""
         return self._status
 
     def know(self, engines: tuple[RouterEngine, ...]) -> None:
-        """Take to which engines it sends requests now, in which phase."""
+        """Set the engines it sends requests to, with their phases."""
         self._status = replace(self._status, engines=engines)
 
     def counts(self) -> FrontCounts:
-        """Return what it has counted of users' requests since its page was first seen."""
+        """Return the user requests it has counted since its page was first scraped."""
         return self._tally.counts(time.monotonic_ns())
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """Return how the last look went, collector `router`; nothing while it does not run."""
+        """Return the collector `router`: the last scrape; nothing while it does not run."""
         return (self._health.status(),) if self._health.tried else ()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Scrape until cancelled."""
         executor = DaemonExecutor(2, "router-page")
         try:
             while True:
@@ -193,11 +193,11 @@ class RouterWatch:
         try:
             return page, parse_front_page(text, now_ns, self._front_keys)
         except PageError:
-            # Before its first request, and for some seconds after, it shows no durations.
+            # Before its first request, and for some seconds after, the page has no durations.
             return page, FrontPage(RequestSource.ROUTER, ())
 
     def _seen(self, pid: int, page: RouterPage, front: FrontPage) -> None:
-        # A page of another process is no past of this one: its counters began at 0.
+        # Counters start at 0 in a new process, so the page of another one is no baseline.
         before = self._last[1] if self._last is not None and self._last[0] == pid else None
         counts = count_on(self._status.counts, before, page)
         if self._last is not None and self._last[0] != pid:

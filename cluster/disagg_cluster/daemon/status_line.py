@@ -1,4 +1,4 @@
-"""The line of each second: how the node's GPU time is split now, and what arrives."""
+"""The status line printed every second: the current split of GPU time, and arriving requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEAST_GPU_SECONDS = 1.0  # below this the share is absent (docs/accounting.md, 
 
 
 class RequestCounts(Protocol):
-    """What a load generator has counted since it began."""
+    """A load generator's counts since its start."""
 
     @property
     def sent(self) -> int:
@@ -44,7 +44,7 @@ class Line:
     workers_paused: int = 0
 
     def text(self) -> str:
-        """The line for people."""
+        """The line as text."""
         parts = [
             self.clock,
             f"P:D {_shown(self.prefill_decode_ratio)}",
@@ -65,14 +65,14 @@ class Line:
         return "  ".join(parts)
 
     def workers_text(self) -> str:
-        """How many workers serve, in a few words."""
+        """A short text with the number of serving workers."""
         if not self.workers:
             return "measuring engines that others start"
         paused = f", {self.workers_paused} paused" if self.workers_paused else ""
         return f"{self.workers_ready} of {self.workers} workers ready{paused}"
 
     def json(self) -> str:
-        """The same values as one line of JSON; what has no value is null."""
+        """The values as one line of JSON; null where there is no value."""
         return json.dumps(asdict(self))
 
 
@@ -82,7 +82,7 @@ def line(
     requests_per_second: float | None = None,
     failed: int | None = None,
 ) -> Line:
-    """Return the line of a snapshot; `clock` is the time of day as shown."""
+    """The status line of a snapshot; `clock` is the displayed time of day."""
     busy = dict.fromkeys(Phase, 0.0)
     for part in snapshot.busy:
         busy[part.phase] += part.gpus
@@ -106,7 +106,7 @@ def line(
 
 
 class LinePrinter:
-    """Prints a snapshot's line; counts what arrived since the line before."""
+    """Prints the line of each snapshot and computes the request rate since the previous one."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class LinePrinter:
 
     def snapshot(self, snapshot: Snapshot) -> None:
         """Print the line of a snapshot."""
-        # Where nothing runs there is nothing to say each second; programs get their lines.
+        # Without engines there is nothing to print for people; programs still get their lines.
         nothing = not (snapshot.engines or snapshot.workers or snapshot.busy)
         if self._quiet or (nothing and not self._as_json):
             return

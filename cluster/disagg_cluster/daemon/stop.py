@@ -1,4 +1,4 @@
-"""Ends a daemon from outside, and the workers that one has left behind."""
+"""Stops a daemon from outside, and workers left behind by one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from disagg_cluster.telemetry.pages.page_scraper import PageScraper
 Say = Callable[[str], None]
 
 _LOOK_SECONDS = 0.3
-# Beyond the deadlines of its workers: for what a daemon does before and after.
+# Added to the deadlines of its workers, for the daemon's own steps.
 _DAEMON_SECONDS = 20.0
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EndedProcess:
-    """One process that was asked to end, and whether it did; `name` is that of the worker."""
+    """A process that was asked to end, and whether it did; `name` is the worker's."""
 
     name: str
     pid: int | None
@@ -51,12 +51,12 @@ def end_daemon(
     """Ask the daemon of a run folder to drain and stop, and wait; None if none runs there.
 
     Args:
-        folder: Its folder.
-        say: Told each change of a worker.
-        patience_seconds: How long to wait; as its workers' deadlines ask for if None.
+        folder: The run folder.
+        say: Called with each change of a worker.
+        patience_seconds: How long to wait; None to use the workers' deadlines.
 
     Raises:
-        MayNotAskError: It is another user's.
+        MayNotAskError: The daemon belongs to another user.
     """
     pid = holder(folder.lock)
     if pid is None:
@@ -66,7 +66,7 @@ def end_daemon(
     except ProcessLookupError:
         return None
     try:
-        # Asked again, so that the answer is about the process that the pidfd stands for.
+        # Checked again, so that the lock and the pidfd refer to the same process.
         if holder(folder.lock) != pid:
             return None
         try:
@@ -85,12 +85,12 @@ def end_daemon(
 def end_workers(
     folder: RunFolder, say: Say, ports: Mapping[str, int] | None = None
 ) -> tuple[EndedProcess, ...]:
-    """Drain and end, and if need be kill, the workers that the journal names, and proven others.
+    """End, and kill if necessary, the workers in the journal and others proven to be ours.
 
     Args:
-        folder: Their run folder, there or not.
-        say: Told each change of a worker.
-        ports: Where each worker listens, as far as it is known.
+        folder: Their run folder, which may be missing.
+        say: Called with each change of a worker.
+        ports: The known ports of workers.
 
     Raises:
         RunLockError: A daemon runs in the folder, or the folder is not ours.
@@ -109,12 +109,12 @@ def end_workers(
 
 
 def left_behind(folder: RunFolder) -> tuple[Entry, ...]:
-    """The journal's workers of which something is left; none if it is not to be trusted."""
+    """Workers in the journal that are still running; none if the journal cannot be trusted."""
     return tuple(entry for entry in _entries(folder) if adoption.is_there(entry))
 
 
 def unnamed(folder: RunFolder, known: Collection[int | None]) -> tuple[tuple[str, int], ...]:
-    """Processes that write a worker's log although no journal names them: worker and pid."""
+    """Worker and pid of processes that write a worker's log but are not in the journal."""
     return tuple((found.worker, found.pid) for found in unrecorded(folder, known))
 
 
@@ -134,7 +134,7 @@ async def _end_all(entries: list[Entry], journal: Journal, say: Say) -> tuple[En
 async def _end_stage(
     stage: list[Entry], later: list[Entry], journal: Journal, say: Say
 ) -> list[EndedProcess]:
-    """End some workers; those whose turn comes later stay in the journal, and so do pauses."""
+    """End some workers; later stages and paused workers stay in the journal."""
 
     def changed(
         worker: str, _old: WorkerState, new: WorkerState, pid: int | None, why: str
@@ -142,7 +142,7 @@ async def _end_stage(
         process = "" if pid is None else f" (pid {pid})"
         say(f"{worker}{process}: {new.value}, {why.partition(chr(10))[0]}")
 
-    # What is to be said is said by `changed`; a page that is gone is what we want.
+    # `changed` reports everything; failing scrapes are expected here.
     silent = logging.Logger("stopping", logging.CRITICAL)
     roots = {entry.worker: entry.tag.url for entry in stage}
     pages = PageScraper(lambda: roots, _LOOK_SECONDS, lambda _worker: True, log=silent)
@@ -170,7 +170,7 @@ def _entries(folder: RunFolder) -> tuple[Entry, ...]:
 
 
 def _post(entry: Entry) -> WorkerSpec:
-    """A post that is never filled again."""
+    """The spec of a worker that will not be started again."""
     tag = entry.tag
     return WorkerSpec(
         entry.worker,
@@ -190,7 +190,7 @@ def _post(entry: Entry) -> WorkerSpec:
 
 
 def _watch_end(pidfd: int, folder: RunFolder, say: Say, patience_seconds: float | None) -> bool:
-    """Wait for the end of a process, saying what its workers do meanwhile."""
+    """Wait for a process to end; report state changes of its workers meanwhile."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     shown = {entry.worker: entry.life.state for entry in left_behind(folder)}

@@ -1,1 +1,1 @@
-"""The commands that write for others: an installation, rules, dashboards, the engines' plugin."""
+"""Commands that write files for others: an installation, rules, dashboards, the engine plugin."""

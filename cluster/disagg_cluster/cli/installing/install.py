@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _LONGEST_DIFF_LINES = 60
 PARTS = ("service", "prometheus", "grafana")
-"""The values of `InstallPart`, which is too much to import for a help text."""
+"""The values of `InstallPart`, which is too slow to import for a help text."""
 
 
 @click.command
@@ -43,16 +43,16 @@ PARTS = ("service", "prometheus", "grafana")
 @click.option(
     "--upgrade",
     is_flag=True,
-    help="Bring what is installed up to this version, by the options of then; on the system "
-    "unless --into says otherwise.",
+    help="Update an installation to this version, with its original options; on the system "
+    "unless --into is given.",
 )
-@click.option("--force", is_flag=True, help="Replace files that were changed; never the node file.")
+@click.option("--force", is_flag=True, help="Replace changed files; never the node file.")
 @click.option(
     "--part",
     "parts",
     multiple=True,
     type=click.Choice(PARTS),
-    help="Only this; may be given again.  [default: all; with --system the service, and what is "
+    help="Only this part; repeatable.  [default: all; with --system the service, and what is "
     "installed here]",
 )
 @click.option(
@@ -60,8 +60,8 @@ PARTS = ("service", "prometheus", "grafana")
 )
 @click.option("--node", help="Name of the node in a new node file.  [default: the host's]")
 @click.option("--cluster", default="", help="Name of the cluster in a new node file.")
-@click.option("--user", default="root", show_default=True, help="Who the service runs as.")
-@click.option("--datasource", metavar="NAME", help="Grafana's data source to open on.")
+@click.option("--user", default="root", show_default=True, help="The user of the service.")
+@click.option("--datasource", metavar="NAME", help="Grafana data source to open on.")
 @prometheus_option
 @runbook_options
 @click.option("--full", is_flag=True, help="Show long diffs too.")
@@ -88,9 +88,9 @@ def install(
 
     Writes a systemd unit whose engines outlive the daemon, a node file to fill in, a scrape
     config and rules for Prometheus, and dashboards for Grafana. Prints the plan with a diff of
-    each file and changes nothing, unless with --apply. A file that somebody has changed is kept,
-    unless with --force; the node file is yours from the start. Nothing is started, but that an
-    upgrade starts a running daemon anew, if its node file leaves the engines serving meanwhile.
+    each file and changes nothing, unless with --apply. A changed file is kept, unless with --force;
+    the node file is yours from the start. Nothing is started, except that an upgrade restarts a
+    running daemon if its node file leaves the engines serving meanwhile.
 
     \b
       disagg-node install --into ./disagg            # look at it
@@ -154,7 +154,7 @@ def install(
 
 
 def _not_given_now(remembered: Mapping[str, object]) -> dict[str, object]:
-    """Of the options of then those that the command line does not say anew."""
+    """The remembered options that the command line does not override."""
     context = click.get_current_context()
     return {
         name: value
@@ -178,7 +178,7 @@ def _shipped(paths: InstallPaths, choices: InstallChoices) -> Shipped:
 
 
 def _node(paths: InstallPaths, file: Path | None, starter: str, user: str) -> NodeToInstall:
-    """The node to install: by its own file if that is there, else by the one it will get."""
+    """The node to install, from the installed node file if it exists, or else the given one."""
     from disagg_cluster.daemon.metrics_service import scheme_of
     from disagg_cluster.deploy.install.files import NodeToInstall
     from disagg_cluster.deploy.install.plan import InstallError, read_texts
@@ -201,7 +201,7 @@ def _node(paths: InstallPaths, file: Path | None, starter: str, user: str) -> No
 
 
 def _program() -> Path:
-    """The command that we are, by a path that a service can use."""
+    """The path of our own command for use in a service."""
     beside = Path(sys.executable).with_name("disagg-node")
     found = shutil.which("disagg-node")
     return Path(found) if found and not beside.exists() else beside

@@ -1,4 +1,4 @@
-"""Where an installation lies, for the commands that make it and take it away."""
+"""The location of an installation, for `install` and `uninstall`."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ root_option = click.option(
     "--root",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     default=_ROOT,
-    help="With --system as if DIR were /, for images; no service is touched then.",
+    help="With --system: a folder to use as /, for images; services are not touched then.",
 )
 
 
 def paths_of(into: Path | None, root: Path, *, system: bool) -> InstallPaths:
-    """Where everything lies.
+    """The paths of an installation.
 
     Raises:
-        UsageError: It is said twice, or not at all.
+        UsageError: The location is given twice or not at all.
     """
     from disagg_cluster.deploy.install.files import below, on_system
 
@@ -50,7 +50,7 @@ def paths_of(into: Path | None, root: Path, *, system: bool) -> InstallPaths:
 
 
 def service_of(paths: InstallPaths, root: Path) -> SystemdService:
-    """The service that runs from there; one that does nothing where none can."""
+    """The service of an installation; one that does nothing if it cannot run here."""
     from disagg_cluster.deploy.install.service import SystemdService
 
     if not paths.system or not is_here(root):
@@ -59,25 +59,25 @@ def service_of(paths: InstallPaths, root: Path) -> SystemdService:
 
 
 def is_here(root: Path) -> bool:
-    """Whether what runs on this machine is what runs from there."""
+    """Whether the installation is that of this machine."""
     return root == _ROOT
 
 
 def told_step(step: FileChange) -> str:
-    """What becomes of a file, in one line."""
+    """A line about what happens to a file."""
     action = step.action.value
     return f"{_coloured(f'{action:8}', _COLOURS.get(action))} {step.path} ({step.why})"
 
 
 def told_diff(step: FileChange) -> list[str]:
-    """How a file differs, as `git diff` colours it."""
+    """The diff of a file in `git diff` colours."""
     return [
         f"    {_coloured(line, _DIFF_COLOURS.get(line[:1]))}" for line in step.diff.splitlines()
     ]
 
 
 def told_sum(changed: int, steps: Sequence[FileChange], did: str) -> str:
-    """How many files are changed, and how many are kept though they should be."""
+    """Summary of how many files are changed, and how many kept against the plan."""
     kept = sum(step.action.value == "keep" for step in steps)
     whose = "it" if kept == 1 else "them"
     rest = f", {kept} kept as somebody changed {whose}" if kept else ""
@@ -85,7 +85,7 @@ def told_sum(changed: int, steps: Sequence[FileChange], did: str) -> str:
 
 
 def told_under(title: str, lines: Sequence[str]) -> list[str]:
-    """Lines under a title of their own; nothing where there are none."""
+    """Lines under a title; nothing if there are none."""
     return ["", title, *(f"  {line}" for line in lines)] if lines else []
 
 

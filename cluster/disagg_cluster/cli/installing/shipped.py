@@ -1,4 +1,4 @@
-"""Commands which hand out what we ship: rules, dashboards, and the plugin for engines."""
+"""Commands that export what we ship: rules, dashboards and the engine plugin."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _json_option = click.option(
 
 
 def runbook_options(command: Command) -> Command:
-    """The options that say where runbooks are read, given to the command as `runbooks`."""
+    """Adds the options for the location of runbooks, passed as `runbooks`."""
 
     @functools.wraps(command)
     def gathered(runbooks: str, runbook_ending: str, **others: Any) -> Any:
@@ -38,7 +38,7 @@ def runbook_options(command: Command) -> Command:
         default=RunbookLinks().ending,
         show_default=True,
         metavar="TEXT",
-        help="How their names end there: .html on the site that docs-check builds.",
+        help="Suffix of their file names there: .html on the site that docs-check builds.",
     )
     base = click.option(
         "--runbooks",
@@ -51,14 +51,14 @@ def runbook_options(command: Command) -> Command:
 
 
 def prometheus_option(command: Command) -> Command:
-    """The option `--prometheus`: what Grafana's data source reads."""
+    """Adds the option `--prometheus`, the address for Grafana's data source."""
     return click.option(
         "--prometheus",
         callback=_prometheus_url,
         default=DEFAULT_URL,
         show_default=True,
         metavar="URL",
-        help="What Grafana's data source reads, as Grafana reaches it.",
+        help="Address for Grafana's data source, as seen from Grafana.",
     )(command)
 
 
@@ -82,7 +82,7 @@ def _prometheus_url(ctx: click.Context, param: click.Parameter, url: str) -> str
 @click.option(
     "--optional",
     is_flag=True,
-    help="Also alerts that tell what is so, and of which seldom anything has to be done.",
+    help="Also write informational alerts, which seldom need action.",
 )
 @click.option("--force", is_flag=True, help="Replace files that differ from ours.")
 @_json_option
@@ -96,9 +96,9 @@ def rules_export(
 ) -> None:
     """Write rules and alerts into a folder.
 
-    DIR is made if it is not there. It gets rules/*.yaml for the rule_files of Prometheus, and
-    alertmanager.yaml, an example to start from. A file that is there and differs is kept and
-    nothing is written, unless with --force.
+    DIR is created if missing. It gets rules/*.yaml for the rule_files of Prometheus, and
+    alertmanager.yaml, an example to start from. If an existing file differs, nothing is written,
+    unless with --force.
 
     \b
       disagg-node rules export /etc/prometheus/disagg-node
@@ -113,7 +113,7 @@ def rules_export(
 
 
 def shipped(runbooks: RunbookLinks, kinds: Sequence[str] = ("rules",)) -> dict[str, str]:
-    """The files by their path below the folder, of all kinds of rules, with links to `runbooks`."""
+    """The rules of these kinds, linked to `runbooks`, by path below the folder."""
     from disagg_cluster.host.files.package_data import asset_dir
 
     alerts = asset_dir("alerts")
@@ -131,7 +131,7 @@ def shipped(runbooks: RunbookLinks, kinds: Sequence[str] = ("rules",)) -> dict[s
 
 
 def shipped_without_daemon() -> dict[str, str]:
-    """The rules that need no daemon of ours, by their path below the folder."""
+    """The rules that work without our daemon, by path below the folder."""
     from disagg_cluster.host.files.package_data import asset_dir
 
     rules = asset_dir("alerts").joinpath("rules-only", "rules")
@@ -168,7 +168,7 @@ def dashboards_export(
     Grafana with GF_PATHS_PROVISIONING=DIR/provisioning. Without --datasource it also defines a
     data source named disagg-node for the Prometheus of --prometheus.
 
-    A file that is there and differs is kept and nothing is written, unless with --force.
+    If an existing file differs, nothing is written, unless with --force.
     """
     from disagg_cluster.deploy.export import export as write
     from disagg_cluster.deploy.export import grafana_files
@@ -186,7 +186,7 @@ def dashboards_export(
 def plugin_copy(folder: Path, as_json: bool) -> None:
     """Copy the vLLM plugin into DIR.
 
-    An engine that has DIR on its PYTHONPATH and a socket's path in DISAGG_STEPS_SOCKET tells its
+    An engine that has DIR on its PYTHONPATH and a socket's path in DISAGG_STEPS_SOCKET reports its
     steps there. For the init container of an engine's pod: docs/kubernetes-engines.md.
     """
     from disagg_cluster.discovery.pod_steps.folders import copy_plugin
@@ -207,15 +207,15 @@ def _tell(paths: Iterable[Path], *, as_json: bool) -> None:
 @click.option(
     "--run-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The daemon's `run_dir`, where its node file says one.",
+    help="The daemon's `run_dir`, if its node file sets one.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print them as JSON, for a launcher.")
 def plugin_env(run_dir: Path | None, as_json: bool) -> None:
-    """Print the variables with which vLLM tells its steps to the daemon of this host.
+    """Print the variables with which vLLM reports its steps to the daemon of this host.
 
     For a shell: eval "$(disagg-node plugin env)", then start the engine with
     --enable-logging-iteration-details. The daemon finds it (`disagg-node start` without a file,
-    or `attach:` in its node file) and measures it by its steps. It must run as the daemon's user,
+    or `attach:` in its node file) and measures it from its steps. It must run as the daemon's user,
     or as root.
     """
     from disagg_cluster.host.files.package_data import engine_side_folder

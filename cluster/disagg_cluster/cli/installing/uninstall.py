@@ -1,4 +1,4 @@
-"""`disagg-node uninstall`: an installation taken away again."""
+"""`disagg-node uninstall`: removes an installation."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 
 @click.command
-@click.option("--into", type=click.Path(path_type=Path, file_okay=False), help="What is below DIR.")
-@click.option("--system", is_flag=True, help="What is where systemd, Prometheus and Grafana look.")
+@click.option("--into", type=click.Path(path_type=Path, file_okay=False), help="Remove from DIR.")
+@click.option("--system", is_flag=True, help="Remove what was installed with --system.")
 @root_option
-@click.option("--apply", is_flag=True, help="Do it; without it only the plan is printed.")
-@click.option("--force", is_flag=True, help="Remove files that were changed, the node file, too.")
+@click.option("--apply", is_flag=True, help="Remove; without it only the plan is printed.")
+@click.option("--force", is_flag=True, help="Also remove changed files and the node file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 def uninstall(
     into: Path | None, system: bool, root: Path, apply: bool, force: bool, as_json: bool
 ) -> None:
-    """Take away what `disagg-node install` has written; engines go on serving.
+    """Remove what `disagg-node install` has written; engines keep serving.
 
-    Ends the daemon and its service, removes the files that are as they were written, and the
-    folders that are empty then. A file that somebody has changed, such as the node file, is kept,
-    unless with --force. Engines are ended only by a node file that does not say
-    `on_sigterm: leave`; those that go on are named, with the command that ends them.
+    Ends the daemon and its service, and removes unchanged files and the folders that are then
+    empty. A changed file, such as the node file, is kept, unless with --force. Engines end only if
+    the node file does not say `on_sigterm: leave`; those that keep running are listed, with the
+    command that ends them.
 
     \b
       sudo disagg-node uninstall --system            # look at it
@@ -79,7 +79,7 @@ def uninstall(
 
 
 def _left_engines(paths: InstallPaths) -> tuple[str, ...]:
-    """The engines that go on without a daemon, and what ends them."""
+    """Engines that keep running without a daemon, and the command to end them."""
     from disagg_cluster.daemon.stop import left_behind
     from disagg_cluster.host.run_dir.layout import RunFolder
     from disagg_cluster.nodefile import load
@@ -89,7 +89,7 @@ def _left_engines(paths: InstallPaths) -> tuple[str, ...]:
     try:
         configured = load(paths.node_file).run_folder
     except DisaggError:
-        # Of a node file that cannot be used nobody knows the run folder.
+        # Without a usable node file the run folder is unknown.
         return ()
     folder = RunFolder(configured or usual_run_dir(os.environ, os.getuid()))
     left = left_behind(folder)

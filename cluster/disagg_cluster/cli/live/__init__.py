@@ -1,1 +1,1 @@
-"""Commands that show what goes on as it goes on."""
+"""Commands with a live view."""

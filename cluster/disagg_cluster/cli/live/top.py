@@ -1,4 +1,4 @@
-"""`disagg-node top`: how the GPU time of one node or several is split, live."""
+"""`disagg-node top`: a live view of how one node or several use their GPU time."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ _EXIT_INTERRUPTED = 128
 @click.option(
     "--run-dir",
     type=click.Path(path_type=Path),
-    help="The run folder of the daemon: it tells more of its workers than its page.",
+    help="The daemon's run folder, for more details on its workers than its page has.",
 )
 @click.option(
     "--prometheus",
     metavar="URL",
-    help="Show all nodes that this Prometheus scrapes, with its alerts and a planner's word.",
+    help="Show all nodes that this Prometheus scrapes, with its alerts and a planner's output.",
 )
 @header_option
 @click.option("--cluster", help="With --prometheus: only this cluster.")
 @click.option("--node", help="With --prometheus: only this node.")
-@click.option("--once", is_flag=True, help="Print it once and end; so it is in a pipe.")
+@click.option("--once", is_flag=True, help="Print once and end; the default in a pipe.")
 @click.option("--json", "as_json", is_flag=True, help="With --once: print all values as JSON.")
 @click.option(
     "--interval",
     "interval_seconds",
     type=click.FloatRange(0.5, 60),
     metavar="SECONDS",
-    help="From one look to the next.  [default: 2, of a Prometheus 5]",
+    help="Time between updates.  [default: 2; with --prometheus 5]",
 )
 @click.option("--ascii", "only_ascii", is_flag=True, help="Draw with ASCII characters only.")
-@click.option("--note", hidden=True, default="", help="Said in the header.")
-@click.option("--beside", is_flag=True, hidden=True, help="Ends when its parent has ended.")
+@click.option("--note", hidden=True, default="", help="Shown in the header.")
+@click.option("--beside", is_flag=True, hidden=True, help="End when the parent process ends.")
 def top(
     *,
     prometheus: str | None,
@@ -68,7 +68,7 @@ def top(
     """Show live how GPU time is split: phases, pools, engines, workers, and what is wrong.
 
     Asks the daemon of this node, or that of --url; with --prometheus all nodes that it scrapes.
-    Shares and latencies are of the last minute. In the view `?` lists the keys and `q` leaves.
+    Shares and latencies are those of the last minute. Press `?` for the keys and `q` to leave.
     """
     if prometheus is None and (cluster or node or headers):
         raise click.UsageError("--cluster, --node and --header belong to --prometheus")
@@ -152,13 +152,13 @@ def _show(
     live = LiveView(source, output, painter, glyphs, interval_seconds, parent)
     _answered(live.begin)
     ended_by = live.run(sys.stdin.fileno())
-    # Who opened the view has met a Ctrl-C as well; a key that leaves it is for us alone.
+    # The process that opened the view also gets a Ctrl-C, but not a key that leaves the view.
     if ended_by is not None and ended_by != signal.SIGHUP:
         raise click.exceptions.Exit(_EXIT_INTERRUPTED + ended_by)
 
 
 def _answered(look: Callable[[], T]) -> T:
-    """What a first look brings; raises `NoDaemonError` with the ways out, `CannotLookError`."""
+    """The first result of a source; raises `NoDaemonError` with hints, or `CannotLookError`."""
     from disagg_cluster.control.client import NoDaemonError
     from disagg_cluster.prometheus.http_client import RefusedError, UnansweredError
 

@@ -1,1 +1,1 @@
-"""The commands that look ahead: one file each, and where they take the load of the past from."""
+"""Planning commands, one file each, and their common source of past load."""

@@ -1,4 +1,4 @@
-"""`disagg-node backtest`: how good forecasts of a load would have been."""
+"""`disagg-node backtest`: how accurate forecasts of a load would have been."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     type=click.IntRange(4, 1000),
     default=ORIGINS,
     show_default=True,
-    help="From how many past moments to forecast; each takes some 0.2 s a model and phase.",
+    help="Number of past moments to forecast from; each takes some 0.2 s per model and phase.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @plot_option("errors over the horizon")
@@ -42,12 +42,12 @@ def backtest(
     as_json: bool,
     plot: Path | None,
 ) -> None:
-    """Forecast again from past moments, with what was known then, and say how far off it was.
+    """Repeat forecasts from past moments, with the data of that time, and report their errors.
 
-    For the part of the future up to each horizon, from the one before: ERROR is the sum of the
-    median's errors over the load that came, beside that of saying the last value; LOSS the pinball
-    loss of all quantiles over the last value's with the quantiles of its own errors (below 1 is
-    better); IN BAND how much came between the lowest and the highest quantile.
+    For the time between each horizon and the one before: ERROR is the sum of the median's errors
+    divided by the actual load, next to that of repeating the last value; LOSS is the pinball loss
+    of all quantiles relative to the last value with the quantiles of its own errors (below 1 is
+    better); IN BAND is the share of the load between the lowest and the highest quantile.
 
     \b
       disagg-node backtest --csv load.csv --plot errors.svg

@@ -1,4 +1,4 @@
-"""`disagg-node compare`: what changed between two spans of time, at equal load."""
+"""`disagg-node compare`: what changed between two time spans at equal load."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def times(ctx: click.Context, param: click.Parameter, text: str) -> Times:
-    """Begin and end, as Unix times, of 2026-11-01T10:00/2h; without a zone it is UTC."""
+    """Start and end as Unix times, from 2026-11-01T10:00/2h; UTC without a time zone."""
     begin, slash, length = text.partition("/")
     if not slash or not re.match(r"\d{4}-\d\d-\d\dT", begin):
         told = f"{text!r} is no span: give its begin and length, such as 2026-11-01T10:00/2h"
@@ -57,7 +57,7 @@ def times(ctx: click.Context, param: click.Parameter, text: str) -> Times:
     default=DEFAULT_URL,
     show_default=True,
     metavar="URL",
-    help="A Prometheus with our rules, or what speaks like one.",
+    help="A Prometheus with our rules, or a server with its API.",
 )
 @click.option("--cluster", help="Only this cluster.  [default: all of them, added up]")
 @click.option("--model", help="Only this model.  [default: all of them, added up]")
@@ -76,11 +76,11 @@ def compare_spans(
     as_json: bool,
     plot: Path | None,
 ) -> None:
-    """Say what changed between two spans: tokens a GPU-second, latencies, energy, at equal load.
+    """Compare two time spans at equal load: tokens per GPU-second, latencies, energy.
 
-    Minutes are put into strata of load and prompt length; those that have no like in the other
-    span count for nothing, and it is said how many. Intervals hold 90 %, by drawing blocks of a
-    quarter of an hour or more again. Times without a zone are UTC.
+    Minutes are grouped by load and prompt length; those without a counterpart in the other span are
+    left out, and their number is reported. Intervals hold 90 %, from resampling blocks of a quarter
+    of an hour or more. Times without a zone are UTC.
 
     \b
       disagg-node compare --before 2026-11-01T10:00/2h --after 2026-11-08T10:00/2h
@@ -121,7 +121,7 @@ def compare_spans(
 
 
 def _check(before: Times, after: Times, now_seconds: float) -> None:
-    """Tell all that is wrong with two spans beside each other."""
+    """Report everything wrong with two spans relative to each other."""
     wrong = [
         f"{option} is not over yet"
         for option, (_, end) in (("--before", before), ("--after", after))

@@ -1,4 +1,4 @@
-"""`disagg-node diagnose`: which engine holds first tokens back now, why, and what to do."""
+"""`disagg-node diagnose`: which engine delays first tokens now, why, and what to do."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _COLOURS = {
 
 
 class NothingServedError(DisaggError):
-    """No engine serves what was asked about; the text says what there is."""
+    """No engine serves the requested model; the message lists those there are."""
 
 
 @click.command("diagnose")
@@ -51,7 +51,7 @@ class NothingServedError(DisaggError):
     "--prometheus",
     "url",
     metavar="URL",
-    help="A Prometheus that scrapes the nodes, or what speaks like one.  [default: that of the "
+    help="A Prometheus that scrapes the nodes, or a server with its API.  [default: that of the "
     f"planner file, or {DEFAULT_URL}]",
 )
 @click.option(
@@ -70,12 +70,12 @@ class NothingServedError(DisaggError):
     "--config",
     "file",
     type=click.Path(path_type=Path),
-    help="A planner file: the targets of each model, and where Prometheus is.",
+    help="A planner file: the targets of each model, and the address of Prometheus.",
 )
 @header_option
 @http_config_option
-@click.option("--watch", is_flag=True, help="Look again every 15 s, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON; --watch: a line each.")
+@click.option("--watch", is_flag=True, help="Repeat every 15 s, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON; with --watch as lines.")
 def diagnose_models(
     url: str | None,
     since_seconds: float,
@@ -87,11 +87,11 @@ def diagnose_models(
     watch: bool,
     as_json: bool,
 ) -> None:
-    """Say which engine holds first tokens back now, why, what that costs, and what to do.
+    """Name the engine that delays first tokens now, why, what that costs, and what to do.
 
     For each model: its bottlenecks, the costliest first, with evidence and an action; or that
-    there is none and what was looked at; or that it is undecided and what is missing. Below, where
-    the time to first token goes at each engine, above what its work should take. Exit code 0
+    there is none and what was checked; or that it is undecided and what is missing. Below, where
+    the time to first token goes at each engine, beyond what its work should take. Exit code 0
     whatever is found (--json: `outcome`), 1 without an answer, 2 for bad usage.
 
     \b
@@ -147,7 +147,7 @@ def diagnose_models(
 def _access(
     config: PlannerConfig, url: str | None, headers: Sequence[str], http_config: Path | None
 ) -> PrometheusAccess:
-    """How to reach Prometheus: what the options say, else what the planner file does."""
+    """Access to Prometheus from the options, or else from the planner file."""
     told = config.prometheus
     if url is None and http_config is None and told.http_config is not None:
         http_config = Path(told.http_config)
@@ -179,7 +179,7 @@ def _json(found: Diagnoses, now_seconds: float, url: str, indent: int | None) ->
 
 
 def _watch(look: Callable[[], str], as_json: bool) -> None:
-    """Show what is found again and again; what fails is shown, too, and tried again."""
+    """Repeat and show a diagnosis; failures are shown and retried."""
     from disagg_cluster.prometheus.prometheus_api import PrometheusError
 
     screen = sys.stdout.isatty() and not as_json

@@ -1,4 +1,4 @@
-"""`disagg-node forecast`: the load to come of each model and phase, with bands and trend."""
+"""`disagg-node forecast`: the future load of each model and phase, with bands and trend."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ horizons_option = click.option(
 def forecast(
     source: LoadSource, horizons_seconds: tuple[float, ...], as_json: bool, plot: Path | None
 ) -> None:
-    """Forecast the load of prefill and decode, each model apart, and say where it is going.
+    """Forecast the load of prefill and decode for each model, with its trend.
 
-    Tokens a second in the minute that lies so far ahead: the load that it stays below with a
-    probability of 5, 50, 90 and 95 %. What a history is too short or too empty for is undecided,
-    with the reason. Without a file the history is that of a Prometheus.
+    Tokens a second in the minute at each horizon: the load that is not exceeded with a probability
+    of 5, 50, 90 and 95 %. If the history is too short or too sparse, the result is undecided, with
+    the reason. Without a file the history is read from a Prometheus.
 
     \b
       disagg-node forecast --prometheus http://prometheus:9090 --cluster east

@@ -1,4 +1,4 @@
-"""Where commands take the load of the past from: a Prometheus, a CSV file or a log of requests."""
+"""Sources of past load for the commands: a Prometheus, a CSV file or a request log."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _UNITS_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class NoLoadError(DisaggError):
-    """A source that holds no load; the text says what to look at."""
+    """A source holds no load; the message says what to check."""
 
 
 def span(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
-    """The seconds of an option's 90s, 5m, 6h or 1d; None of none."""
+    """Seconds of a span option such as 90s, 5m, 6h or 1d; None if not given."""
     if text is None:
         return None
     found = re.fullmatch(r"(\d{1,6})([smhd])", text.strip())
@@ -48,14 +48,14 @@ def span(ctx: click.Context, param: click.Parameter, text: str | None) -> float 
 
 
 def spans(ctx: click.Context, param: click.Parameter, text: str) -> tuple[float, ...]:
-    """The seconds of several with commas between them, rising, each once."""
+    """Seconds of comma-separated spans, sorted, without duplicates."""
     found = {span(ctx, param, each) for each in text.split(",")}
     return tuple(sorted(each for each in found if each is not None))
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSource:
-    """What the options say of the past."""
+    """The source of past load selected by the options."""
 
     url: str | None
     csv: Path | None
@@ -69,18 +69,18 @@ class LoadSource:
 
     @property
     def name(self) -> str:
-        """What to call it."""
+        """Its display name."""
         return str(self.csv or self.request_log or self.url or DEFAULT_URL)
 
     def read(self, now_seconds: float, progress: Progress) -> list[LoadHistory]:
-        """Read it, up to now where it is still going on.
+        """Read the load; from a live source, up to now.
 
         Raises:
-            UsageError: Options that do not go together.
-            HistoryFileError: A file that is no load.
+            UsageError: Conflicting options.
+            HistoryFileError: A file that holds no valid load.
             PrometheusError: No answer, or a refusal.
             NoLoadError: There is no load in it.
-            LoadSpanError: No step lies in the time asked for, or too many.
+            LoadSpanError: The requested time holds no step, or too many.
         """
         from disagg_cluster.host.linear_algebra import one_thread
         from disagg_cluster.planner.history.history_request import DEFAULT_STEP_SECONDS
@@ -111,11 +111,11 @@ class LoadSource:
 
     @property
     def is_file(self) -> bool:
-        """Whether the past is that of a file, which knows of no engines."""
+        """Whether the load comes from a file, which has no data on engines."""
         return self.csv is not None or self.request_log is not None
 
     def engines(self, now_seconds: float) -> ClusterEngines:
-        """The engines that run; a file knows of none.
+        """The running engines; none from a file.
 
         Raises:
             PrometheusError: No answer, or a refusal.
@@ -131,7 +131,7 @@ class LoadSource:
             return engines_of(told, read_shapes(prometheus, told, self.cluster, now_seconds))
 
     def engines_and_interference(self, now_seconds: float) -> tuple[ClusterEngines, Interference]:
-        """The engines that run, and what their mixed steps cost in the last day; raises as they."""
+        """The running engines and their mixed steps' cost in the last day; raises as `engines`."""
         from disagg_cluster.planner.advice.demands import ClusterEngines, engines_of
         from disagg_cluster.planner.advice.interference import read_interference
         from disagg_cluster.planner.capacity.learned.prometheus_costs import PrometheusCosts
@@ -196,7 +196,7 @@ _OPTIONS = (
         "--prometheus",
         "url",
         metavar="URL",
-        help=f"A Prometheus, or what speaks like one.  [default: {DEFAULT_URL}]",
+        help=f"A Prometheus, or a server with its API.  [default: {DEFAULT_URL}]",
     ),
     click.option(
         "--csv",
@@ -207,7 +207,7 @@ _OPTIONS = (
         "--requests",
         "request_log",
         type=click.Path(path_type=Path),
-        help="A log of requests as JSON lines: timestamp (ms), input_length, output_length.",
+        help="A request log as JSON lines: timestamp (ms), input_length, output_length.",
     ),
     click.option(
         "--since", metavar="SPAN", help=f"How far back to read.  [default: {DEFAULT_SINCE}]"
@@ -227,7 +227,7 @@ _OPTIONS = (
 
 
 def source_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of a source of load; the command gets them as its `source`."""
+    """Adds the options of a load source, passed to the command as `source`."""
 
     @functools.wraps(command)
     def packed(**given: Any) -> None:

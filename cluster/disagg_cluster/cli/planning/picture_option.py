@@ -1,4 +1,4 @@
-"""The option by which a command also draws what it prints."""
+"""The option that makes a command also draw its result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Command = Callable[..., Any]
 
 
 def plot_option(drawn: str) -> Callable[[Command], Command]:
-    """The option `--plot FILE`, whose help says what is drawn."""
+    """The option `--plot FILE`; `drawn` completes its help."""
     return click.option(
         "--plot",
         type=click.Path(path_type=Path, dir_okay=False),
@@ -28,11 +28,11 @@ def _checked(ctx: click.Context, param: click.Parameter, path: Path | None) -> P
 
 
 def check_plot(path: Path) -> None:
-    """Refuse, before anything is read, a picture that could not be written.
+    """Reject, before anything is read, a plot that could not be written.
 
     Raises:
-        UsageError: Not the name of a picture, or in no folder.
-        PlotError: There is nothing to draw with, or the file cannot be written.
+        UsageError: Not a plot file name, or its folder is missing.
+        PlotError: matplotlib is missing, or the file cannot be written.
     """
     from disagg_cluster.planner.outlook.pictures import FORMATS, check_picture, require_matplotlib
 
@@ -45,7 +45,7 @@ def check_plot(path: Path) -> None:
 
 
 def tell_picture(path: Path, models: int) -> None:
-    """Say where a picture of so many models was written, and how many it leaves out."""
+    """Print where the plot was written, and how many models it leaves out."""
     from disagg_cluster.planner.outlook.pictures import MOST_ROWS
 
     if models > MOST_ROWS:

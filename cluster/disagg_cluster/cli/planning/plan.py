@@ -29,18 +29,18 @@ config_option = click.option(
     "file",
     type=click.Path(path_type=Path),
     required=True,
-    help="The planner file: targets, workers, GPUs that can be had and their prices; "
+    help="The planner file: targets, workers, available GPUs and their prices; "
     "docs/planner.md has one.",
 )
 
 
 class NumberRange(click.FloatRange):
-    """A range of numbers; NaN is none, though no comparison finds it outside."""
+    """A range that also rejects NaN, which no comparison finds outside."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """As any range does, and refuse NaN."""
+        """As any range, and reject NaN."""
         number: float = super().convert(value, param, ctx)
         if math.isnan(number):
             self.fail(f"{value} is not a number.", param, ctx)
@@ -48,7 +48,7 @@ class NumberRange(click.FloatRange):
 
 
 FACTOR = NumberRange(min=0, max=1000, min_open=True)
-"""How many times something: a load, a length."""
+"""A factor for a load or a length."""
 json_option = click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 
 
@@ -58,13 +58,13 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print it as 
 @json_option
 @plot_option("GPUs needed against those that are there")
 def plan(source: LoadSource, file: Path, as_json: bool, plot: Path | None) -> None:
-    """Say how many GPUs each phase needs at each horizon, what to do when, and why.
+    """Plan how many GPUs each phase needs at each horizon, what to do when, and why.
 
-    From the load to come, the capacity of engines at the targets and what may be used. Without
-    another source the history is that of the Prometheus that the planner file names. What cannot
-    be said is undecided, with the reason; nothing is recommended without why, and how wrong
-    forecasts of it were lately. Beside it stands what the engines of now would have wasted in the
-    last days, which fixed split had been best, and whether mixed engines should be separate.
+    Combines the forecast load, the capacity of engines at the targets and the available GPUs.
+    Without another source the history comes from the Prometheus in the planner file. What cannot be
+    determined is undecided, with the reason; each recommendation comes with its reason and with
+    how wrong recent forecasts were. Also shows the waste of the current engines in the last days,
+    the best fixed split for them, and whether mixed engines should be separate.
 
     \b
       disagg-node plan -c planner.yaml
@@ -93,13 +93,13 @@ def plan(source: LoadSource, file: Path, as_json: bool, plot: Path | None) -> No
 @source_options
 @config_option
 @json_option
-@click.option("--requests-factor", type=FACTOR, default=1.0, help="So many times the requests.")
-@click.option("--prompt-factor", type=FACTOR, default=1.0, help="Prompts so many times as long.")
-@click.option("--output-factor", type=FACTOR, default=1.0, help="Outputs so many times as long.")
+@click.option("--requests-factor", type=FACTOR, default=1.0, help="Multiplies the requests.")
+@click.option("--prompt-factor", type=FACTOR, default=1.0, help="Multiplies prompt lengths.")
+@click.option("--output-factor", type=FACTOR, default=1.0, help="Multiplies output lengths.")
 @click.option(
     "--hit-rate",
     type=NumberRange(0, 1, max_open=True),
-    help="So much of each prompt is found in a cache, instead of what is found now.",
+    help="Share of each prompt found in a cache, instead of the measured one.",
 )
 @click.option(
     "--with",
@@ -119,7 +119,7 @@ def whatif(
     other: Path | None,
     plot: Path | None,
 ) -> None:
-    """Plan once as things are and once as they might be, and show both beside each other.
+    """Plan for the current state and for a changed one, and show both side by side.
 
     \b
       disagg-node whatif -c planner.yaml --prompt-factor 2 --plot twice.svg
@@ -150,7 +150,7 @@ def whatif(
 
 
 class _Planning:
-    """What both commands read once."""
+    """What `plan` and `whatif` both read once."""
 
     def __init__(self, source: LoadSource, config: PlannerConfig) -> None:
         from disagg_cluster.planner.advice.demands import DemandBuilder
@@ -165,11 +165,11 @@ class _Planning:
 
     @property
     def cluster(self) -> str:
-        """Whose load it is; empty where nobody says."""
+        """The cluster of the load; empty if unknown."""
         return self._histories[0].key.cluster
 
     def plan(self, scale: LoadScale, config: PlannerConfig | None = None) -> GpuPlan:
-        """Plan as things are, or as they might be."""
+        """Plan for the current state or a changed one."""
         from disagg_cluster.planner.advice.cluster_plan import cluster_plan
         from disagg_cluster.planner.advice.demands import DemandBuilder
 
@@ -184,7 +184,7 @@ class _Planning:
             self._progress.end()
 
     def past(self) -> list[PastSplit | UndecidedPastSplit]:
-        """What the engines of now would have wasted, by model."""
+        """The waste of the current engines in the past, by model."""
         from disagg_cluster.planner.advice.past_split import past_split
 
         self._progress.say("looking back")
@@ -197,10 +197,10 @@ class _Planning:
             self._progress.end()
 
     def separations(self) -> list[ModelSeparation]:
-        """Whether engines that run mixed should be separate, by model."""
+        """Whether mixed engines should be separate, by model."""
         from disagg_cluster.planner.advice.separation_advice import SeparationAdvisor
 
-        # What engines lost to mixed steps would stand beside the gain and not change it.
+        # Interference is left out: it would appear beside the gain without changing it.
         advisor = SeparationAdvisor(self._config, self._engines, {})
         self._progress.say("comparing mixed with separate engines")
         try:

@@ -1,4 +1,4 @@
-"""The past load that a plan is made of, where options and planner file say together whose it is."""
+"""The past load for a plan, with its cluster and model from the options and the planner file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlannedLoad:
-    """What was read, from where, and the Unix times of that and of the load's present."""
+    """The load, its source, and the Unix times of reading and of the load's present."""
 
     source: LoadSource
     histories: Sequence[LoadHistory]
@@ -32,8 +32,8 @@ def read_planned_load(source: LoadSource, config: PlannerConfig, progress: Progr
     """Read the load of one cluster; without a source, from the Prometheus of the planner file.
 
     Raises:
-        UsageError: A file of load, and nobody says of which model it is.
-        SeveralClustersError: It is of several clusters.
+        UsageError: The model of a load file is unknown.
+        SeveralClustersError: The load is of several clusters.
         DisaggError: As `LoadSource.read`.
     """
     from disagg_cluster.planner.advice.cluster_plan import check_one_cluster
@@ -42,7 +42,7 @@ def read_planned_load(source: LoadSource, config: PlannerConfig, progress: Progr
     if source.is_file:
         histories = replace(source, model=None).read(read_seconds, progress)
         key = _key_of_file(config, source.model)
-        # A file's present is where it ends.
+        # The present of a file is its end.
         end_seconds = max(each.prompt_tokens.end_seconds for each in histories)
         of_model = [replace(each, key=key) for each in histories]
         return PlannedLoad(source, of_model, read_seconds, end_seconds)
@@ -61,7 +61,7 @@ def read_planned_load(source: LoadSource, config: PlannerConfig, progress: Progr
 
 
 def _key_of_file(config: PlannerConfig, model: str | None) -> LoadKey:
-    """Whose load a file is, which does not say so: the model that is named, or the only one."""
+    """The model of a load file: the one named by option, or the only one in the planner file."""
     from disagg_cluster.planner.history.load_history import LoadKey
 
     of_any = [each for each in config.models if not each.model_name]

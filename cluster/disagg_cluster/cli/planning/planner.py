@@ -1,4 +1,4 @@
-"""`disagg-node planner`: the service that looks ahead for a whole cluster."""
+"""`disagg-node planner`: the planning service of a whole cluster."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from disagg_cluster.cli.start import say_where
     type=click.Path(path_type=Path),
     help="The planner file (docs/planner.md); without one the Prometheus of this machine is read.",
 )
-@click.option("--check", is_flag=True, help="Only check the file, and tell all its problems.")
+@click.option("--check", is_flag=True, help="Only check the file, and report all its problems.")
 @click.option("-v", "--verbose", is_flag=True, help="Log more.")
 def planner(file: Path | None, check: bool, verbose: bool) -> None:
-    """Forecast the load of a cluster every few minutes, and export what that says.
+    """Forecast the load of a cluster every few minutes, and export the results.
 
-    One of a cluster, beside its Prometheus, not one of a node. Runs until Ctrl-C or SIGTERM and
-    serves a metrics page behind the same TLS and passwords as a node's.
+    Runs once per cluster, beside its Prometheus, not on each node. Runs until Ctrl-C or SIGTERM and
+    serves a metrics page with the same TLS and passwords as a node's.
     """
     from disagg_cluster.daemon.foreground import log_to_stderr
     from disagg_cluster.daemon.metrics_service import scheme_of

@@ -1,4 +1,4 @@
-"""How far a command that takes long has come, told beside its result."""
+"""Progress of a long-running command, on standard error."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _EVERY_SECONDS = 10.0
 
 
 class Progress:
-    """One line on standard error, written anew again and again.
+    """One line on standard error, overwritten with each update.
 
-    Where standard error is no terminal, what takes long is told on a line of its own now and then:
-    silence would look like a hang. What is soon over says nothing there.
+    If standard error is not a terminal, a long-running step is reported on its own line now and
+    then, as silence would look like a hang; short ones are not reported there.
 
     Args:
-        every_seconds: How often, where no terminal is.
+        every_seconds: Time between lines without a terminal.
     """
 
     def __init__(self, every_seconds: float = _EVERY_SECONDS) -> None:
@@ -33,7 +33,7 @@ class Progress:
         self._ends_with_command = False
 
     def say(self, line: str) -> None:
-        """Show this in place of what was shown."""
+        """Replace the line."""
         self._line = line
         if self._looked_at:
             click.echo(f"\r{line}\x1b[K", err=True, nl=False)
@@ -41,7 +41,7 @@ class Progress:
             self._begin()
 
     def end(self) -> None:
-        """Take the line away; the next word begins anew."""
+        """Remove the line; the next call of `say` starts again."""
         if self._looked_at:
             self.say("")
         teller, self._teller = self._teller, None
@@ -60,7 +60,7 @@ class Progress:
 
     def _tell(self) -> None:
         begun_seconds = time.monotonic()
-        # Whoever hung up wants no more of it.
+        # The reader may have closed standard error.
         with suppress(OSError, ValueError):
             while not self._ended.wait(self._every_seconds):
                 waited = duration_text(time.monotonic() - begun_seconds)

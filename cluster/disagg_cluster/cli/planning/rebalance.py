@@ -1,4 +1,4 @@
-"""`disagg-node rebalance`: which engine should change its role now, and what that would bring."""
+"""`disagg-node rebalance`: which engine should change its role now, and the expected effect."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from disagg_cluster.cli.planning.progress import Progress
 @config_option
 @json_option
 def rebalance(source: LoadSource, file: Path, as_json: bool) -> None:
-    """Say which engine of each model should change its role now, why, and what that brings.
+    """Name the engine of each model that should change its role now, why, and what that gains.
 
     Moves nothing, whatever the planner file says: `disagg-node reassign` moves a worker by hand,
-    the service does in mode act. Exit codes: 0 whatever is advised, 1 for a Prometheus that does
-    not answer or holds no load, 2 for a wrong file or option.
+    the planner service does in mode act. Exit codes: 0 whatever is advised, 1 for a Prometheus that
+    does not answer or holds no load, 2 for a wrong file or option.
 
     \b
       disagg-node rebalance -c planner.yaml
@@ -48,7 +48,7 @@ def rebalance(source: LoadSource, file: Path, as_json: bool) -> None:
         )
     finally:
         progress.end()
-    # Books are of the service, which sees how it goes on.
+    # `books` belong to the service, which observes the outcome of moves.
     models = [replace(each, books=None) for each in said.models]
     if as_json:
         click.echo(json.dumps(rebalance_values(models, said.limits), indent=2))

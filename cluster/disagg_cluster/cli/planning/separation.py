@@ -1,4 +1,4 @@
-"""`disagg-node separation`: whether separating prefill from decode would pay, or merging."""
+"""`disagg-node separation`: whether separating prefill from decode, or merging them, would pay."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from disagg_cluster.cli.planning.progress import Progress
 @click.option(
     "--gpus",
     type=click.IntRange(1, 100_000),
-    help="Ask about so many GPUs, however they would be run.  [default: those that run]",
+    help="Compare for this many GPUs, however they are used now.  [default: those that run]",
 )
 @click.option(
     "--load",
     "load_factor",
     type=FACTOR,
     default=1.0,
-    help="Hold so many times the requests against what both ways take.",
+    help="Compare at this multiple of the current requests.",
 )
 def separation(
     source: LoadSource, file: Path, as_json: bool, gpus: int | None, load_factor: float
 ) -> None:
-    """Say whether engines should be mixed or separate: on the same GPUs, at the same targets.
+    """Compare mixed and separate engines: on the same GPUs, at the same targets.
 
-    For engines that run mixed today, whether a prefill and a decode pool would take more, how
-    much more, and which; for pools that are separate, whether mixed engines would. For requests
-    as they were in the last day. Where it is not sure, or something is not known, the verdict is
-    undecided, and says what is missing.
+    For engines that run mixed today, whether a prefill and a decode pool would serve more, how
+    much more, and which pools; for separate pools, whether mixed engines would. Uses the requests
+    of the last day. If the result is uncertain or data is missing, the verdict is undecided and
+    names what is missing.
 
     \b
       disagg-node separation -c planner.yaml

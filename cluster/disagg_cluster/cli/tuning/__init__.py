@@ -1,1 +1,1 @@
-"""The commands that probe an engine for what to set."""
+"""Commands that probe an engine for its best limits."""

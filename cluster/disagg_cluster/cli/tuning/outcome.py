@@ -1,4 +1,4 @@
-"""What becomes of what was tuned: shown, drawn, kept as a profile, written into a node file."""
+"""What happens with a tuning result: printed, drawn, saved as a profile, written to a node file."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 STEP_TOKENS = {"vllm": "--max-num-batched-tokens", "sglang": "--chunked-prefill-size"}
 REQUESTS = {"vllm": "--max-num-seqs", "sglang": "--max-running-requests"}
-"""The option of an engine's limit, by kind."""
+"""The limit option of each engine kind."""
 
 
 class NothingToSetError(DisaggError):
-    """Nothing is recommended that could be written."""
+    """There is no recommendation to write."""
 
 
 class CannotWriteError(DisaggError):
-    """A file that cannot be written; what was there still is."""
+    """A file cannot be written; its content is unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomeOptions:
-    """Where the result goes, beside standard output."""
+    """Outputs of the result besides standard output."""
 
     as_json: bool
     plot: Path | None
@@ -45,14 +45,15 @@ class OutcomeOptions:
     node_file: Path | None
 
     def check(self, target: TargetOptions, model: str, url: str) -> None:
-        """Refuse before anything is probed what could not be written afterwards.
+        """Reject, before anything is probed, outputs that could not be written afterwards.
 
         Raises:
-            UsageError: A file in no folder.
-            ConfigError: The node file, or a profile that is there, has problems.
+            UsageError: The folder of a file is missing.
+            ConfigError: The node file, or an existing profile, has problems.
             ProfileMismatchError: The profile is of another model.
-            ArgumentEditError: The node file has no such worker, or none with such arguments.
-            CannotWriteError: One of both cannot be written.
+            ArgumentEditError: The node file has no such worker, or its engine has no such
+                arguments.
+            CannotWriteError: A file cannot be written.
         """
         from disagg_cluster.host.files.atomic_write import check_writable
         from disagg_cluster.nodefile import read
@@ -84,25 +85,25 @@ class OutcomeOptions:
         target: TargetOptions,
         url: str,
     ) -> None:
-        """Write what is to be written.
+        """Write the requested outputs.
 
         Args:
-            found: What was tuned.
+            found: The tuning result.
             draw: Draws it.
-            limits: What is recommended, by the option of each kind of engine.
-            target: Which engine it was.
-            url: Where it answers.
+            limits: The recommended limits, by engine kind and option.
+            target: The tuned engine.
+            url: Its address.
 
         Raises:
             CannotWriteError: A file could not be written.
-            PlotError: Neither could the picture.
+            PlotError: The plot could not be written.
             NothingToSetError: There is nothing to write into the node file.
-            ArgumentEditError: The node file does not bear the change.
+            ArgumentEditError: The node file cannot be changed this way.
         """
         from disagg_cluster.planner.capacity.learned.tune_profile import merged, read_profile
         from disagg_cluster.tune.profile_values import profile_value
 
-        # What was timed is kept first: whatever of the rest fails, nobody has to probe again.
+        # The measurements are saved first, so that a later failure does not require new probes.
         if self.profile is not None:
             whole = merged(read_profile(self.profile), found) if self.profile.exists() else found
             _write(self.profile, json.dumps(profile_value(whole), indent=1) + "\n")
@@ -128,7 +129,7 @@ def _change(
         raise NothingToSetError(f"nothing is recommended, so {file} stays as it is")
     before = file.read_bytes().decode("utf-8")
     after = with_arguments(before, worker.name, {k: str(v) for k, v in wanted.items()})
-    # What no daemon would start with is not written.
+    # A file that no daemon would accept is not written.
     parse(after, str(file), folder=file.absolute().parent)
     if after == before:
         click.echo(f"{file}: {worker.name} has it so already", err=True)
@@ -146,7 +147,7 @@ def _change(
 
 
 def _allowed(worker: Worker, wanted: Mapping[str, int]) -> dict[str, int]:
-    """What is recommended, as far as the engine's other arguments allow."""
+    """The recommended limits, adjusted to the engine's other arguments."""
     from disagg_exporter.roles.command_line.flags import read_flags
 
     flags, found = read_flags(worker.arguments), dict(wanted)
@@ -200,7 +201,7 @@ def _write(path: Path, text: str) -> None:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[Path]:
-    """Yield where a file is written: not in place of a link, but of what it leads to."""
+    """Yield the path to write; links are resolved, so that their target is replaced."""
     try:
         yield path.resolve()
     except OSError as error:
@@ -208,7 +209,7 @@ def _writing(path: Path) -> Iterator[Path]:
 
 
 def outcome_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options `--json`, `--plot`, `--profile` and `--write`, given as `outcome`."""
+    """Adds `--json`, `--plot`, `--profile` and `--write`, passed as `outcome`."""
 
     @functools.wraps(command)
     def gathered(
@@ -228,10 +229,10 @@ def outcome_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "node_file",
             type=path,
             metavar="NODE_FILE",
-            help="Write what is recommended into the engine's arguments there; shows the change.",
+            help="Write the recommended arguments of the engine into this file; shows the diff.",
         ),
         click.option(
-            "--profile", type=path, help="Keep what was timed in a file that the planner reads."
+            "--profile", type=path, help="Save the measurements in a file for the planner."
         ),
         plot_option("it"),
         click.option("--json", "as_json", is_flag=True, help="Print it as JSON."),

@@ -1,4 +1,4 @@
-"""Which engine is probed: by its address, or as a worker of the daemon of this node."""
+"""Selects the engine to probe: by address, or as a worker of this node's daemon."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _PATIENCE_SECONDS = 10.0
 
 
 class NoSuchWorkerError(DisaggError):
-    """A name of no worker that can be probed; the text says which there are."""
+    """No worker of this name can be probed; the message lists those that can."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)
 class TargetOptions:
-    """What the options say of the engine."""
+    """The engine selected by the options."""
 
     engine: str
     model: str | None
@@ -49,18 +49,18 @@ class TargetOptions:
 
     @property
     def is_worker(self) -> bool:
-        """Whether a worker of the daemon is meant, and no address."""
+        """Whether a worker's name was given, not an address."""
         return "/" not in self.engine and ":" not in self.engine
 
     def server(self) -> tuple[CompletionServer, int | None]:
-        """The engine, and the most tokens of a request, where it tells.
+        """The engine, and the most tokens of a request, if it reports that.
 
         Raises:
-            UsageError: Options that do not fit.
-            NoSuchWorkerError: No such worker, or it serves nothing now.
-            EngineRefusalError: It is no OpenAI API, serves another model, or lets us not in.
+            UsageError: Conflicting options.
+            NoSuchWorkerError: There is no such worker, or it is not serving.
+            EngineRefusalError: It has no OpenAI API, serves another model, or denies access.
             EngineDownError: Nothing answers.
-            NoDaemonError: There is no daemon to ask for a worker.
+            NoDaemonError: There is no daemon that knows the worker.
         """
         from disagg_cluster.prometheus.http_session import HttpSession
         from disagg_cluster.tune.completion_server import CompletionServer, EngineDownError
@@ -136,7 +136,7 @@ def _found(view: WorkerView, told: Worker | None) -> _FoundWorker:
 
 
 def _chosen(server: CompletionServer, wanted: str | None) -> int | None:
-    """Let it be asked for a model; return the most tokens of a request, where it tells."""
+    """Select the model to request; returns the most tokens of a request, if reported."""
     from disagg_cluster.tune.completion_server import NotAnEngineError
 
     models = server.models()
@@ -157,7 +157,7 @@ def _is_authorization(header: str) -> bool:
 
 
 def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say which engine, given to the command as `target`."""
+    """Adds the options that select an engine, passed as `target`."""
 
     @functools.wraps(command)
     def gathered(
@@ -178,7 +178,7 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     options = (
         click.option(
-            "--live", is_flag=True, help="Probe it though it serves users, whom that holds up."
+            "--live", is_flag=True, help="Probe it while it serves users, which slows them down."
         ),
         click.option(
             "--run-dir",
@@ -190,13 +190,13 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--config",
             "file",
             type=click.Path(path_type=Path),
-            help="The node file of the daemon: its run folder, and how its worker is asked.",
+            help="The daemon's node file: its run folder, and how to reach its worker.",
         ),
         http_config_option,
         click.option(
             "--header", "headers", multiple=True, metavar="NAME:VALUE", help="Sent to the engine."
         ),
-        click.option("--model", help="The model to ask for.  [default: the one it serves]"),
+        click.option("--model", help="The model to request.  [default: the one it serves]"),
         click.option(
             "--engine",
             required=True,

@@ -1,4 +1,4 @@
-"""`disagg-node tune`: how large a step, and a batch, an engine should work on."""
+"""`disagg-node tune`: the best prefill step and decode batch of an engine."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def _latency(ctx: click.Context, param: click.Parameter, text: str) -> float:
     "--prompt-tokens",
     callback=_lengths,
     metavar="N,N,…",
-    help="Lengths of prompts.  [default: those of 512, 2048, 8192 that it takes]",
+    help="Prompt lengths.  [default: those of 512, 2048, 8192 that the engine accepts]",
 )
 @click.option(
     "--largest",
     type=click.IntRange(64, _MOST_TOKENS),
-    help=f"Time no larger step, in tokens.  [default: {_LARGEST_STEP}, or what the engine holds]",
+    help=f"Largest step to time, in tokens.  [default: {_LARGEST_STEP}, or what the engine holds]",
 )
 @target_options
 @outcome_options
@@ -85,9 +85,9 @@ def prefill(
 ) -> None:
     """Find the smallest prefill step that saturates an engine: its knee.
 
-    The knee is where tokens per second first reach nine tenths of the best. Prompts of random
-    tokens, one output token each, are sent so that they fill steps of chosen sizes; the next size
-    is always the one that tells most, and it ends when the knee is known to a fifth. Refuses an
+    The knee is where tokens per second first reach nine tenths of the maximum. Sends prompts of
+    random tokens, with one output token each, that fill steps of chosen sizes; each next size is
+    the most informative one, and it ends when the knee is known to within a fifth. Refuses an
     engine that serves users, unless --live.
 
     \b
@@ -125,19 +125,19 @@ def prefill(
 
 @click.command
 @click.option("--itl", default="50ms", show_default=True, callback=_latency, metavar="TIME",
-              help="The target from token to token, such as 50ms.")  # fmt: skip
+              help="The inter-token target, such as 50ms.")  # fmt: skip
 @click.option(
     "--context-tokens",
     callback=_lengths,
     metavar="N,N,…",
-    help="Lengths of contexts.  [default: those of 512, 2048, 8192 that it takes]",
+    help="Context lengths.  [default: those of 512, 2048, 8192 that the engine accepts]",
 )
 @click.option(
     "--largest",
     type=click.IntRange(1, 8192),
     default=_LARGEST_BATCH,
     show_default=True,
-    help="Time no larger batch, in requests.",
+    help="Largest batch to time, in requests.",
 )
 @target_options
 @outcome_options
@@ -150,9 +150,9 @@ def decode(
 ) -> None:
     """Find the largest batch with which an engine keeps the inter-token target.
 
-    As many requests as make a batch write at once, the time from token to token is taken, and
-    they are hung up on. The next batch is always the one that tells most. Refuses an engine that
-    serves users, unless --live.
+    Runs as many requests as the batch size at once, measures the time from token to token, and
+    cancels them. Each next batch is the most informative one. Refuses an engine that serves users,
+    unless --live.
 
     \b
       disagg-node tune decode --engine http://127.0.0.1:8000 --itl 50ms
@@ -189,13 +189,13 @@ def decode(
 def _ready(
     server: CompletionServer, target: TargetOptions, outcome: OutcomeOptions
 ) -> EnginePage | None:
-    """Check all that can be checked before the first probe; return the engine's page."""
+    """Check everything possible before the first probe; returns the engine's metrics page."""
     outcome.check(target, server.model, server.url)
     return server.page()
 
 
 def _at_rest(server: CompletionServer, target: TargetOptions, progress: Progress) -> None:
-    """Refuse an engine that serves users, unless told otherwise."""
+    """Refuse an engine that serves users, unless --live is given."""
     from disagg_cluster.tune.traffic_guard import refuse_live
 
     if not target.live:
@@ -206,7 +206,7 @@ def _at_rest(server: CompletionServer, target: TargetOptions, progress: Progress
 
 @dataclass(frozen=True, slots=True)
 class _Tuning:
-    """What is run, and what is made of as much as was found when it is asked."""
+    """What to run, and accessors for the results found so far."""
 
     run: Callable[[], object]
     progress: Progress
@@ -219,11 +219,11 @@ class _Tuning:
 def _carry_out(
     tuning: _Tuning, server: CompletionServer, target: TargetOptions, outcome: OutcomeOptions
 ) -> None:
-    """Probe, show what was found, and keep it; where it ends on the way, only show it."""
+    """Probe, print the result and write its outputs; if interrupted, only print it."""
     from disagg_cluster.tune.profile_values import profile_value
 
     stopped: BaseException | None = None
-    # Whoever ends us by a signal gets what was learned, too, and the engine is hung up on.
+    # On a signal, the results so far are still printed and running requests cancelled.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         _at_rest(server, target, tuning.progress)
@@ -248,7 +248,7 @@ def _carry_out(
 
 
 def _paced(progress: Progress, line: Callable[[_Step, float], str]) -> Callable[[_Step], None]:
-    """Show a line after each probe, with how long one took in the mean."""
+    """Show a line after each probe, with the mean duration of a probe."""
     begun_seconds, made = time.monotonic(), [0]
 
     def show(found: _Step) -> None:
@@ -265,7 +265,7 @@ def _fitting(
     written: int,
     option: str,
 ) -> tuple[int, ...]:
-    """The lengths that the engine takes; of those that were asked for all, or none."""
+    """The lengths to probe: all those requested, or the usual ones that the engine accepts."""
     longest = None if most_tokens is None else most_tokens - written
     if asked is not None:
         if longest is not None and asked[-1] > longest:
@@ -282,7 +282,7 @@ def _fitting(
 
 
 def _room(page: EnginePage | None, largest: int) -> int:
-    """The largest step to time: no larger than what the engine's cache holds."""
+    """The largest step to time, limited by the engine's cache."""
     if page is None or page.kv_cache_tokens is None:
         return largest
     return max(1, min(largest, int(page.kv_cache_tokens * 0.45)))

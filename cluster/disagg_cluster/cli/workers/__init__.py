@@ -1,1 +1,1 @@
-"""The commands that show a daemon's workers: how they stand, what they print."""
+"""Commands that show a daemon's workers: their state and their logs."""

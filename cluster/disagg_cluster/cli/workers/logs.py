@@ -1,4 +1,4 @@
-"""`disagg-node logs`: what a worker prints."""
+"""`disagg-node logs`: the output of a worker."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ _MOST_LINE_BYTES = 1 << 20
 
 
 class NoSuchLogError(DisaggError):
-    """There is no log of that name; the text says which there are."""
+    """There is no log of that name; the message lists those there are."""
 
 
 @click.command
 @click.argument("worker", shell_complete=worker_names)
-@click.option("-f", "--follow", is_flag=True, help="Go on with what it prints, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Follow its output, until Ctrl-C.")
 @click.option(
     "--since",
     metavar="SPAN",
-    help="From so long ago on, as 90s, 5m, 6h or 1d, by the times that the engine writes.",
+    help="Start this long ago, such as 90s, 5m, 6h or 1d, by the times in the engine's lines.",
 )
 @click.option(
     "-n",
     "--lines",
     "count",
     type=click.IntRange(0, 1_000_000_000),
-    help=f"So many at the end.  [default: {_LINES}; with --since all of them]",
+    help=f"Number of last lines.  [default: {_LINES}; with --since all]",
 )
-@click.option("--probes", is_flag=True, help="Also what its server says of our own probes.")
+@click.option("--probes", is_flag=True, help="Include the lines about our own probes.")
 @click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object.")
 @click.option(
     "-c",
     "--config",
     "file",
     type=click.Path(path_type=Path),
-    help="The node file of the daemon: it says the run folder.",
+    help="The daemon's node file, which names its run folder.",
 )
 @click.option(
     "--run-dir",
@@ -68,7 +68,7 @@ def logs(
     file: Path | None,
     run_dir: Path | None,
 ) -> None:
-    """Show what a worker prints; also one that has failed, and without a daemon.
+    """Show what a worker prints; also a failed one, and without a daemon.
 
     \b
       disagg-node logs decode-0 -f
@@ -99,12 +99,12 @@ def logs(
         if not follow:
             raise
     except BrokenPipeError:
-        # Whoever read it has enough; nothing is to be flushed into the void at exit.
+        # The reader has closed the pipe; avoids a flush error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _as_json(worker: str, line: str) -> str:
-    """A line as an object; `written_at` is null where it does not say."""
+    """A line as a JSON object; `written_at` is null if the line has no time."""
     from disagg_cluster.host.log_times import written_at
 
     at = written_at(line, datetime.now().astimezone())
@@ -113,7 +113,7 @@ def _as_json(worker: str, line: str) -> str:
 
 
 def followed(log: Path, at_bytes: int, wait: Callable[[float], None]) -> Iterator[str]:
-    """Whole lines as they are added to a log from a place on, for ever; one cut begins anew."""
+    """Complete lines appended to a log from an offset on, forever; restarts if it is truncated."""
     begun = b""
     while True:
         try:
@@ -140,7 +140,7 @@ def _past(
     from disagg_cluster.host.log_reading import LogParts
     from disagg_cluster.host.worker_logs import KEPT
 
-    # One that was rotated a minute ago holds little.
+    # A log rotated recently holds few lines, so older files are read as well.
     older = (log.with_name(f"{log.name}.{number}") for number in range(KEPT, 0, -1))
     parts = LogParts((*older, log), until_bytes)
     try:

@@ -1,4 +1,4 @@
-"""`disagg-node reassign`, `drain` and `explain`: which worker does which work, and why."""
+"""`disagg-node reassign`, `drain` and `explain`: workers' work, and the reasons for their state."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ _SECONDS = click.FloatRange(min=0, min_open=True, max=86_400)
     "--role",
     type=click.Choice(["prefill", "decode"]),
     required=True,
-    help="What its GPUs are to be for.",
+    help="The new role of its GPUs.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be done, or why it would not.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done, or why not.")
 @click.option(
     "--deadline",
     "drain_seconds",
     type=_SECONDS,
     metavar="SECONDS",
-    help="What its running requests may take to end; after that it stays as it was.  "
+    help="Time limit for its running requests to end; after it the worker keeps its role.  "
     "[default: drain_seconds of the node file]",
 )
-@click.option("--no-wait", is_flag=True, help="Do not wait until it is proven.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until the move is proven.")
 @click.option(
     "--id",
     "request_id",
     metavar="ID",
-    help="The request's own id: asked again by it, nothing is done twice.  [default: a new one]",
+    help="The request's id: repeating it does nothing twice.  [default: a new one]",
 )
 @options
 def reassign(
@@ -55,12 +55,12 @@ def reassign(
     daemon: AskedDaemon,
     as_json: bool,
 ) -> None:
-    """Give a worker's GPUs to the other phase: decode in place of prefill, or the reverse.
+    """Move a worker's GPUs to the other phase: from prefill to decode, or the reverse.
 
-    The router sends it nothing new, its requests end, it starts in its new role and gets requests
-    again. It is done only when that phase has used GPU time there; what does not come up, or shows
-    no effect, is taken back. Exits with 0 when it is proven, 1 if it was taken back, 3 if it was
-    refused, 4 if no daemon answers, 5 if it took too long and goes on.
+    The router stops sending it requests, its running ones end, it starts in its new role and gets
+    requests again. The move is done once that phase has used GPU time there; a worker that does not
+    come up, or shows no effect, is moved back. Exits with 0 when it is proven, 1 if it was moved
+    back, 3 if it was refused, 4 if no daemon answers, 5 if it took too long and goes on.
     """
     from disagg_cluster.control.client import new_request
     from disagg_cluster.control.messages import ReassignWorker
@@ -79,7 +79,7 @@ def reassign(
     "timeout_seconds",
     type=_SECONDS,
     metavar="SECONDS",
-    help="Wait no longer; it gets no new requests all the same.",
+    help="Stop waiting after this time; the drain goes on.",
 )
 @options
 def drain(
@@ -89,9 +89,9 @@ def drain(
     daemon: AskedDaemon,
     as_json: bool,
 ) -> None:
-    """Send a worker no new requests, and wait until it has none left; it goes on to run.
+    """Send a worker no new requests, and wait until it has none left; it keeps running.
 
-    It stays so, also under the next daemon, until `disagg-node resume`. It needs a router of this
+    It stays drained, also under the next daemon, until `disagg-node resume`. Needs a router on this
     node with `membership: live`.
     """
     from disagg_cluster.control.client import new_request
@@ -105,7 +105,7 @@ def drain(
 @click.argument("worker", shell_complete=worker_names)
 @options
 def explain(worker: str, daemon: AskedDaemon, as_json: bool) -> None:
-    """Say why a worker is in its state: since when, by whose wish, and what is waited for."""
+    """Explain why a worker is in its state: since when, at whose request, and what it waits for."""
     from disagg_cluster.control.client import new_request
     from disagg_cluster.control.messages import ExplainWorker
 

@@ -1,4 +1,4 @@
-"""`disagg-node reload`: take in a changed node file without a new daemon."""
+"""`disagg-node reload`: applies a changed node file without a new daemon."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _WRONG_NODE_FILE = 2
 
 
 @click.command
-@click.option("--dry-run", is_flag=True, help="Only show what is otherwise.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("--yes", is_flag=True, help="Apply without asking.")
 @options
 def reload(dry_run: bool, yes: bool, daemon: AskedDaemon, as_json: bool) -> None:
-    """Have the daemon read its node file again, and show what is otherwise before that is taken in.
+    """Have the daemon read its node file again; shows the changes before they are applied.
 
-    How a worker is started (python, args, role_args, env, deadlines, health, restart, limits) holds
-    from its next start on: `disagg-node restart WORKER` is that. New workers are started; those
-    that are no longer in the file are drained and stopped; all others are untouched. GPUs, ports,
-    models and roles of a worker, and everything beside the workers, wait for the next daemon:
-    `disagg-node status` shows what does. Without a terminal to ask on, --yes is needed. Exits with
-    2 if the file has problems, 3 if it has changed since it was shown or another change is under
-    way; then nothing was changed.
+    Changed start settings of a worker (python, args, role_args, env, deadlines, health, restart,
+    limits) take effect at its next start: use `disagg-node restart WORKER`. New workers are
+    started; those no longer in the file are drained and stopped; all others are untouched. GPUs,
+    ports, models and roles of a worker, and everything besides the workers, wait for the next
+    daemon: `disagg-node status` shows these. Without a terminal to ask on, --yes is needed. Exits
+    with 2 if the file has problems, 3 if it has changed since it was shown or another change is
+    under way; then nothing was changed.
     """
     from disagg_cluster.control.client import new_request
     from disagg_cluster.control.messages import ENDS, STARTS, WAITS, ReplyOutcome, RereadNodeFile
@@ -48,7 +48,7 @@ def reload(dry_run: bool, yes: bool, daemon: AskedDaemon, as_json: bool) -> None
             raise click.UsageError("nobody can be asked here: --yes takes it in")
         if not yes:
             click.confirm("Take this in?", abort=True, err=True)
-        # What was shown, and nothing that was written since; an older daemon knows no digest.
+        # Apply only what was shown, no later edits; an older daemon knows no digest.
         *_, reply = daemon.ask(new_request(RereadNodeFile(digest=looked.digest or None)))
     if as_json:
         click.echo(json.dumps(shown(reply)))

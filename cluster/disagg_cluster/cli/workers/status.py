@@ -1,4 +1,4 @@
-"""`disagg-node status`: how the daemon of this node and its workers stand."""
+"""`disagg-node status`: the state of this node's daemon and its workers."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ _LINE_CHARACTERS = 200
 _MOST_WAITING = 8
 
 LastLine = Callable[[str], str]
-"""The last line that a worker has printed, by the path of its log; empty where it has none."""
+"""Returns the last line in a worker's log, given its path; empty if there is none."""
 
 
 @click.command
-@click.option("-w", "--watch", is_flag=True, help="Go on with what changes, until Ctrl-C.")
+@click.option("-w", "--watch", is_flag=True, help="Keep printing changes, until Ctrl-C.")
 @options
 def status(daemon: AskedDaemon, as_json: bool, watch: bool) -> None:
     """Show the daemon of this node and its workers: state, since when, until when and why.
 
-    UNTIL is when the state ends by itself: a start or a drain is given up, a worker that waits is
-    started again. A ready worker whose last health probe was not answered well is unresponsive. Of
-    a worker that is not ready the reason, the log and its last line are shown. With --watch each
-    change of a worker and each step of a reassignment follows as a line, also amid a stop, until
-    the daemon has ended; with --json each is an object as it came.
+    UNTIL is when the state ends without an event: a start or a drain times out, a waiting worker is
+    started again. A ready worker whose last health probe failed is shown as unresponsive. For a
+    worker that is not ready, the reason, the log and its last line are shown. With --watch each
+    change of a worker and each step of a reassignment is printed as a line, also during a stop,
+    until the daemon has ended; with --json each is an object.
     """
     if watch:
         from disagg_cluster.cli.workers.watch import watch_status
@@ -59,17 +59,17 @@ def status(daemon: AskedDaemon, as_json: bool, watch: bool) -> None:
     if as_json:
         click.echo(json.dumps(status_value(view, workers, time.time()), indent=2))
     else:
-        # The log of another host's worker is not here.
+        # The log of a worker on another host cannot be read here.
         here = isinstance(daemon, LocalDaemon)
         click.echo(status_text(view, workers, _last_line if here else lambda _log: ""))
 
 
 def asked(daemon: AskedDaemon) -> tuple[list[WorkerView], DaemonView]:
-    """The workers of a daemon, and itself, by its own word.
+    """The workers and state a daemon reports.
 
     Raises:
-        NoDaemonError: Nobody listens there.
-        MayNotAskError: This user may not ask.
+        NoDaemonError: Nothing listens there.
+        MayNotAskError: This user may not connect.
         BrokenOffError: It did not answer.
     """
     from disagg_cluster.control.client import BrokenOffError, MayNotAskError, new_request
@@ -86,7 +86,7 @@ def asked(daemon: AskedDaemon) -> tuple[list[WorkerView], DaemonView]:
 
 
 def left_over(socket: Path) -> Iterator[str]:
-    """What a daemon that is no more has left: workers that run, and a move that was under way."""
+    """What an ended daemon has left behind: running workers, and an unfinished move."""
     from disagg_cluster.control.explanation import move_stage
     from disagg_cluster.host.run_dir.layout import RunFolder
     from disagg_cluster.host.run_dir.lock import holder
@@ -113,7 +113,7 @@ def left_over(socket: Path) -> Iterator[str]:
 def status_value(
     daemon: DaemonView, workers: Sequence[WorkerView], now_seconds: float
 ) -> dict[str, object]:
-    """The same for programs; instants have a date and a zone."""
+    """The status for programs; times have a date and a zone."""
 
     def at(seconds: float | None) -> str | None:
         return None if seconds is None else timestamp(now_seconds + seconds)
@@ -129,7 +129,7 @@ def status_value(
 
 
 def status_text(daemon: DaemonView, workers: Sequence[WorkerView], last_line: LastLine) -> str:
-    """The daemon in a line, the workers as a table, and below it what is to be said of some."""
+    """The daemon in one line, the workers as a table, then notes on some of them."""
     stopping = ", stopping" if daemon.stopping else ""
     head = (
         f"disagg-node {daemon.version} (pid {daemon.pid}) on {daemon.node}, up "
@@ -140,14 +140,14 @@ def status_text(daemon: DaemonView, workers: Sequence[WorkerView], last_line: La
         none = "It launches no workers; `disagg-node phases` shows the engines it found."
         return "\n".join([head, none, *waiting])
     lines = columns([_TITLES, *map(_row, workers)]).splitlines()
-    # Not before the widths are known: what colours a cell has no width.
+    # Coloured after alignment, as escape codes would distort the widths.
     table = [lines[0], *map(_coloured, lines[1:], workers)]
     said = [line for worker in workers for line in _said(worker, last_line)]
     return "\n".join([head, *table, *said, *waiting])
 
 
 def _waiting(daemon: DaemonView) -> Iterator[str]:
-    """What its node file says otherwise, and only another daemon takes in."""
+    """Differences in its node file that only the next daemon will apply."""
     if daemon.node_file:
         yield f"node file: {daemon.node_file}"
     shown, more = daemon.waiting[:_MOST_WAITING], len(daemon.waiting) - _MOST_WAITING
@@ -157,7 +157,7 @@ def _waiting(daemon: DaemonView) -> Iterator[str]:
 
 
 def timestamp(seconds: float) -> str:
-    """A Unix time with date and zone, in the zone of this machine."""
+    """A Unix time with date and zone, in this machine's zone."""
     return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
 
 
@@ -178,14 +178,14 @@ def _row(worker: WorkerView) -> tuple[str, ...]:
 
 
 def state_text(worker: WorkerView) -> str:
-    """The state of a worker in a word, as people are shown it."""
+    """The displayed state of a worker."""
     if worker.restarting:
         return "restarting"
     return _SILENT if worker.unanswered else worker.state.value
 
 
 def _until(worker: WorkerView) -> float | None:
-    """When its state ends by itself; a ready one's does not."""
+    """When its state ends without an event; a ready worker's does not."""
     return None if worker.state.value == "ready" else worker.deadline_seconds
 
 
@@ -196,7 +196,7 @@ def _coloured(line: str, worker: WorkerView) -> str:
 
 
 def _said(worker: WorkerView, last_line: LastLine) -> Iterator[str]:
-    """What there is to say of one that is not simply at work."""
+    """Notes on a worker that is not simply ready."""
     if worker.paused_seconds is not None:
         paused = duration_text(worker.paused_seconds)
         yield f"{worker.worker}: paused for {paused}: only observed, until `disagg-node resume`"

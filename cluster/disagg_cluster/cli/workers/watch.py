@@ -1,4 +1,4 @@
-"""`disagg-node status --watch`: the workers of a daemon, and from then on what changes."""
+"""`disagg-node status --watch`: the workers of a daemon, then their changes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from disagg_cluster.control.views import WorkerView
 
 _PATIENCE_SECONDS = 35.0
-"""How long a daemon may be silent: it says something every ten seconds."""
+"""How long a daemon may be silent; it sends something every ten seconds."""
 
 
 def watch_status(daemon: AskedDaemon, *, as_json: bool) -> None:
-    """Print what a daemon tells of itself, until it ends or Ctrl-C; raises as `client.ask`."""
+    """Print what a daemon reports until it ends or Ctrl-C; raises as `client.ask`."""
     from disagg_cluster.cli.workers.status import timestamp
     from disagg_cluster.control.client import new_request
     from disagg_cluster.control.messages import WatchStatus
@@ -40,12 +40,12 @@ def watch_status(daemon: AskedDaemon, *, as_json: bool) -> None:
     except KeyboardInterrupt:
         return
     except BrokenPipeError:
-        # Whoever read it has enough; nothing is to be flushed into the void at exit.
+        # The reader has closed the pipe; avoids a flush error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def change_text(reply: ControlReply) -> str:
-    """What one reply of a watch tells, as a line; empty where it tells nothing new."""
+    """One watch reply as a line; empty if it has nothing to show."""
     from disagg_cluster.control.messages import ReplyOutcome
 
     if reply.worker is not None:
@@ -58,7 +58,7 @@ def change_text(reply: ControlReply) -> str:
 
 
 def worker_text(worker: WorkerView) -> str:
-    """How a worker stands, as a line."""
+    """The state of a worker as a line."""
     from disagg_cluster.cli.workers.status import state_text
 
     marks = [
@@ -75,7 +75,7 @@ def worker_text(worker: WorkerView) -> str:
 
 
 def _table_first(replies: Iterator[ControlReply]) -> Iterator[ControlReply]:
-    """Print what is told at the beginning as the table of a status, and pass on the rest."""
+    """Print the first replies as a status table, and pass on the rest."""
     from disagg_cluster.cli.workers.status import status_text
     from disagg_cluster.control.messages import ReplyOutcome
 

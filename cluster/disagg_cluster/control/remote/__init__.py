@@ -1,1 +1,1 @@
-"""gRPC: a second way to the same core, through doors that know who comes in."""
+"""gRPC transport for the control core, behind proxies that identify each client."""

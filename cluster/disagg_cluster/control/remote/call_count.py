@@ -1,7 +1,7 @@
-"""How many calls a client begins, by the frames of HTTP/2 that it sends (RFC 9113, section 4.1).
+"""Counts the calls a client begins from the HTTP/2 frames it sends (RFC 9113, section 4.1).
 
-gRPC refuses by itself, and tells nobody, what is longer than it takes or no method of ours. A call
-is a stream, begun by a frame of headers; of frames only the nine bytes before each are looked at.
+gRPC rejects oversized calls and unknown methods without notifying the application. A call is a
+stream that begins with a HEADERS frame; only the nine header bytes of each frame are parsed.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ _LAST_STREAM = (1 << 31) - 1
 
 
 class CallCount:
-    """Counts the calls in what one client sends, in pieces of any size.
+    """Counts the calls in the bytes one client sends, in pieces of any size.
 
     Attributes:
-        begun: So many until now; none of what does not begin as HTTP/2 does.
+        begun: Number of calls so far; stays 0 if the bytes do not begin with the HTTP/2 preface.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class CallCount:
         self._speaks = True
 
     def take(self, piece: bytes) -> None:
-        """Look at the next piece."""
+        """Parse the next piece."""
         at = 0
         while self._speaks and at < len(piece):
             skipped = min(self._skip, len(piece) - at)
@@ -47,7 +47,7 @@ class CallCount:
             return
         self._skip = int.from_bytes(head[:3])
         stream = int.from_bytes(head[5:]) & _LAST_STREAM
-        # Its trailers are headers of a stream that is there already.
+        # Trailers are a HEADERS frame of an existing stream.
         if head[3] == _HEADERS and stream > self._last_stream:
             self.begun += 1
             self._last_stream = stream

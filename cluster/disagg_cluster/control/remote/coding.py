@@ -1,8 +1,8 @@
-"""Protobuf messages of the versioned proto, from and to what the core is asked and answers.
+"""Converts between control requests and replies and the protobuf messages of the versioned proto.
 
-Their fields have the names of the keys on the lines of JSON, so that one set of checks holds for
-both (`wire`). The messages are made of the compiled `v1/control.binpb` at run time: no generated
-code, which would tie us to one version of protobuf.
+Message fields are named like the JSON keys, so that both share one set of checks (`wire`). The
+messages are built from the compiled `v1/control.binpb` at run time: generated code would bind us to
+one version of protobuf.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ REPLY_METADATA: Final = "disagg-node-reply-bin"
 
 _ID = "request_id"
 _MOST_TRAILING_BYTES = 4096
-"""Of 8 KiB that clients take of all metadata; a third is added in base64."""
+"""Of the 8 KiB of metadata that clients accept in total; base64 adds a third."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rpc:
-    """One method of the service: its name, the verb it stands for, whether its answer is a stream.
+    """One method of the service: its name, its verb, whether it streams its replies.
 
-    `changes`: it needs the caller's own request id.
+    `changes`: it needs a request id chosen by the client.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Rpc:
 
     @property
     def path(self) -> str:
-        """By which it is called."""
+        """The path under which it is called."""
         return f"/{SERVICE}/{self.name}"
 
 
@@ -56,14 +56,14 @@ _READING = ("status", "watch", "explain")
 METHODS: Final = {
     verb: Rpc(verb.capitalize(), verb, verb in _STREAMED, verb not in _READING) for verb in VERBS
 }
-"""By verb: each has one."""
+"""One method per verb."""
 
 
 def decode_call(method: Rpc, data: bytes, seconds_left: float | None) -> ControlRequest:
-    """A request of the bytes of a call, with the deadline of its client.
+    """Decodes the bytes of a call, with the deadline of its client.
 
     Raises:
-        WireError: It is none, or wrong in itself.
+        WireError: Not a request, or invalid values.
     """
     if len(data) > MOST_BYTES:
         raise WireError((f"the request is longer than {MOST_BYTES} bytes",))
@@ -77,13 +77,14 @@ def decode_call(method: Rpc, data: bytes, seconds_left: float | None) -> Control
     if request_id is not None:
         parts["id"] = request_id
     if seconds_left is not None:
-        # Beyond a day is as good as none, and what is over is answered by gRPC itself.
+        # More than a day counts as no deadline; gRPC itself answers calls whose deadline has
+        # passed.
         parts["deadline_seconds"] = min(max(seconds_left, 1e-3), 86_400.0)
     return request_from(parts)
 
 
 def encode_call(request: ControlRequest) -> bytes:
-    """The bytes of a call; its deadline goes with the call itself."""
+    """The bytes of a call; its deadline is sent by gRPC."""
     method = METHODS[name_of(request.verb)]
     parts = {key: value for key, value in asdict(request.verb).items() if value is not None}
     parts |= {_ID: request.id, "wait": request.wait}
@@ -96,7 +97,7 @@ def encode_answer(reply: ControlReply) -> bytes:
 
 
 def encode_trailing(reply: ControlReply) -> bytes:
-    """The bytes of a `Reply` with so many of its lines as metadata may hold."""
+    """The bytes of a `Reply`, with as many of its lines as fit into metadata."""
     for most_lines in (64, 48, 32, 24, 16, 12, 8, 4, 2):
         data = _answer(reply_parts(reply, most_lines))
         if len(data) <= _MOST_TRAILING_BYTES:
@@ -105,20 +106,20 @@ def encode_trailing(reply: ControlReply) -> bytes:
 
 
 def encode_status(replies: list[ControlReply]) -> bytes:
-    """The bytes of a `StatusReply`, of all that was answered."""
+    """The bytes of a `StatusReply` with all replies."""
     parts = list(map(reply_parts, replies))
     workers = [each["worker"] for each in parts if "worker" in each]
     return _made("StatusReply", {"workers": workers, "daemon": parts[-1]["daemon"]})
 
 
 def decode_answer(data: bytes) -> ControlReply:
-    """A reply of the bytes of a `Reply`; raises WireError if it is none."""
+    """Decodes the bytes of a `Reply`; raises WireError if they are none."""
     parts = _parts("Reply", data)
     return reply_from(parts | {"version": VERSION, "id": parts.get(_ID, "")})
 
 
 def decode_status(data: bytes, request_id: str) -> list[ControlReply]:
-    """The replies that a `StatusReply` stands for; raises WireError if it is none."""
+    """The replies in a `StatusReply`; raises WireError if the bytes are none."""
     parts = _parts("StatusReply", data)
     head = {"version": VERSION, "id": request_id}
     workers = [
@@ -135,7 +136,7 @@ def _answer(parts: dict[str, Any]) -> bytes:
 def _made(name: str, parts: dict[str, Any]) -> bytes:
     from google.protobuf import json_format
 
-    # Half a character, which an engine may print, is none to protobuf.
+    # Protobuf rejects unpaired surrogates, which an engine may print.
     text = json.dumps(parts, ensure_ascii=False).encode(errors="replace").decode()
     made = json_format.Parse(text, _class(name)(), ignore_unknown_fields=True)
     data: bytes = made.SerializeToString()
@@ -151,7 +152,7 @@ def _parts(name: str, data: bytes) -> dict[str, Any]:
 
 
 def _keys(message: Any) -> dict[str, Any]:
-    """What a message says; what may be absent, and is, is left out."""
+    """A message as a dictionary, without absent optional fields."""
     return {
         field.name: _plain(getattr(message, field.name))
         for field in message.DESCRIPTOR.fields

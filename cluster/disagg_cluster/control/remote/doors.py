@@ -1,9 +1,9 @@
-"""The doors to the gRPC server: who comes in is known before a byte of theirs gets any further.
+"""Proxies in front of the gRPC server that identify each client before passing bytes on.
 
-gRPC's own server tells neither which process is at the other end of a Unix socket nor why a TLS
-handshake failed. So connections are taken in here, over the web-config of the metrics page's TLS,
-and passed on to the server on a socket of this host that nobody else may open. All of it runs on a
-thread of its own: handshakes hold up neither the accounting nor the engines.
+gRPC's own server reports neither the process at the other end of a Unix socket nor why a TLS
+handshake failed. Connections are therefore accepted here, with the TLS settings of the metrics
+page's web-config, and forwarded to the server over a local socket that only this user may open. All
+of it runs on a separate thread, so that handshakes delay neither the accounting nor the engines.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _LINES_PER_SECOND = 5.0
 
 
 class Refused(Protocol):
-    """Told of each who was turned away."""
+    """Called for each refused connection."""
 
     def __call__(self, outcome: str, reason: RefusalReason) -> None:
-        """Count it."""
+        """Count a refusal."""
 
 
 class Door:
-    """Takes connections in and passes them on.
+    """Accepts connections and forwards them to the server.
 
     Args:
-        listener: Where they come from; closed with the door.
-        inner: The path of the socket at which the server listens.
-        vet: Finds out who it is.
-        visitors: Keeps who is here.
-        refused: Told of each who is turned away.
-        log: Told, too, of some each second.
-        seconds: How long one may be here without having shown what it must.
+        listener: Socket that accepts connections; closed with the proxy.
+        inner: Path of the socket at which the server listens.
+        vet: Identifies the client.
+        visitors: Keeps the open connections.
+        refused: Called for each refused connection.
+        log: Logs refusals, a few per second at most.
+        seconds: How long a connection may stay open without being authenticated.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Door:
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Let visitors in until the block ends, then end all of them."""
+        """Accept connections until the block ends, then close all of them."""
         self._listener.setblocking(False)
         accepting = asyncio.create_task(self._accept())
         try:
@@ -81,7 +81,7 @@ class Door:
             accepting.cancel()
             self._listener.close()
             if self._open:
-                # Those whom the server has just let go are judged by what they asked.
+                # Connections that the server has just closed are judged by the calls they made.
                 await asyncio.wait(self._open, timeout=_JUDGED_SECONDS)
             for task in self._open:
                 task.cancel()
@@ -93,7 +93,7 @@ class Door:
             try:
                 link, peer = await loop.sock_accept(self._listener)
             except (OSError, MemoryError) as error:
-                # No descriptors are left, say: in a moment there may be.
+                # For example out of file descriptors, which may pass.
                 self._log.warning("control: nobody can be let in: %s", explain(error))
                 await asyncio.sleep(_LOST_SECONDS)
                 continue
@@ -122,7 +122,7 @@ class Door:
             raise TurnedAwayError(RefusalReason.TOO_MANY, "no descriptors are left")
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
-        # What a Unix socket says of its peer is no address.
+        # The peer name of a Unix socket is not an address.
         host, address = (peer[0], address_of(peer)) if isinstance(peer, tuple) else _HERE
 
         def end() -> None:
@@ -152,7 +152,7 @@ class Door:
             finally:
                 patience.cancel()
         finally:
-            # Not a close: what is unsent to one that does not read would wait for ever.
+            # Not a close, which would wait forever to flush data to a client that does not read.
             writer.transport.abort()
         if why := _unanswered(visitor, calls.begun, asked_last=asked_last):
             raise TurnedAwayError(RefusalReason.NOT_UNDERSTOOD, why)
@@ -183,7 +183,7 @@ class Door:
 
 
 def _unanswered(visitor: Visitor, begun: int, *, asked_last: bool) -> str:
-    """What of a visitor that has gone was never answered by us; empty if all was, or was said."""
+    """Describes unanswered calls of a closed connection; empty if none, or already logged."""
     if visitor.is_told:
         return ""
     if (lost := begun - visitor.calls) > 0:
@@ -195,9 +195,9 @@ def _unanswered(visitor: Visitor, begun: int, *, asked_last: bool) -> str:
 
 
 async def _pass_between(outer: Streams, inner: Streams, calls: CallCount) -> bool:
-    """Pass on what both ends send until one has ended; whether it was the outer one.
+    """Forward both directions until one ends; returns whether the outer one ended first.
 
-    The calls that the outer one begins are counted.
+    Counts the calls that the outer end begins.
     """
     up = asyncio.create_task(_pass_on(outer[0], inner[1], calls.take))
     down = asyncio.create_task(_pass_on(inner[0], outer[1]))

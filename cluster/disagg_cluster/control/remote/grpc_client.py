@@ -1,4 +1,4 @@
-"""Asks a daemon over gRPC: another host's, with a certificate or a token."""
+"""Client for a daemon's gRPC endpoint, usually on another host, with a certificate or a token."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 1 << 20
 _OPTIONS = (
-    # A daemon that has gone without a word is noticed.
+    # Detects a daemon that has disappeared without closing the connection.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.enable_http_proxy", 0),
@@ -46,9 +46,9 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class RemoteDaemon:
-    """A daemon at an address, and the files by which it is known and we are.
+    """A daemon's address and the files that authenticate both sides.
 
-    Without `ca` the authorities that gRPC brings along are believed.
+    Without `ca`, the root certificates shipped with gRPC are trusted.
     """
 
     address: str
@@ -60,12 +60,12 @@ class RemoteDaemon:
     def ask(
         self, request: ControlRequest, _patience_seconds: float | None = None
     ) -> Iterator[ControlReply]:
-        """The replies to a request as they come; the last one is final.
+        """Yields the replies to a request as they arrive; the last one is final.
 
         Raises:
-            NoDaemonError: Nobody answers there, or not to us.
+            NoDaemonError: Nothing answers there, or it refuses the connection.
             MayNotAskError: The token is missing or wrong.
-            BrokenOffError: No final reply came.
+            BrokenOffError: The connection ended without a final reply.
             CredentialsError: A file cannot be read, or grpcio is not installed.
         """
         grpc, begun = _grpc(), False
@@ -96,9 +96,9 @@ class RemoteDaemon:
             yield decode_answer(answer)
 
     def _complaint(self, error: Any, request: ControlRequest, *, begun: bool) -> ControlReply:
-        """The reply that a refusal came with; raises where the daemon has not come to one.
+        """The reply that came with an error; raises if the daemon sent none.
 
-        `begun`: it had answered before.
+        `begun`: replies had arrived before.
         """
         told = dict(error.trailing_metadata() or ())
         if REPLY_METADATA in told:
@@ -106,7 +106,7 @@ class RemoteDaemon:
         code, why = error.code().name, error.details()
         match code:
             case "DEADLINE_EXCEEDED" if request.deadline_seconds is None:
-                # Nobody has set one but we, for the first answer.
+                # This is our own limit for the first reply.
                 raise BrokenOffError(f"the daemon at {self.address} does not answer in time")
             case "DEADLINE_EXCEEDED":
                 text, way_out = "not done in time; it goes on", "disagg-node status shows it"
@@ -150,7 +150,7 @@ def _content(path: Path | None) -> bytes | None:
 
 
 def _grpc() -> Any:
-    # It would write its own lines beside ours.
+    # gRPC would print its own messages beside ours.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         import grpc

@@ -1,4 +1,4 @@
-"""Why a daemon of another host does not answer over gRPC, in words, and the way out."""
+"""Explains why a daemon does not answer over gRPC, and what to do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NOBODY = "nobody listens there: `control.grpc.listen` of its node file says whe
 _NO_WAY = "there is no way to that host from here"
 _NO_ANSWER = "that host does not answer: is a firewall in between?"
 _UNTRUSTED = "its certificate is not signed by whom we trust: --ca names who signed it"
-# What gRPC's own words (of 1.85, with BoringSSL) mean, and what can be done about it.
+# Error messages of gRPC (1.85, with BoringSSL), what they mean and what to do.
 _MEANINGS = (
     ("Hostname Verification Check failed", _OTHER_NAME),
     ("is not in peer certificate", _OTHER_NAME),
@@ -28,22 +28,22 @@ _MEANINGS = (
     ("No route to host", _NO_WAY),
     ("timed out", _NO_ANSWER),
 )
-# A door that lets nobody in closes the connection, and says no more.
+# A proxy that rejects a client closes the connection without a reason.
 _CLOSED = ("Socket closed", "Connection reset", "CERTIFICATE_REQUIRED")
 
 
 class CredentialsError(DisaggError):
-    """A file with a certificate, a key or a token cannot be used."""
+    """A certificate, key or token file cannot be used."""
 
     exit_code = 2
 
 
 def why_no_answer(details: str, cert: Path | None) -> str:
-    """What the details of an `UNAVAILABLE` mean; they themselves where that is not known.
+    """Explains the details of an `UNAVAILABLE`; returns them unchanged if they are not recognized.
 
     Args:
-        details: In the words of gRPC.
-        cert: Our certificate that was shown there.
+        details: gRPC's error message.
+        cert: The client certificate we presented, if any.
     """
     for words, meaning in _MEANINGS:
         if words in details:
@@ -56,10 +56,11 @@ def why_no_answer(details: str, cert: Path | None) -> str:
 
 
 def check_certificates(ca: Path | None, cert: Path | None, key: Path | None) -> None:
-    """Look at files before gRPC does, which names none of them, or ends the process.
+    """Check the files before gRPC does, whose errors name no file or abort the process.
 
     Raises:
-        CredentialsError: One cannot be read, is none in PEM, or the key is another certificate's.
+        CredentialsError: A file cannot be read or is not PEM, or the key does not match the
+            certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if ca is not None:
@@ -72,7 +73,7 @@ def check_certificates(ca: Path | None, cert: Path | None, key: Path | None) -> 
     if cert is None or key is None:
         raise CredentialsError("a certificate and its key go together: --cert and --key")
     try:
-        # Without a password OpenSSL would ask the terminal for one.
+        # Without a password callback, OpenSSL would prompt on the terminal.
         context.load_cert_chain(cert, key, lambda: b"")
     except OSError as error:
         if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":

@@ -1,6 +1,6 @@
-"""The gRPC server: calls of the versioned service, answered by the same core as the Unix socket.
+"""The gRPC server: serves the versioned service from the same core as the Unix socket.
 
-It listens where only the doors can reach it, and asks `Visitors` who calls.
+It listens only where the proxies can reach it, and looks up clients in `Visitors`.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _MOST_CALLS = 256
 _OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_concurrent_streams", 32),
-    # What is longer than a request may be is still read, and refused in words, up to here; beyond
-    # gRPC refuses it, and the door says that a call did not come through.
+    # Requests over the limit are still read up to this size, to refuse them with a message; gRPC
+    # rejects larger ones, and the proxy logs that a call was lost.
     ("grpc.max_receive_message_length", 16 * MOST_BYTES),
     ("grpc.max_metadata_size", 8192),
     ("grpc.absolute_max_metadata_size", 16384),
     ("grpc.server_handshake_timeout_ms", 5000),
-    # Who no longer reads is noticed.
+    # Detects clients that no longer read.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 600_000),
@@ -61,10 +61,10 @@ class ControlServer:
     """Answers calls until it is stopped.
 
     Args:
-        core: Answers.
-        visitors: Knows who calls.
-        log: Logs what was refused before it came to the core.
-        token: The one that is asked for; None if none is.
+        core: Answers requests.
+        visitors: Identifies the caller of each call.
+        log: Logs calls that were refused before they reached the core.
+        token: The required token; None if none is.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class ControlServer:
             await self.end()
 
     async def end(self) -> None:
-        """Tell those who look at its health, let calls end for a moment, and end the others."""
+        """Notify health clients, give calls a grace period, then end them."""
         await self._health.enter_graceful_shutdown()
         if self._server is not None:
             await self._server.stop(GRACE_SECONDS)
@@ -148,13 +148,13 @@ class ControlServer:
                 yield reply
 
     async def _known(self, context: Context) -> Visitor:
-        """Who calls; who is nobody's visitor, or one too many, is told so."""
+        """The connection of a call; aborts the call if it is unknown or over the limit."""
         visitor = self._visitors.by_peer(context.peer())
         if visitor is None:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "come through the door")
         assert visitor is not None, "an abort raises"
         visitor.calls += 1
-        # A token was looked at before the call came here.
+        # The token was checked before the call got here.
         if not self._visitors.trust(visitor):
             self._core.count("unknown", "busy", RefusalReason.TOO_MANY)
             why = "as many are connected as may be"
@@ -197,11 +197,11 @@ class ControlServer:
 
 
 class _TokenAsked(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc has no types
-    """Ends a call without the token before anything else of it is waited for."""
+    """Ends a call without the token before reading anything else from it."""
 
     def __init__(self, has_token: Callable[[Any], bool], refuse: Callable[..., Any]) -> None:
         self._has_token = has_token
-        # It waits for no request of the client, however slowly that would come.
+        # Answers without reading a request message, which the client may send slowly.
         self._refuse = grpc.stream_stream_rpc_method_handler(refuse)
 
     async def intercept_service(
@@ -219,7 +219,7 @@ _HEALTH_CODING = (
 
 
 async def _abort(context: Context, reply: ControlReply) -> None:
-    """End a call as a reply asks; raises."""
+    """End a call with the reply's status code; raises."""
     code = grpc.StatusCode[code_name(reply)]
     trailing = ((REPLY_METADATA, encode_trailing(reply)),)
     await context.abort(code, details(reply), trailing)

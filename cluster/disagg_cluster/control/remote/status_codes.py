@@ -1,4 +1,4 @@
-"""Which gRPC status code says what a reply says; the code's name, as gRPC writes it."""
+"""Maps replies to the names of gRPC status codes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from disagg_cluster.control.messages import ControlReply, ReplyOutcome
 from disagg_cluster.control.refusal import RefusalReason
 
 _MOST_BYTES = 600
-"""Each may take three in a header."""
+"""Each byte may take three in an encoded header."""
 
 _OUTCOMES = {
     ReplyOutcome.INVALID: "INVALID_ARGUMENT",
@@ -14,7 +14,7 @@ _OUTCOMES = {
     ReplyOutcome.FAILED: "INTERNAL",
 }
 _REASONS: dict[str, str] = {
-    # What may be granted when it is asked again in a while.
+    # These may succeed on a later retry.
     RefusalReason.STOPPING: "UNAVAILABLE",
     RefusalReason.CHANGE_UNDER_WAY: "ABORTED",
     RefusalReason.CHANGED_SINCE: "ABORTED",
@@ -28,14 +28,14 @@ _REASONS: dict[str, str] = {
 
 
 def code_name(reply: ControlReply) -> str:
-    """The name of the status code; OK where there is nothing to complain of."""
+    """The name of the status code; OK if the reply is not an error."""
     if reply.outcome is ReplyOutcome.REFUSED:
-        # All others: not before something else was changed.
+        # All others fail until something else has been changed.
         return _REASONS.get(reply.reason, "FAILED_PRECONDITION")
     return _OUTCOMES.get(reply.outcome, "OK")
 
 
 def details(reply: ControlReply) -> str:
-    """What is said beside the code: why, and the way out; no more than metadata may hold."""
+    """The status message: why, and what to do; bounded to what metadata may hold."""
     text = "; ".join(filter(None, (reply.text, *reply.problems, reply.way_out)))
     return text.encode(errors="replace")[:_MOST_BYTES].decode(errors="ignore")

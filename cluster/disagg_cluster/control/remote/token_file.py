@@ -1,4 +1,4 @@
-"""The token by which callers are known: read from a file, kept as a digest, and read again."""
+"""The bearer token that authenticates callers: read from a file, kept as a digest, reloaded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from disagg_exporter.model import CollectorStatus
 
 COLLECTOR = "control_token"
 LEAST_CHARACTERS = 32
-"""Fewer could be guessed."""
+"""A shorter token could be guessed."""
 _MOST_BYTES = 4096
 
 
@@ -22,10 +22,10 @@ class TokenFile:
 
     Args:
         path: The file.
-        log: Told when another token is in force, and when the file cannot be used.
+        log: Logs when a new token takes effect and when the file cannot be used.
 
     Raises:
-        ConfigError: It cannot be used now.
+        ConfigError: The file cannot be used now.
     """
 
     def __init__(self, path: Path, log: logging.Logger) -> None:
@@ -39,11 +39,11 @@ class TokenFile:
 
     @property
     def digest(self) -> bytes:
-        """The `digest_of` the token that is in force."""
+        """The `digest_of` the token in force."""
         return self._digest
 
     def look(self) -> None:
-        """Read it again; while it cannot be used the one before stays in force."""
+        """Read the file again; while it cannot be used, the previous token stays in force."""
         with self._health.round() as problems:
             why, digest = _read(self._path)
             if why:
@@ -53,17 +53,17 @@ class TokenFile:
                 self._log.info("control: the token of %s is in force", self._path)
 
     def status(self) -> CollectorStatus:
-        """The collector `control_token`: failed while the file cannot be used."""
+        """The collector `control_token`; failed while the file cannot be used."""
         return self._health.status()
 
 
 def digest_of(token: bytes) -> bytes:
-    """What is kept of a token, and compared: as long for every token."""
+    """The digest that is stored and compared; its length does not depend on the token."""
     return hashlib.sha256(token).digest()
 
 
 def _read(path: Path) -> tuple[str, bytes]:
-    """What is wrong with a token file, or the digest of its token."""
+    """What is wrong with a token file, and the digest of its token if nothing is."""
     try:
         token = read_bounded(path, _MOST_BYTES).strip()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The doors and the servers behind them, opened together and made anew when their files vanish."""
+"""Opens the proxies and the gRPC servers behind them, and recreates them if their files vanish."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _TOKEN_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class NetworkDoor:
-    """Where it is to be reached from other hosts: a port that is listened on, and the conditions.
+    """The endpoint for other hosts: a listening port and the access conditions.
 
-    `token` is the one that is asked for; None if none is.
+    `token` is the required token; None if none is.
     """
 
     listener: socket.socket
@@ -45,10 +45,10 @@ class GrpcTransport:
     """Serves a core over gRPC.
 
     Args:
-        folder: The run folder: a socket in it for root and this user.
-        core: Answers.
-        log: Logs who was refused, and what cannot be served.
-        network: For other hosts, too; None for this one only.
+        folder: The run folder, which gets a socket for root and this user.
+        core: Answers requests.
+        log: Logs refused clients and failures to serve.
+        network: The endpoint for other hosts; None to serve this host only.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class GrpcTransport:
             await asyncio.gather(keeping, return_exceptions=True)
 
     def status(self) -> CollectorStatus:
-        """The collector `control_grpc`: failed while it cannot be served."""
+        """The collector `control_grpc`; failed while it cannot serve."""
         return self._health.status()
 
     async def _keep(self, opened: asyncio.Event) -> None:
@@ -97,7 +97,7 @@ class GrpcTransport:
 
     @contextlib.asynccontextmanager
     async def _all_open(self) -> AsyncIterator[Callable[[], bool]]:
-        """Everything until the block ends; yields whether its files and its thread are there."""
+        """Open everything until the block ends; yields a check that files and thread are alive."""
         inner = self._folder.grpc
         make_inner(inner)
         for left in inner.iterdir():
@@ -124,7 +124,7 @@ class GrpcTransport:
             doors = [await behind(local, "local", local_vet(), None)]
             if (network := self._network) is not None:
                 vet = tls_vet(network.access, has_token=network.token is not None)
-                # A copy: it is listened on again when all is made anew.
+                # A copy, because the original is listened on again after a restart.
                 doors.append(await behind(network.listener.dup(), "network", vet, network.token))
             files = {
                 path: identity_of(path)
@@ -132,7 +132,7 @@ class GrpcTransport:
             }
             look = network.token.look if network and network.token else None
             is_open = await stack.enter_async_context(_on_their_own_thread(doors, look))
-            # Before the doors are shut, so that who watches hears the end.
+            # Runs before the proxies close, so that watches receive their end.
             for server in servers:
                 stack.push_async_callback(server.end)
             yield (
@@ -144,9 +144,9 @@ class GrpcTransport:
 async def _on_their_own_thread(
     doors: list[Door], look: Callable[[], None] | None
 ) -> AsyncIterator[Callable[[], bool]]:
-    """Open doors on a thread and a loop of their own until the block ends; `look` now and then.
+    """Run proxies and regular calls of `look` on a separate thread until the block ends.
 
-    Yields whether the thread still holds them open.
+    Yields a check that the thread still holds them open.
     """
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     opened: asyncio.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = loop.create_future()
@@ -177,7 +177,7 @@ async def _on_their_own_thread(
     try:
         yield lambda: not ended.is_set()
     finally:
-        # Its loop may be closed already, of an error.
+        # After an error its loop may be closed already.
         with contextlib.suppress(RuntimeError):
             its_loop.call_soon_threadsafe(closing.set)
         await ended.wait()

@@ -1,4 +1,4 @@
-"""Who has connected: by the kernel's word, or by a TLS handshake; and who may not come in."""
+"""Identifies connections, by peer credentials or TLS handshake, and rejects unauthorized ones."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from disagg_exporter.http.tls_socket import certificate_names
 from disagg_exporter.steps.local_sockets import peer_credentials
 
 PATIENCE_SECONDS = 5.0
-"""How long a handshake may take, and then how long until a token was shown."""
+"""Time limit for a handshake, and then for presenting a token."""
 
 _MOST_NAME = 80
 
 
 class TurnedAwayError(DisaggError):
-    """Who knocks is not let in, for a reason."""
+    """A connection is rejected, for a reason."""
 
     def __init__(self, reason: RefusalReason, why: str) -> None:
         super().__init__(why)
@@ -36,7 +36,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """Who was let in, to say what over which streams; `enough`, without showing anything more."""
+    """An accepted client and its streams; `enough`: it need not present a token."""
 
     caller: Caller
     streams: Streams
@@ -44,11 +44,11 @@ class Guest:
 
 
 Vet = Callable[[socket.socket], Awaitable[Guest]]
-"""Finds out who has connected; raises TurnedAwayError if they may not come in."""
+"""Identifies a client; raises TurnedAwayError if it is rejected."""
 
 
 def local_vet(users: Collection[int] | None = None) -> Vet:
-    """Lets in root and this process's user, by the kernel's word."""
+    """Accepts root and this process's user, identified by the kernel."""
     allowed = frozenset((0, os.geteuid()) if users is None else users)
 
     async def vet(link: socket.socket) -> Guest:
@@ -73,12 +73,12 @@ def weakness(access: Access, *, has_token: bool) -> str:
 def tls_vet(
     access: Callable[[], Access], *, has_token: bool, seconds: float = PATIENCE_SECONDS
 ) -> Vet:
-    """Lets in who completes a TLS handshake; with a token they still have to show it.
+    """Accepts clients that complete a TLS handshake; a required token is checked later.
 
     Args:
-        access: The conditions now, of a web-config file.
-        has_token: Whether a token is asked for, too.
-        seconds: What a handshake may take.
+        access: Returns the current conditions of a web-config file.
+        has_token: Whether a token is required as well.
+        seconds: Time limit for a handshake.
     """
 
     async def vet(link: socket.socket) -> Guest:
@@ -106,7 +106,7 @@ def tls_vet(
 
 
 def _certified(tls: ssl.SSLObject, allowed: frozenset[str], host: str) -> Caller:
-    """Who has shaken hands; raises TurnedAwayError if it is none of those who are allowed."""
+    """The client of a TLS connection; raises TurnedAwayError if its certificate is not allowed."""
     if tls.selected_alpn_protocol() != "h2":
         raise TurnedAwayError(RefusalReason.TLS, "TLS: it speaks no HTTP/2 (ALPN h2)")
     certificate = tls.getpeercert() or {}
@@ -132,6 +132,6 @@ def _common_names(certificate: Mapping[str, Any]) -> list[str]:
 
 
 def _shown(names: Collection[str]) -> str:
-    """Names that somebody else has chosen, fit for a line of the log."""
+    """Names chosen by the client, made safe for a log line."""
     told = ", ".join(names)
     return "".join(char if char.isprintable() else "?" for char in told)[:_MOST_NAME]

@@ -1,7 +1,7 @@
-"""Who is connected to the gRPC server: from the doors, which know it, to the server, which asks.
+"""Identity of the gRPC server's connections: registered by the proxies, looked up by the server.
 
-The server sees only connections on a socket of this host. Each is bound to a path of its own, which
-is what gRPC tells as its peer: by that the server finds who it is.
+The server sees only local connections from the proxies. Each is bound to its own path, which gRPC
+reports as its peer; the server finds the client by it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from disagg_exporter.http.server.admission import ConnectionLimits, displaced_by
 
 @dataclass(slots=True, eq=False)
 class Visitor:
-    """A connection: from where, since when, and who that is, once it is known by name.
+    """A connection: where it comes from, since when, and its identity once known.
 
-    `trusted`: it has shown what it must, a certificate or a token. `calls`: so many of its calls
-    came to where they are answered. `is_told`: why it is turned away was said. `end` ends it.
+    `trusted`: it has presented its certificate or token. `calls`: how many of its calls reached the
+    server. `is_told`: the reason for its rejection was logged. `end` closes it.
     """
 
     number: int
@@ -35,12 +35,13 @@ class Visitor:
 
 
 class Visitors:
-    """All connections; from any thread.
+    """All connections; thread-safe.
 
     Args:
-        folder: Where each gets a path.
-        trusted: How many may be connected that have shown what they must.
-        strangers: How many that have not yet; the slowest of those with the most goes for another.
+        folder: Holds the path of each connection.
+        trusted: Maximum number of authenticated connections.
+        strangers: Maximum number of others; beyond it, the slowest of the address with the most is
+            closed.
     """
 
     def __init__(self, folder: Path, trusted: int = 64, strangers: int = 32) -> None:
@@ -54,7 +55,7 @@ class Visitors:
     def enter(
         self, host: str, address: str, now_seconds: float, end: Callable[[], None]
     ) -> tuple[Visitor, Visitor | None]:
-        """Take one in, and who has to go for it; places are counted by `address`."""
+        """Register a connection by `address`; also returns one that must be closed for it."""
         with self._lock:
             strangers = [each for each in self._here.values() if not each.trusted]
             displaced = displaced_by(address, strangers, self._strangers)
@@ -64,7 +65,7 @@ class Visitors:
             return visitor, None if displaced is None else self._here.pop(displaced)
 
     def trust(self, visitor: Visitor) -> bool:
-        """Take it that a visitor has shown what it must; False if there are too many already."""
+        """Mark a connection as authenticated; returns False if there are too many."""
         with self._lock:
             if not visitor.trusted:
                 if sum(each.trusted for each in self._here.values()) >= self._most_trusted:
@@ -73,17 +74,17 @@ class Visitors:
             return True
 
     def leave(self, visitor: Visitor) -> None:
-        """It has gone."""
+        """Remove a closed connection."""
         with self._lock:
             self._here.pop(visitor.number, None)
         self.path(visitor).unlink(missing_ok=True)
 
     def path(self, visitor: Visitor) -> Path:
-        """To which its end of the inner connection is bound."""
+        """The path to which its end of the inner connection is bound."""
         return self._folder / str(visitor.number)
 
     def by_peer(self, peer: str) -> Visitor | None:
-        """Who is connected from there, by gRPC's word; None if nobody came through a door."""
+        """The connection with this gRPC peer; None if it did not come through a proxy."""
         folder, _, name = unquote(peer.removeprefix("unix:")).rpartition("/")
         if folder != str(self._folder) or not name.isdecimal():
             return None

@@ -1,1 +1,1 @@
-"""Workers that change their role: looked at, moved, and routed, step by step."""
+"""Changes of a worker's role: observed, carried out and routed step by step."""

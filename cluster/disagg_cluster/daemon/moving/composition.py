@@ -1,4 +1,4 @@
-"""The parts that move workers between roles, made and wired to those that they need."""
+"""Constructs and wires the parts that move workers between roles."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from disagg_exporter.model import (
 
 @dataclass(frozen=True, slots=True)
 class RouterSight:
-    """The node's router as moves see it: its process, its last page, and whom it knows by role."""
+    """The node's router as moves use it: its process, its last page, and its engines by role."""
 
     pid: Callable[[], int | None]
     page: Callable[[], RouterPage | None]
@@ -45,19 +45,19 @@ class RouterSight:
 
 
 class Moving:
-    """Made once for a daemon, before its supervisor.
+    """Created once per daemon, before its supervisor.
 
     Args:
         config: The node file.
-        layout: Who has which device.
+        layout: The devices of each worker.
         folder: For sockets and logs.
-        journal: Where roles are written down.
+        journal: Records roles.
         workers: The supervised workers, once there are any.
-        page_of: The last metrics page of a worker.
-        snapshot: The latest snapshot of the node.
+        page_of: Returns the last metrics page of a worker.
+        snapshot: Returns the latest snapshot of the node.
         router: The node's router; None without one.
-        switched: Called with a worker whose engine has another role, without another process.
-        changed: Called when there is something new to say of a move.
+        switched: Called with a worker whose engine changed its role within the same process.
+        changed: Called when the state of a move or of routing has changed.
         log: Logs each step.
     """
 
@@ -109,17 +109,17 @@ class Moving:
         )
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How keeping the router's engines goes."""
+        """Status of keeping the router's engines up to date."""
         return () if self.membership is None else self.membership.collectors()
 
     def happened(self) -> None:
-        """A worker has changed."""
+        """Report that a worker has changed."""
         self.reassigner.happened()
         if self.membership is not None:
             self.membership.poke()
 
     def take(self, config: NodeConfig, layout: Layout) -> None:
-        """Take other workers, and who has which device; each of them is supervised."""
+        """Switch to these supervised workers and this layout."""
         self._config, self._layout = config, layout
         self._kinds |= {worker.name: worker.engine for worker in config.workers}
         self._sights.know(config)
@@ -129,7 +129,7 @@ class Moving:
         self._changed()
 
     def _changed(self) -> None:
-        """A worker has another role, or other work."""
+        """Update router and clients after a change of a worker's role or routing."""
         if self._router is not None and self._config.router is not None:
             moved = [in_role(w, self.reassigner.role_of(w.name)) for w in self._config.workers]
             config = self._config.model_copy(update={"workers": tuple(moved)})
@@ -151,7 +151,7 @@ class Moving:
             return None, 0
         page = self._router.page()
         if page is None:
-            # What it would still send is not known: nobody is drained meanwhile.
+            # How many requests it would still send is unknown, so no worker counts as drained.
             return float("inf"), 0
         return page.pending_by_engine.get(url, 0.0), page.t_ns
 
@@ -176,7 +176,7 @@ class Moving:
 
 
 def _serves(life: Lifecycle) -> bool:
-    """Whether it can be sent requests: one that was adopted is, before it has answered a probe."""
+    """Whether it can get requests; an adopted worker can, even before its first probe."""
     if life.state is WorkerState.STARTING:
         return life.served
     return life.state is WorkerState.READY

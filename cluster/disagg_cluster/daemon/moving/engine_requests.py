@@ -1,4 +1,4 @@
-"""What engines themselves are asked for while one changes its role, on threads nobody waits for."""
+"""Requests to engines during role changes, on threads that the daemon does not wait for."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ Probe = Callable[[EngineAddress, EngineAddress], None]
 
 
 def _request_threads() -> Executor:
-    # Left when the daemon ends: an engine may take minutes to answer.
+    # Abandoned when the daemon ends: an engine may take minutes to answer.
     return DaemonExecutor(_THREADS, "role-switch")
 
 
 class EngineRequests:
-    """Requests to the engines of workers; used inside one running loop.
+    """Requests to the workers' engines; used within one running loop.
 
     Args:
-        kinds: The kind of each worker's engine.
-        drivers: How engines of a kind are asked for their role.
-        engine_of: Where a worker's engine is.
-        log: Logs what engines say.
+        kinds: The engine kind of each worker.
+        drivers: The role-switch driver of each engine kind.
+        engine_of: Returns the address of a worker's engine.
+        log: Logs the engines' answers.
         probe: Sends a request through a prefill and a decode engine.
-        executor: Makes who carries requests out.
+        executor: Creates the executor for the requests.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class EngineRequests:
         self._probing: Future[None] | None = None
 
     def begin(self, worker: str) -> None:
-        """Ask a worker's engine what it can, anew."""
+        """Discard earlier answers and ask a worker's engine for its capability again."""
         for key in [key for key in self._switches if key[0] == worker]:
             del self._switches[key]
         self._capabilities.pop(worker, None)
@@ -67,7 +67,7 @@ class EngineRequests:
             self._capabilities[worker] = self._ask(driver.capability, engine.url, engine.api_key)
 
     def capability(self, worker: str) -> RoleCapability | None:
-        """What its engine said that it can; None while it has not answered."""
+        """The reported capability of its engine; None while it has not answered."""
         asked = self._capabilities.get(worker)
         if asked is None:
             if self._kinds[worker] in self._drivers:
@@ -82,7 +82,7 @@ class EngineRequests:
             return RoleCapability(why_not=explain(error))
 
     def switch(self, worker: str, role: Role) -> None:
-        """Ask its engine to take another role; once, until `begin` is called again."""
+        """Ask its engine to switch its role; once, until `begin` is called again."""
         driver, key = self._drivers.get(self._kinds[worker]), (worker, role)
         if driver is None or key in self._switches:
             return
@@ -91,7 +91,7 @@ class EngineRequests:
         self._switches[key] = self._ask(driver.switch, engine.url, role, engine.api_key)
 
     def answer(self, worker: str, role: Role) -> tuple[SwitchAnswer, str]:
-        """What its engine said when it was asked to take another role."""
+        """The engine's answer to the request to switch its role."""
         asked = self._switches.get((worker, role))
         if asked is None or not asked.done():
             return SwitchAnswer.NONE, ""
@@ -102,7 +102,7 @@ class EngineRequests:
         return (SwitchAnswer.SAID_DONE if said.done else SwitchAnswer.REFUSED), said.text
 
     def probe(self, worker: str, role: Role, peers: Sequence[EngineAddress]) -> None:
-        """Send a request through it and one of its peers, unless one is under way."""
+        """Send a request through it and one of its peers, unless one is in progress."""
         if self._probing is not None and not self._probing.done():
             return
         if not peers:
@@ -110,14 +110,14 @@ class EngineRequests:
             return
         mine, peer = self._engine_of(worker), peers[0]
         if self._kinds[worker] == "sglang" or "https" in (mine.url[:5], peer.url[:5]):
-            # SGLang's pairs meet by a bootstrap server, and TLS needs the trust of its clients.
+            # SGLang pairs need a bootstrap server, and TLS needs its clients' trust settings.
             self._log.info("%s: users' requests are waited for, to prove its role", worker)
             return
         pair = (mine, peer) if role is Role.PREFILL else (peer, mine)
         self._probing = self._ask(self._probe_now, worker, pair)
 
     def close(self) -> None:
-        """Give the threads up until something is asked again; none is waited for."""
+        """Release the threads until the next request, without waiting for them."""
         if self._executor is not None:
             self._executor.shutdown(wait=False)
             self._executor = None
@@ -129,7 +129,7 @@ class EngineRequests:
         return self._executor
 
     def _ask(self, ask: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Ask on a thread; that there is none is an answer, too."""
+        """Run a request on a thread; a failure to get a thread is returned as its result."""
         try:
             return self._threads.submit(ask, *args)
         except NoThreadError as error:

@@ -1,8 +1,8 @@
-"""What work the workers get, and the move of one of them to another role, carried out.
+"""Controls which requests the workers get, and carries out moves to another role.
 
-What is decided elsewhere (`lifecycle/reassignment`) is written to the journal, then done, by the
-supervisor, the router and the engines themselves. A daemon that finds a move in the journal goes on
-with it.
+Decisions made in `lifecycle/reassignment` are first written to the journal and then carried out by
+the supervisor, the router and the engines. A daemon that finds an unfinished move in the journal
+resumes it.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from disagg_cluster.supervisor.worker_spec import WorkerSpec
 from disagg_exporter.model import ReassignStatus, Role
 
 LOOK_SECONDS = 0.25
-"""How often a move is looked at when nobody says that anything happened."""
+"""How often a move is checked when no event is reported."""
 
 
 class Reassigner:
-    """Who gives workers their roles; a `WorkersWork` of the control service.
+    """Assigns roles to workers; implements `WorkersWork` for the control service.
 
     Args:
         config: The node file.
-        journal: Where it is written down, with the workers.
-        spec_in_role: What to run for a worker in a role.
-        sights: How workers stand, and what surrounds them.
-        requests: What engines themselves are asked for.
-        changed: Called when the role of a worker, or what work it gets, has changed.
-        switched: Called with a worker whose engine has another role, without another process.
+        journal: Records roles and moves with the workers.
+        spec_in_role: Returns the spec of a worker in a role.
+        sights: Observes the workers and their environment.
+        requests: Sends requests to the engines themselves.
+        changed: Called when a worker's role or routing has changed.
+        switched: Called with a worker whose engine changed its role within the same process.
         log: Logs each step.
     """
 
@@ -90,7 +90,7 @@ class Reassigner:
         self._happened = asyncio.Event()
 
     def respecify(self, worker: Worker) -> None:
-        """Start a worker otherwise from its next start on, in the role that it has."""
+        """Use a changed worker section from the next start on, in the worker's current role."""
         self._workers[worker.name] = worker
         workers = tuple(self._workers.values())
         self._misfits = _all_misfits(self._config.model_copy(update={"workers": workers}))
@@ -98,7 +98,7 @@ class Reassigner:
             self._assign(worker.name)
 
     def take(self, config: NodeConfig) -> None:
-        """Take other workers: what was made by hand of those that are gone ends with them."""
+        """Switch to these workers; manual roles and drains of removed workers are dropped."""
         self._config = config
         self._workers = {worker.name: worker for worker in config.workers}
         self._misfits = _all_misfits(config)
@@ -109,10 +109,10 @@ class Reassigner:
         self._write()
 
     def adopt(self, supervisor: Supervisor, entries: Sequence[Entry], said: Assignments) -> None:
-        """Go on where the daemon before us ended; before the supervisor adopts its workers.
+        """Resume the previous daemon's moves and roles, before the supervisor adopts workers.
 
-        What was made of a worker by hand ends with the worker: only those that are left have it,
-        and that the node file still gives a role that can be changed.
+        Manual roles and drains end with the worker's process: they are kept only for workers that
+        are still running and whose role in the node file can be changed.
         """
         self._supervisor = supervisor
         movable = {name for name, worker in self._workers.items() if worker.role in ROLES}
@@ -137,7 +137,7 @@ class Reassigner:
 
     @property
     def move(self) -> Reassignment | None:
-        """The last worker that was given another role, or is just being given it."""
+        """The last reassignment, finished or in progress."""
         return self._move
 
     def role_of(self, worker: str) -> Role:
@@ -157,11 +157,11 @@ class Reassigner:
         return self.role_of(worker)
 
     def around(self) -> Surroundings:
-        """What decisions about roles look at."""
+        """The facts besides the workers that decisions about roles need."""
         return replace(self._sights.around(), misfits=self._misfits)
 
     def sight_of(self, worker: str) -> WorkSight:
-        """What work a worker gets."""
+        """What requests a worker gets."""
         if worker not in self._workers:
             return WorkSight()
         routed = self._sights.routed_as(worker)
@@ -174,7 +174,7 @@ class Reassigner:
         )
 
     def begin(self, verb: ReassignWorker, request_id: str) -> None:
-        """Begin to give a worker another role."""
+        """Begin to move a worker to another role."""
         now_ns = self._clock_ns()
         policy = self._spec_in_role(self._workers[verb.worker], verb.role).policy
         drain_seconds = policy.drain_seconds if verb.drain_seconds is None else verb.drain_seconds
@@ -201,21 +201,21 @@ class Reassigner:
         self._changed()
 
     def end_drain(self, worker: str) -> None:
-        """Send it requests again, if it gets none because it was drained."""
+        """Send it requests again if it was drained."""
         if self._drained.pop(worker, None) is not None:
             self._write()
             self._changed()
 
     def happened(self) -> None:
-        """Something has changed that a move may wait for."""
+        """Report an event that a move may be waiting for."""
         self._happened.set()
 
     def statuses(self) -> tuple[ReassignStatus, ...]:
-        """What the page shows of moves, by worker."""
+        """The metrics of moves, by worker."""
         return self._tally.statuses()
 
     async def run(self) -> None:
-        """Look at the move under way until cancelled."""
+        """Advance the current move until cancelled."""
         try:
             while True:
                 self._happened.clear()
@@ -228,12 +228,12 @@ class Reassigner:
             self._requests.close()
 
     def look(self) -> None:
-        """Take the move under way as far as it goes now."""
+        """Advance the current move as far as possible now."""
         while (move := self._move) is not None and not move.step.final:
             assert self._supervisor is not None
             moved = advance_move(self._told(move), self._sight(move), self._clock_ns())
             if moved.move != move:
-                # Not before it is written down: whoever finds it goes on from there.
+                # Written to the journal before it is done, so that a successor resumes from there.
                 self._set(moved.move)
             for order in moved.orders:
                 self._obey(order, moved.move)
@@ -241,13 +241,13 @@ class Reassigner:
                 return
 
     def _told(self, move: Reassignment) -> Reassignment:
-        """The move, by what its engine has said that it can."""
+        """The move, updated with the capability its engine reported."""
         can = self._requests.capability(move.worker)
         drains = move.step in (MoveStep.LEAVING, MoveStep.DRAINING) and not move.undone
         return replace(move, in_place=can.in_place) if can is not None and drains else move
 
     def _sight(self, move: Reassignment) -> WorkerSight:
-        """How its worker stands; an engine that says that it has switched is believed so far."""
+        """The worker's state; an engine that reports a completed switch counts as switched."""
         assert self._supervisor is not None
         answer = self._requests.answer(move.worker, move.heading)
         switching = move.in_place and move.step is MoveStep.SWITCHING
@@ -283,7 +283,7 @@ class Reassigner:
         self._changed()
 
     def _assign(self, name: str) -> None:
-        """Have the worker started in its role the next time; see which role its engine has."""
+        """Set the worker's role for its next start."""
         assert self._supervisor is not None
         role = self.role_of(name)
         self._supervisor.respecify(self._spec_in_role(self._workers[name], role))
@@ -297,7 +297,7 @@ class Reassigner:
 
 
 def _all_misfits(config: NodeConfig) -> dict[tuple[str, Role], tuple[str, ...]]:
-    """What speaks against each worker in each role that can be given."""
+    """The objections to each worker in each role that can be assigned."""
     return {
         (worker.name, role): found
         for worker in config.workers

@@ -1,4 +1,4 @@
-"""How a worker stands that changes its role: its process, its requests, the router, its effect."""
+"""Observes a worker during a role change: process, requests, router and effect."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from disagg_cluster.switching.pair_probe import EngineAddress
 from disagg_exporter.model import EngineAccount, EnginePage, Method, Phase, Role, Snapshot
 
 _TELLING = (Method.STEPS, Method.FPM, Method.ENGINE_TIMERS, Method.PAGE, Method.PAGE_CPU)
-"""The methods that tell phases by what an engine did, not by what it is for."""
+"""Methods that attribute phases by an engine's work, not by its role."""
 
 _PHASES = {Role.PREFILL: Phase.PREFILL, Role.DECODE: Phase.DECODE}
 _STRANGER_BYTES = 512 << 20
 
 
 class MoveSights:
-    """Looks at the workers of a node.
+    """Observes the workers of a node.
 
     Args:
         config: The node file.
         workers: The supervised workers.
-        page_of: The last metrics page of a worker.
-        snapshot: The latest snapshot of the node.
-        pending: How many requests the router will still send to a URL, and when it said so; None
-            requests where there is no router.
-        membership: The engines of the router; None where it keeps those it was started with.
+        page_of: Returns the last metrics page of a worker.
+        snapshot: Returns the latest snapshot of the node.
+        pending: Returns how many requests the router will still send to a URL, and when it reported
+            that; None requests without a router.
+        membership: The engines of the router; None if they are fixed at its start.
     """
 
     def __init__(
@@ -58,19 +58,19 @@ class MoveSights:
         self._fetching: dict[str, tuple[int, Mapping[str, EnginePage]]] = {}
 
     def know(self, config: NodeConfig) -> None:
-        """Look at the workers of this node file from now on."""
+        """Use the workers of this node file from now on."""
         self._config = config
         self._urls = {worker.name: worker.url for worker in config.workers}
 
     def of(
         self, move: Reassignment, answer: tuple[SwitchAnswer, str], *, asked: bool
     ) -> WorkerSight:
-        """How the worker of a move stands.
+        """The state of the worker of a move.
 
         Args:
-            move: Its move.
-            answer: What its engine said to a switch.
-            asked: Whether it has said what it can.
+            move: The move.
+            answer: Its engine's answer to the switch request.
+            asked: Whether the engine has reported its capability.
         """
         worker = self._worker(move.worker)
         life, role = worker.life, worker.tag.role
@@ -95,12 +95,12 @@ class MoveSights:
         )
 
     def routed_as(self, worker: str) -> Role | None:
-        """The role in which the router sends a worker requests; None if none, or unknown."""
+        """The role in which the router sends a worker requests; None if none or unknown."""
         present = self._membership.present if self._membership is not None else None
         return None if present is None else present.get(self._urls[worker])
 
     def is_idle(self, worker: str, role: Role, since_ns: int) -> bool:
-        """Whether it has no request, none is on its way, and nobody fetches from it.
+        """Whether it has no request, none is on its way, and no decode engine fetches from it.
 
         Args:
             worker: Its name.
@@ -108,7 +108,7 @@ class MoveSights:
             since_ns: Since when it is to get nothing new.
         """
         if self._membership is not None and self._membership.present is None:
-            # Whether the router still sends it requests is not known.
+            # Whether the router still sends it requests is unknown.
             return False
         pending, pending_ns = self._pending(self._urls[worker])
         if not is_idle(self._page_of(worker), since_ns, pending, pending_ns):
@@ -123,7 +123,7 @@ class MoveSights:
         )
 
     def around(self) -> Surroundings:
-        """What a decision about a worker's role looks at beside the workers."""
+        """What decisions about a worker's role need besides the workers."""
         router = self._config.router
         if router is None:
             return Surroundings(strangers=self._strangers())
@@ -149,7 +149,7 @@ class MoveSights:
         )
 
     def engine_of(self, worker: str) -> EngineAddress:
-        """Where its engine is asked."""
+        """The address of its engine."""
         found = self._worker(worker)
         return EngineAddress(found.tag.url, found.tag.model_name, found.spec.target.api_key)
 
@@ -163,7 +163,7 @@ class MoveSights:
         return {name: page for name, page in pages.items() if page is not None}
 
     def _phase_seconds(self, move: Reassignment) -> tuple[tuple[PhaseSeconds, ...] | None, bool]:
-        """What its engine used, by its steps and by its account; and whether that tells phases."""
+        """Phase seconds from its steps and from its account, and whether they are measured."""
         snapshot = self._snapshot()
         accounts = () if snapshot is None else snapshot.engine_accounts
         account = next((each for each in accounts if each.engine == move.worker), None)
@@ -173,7 +173,7 @@ class MoveSights:
         return (_reported(account, role), _committed(account, role)), tells
 
     def _strangers(self) -> Mapping[str, str]:
-        """What others do on the GPUs of workers, in words."""
+        """Descriptions of other processes on the GPUs of workers."""
         snapshot = self._snapshot()
         works = {} if snapshot is None else {work.gpu: work for work in snapshot.foreign_work}
         supervisor = self._workers.supervisor
@@ -190,10 +190,10 @@ class MoveSights:
 
 
 def _reported(account: EngineAccount, role: Role) -> PhaseSeconds:
-    """What its steps used in the phase of `role` and in all; nothing where it reports none.
+    """Seconds its steps report in the phase of `role` and in total; zero if it reports none.
 
-    To be committed takes some seconds more (docs/accounting.md, A6). A mixed step is one of
-    decode: a decode engine that recomputes a token of a prompt makes them, a prefill engine none.
+    Committing them takes some seconds more (docs/accounting.md, A6). A mixed step counts as decode:
+    a decode engine that recomputes a prompt token makes them, a prefill engine does not.
     """
     context_ns, generation_ns, mixed_ns, _ = account.reported.elapsed_ns
     used_ns = context_ns if role is Role.PREFILL else generation_ns + mixed_ns
@@ -201,6 +201,6 @@ def _reported(account: EngineAccount, role: Role) -> PhaseSeconds:
 
 
 def _committed(account: EngineAccount, role: Role) -> PhaseSeconds:
-    """What it used as an engine of `role`, in that phase and in both."""
+    """Committed seconds as an engine of `role`, in that phase and in both."""
     used = {phase: account.gpu_seconds.get((role, phase), 0.0) for phase in _PHASES.values()}
     return used[_PHASES[role]], sum(used.values())

@@ -1,4 +1,4 @@
-"""What is told of moves: a line in the log for each step, counts, and the seconds of the last."""
+"""Reports moves: a log line per step, counts, and the durations of the last move."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class MoveTally:
     """The moves of a node's workers since the daemon started.
 
     Args:
-        workers: Those that can be moved.
+        workers: The workers that can be moved.
         log: Logs each step.
     """
 
@@ -24,15 +24,15 @@ class MoveTally:
         self._log = log
 
     def keep(self, workers: Iterable[str]) -> None:
-        """Tell of these from now on, and of no others."""
+        """Report on these workers only from now on."""
         self._statuses = {name: self._statuses.get(name, ReassignStatus(name)) for name in workers}
 
     def statuses(self) -> tuple[ReassignStatus, ...]:
-        """What the page shows, by worker."""
+        """The metrics by worker."""
         return tuple(self._statuses.values())
 
     def take(self, before: Reassignment | None, move: Reassignment) -> None:
-        """Take a move as it was and as it is."""
+        """Record a change from one state of a move to the next."""
         same = before is not None and before.id == move.id
         if before is not None and same and _place(before) == _place(move):
             return

@@ -51,39 +51,39 @@ Options:
 
 Commands:
   start           Launch a node file's workers, or find running engines.
-  stop            End a daemon, or the workers that one has left.
-  status          Show a daemon and its workers, by its own word.
+  stop            Stop a daemon, or the workers left behind by one.
+  status          Show the state of a daemon and its workers.
   logs            Show what a worker prints.
-  reload          Take in a changed node file.
+  reload          Apply a changed node file.
   pause           Only observe workers: kill and start nothing.
   resume          Supervise paused workers again.
-  restart         Drain a worker and start it anew; un-fails it, too.
-  reassign        Give a worker's GPUs to the other phase.
+  restart         Drain a worker and start it again, also a failed one.
+  reassign        Move a worker's GPUs to the other phase.
   drain           Send a worker no new requests until it is resumed.
-  explain         Say why a worker is in its state.
+  explain         Explain why a worker is in its state.
   top             Show live how GPU time is split, and what is wrong.
-  phases          Show who is on which GPU, in which role and phase.
-  doctor          Say what is missing, and how good the numbers are.
+  phases          Show the engine, role and phases of each GPU.
+  doctor          Check what is missing, and how good the numbers are.
   demo            Run a simulated node; needs no GPU.
-  config          Look at a node file without starting it.
+  config          Check a node file without starting it.
   dashboards      Write our Grafana dashboards.
   install         Install on a machine without Kubernetes.
-  uninstall       Take away what install has written.
-  init            Write a first node file for what is found here.
-  container-init  Be the first process of a container.
-  plugin          The part of us that runs inside engines.
-  roles           Look at how the roles of engines are found.
+  uninstall       Remove what install has written.
+  init            Write a first node file for this machine.
+  container-init  Run as the first process of a container.
+  plugin          The plugin with which engines report their steps.
+  roles           Explain how the roles of engines are detected.
   rules           Recording rules and alerts for Prometheus.
   report          Report how a cluster's GPU time was used.
   forecast        Forecast the load of prefill and decode.
-  backtest        Say how good such forecasts would have been.
-  plan            Say how many GPUs each phase needs, when and why.
+  backtest        Measure how good past forecasts would have been.
+  plan            Plan how many GPUs each phase needs, when and why.
   whatif          Plan for another load, other GPUs or targets.
   separation      Say whether separating prefill and decode would pay.
   rebalance       Say which engine should change its role, and why.
-  tune            Probe an engine for the limits to set.
+  tune            Probe an engine for its best limits.
   compare         Compare two spans of time at equal load.
-  diagnose        Name the engine that holds first tokens back, and why.
+  diagnose        Name the engine that delays first tokens, and why.
   planner         Forecast for a whole cluster, as a service.
   completion      Print the completion script of a shell.
 
@@ -372,7 +372,7 @@ def test_completing_a_command_shows_the_table_and_imports_none() -> None:
 
     assert shown.splitlines() == [
         *("plain", "config", "Look at a node file without starting it."),
-        *("plain", "container-init", "Be the first process of a container."),
+        *("plain", "container-init", "Run as the first process of a container."),
         *("plain", "compare", "Compare two spans of time at equal load."),
         *("plain", "completion", "Print the completion script of a shell."),
         "imported",
