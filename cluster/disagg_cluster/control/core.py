@@ -261,7 +261,7 @@ class ControlCore:
                 changes, reply = advance(
                     self._changes, self._supervisor.view(), time.monotonic_ns()
                 )
-            except Exception:  # noqa: BLE001 - a defect here must not leave those who wait without an answer
+            except Exception:  # noqa: BLE001 - a defect here must not leave waiting clients unanswered
                 self._log.exception("control: request %s cannot be followed", running.id)
                 changes, text = replace(self._changes, running=None), "cannot be followed any more"
                 reply = ControlReply(

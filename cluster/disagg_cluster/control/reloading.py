@@ -70,7 +70,7 @@ class Reloads:
     ) -> ControlReply:
         try:
             report = await self._reread(verb)
-        except Exception:  # noqa: BLE001 - a defect here must not leave those who wait without an answer
+        except Exception:  # noqa: BLE001 - a defect here must not leave waiting clients unanswered
             self._log.exception("control: the node file cannot be read again")
             text, way_out = "the node file cannot be read again", "look at the log of the daemon"
             reply = ControlReply(request.id, ReplyOutcome.FAILED, text, way_out)

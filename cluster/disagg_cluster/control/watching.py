@@ -183,7 +183,7 @@ class Watching:
     def _look_again(self) -> None:
         try:
             self._spread(self._view())
-        except Exception:  # noqa: BLE001 - a defect here must not leave those who watch with what was
+        except Exception:  # noqa: BLE001 - a defect here must not end all watches
             self._log.exception("control: the node cannot be looked at")
 
     def _current(self) -> ControlReply:

@@ -112,7 +112,7 @@ class WorkerRoster:
             del self._parts.specs[name], self._ending[name]
             self._arrange()
             await crew.forget(name)
-        except Exception:  # noqa: BLE001 - nobody waits for this task, so nobody would be told
+        except Exception:  # noqa: BLE001 - nothing awaits this task to see its error
             _log.exception("%s: it cannot be let go, nor can another take its place", name)
 
     def _arrange(self) -> None:

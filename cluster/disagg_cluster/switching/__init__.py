@@ -1,1 +1,1 @@
-"""What routers and engines are asked for when a worker changes its role, and what proves it."""
+"""Requests to routers and engines during a role change, and the probe that proves it."""

@@ -1,4 +1,4 @@
-"""One request to a router or an engine of this node, and its answer as JSON."""
+"""One JSON request to a router or engine of this node."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from disagg_exporter.errors import DisaggError
 _MOST_BYTES = 4 << 20
 _REASON_CHARACTERS = 200
 
-# They are on this machine or beside it: never through the environment's proxy.
+# The servers are local or close: never use the environment's proxy.
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class SilentServerError(DisaggError):
-    """Nobody answered, or not in JSON; the text says who and what."""
+    """There was no answer in time; the message names the request and the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonAnswer:
-    """The status of an answer and what its body says; None where that is no JSON."""
+    """The status of an answer and its JSON body; as text if it is not JSON."""
 
     status: int
     value: Any
 
     @property
     def well(self) -> bool:
-        """Whether it is a success."""
+        """Whether the status is a success."""
         return 200 <= self.status < 300
 
     def said(self) -> str:
-        """What it says in short, for people."""
+        """A short description for messages."""
         text = self.value if isinstance(self.value, str) else json.dumps(self.value)
         return f"HTTP {self.status}: {text[:_REASON_CHARACTERS]}"
 
@@ -48,10 +48,10 @@ def call(
     timeout_seconds: float,
     api_key: str = "",
 ) -> JsonAnswer:
-    """Ask, with a JSON body if one is given.
+    """Send a request, with a JSON body if one is given.
 
     Raises:
-        SilentServerError: No whole HTTP answer came in time.
+        SilentServerError: No complete HTTP answer arrived in time.
     """
     headers = {"Content-Type": "application/json"}
     if api_key:

@@ -1,6 +1,6 @@
-"""Which engines a router is to have, and what has to be changed for it.
+"""Computes the changes that give a router its desired engines.
 
-Pure. What others have told the router is left alone: only engines that we know are taken out.
+Pure. Engines that others have registered are left alone: only known ones are removed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from disagg_exporter.model import Role
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An engine as a router is told of it; a Mooncake prefill engine has a `bootstrap_port`."""
+    """An engine as registered with a router; a Mooncake prefill engine has a `bootstrap_port`."""
 
     url: str
     role: Role
@@ -23,7 +23,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class MemberChanges:
-    """The engines to take out, by URL, and then those to put in."""
+    """The URLs of engines to remove first, and then the engines to add."""
 
     leave: tuple[str, ...] = ()
     join: tuple[Member, ...] = ()
@@ -32,12 +32,12 @@ class MemberChanges:
 def changes_of(
     wanted: Collection[Member], ours: Collection[str], present: Mapping[str, Role]
 ) -> MemberChanges:
-    """What makes a router's engines those that are wanted.
+    """The changes from a router's current engines to the desired ones.
 
     Args:
-        wanted: The engines that it should have.
-        ours: The URLs of all engines that are ours to take out.
-        present: The engines that it has, by URL.
+        wanted: The desired engines.
+        ours: The URLs of all engines that we may remove.
+        present: The current engines by URL.
     """
     by_url = {member.url: member for member in wanted}
     leave = [

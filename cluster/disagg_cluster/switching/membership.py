@@ -1,4 +1,4 @@
-"""Keeps a router's engines those that are wanted: looked at again and again, mended at once."""
+"""Keeps a router's engines as desired: polled regularly, corrected at once."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ _HURRY_SECONDS = 0.2
 
 
 class MemberRegistry(Protocol):
-    """A router that can be asked; each call raises `DisaggError` where it fails."""
+    """A router's registry; each call raises `DisaggError` if it fails."""
 
     def members(self) -> dict[str, Role]:
-        """The engines that it has by URL."""
+        """Its engines by URL."""
 
     def join(self, member: Member) -> None:
         """Let it send requests to an engine."""
 
     def leave(self, url: str) -> None:
-        """Let it send no new requests to an engine."""
+        """Stop it from sending new requests to an engine."""
 
 
 class Membership:
     """The engines of one router.
 
     Args:
-        router: Who is asked.
-        wanted: The engines that it should have now.
-        ours: The URLs of all engines that are ours to take out.
-        process: The pid of the router's present process, None without one.
-        changed: Called after each look at which something was different.
-        log: Logs what is changed, and when it cannot be.
+        router: The router's registry.
+        wanted: Returns the desired engines.
+        ours: The URLs of all engines that we may remove.
+        process: Returns the pid of the router's current process, None without one.
+        changed: Called after each check that found a difference.
+        log: Logs changes, and failures to make them.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Membership:
             log,
             failing="the router's engines: ",
             recovered="the router's engines are as wanted again",
-            # A router that starts cannot answer at once.
+            # A starting router cannot answer at once.
             silent_failures=5,
         )
         self._present: Mapping[str, Role] | None = None
@@ -71,23 +71,23 @@ class Membership:
 
     @property
     def present(self) -> Mapping[str, Role] | None:
-        """The engines that it has by URL; None while that is not known."""
+        """Its engines by URL; None while unknown."""
         return self._present
 
     def own(self, urls: Collection[str]) -> None:
-        """Take these, too, for engines that are ours to take out."""
+        """Also treat these as engines that we may remove."""
         self._ours |= frozenset(urls)
 
     def poke(self) -> None:
-        """Look now: what is wanted may be different."""
+        """Check now: the desired engines may have changed."""
         self._poked.set()
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """The collector `router_members`, once it was looked."""
+        """The collector `router_members`, after the first check."""
         return (self._health.status(),) if self._health.tried else ()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         executor = DaemonExecutor(1, "router-members")
         try:
             while True:
@@ -101,7 +101,7 @@ class Membership:
             executor.shutdown(wait=False)
 
     async def look(self, executor: DaemonExecutor) -> None:
-        """See which engines it has, and change what has to be."""
+        """Read its engines, and correct them."""
         before = self._present
         present: Mapping[str, Role] | None = None
         if self._process() is None:

@@ -1,6 +1,6 @@
-"""A request of our own, sent through a prefill and a decode engine as a router would send it.
+"""Probe request through a prefill and a decode engine, sent as a router would.
 
-It is what a worker is proven by where no user's request comes its way.
+Proves a worker's new role if it gets no user request.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from disagg_cluster.switching.json_http import JsonAnswer, SilentServerError, ca
 from disagg_exporter.errors import DisaggError
 
 PROMPT_WORDS = 64
-"""A prompt long enough for prefill to use more GPU time than counts as noise."""
+"""Long enough for prefill to use more GPU time than the noise threshold."""
 
 WRITTEN_TOKENS = 16
 
@@ -29,12 +29,12 @@ _NIXL = {
 
 
 class ProbeFailedError(DisaggError):
-    """A probe request was not answered as a request should be."""
+    """A probe request failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineAddress:
-    """Where an engine is, under which name it serves, and its key if it asks for one."""
+    """The address of an engine, its model name, and its API key if required."""
 
     url: str
     model_name: str
@@ -42,12 +42,12 @@ class EngineAddress:
 
 
 def probe_pair(prefill: EngineAddress, decode: EngineAddress) -> None:
-    """Send one request through both; the KV goes as the connector of vLLM hands it over.
+    """Send one request through both; the KV is transferred as by vLLM's connector.
 
     Raises:
-        ProbeFailedError: Either did not answer it.
+        ProbeFailedError: One of them did not answer it.
     """
-    # A prompt that was there before would be found in the cache, and not computed.
+    # Random, because a repeated prompt would be served from the prefix cache.
     words = " ".join(f"{random.getrandbits(20):x}" for _ in range(PROMPT_WORDS))
     request: dict[str, Any] = {"prompt": words, "temperature": 0}
     asked = request | {"model": prefill.model_name, "max_tokens": 1, "kv_transfer_params": _NIXL}

@@ -1,9 +1,9 @@
-"""Engines that change their role without a restart: what they can is asked, never assumed.
+"""Role switches without a restart; an engine's capability is queried, never assumed.
 
 SGLang switches in place (`POST /pd_role_switch`, sgl-project/sglang#28403) if it was started with
-`--enable-pd-role-switch`. vLLM tells its role where `GET /v1/pd_role` is there
-(vllm-project/vllm#56134); it is switched by a restart. Both are told in their own words: an answer
-is no proof.
+`--enable-pd-role-switch`. vLLM reports its role if it has `GET /v1/pd_role`
+(vllm-project/vllm#56134), but is switched by a restart. Answers of either are reported, but are no
+proof.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _ROLES = {"prefill": Role.PREFILL, "decode": Role.DECODE}
 
 @dataclass(frozen=True, slots=True)
 class RoleCapability:
-    """What an engine says of its role; `role` is None where it says none.
+    """The capability an engine reports; `role` is None if it reports none.
 
-    `in_place`: it can be asked to take another; `why_not` says why it cannot.
+    `in_place`: it can switch its role on request; `why_not` says why it cannot.
     """
 
     role: Role | None = None
@@ -33,27 +33,27 @@ class RoleCapability:
 
 @dataclass(frozen=True, slots=True)
 class SwitchSaid:
-    """What an engine answered when it was asked to switch."""
+    """An engine's answer to a switch request."""
 
     done: bool
     text: str
 
 
 class RoleSwitchDriver(Protocol):
-    """How engines of one kind tell their role, and how they are asked for another."""
+    """Queries and switches the role of engines of one kind."""
 
     def capability(self, url: str, api_key: str) -> RoleCapability:
-        """What the engine at `url` says that it can."""
+        """The reported capability of the engine at `url`."""
 
     def switch(self, url: str, role: Role, api_key: str) -> SwitchSaid:
-        """Ask it for another role; returns when it has answered."""
+        """Request another role; returns when it has answered."""
 
 
 class SglangSwitch:
-    """SGLang: `GET /server_info` tells, `POST /pd_role_switch` asks."""
+    """SGLang: queries `GET /server_info`, switches with `POST /pd_role_switch`."""
 
     def capability(self, url: str, api_key: str) -> RoleCapability:
-        """What its server says; the scheduler knows the live role, the server that of its start."""
+        """Its reported capability; the scheduler has the live role, the server the initial one."""
         try:
             answer = call(
                 "GET", f"{url}/server_info", timeout_seconds=_ASK_SECONDS, api_key=api_key
@@ -74,7 +74,7 @@ class SglangSwitch:
         return RoleCapability(role, in_place=True)
 
     def switch(self, url: str, role: Role, api_key: str) -> SwitchSaid:
-        """Ask it; it refuses while it has requests, and says when it needs a restart."""
+        """Request the switch; refused while requests run, and the answer may ask for a restart."""
         try:
             answer = call(
                 "POST",
@@ -89,10 +89,10 @@ class SglangSwitch:
 
 
 class VllmRole:
-    """vLLM: `GET /v1/pd_role` tells where it is there; nothing is asked for."""
+    """vLLM: queries `GET /v1/pd_role` if it exists; never switches."""
 
     def capability(self, url: str, api_key: str) -> RoleCapability:
-        """Its role if it says one; never in place."""
+        """Its role if it reports one; never in place."""
         why_not = "vLLM is switched by a restart"
         try:
             answer = _get(f"{url}/v1/pd_role", api_key)
@@ -102,12 +102,12 @@ class VllmRole:
         return RoleCapability(_ROLES.get(str(told)), why_not=why_not)
 
     def switch(self, url: str, role: Role, api_key: str) -> SwitchSaid:
-        """Say that it is not asked."""
+        """Reports that a switch is not supported."""
         return SwitchSaid(False, "vLLM is switched by a restart")
 
 
 DRIVERS: dict[str, RoleSwitchDriver] = {"sglang": SglangSwitch(), "vllm": VllmRole()}
-"""The drivers by kind of engine; any other kind is switched by a restart."""
+"""The drivers by engine kind; any other kind is switched by a restart."""
 
 
 def _get(url: str, api_key: str) -> JsonAnswer:

@@ -1,7 +1,7 @@
-"""What vllm-router is asked for at run time: which engines it has, to take one, to let one go.
+"""Client for vllm-router's engine registry: list, add and remove engines at run time.
 
-It takes engines while it runs only if started with `--enable-igw`, which is `membership: live` of
-the node file (docs/decisions/0021-moving-workers.md).
+The router supports this only if started with `--enable-igw`, which the node file's `membership:
+live` requires (docs/decisions/0021-moving-workers.md).
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _ROLES = {"prefill": Role.PREFILL, "decode": Role.DECODE}
 
 
 class RouterRefusedError(DisaggError):
-    """A router did not do what it was asked for; the text says what it said."""
+    """A router rejected a request; the message has its answer."""
 
 
 class RouterAdmin:
-    """One router, by the root of its server."""
+    """One router, by its root URL."""
 
     def __init__(self, url: str) -> None:
         self._workers = f"{url}/workers"
 
     def members(self) -> dict[str, Role]:
-        """The engines that it has by URL.
+        """Its engines by URL.
 
         Raises:
-            SilentServerError, RouterRefusedError: It does not say.
+            SilentServerError, RouterRefusedError: It does not list them.
         """
         answer = self._asked(call("GET", self._workers, timeout_seconds=_SECONDS))
         told = answer.value.get("workers") if isinstance(answer.value, dict) else None
@@ -54,7 +54,7 @@ class RouterAdmin:
         self._asked(call("POST", self._workers, body, timeout_seconds=_SECONDS))
 
     def leave(self, url: str) -> None:
-        """Let it send no new requests to an engine; those under way go on. Raises as `members`."""
+        """Stop new requests to an engine; running ones continue. Raises as `members`."""
         answer = call("DELETE", f"{self._workers}/{quote(url, safe='')}", timeout_seconds=_SECONDS)
         if answer.status != 404:
             self._asked(answer)

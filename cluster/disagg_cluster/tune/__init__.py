@@ -1,1 +1,1 @@
-"""Finds how large a step, and how large a batch, an engine should work on: by few probes."""
+"""Finds the best prefill step and decode batch of an engine with few probes."""

@@ -1,4 +1,4 @@
-"""Which batch to time next so that the largest within the inter-token target is known soonest."""
+"""Selects the next batch to time, to find the largest one within the inter-token target."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _NEIGHBOURS = GRID_STEP * 1.001
 
 @dataclass(frozen=True, slots=True)
 class BatchEstimate:
-    """The batch that just meets the target, as `find_batch` reads it.
+    """The batch that just meets the target, as `find_batch` computes it.
 
-    It lies between two batches that were timed: `quick` met the target, `slow` did not. Either is
-    None where no such batch was timed.
+    It lies between two timed batches: `quick` met the target, `slow` did not. Either is None if no
+    such batch was timed.
     """
 
     limit: DecodeLimit | None
@@ -27,7 +27,7 @@ class BatchEstimate:
 
     @property
     def requests(self) -> int | None:
-        """The largest whole batch within the target that is sure; None where none is."""
+        """The largest batch that is certain to meet the target; None if none is."""
         if self.quick is None:
             return None
         known = self.limit.requests if self.limit else None
@@ -38,7 +38,7 @@ class BatchEstimate:
 
 
 def batch_estimate(probed: TimedSteps, target_seconds: float) -> BatchEstimate:
-    """Return what is known of the batch; between the two that were timed it is interpolated."""
+    """Return the current estimate of the batch, interpolated between the two timed ones."""
     if not probed.probes:
         return BatchEstimate(None, None, None)
     curve = growing(probed.points)
@@ -53,15 +53,15 @@ def batch_estimate(probed: TimedSteps, target_seconds: float) -> BatchEstimate:
 
 @dataclass(frozen=True, slots=True)
 class BatchSearch:
-    """Chooses batches to time: four times as many until one is too slow, then halves the gap.
+    """Selects batches to time: quadruples until one is too slow, then bisects.
 
-    It ends with two neighbours of the grid on either side of the target, or where all of the grid
-    is on one.
+    It ends with two neighbouring grid sizes on either side of the target, or if the whole grid is
+    on one side.
 
     Attributes:
-        grid: Batches that can be timed, rising.
-        target_seconds: From token to token.
-        most_probes: More are never made.
+        grid: Batches that can be timed, ascending.
+        target_seconds: The inter-token target.
+        most_probes: Maximum number of probes.
     """
 
     grid: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""The engine that is probed, over HTTP: its models, its page, and completions as they come."""
+"""HTTP client of the probed engine: its models, its metrics page, and streamed completions."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ _DEADLINE_SECONDS = 30.0
 
 
 class EngineDownError(DisaggError):
-    """Nothing answers there, or it has stopped to."""
+    """Nothing answers, or the engine has stopped answering."""
 
 
 class NotAnEngineError(DisaggError):
-    """What answers there stands before engines."""
+    """The server is a router or frontend, not an engine."""
 
 
 class ProbedEngine(Protocol):
-    """What probes ask an engine for."""
+    """What a probe needs from an engine."""
 
     def page(self) -> EnginePage | None:
-        """Its metrics page now; None where it has none."""
+        """Its current metrics page; None if it has none."""
 
     def complete(
         self, prompts: Sequence[Prompt], max_tokens: int, deadline_seconds: float
     ) -> Generator[WrittenToken]:
-        """Ask for so many tokens of each prompt, and yield each as it comes.
+        """Request tokens for each prompt, and yield each as it arrives.
 
-        Whoever stops to read hangs up, and the engine aborts what is left.
+        Closing the generator disconnects, and the engine aborts the rest.
 
         Raises:
-            EngineRefusalError: It does not do that.
+            EngineRefusalError: It rejects the request.
             EngineDownError: It does not answer, or not in time.
         """
 
@@ -60,9 +60,9 @@ class CompletionServer:
     """An engine behind an OpenAI API.
 
     Args:
-        url: Its root.
-        session: How it is asked.
-        model: What to ask for; empty until `models` was looked at.
+        url: Its root URL.
+        session: The HTTP session.
+        model: The model to request; empty until `models` was called.
     """
 
     def __init__(self, url: str, session: HttpSession, model: str = "") -> None:
@@ -82,10 +82,10 @@ class CompletionServer:
         self._session.close()
 
     def models(self) -> dict[str, int | None]:
-        """The models that it serves, with the most tokens of a request where it tells.
+        """The models it serves, with the most tokens of a request where reported.
 
         Raises:
-            EngineRefusalError: It is no OpenAI API, or does not let us in.
+            EngineRefusalError: It has no OpenAI API, or denies access.
             EngineDownError: Nothing answers.
         """
         url = f"{self.url}/v1/models"
@@ -95,7 +95,7 @@ class CompletionServer:
         return served_models(body)
 
     def page(self) -> EnginePage | None:
-        """Its metrics page; None where it has none that we know.
+        """Its metrics page; None if it has none in a known format.
 
         Raises:
             NotAnEngineError: The page is a router's or a frontend's.
@@ -126,7 +126,7 @@ class CompletionServer:
     def complete(
         self, prompts: Sequence[Prompt], max_tokens: int, deadline_seconds: float
     ) -> Generator[WrittenToken]:
-        """Ask for so many tokens of each prompt, and yield each as it comes; see `ProbedEngine`."""
+        """Request tokens for each prompt, and yield each as it arrives; see `ProbedEngine`."""
         url = f"{self.url}/v1/completions"
         body = completion_request(self.model, prompts, max_tokens)
         try:

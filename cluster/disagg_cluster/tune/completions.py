@@ -1,4 +1,4 @@
-"""What an engine is asked for, and what it answers: completions, several in one request."""
+"""Completion requests with several prompts, and the parsing of their streamed answers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from disagg_exporter.errors import DisaggError
 _DATA = b"data:"
 _DONE = b"[DONE]"
 _MOST_CHARACTERS = 300
-# Ordinary words of any vocabulary from 32,000 on, and of the smallest; neither holds what models
-# keep at the ends: marks of begin, end and roles.
+# Ordinary words in any vocabulary of 32,000 or more, and in the smallest ones; both ranges avoid
+# the special tokens at the ends.
 _USUAL_IDS = (100, 30_000)
 _FEW_IDS = (3, 256)
 
@@ -22,20 +22,20 @@ Prompt = Sequence[int]
 
 
 class EngineRefusalError(DisaggError):
-    """An engine that does not do what it was asked for; the text says why, and the way out."""
+    """An engine rejects a request; the message says why and what to do."""
 
 
 class SmallVocabularyError(EngineRefusalError):
-    """Its vocabulary has none of the token ids that were sent."""
+    """The engine's vocabulary lacks the token ids that were sent."""
 
 
 class UnfitLengthError(EngineRefusalError):
-    """A prompt, with what is to be written, is longer than the engine takes."""
+    """A prompt plus its output is longer than the engine accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenToken:
-    """A token of one of the prompts of a request: which, and when it came (monotonic seconds)."""
+    """A token for one of the prompts of a request, and when it arrived (monotonic seconds)."""
 
     prompt: int
     at_seconds: float
@@ -43,35 +43,35 @@ class WrittenToken:
 
 @dataclass(slots=True)
 class UniquePrompts:
-    """Prompts of random tokens, no two alike, so that no prefix cache answers for an engine.
+    """Prompts of random tokens, all different, so that prefix caches do not serve them.
 
     Attributes:
-        rng: Where they come from.
-        ids: From which token id to below which.
+        rng: The random generator.
+        ids: The range of token ids.
     """
 
     rng: random.Random
     ids: tuple[int, int] = _USUAL_IDS
 
     def of(self, tokens: int) -> Prompt:
-        """Return a prompt of so many tokens."""
+        """Return a prompt of `tokens` tokens."""
         return self.rng.choices(range(*self.ids), k=tokens)
 
     def narrow(self) -> bool:
-        """Go on with ids that the smallest vocabularies have; say whether that is any change."""
+        """Switch to ids that the smallest vocabularies have; returns whether they differ."""
         wider, self.ids = self.ids, _FEW_IDS
         return wider != _FEW_IDS
 
 
 def completion_request(model: str, prompts: Sequence[Prompt], max_tokens: int) -> bytes:
-    """Return the body: each prompt answered in so many tokens, told as they come."""
+    """Return the body of a request that streams `max_tokens` tokens for each prompt."""
     return json.dumps(
         {
             "model": model,
             "prompt": list(map(list, prompts)),
             "max_tokens": max_tokens,
             "temperature": 0,
-            # Of vLLM, SGLang and TensorRT-LLM; others pass over it or say so.
+            # For vLLM, SGLang and TensorRT-LLM; others ignore or reject it.
             "ignore_eos": True,
             "stream": True,
         },
@@ -80,14 +80,14 @@ def completion_request(model: str, prompts: Sequence[Prompt], max_tokens: int) -
 
 
 def written_prompts(line: bytes, url: str) -> list[int]:
-    """Return of which prompts a token is in a line of the answer; none in lines between events.
+    """Return the prompts that get a token in a line of the answer; empty between events.
 
     Args:
-        line: Without its end.
-        url: Who answers, for errors.
+        line: Without its line end.
+        url: The engine, for errors.
 
     Raises:
-        EngineRefusalError: The line is no event of a completion.
+        EngineRefusalError: The line is not an event of a completion.
     """
     if not line.startswith(_DATA):
         if line.strip():
@@ -99,10 +99,10 @@ def written_prompts(line: bytes, url: str) -> list[int]:
     try:
         event = json.loads(text)
         if isinstance(event, dict) and event.get("error"):
-            # A stream has begun with 200 by the time that the engine looks at a prompt.
+            # The stream starts with status 200 before the engine checks the prompt.
             code = event["error"].get("code") if isinstance(event["error"], dict) else None
             raise refusal(code if isinstance(code, int) else 400, text, url)
-        # A last event with the usage has no choices.
+        # The final event with the usage has no choices.
         return [int(choice["index"]) for choice in event["choices"]]
     except (ValueError, KeyError, TypeError):
         told = f"its answer is no stream of completions: {_told(text)}"
@@ -110,7 +110,7 @@ def written_prompts(line: bytes, url: str) -> list[int]:
 
 
 def refusal(status: int, body: bytes, url: str) -> EngineRefusalError:
-    """Return why an engine that answers with an error does so, and the way out."""
+    """Return an error that says why the engine rejected a request, and what to do."""
     told = _message(body)
     lower = told.lower()
     if status in (401, 403):
@@ -138,10 +138,10 @@ def refusal(status: int, body: bytes, url: str) -> EngineRefusalError:
 
 
 def served_models(body: bytes) -> dict[str, int | None]:
-    """Return the models of `/v1/models` with the most tokens of each, where that is told.
+    """Return the models of `/v1/models`, with the most tokens of each where reported.
 
     Raises:
-        EngineRefusalError: It is no such list.
+        EngineRefusalError: It is not such a list.
     """
     try:
         listed: Any = json.loads(body)["data"]
@@ -157,7 +157,7 @@ def _count(value: object) -> int | None:
 
 
 def _message(body: bytes) -> str:
-    """The words of an error's body, in whichever of the known forms."""
+    """The message in an error body, in any of the known formats."""
     try:
         told = json.loads(body)
         error = told.get("error", told)
@@ -168,7 +168,7 @@ def _message(body: bytes) -> str:
 
 
 def _told(text: bytes) -> str:
-    """What somebody else wrote, in one line that a terminal bears."""
+    """External text as one line that is safe for a terminal."""
     line = " ".join(text.decode("utf-8", "replace").split())
     line = "".join(each if each.isprintable() else "?" for each in line)
     return line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]}…"

@@ -1,4 +1,4 @@
-"""Times decode steps of a chosen batch on a real engine: so many requests that write at once."""
+"""Times decode steps of a given batch on a real engine, with concurrent requests."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from disagg_cluster.tune.probed import SizeProbe
 from disagg_cluster.tune.traffic_guard import LiveEngineError, refuse_company
 
 STEPS = 24
-"""So many steps of a batch are timed."""
+"""Number of steps of a batch to time."""
 _LEFT_OUT = 2
 _LEAST_TIMED = 10
-# A prompt may take so many tokens a step at least, or it is taken not to be let in.
+# A prompt is expected to get at least this many tokens per step, or else it counts as not admitted.
 _SLOW_PREFILL_TOKENS = 128
 _PATIENCE_STEPS = 64
 _SETTLE_SECONDS = 10.0
@@ -28,14 +28,14 @@ DEADLINE_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class CrowdedBatch:
-    """The engine runs so many requests at once and no more: its limit, or what its cache holds."""
+    """The engine runs only this many requests at once, by its limit or its cache size."""
 
     most: int
 
 
 @dataclass(slots=True)
 class _Writing:
-    """When each request of a batch got its tokens."""
+    """Arrival times of the tokens of each request of a batch."""
 
     times: dict[int, list[float]] = field(default_factory=dict)
     latest: int = -1
@@ -52,16 +52,16 @@ class _Writing:
 
 @dataclass(slots=True)
 class DecodeProber:
-    """Lets a batch of requests write, times its steps while all of them do, and hangs up.
+    """Runs a batch of requests, times steps while all of them generate, and cancels them.
 
     Attributes:
-        engine: Who is asked.
-        prompts: Where they come from.
-        most_tokens: The longest request that the engine takes; None where it does not tell.
-        live: Whether it is probed though it serves others.
-        deadline_seconds: For each batch.
-        sleep: Between two looks at the page, by which alone an engine tells that what was
-            aborted has left it: nothing there can be waited on.
+        engine: The engine.
+        prompts: The source of prompts.
+        most_tokens: The longest request that the engine accepts; None if unknown.
+        live: Whether it is probed while it serves users.
+        deadline_seconds: Time limit per batch.
+        sleep: Waits between polls of the page, the only way to see that aborted requests have left
+            the engine.
     """
 
     engine: ProbedEngine
@@ -72,12 +72,12 @@ class DecodeProber:
     sleep: Callable[[float], None] = time.sleep
 
     def probe(self, batch: int, context_tokens: int) -> SizeProbe | CrowdedBatch:
-        """Time steps of a batch, from step to step.
+        """Time the steps of a batch.
 
         Raises:
-            EngineRefusalError: It does not do that.
+            EngineRefusalError: It rejects the requests.
             EngineDownError: It does not answer, or not in time.
-            LiveEngineError: Others use it by now.
+            LiveEngineError: Others have begun to use it.
         """
         self._settle()
         while True:
@@ -107,7 +107,7 @@ class DecodeProber:
         return _timed(writing, batch, most)
 
     def _settle(self) -> None:
-        """Wait until what was aborted last has left the engine."""
+        """Wait until previously aborted requests have left the engine."""
         waited_seconds = 0.0
         while not self.live:
             page = self.engine.page()
@@ -123,7 +123,7 @@ class DecodeProber:
 
 
 def _timed(writing: _Writing, batch: int, most: int) -> SizeProbe | CrowdedBatch:
-    """The steps of the request that began last, as long as all others wrote, too."""
+    """The steps of the request that started last, while all others generated tokens as well."""
     if len(writing.times) < batch:
         return CrowdedBatch(max(len(writing.times), 1))
     ended = [times[-1] for times in writing.times.values() if len(times) >= most]

@@ -1,4 +1,4 @@
-"""The largest batch within the inter-token target, by context length: searched for."""
+"""Searches for the largest batch within the inter-token target, by context length."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from disagg_exporter.capacity.curves.curve import Point
 
 @dataclass(frozen=True, slots=True)
 class ContextTuning:
-    """What is known of requests with contexts of one length.
+    """Results for requests with contexts of one length.
 
-    `crowded_at` is how many of them the engine ran at once at most, where it would not run more.
+    `crowded_at` is the most that the engine ran at once, if it did not run the requested batch.
     """
 
     context_tokens: int
@@ -27,39 +27,39 @@ class ContextTuning:
 
     @property
     def estimate(self) -> BatchEstimate:
-        """The batch as it is known by now."""
+        """The current estimate of the batch."""
         return batch_estimate(self.probed, self.target_seconds)
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """The curve: step seconds by requests of the batch."""
+        """The curve: step seconds by batch size."""
         return self.probed.points
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeTuning:
-    """All contexts, and what to set."""
+    """Results for all contexts, and the recommended setting."""
 
     contexts: tuple[ContextTuning, ...]
     target_seconds: float
 
     @property
     def max_num_seqs(self) -> int | None:
-        """The most requests within the target with contexts of every length; None where unknown."""
+        """The most requests within the target at every context length; None if unknown."""
         found = [context.estimate.requests for context in self.contexts]
         known = [each for each in found if each is not None]
         return min(known) if known and len(known) == len(found) else None
 
 
 class DecodeTuner:
-    """Searches for the batch of one context after the other; what it has learned can be had.
+    """Searches for the batch of each context in turn; intermediate results are available.
 
     Args:
         prober: Times steps.
-        context_tokens: The lengths.
-        target_seconds: From token to token.
-        largest_batch: Larger ones are not timed.
-        most_probes: Of each context; None for half of all batches.
+        context_tokens: The context lengths.
+        target_seconds: The inter-token target.
+        largest_batch: Largest batch to time.
+        most_probes: Maximum per context; None for half of all batches.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class DecodeTuner:
 
     @property
     def found(self) -> DecodeTuning:
-        """What is known by now."""
+        """The results so far."""
         return DecodeTuning(tuple(self._contexts), self._target_seconds)
 
     def run(self, progress: Callable[[ContextTuning], None]) -> DecodeTuning:

@@ -1,4 +1,4 @@
-"""Which step to time next so that the knee of prefill is known soonest, and when it is."""
+"""Selects the next step to time in the search for the prefill knee, and when to stop."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _SURE = 2.0
 _BRACKET_STEPS = 2.0
 _BESIDE_STEPS = 3.01
 _TIGHT = 0.6
-# A slope of the rate over the size below this is none: the knee may lie anywhere.
+# A slope of rate over size below this counts as flat: the knee may lie anywhere.
 _LEAST_SLOPE = 0.02
 _SLOPE_REACH = GRID_STEP
-# Steps of sizes further from the knee and from the best rate say little of either.
+# Steps further from the knee and from the best rate than this add little information.
 _NEAR = math.log(2)
 
 
 @dataclass(frozen=True, slots=True)
 class KneeEstimate:
-    """Where the rate first reaches nine tenths of the best, as `find_knee` reads it.
+    """Where the rate first reaches nine tenths of the best, as `find_knee` computes it.
 
-    It lies within `low_tokens` and `high_tokens` nineteen times in twenty. `limit` is what the
-    product concludes; None while it would conclude nothing from these steps.
+    `low_tokens` and `high_tokens` are its 95 % interval. `limit` is what the exporter would
+    conclude; None if these steps allow no conclusion.
     """
 
     knee_tokens: float
@@ -44,15 +44,15 @@ class KneeEstimate:
 
     @property
     def half_width(self) -> float:
-        """Half of the interval over the knee, as a logarithm."""
+        """Half the width of the knee's interval, as a logarithm."""
         return math.log(self.high_tokens / self.low_tokens) / 2
 
 
 def knee_estimate(points: Sequence[Point]) -> KneeEstimate | None:
-    """Return what is known of the knee; None of fewer than three sizes.
+    """Return the estimate of the knee; None with fewer than three sizes.
 
-    The error of the knee is that of the rate there and of the best rate, over how steeply the rate
-    rises there.
+    The error of the knee is the combined error of the rate there and of the best rate, divided by
+    the slope of the rate there.
     """
     known = enough(points)
     if len(known) < 3:
@@ -88,15 +88,15 @@ def _error_at(curve: RateCurve, size: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class KneeSearch:
-    """Chooses sizes of steps to time, one after the other.
+    """Selects sizes of steps to time, one at a time.
 
-    First some far apart; then, while the sizes beside the knee are more than two of the grid
-    apart, the one between them; then always the one after which the error of the knee would be the
-    smallest. It ends when the knee is known to one step of the grid, or nothing would help.
+    First some far apart; then, while the sizes around the knee are more than two grid steps apart,
+    the one between them; then the one expected to reduce the error of the knee most. It ends when
+    the knee is known to one grid step, or nothing would help.
 
     Attributes:
-        grid: Sizes that can be timed, rising.
-        most_probes: More are never made.
+        grid: Sizes that can be timed, ascending.
+        most_probes: Maximum number of probes.
     """
 
     grid: tuple[int, ...]
@@ -128,7 +128,7 @@ class KneeSearch:
         return self._narrowing(probed, found)
 
     def _can_be_seen(self, probed: TimedSteps, found: KneeEstimate) -> bool:
-        """Whether the product may yet conclude a knee: steps smaller, and some twice as large."""
+        """Whether a knee may still be concluded: some steps are smaller, some twice as large."""
         return (
             found.knee_tokens > probed.sizes[0] * 1.001 and 2 * found.low_tokens <= probed.sizes[-1]
         )
@@ -138,13 +138,13 @@ class KneeSearch:
         return sum(point.samples for point in probed.points if point.size >= knee)
 
     def _beside(self, probed: TimedSteps, knee: float) -> int | None:
-        """The nearest size of the grid about the knee that was not timed."""
+        """The nearest untimed grid size to the knee."""
         reach = GRID_STEP**_BESIDE_STEPS
         free = [s for s in self.grid if knee / reach < s < knee * reach and s not in probed.sizes]
         return min(free, key=lambda size: abs(math.log(size / knee)), default=None)
 
     def _between(self, probed: TimedSteps, knee: float) -> int | None:
-        """The middle of the sizes beside the knee, where they are far apart."""
+        """The middle of the timed sizes around the knee, if they are far apart."""
         sizes = probed.sizes
         low = max((size for size in sizes if size <= knee), default=sizes[0])
         high = min((size for size in sizes if size > knee), default=sizes[-1])
@@ -175,7 +175,7 @@ class KneeSearch:
         return min(free, key=lambda size: abs(math.log(size / middle)), default=fallback)
 
     def _narrowing(self, probed: TimedSteps, found: KneeEstimate) -> int | None:
-        """The size after which the knee's error would be least, were it as the curve says."""
+        """The size that would reduce the knee's error most if its step time matched the curve."""
         known = enough(probed.points)
         curve = rate_curve(known)
         usual = float(np.median([point.scatter for point in known]))

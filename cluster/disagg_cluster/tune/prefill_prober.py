@@ -1,9 +1,9 @@
-"""Times prefill steps of a chosen size on a real engine: so many prompts in one step.
+"""Times prefill steps of a given size on a real engine, with several prompts in one step.
 
-Prompts that arrive at an engine at rest do not all get into its first step. So where they did not,
-a prompt of as many tokens is sent ahead of them, in whose step the others arrive: the next step is
-then all of theirs. How long it took is read off the engine's page, where that clocks prompts; else
-by the client: from the token of the prompt ahead, or from the sending of a prompt alone.
+Prompts that arrive at an idle engine do not all enter its first step. If they did not, a prompt of
+the same length is sent first: the others arrive during its step and form the next one together. The
+duration is taken from the engine's page if it times prompts; otherwise by the client, from the
+token of the first prompt, or from sending a single prompt.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from disagg_cluster.tune.probed import SizeProbe
 from disagg_cluster.tune.traffic_guard import EngineCounters, counters_of, refuse_company
 
 LEAST_SAMPLES = 5
-"""Of fewer steps the product says nothing about a size."""
+"""With fewer steps, the exporter concludes nothing about a size."""
 MOST_SAMPLES = 15
 _SURE_ENOUGH = 0.01
 _MEDIAN_FACTOR = 1.25
 _MOST_TRIES = 30
 _ALONE = 5
-# On a busy host prompts often come apart, and a size that is given up is not asked for again.
+# On a busy host prompts often split over steps, and a size that was dropped is not retried.
 _WHOLE_TRIES = 12
 _LOOKS = 10
 _LOOK_SECONDS = 0.02
-# After so long no more is asked of a size than must be.
+# After this time, only the required minimum of steps is timed for a size.
 _LONG_SECONDS = 10.0
 _TOGETHER = 0.1
 _TOGETHER_SECONDS = 0.003
@@ -40,7 +40,7 @@ DEADLINE_SECONDS = 120.0
 
 
 class TimeSource(StrEnum):
-    """Whose clock the times of steps are from."""
+    """The clock that the times of steps come from."""
 
     PAGE = "page"
     CLIENT = "client"
@@ -48,7 +48,7 @@ class TimeSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepShape:
-    """Prompts of equal length that one step computes."""
+    """Prompts of equal length computed in one step."""
 
     prompts: int
     tokens: int
@@ -60,9 +60,9 @@ class StepShape:
 
 
 def step_shape(size: int, prompt_tokens: int, most_prompt_tokens: int | None = None) -> StepShape:
-    """Return prompts of about a length that make a step of about a size; one where it is smaller.
+    """Return prompts of about a length that form a step of about a size; one if it is smaller.
 
-    In a larger step a prompt is two thirds to one and a half times as long as asked for, and never
+    In a larger step a prompt is two thirds to one and a half times as long as requested, and never
     longer than `most_prompt_tokens`.
     """
     prompts = max(1, round(size / prompt_tokens), math.ceil(size / (most_prompt_tokens or size)))
@@ -71,17 +71,16 @@ def step_shape(size: int, prompt_tokens: int, most_prompt_tokens: int | None = N
 
 @dataclass(slots=True)
 class PrefillProber:
-    """Sends prompts and reads how long the step took that computed them.
+    """Sends prompts and measures the duration of the step that computed them.
 
     Attributes:
-        engine: Who is asked.
-        prompts: Where they come from.
-        live: Whether it is probed though it serves others; then what they disturbed is left out.
-        deadline_seconds: For each answer.
-        now: Seam.
-        sleep: Between two looks at the page, by which alone an engine tells what was
-            counted: nothing there can be waited on.
-        source: Whose clock the latest times are from; None before the first.
+        engine: The engine.
+        prompts: The source of prompts.
+        live: Whether it is probed while it serves users; disturbed steps are then left out.
+        deadline_seconds: Time limit per answer.
+        now: Test seam.
+        sleep: Waits between polls of the page, the only way to see what the engine has counted.
+        source: The clock of the latest times; None before the first.
     """
 
     engine: ProbedEngine
@@ -95,16 +94,16 @@ class PrefillProber:
     _alone_seconds: dict[int, float] = field(default_factory=dict)
 
     def probe(self, shape: StepShape) -> SizeProbe | None:
-        """Time steps of one shape until the median is sure; None where none came about whole.
+        """Time steps of one shape until the median is stable; None if none was computed whole.
 
         Raises:
-            EngineRefusalError: It does not do that.
+            EngineRefusalError: It rejects the requests.
             EngineDownError: It does not answer, or not in time.
-            LiveEngineError: Others use it by now.
+            LiveEngineError: Others have begun to use it.
         """
         seconds: list[float] = []
         end_seconds = self.now() + _LONG_SECONDS
-        # The first of a size may have to be compiled for.
+        # The first step of a size may include compilation.
         self._sample(shape)
         for tries in range(_MOST_TRIES):
             found = self._sample(shape)
@@ -118,7 +117,7 @@ class PrefillProber:
         return SizeProbe(shape.size, tuple(seconds)) if len(seconds) >= LEAST_SAMPLES else None
 
     def is_whole(self, shape: StepShape) -> bool:
-        """Say whether several prompts come about in one step: whether a step may be as large.
+        """Return whether several prompts are computed in one step, so whether it can be as large.
 
         Raises:
             EngineRefusalError, EngineDownError, LiveEngineError: As `probe`.
@@ -133,7 +132,7 @@ class PrefillProber:
         return error <= _SURE_ENOUGH * median(seconds) or len(seconds) >= MOST_SAMPLES
 
     def _sample(self, shape: StepShape) -> float | None:
-        """One step's seconds; None where the prompts were not alone in one step."""
+        """One step's seconds; None if the prompts were not alone in one step."""
         ahead = self._ahead and shape.prompts > 1
         before = self._counters()
         self.source = TimeSource.PAGE if before.tells_steps else TimeSource.CLIENT
@@ -144,15 +143,15 @@ class PrefillProber:
         if self.source is TimeSource.PAGE:
             passed = self._passed(before, shape.prompts + ahead)
             by_page = self._by_page(shape, passed, ahead=ahead)
-            # That all came together, and after the one ahead, only we can tell.
+            # Only the client sees whether all came together, and after the prompt ahead.
             seconds = None if by_client is None else by_page
         if seconds is None and shape.prompts > 1:
-            # An engine that takes its time lets all of them into the step of the one ahead.
+            # A slow engine admits all of them into the step of the prompt ahead.
             self._ahead = not self._ahead
         return seconds if seconds is not None and seconds > 0 else None
 
     def _passed(self, before: EngineCounters, sent: int) -> EngineCounters:
-        """What was counted of what was sent: answers may be there before they are counted."""
+        """Counters of the sent requests; they may be updated after the answers have arrived."""
         for _ in range(_LOOKS):
             passed = self._counters().since(before)
             if (passed.first_token_requests or 0) >= sent:
@@ -169,7 +168,7 @@ class PrefillProber:
         return of_ours / shape.prompts
 
     def _alone(self, tokens: int) -> float:
-        """What the prompt that is sent ahead takes, alone in a step; by the engine's page."""
+        """Duration of a step with only the prompt ahead, from the engine's page."""
         if tokens not in self._alone_seconds:
             found = [self._sample(StepShape(1, tokens)) for _ in range(_ALONE + 1)]
             known = [each for each in found[1:] if each is not None]
@@ -195,7 +194,7 @@ class PrefillProber:
 def _by_client(
     tokens: Sequence[WrittenToken], begun_seconds: float, shape: StepShape, *, ahead: bool
 ) -> float | None:
-    """From the token of the prompt ahead, if any, to those of the others, which come together."""
+    """Time from the prompt ahead, if any, to the other prompts' tokens, which arrive together."""
     if len(tokens) != shape.prompts + ahead or (ahead and tokens[0].prompt != 0):
         return None
     others = tokens[1:] if ahead else tokens
@@ -203,6 +202,6 @@ def _by_client(
     seconds = others[-1].at_seconds - since_seconds
     spread_seconds = others[-1].at_seconds - others[0].at_seconds
     together = spread_seconds <= max(_TOGETHER * seconds, _TOGETHER_SECONDS)
-    # One that came with the others was in their step.
+    # A prompt ahead whose token arrived with the others was in their step.
     apart = not ahead or seconds >= _APART * (since_seconds - begun_seconds)
     return seconds if together and apart else None

@@ -1,4 +1,4 @@
-"""The knee of prefill of one engine, by prompt length: searched for, and what follows from it."""
+"""Searches for the prefill knee of an engine by prompt length, and derives settings."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from disagg_cluster.tune.probed import SizeProbe, TimedSteps, size_grid
 from disagg_exporter.capacity.curves.curve import Point
 
 SMALLEST_STEP = 16
-"""Smaller steps are read no faster than this by any engine that was measured."""
+"""No measured engine processes smaller steps faster than this."""
 _ROUND_TO = 64
 
 
 @dataclass(frozen=True, slots=True)
 class LengthTuning:
-    """What is known of prompts of one length.
+    """Results for prompts of one length.
 
-    `most_probes` is the most that its search may take, `complete` whether it has ended.
+    `most_probes` is the limit of its search, `complete` whether it has ended.
     """
 
     prompt_tokens: int
@@ -30,7 +30,7 @@ class LengthTuning:
 
     @property
     def estimate(self) -> KneeEstimate | None:
-        """The knee as it is known by now."""
+        """The current estimate of the knee."""
         return knee_estimate(self.probed.points)
 
     @property
@@ -39,7 +39,7 @@ class LengthTuning:
         return self.probed.points
 
     def step_seconds(self, size: float) -> float | None:
-        """What a step of so many tokens takes, within what was timed; else None."""
+        """Duration of a step of `size` tokens within the timed range; otherwise None."""
         points = self.points
         if not points or not points[0].size <= size <= points[-1].size:
             return None
@@ -47,7 +47,7 @@ class LengthTuning:
 
 
 def interpolated(points: Sequence[Point], size: float) -> float:
-    """Return the seconds of a size between two that were timed."""
+    """Return the interpolated seconds of a size between two timed ones."""
     low = max((p for p in points if p.size <= size), key=lambda p: p.size)
     high = min((p for p in points if p.size >= size), key=lambda p: p.size)
     if low.size == high.size:
@@ -58,14 +58,14 @@ def interpolated(points: Sequence[Point], size: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PrefillTuning:
-    """All lengths, and what to set."""
+    """Results for all lengths, and the recommended setting."""
 
     lengths: tuple[LengthTuning, ...]
     source: TimeSource | None = None
 
     @property
     def max_num_batched_tokens(self) -> int | None:
-        """The smallest step that saturates with prompts of every length; None where none does."""
+        """The smallest step that saturates with every prompt length; None if none does."""
         knees = [length.estimate for length in self.lengths]
         known = [
             each.knee_tokens for each in knees if each and each.limit and each.limit.knee_tokens
@@ -75,14 +75,14 @@ class PrefillTuning:
         return math.ceil(max(known) / _ROUND_TO) * _ROUND_TO
 
     def concurrency(self, length: LengthTuning) -> int | None:
-        """How many prompts of a length fill such a step."""
+        """Number of prompts of a length that fill such a step."""
         tokens = self.max_num_batched_tokens
         return None if tokens is None else max(1, round(tokens / length.prompt_tokens))
 
     def ttft_seconds(self, length: LengthTuning) -> float | None:
-        """How long a prompt is computed when as many as fill a step come at once, queue aside.
+        """Prefill time of a prompt when one full step of prompts arrives at once, without queueing.
 
-        A prompt longer than a step takes as many steps as it fills, each as dear as the first.
+        A prompt longer than a step takes as many steps as it fills, each as expensive as the first.
         """
         tokens = self.max_num_batched_tokens
         if tokens is None:
@@ -97,14 +97,14 @@ Progress = Callable[[LengthTuning], None]
 
 
 class PrefillTuner:
-    """Searches for the knee of one length after the other; what it has learned can be had any time.
+    """Searches for the knee of each length in turn; intermediate results are available.
 
     Args:
         prober: Times steps.
-        prompt_tokens: The lengths.
-        largest_step: Larger steps are not timed.
-        most_prompt_tokens: The longest prompt that the engine takes; None where it does not tell.
-        most_probes: Of each length; None for half of all sizes.
+        prompt_tokens: The prompt lengths.
+        largest_step: Largest step to time.
+        most_prompt_tokens: The longest prompt that the engine accepts; None if unknown.
+        most_probes: Maximum per length; None for half of all sizes.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class PrefillTuner:
 
     @property
     def found(self) -> PrefillTuning:
-        """What is known by now."""
+        """The results so far."""
         return PrefillTuning(tuple(self._lengths), self._prober.source)
 
     def run(self, progress: Progress) -> PrefillTuning:
@@ -135,10 +135,10 @@ class PrefillTuner:
         return self.found
 
     def _largest_whole(self) -> int:
-        """The largest step of the grid that the engine takes: two prompts in it end together.
+        """The largest grid step that the engine runs: two prompts in it finish together.
 
-        A single prompt does not tell: what is too long for a step is computed in several, and no
-        page says so.
+        A single prompt does not show this: one too long for a step is split into several, and no
+        page reports that.
         """
         grid = size_grid(min(SMALLEST_STEP, self._largest), self._largest)
         low, high = 0, len(grid) - 1
@@ -164,7 +164,7 @@ class PrefillTuner:
             length = self._lengths[place]
             found = self._probe(size, length)
             if found is None:
-                # Others took part in each of its steps, or it does not come about whole.
+                # Other requests took part in each of its steps, or it is never computed whole.
                 grid = tuple(each for each in grid if each != size)
                 if not grid:
                     break
@@ -182,6 +182,6 @@ class PrefillTuner:
             if found is None:
                 return None
             self._timed[shape] = found
-        # Of the size that was meant, so that the search knows it again.
+        # Scaled to the requested size, so that the search recognizes it.
         part = size / shape.size
         return SizeProbe(size, tuple(seconds * part for seconds in found.seconds))

@@ -1,4 +1,4 @@
-"""What probes have shown: times of steps by their size, on the sizes that the product knows."""
+"""Results of probes: step times by size, on the exporter's size classes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from functools import cached_property
 from disagg_exporter.capacity.curves.curve import CLASSES_A_DOUBLING, Curve, Point
 
 GRID_STEP = 2 ** (1 / CLASSES_A_DOUBLING)
-"""From one size of the grid to the next: as wide as a size class of the product's curves."""
+"""Ratio of neighbouring grid sizes: one size class of the exporter's curves."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeProbe:
-    """Steps of one size (tokens or requests): how long each took, in seconds.
+    """Steps of one size (tokens or requests) and the seconds each took.
 
     Raises:
         ValueError: There is no step, or one without size or time.
@@ -31,17 +31,17 @@ class SizeProbe:
 
 @dataclass(frozen=True)
 class TimedSteps:
-    """All probes of an engine for one length; several of one size count together."""
+    """All probes of an engine for one length; those of equal size are combined."""
 
     probes: tuple[SizeProbe, ...] = ()
 
     def plus(self, probe: SizeProbe) -> TimedSteps:
-        """Return it with one more."""
+        """Return a copy with one more probe."""
         return TimedSteps((*self.probes, probe))
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
-        """Medians by size class, as the product's own curves have them of an engine's steps."""
+        """Medians by size class, as in the exporter's curves of an engine's steps."""
         curve = Curve()
         for probe in self.probes:
             for seconds in probe.seconds:
@@ -50,25 +50,25 @@ class TimedSteps:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Which sizes were probed, each once, rising."""
+        """The probed sizes, ascending."""
         return tuple(sorted({probe.size for probe in self.probes}))
 
     @property
     def steps(self) -> int:
-        """How many steps were timed."""
+        """Number of timed steps."""
         return sum(len(probe.seconds) for probe in self.probes)
 
     @property
     def step_seconds(self) -> float:
-        """What all of them took."""
+        """Total seconds of all steps."""
         return sum(sum(probe.seconds) for probe in self.probes)
 
 
 def size_grid(smallest: int, largest: int) -> tuple[int, ...]:
-    """Return sizes a class apart from the smallest to the largest, both included.
+    """Return sizes one class apart from the smallest to the largest, both included.
 
     Raises:
-        ValueError: They are no range of sizes from 1 up.
+        ValueError: Not a range of sizes from 1 up.
     """
     if not 1 <= smallest <= largest:
         raise ValueError(f"no range of sizes: {smallest} to {largest}")
@@ -79,12 +79,12 @@ def size_grid(smallest: int, largest: int) -> tuple[int, ...]:
 
 
 def spread_over(grid: Sequence[int], ratio: float) -> tuple[int, ...]:
-    """Return sizes of a grid that lie about so many times apart, its ends included."""
+    """Return sizes of a grid about `ratio` times apart, including its ends."""
     count = max(1, math.ceil(math.log(grid[-1] / grid[0]) / math.log(ratio)))
     wanted = (grid[0] * (grid[-1] / grid[0]) ** (n / count) for n in range(count + 1))
     return tuple(sorted({nearest(grid, size) for size in wanted}))
 
 
 def nearest(grid: Sequence[int], size: float) -> int:
-    """Return the size of a grid that is nearest by ratio."""
+    """Return the grid size with the nearest ratio."""
     return min(grid, key=lambda each: abs(math.log(each / size)))

@@ -1,4 +1,4 @@
-"""What was tuned, as a profile: what `--profile` writes and `--json` prints."""
+"""Tuning results as a profile, written by `--profile` and printed by `--json`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from disagg_exporter.model import EnginePage
 
 
 def prefill_part(found: PrefillTuning) -> TimedPrefill | None:
-    """The part of prefill; None where nothing was timed."""
+    """The prefill part; None if nothing was timed."""
     lengths = tuple(_length(found, each) for each in found.lengths if each.points)
     if not lengths or found.source is None:
         return None
@@ -32,7 +32,7 @@ def prefill_part(found: PrefillTuning) -> TimedPrefill | None:
 
 
 def decode_part(found: DecodeTuning) -> TimedDecode | None:
-    """The part of decode; None where nothing was timed."""
+    """The decode part; None if nothing was timed."""
     contexts = tuple(
         TimedContext(
             context_tokens=each.context_tokens,
@@ -59,7 +59,7 @@ def profile_of(
     prefill: TimedPrefill | None = None,
     decode: TimedDecode | None = None,
 ) -> TuneProfile:
-    """A profile of the parts that there are."""
+    """A profile of the given parts."""
     return TuneProfile(
         disagg_node_profile=VERSION,
         model_name=model_name,
@@ -72,7 +72,7 @@ def profile_of(
 
 
 def profile_value(profile: TuneProfile) -> Mapping[str, object]:
-    """The same for JSON; what is not known is left out."""
+    """The profile as JSON values, without unknown ones."""
     return profile.model_dump(mode="json", exclude_none=True)
 
 
@@ -88,7 +88,7 @@ def _length(found: PrefillTuning, length: LengthTuning) -> TimedLength:
     if known is None:
         return told
     update = {"best_tokens_per_second": round(known.best_tokens_per_second, 1)}
-    # A knee that the product would not conclude is none.
+    # Omitted if the exporter would not conclude a knee.
     if known.limit is not None and known.limit.knee_tokens is not None:
         update |= {
             "knee_tokens": round(known.knee_tokens, 1),

@@ -1,4 +1,4 @@
-"""Whether an engine serves somebody: looked at before it is probed, and with each probe."""
+"""Detects user traffic on an engine, before it is probed and with each probe."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ EXIT_REFUSED = 3
 
 
 class LiveEngineError(DisaggError):
-    """An engine that serves users is not probed unasked."""
+    """An engine that serves users is not probed unless requested."""
 
     exit_code = EXIT_REFUSED
 
 
 @dataclass(frozen=True, slots=True)
 class EngineCounters:
-    """What an engine has counted of requests since it started; None for what its page lacks.
+    """An engine's request counters since its start; None if its page lacks one.
 
-    `first_token_seconds` are the times that requests took from their first step to their first
-    token, by the engine's own clock.
+    `first_token_seconds` sums the times from a request's first step to its first token, by the
+    engine's own clock.
     """
 
     steps: float | None = None
@@ -32,7 +32,7 @@ class EngineCounters:
     first_token_seconds: float | None = None
 
     def since(self, before: EngineCounters) -> EngineCounters:
-        """Return what was counted from then to now."""
+        """Return the difference to an earlier reading."""
         return EngineCounters(
             _difference(self.steps, before.steps),
             _difference(self.first_token_requests, before.first_token_requests),
@@ -41,12 +41,12 @@ class EngineCounters:
 
     @property
     def tells_steps(self) -> bool:
-        """Whether it says how many steps there were and how long prompts were in them."""
+        """Whether it reports the number of steps and the time of prompts in them."""
         return None not in (self.steps, self.first_token_requests, self.first_token_seconds)
 
 
 def counters_of(page: EnginePage | None) -> EngineCounters:
-    """Return what a page has counted."""
+    """Return the counters of a page."""
     if page is None:
         return EngineCounters()
     totals = page.serving.totals
@@ -58,12 +58,12 @@ def counters_of(page: EnginePage | None) -> EngineCounters:
 
 
 def refuse_live(engine: ProbedEngine, sleep: Callable[[float], None]) -> None:
-    """Look twice, a second apart, and refuse an engine that works, or does not tell.
+    """Check twice, a second apart, and refuse an engine that is working or does not report.
 
-    Between both `sleep` is called: only that time passes shows whether it writes meanwhile.
+    `sleep` is called in between, as only the passing of time shows whether it generates tokens.
 
     Raises:
-        LiveEngineError: It serves requests, or has served some meanwhile, or nobody knows.
+        LiveEngineError: It serves requests, served some meanwhile, or does not report them.
         EngineDownError: It does not answer.
     """
     before = engine.page()
@@ -86,7 +86,7 @@ def refuse_live(engine: ProbedEngine, sleep: Callable[[float], None]) -> None:
 
 
 def refuse_company(page: EnginePage | None) -> None:
-    """Refuse to go on where requests of others are there while none of ours is.
+    """Refuse to continue if there are requests while none is ours.
 
     Raises:
         LiveEngineError: There are some.

@@ -1,4 +1,4 @@
-"""Curves of what was timed as a picture, with the knee or the target."""
+"""Plots the timed curves with the knee or the target."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _Row = TypeVar("_Row", LengthTuning, ContextTuning)
 
 
 def draw_prefill(found: PrefillTuning, path: Path) -> None:
-    """Write a picture: rate over the tokens of a step, a row for each prompt length.
+    """Write a plot of the rate over the tokens of a step, a row per prompt length.
 
     Raises:
-        PlotError: matplotlib is not there, or the file cannot be written.
+        PlotError: matplotlib is missing, or the file cannot be written.
     """
     rows = {f"prompts of {each.prompt_tokens} tokens": each for each in found.lengths}
     _draw_rows(rows, _draw_length, path)
 
 
 def draw_decode(found: DecodeTuning, path: Path) -> None:
-    """Write a picture: step time over the batch, a row for each context length.
+    """Write a plot of step time over the batch, a row per context length.
 
     Raises:
-        PlotError: matplotlib is not there, or the file cannot be written.
+        PlotError: matplotlib is missing, or the file cannot be written.
     """
     rows = {f"contexts of {each.context_tokens} tokens": each for each in found.contexts}
     _draw_rows(rows, _draw_context, path)

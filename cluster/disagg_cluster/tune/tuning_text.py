@@ -1,4 +1,4 @@
-"""What was tuned, for people: tables, what to set, and a line of progress."""
+"""Tuning results as text: tables, recommended settings, and a progress line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CLOCKS = {
 
 
 def prefill_text(found: PrefillTuning) -> str:
-    """The knee by prompt length, the curve of each, and what to set."""
+    """The knee by prompt length, the curve of each, and the recommended setting."""
     parts = []
     for length in found.lengths:
         parts += [*_curve_lines(length), ""]
@@ -34,7 +34,7 @@ def prefill_text(found: PrefillTuning) -> str:
 
 def _curve_lines(length: LengthTuning) -> Iterator[str]:
     estimate = length.estimate
-    # Marked only where the product concludes one.
+    # Marked only if the exporter would conclude one.
     knee = estimate.limit.knee_tokens if estimate and estimate.limit else None
     yield f"Prompts of {length.prompt_tokens} tokens: {_probes(len(length.probed.probes))}"
     best = max((p.size / p.seconds for p in length.points), default=1.0)
@@ -112,7 +112,7 @@ def _or_dash(seconds: float | None) -> str:
 
 
 def decode_text(found: DecodeTuning) -> str:
-    """The batch within the target by context, the curve of each, and what to set."""
+    """The batch within the target by context, the curve of each, and the recommended setting."""
     parts = []
     for context in found.contexts:
         parts += [*_batch_lines(context), ""]
@@ -180,7 +180,7 @@ def _decode_advice(found: DecodeTuning) -> Iterator[str]:
 
 
 def prefill_progress(length: LengthTuning, seconds_a_probe: float) -> str:
-    """One line: what is probed, what is known, how much longer at most."""
+    """One line: what is probed, the result so far, and the time left at most."""
     known = length.estimate
     knee = "" if known is None else f", knee {known.low_tokens:.0f}-{known.high_tokens:.0f} tokens"
     return (
@@ -190,7 +190,7 @@ def prefill_progress(length: LengthTuning, seconds_a_probe: float) -> str:
 
 
 def decode_progress(context: ContextTuning, seconds_a_probe: float) -> str:
-    """One line: what is probed, what is known, how much longer at most."""
+    """One line: what is probed, the result so far, and the time left at most."""
     known = context.estimate
     slow = "?" if known.slow is None else str(known.slow)
     return (
@@ -210,5 +210,5 @@ def _probes(count: int) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """A length of time in the unit that suits it."""
+    """A duration in a suitable unit."""
     return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.1f} ms"

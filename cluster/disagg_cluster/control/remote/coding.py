@@ -69,7 +69,7 @@ def decode_call(method: Rpc, data: bytes, seconds_left: float | None) -> Control
         raise WireError((f"the request is longer than {MOST_BYTES} bytes",))
     try:
         message = _class(f"{method.name}Request").FromString(data)
-    except Exception:  # noqa: BLE001 - protobuf's own error; which module has it depends on its version
+    except Exception:  # noqa: BLE001 - protobuf's own error, whose module depends on its version
         raise WireError((f"the request is no {method.name}Request of {PACKAGE}",)) from None
     parts = {field.name: value for field, value in message.ListFields()}
     request_id = parts.pop(_ID, None if method.changes else "unnamed")

@@ -167,7 +167,7 @@ async def _on_their_own_thread(
     def run() -> None:
         try:
             asyncio.run(hold_open())
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the doors is told
+        except BaseException as error:  # noqa: BLE001 - reported to the waiting caller
             loop.call_soon_threadsafe(_fail, opened, error)
         finally:
             loop.call_soon_threadsafe(ended.set)

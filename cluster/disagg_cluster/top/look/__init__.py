@@ -1,1 +1,1 @@
-"""What metrics pages say at one moment, as typed values."""
+"""Readings: the content of metrics pages at one moment, as typed values."""

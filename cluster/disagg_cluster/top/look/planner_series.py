@@ -1,4 +1,4 @@
-"""What a planner's series say: GPUs by role, and who holds first tokens back."""
+"""Reads a planner's series: GPUs by role, advised moves and bottlenecks."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from disagg_cluster.top.look.values import AdvisedMove, BottleneckLook, PlanLook
 
 _ANSWERS = ("node", "engine", "model_name", "engine_namespace", "role", "cause")
 _MOVES = ("model_name", "node", "worker", "role", "to_role")
-# The rows that the Cluster dashboard shows: what is needed in an hour nine times in ten.
+# The same values as on the Cluster dashboard: the need in one hour at the 90 % quantile.
 _HORIZON, _QUANTILE = "1h", "0.9"
 
 
 def plans(series: Series) -> tuple[PlanLook, ...]:
-    """GPUs of each role: there now, needed and recommended in an hour, or at the nearest horizon.
+    """GPUs of each role: current, needed and recommended in one hour, or at the nearest horizon.
 
-    Needed are those that suffice with the probability that the dashboards show.
+    The need is that at the quantile shown on the dashboards.
     """
     rows: dict[tuple[PoolKey, str], list[tuple[Labels, float]]] = defaultdict(list)
     for sample in series.get("disagg_plan_gpus", ()):
@@ -47,7 +47,7 @@ def _plan(key: PoolKey, gpu_name: str, told: list[tuple[Labels, float]]) -> Plan
 
 
 def advised(series: Series) -> tuple[AdvisedMove, ...]:
-    """The moves that pay for themselves now."""
+    """The role changes that would pay off now."""
     return tuple(
         AdvisedMove(*(sample.labels.get(name, "") for name in _MOVES))
         for sample in series.get("disagg_rebalance_advised_info", ())
@@ -67,7 +67,7 @@ def bottlenecks(series: Series) -> tuple[BottleneckLook, ...]:
     found = []
     for sample in series.get("disagg_bottleneck", ()):
         whose = _whose(sample.labels)
-        # Its own labels: `node` and `engine` are of the verdict, whoever scraped the planner.
+        # The verdict's own labels: `node` and `engine` are not those of the scrape.
         node, engine, model_name, _, role, cause = whose
         found.append(
             BottleneckLook(

@@ -1,4 +1,4 @@
-"""From series to a look; the same for a node's page and for what a Prometheus holds of several."""
+"""Builds a reading from series, of a node's page or of several nodes in a Prometheus."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ from disagg_exporter.model import Histogram
 _PARTS = re.compile(r"[0-9]+|[^0-9]+")
 _USES = ("disagg_gpu_phase_seconds_total", "disagg_gpu_unobserved_seconds_total")
 _NOT_ABOUT = {"alertname", "alertstate", "severity", "__name__", "job", "instance", "prometheus"}
-# The best source of users' requests, first (docs/metrics.md, label `source`).
+# Sources of user requests, best first (docs/metrics.md, label `source`).
 _SOURCES = ("frontend", "router", "engine", "pools")
 
 
 def look_of(series: Series, at_seconds: float, node: str = "") -> Look:
-    """What the series of one moment say.
+    """A reading of the series of one moment.
 
     Args:
         series: Samples by name; a name may be missing.
-        at_seconds: When that was, Unix time.
-        node: What to call the node where series carry no `node`.
+        at_seconds: Unix time of the samples.
+        node: The node's name for series without a `node` label.
     """
     named = {name: [_named(sample, node) for sample in samples] for name, samples in series.items()}
     gpus, engines = tuple(_gpus(named)), tuple(_engines(named))
     builds = [sample.labels for sample in named.get("disagg_build_info", ())]
     nodes = {gpu.node for gpu in gpus} | {engine.node for engine in engines}
-    # A planner tells its version, too, and is no node.
+    # A planner reports a version too, but is not a node.
     nodes = nodes or set(map(node_of, builds))
     return Look(
         at_seconds=at_seconds,
@@ -123,7 +123,7 @@ def _gpus(series: Series) -> Iterator[GpuLook]:
 
 
 def _place(key: tuple[str, str], labels: Labels) -> tuple[str, int, str, str]:
-    """In the order of the node's own numbers."""
+    """Sort key in the node's own numbering."""
     index = labels.get("index", "")
     return key[0], int(index) if index.isdecimal() else 1 << 30, index, key[1]
 
@@ -169,20 +169,21 @@ def _engines(series: Series) -> Iterator[EngineLook]:
             method=how.get(key, {}).get("method", ""),
             confidence=how.get(key, {}).get("confidence", ""),
             tokens=tokens.get(key, {}),
-            # One that was given another role has both; the one token of a prefill is no user's.
+            # After a role change an engine has both; the single token of a prefill is not sent to
+            # users.
             first_token=(only if labels.get("role") == "prefill" else first).get(key),
             between_tokens=between.get(key),
         )
 
 
 def _in_order(key: tuple[str, str]) -> tuple[list[tuple[bool, str]], ...]:
-    """As people count: engine 2 before engine 10."""
+    """Natural sort order: engine 2 before engine 10."""
     parts = (_PARTS.findall(name) for name in key)
     return tuple([(not each.isdecimal(), each.zfill(20)) for each in name] for name in parts)
 
 
 def _by_label(series: Series, name: str, label: str) -> dict[tuple[str, str], dict[str, float]]:
-    """The values of an engine's samples by one more label, added up over all others."""
+    """An engine's values by another label, summed over the remaining ones."""
     found: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for key, sample in owned(series, name, "engine"):
         each = sample.labels.get(label, "")
@@ -216,7 +217,7 @@ def _workers(series: Series) -> Iterator[WorkerLook]:
 
 
 def pool_key(labels: Labels) -> PoolKey:
-    """Of which pool a series with these labels is."""
+    """The pool of a series with these labels."""
     model, namespace = labels.get("model_name", ""), labels.get("engine_namespace", "")
     return PoolKey(labels.get("cluster", ""), model, namespace, labels.get("role", ""))
 
@@ -233,7 +234,7 @@ def _pools(series: Series) -> Iterator[PoolLook]:
 
 
 def _pool_gpus(series: Series) -> Mapping[PoolKey, int]:
-    """How many devices the engines of each pool have."""
+    """Number of devices of each pool's engines."""
     models = labels_by(series, "disagg_engine_info", "engine")
     devices: dict[PoolKey, set[tuple[str, str]]] = defaultdict(set)
     for key, sample in owned(series, "disagg_gpu_assignment_info", "engine"):
@@ -253,7 +254,7 @@ def _verdicts(series: Series) -> Mapping[tuple[str, str, str], tuple[str, ...]]:
     for sample in series.get(RECORDED_VERDICT, ()):
         key = pool_key(sample.labels)
         words[key.cluster, key.model_name, key.namespace].append(sample.labels.get("verdict", ""))
-    # Mixed engines are spoken of last, as by a node itself.
+    # Verdicts on mixed engines come last, as on a node's own page.
     return {key: tuple(sorted(each, key=lambda w: "mixed" in w)) for key, each in words.items()}
 
 
@@ -274,7 +275,7 @@ def _tells(key: str, value: str) -> bool:
 
 
 def _best(samples: Sequence[Sample]) -> list[Sample]:
-    """Those of each model's best source: adding sources up would count requests twice."""
+    """Samples of each model's best source: a sum over sources would count requests twice."""
     sources: dict[PoolKey, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
     for sample in samples:
         sources[pool_key(sample.labels)][sample.labels.get("source", "")].append(sample)

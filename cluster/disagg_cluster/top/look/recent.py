@@ -1,4 +1,4 @@
-"""What a daemon itself remembers and says of its node."""
+"""What a daemon reports about its node besides its metrics page."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from disagg_cluster.top.look.values import GpuLook, Look
 
 
 def looks_of(told: Any) -> Iterator[Look]:
-    """Looks of what a daemon tells at `/recent.json`, one for each device and moment, in order.
+    """Readings from a daemon's `/recent.json`, one per device and moment, in order.
 
     Raises:
-        LookupError, TypeError, ValueError, AttributeError: It is something else.
+        LookupError, TypeError, ValueError, AttributeError: The content has another form.
     """
     for device in told["devices"]:
         uses = {str(use): list(map(float, values)) for use, values in device["seconds"].items()}
@@ -23,9 +23,9 @@ def looks_of(told: Any) -> Iterator[Look]:
 
 
 def verdicts_of(told: Mapping[str, Any]) -> Mapping[tuple[str, str, str], tuple[str, ...]]:
-    """What a daemon says at `/view.json` of each model's pools, by cluster, model and namespace.
+    """Verdicts on each model's pools from `/view.json`, by cluster, model and namespace.
 
-    Empty where it says something else.
+    Empty if the content has another form.
     """
     try:
         return {

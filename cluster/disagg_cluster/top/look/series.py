@@ -1,4 +1,4 @@
-"""The series of ours that a look needs, and access to them by label."""
+"""The series that a reading uses, and access to them by label."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from disagg_exporter.engine_pages.exposition.lines import Sample
 from disagg_exporter.model import Histogram
 
 Series = Mapping[str, Sequence[Sample]]
-"""Samples by name, of one node's page or of a Prometheus."""
+"""Samples by name, from one node's page or a Prometheus."""
 
 OF_NODES = (
     "disagg_build_info",
@@ -47,7 +47,7 @@ OF_NODES = (
     "disagg_worker_next_start_timestamp_seconds",
     "disagg_collector_success",
 )
-"""What a node's page says; any of them may be absent."""
+"""Series of a node's page; any may be absent."""
 
 OF_PLANNER = (
     "disagg_plan_gpus",
@@ -56,40 +56,40 @@ OF_PLANNER = (
     "disagg_bottleneck_action_info",
     "disagg_bottleneck_ttft_cost_seconds",
 )
-"""What a planner's page says; only a Prometheus has them beside the nodes'."""
+"""Series of a planner's page, available only from a Prometheus."""
 
 RECORDED_VERDICT = "cluster_model_namespace:disagg_fullest_pool:ratio"
-"""What stands on each model's pools, in words, where our rules are loaded."""
+"""The verdict on each model's pools, where our rules are loaded."""
 
 ALERTS = "ALERTS"
-"""What fires, as Prometheus itself records it."""
+"""Firing alerts, as recorded by Prometheus."""
 
 Labels = Mapping[str, str]
 
 
 def node_of(labels: Labels) -> str:
-    """Whose series it is: by the scrape's label or address; empty on a node's own page."""
+    """The node of a series, from the scrape's label or address; empty on a node's own page."""
     return labels.get("node") or labels.get("instance", "")
 
 
 def owned(series: Series, name: str, label: str) -> Iterator[tuple[tuple[str, str], Sample]]:
-    """The samples of a name with (node, value of the label), which is what they are of."""
+    """The samples of a name, each with its owner: (node, value of the label)."""
     for sample in series.get(name, ()):
         yield (node_of(sample.labels), sample.labels.get(label, "")), sample
 
 
 def values(series: Series, name: str, label: str) -> dict[tuple[str, str], float]:
-    """The value of each that a family has one sample of."""
+    """Values of a family with one sample per owner."""
     return {key: sample.value for key, sample in owned(series, name, label)}
 
 
 def labels_by(series: Series, name: str, label: str) -> dict[tuple[str, str], Labels]:
-    """The labels of each that an info family has one sample of."""
+    """Labels of an info family with one sample per owner."""
     return {key: sample.labels for key, sample in owned(series, name, label)}
 
 
 def buckets(samples: Sequence[Sample]) -> Histogram | None:
-    """Histograms added up by their buckets, their sum unknown; None without any."""
+    """The sum of histograms by bucket, with an unknown sum of values; None without any."""
     sums: dict[float, float] = {}
     for sample in samples:
         bound = float(sample.labels.get("le", "nan"))

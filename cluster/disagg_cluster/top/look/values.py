@@ -1,4 +1,4 @@
-"""One moment of one node or several: what their metrics pages said then."""
+"""A reading of one node or several: the content of their metrics pages at one moment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from disagg_exporter.model import Histogram
 
 @dataclass(frozen=True, slots=True)
 class GpuLook:
-    """One device; `seconds` are its committed seconds by use, `watermark` until when, Unix time."""
+    """One device; `seconds` are committed seconds by use up to `watermark` (Unix time)."""
 
     node: str
     gpu: str
@@ -27,13 +27,13 @@ class GpuLook:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Which device of which node."""
+        """Identifies the device: node and GPU."""
         return self.node, self.gpu
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLook:
-    """One engine; what is not known is None. `tokens` are all computed so far, by phase."""
+    """One engine; unknown values are None. `tokens` counts all tokens computed so far, by phase."""
 
     node: str
     engine: str
@@ -60,15 +60,15 @@ class EngineLook:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Which engine of which node."""
+        """Identifies the engine: node and name."""
         return self.node, self.engine
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerLook:
-    """One worker; times are Unix times, None where they are not known.
+    """One worker; times are Unix times, None where unknown.
 
-    All after `next_start_timestamp` only its daemon's socket tells.
+    The fields after `next_start_timestamp` come only from its daemon's socket.
     """
 
     node: str
@@ -86,7 +86,7 @@ class WorkerLook:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Which worker of which node."""
+        """Identifies the worker: node and name."""
         return self.node, self.worker
 
 
@@ -102,7 +102,7 @@ class PoolKey:
 
 @dataclass(frozen=True, slots=True)
 class PoolLook:
-    """Capacity of a pool in GPUs: in use, and of which it is known."""
+    """Capacity of a pool in GPUs: used, and known."""
 
     key: PoolKey
     used_gpus: float
@@ -111,7 +111,7 @@ class PoolLook:
 
 @dataclass(frozen=True, slots=True)
 class FiringAlert:
-    """One alert that Prometheus fires."""
+    """One firing alert."""
 
     name: str
     severity: str
@@ -120,7 +120,7 @@ class FiringAlert:
 
 @dataclass(frozen=True, slots=True)
 class PlanLook:
-    """GPUs of a role by the planner; None where it does not say."""
+    """The planner's GPUs of a role; None where it reports none."""
 
     key: PoolKey
     gpu_name: str
@@ -132,7 +132,7 @@ class PlanLook:
 
 @dataclass(frozen=True, slots=True)
 class AdvisedMove:
-    """A worker that should change its role now; node and worker are empty where none is named."""
+    """A worker that should change its role now; node and worker are empty if none is named."""
 
     model_name: str
     node: str
@@ -143,7 +143,7 @@ class AdvisedMove:
 
 @dataclass(frozen=True, slots=True)
 class BottleneckLook:
-    """One verdict of the planner's diagnosis: who holds first tokens back, why, what to do."""
+    """One verdict of the planner's diagnosis: what delays first tokens, why, and what to do."""
 
     model_name: str
     node: str
@@ -157,12 +157,11 @@ class BottleneckLook:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Everything that was read at one moment; `failed_collectors` are (node, collector).
+    """Everything read at one moment; `failed_collectors` are (node, collector).
 
-    `missed_nodes` were there minutes ago, and are not now.
-
-    `pool_gpus` is how many devices the engines of each pool have. `verdicts` are those that the
-    node's daemon tells or a Prometheus has recorded, by cluster, model and namespace.
+    `missed_nodes` were present minutes ago and are not any more. `pool_gpus` is the number of
+    devices of each pool's engines. `verdicts` come from the node's daemon or a Prometheus'
+    recording rule, by cluster, model and namespace.
     """
 
     at_seconds: float

@@ -1,1 +1,1 @@
-"""The view as lines of styled text: what stands where, at any size, with which keys."""
+"""The view as lines of styled text: layout at any terminal size, and keys."""

@@ -1,4 +1,4 @@
-"""GPU time as a stacked bar, and over time as a line of levels."""
+"""Draws GPU time as a stacked bar, and over time as a line of levels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from disagg_exporter.model import Use
 
 
 def bar(time: GpuTime | None, width: int, glyphs: Glyphs) -> Line:
-    """Each use's share of the time, in cells; blank where nothing is known."""
+    """Each use's share of the time in cells; blank if unknown."""
     ratios = time.ratios if time is not None else {}
     spans, before, until = [], 0, 0.0
     for use, ratio in ratios.items():
@@ -24,7 +24,7 @@ def bar(time: GpuTime | None, width: int, glyphs: Glyphs) -> Line:
 
 
 def legend(time: GpuTime | None, glyphs: Glyphs) -> Line:
-    """What the bars are drawn with, and the shares of all devices in words."""
+    """The characters of the bars, with the shares of all devices."""
     ratios = time.ratios if time is not None else {}
     spans: list[Span] = []
     for use in Use:
@@ -34,20 +34,20 @@ def legend(time: GpuTime | None, glyphs: Glyphs) -> Line:
 
 
 def known_slots(history: History) -> int:
-    """How many slots a history goes back."""
+    """Number of slots from the oldest known one on."""
     known = [place for place, slot in enumerate(history) if slot is not None]
     return len(history) - known[0] if known else 0
 
 
 def history_line(history: History, width: int, glyphs: Glyphs, known: int) -> Line:
-    """How busy devices were, the oldest first; the style is that of the phase which took more.
+    """Busy share over time, oldest first; styled by the phase with the larger share.
 
-    Slots are put together so that so many of the newest fit; what is not known is blank.
+    Adjacent slots are merged so that the `known` newest ones fit; unknown ones are blank.
     """
     if width <= 0:
         return ()
     together = max(1, -(-known // width))
-    # From the newest on, so that the last cell is always whole.
+    # Starts with the newest, so that the last cell always covers a full group.
     ends = range(len(history), 0, -together)
     cells = [_cell(history[max(0, end - together) : end], glyphs) for end in ends][:width]
     cells += [Span(" ")] * (width - len(cells))

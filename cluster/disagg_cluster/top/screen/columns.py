@@ -42,7 +42,7 @@ _FILLING, _FULL = 0.7, 0.95
 
 
 def gpu_columns(view: TerminalView, glyphs: Glyphs) -> Sequence[TableColumn[GpuRow]]:
-    """Devices; the first row may be all of them together."""
+    """Columns of the device table; its first row may be the total."""
     several = len(view.nodes) > 1
     known = known_slots(view.history)
     kinds = len({gpu.gpu_name for gpu in view.gpus})
@@ -85,7 +85,7 @@ def _busy(time: GpuTime | None) -> float | None:
 
 
 def node_columns(view: TerminalView, glyphs: Glyphs) -> Sequence[TableColumn[NodeRow]]:
-    """Nodes, each with its devices together."""
+    """Columns of the node table, one row per node."""
     known = known_slots(view.history)
     return [
         TableColumn("NODE", lambda node: node.node or ABSENT),
@@ -108,7 +108,7 @@ def node_columns(view: TerminalView, glyphs: Glyphs) -> Sequence[TableColumn[Nod
 
 
 def engine_columns(view: TerminalView) -> Sequence[TableColumn[LiveEngineRow]]:
-    """Engines; latencies are what 95 of 100 keep."""
+    """Columns of the engine table; latencies are 95th percentiles."""
     several = len(view.nodes) > 1
     return [
         TableColumn(
@@ -147,19 +147,19 @@ def engine_columns(view: TerminalView) -> Sequence[TableColumn[LiveEngineRow]]:
 
 
 def bound_words(bound: str) -> str:
-    """What keeps an engine from doing more; that it has room is said so."""
+    """What limits an engine; "has room" if nothing does."""
     return {"": ABSENT, "unknown": ABSENT, "none": "has room", "kv": "KV cache"}.get(bound, bound)
 
 
 def fullness_style(ratio: float | None) -> str:
-    """How a capacity used is shown: by the bounds of the alerts."""
+    """The style of a used-capacity ratio, with the thresholds of the alerts."""
     if ratio is None:
         return ""
     return "broken" if ratio >= _FULL else "warning" if ratio > _FILLING else "good"
 
 
 def worker_columns(view: TerminalView) -> Sequence[TableColumn[WorkerRow]]:
-    """Workers, as `disagg-node status` has them."""
+    """Columns of the worker table, like those of `disagg-node status`."""
     several = len(view.nodes) > 1
     return [
         TableColumn(

@@ -1,4 +1,4 @@
-"""What the keys have chosen: which page, what is sorted, filtered and selected."""
+"""State set by keys: the page, and the sorting, filter and selection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EngineKey = tuple[str, str]
 
 
 class ScreenPage(StrEnum):
-    """What fills the screen."""
+    """The page on the screen."""
 
     MAIN = "main"
     WORKERS = "workers"
@@ -21,7 +21,7 @@ class ScreenPage(StrEnum):
 
 
 class EngineOrder(StrEnum):
-    """What engines are sorted by; names upwards, figures from the largest."""
+    """Sort order of engines; names ascending, numbers descending."""
 
     NAME = "name"
     ROLE = "role"
@@ -34,10 +34,10 @@ class EngineOrder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """Everything that keys change.
+    """All state that keys change.
 
-    `typing` is whether keys go into the filter. `selected` is the engine that Enter and `l` mean;
-    None is the first that is shown. `first_gpu` is how many GPUs are scrolled past.
+    `typing`: keys go into the filter. `selected` is the engine for Enter and `l`; None is the first
+    shown. `first_gpu` is the number of GPUs scrolled past.
     """
 
     page: ScreenPage = ScreenPage.MAIN
@@ -52,7 +52,7 @@ class Controls:
 
 
 def shown_engines(view: TerminalView, controls: Controls) -> tuple[LiveEngineRow, ...]:
-    """The engines that pass the filter, in the chosen order."""
+    """The engines that match the filter, in the chosen order."""
     passing = [engine for engine in view.engines if _passes(engine, controls.filter)]
     match controls.order:
         case EngineOrder.NAME:
@@ -64,7 +64,7 @@ def shown_engines(view: TerminalView, controls: Controls) -> tuple[LiveEngineRow
 
 
 def _figure(engine: LiveEngineRow, order: EngineOrder) -> tuple[bool, float]:
-    """The largest first, and what is not known last."""
+    """Sort key: largest first, unknown last."""
     value = {
         EngineOrder.WAITING: engine.waiting,
         EngineOrder.KV: engine.kv_used_ratio,
@@ -81,7 +81,7 @@ def _passes(engine: LiveEngineRow, text: str) -> bool:
 
 
 def shown_gpus(view: TerminalView, controls: Controls) -> tuple[GpuRow, ...]:
-    """The devices of engines that pass the filter, or that pass it themselves."""
+    """The devices that match the filter themselves or by one of their engines."""
     text = controls.filter.lower()
     if not text:
         return view.gpus
@@ -95,20 +95,20 @@ def shown_gpus(view: TerminalView, controls: Controls) -> tuple[GpuRow, ...]:
 
 
 def selected_engine(view: TerminalView, controls: Controls) -> LiveEngineRow | None:
-    """The engine that is selected, else the first that is shown; None if none is."""
+    """The selected engine, or else the first shown; None if none is."""
     engines = shown_engines(view, controls)
     chosen = [each for each in engines if (each.node, each.engine) == controls.selected]
     return next(iter((*chosen, *engines)), None)
 
 
 def pressed(controls: Controls, key: str, view: TerminalView) -> Controls:
-    """What a key does; one without a meaning does nothing.
+    """The state after a key press; unknown keys change nothing.
 
     Args:
-        controls: What was chosen before.
+        controls: The state before.
         key: A character, or `up`, `down`, `left`, `right`, `pageup`, `pagedown`, `enter`, `escape`,
             `backspace`, `interrupt`.
-        view: What is shown.
+        view: The view on the screen.
     """
     if key == "interrupt":
         return replace(controls, ended=True)

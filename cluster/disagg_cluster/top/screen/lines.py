@@ -1,4 +1,4 @@
-"""Lines of styled text, of exactly so many cells, safe to show whatever a name holds."""
+"""Lines of styled text with an exact width in cells, safe for any name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Line = tuple[Span, ...]
 
 
 class Glyphs(NamedTuple):
-    """The characters that things are drawn with; styles only repeat what these say."""
+    """The characters for drawing; styles only repeat what these show."""
 
     prefill: str
     decode: str
@@ -32,7 +32,7 @@ class Glyphs(NamedTuple):
     only_ascii: bool
 
     def of(self, use: str) -> str:
-        """What a use of GPU time is drawn with."""
+        """The character of a use of GPU time."""
         drawn = getattr(self, use)
         assert isinstance(drawn, str)
         return drawn
@@ -43,7 +43,7 @@ ASCII = Glyphs("#", "=", ".", "+", "?", "_.-:=+*#", "~", only_ascii=True)
 
 
 def clean(text: str, glyphs: Glyphs) -> str:
-    """Text from outside without what would steer the terminal; in ASCII where that is asked for."""
+    """External text without control characters; reduced to ASCII if requested."""
     if text.isascii() and text.isprintable():
         return text
     shown = "".join(each if each.isprintable() else "?" for each in text)
@@ -53,7 +53,7 @@ def clean(text: str, glyphs: Glyphs) -> str:
 
 
 def fit(text: str, width: int, glyphs: Glyphs, *, right: bool = False) -> str:
-    """Text of exactly so many cells; what is too long ends in a sign for more."""
+    """Text of exactly `width` cells; longer text ends with an ellipsis."""
     text = clean(text, glyphs)
     length = cell_len(text)
     if length > width:
@@ -62,18 +62,18 @@ def fit(text: str, width: int, glyphs: Glyphs, *, right: bool = False) -> str:
 
 
 def width_of(line: Iterable[Span]) -> int:
-    """How many cells spans take."""
+    """Width of spans in cells."""
     return sum(cell_len(span.text) for span in line)
 
 
 def fitted(line: Line, width: int, glyphs: Glyphs) -> Line:
-    """A line of exactly so many cells."""
+    """A line of exactly `width` cells."""
     spans: list[Span] = []
     left = width
     for span in line:
         text = clean(span.text, glyphs)
         if cell_len(text) > left:
-            # Blanks at the end are not missed.
+            # Drops trailing blanks before truncating.
             text = text.rstrip()
         length = cell_len(text)
         if length > left:
@@ -85,7 +85,7 @@ def fitted(line: Line, width: int, glyphs: Glyphs) -> Line:
 
 
 def folded(line: Line, width: int) -> list[Line]:
-    """A line whose last span goes on below itself where it is too long."""
+    """The line with its last span wrapped under itself if it is too long."""
     if not line or width_of(line) <= width:
         return [line]
     *head, last = line
@@ -100,5 +100,5 @@ def folded(line: Line, width: int) -> list[Line]:
 
 
 def plain(line: Line) -> str:
-    """A line without styles."""
+    """The text of a line, without styles."""
     return "".join(span.text for span in line).rstrip()

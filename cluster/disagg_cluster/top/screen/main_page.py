@@ -1,4 +1,4 @@
-"""The main page: which part gets how many lines of a terminal."""
+"""The main page: distributes the lines of the terminal to its parts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ALL = "all"
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of the page: all its lines, how many it has at least, and which stay on top."""
+    """A part of the page: its lines, the least number to show, and how many stay on top."""
 
     lines: Sequence[Line]
     least: int
@@ -41,7 +41,7 @@ class _Part:
 def main_page(
     view: TerminalView, controls: Controls, width: int, height: int | None, glyphs: Glyphs
 ) -> list[Line]:
-    """The lines of the page; all of them where `height` is None, and no keys then."""
+    """The lines of the page; all of them, without the key help, if `height` is None."""
     engines = shown_engines(view, controls)
     chosen = selected_engine(view, controls) if height is not None else None
     place = next((number for number, each in enumerate(engines) if each is chosen), 0)
@@ -71,7 +71,7 @@ def main_page(
         _Part(events, 0),
     ]
     if height is None:
-        # No key leads to what is cut off.
+        # No keys exist to scroll, so long lines are wrapped.
         return [line for part in parts for each in part.lines for line in folded(each, width)]
     sizes = _sizes(parts, height - 1)
     body = [line for part, size in zip(parts, sizes, strict=True) for line in _cut(part, size)]
@@ -79,7 +79,7 @@ def main_page(
     return [*body[: height - 1], *blank, sections.foot(view, controls, width, glyphs)]
 
 
-# Who gets lines first where there are not enough: what is wrong, then the tables.
+# Priority of parts if lines are scarce: problems first, then the tables.
 _HEAD, _GPUS, _LEGEND, _USERS, _MODELS, _NOTHING, _ENGINES, _WORKERS, _TROUBLES, _EVENTS = range(10)
 _TURNS = (
     (_TROUBLES, 3),
@@ -105,7 +105,7 @@ def _sizes(parts: Sequence[_Part], lines: int) -> list[int]:
         have = len(parts[place].lines)
         wanted = (have if most is None else min(have, most)) - sizes[place]
         given = max(0, min(wanted, left))
-        # A table without a row says nothing.
+        # A table header without rows is useless.
         if place == _WORKERS and sizes[place] + given == 1:
             given = 0
         sizes[place] += given
@@ -114,14 +114,14 @@ def _sizes(parts: Sequence[_Part], lines: int) -> list[int]:
 
 
 def _cut(part: _Part, size: int) -> Sequence[Line]:
-    """So many lines of a part: those that stay, then from the first on that is to be seen."""
+    """`size` lines of a part: the fixed ones, then a window of the rest."""
     if size >= len(part.lines):
         return part.lines
     rows = size - part.fixed
     below = part.lines[part.fixed :]
     if not part.what or rows < 2:
         return part.lines[:size]
-    # One line says how many are not shown.
+    # One line reports how many are hidden.
     seen = rows - 1
     first = max(0, min(part.first, len(below) - seen))
     if part.what == "engine":
@@ -138,7 +138,7 @@ def _gpu_lines(
     if not view.gpus:
         return []
     several = len(view.nodes) > 1
-    # Where devices do not fit, several nodes have a line each, unless keys say otherwise.
+    # If devices do not fit, each node gets one line instead, unless keys say otherwise.
     crowded = several and height is not None and len(view.gpus) > height // 2
     kinds = {gpu.gpu_name for gpu in view.gpus}
     together = replace(
@@ -147,7 +147,7 @@ def _gpu_lines(
         gpu=_ALL,
         index=_ALL,
         gpu_name="",
-        # What they all are stands where each has its engine.
+        # The total row shows the GPU type where other rows show the engine.
         engines=tuple(kinds) if len(kinds) == 1 else (),
         role=counted(len(view.gpus), view.device_noun),
         time=view.time,
@@ -174,6 +174,6 @@ def _gpu_lines(
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
-    """All together, if each is known."""
+    """The sum, if every value is known."""
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None

@@ -1,4 +1,4 @@
-"""Figures for people, in few characters; what is not known is a hyphen."""
+"""Short formats for numbers; a hyphen for unknown values."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def percent(ratio: float | None) -> str:
-    """A ratio of 1."""
+    """A ratio as a percentage."""
     return ABSENT if ratio is None else f"{100 * ratio:.0f}%"
 
 
 def count(value: float | None) -> str:
-    """A number of things."""
+    """A count."""
     if value is None:
         return ABSENT
     for unit, letter in _UNITS:
@@ -25,12 +25,12 @@ def count(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """So many a second: a small number keeps a decimal."""
+    """A rate per second; small values keep one decimal."""
     return f"{value:.1f}" if value is not None and 0 < value < 9.95 else count(value)
 
 
 def latency(seconds: float | None) -> str:
-    """A time that somebody waits."""
+    """A latency."""
     if seconds is None:
         return ABSENT
     if seconds < 0.00995:
@@ -41,7 +41,7 @@ def latency(seconds: float | None) -> str:
 
 
 def elapsed(seconds: float | None) -> str:
-    """A time that something has lasted, in one unit."""
+    """An elapsed time in one unit."""
     if seconds is None:
         return ""
     for unit, letter in ((86_400, "d"), (3600, "h"), (60, "m")):
@@ -51,12 +51,12 @@ def elapsed(seconds: float | None) -> str:
 
 
 def window(seconds: float) -> str:
-    """The length of a window."""
+    """The length of a time window."""
     return f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 60:.0f} min"
 
 
 def memory(used_bytes: float | None, total_bytes: float | None) -> str:
-    """Memory in use, of all there is, in GiB."""
+    """Used and total memory in GiB."""
     if used_bytes is None:
         return ABSENT
     used = f"{used_bytes / _GIB:.0f}"
@@ -64,7 +64,7 @@ def memory(used_bytes: float | None, total_bytes: float | None) -> str:
 
 
 def watts(power: float | None) -> str:
-    """Power drawn."""
+    """Electrical power."""
     return ABSENT if power is None else f"{power:.0f}W"
 
 

@@ -1,4 +1,4 @@
-"""Pages beside the main one: an engine, its log, workers and events, help."""
+"""The other pages: an engine, its log, workers and events, help."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ docs/top.md says more.
 
 @dataclass(frozen=True, slots=True)
 class LogTail:
-    """The end of a log; `why_not` says why there is none."""
+    """The last lines of a log; `why_not` explains why there are none."""
 
     path: str = ""
     lines: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class LogTail:
 
 
 def help_page(view: TerminalView, width: int, glyphs: Glyphs) -> list[Line]:
-    """The keys, and what the columns mean."""
+    """The keys and the meaning of the columns."""
     lines = sections.head(view, width, glyphs)[:1]
     for text in _HELP.strip("\n").splitlines():
         lines += [(Span(part),) for part in textwrap.wrap(text, width) or [""]]
@@ -61,7 +61,7 @@ def help_page(view: TerminalView, width: int, glyphs: Glyphs) -> list[Line]:
 
 
 def workers_page(view: TerminalView, width: int, glyphs: Glyphs) -> list[Line]:
-    """All workers, all that is wrong, and all that changed."""
+    """All workers, problems and events."""
     lines = sections.head(view, width, glyphs)[:1]
     if view.workers:
         lines += table(worker_columns(view), view.workers, width, glyphs)
@@ -118,7 +118,7 @@ def engine_page(
 def log_page(
     view: TerminalView, engine: LiveEngineRow | None, log: LogTail, height: int | None
 ) -> list[Line]:
-    """The end of an engine's log."""
+    """The last lines of an engine's log."""
     name = engine.engine if engine is not None else "no engine"
     lines: list[Line] = [(Span(f"log of {name}", "title"),), *_log(log)]
     if height is not None and len(lines) > height - 1:

@@ -1,4 +1,4 @@
-"""The whole screen: of exactly the size of the terminal, or as long as it takes."""
+"""The whole screen: exactly as large as the terminal, or as long as needed."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def screen(
     """The lines of a terminal.
 
     Args:
-        view: What is shown.
-        controls: What the keys have chosen.
-        width: Cells of a line.
-        height: Lines of the terminal, which are all filled; None for all there are.
-        glyphs: What is drawn with.
-        log: The end of the selected engine's log, where that is shown.
+        view: The view to show.
+        controls: The state set by keys.
+        width: Cells per line.
+        height: Lines of the terminal, all of them filled; None for as many as needed.
+        glyphs: The characters for drawing.
+        log: The last lines of the selected engine's log, if shown.
     """
     width = max(width, LEAST_WIDTH)
     tail = log or LogTail(why_not="its log is on its own node")

@@ -1,4 +1,4 @@
-"""Parts of the main page: head and foot, models, the plan, troubles, events."""
+"""Sections of the main page: head and foot, models, plan, problems, events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEYS = (
 
 
 def head(view: TerminalView, width: int, glyphs: Glyphs) -> list[Line]:
-    """Whose time this is and of when; then where more is to be had."""
+    """The title and time of the view, then links and notes."""
     left = [Span("disagg-node top", "title"), Span(f"  {view.title}", "bold")]
     if view.simulated:
         left.append(Span(f"  {SIMULATED}", "warning"))
@@ -38,7 +38,7 @@ def head(view: TerminalView, width: int, glyphs: Glyphs) -> list[Line]:
 
 
 def when(view: TerminalView) -> str:
-    """Over which time this speaks."""
+    """The time window the view covers."""
     if view.time is None or view.behind_seconds is None:
         return f"{clock(view.at_seconds)} UTC" if view.at_seconds else ""
     over = f"over {window(view.time.window_seconds)}, until {view.behind_seconds:.0f} s ago"
@@ -71,7 +71,7 @@ def _links(view: TerminalView, width: int) -> Iterator[Line]:
 
 
 def foot(view: TerminalView, controls: Controls, width: int, glyphs: Glyphs) -> Line:
-    """The keys, and what they have chosen."""
+    """Active key settings, and the available keys."""
     if controls.typing:
         return (Span("filter: ", "title"), Span(f"{controls.filter}_", "bold"))
     spans: list[Span] = []
@@ -87,7 +87,7 @@ def foot(view: TerminalView, controls: Controls, width: int, glyphs: Glyphs) -> 
 
 
 def users(view: TerminalView) -> list[Line]:
-    """What users' requests meet, where anything is known of it."""
+    """Arrivals and latency of users' requests, as far as known."""
     parts = []
     if view.arrivals_per_second is not None:
         parts.append(f"{rate(view.arrivals_per_second)} requests/s arrive")
@@ -100,7 +100,7 @@ def users(view: TerminalView) -> list[Line]:
 
 
 def models(view: TerminalView, width: int) -> list[Line]:
-    """Each model: its verdict, then how full its pools are, on a line of its own if need be."""
+    """Each model's verdict, then its pools' fill levels, on a separate line if necessary."""
     several = len({each.cluster for each in view.models}) > 1
     lines: list[Line] = []
     for model in view.models:
@@ -135,14 +135,14 @@ def _pools(model: ModelRow, device: str) -> Line:
 
 
 def verdict_style(words: str) -> str:
-    """How a verdict is shown."""
+    """The style of a verdict."""
     if "short" in words or words.endswith("full"):
         return "broken"
     return "warning" if "filling" in words else "dim" if "not learned" in words else "good"
 
 
 def planned(view: TerminalView) -> list[Line]:
-    """What the planner says: who holds first tokens back, what to move, GPUs by role."""
+    """The planner's output: bottlenecks, moves, and GPUs by role."""
     lines: list[Line] = []
     for each in view.bottlenecks:
         cost = "" if each.ttft_cost_seconds is None else f", {latency(each.ttft_cost_seconds)} TTFT"
@@ -161,7 +161,7 @@ def planned(view: TerminalView) -> list[Line]:
 
 
 def troubles(view: TerminalView) -> list[Line]:
-    """What is wrong, the worst first."""
+    """Problems, the worst first."""
     return [
         (Span(f"{each.severity:<8}", each.severity.value), Span(each.text))
         for each in view.troubles
@@ -169,7 +169,7 @@ def troubles(view: TerminalView) -> list[Line]:
 
 
 def events(view: TerminalView) -> list[Line]:
-    """What changed, the newest first."""
+    """Events, the newest first."""
     return [
         (Span(f"{clock(each.at_seconds)}  ", "dim"), Span(each.text))
         for each in reversed(view.events)
@@ -177,7 +177,7 @@ def events(view: TerminalView) -> list[Line]:
 
 
 def nothing_here(view: TerminalView) -> list[Line]:
-    """What to do where no engine runs; nothing where one does, or nothing was read yet."""
+    """Hints where no engine runs; empty if one does, or before the first reading."""
     if view.engines or view.workers or not view.at_seconds:
         return []
     what = "No GPU and no engine is here." if not view.gpus else "No engine runs here."

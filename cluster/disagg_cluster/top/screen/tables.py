@@ -1,4 +1,4 @@
-"""Tables that drop their least needed columns where a terminal is narrow."""
+"""Tables that drop their least important columns on a narrow terminal."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ _LEAST_NAME = 8
 
 @dataclass(frozen=True, slots=True)
 class TableColumn(Generic[Row]):
-    """One column: its title, the text of a row, and how it stands.
+    """One column: its title, the text of each row, and its layout.
 
-    Of those that do not fit the one with the highest `dropped_at` goes first; 0 stays. `drawn`
-    draws into cells, of which a column with the weight `stretch` gets what is left.
+    If the columns do not fit, the one with the highest `dropped_at` is dropped first; 0 is always
+    kept. `drawn` draws into cells; a column with a `stretch` weight gets a share of the remaining
+    width.
     """
 
     title: str
@@ -39,7 +40,7 @@ def table(
     glyphs: Glyphs,
     selected: Row | None = None,
 ) -> list[Line]:
-    """The titles and the rows, each at most `width` cells."""
+    """The header and the rows, each at most `width` cells."""
     shown = list(columns)
     while (natural := _natural(shown, rows, glyphs)) and _whole(natural, 1) > width:
         droppable = [column for column in shown if column.dropped_at]

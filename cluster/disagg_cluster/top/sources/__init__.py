@@ -1,1 +1,1 @@
-"""Where looks come from: a node, or a Prometheus for several."""
+"""Sources of readings: a node, or a Prometheus for several."""

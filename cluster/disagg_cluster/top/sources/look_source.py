@@ -1,4 +1,4 @@
-"""What a source of looks is."""
+"""The interface of a source of readings."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from disagg_cluster.top.view.values import Links
 
 
 class LookSource(Protocol):
-    """Reads looks; used by one thread."""
+    """Provides readings; used by one thread."""
 
     @property
     def title(self) -> str:
-        """Whom the looks are of."""
+        """What the readings are of."""
 
     @property
     def links(self) -> Links:
-        """Where more is to be had."""
+        """Related pages and logs."""
 
     def past(self) -> Sequence[Look]:
-        """Older looks, the oldest first; only of devices, and none where nobody keeps them."""
+        """Older readings of devices only, oldest first; empty if none are stored."""
 
     def earlier(self) -> Look | None:
-        """A whole look of a minute ago, from which rates are counted; None where nobody has it."""
+        """A complete reading from a minute ago, as the base of rates; None if there is none."""
 
     def read(self) -> Look:
-        """The present look; raises `DisaggError` where there is none, with the reason."""
+        """The current reading; raises `DisaggError` with the reason if there is none."""

@@ -1,4 +1,4 @@
-"""Looks at one node: its metrics page, and its daemon's own word on workers where that is near."""
+"""Reads one node: its metrics page and, if local, its daemon's status of workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DEADLINE_SECONDS = 5.0
 
 
 class ForeignPageError(DisaggError):
-    """What answers is no page of a disagg-node."""
+    """The page that answers is not one of a disagg-node."""
 
     exit_code = 2
 
@@ -36,9 +36,9 @@ class NodeSource:
     """Reads the page of one daemon.
 
     Args:
-        target_now: Where the page is, and how it is asked for; its address may change.
-        socket: The daemon's socket, if it is of this host and may be asked; None for another's.
-        note: Something that a person is to know of it.
+        target_now: Returns the page's address and how to fetch it; it may change.
+        socket: The daemon's socket, if it is local and accessible; otherwise None.
+        note: A note to show to the user.
     """
 
     def __init__(
@@ -57,14 +57,14 @@ class NodeSource:
 
     @property
     def title(self) -> str:
-        """The node by its own name, else by its address."""
+        """The node's name, or else its address."""
         if self._daemon is not None and self._daemon.node:
             return self._daemon.node
         return urlsplit(self._url).netloc
 
     @property
     def links(self) -> Links:
-        """Its page for people, and where its logs are."""
+        """The daemon's HTML page, and its log folder."""
         logs = "" if self._daemon is None else str(RunFolder(Path(self._daemon.run_dir)).logs)
         page = f"{self._url}/" if self._url else ""
         metrics = f"{page}metrics" if page else ""
@@ -74,7 +74,7 @@ class NodeSource:
         return Links(page, metrics, logs=logs, note=self._note, **further)
 
     def past(self) -> Sequence[Look]:
-        """The last ten minutes of its devices; nothing of a daemon that does not tell them."""
+        """The last ten minutes of its devices; empty if the daemon does not report them."""
         try:
             text = fetch(self._target_now(), "/recent.json", _DEADLINE_SECONDS)
             return tuple(looks_of(json.loads(text)))
@@ -82,14 +82,14 @@ class NodeSource:
             return ()
 
     def earlier(self) -> Look | None:
-        """None, likewise."""
+        """None: a daemon keeps no complete past reading."""
         return None
 
     def read(self) -> Look:
         """The page as it is now.
 
         Raises:
-            DisaggError: Nobody answers, somebody else does, or we are not let in.
+            DisaggError: Nothing answers, another program does, or access is denied.
         """
         target = self._target_now()
         self._url = target.url
@@ -107,7 +107,7 @@ class NodeSource:
         try:
             workers, self._daemon = _asked(self._socket)
         except DisaggError:
-            # The page says the same with less.
+            # The page has the same workers with fewer details.
             return look
         folder = RunFolder(Path(self._daemon.run_dir))
         told = {worker.worker: worker for worker in workers}
@@ -117,7 +117,7 @@ class NodeSource:
 
 
 def _told_by(target: Target) -> Mapping[str, object]:
-    """What the daemon says in words, for people; nothing of one that does not tell it."""
+    """The content of the daemon's `/view.json`; empty if it has none."""
     try:
         told = json.loads(fetch(target, "/view.json", _DEADLINE_SECONDS))
     except (RefusedError, ValueError):

@@ -1,4 +1,4 @@
-"""Looks at all nodes that a Prometheus scrapes, at its alerts, and at a planner's word on them."""
+"""Reads all nodes that a Prometheus scrapes, its alerts, and a planner's output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from disagg_exporter.errors import DisaggError
 _DEADLINE_SECONDS = 10.0
 _PAST_STEP_SECONDS = 15.0
 _MISSED_MINUTES = 15
-"""For so long a node is missed that is no longer there: later it has left for good, perhaps."""
+"""A vanished node is reported for this long; after that it counts as removed."""
 _OF_HISTORY = (
     "disagg_gpu_info",
     "disagg_gpu_phase_seconds_total",
@@ -34,12 +34,12 @@ class NoNodesError(DisaggError):
 
 
 class PrometheusSource:
-    """Reads what a Prometheus holds.
+    """Reads from a Prometheus.
 
     Args:
-        prometheus: Asked.
-        url: Its root, as it is shown.
-        cluster, node: Only series with these labels, if they are not empty.
+        prometheus: The client.
+        url: Its root URL, for display.
+        cluster, node: Only series with these labels, if not empty.
     """
 
     def __init__(self, prometheus: Prometheus, url: str, cluster: str = "", node: str = "") -> None:
@@ -50,13 +50,13 @@ class PrometheusSource:
 
     @property
     def title(self) -> str:
-        """Which nodes these are."""
+        """The selected nodes."""
         chosen = [*self._cluster.values(), *self._node.values()]
         return "/".join(chosen) or "all nodes"
 
     @property
     def links(self) -> Links:
-        """The Prometheus itself; pages and logs are the nodes'."""
+        """The Prometheus itself; pages and logs belong to the nodes."""
         return Links(prometheus=self._url)
 
     def past(self) -> Sequence[Look]:
@@ -69,17 +69,17 @@ class PrometheusSource:
         return [looks[at] for at in sorted(looks)]
 
     def earlier(self) -> Look | None:
-        """What was there a minute ago; None if nothing was."""
+        """The state a minute ago; None if there was none."""
         at = time.time() - WINDOW_SECONDS
         told = self._ask(_selector(OF_NODES, self._cluster | self._node), at, at, WINDOW_SECONDS)
         return next((look_of(series, each) for each, series in told.items()), None)
 
     def read(self) -> Look:
-        """Everything as the Prometheus has it now.
+        """The current state in Prometheus.
 
         Raises:
             PrometheusError: It does not answer, or not like a Prometheus.
-            NoNodesError: It knows no node of ours, or none with these labels.
+            NoNodesError: It has no node of ours, or none with these labels.
         """
         at = time.time()
         nodes = _selector(OF_NODES, self._cluster | self._node)
@@ -98,7 +98,7 @@ class PrometheusSource:
         return replace(look_of(series, at), missed_nodes=tuple(sorted(seen - there)))
 
     def _seen_lately(self, at: float) -> set[str]:
-        """The nodes that were there in the last minutes."""
+        """The nodes present in the last minutes."""
         builds = _selector(["disagg_build_info"], self._cluster | self._node)
         asked = f"last_over_time({builds}[{_MISSED_MINUTES}m])"
         found = self._prometheus.query_range(asked, at, at, WINDOW_SECONDS, _DEADLINE_SECONDS)

@@ -1,1 +1,1 @@
-"""The terminal itself: its keys, its colours, what is painted."""
+"""The terminal: keys, colours and painting."""

@@ -1,4 +1,4 @@
-"""The view as a process beside a daemon that runs on the same terminal."""
+"""Runs the live view as a process beside a daemon on the same terminal."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _DRAIN_SECONDS = 1.0
 _CLOSING_SECONDS = 3.0
 _SHOWN_LINES = 5
 _MOST_LOG_BYTES = 10_000_000
-# A view that only begins ends by the signal itself.
+# A view that is still starting dies from the signal itself.
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _TOLD_TO_END = frozenset(code for number in _ENDING_SIGNALS for code in (-number, 128 + number))
 
 
 class ViewBesideDaemon:
-    """Opens the view, sends elsewhere what the daemon prints meanwhile, and closes it.
+    """Opens the view, redirects the daemon's output meanwhile, and closes the view.
 
-    A person who leaves the view ends the daemon, as Ctrl-C does. Should the view fail, the daemon
-    goes on without.
+    A user who leaves the view ends the daemon, as with Ctrl-C. If the view fails, the daemon
+    continues without it.
 
     Args:
-        log: What the daemon prints goes there while the view is open; begun anew.
-        say: Tells the person at the terminal something.
-        arguments: Of `disagg-node top`, beside where the daemon answers.
+        log: Receives the daemon's output while the view is open; truncated at the start.
+        say: Prints a message for the user at the terminal.
+        arguments: For `disagg-node top`, besides the daemon's address.
     """
 
     def __init__(self, log: Path, say: Callable[[str], None], arguments: Sequence[str]) -> None:
@@ -51,11 +51,11 @@ class ViewBesideDaemon:
 
     @property
     def is_open(self) -> bool:
-        """Whether the terminal is the view's."""
+        """Whether the view owns the terminal."""
         return bool(self._kept)
 
     def unless_open(self, told: Callable[[T], None]) -> Callable[[T], None]:
-        """The same, but only while the view is not open."""
+        """Wraps a callback so that it is skipped while the view is open."""
 
         def tell(value: T) -> None:
             if self.is_open:
@@ -66,16 +66,16 @@ class ViewBesideDaemon:
         return tell
 
     def open(self, url: str, note: str = "") -> None:
-        """Open the view of the daemon that answers at a URL; inside its running loop.
+        """Open the view of the daemon at a URL; call inside its running loop.
 
-        `note` is something that its head tells the person, too.
+        `note` is shown in the view's header.
         """
         if self._watch is None:
             told = ("--note", note) if note else ()
             self._watch = asyncio.get_running_loop().create_task(self._run(url, told))
 
     async def beside(self, daemon: Coroutine[None, None, T]) -> T:
-        """Run a daemon; when it has ended, so has the view."""
+        """Run a daemon; close the view when it ends."""
         try:
             return await daemon
         finally:
@@ -109,13 +109,14 @@ class ViewBesideDaemon:
         code = await self._view.wait()
         self._give_back()
         if code == 0:
-            # It was left: the daemon ends as at a Ctrl-C, which by itself it has not seen.
+            # The user left the view: end the daemon as for a Ctrl-C, which it did not receive
+            # itself.
             os.kill(os.getpid(), signal.SIGINT)
         elif code not in _TOLD_TO_END:
             self._say(f"the live view ended with {code}: a line a second is printed instead")
 
     def _take_over(self) -> None:
-        """Send what we print to the log; the terminal itself is kept for the view."""
+        """Redirect our output to the log and keep the terminal for the view."""
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, QueuedStream):
                 stream.drain(_DRAIN_SECONDS)
@@ -124,7 +125,7 @@ class ViewBesideDaemon:
         try:
             os.ftruncate(log, 0)
             for stream_number in _STREAMS:
-                # What goes to a file already goes there on.
+                # Output that already goes to a file is not redirected.
                 if os.isatty(stream_number):
                     self._kept[stream_number] = os.dup(stream_number)
                     os.dup2(log, stream_number)
@@ -132,7 +133,7 @@ class ViewBesideDaemon:
             os.close(log)
 
     def _give_back(self) -> None:
-        """Have the terminal again, as it was, and show the last of what was printed meanwhile."""
+        """Restore the terminal and print the last lines of the log."""
         if not self._kept:
             return
         for stream in (sys.stdout, sys.stderr):
@@ -143,7 +144,7 @@ class ViewBesideDaemon:
             os.close(kept)
         self._kept = {}
         if self._attributes is not None:
-            # One that was killed has left it as it was painted on.
+            # A killed view has not restored the screen itself.
             killed = self._view is not None and (self._view.returncode or 0) < 0
             restore(sys.stdout if killed else None, 0, self._attributes)
         for line in last_lines(self._log, _SHOWN_LINES):

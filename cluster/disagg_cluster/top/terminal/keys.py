@@ -1,4 +1,4 @@
-"""From the bytes that a terminal sends to the keys that were pressed."""
+"""Decodes the bytes from a terminal into keys."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LONGEST = 16
 
 
 def keys_of(data: bytes) -> Iterator[str]:
-    """The keys in what was read at once; a sequence without a meaning is none."""
+    """The keys in one read; unknown escape sequences are skipped."""
     text = data.decode(errors="ignore")
     while text:
         if text[0] != _ESCAPE:
@@ -44,7 +44,7 @@ def keys_of(data: bytes) -> Iterator[str]:
 
 
 def _sequence_length(text: str) -> int:
-    """How long the escape sequence is that a text begins with; 1 for the key alone."""
+    """Length of the escape sequence at the start of a text; 1 for the Escape key alone."""
     if len(text) < 2 or text[1] not in "[O":
         return 1
     if text[1] == "O":

@@ -1,4 +1,4 @@
-"""The live view: looks come from one thread, keys and painting are another's."""
+"""The live view: one thread takes readings, another handles keys and painting."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _READ_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class _News:
-    """A look, or why there is none."""
+    """A reading, or why there is none."""
 
     look: Look | None
     unanswered: str = ""
 
 
 class LookReader(threading.Thread):
-    """Reads looks on a clock, and says on a socket that there is news."""
+    """Takes readings at an interval, and signals new ones on a socket."""
 
     def __init__(self, source: LookSource, interval_seconds: float, bell: socket.socket) -> None:
         super().__init__(name="looks", daemon=True)
@@ -73,12 +73,12 @@ class LiveView:
     """Shows a source until a key or a signal ends it.
 
     Args:
-        source: Read by a thread of its own.
+        source: Read by a separate thread.
         output: The terminal.
         painter: Paints it.
-        glyphs: What is drawn with.
-        interval_seconds: From one look to the next.
-        parent: The process whose end is ours, too; None for nobody's.
+        glyphs: The characters for drawing.
+        interval_seconds: Time between readings.
+        parent: The process with which the view ends; None for none.
     """
 
     def __init__(
@@ -104,12 +104,12 @@ class LiveView:
         self._signal: int | None = None
 
     def begin(self) -> None:
-        """Take the first look; raises `DisaggError` where there is none."""
+        """Take the first reading; raises `DisaggError` if there is none."""
         remember_first(self._source, self._recollection)
         self._view = self._made()
 
     def run(self, keyboard: int) -> int | None:
-        """Show it; returns the signal that ended it, None if a key did."""
+        """Show the view; returns the signal that ended it, None if a key did."""
         bell, heard = socket.socketpair()
         reader = LookReader(self._source, self._interval_seconds, bell)
         with bell, heard, self._signals(bell), raw_terminal(keyboard, self._output):
@@ -170,11 +170,11 @@ class LiveView:
             self._painter.forget()
             text = CLEAR
         lines = screen(self._view, self._controls, *size, self._glyphs, self._log())
-        # A terminal smaller than we draw for shows the upper left of it.
+        # On a terminal below the minimum size, only the upper left part is visible.
         write_all(self._output, text + self._painter.frame(lines[: size.lines]))
 
     def _log(self) -> LogTail | None:
-        """The end of the selected engine's log, where a page shows it."""
+        """The last lines of the selected engine's log, if the page shows it."""
         if self._controls.page not in (ScreenPage.ENGINE, ScreenPage.LOG):
             return None
         engine = selected_engine(self._view, self._controls)
@@ -194,7 +194,7 @@ class LiveView:
 
     @contextlib.contextmanager
     def _signals(self, bell: socket.socket) -> Iterator[None]:
-        """Let signals end the view, and a new size of the terminal be seen at once."""
+        """Handle signals that end the view, and wake up when the terminal is resized."""
 
         def ended(number: int, _frame: object) -> None:
             self._signal = number

@@ -1,4 +1,4 @@
-"""The same view once: as lines, or as JSON."""
+"""The view printed once, as lines or as JSON."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from disagg_cluster.top.view.making import view_of
 from disagg_cluster.top.view.recollection import Recollection
 from disagg_cluster.top.view.values import TerminalView
 
-# Accounts of GPUs advance every five seconds.
+# GPU accounts advance every five seconds.
 LONGEST_WAIT_SECONDS = 6.5
 _STEP_SECONDS = 0.5
 
 
 def look_once(source: LookSource, sleep: Callable[[float], None] = time.sleep) -> TerminalView:
-    """What can be said at once, or after the next booking where a single look says no time.
+    """The view at once, or after the next commit if a single reading has no GPU time.
 
     Args:
-        source: Read twice or more often, unless it knows the past.
+        source: Read at least twice, unless it has past readings.
         sleep: Waits.
     """
     recollection = Recollection()
@@ -35,7 +35,7 @@ def look_once(source: LookSource, sleep: Callable[[float], None] = time.sleep) -
 
 
 def remember_first(source: LookSource, recollection: Recollection) -> None:
-    """Take the first look of a source, and what it knows of before."""
+    """Take the first reading of a source, and its past ones."""
     for past in source.past():
         recollection.recall(past)
     if (earlier := source.earlier()) is not None:
@@ -44,5 +44,5 @@ def remember_first(source: LookSource, recollection: Recollection) -> None:
 
 
 def as_json(view: TerminalView) -> str:
-    """All values of the view; what is not known is null."""
+    """All values of the view; null for unknown ones."""
     return json.dumps(asdict(view), indent=2)

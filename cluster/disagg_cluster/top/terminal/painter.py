@@ -1,4 +1,4 @@
-"""Lines to a terminal: in the colours that it has, and only what changed."""
+"""Writes lines to a terminal, in its colours, and only what has changed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CLEAR = "\x1b[2J\x1b[H"
 
 
 def glyphs_for(encoding: str, environ: Mapping[str, str]) -> Glyphs:
-    """What can be drawn with, by the encoding of the output and the locale of who reads it."""
+    """The characters to draw with, from the output encoding and the locale."""
     chosen = next(filter(None, map(environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))), "")
     name = chosen.partition(".")[2] or locale.getpreferredencoding(do_setlocale=False)
     spoken = {each.lower().replace("-", "") for each in (encoding, name)}
@@ -51,15 +51,15 @@ def glyphs_for(encoding: str, environ: Mapping[str, str]) -> Glyphs:
 
 @lru_cache(maxsize=256)
 def rich_style(name: str) -> Style:
-    """The style of a span by its name; several names are put together."""
+    """The style of a span by name; several names are combined."""
     return Style.combine([Style.parse(STYLES[each]) for each in name.split() if each in STYLES])
 
 
 class Painter:
-    """Makes what a terminal is sent.
+    """Produces the output for a terminal.
 
     Args:
-        console: Knows which colours the terminal has, NO_COLOR and FORCE_COLOR included.
+        console: Knows the terminal's colours, including NO_COLOR and FORCE_COLOR.
     """
 
     def __init__(self, console: Console) -> None:
@@ -69,13 +69,13 @@ class Painter:
         self._shown: list[str] = []
 
     def text(self, line: Line) -> str:
-        """A line as the terminal is sent it."""
+        """A line with its escape codes."""
         if self._system is None and not self._bare:
             return plain(line)
         return "".join(self._span(span.text, span.style) for span in line)
 
     def frame(self, lines: Sequence[Line]) -> str:
-        """What turns the frame before into this one."""
+        """The output that turns the previous frame into this one."""
         texts = [self.text(line) for line in lines]
         changed = [
             f"\x1b[{number};1H{text}\x1b[0m\x1b[K"
@@ -86,7 +86,7 @@ class Painter:
         return "".join(changed)
 
     def forget(self) -> None:
-        """The screen is blank: all of the next frame is sent."""
+        """Forget the previous frame, as the screen is blank; the next one is sent in full."""
         self._shown = []
 
     def _span(self, text: str, style: str) -> str:
@@ -94,21 +94,21 @@ class Painter:
             return text
         known = rich_style(style)
         if self._system is None:
-            # Without colours what is selected must still be seen.
+            # Without colours, the selection must still be visible.
             return f"\x1b[7m{text}\x1b[0m" if known.reverse else text
         return known.render(text, color_system=self._system)
 
 
 def console_for(file: IO[str], environ: Mapping[str, str]) -> Console:
-    """What knows the terminal behind a file."""
+    """A console for the terminal behind a file."""
     return Console(file=file, highlight=False, markup=False, emoji=False, _environ=dict(environ))
 
 
 def entering() -> str:
-    """What begins the view: the other screen, no cursor, no wrapping."""
+    """Escape codes at the start of the view: alternate screen, no cursor, no wrapping."""
     return _ENTER + CLEAR
 
 
 def leaving() -> str:
-    """What ends it: the screen as it was before."""
+    """Escape codes that restore the previous screen."""
     return _LEAVE

@@ -1,4 +1,4 @@
-"""Whether a person is there to see a view; what draws one is not loaded to find out."""
+"""Detects an interactive terminal, without importing the drawing code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 
 def has_terminal(environ: Mapping[str, str]) -> bool:
-    """Whether a person sits at this process: it reads and writes a terminal, in its foreground."""
+    """Whether this process reads and writes a terminal in its foreground."""
     try:
         at_terminal = os.isatty(0) and os.isatty(1) and os.tcgetpgrp(0) == os.getpgrp()
     except OSError:

@@ -1,4 +1,4 @@
-"""A terminal that hands over each key at once, and is as it was before at the end."""
+"""A terminal that delivers single keys, restored at the end."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import IO, Any
 from disagg_cluster.top.terminal.painter import entering, leaving
 
 Attributes = list[Any]
-"""What `termios.tcgetattr` returns."""
+"""The result of `termios.tcgetattr`."""
 
 _LFLAG, _CC = 3, 6
 
 
 @contextlib.contextmanager
 def raw_terminal(keyboard: int, output: IO[str]) -> Iterator[None]:
-    """Show the other screen and read single keys until the block ends, however it ends.
+    """Show the alternate screen and read single keys until the block ends in any way.
 
-    Ctrl-C stays a signal; Ctrl-Z is a key without a meaning, or it would stop a daemon that has
-    opened the view.
+    Ctrl-C remains a signal; Ctrl-Z becomes a key without meaning, as it would stop a daemon that
+    has opened the view.
 
     Args:
-        keyboard: The descriptor that keys are read from; it need not be a terminal.
+        keyboard: The descriptor to read keys from; it need not be a terminal.
         output: The terminal.
     """
     before = termios.tcgetattr(keyboard) if os.isatty(keyboard) else None
@@ -38,12 +38,12 @@ def raw_terminal(keyboard: int, output: IO[str]) -> Iterator[None]:
 
 
 def restore(output: IO[str] | None, keyboard: int, before: Attributes | None) -> None:
-    """Make a terminal what it was; one that is gone is nobody's any more.
+    """Restore a terminal; ignores one that is gone.
 
     Args:
-        output: The terminal, if the other screen is to be left.
+        output: The terminal, if its alternate screen is to be left.
         keyboard: The descriptor of the terminal that keys are read from.
-        before: What it was.
+        before: Its attributes before.
     """
     if output is not None:
         with contextlib.suppress(OSError, ValueError):

@@ -1,1 +1,1 @@
-"""What the terminal view shows, as values: made of looks, drawn by `screen`."""
+"""The values that the terminal view shows: built from readings, drawn by `screen`."""

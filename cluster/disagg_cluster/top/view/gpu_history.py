@@ -1,4 +1,4 @@
-"""Committed seconds of devices over time: their last minute, and a history in even slots."""
+"""Committed seconds of devices over time: the last minute, and a history in equal slots."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from disagg_cluster.top.view.values import BUSY, GpuTime, History, HistorySlot
 from disagg_exporter.model import Use
 
 WINDOW_SECONDS = 60.0
-"""What the page for people speaks of, too."""
+"""The same window as on the daemon's HTML page."""
 SLOT_SECONDS = 5.0
 SLOTS = 120
 _KEPT_SECONDS = (SLOTS + 1) * SLOT_SECONDS
@@ -23,22 +23,23 @@ SlotSeconds = tuple[float, float, float]
 class GpuTimeline:
     """A device's committed seconds by use at several watermarks.
 
-    Between two of them it is taken as even. A counter that fell is of a daemon that began anew:
-    what was before is forgotten.
+    Interpolated linearly between watermarks. A counter that has decreased comes from a restarted
+    daemon; earlier values are then dropped.
     """
 
     def __init__(self) -> None:
         self._marks: list[float] = []
         self._seconds: list[Seconds] = []
-        # What is wholly known does not change any more.
+        # A slot that is completely known does not change any more.
         self._slots: dict[int, SlotSeconds] = {}
 
     def add(self, look: GpuLook) -> None:
-        """Take what a device has committed, if that is news."""
+        """Add a device's committed seconds, if they are new."""
         if look.watermark is None or not look.seconds:
             return
         if not self._marks and look.start is not None and look.start < look.watermark:
-            # Then nothing was committed: until more is known, this says what went on since.
+            # At its start nothing was committed; until more is known, this gives the time since
+            # then.
             self._marks.append(look.start)
             self._seconds.append({})
         if self._marks and self._fell(look.seconds):
@@ -48,7 +49,7 @@ class GpuTimeline:
         elif self._marks and look.watermark <= self._marks[-1]:
             return
         if len(self._marks) == 2 and not self._seconds[0] and self._is_far():
-            # The time since the start says nothing of late, now that more is known.
+            # With newer readings, the time since the start no longer describes recent use.
             del self._marks[0], self._seconds[0]
         self._marks.append(look.watermark)
         self._seconds.append(look.seconds)
@@ -57,11 +58,11 @@ class GpuTimeline:
 
     @property
     def watermark(self) -> float | None:
-        """Up to when it is known."""
+        """The time up to which it is known."""
         return self._marks[-1] if self._marks else None
 
     def last(self, seconds: float) -> GpuTime | None:
-        """What the device did in its last so many seconds, or in as many as are known."""
+        """Use of the device in its last `seconds`, or in as many as are known."""
         if len(self._marks) < 2:
             return None
         end = self._marks[-1]
@@ -72,7 +73,7 @@ class GpuTimeline:
         return GpuTime(spent, end - begin)
 
     def slot(self, number: int) -> SlotSeconds | None:
-        """What it did in a slot, counted from the epoch; None where that is not wholly known."""
+        """Use in a slot, numbered from the epoch; None if it is not completely known."""
         if (kept := self._slots.get(number)) is not None:
             return kept
         begin, end = number * SLOT_SECONDS, (number + 1) * SLOT_SECONDS
@@ -89,11 +90,11 @@ class GpuTimeline:
 
     @property
     def is_of_late(self) -> bool:
-        """Whether it is known what the device did of late, and not only since its start."""
+        """Whether recent use is known, not only the total since its start."""
         return len(self._marks) >= 2 and not self._is_since_start()
 
     def _is_since_start(self) -> bool:
-        """Whether all that is known is a long time, from the start to the first look."""
+        """Whether all that is known is a long span from the start to the first reading."""
         return len(self._marks) == 2 and not self._seconds[0] and self._is_far()
 
     def _is_far(self) -> bool:
@@ -118,7 +119,7 @@ def _less(later: Seconds, earlier: Seconds) -> Seconds:
 
 
 def total(times: Sequence[GpuTime]) -> GpuTime | None:
-    """Several devices together, over the longest of their windows; None without any."""
+    """The total of several devices, over the longest of their windows; None without any."""
     if not times:
         return None
     seconds = {use.value: sum(time.seconds.get(use.value, 0.0) for time in times) for use in Use}
@@ -126,14 +127,14 @@ def total(times: Sequence[GpuTime]) -> GpuTime | None:
 
 
 def history(timelines: Sequence[GpuTimeline], until: float | None = None) -> History:
-    """What devices did together in even slots up to a time, or to where the last one is known.
+    """Use of devices together in equal slots up to a time, or up to the latest watermark.
 
-    A slot of which nothing is known, or all of whose time is unobserved, is None.
+    A slot without known or observed time is None.
     """
     marks = [line.watermark for line in timelines if line.watermark is not None]
     if not marks:
         return ()
-    # Slots begin on a clock of their own, so that they do not change as time goes on.
+    # Slots are aligned to the epoch, so that they do not shift over time.
     end = int((max(marks) if until is None else until) // SLOT_SECONDS)
     return tuple(_slot(timelines, number) for number in range(end - SLOTS, end))
 

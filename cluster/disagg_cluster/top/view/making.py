@@ -1,4 +1,4 @@
-"""From what was read lately to what is shown."""
+"""Builds the view from recent readings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PART = 0.95
 
 
 def empty_view(title: str, links: Links, at_seconds: float, unanswered: str = "") -> TerminalView:
-    """What is shown before anything was read, and why nothing was."""
+    """The view before the first reading, with the reason if it failed."""
     return TerminalView(
         title=title,
         at_seconds=at_seconds,
@@ -62,7 +62,7 @@ def empty_view(title: str, links: Links, at_seconds: float, unanswered: str = ""
 def view_of(
     title: str, links: Links, recollection: Recollection, unanswered: str = ""
 ) -> TerminalView:
-    """What is shown of the last look and those before it."""
+    """The view of the latest reading, with rates from earlier ones."""
     look, before = recollection.newest, recollection.earlier
     if look is None:
         return empty_view(title, links, 0.0, unanswered)
@@ -161,21 +161,21 @@ def _engine(
 
 
 def _p95(later: Histogram | None, earlier: Histogram | None) -> float | None:
-    """What 95 of 100 waits between two looks stayed below; None where there were none."""
+    """The 95th percentile of latencies between two readings; None if there were none."""
     if later is None:
         return None
     return quantile(later if earlier is None else since(later, earlier), _PART)
 
 
 def _waiting(engine: EngineLook) -> float | None:
-    """Those that wait for room and those that wait for something else, such as their KV."""
+    """Requests waiting for capacity, and those waiting for something else, such as their KV."""
     if engine.waiting is None and engine.deferred is None:
         return None
     return (engine.waiting or 0.0) + (engine.deferred or 0.0)
 
 
 def _state(engine: EngineLook, worker: WorkerLook | None) -> str:
-    """How an engine stands, in a word or two."""
+    """The state of an engine in a word or two."""
     if worker is not None and worker.state != "ready":
         return worker.state
     if engine.follows is not None:
@@ -207,12 +207,12 @@ def _worker(worker: WorkerLook, now: float) -> WorkerRow:
 
 
 def _ahead(later: float | None, earlier: float | None) -> float | None:
-    """From one time to another; None where one of them is not known."""
+    """Seconds from one time to another; None if either is unknown."""
     return None if later is None or earlier is None else max(0.0, later - earlier)
 
 
 def _rate(value: float | None, before: float | None, seconds: float) -> float | None:
-    """A counter's increase a second; one that fell began anew at 0."""
+    """A counter's increase per second; a decrease means a restart at 0."""
     if value is None or before is None or seconds < LEAST_RATE_SECONDS:
         return None
     return (value - before if value >= before else value) / seconds

@@ -1,4 +1,4 @@
-"""What a planner says: GPUs by role, which of them to move, and who holds first tokens back."""
+"""The planner's output: GPUs by role, moves and bottlenecks."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def plan_rows(plans: Sequence[PlanLook]) -> tuple[RolePlanRow, ...]:
 
 
 def moves_of(plans: Sequence[PlanLook]) -> tuple[str, ...]:
-    """What to do to come from the GPUs that are there to those recommended, in words.
+    """Texts of the changes from the current GPUs to the recommended ones.
 
-    GPUs of one kind move between the roles of one model as far as they go; what is left is added
-    or removed.
+    GPUs of one type move between the roles of one model as far as possible; the rest is added or
+    removed.
     """
     changes: dict[tuple[str, str, str, str], dict[str, float]] = defaultdict(dict)
     horizons: dict[tuple[str, str, str, str], str] = {}
@@ -72,7 +72,7 @@ def _moves(gpu_name: str, by_role: dict[str, float]) -> Iterator[str]:
 
 
 def advised_moves(moves: Sequence[AdvisedMove]) -> tuple[str, ...]:
-    """The moves that pay for themselves now, in words."""
+    """Texts of the role changes that would pay off now."""
     return tuple(
         f"now: {_mover(move)} from {move.role} to {move.to_role}"
         + (f" of {move.model_name}" if move.model_name else "")
@@ -86,7 +86,7 @@ def _mover(move: AdvisedMove) -> str:
 
 
 def bottleneck_rows(bottlenecks: Sequence[BottleneckLook]) -> tuple[BottleneckRow, ...]:
-    """Verdicts in words; one that is not known here keeps the word that it goes by."""
+    """Verdicts as texts; an unknown code is kept as it is."""
     return tuple(
         BottleneckRow(
             each.model_name,
@@ -108,7 +108,7 @@ def _whose(bottleneck: BottleneckLook) -> str:
 
 
 def _cause(cause: str) -> str:
-    # Only where a planner has spoken is its vocabulary loaded.
+    # Imported only when a planner has reported a verdict.
     from disagg_cluster.planner.diagnose.words.vocabulary import CAUSES
 
     known = {each.value: words for each, words in CAUSES.items()}

@@ -1,4 +1,4 @@
-"""Pools of each model: how full they are, and what stands on them in words."""
+"""The pools of each model: their fill levels and the verdict on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ORDER = {Role.PREFILL.value: 0, Role.DECODE.value: 1, Role.MIXED.value: 2}
 
 
 def models_of(look: Look) -> tuple[ModelRow, ...]:
-    """Each model with a pool that serves."""
+    """Each model with a serving pool."""
     used = {pool.key: _used_ratio(look, pool.key) for pool in look.pools}
     pools: dict[tuple[str, str, str], dict[str, PoolKey]] = defaultdict(dict)
     for key in (*used, *look.pool_gpus):
@@ -27,8 +27,8 @@ def models_of(look: Look) -> tuple[ModelRow, ...]:
             {role: ratio for role, ratio in known.items() if ratio is not None}
         )
         told = tuple(LivePoolRow(key.role, look.pool_gpus.get(key), used.get(key)) for key in keys)
-        # Who has watched for minutes knows of late tokens, too: a daemon, or a cluster's rules,
-        # whose words dashboards show.
+        # A daemon or a cluster's rules observe for minutes and know recent tokens as well;
+        # dashboards show their verdict, so it is preferred.
         watched = look.verdicts.get((cluster, model_name, namespace))
         words = watched or verdicts
         rows.append(ModelRow(cluster, model_name, namespace, words, told))

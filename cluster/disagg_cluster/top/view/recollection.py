@@ -1,4 +1,4 @@
-"""What was read lately: looks for rates, timelines of devices, and what changed between looks."""
+"""Recent readings: the base of rates, timelines of devices, and the changes between readings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from disagg_cluster.top.view.gpu_history import WINDOW_SECONDS, GpuTimeline
 from disagg_cluster.top.view.values import NodeEvent
 
 LEAST_RATE_SECONDS = 0.9
-"""Below this nothing is told a second."""
+"""No rates are computed over shorter times."""
 _STEP_SECONDS = 5.0
 _MOST_EVENTS = 200
 
@@ -26,7 +26,7 @@ T = TypeVar("T", bound=_Keyed)
 
 
 class Recollection:
-    """Remembers looks as far as views need them; one thread uses it."""
+    """Keeps readings as long as views need them; used by one thread."""
 
     def __init__(self) -> None:
         self._looks: deque[Look] = deque()
@@ -35,17 +35,17 @@ class Recollection:
 
     @property
     def newest(self) -> Look | None:
-        """The last look; None before the first."""
+        """The latest reading; None before the first."""
         return self._looks[-1] if self._looks else None
 
     @property
     def earlier(self) -> Look | None:
-        """The look a window before the newest, or the oldest that is younger; None if none is."""
+        """The reading one window before the newest, or the oldest one since; None without any."""
         return self._looks[0] if len(self._looks) > 1 else None
 
     @property
     def knows_of_late(self) -> bool:
-        """Whether rates can be told, and what each device did of late."""
+        """Whether rates and the recent use of each device are known."""
         newest, earlier = self.newest, self.earlier
         if newest is None or earlier is None:
             return False
@@ -54,12 +54,12 @@ class Recollection:
         return passed >= LEAST_RATE_SECONDS and all(line.is_of_late for line in lines)
 
     def recall(self, look: Look) -> None:
-        """Take what an older look says of devices; it is not one that anything is compared to."""
+        """Add the devices of an older reading, without using it for comparisons."""
         for gpu in look.gpus:
             self.timelines.setdefault(gpu.key, GpuTimeline()).add(gpu)
 
     def remember(self, look: Look) -> None:
-        """Take a look, later than all before."""
+        """Add a reading, later than all others."""
         if self._looks:
             self.events.extend(events_between(self._looks[-1], look))
         self.recall(look)
@@ -67,7 +67,7 @@ class Recollection:
         for gone in [key for key in self.timelines if key not in there]:
             del self.timelines[gone]
         self._looks.append(look)
-        # Of a large cluster a look is megabytes: those that lie close together are not all kept.
+        # A reading of a large cluster takes megabytes, so those close together are not all kept.
         if len(self._looks) > 2 and look.at_seconds - self._looks[-3].at_seconds < _STEP_SECONDS:
             del self._looks[-2]
         while len(self._looks) > 2 and look.at_seconds - self._looks[1].at_seconds > WINDOW_SECONDS:
@@ -75,9 +75,9 @@ class Recollection:
 
 
 def events_between(before: Look, after: Look) -> Iterator[NodeEvent]:
-    """What changed from one look to the next, in words."""
+    """Texts of the changes between two readings."""
     several = len(after.nodes) > 1
-    # Of an engine that starts or ends its worker's states tell already.
+    # While an engine starts or ends, the states of its worker already show it.
     in_motion = _in_motion(before) | _in_motion(after)
     for what in (
         *_changes(_by_key(before.workers), _by_key(after.workers), _worker_event, several),
@@ -108,7 +108,7 @@ def _changes(
 
 
 def named(key: tuple[str, str], several: bool) -> str:
-    """A thing of a node by its name, with that of the node where there are several."""
+    """A name, prefixed by its node if there are several."""
     node, name = key
     return f"{node}/{name}" if several and node else name
 

@@ -1,4 +1,4 @@
-"""What is wrong, in sentences: what is dead before what starts, causes before what follows."""
+"""Problems as sentences: failures before transitions, causes before consequences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ORDER = tuple(TroubleSeverity)
 
 
 def troubles_of(look: Look) -> tuple[Trouble, ...]:
-    """All that is wrong, the worst first: workers, engines, then what only reads of them."""
+    """All problems, the worst first: workers, engines, then what only reads from them."""
     found = (*_nodes(look), *_workers(look), *_engines(look), *_collectors(look), *_alerts(look))
     return tuple(sorted(found, key=lambda each: _ORDER.index(each.severity)))
 
@@ -59,7 +59,7 @@ def _engines(look: Look) -> Iterator[Trouble]:
     several = len(look.nodes) > 1
     states = {worker.key: worker.state for worker in look.workers}
     for engine in look.engines:
-        # One that its node launches is told of as a worker until it is ready.
+        # An engine launched by its node is reported as a worker until it is ready.
         if engine.up is False and states.get(engine.key, "ready") == "ready":
             text = f"Engine {named(engine.key, several)} does not answer its health probe."
             yield Trouble(TroubleSeverity.BROKEN, text)
@@ -69,7 +69,7 @@ def _engines(look: Look) -> Iterator[Trouble]:
 
 
 def _collectors(look: Look) -> Iterator[Trouble]:
-    """Those of engines only where their engine is well: else they repeat what is said of it."""
+    """Failed collectors; those of an unhealthy engine would only repeat its problem."""
     silent = {engine.key for engine in look.engines if engine.up is False}
     silent |= {worker.key for worker in look.workers if worker.state != "ready"}
     for node, collector in look.failed_collectors:

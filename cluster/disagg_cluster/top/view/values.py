@@ -1,6 +1,6 @@
-"""What is shown, as values: for the terminal, for JSON, for whoever wants to show it otherwise.
+"""Values of the view, for the terminal, for JSON and for other displays.
 
-What is not known is None, never 0. Ratios are of 1, times in seconds.
+Unknown values are None, never 0. Ratios are fractions of 1, times are in seconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BUSY = (Use.PREFILL.value, Use.DECODE.value)
 
 @dataclass(frozen=True, slots=True)
 class GpuTime:
-    """Seconds of devices by use within a window; `ratios` sum to 1, and are empty without time."""
+    """Seconds of devices by use in a window; `ratios` sum to 1, and are empty without time."""
 
     seconds: Mapping[str, float]
     window_seconds: float
@@ -33,7 +33,7 @@ class GpuTime:
 
     @property
     def occupancy_ratio(self) -> float | None:
-        """Phase seconds / observed seconds; None where nothing was observed."""
+        """Phase seconds / observed seconds; None if nothing was observed."""
         observed = sum(self.seconds.values()) - self.seconds.get(Use.UNOBSERVED.value, 0.0)
         busy = sum(self.seconds.get(use, 0.0) for use in BUSY)
         return busy / observed if observed > 0 else None
@@ -41,19 +41,19 @@ class GpuTime:
 
 @dataclass(frozen=True, slots=True)
 class HistorySlot:
-    """Shares of observed time in the phases within a few seconds."""
+    """Shares of observed time in the phases, within a few seconds."""
 
     prefill_ratio: float
     decode_ratio: float
 
     @property
     def busy_ratio(self) -> float:
-        """Both together."""
+        """The sum of both."""
         return self.prefill_ratio + self.decode_ratio
 
 
 History = tuple[HistorySlot | None, ...]
-"""Slots of equal length, the oldest first; None where nothing is known."""
+"""Slots of equal length, oldest first; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class GpuRow:
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """One node: its devices together."""
+    """One node with its devices combined."""
 
     node: str
     gpus: int
@@ -95,7 +95,7 @@ class LivePoolRow:
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """The pools of one model, and what stands on them in words."""
+    """The pools of one model and the verdicts on them."""
 
     cluster: str
     model_name: str
@@ -106,7 +106,7 @@ class ModelRow:
 
 @dataclass(frozen=True, slots=True)
 class LiveEngineRow:
-    """One engine; latencies are what 95 of 100 keep within the window."""
+    """One engine; latencies are 95th percentiles within the window."""
 
     node: str
     engine: str
@@ -131,10 +131,10 @@ class LiveEngineRow:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """One child process of a daemon; `state_seconds` counts from its start where no more is known.
+    """One child process of a daemon; `state_seconds` counts from its start if that is all we know.
 
-    In `deadline_seconds` its start or its drain is given up. `log` is the path of its log on its
-    node, empty where it is not known here.
+    `deadline_seconds` is the time until its start or drain times out. `log` is the path of its log
+    on its node, empty if unknown.
     """
 
     node: str
@@ -151,7 +151,7 @@ class WorkerRow:
 
 
 class TroubleSeverity(StrEnum):
-    """Severity of a trouble: something is broken, may become so, or is only to be known."""
+    """Severity of a problem: broken, may become broken, or for information."""
 
     BROKEN = "broken"
     WARNING = "warning"
@@ -160,7 +160,7 @@ class TroubleSeverity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """One sentence and how much it matters."""
+    """One sentence and its severity."""
 
     severity: TroubleSeverity
     text: str
@@ -168,7 +168,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
-    """Something that changed between two looks."""
+    """A change between two readings."""
 
     at_seconds: float
     text: str
@@ -176,7 +176,7 @@ class NodeEvent:
 
 @dataclass(frozen=True, slots=True)
 class RolePlanRow:
-    """GPUs of a role by the planner."""
+    """The planner's GPUs of a role."""
 
     cluster: str
     model_name: str
@@ -191,7 +191,7 @@ class RolePlanRow:
 
 @dataclass(frozen=True, slots=True)
 class BottleneckRow:
-    """Who holds a model's first tokens back, and what to do about it, in words."""
+    """What delays a model's first tokens, and what to do, as texts."""
 
     model_name: str
     whose: str
@@ -203,7 +203,7 @@ class BottleneckRow:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Where more is to be had, and a note on it; empty where it is not known."""
+    """Related pages and a note; empty where unknown."""
 
     page: str = ""
     metrics: str = ""
@@ -217,7 +217,7 @@ class Links:
 class TerminalView:
     """Everything that is shown; `behind_seconds` is how far accounts lag behind `at_seconds`.
 
-    `unanswered` is why there is nothing newer; empty if there is.
+    `unanswered` says why there is no newer reading; empty if there is one.
     """
 
     title: str
@@ -245,6 +245,6 @@ class TerminalView:
 
     @property
     def device_noun(self) -> str:
-        """What its devices are called: without GPUs each engine has a pseudo-device."""
+        """The name of its devices: without GPUs, each engine has a pseudo-device."""
         kinds = {gpu.gpu_name for gpu in self.gpus}
         return "CPU engine" if kinds == {PSEUDO_KIND} else "GPU"

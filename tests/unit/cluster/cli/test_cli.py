@@ -371,7 +371,7 @@ def test_completing_a_command_shows_the_table_and_imports_none() -> None:
     )
 
     assert shown.splitlines() == [
-        *("plain", "config", "Look at a node file without starting it."),
+        *("plain", "config", "Check a node file without starting it."),
         *("plain", "container-init", "Run as the first process of a container."),
         *("plain", "compare", "Compare two spans of time at equal load."),
         *("plain", "completion", "Print the completion script of a shell."),
