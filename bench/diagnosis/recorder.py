@@ -22,7 +22,7 @@ from disagg_cluster.planner.diagnose.evidence.series_window import (
 from disagg_cluster.simulator.cluster.event_queue import RequestEnded
 from disagg_cluster.simulator.simulation import Simulation
 from disagg_cluster.telemetry.pages.front_tally import FrontTally
-from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
+from disagg_exporter.engine_pages.exposition.layout import SeriesKeys
 from disagg_exporter.engine_pages.fronts import parse_front_page
 from disagg_exporter.metrics.family import Labels, MetricRows
 from disagg_exporter.metrics.render import rows_of

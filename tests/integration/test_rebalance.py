@@ -16,8 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from disagg_cluster.cli.main import main
 from disagg_cluster.host.run_dir.layout import RunFolder
-from disagg_exporter.http.client.fetch import EngineRefused, EngineUnreachable
 from disagg_exporter.http.client.scrape import fetch
+from disagg_exporter.http.client.unreachable import EngineRefused, EngineUnreachable
 from support.backfill import Past, openmetrics, prometheus_with
 from support.children import free_port
 from support.routed_node import WORKERS, worker_views

@@ -10,7 +10,7 @@ from disagg_cluster.simulator.cluster.event_queue import RequestEnded, Simulated
 from disagg_cluster.simulator.cluster.spec import ClusterSpec, Reporting
 from disagg_cluster.simulator.load import Constant, Lengths, Mix
 from disagg_cluster.simulator.simulation import Simulation
-from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
+from disagg_exporter.engine_pages.exposition.layout import SeriesKeys
 from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.engine_pages.window import CumulativeCounts
 from disagg_exporter.model import (

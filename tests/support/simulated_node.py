@@ -14,7 +14,7 @@ from disagg_exporter.accounting import Ledger
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.capacity.curves.curve import LearnedLimits
-from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
+from disagg_exporter.engine_pages.exposition.layout import SeriesKeys
 from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.engine_pages.window import CumulativeCounts
 from disagg_exporter.model import (

@@ -9,8 +9,8 @@ from disagg_cluster.top.look.series import Series
 from disagg_cluster.top.view.making import view_of
 from disagg_cluster.top.view.recollection import Recollection
 from disagg_cluster.top.view.values import Links, TerminalView
+from disagg_exporter.engine_pages.exposition.layout import SeriesKeys
 from disagg_exporter.engine_pages.exposition.lines import Sample, SeriesFilter, find
-from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
 
 AT = 1_800_000_000.0
 LINKS = Links(

@@ -18,8 +18,8 @@ from disagg_cluster.supervisor.health.readiness import ProbeTarget
 from disagg_cluster.supervisor.worker_spec import WorkerSpec
 from disagg_cluster.telemetry.pages.front_tally import FrontTally
 from disagg_exporter.collectors import CollectorHealth, DaemonExecutor
+from disagg_exporter.engine_pages.exposition.layout import SeriesKeys
 from disagg_exporter.engine_pages.exposition.lines import PageError
-from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
 from disagg_exporter.engine_pages.fronts import FrontPage, parse_front_page
 from disagg_exporter.engine_pages.router import count_on, parse_router_page
 from disagg_exporter.http.client.scrape import fetch

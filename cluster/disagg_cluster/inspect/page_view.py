@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from disagg_cluster.inspect.views import DeviceView, EngineView, NodePage
+from disagg_exporter.engine_pages.exposition.layout import SeriesKeys
 from disagg_exporter.engine_pages.exposition.lines import (
     PageError,
     SamplesByName,
     SeriesFilter,
     find,
 )
-from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
 from disagg_exporter.errors import DisaggError
 
 

@@ -9,14 +9,14 @@ from functools import partial
 
 from disagg_cluster.host.processes.procfs import cpu_seconds_of_tree
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.attribution.pages.page_windows import (
+from disagg_exporter.attribution.pages.page_windows import PageWindows
+from disagg_exporter.attribution.pages.prefill_shares import LearnedShares, PhaseShares
+from disagg_exporter.attribution.pages.sources import (
     LastReceived,
     LeaderShare,
-    PageWindows,
     choose_source,
     role_window,
 )
-from disagg_exporter.attribution.pages.prefill_shares import LearnedShares, PhaseShares
 from disagg_exporter.model import EnginePage, Method, Phase, Role, WorkWindow
 from disagg_exporter.roles.command_line.spanning import EnginePart
 

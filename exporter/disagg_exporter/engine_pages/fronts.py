@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from disagg_exporter.engine_pages.exposition.layout import SeriesKey, SeriesKeys
 from disagg_exporter.engine_pages.exposition.lines import PageError, SeriesFilter, scan
-from disagg_exporter.engine_pages.exposition.series_keys import SeriesKey, SeriesKeys
-from disagg_exporter.engine_pages.expressions import IndexedKey, Samples
-from disagg_exporter.engine_pages.series import Adapter, Field, Series
-from disagg_exporter.engine_pages.serving_reader import ServingReader
+from disagg_exporter.engine_pages.parse import ServingReader
+from disagg_exporter.engine_pages.series import Adapter, Field, IndexedKey, Samples, Series
 from disagg_exporter.model import EnginePage, RequestSource, Total
 
 

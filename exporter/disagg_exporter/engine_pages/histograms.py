@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from disagg_exporter.engine_pages.exposition.lines import PageError
-from disagg_exporter.engine_pages.expressions import IndexedKey, Samples
+from disagg_exporter.engine_pages.series import IndexedKey, Samples
 from disagg_exporter.model import Histogram
 
 # Those of vLLM, as fine as any engine tells: for what is computed of them, not for a page.

@@ -1,12 +1,13 @@
-"""The text of an engine's page to the few values we use."""
+"""Parses the text of an engine's page into the few values we use."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from disagg_exporter.engine_pages.adapters import ADAPTERS, KINDS
+from disagg_exporter.engine_pages.exposition.layout import SeriesKey, SeriesKeys
 from disagg_exporter.engine_pages.exposition.lines import (
     PageError,
     Sample,
@@ -14,21 +15,85 @@ from disagg_exporter.engine_pages.exposition.lines import (
     SeriesFilter,
     scan,
 )
-from disagg_exporter.engine_pages.exposition.series_keys import SeriesKey, SeriesKeys
-from disagg_exporter.engine_pages.expressions import LARGEST, IndexedKey, Samples
-from disagg_exporter.engine_pages.series import Adapter, Field
-from disagg_exporter.engine_pages.serving_reader import ServingReader
-from disagg_exporter.model import EnginePage, KvQueue
+from disagg_exporter.engine_pages.histograms import (
+    BETWEEN_TOKENS_BOUNDS_SECONDS,
+    DURATION_READ_BOUNDS_SECONDS,
+    FIRST_TOKEN_READ_BOUNDS_SECONDS,
+    LENGTH_BOUNDS_TOKENS,
+    HistogramReader,
+)
+from disagg_exporter.engine_pages.series import (
+    LARGEST,
+    Adapter,
+    Field,
+    IndexedKey,
+    Samples,
+    Value,
+    expression_of,
+)
+from disagg_exporter.model import ENDINGS, EnginePage, KvQueue, ServingCounts, Total
+
+
+class ServingReader:
+    """Reads the values of an adapter's series, and its histograms, from pages of one layout.
+
+    Args:
+        adapter: The meaning of its series.
+        found: The samples of its kind by their bare names.
+
+    Raises:
+        PageError: A histogram is invalid.
+    """
+
+    def __init__(self, adapter: Adapter, found: Samples) -> None:
+        self._expressions = tuple(
+            one for series in adapter.series if (one := expression_of(series, adapter, found))
+        )
+        self._histograms = tuple(
+            HistogramReader(name, found, bounds)
+            for name, bounds in (
+                (adapter.time_to_first_token, FIRST_TOKEN_READ_BOUNDS_SECONDS),
+                (adapter.inter_token_latency, BETWEEN_TOKENS_BOUNDS_SECONDS),
+                (adapter.duration, DURATION_READ_BOUNDS_SECONDS),
+                (adapter.prompt_tokens, LENGTH_BOUNDS_TOKENS),
+                (adapter.output_tokens, LENGTH_BOUNDS_TOKENS),
+            )
+        )
+
+    def values(self, numbers: Sequence[float]) -> dict[Value, float]:
+        """Return the single values.
+
+        Raises:
+            PageError: A counter is not a number from 0 up.
+        """
+        values: dict[Value, float] = {}
+        for expression in self._expressions:
+            if expression.gives not in values:
+                value = expression.of(numbers)
+                if value is not None:
+                    values[expression.gives] = value
+        return values
+
+    def counts(self, numbers: Sequence[float], values: Mapping[Value, float]) -> ServingCounts:
+        """Return the counts, including those that follow from several values.
+
+        Raises:
+            PageError: A histogram is invalid.
+        """
+        totals = {key: value for key, value in values.items() if isinstance(key, Total)}
+        return ServingCounts(
+            _completed(totals, values), *(histogram.of(numbers) for histogram in self._histograms)
+        )
 
 
 class LayoutReader:
-    """What is read from the pages of one layout.
+    """Reads the pages of one layout.
 
     Args:
-        layout: What stands left of their wanted values, in their order.
+        layout: The series keys of their wanted values, in their order.
 
     Raises:
-        PageError: They are no pages of a known engine, or report something twice.
+        PageError: They are not from a known engine, or report something twice.
     """
 
     def __init__(self, layout: Sequence[SeriesKey]) -> None:
@@ -41,17 +106,17 @@ class LayoutReader:
             label: {own[label] for own in labels if label in own}
             for label in ("model_name", "engine", "dp_rank")
         }
-        # Several models on one page are nobody's name.
+        # If a page names several models, none of them is the engine's.
         names = seen["model_name"]
         self._model_name = next(iter(names)) if len(names) == 1 else None
         self._ranks = max(len(seen["engine"] | seen["dp_rank"]), 1)
         self._last: tuple[Sequence[float], EnginePage] | None = None
 
     def page(self, numbers: Sequence[float], t_ns: int) -> EnginePage:
-        """Return the page with these values; of an engine at rest they are those of the last one.
+        """Return the page with these values; those of an engine at rest equal the last page's.
 
         Raises:
-            PageError: A counter is not a number from 0 up, or a histogram is none.
+            PageError: A counter is not a number from 0 up, or a histogram is invalid.
         """
         if self._last is None or self._last[0] != numbers:
             self._last = numbers, self._derived(numbers, t_ns)
@@ -87,7 +152,7 @@ class LayoutReader:
 
 
 def _recognized(layout: Sequence[SeriesKey]) -> tuple[Adapter, Samples]:
-    """The kind of engine, and its samples under their bare names."""
+    """Return the adapter of the engine, and its samples by their bare names."""
     by_name: dict[str, list[IndexedKey]] = {}
     for index, key in enumerate(layout):
         by_name.setdefault(key.name, []).append((index, key))
@@ -109,11 +174,26 @@ def _recognized(layout: Sequence[SeriesKey]) -> tuple[Adapter, Samples]:
     raise PageError(f"no series of a known engine on the page (known: {', '.join(KINDS)})")
 
 
+def _completed(totals: dict[Total, float], values: Mapping[Value, float]) -> dict[Total, float]:
+    """Return the totals of a page, with those that follow from several of its values."""
+    finished = totals.get(Total.FINISHED_REQUESTS)
+    if finished is None:
+        return totals
+    if Total.ENDED_STOP in totals:
+        known = sum(totals.get(ending, 0.0) for ending in ENDINGS.values())
+        totals[Total.ENDED_OTHER] = max(finished - known, 0.0)
+    running, waiting = values.get(Field.RUNNING), values.get(Field.WAITING)
+    if running is not None and waiting is not None:
+        inside = running + waiting + values.get(Field.DEFERRED, 0.0)
+        totals[Total.ARRIVED_REQUESTS] = finished + inside
+    return totals
+
+
 _WANTED = SeriesFilter(name for adapter in ADAPTERS for name in adapter.names)
 
 
 def parse_page(text: bytes, t_ns: int, keys: SeriesKeys | None = None) -> EnginePage:
-    """Read an engine's page, whichever kind of engine it is.
+    """Parse the page of any known kind of engine.
 
     Ranks and engine indexes are summed (KV use and forward seconds averaged: ranks have equal
     caches and work side by side). A gauge that is not a number from 0 up is absent.
@@ -121,11 +201,11 @@ def parse_page(text: bytes, t_ns: int, keys: SeriesKeys | None = None) -> Engine
     Args:
         text: The page.
         t_ns: When it was asked for.
-        keys: series keys of this engine's earlier pages.
+        keys: Series keys of this engine's earlier pages.
 
     Raises:
-        PageError: The page is no page of a known engine, is cut off, holds garbage among the
-            lines we need, a sample twice, or a counter that is not a number from 0 up.
+        PageError: The page is not from a known engine, is cut off, has an invalid line among
+            those we need, a sample twice, or a counter that is not a number from 0 up.
     """
     if text.lstrip()[:1] == b"<":
         raise PageError("this is an HTML page, not a metrics page")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from disagg_exporter.engine_pages.exposition.layout import SeriesKeys
 from disagg_exporter.engine_pages.exposition.lines import (
     PageError,
     SamplesByName,
@@ -12,8 +13,7 @@ from disagg_exporter.engine_pages.exposition.lines import (
     find,
     no_count,
 )
-from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
-from disagg_exporter.engine_pages.expressions import LARGEST
+from disagg_exporter.engine_pages.series import LARGEST
 from disagg_exporter.model import Phase, RouterCounts, RouterPage
 
 _OURS = b"vllm_router_"

@@ -1,14 +1,25 @@
-"""How a kind of engine writes its page: which series mean what, in which spelling."""
+"""How a kind of engine writes its page: the series of each value, and how samples make it up."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from disagg_exporter.engine_pages.exposition.lines import SamplesByName
+from disagg_exporter.engine_pages.exposition.layout import SeriesKey
+from disagg_exporter.engine_pages.exposition.lines import SamplesByName, no_count
 from disagg_exporter.model import KvQueue, Total
+
+# More than this is no count of anything, and sums of such numbers overflow.
+LARGEST = 2.0**63
+
+IndexedKey = tuple[int, SeriesKey]
+"""A sample by its index among the wanted ones of a page."""
+
+Samples = Mapping[str, Sequence[IndexedKey]]
+"""The samples of one kind of engine under their bare names."""
 
 
 class Field(StrEnum):
@@ -28,12 +39,12 @@ class Field(StrEnum):
 
     @property
     def counter(self) -> bool:
-        """Only grows while its engine lives."""
+        """Whether it only grows while its engine lives."""
         return self.endswith("_total")
 
     @property
     def averaged(self) -> bool:
-        """Reported by each rank of the same thing, so that a mean is meant and not a sum."""
+        """Whether each rank reports the same thing, so that the mean is taken, not the sum."""
         return self in (self.KV_USAGE_RATIO, self.PREFILL_SECONDS_TOTAL, self.DECODE_SECONDS_TOTAL)
 
 
@@ -45,10 +56,10 @@ Value = Field | KvQueue | Total
 class Series:
     """The series, by their bare names (without the engine's prefix), that give one value.
 
-    Several names are added up. Where `label` is named, only samples count in which it has one of
-    `values`. `scale` turns the series' unit into ours. A `sparse` series writes a value only after
-    its first event: absent beside its siblings is 0. Of several entries for one value the first
-    that is on the page is taken.
+    Several names are added up. If `label` is set, only samples count in which it has one of
+    `values`. `scale` converts the series' unit to ours. A `sparse` series has no sample before its
+    first event: absent beside its siblings, it is 0. Of several entries for one value the first
+    that is on the page is used.
     """
 
     gives: Value
@@ -70,14 +81,14 @@ class Adapter:
     """How one kind of engine writes its page.
 
     Args:
-        kind: Our word for the engine.
+        kind: Our name for the engine.
         prefixes: The spellings of its name space.
-        series: What means what.
+        series: The meaning of its series.
         time_to_first_token, inter_token_latency, duration, prompt_tokens, output_tokens: Bare names
             of the histograms.
         rank_labels: Ranks that report the same step: only the lowest counts.
         breakdown_label: A label that is empty on a gauge's total and filled on its parts.
-        required_label: Without it a sample is somebody else's.
+        required_label: A sample without it belongs to another program.
         kv_cache_tokens: How many tokens its cache holds, from the samples by bare names.
         facts: Bare names that only `kv_cache_tokens` reads.
     """
@@ -109,3 +120,86 @@ class Adapter:
             *self.facts,
         ]
         return {prefix + name: name for prefix in self.prefixes for name in bare}
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """How samples of one layout make up a value: their sum, divided by `parts`.
+
+    `parts` counts those that report the same. A `sparse` one without samples is 0. A ratio whose
+    sum is above 1 is absent.
+    """
+
+    gives: Value
+    name: str
+    indexes: tuple[int, ...]
+    scale: float
+    counter: bool
+    parts: int
+    sparse: bool
+
+    def of(self, values: Sequence[float]) -> float | None:
+        """Return the value; None if the page lacks it."""
+        if not self.indexes:
+            return 0.0 if self.sparse else None
+        terms = [values[index] * self.scale for index in self.indexes]
+        for value in terms:
+            if not 0 <= value <= LARGEST:
+                if self.counter:
+                    raise no_count(self.name, value)
+                return None
+        total = math.fsum(terms) / self.parts
+        return None if self.gives is Field.KV_USAGE_RATIO and total > 1 else total
+
+
+def expression_of(series: Series, adapter: Adapter, found: Samples) -> Expression | None:
+    """Return how a page's samples make up a series' value; None if it has none of its names."""
+    present = [name for name in series.names if name in found]
+    if not present:
+        return None
+    counter = series.is_counter
+    placed = [
+        one
+        for name in present
+        for one in _one_rank(_matching(series, adapter, found[name], counter), adapter)
+    ]
+    indexes = tuple(index for index, _ in placed)
+    parts = 1
+    if series.gives is Field.KV_USAGE_RATIO:
+        parts = len(placed)
+    elif isinstance(series.gives, Field) and series.gives.averaged:
+        parts = len({key.labels.get("dp_rank") for _, key in placed})
+    scale, sparse = series.scale, series.sparse
+    return Expression(series.gives, present[0], indexes, scale, counter, parts, sparse)
+
+
+def _matching(
+    series: Series, adapter: Adapter, placed: Iterable[IndexedKey], counter: bool
+) -> list[IndexedKey]:
+    matching = [
+        one
+        for one in placed
+        if not series.label or one[1].labels.get(series.label) in series.values
+    ]
+    parts = adapter.breakdown_label
+    if parts is None or counter or not any(key.labels.get(parts) == "" for _, key in matching):
+        return matching
+    return [one for one in matching if one[1].labels.get(parts) == ""]
+
+
+def _one_rank(placed: list[IndexedKey], adapter: Adapter) -> list[IndexedKey]:
+    """Return the samples of the lowest of the ranks that report the same."""
+    if not adapter.rank_labels:
+        return placed
+    lowest: dict[tuple[tuple[str, str], ...], tuple[list[int], IndexedKey]] = {}
+    for one in placed:
+        labels = one[1].labels
+        ranks = [_rank(labels.get(label, "0")) for label in adapter.rank_labels]
+        rest = tuple(sorted(pair for pair in labels.items() if pair[0] not in adapter.rank_labels))
+        if rest not in lowest or ranks < lowest[rest][0]:
+            lowest[rest] = (ranks, one)
+    return [one for _, one in lowest.values()]
+
+
+def _rank(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 9 else 0

@@ -13,7 +13,7 @@ from disagg_cluster.discovery.observations.types import FoundEngine, Leader
 from disagg_cluster.telemetry.steps.fpm_addresses import of_dynamo, of_sglang
 from disagg_cluster.telemetry.steps.step_source import EngineFeeds, StepSource
 from disagg_exporter.accounting import Ledger
-from disagg_exporter.attribution.pages.page_windows import PATIENCE_NS
+from disagg_exporter.attribution.pages.sources import PATIENCE_NS
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus, EnginePage, Method

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from disagg_cluster.host.tcp_listeners import Owner, listening_inodes, owner_of, session_members
 from disagg_cluster.lifecycle.state import Health
 from disagg_cluster.telemetry.pages.engine_tls import client_for
-from disagg_exporter.http.client.fetch import EngineRefused, EngineUnreachable, FetchRequest
+from disagg_exporter.http.client.exchange import FetchRequest
 from disagg_exporter.http.client.page_poller import PagePoller
+from disagg_exporter.http.client.unreachable import EngineRefused, EngineUnreachable
 from disagg_exporter.http.tls_words import TlsError, Trust
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from disagg_cluster.config import Frontend
 from disagg_cluster.telemetry.pages.front_tally import FrontTally
 from disagg_exporter.collectors import CollectorHealth, DaemonExecutor
-from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
+from disagg_exporter.engine_pages.exposition.layout import SeriesKeys
 from disagg_exporter.engine_pages.fronts import FrontPage, parse_front_page
 from disagg_exporter.http.client.scrape import fetch
 from disagg_exporter.model import CollectorStatus, FrontCounts

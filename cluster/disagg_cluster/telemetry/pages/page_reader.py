@@ -12,18 +12,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from disagg_exporter.engine_pages.adapters import version_path
+from disagg_exporter.engine_pages.exposition.layout import SeriesKeys
 from disagg_exporter.engine_pages.exposition.lines import PageError
-from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
 from disagg_exporter.engine_pages.parse import parse_page
-from disagg_exporter.http.client.fetch import (
-    Address,
-    EngineRefused,
-    EngineUnreachable,
-    FetchRequest,
-    FetchResult,
-)
+from disagg_exporter.http.client.exchange import Address, FetchRequest, FetchResult
 from disagg_exporter.http.client.page_poller import PagePoller
 from disagg_exporter.http.client.scrape import MAX_PAGE_BYTES
+from disagg_exporter.http.client.unreachable import EngineRefused, EngineUnreachable
 from disagg_exporter.model import EnginePage
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from disagg_cluster.telemetry.pages.page_reader import (
 from disagg_cluster.telemetry.pages.page_state import PageState, page_health
 from disagg_exporter.collectors import DaemonExecutor
 from disagg_exporter.engine_pages.adapters import page_path
-from disagg_exporter.http.client.fetch import EngineUnreachable
 from disagg_exporter.http.client.scrape import addresses_at_hand, look_up
+from disagg_exporter.http.client.unreachable import EngineUnreachable
 from disagg_exporter.http.tls_words import TlsError
 from disagg_exporter.model import CollectorStatus, EnginePage
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from disagg_cluster.telemetry.pages.page_reader import ScrapeResult
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.engine_pages.window import CumulativeCounts, EngineWindow, window
-from disagg_exporter.http.client.fetch import EngineUnreachable
+from disagg_exporter.http.client.unreachable import EngineUnreachable
 from disagg_exporter.model import CollectorStatus, EnginePage, TlsStatus
 
 

@@ -19,8 +19,8 @@ from disagg_cluster.top.look.recent import looks_of, verdicts_of
 from disagg_cluster.top.look.series import OF_NODES
 from disagg_cluster.top.look.values import Look, WorkerLook
 from disagg_cluster.top.view.values import Links
+from disagg_exporter.engine_pages.exposition.layout import SeriesKeys
 from disagg_exporter.engine_pages.exposition.lines import SeriesFilter, find
-from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
 from disagg_exporter.errors import DisaggError
 
 _DEADLINE_SECONDS = 5.0

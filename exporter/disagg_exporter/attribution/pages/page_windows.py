@@ -1,13 +1,12 @@
-"""Windows of work of engines that report no steps, and which source an engine is measured by."""
+"""Windows of work of engines that report no steps, from one scrape of a page to the next."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from disagg_exporter.attribution.pages.first_prompts import HELD_METHODS, FirstPrompts, rests
 from disagg_exporter.attribution.pages.prefill_shares import Counts, PhaseShares
 from disagg_exporter.engine_pages.exposition.lines import PageError
 from disagg_exporter.engine_pages.window import EngineWindow, window
@@ -15,7 +14,6 @@ from disagg_exporter.model import (
     EnginePage,
     Histogram,
     Method,
-    Phase,
     Role,
     ServingCounts,
     Split,
@@ -24,12 +22,45 @@ from disagg_exporter.model import (
 
 _SECOND_NS = 1_000_000_000
 
+MOST_HELD_SECONDS = 20.0
+"""How long a rest is not trusted; the accounting waits for a window for half a minute."""
+
+# The highest activity of a resting engine's devices, and of its processes.
+_ACTIVE_RATIO = {Method.PAGE: 0.1, Method.PAGE_CPU: 0.3}
+
+_HELD_METHODS = frozenset(_ACTIVE_RATIO)
+"""Methods by which another process's activity looks like the engine's."""
+
 ActiveSeconds = Callable[[int, int], float]
 """How long the engine's devices were active in (start_ns, end_ns], averaged over them."""
 
 
+class FirstPrompts:
+    """Judges whether a rest that an engine's page shows may be a first prompt that it computes.
+
+    From the arrival of a prompt until its first step has ended the page shows a rest, and nothing
+    counted. It shows the same while another process uses the devices. So if they are active, a rest
+    is not trusted at once: what follows shows whose activity it was.
+    """
+
+    def __init__(self) -> None:
+        self._strange = False
+
+    def may_come(self, held_seconds: float, active_ratio: float, method: Method) -> bool:
+        """Say whether to wait, `held_seconds` after the rest began, for a prompt to be counted.
+
+        `active_ratio` is how active devices were since the last scrape. What is active for longer
+        than `MOST_HELD_SECONDS` is another process, until it rests.
+        """
+        if active_ratio < _ACTIVE_RATIO[method]:
+            self._strange = False
+            return False
+        self._strange = self._strange or held_seconds >= MOST_HELD_SECONDS
+        return not self._strange
+
+
 class _Look(NamedTuple):
-    """A page, and the CPU time of its engine's processes so far where that was asked for."""
+    """A page, and the CPU time of its engine's processes so far if it was read."""
 
     page: EnginePage
     cpu_seconds: float | None
@@ -39,7 +70,7 @@ class PageWindows:
     """What one engine did between one scrape of its page and the next.
 
     Args:
-        active_seconds: Asked where the page itself does not say how long the engine was busy.
+        active_seconds: Used if the page itself does not say how long the engine was busy.
     """
 
     def __init__(self, active_seconds: ActiveSeconds) -> None:
@@ -60,7 +91,7 @@ class PageWindows:
         """Return what happened since the page before; None for the first, or for the same again.
 
         `cpu_seconds` is the CPU time of the engine's processes so far, for `Method.PAGE_CPU`.
-        `step_tokens` is how many tokens each of its ranks computes in a step at most. None, too,
+        `step_tokens` is the most tokens that each of its ranks computes in a step. Also None
         while an engine that looks at rest may be computing a prompt: the next window then begins
         where that rest began.
         """
@@ -78,7 +109,7 @@ class PageWindows:
             self._before = look
             return None
         busy_seconds = self._busy_seconds(did, method, before, look)
-        resting = method in HELD_METHODS and rests(before.page, page, did)
+        resting = method in _HELD_METHODS and _rests(before.page, page, did)
         if resting and busy_seconds is not None:
             active_seconds = self._busy_seconds(lately, method, latest, look) or 0.0
             if self._first_prompts.may_come(did.seconds, active_seconds / lately.seconds, method):
@@ -90,7 +121,7 @@ class PageWindows:
         counts = _counts(before.page, page, did)
         held = before is not latest
         if held and not resting:
-            # It was begun no earlier than its first token took, and a look before that.
+            # It began no earlier than its first token took, and a scrape before that.
             waited_seconds = _first_token_seconds(before.page, page, did)
             if waited_seconds is not None:
                 busy_seconds = min(busy_seconds, waited_seconds + lately.seconds)
@@ -98,7 +129,7 @@ class PageWindows:
         return replace(made, busy_ns=round(busy_seconds * _SECOND_NS)) if held or resting else made
 
     def forget(self) -> None:
-        """Take the next page as the first: there was none for a while, or another process came."""
+        """Treat the next page as the first: there was none for a while, or the process changed."""
         self._before = self._latest = None
 
     def _busy_seconds(
@@ -149,16 +180,24 @@ class PageWindows:
         )
 
 
+def _rests(before: EnginePage, after: EnginePage, did: EngineWindow) -> bool:
+    """Say whether an engine had nothing running at two scrapes, and counted nothing in between."""
+    requests = (before.running, before.waiting, after.running, after.waiting)
+    known = before.running is not None and after.running is not None
+    counted = did.reset or did.did_work or bool(did.external_tokens)
+    return known and not any(requests) and not counted
+
+
 def _timed(did: EngineWindow) -> float:
-    """How long an engine ran by its own timers."""
+    """Return how long an engine ran by its own timers."""
     return min((did.prefill_seconds or 0.0) + (did.decode_seconds or 0.0), did.seconds)
 
 
 def _counts(before: EnginePage, after: EnginePage, did: EngineWindow) -> Counts:
-    """What the engine counted between two pages, in the phases' words (A4).
+    """Return what the engine counted between two pages, by phase (A4).
 
-    A prompt's first token comes with its prefill. Of a request whose KV came from elsewhere it is
-    decode's, too. Ranks step side by side. Where steps are not counted, each is taken to write a
+    A prompt's first token comes with its prefill; of a request whose KV was transferred it is
+    decode's, too. Ranks step side by side. If steps are not counted, each is assumed to write a
     token for every request that runs.
     """
     made, computed = did.generation_tokens or 0.0, did.computed_tokens or 0.0
@@ -175,7 +214,7 @@ def _counts(before: EnginePage, after: EnginePage, did: EngineWindow) -> Counts:
 
 
 def _first_token_seconds(before: EnginePage, after: EnginePage, did: EngineWindow) -> float | None:
-    """Sum up how long first tokens took that came between two pages; None if none is known."""
+    """Return how long the first tokens between two pages took in all; None if none is known."""
     old = ServingCounts() if did.reset else before.serving
     first, was = after.serving.time_to_first_token, old.time_to_first_token
     grown = sum(_buckets(was, first))
@@ -186,7 +225,7 @@ def _first_token_seconds(before: EnginePage, after: EnginePage, did: EngineWindo
 
 
 def _buckets(before: Histogram | None, after: Histogram | None) -> tuple[float, ...]:
-    """How many observations each bucket has got since; none where they are not exposed."""
+    """Return the new observations of each bucket; none if they are not exposed."""
     if after is None:
         return ()
     old = before.counts if before is not None else (0.0,) * len(after.counts)
@@ -194,66 +233,5 @@ def _buckets(before: Histogram | None, after: Histogram | None) -> tuple[float, 
     return tuple(max(upper - lower, 0.0) for lower, upper in pairwise([0.0, *grown]))
 
 
-def role_window(role: Role, start_ns: int, end_ns: int) -> WorkWindow | None:
-    """Return the window of an engine that exposes nothing: all activity of its devices is its role.
-
-    None where the role does not say which phase that is.
-    """
-    if role not in (Role.PREFILL, Role.DECODE):
-        return None
-    share = 1.0 if role is Role.PREFILL else 0.0
-    return WorkWindow(start_ns, end_ns, Method.ROLE, share)
-
-
 def _whole(count: float | None) -> int | None:
     return None if count is None else round(count)
-
-
-# Long enough for a share of many steps, short enough for a change of the load.
-LEAST_SECONDS = 5.0
-
-
-class LeaderShare:
-    """Follows the account of a leader that is on this node; `prefill_share` is None before any."""
-
-    def __init__(self) -> None:
-        self.prefill_share: float | None = None
-        self._before: dict[Phase, float] | None = None
-
-    def take(self, gpu_seconds: Mapping[tuple[Role, Phase], float]) -> None:
-        """Take what the leader has used up to now; less than `LEAST_SECONDS` more is waited for."""
-        now = dict.fromkeys(Phase, 0.0)
-        for (_, phase), seconds in gpu_seconds.items():
-            now[phase] += seconds
-        before = self._before
-        if before is None or any(now[phase] < before[phase] for phase in Phase):
-            self._before = now
-            return
-        used = {phase: now[phase] - before[phase] for phase in Phase}
-        total = sum(used.values())
-        if total >= LEAST_SECONDS:
-            self.prefill_share = used[Phase.PREFILL] / total
-            self._before = now
-
-
-PATIENCE_NS = 10_000_000_000
-"""How long the source in use may be silent before a worse one takes over.
-
-Steps come with a heartbeat a second, pages are looked at once a second, and an engine that loads
-or captures graphs may stall for some seconds without being lost.
-"""
-
-BEST_FIRST = tuple(method for method in Method if method is not Method.NONE)
-
-LastReceived = Mapping[Method, int]
-"""When something was last received from each source, in nanoseconds of CLOCK_MONOTONIC."""
-
-
-def choose_source(current: Method, received: LastReceived, now_ns: int) -> Method:
-    """Return the source to book an engine by from now on.
-
-    A better source than the one in use is taken as soon as it reports; a worse one when the one
-    in use has been silent for `PATIENCE_NS`. Without any that reports, it stays as it is.
-    """
-    fresh = {method for method, t_ns in received.items() if now_ns - t_ns <= PATIENCE_NS}
-    return next((method for method in BEST_FIRST if method in fresh), current)

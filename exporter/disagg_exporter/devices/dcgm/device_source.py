@@ -13,7 +13,7 @@ from disagg_exporter.devices.dcgm.page import DcgmDevice, parse_dcgm
 from disagg_exporter.devices.links import LinkBytes
 from disagg_exporter.devices.nvml.health import count_xid
 from disagg_exporter.devices.source import DevicesUnavailable
-from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
+from disagg_exporter.engine_pages.exposition.layout import SeriesKeys
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.http.client.scrape import fetch
 from disagg_exporter.model import Device, DeviceFailure, DeviceReading, DeviceSweep

@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from disagg_exporter.engine_pages.exposition.layout import SeriesKeys
 from disagg_exporter.engine_pages.exposition.lines import SeriesFilter, find
-from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
 from disagg_exporter.model import GPU_SLICES, Device, Direction, LinkKind
 
 _MIB = 1024 * 1024

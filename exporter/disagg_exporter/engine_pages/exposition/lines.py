@@ -10,19 +10,17 @@ import io
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from disagg_exporter.engine_pages.exposition.layout_cache import (
+from disagg_exporter.engine_pages.exposition.layout import (
+    MALFORMED,
     MAX_LINE_BYTES,
     MAX_LINES,
     MAX_WANTED_BYTES,
     MAX_WANTED_LINES,
-    without_numbers,
-)
-from disagg_exporter.engine_pages.exposition.series_keys import (
-    MALFORMED,
     Layout,
     SeriesKeys,
     number,
     split,
+    without_numbers,
 )
 from disagg_exporter.errors import DisaggError
 

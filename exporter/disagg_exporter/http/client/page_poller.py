@@ -18,14 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from disagg_exporter.http.client.fetch import (
-    Address,
-    EngineRefused,
-    EngineUnreachable,
-    FetchRequest,
-    FetchResult,
-)
-from disagg_exporter.http.client.response_parser import ResponseError, ResponseParser
+from disagg_exporter.http.client.exchange import Address, FetchRequest, FetchResult, ResponseParser
+from disagg_exporter.http.client.unreachable import EngineRefused, EngineUnreachable, ResponseError
 from disagg_exporter.http.tls_words import TlsError, TlsFault
 
 if TYPE_CHECKING:

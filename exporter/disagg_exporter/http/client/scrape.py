@@ -9,8 +9,9 @@ from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from disagg_exporter.http.client.fetch import Address, EngineUnreachable, FetchRequest
+from disagg_exporter.http.client.exchange import Address, FetchRequest
 from disagg_exporter.http.client.page_poller import PagePoller
+from disagg_exporter.http.client.unreachable import EngineUnreachable
 
 if TYPE_CHECKING:
     from disagg_exporter.http.client.tls_client import ClientTls

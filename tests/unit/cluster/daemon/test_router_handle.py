@@ -15,7 +15,7 @@ from disagg_cluster.daemon.router_handle import RouterWatch, router_spec
 from disagg_cluster.launch.router_command import router_command, router_engines, start_seconds
 from disagg_cluster.supervisor.health.readiness import ProbeTarget
 from disagg_exporter.collectors import Backoff, keep_running
-from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
+from disagg_exporter.engine_pages.exposition.layout import SeriesKeys
 from disagg_exporter.engine_pages.router import parse_router_page
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import CollectorStatus, Phase, RouterCounts, RouterEngine, RouterPage

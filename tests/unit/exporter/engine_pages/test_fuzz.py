@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disagg_exporter.engine_pages.adapters import ADAPTERS
-from disagg_exporter.engine_pages.exposition.layout_cache import (
+from disagg_exporter.engine_pages.exposition.layout import (
     MAX_LINE_BYTES,
     MAX_WANTED_BYTES,
     MAX_WANTED_LINES,
+    SeriesKeys,
 )
 from disagg_exporter.engine_pages.exposition.lines import PageError
-from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
 from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.engine_pages.window import CumulativeCounts, window
 from disagg_exporter.model import EnginePage, Histogram

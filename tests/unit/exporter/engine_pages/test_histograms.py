@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from disagg_exporter.engine_pages.exposition.layout import SeriesKey
 from disagg_exporter.engine_pages.exposition.lines import PageError, Sample, SamplesByName
-from disagg_exporter.engine_pages.exposition.series_keys import SeriesKey
-from disagg_exporter.engine_pages.expressions import IndexedKey
 from disagg_exporter.engine_pages.histograms import (
     BETWEEN_TOKENS_BOUNDS_SECONDS,
     FIRST_TOKEN_BOUNDS_SECONDS,
     HistogramReader,
 )
+from disagg_exporter.engine_pages.series import IndexedKey
 from disagg_exporter.model import Histogram
 
 OURS = (0.1, 1.0, 10.0)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from disagg_exporter.engine_pages.exposition.layout_cache import MAX_LINE_BYTES, MAX_WANTED_BYTES
+from disagg_exporter.engine_pages.exposition.layout import MAX_LINE_BYTES, MAX_WANTED_BYTES
 from disagg_exporter.engine_pages.exposition.lines import PageError
 from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.engine_pages.window import window

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disagg_exporter.engine_pages.exposition.layout_cache import MAX_LINE_BYTES
+from disagg_exporter.engine_pages.exposition.layout import MAX_LINE_BYTES
 from disagg_exporter.engine_pages.exposition.lines import PageError
 from disagg_exporter.engine_pages.router import count_on, parse_router_page
 from disagg_exporter.model import Phase, RouterCounts, RouterPage

@@ -12,7 +12,7 @@ import pytest
 from disagg_cluster.telemetry.pages.label_values import PER_ENGINE
 from disagg_cluster.telemetry.pages.page_scraper import OTHER_VERSION, PageScraper
 from disagg_exporter.engine_pages.window import EngineWindow, window
-from disagg_exporter.http.client.response_parser import ResponseParser
+from disagg_exporter.http.client.exchange import ResponseParser
 from disagg_exporter.model import EnginePage, Total
 from support.children import descriptors
 from support.page_server import NoPage, page_server

@@ -13,8 +13,7 @@ from disagg_exporter.engine_pages.exposition.lines import PageError
 from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.engine_pages.router import parse_router_page
 from disagg_exporter.errors import DisaggError
-from disagg_exporter.http.client.fetch import EngineUnreachable
-from disagg_exporter.http.client.response_parser import ResponseError
+from disagg_exporter.http.client.unreachable import EngineUnreachable, ResponseError
 
 LOOK = ScrapeJob("a", "http://127.0.0.1:1", "/metrics", (), False, 0)
 _log = logging.getLogger("disagg_node")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_exporter.attribution.pages.page_windows import BEST_FIRST, PATIENCE_NS, choose_source
+from disagg_exporter.attribution.pages.sources import BEST_FIRST, PATIENCE_NS, choose_source
 from disagg_exporter.model import Method
 
 NOW = 100 * PATIENCE_NS

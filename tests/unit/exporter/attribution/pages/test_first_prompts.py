@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from disagg_exporter.attribution.pages.first_prompts import MOST_HELD_SECONDS
-from disagg_exporter.attribution.pages.page_windows import PageWindows
+from disagg_exporter.attribution.pages.page_windows import MOST_HELD_SECONDS, PageWindows
 from disagg_exporter.model import (
     EnginePage,
     Histogram,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_exporter.attribution.pages.page_windows import LEAST_SECONDS, LeaderShare
+from disagg_exporter.attribution.pages.sources import LEAST_SECONDS, LeaderShare
 from disagg_exporter.model import Phase, Role
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from disagg_exporter.attribution.pages.page_windows import PageWindows, role_window
+from disagg_exporter.attribution.pages.page_windows import PageWindows
 from disagg_exporter.attribution.pages.prefill_shares import Counts
+from disagg_exporter.attribution.pages.sources import role_window
 from disagg_exporter.model import EnginePage, Histogram, Method, Role, ServingCounts, Split
 
 SECOND_NS = 1_000_000_000

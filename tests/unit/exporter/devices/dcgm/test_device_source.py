@@ -9,9 +9,9 @@ import pytest
 from disagg_exporter.devices.dcgm.device_source import DcgmDevices
 from disagg_exporter.devices.dcgm.page import parse_dcgm
 from disagg_exporter.devices.source import DevicesUnavailable, SupplementedDevices
+from disagg_exporter.engine_pages.exposition.layout import SeriesKeys
 from disagg_exporter.engine_pages.exposition.lines import PageError
-from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
-from disagg_exporter.http.client.fetch import EngineUnreachable
+from disagg_exporter.http.client.unreachable import EngineUnreachable
 from disagg_exporter.model import (
     Device,
     DeviceFailure,

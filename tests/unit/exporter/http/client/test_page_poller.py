@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from disagg_exporter.http.client.fetch import EngineUnreachable, FetchRequest, FetchResult
+from disagg_exporter.http.client.exchange import FetchRequest, FetchResult, ResponseParser
 from disagg_exporter.http.client.page_poller import PagePoller
-from disagg_exporter.http.client.response_parser import ResponseParser
+from disagg_exporter.http.client.unreachable import EngineUnreachable
 from support.children import descriptors
 from support.raw_server import raw_server
 

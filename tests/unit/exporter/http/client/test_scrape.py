@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from disagg_exporter.http.client.fetch import EngineUnreachable
 from disagg_exporter.http.client.scrape import addresses_at_hand, fetch
+from disagg_exporter.http.client.unreachable import EngineUnreachable
 from support.raw_server import raw_server
 
 PAGE = b"# TYPE x gauge\nx 1\n"

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_exporter.http.client.response_parser import ResponseError, ResponseParser
+from disagg_exporter.http.client.exchange import ResponseParser
+from disagg_exporter.http.client.unreachable import ResponseError
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\nhello world"
 CHUNKED = (

@@ -1,14 +1,24 @@
-"""One HTTP answer, put together from its bytes as they arrive."""
+"""One HTTP exchange: the request as it is sent, and its response, parsed as it arrives."""
 
 from __future__ import annotations
 
 import re
+import socket
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from disagg_exporter.errors import DisaggError
+from disagg_exporter.http.client.unreachable import ResponseError
 from disagg_exporter.http.tls_words import TlsFault
 
-# A head is parsed anew with every piece, and one chunk costs as much as another: engines' heads
-# have some hundred bytes, their pages some hundred chunks.
+if TYPE_CHECKING:
+    from disagg_exporter.http.client.tls_client import ClientTls
+
+Address = tuple[socket.AddressFamily, Any]
+"""A server's address, as the socket module takes it."""
+
+# A head is parsed again with every piece, and each chunk costs the same: engines' heads have some
+# hundred bytes, their pages some hundred chunks.
 MAX_HEAD_BYTES = 16 * 1024
 _MAX_BETWEEN_BYTES = 256 * 1024
 
@@ -17,30 +27,61 @@ _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;.*)?")
 _NOT_HTTP = "the answer is not HTTP"
 _MAX_LINE_BYTES = 1024
 _UNTIL_CLOSED = -1
-
-
 # A record of TLS: an alert, or part of a handshake.
 _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
 
 
-class ResponseError(DisaggError):
-    """An answer that is none; its text says why.
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """A GET request.
 
-    Args:
-        text: Why.
-        tls_fault: Set where the server seems to expect TLS.
+    `key` names its owner, who has one request at a time; the connection is kept for the next one.
+    `addresses` are the server's, tried in turn. `deadline_seconds` covers connecting, sending and
+    every byte of the response. `bearer` is a token that the server requires. `tls` holds the TLS
+    settings; None for plain HTTP.
     """
 
-    def __init__(self, text: str, tls_fault: TlsFault | None = None) -> None:
-        super().__init__(text)
-        self.tls_fault = tls_fault
+    key: str
+    url: str
+    addresses: tuple[Address, ...]
+    deadline_seconds: float
+    bearer: str = field(default="", repr=False)
+    tls: ClientTls | None = field(default=None, repr=False)
+
+    @property
+    def host(self) -> str:
+        """The server's host name or address."""
+        return urlsplit(self.url).hostname or ""
+
+    def encoded(self, *, keep: bool) -> bytes:
+        """Return the request as it is sent; `keep` asks the server to keep the connection."""
+        parts = urlsplit(self.url)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        authorization = f"Authorization: Bearer {self.bearer}\r\n" if self.bearer else ""
+        # Without `Accept`, client libraries answer OpenMetrics and rename `vllm:x`.
+        return (
+            f"GET {path} HTTP/1.1\r\nHost: {parts.netloc.rpartition('@')[2]}\r\n"
+            "Accept: text/plain;version=0.0.4\r\nAccept-Encoding: identity\r\n"
+            f"{authorization}Connection: {'keep-alive' if keep else 'close'}\r\n\r\n"
+        ).encode("latin-1")
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResult:
+    """The result of a request: the page, or an error.
+
+    The error is an `EngineUnreachable`, or an exception that nobody foresaw.
+    """
+
+    request: FetchRequest
+    page: bytes | Exception
 
 
 class ResponseParser:
-    """Reads the answer to one GET. `status` is 0 until its head has come.
+    """Parses the response to one GET. `status` is 0 until its head has arrived.
 
     Args:
-        max_bytes: How large its body may be.
+        max_bytes: The largest body that is accepted.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -54,23 +95,23 @@ class ResponseParser:
         self._chunk_left = self._between_bytes = 0
         self.status = 0
         self.keeps_open = False
-        """Whether another answer may follow on the same connection."""
+        """Whether the connection can be used for another request."""
 
     @property
     def begun(self) -> bool:
-        """Whether anything has come."""
+        """Whether any byte has arrived."""
         return self._taken_bytes > 0
 
     @property
     def body(self) -> bytes:
-        """What has come of the body."""
+        """The part of the body that has arrived."""
         return b"".join(self._parts)
 
     def take(self, data: bytes) -> bool:
-        """Take the next bytes; True when the answer is whole, or its status is not 200.
+        """Add the next bytes; return True if the response is complete, or its status is not 200.
 
         Raises:
-            AnswerError: This is not HTTP, or too large.
+            ResponseError: This is not HTTP, or too large.
         """
         self._taken_bytes += len(data)
         while not self.status:
@@ -92,10 +133,10 @@ class ResponseParser:
         return self._take_chunks(data) if self._chunked else self._take_plain(data)
 
     def end(self) -> None:
-        """Take that the server has hung up; the answer is whole if this returns.
+        """Handle the server's closing the connection; the response is complete if this returns.
 
         Raises:
-            AnswerError: It is not.
+            ResponseError: It is not complete.
         """
         if not self.begun:
             raise ResponseError("the connection was closed without an answer", TlsFault.HUNG_UP)
@@ -109,7 +150,7 @@ class ResponseParser:
             raise ResponseError(_NOT_HTTP)
         status = int(match[2])
         if status < 200:
-            return  # such as 100 Continue: the answer itself is still to come
+            return  # such as 100 Continue: the final response follows
         self.keeps_open = match[1] == b"1"
         for line in lines:
             name, colon, value = line.partition(b":")
@@ -141,7 +182,7 @@ class ResponseParser:
         if self._size + self._left > self._max_bytes:
             raise self._too_large()
         if len(data) > self._left:
-            # More than was announced: what comes next is unknown.
+            # More than was announced: what follows is unknown.
             self.keeps_open, data = False, data[: self._left]
         self._left -= len(data)
         self._keep(data)
@@ -166,7 +207,7 @@ class ResponseParser:
         return False
 
     def _take_line(self, line: bytes) -> bool:
-        """Take a line between chunks; True if it is the last of the answer."""
+        """Parse a line between chunks; return True if it is the last of the response."""
         self._between_bytes += len(line) + 2
         if self._between_bytes > _MAX_BETWEEN_BYTES:
             raise ResponseError("the answer comes in too many pieces")
@@ -187,7 +228,7 @@ class ResponseParser:
         return False
 
     def _check_size(self) -> None:
-        """Count what is no body, too: a server may send endless heads, or chunks of nothing."""
+        """Count more than the body: a server may send endless heads, or empty chunks."""
         if self._taken_bytes > self._max_bytes + MAX_HEAD_BYTES:
             raise self._too_large()
 
@@ -203,5 +244,5 @@ class ResponseParser:
 
 
 def _may_begin(text: bytes) -> bool:
-    """Whether an HTTP answer may begin with this."""
+    """Whether an HTTP response may begin with this."""
     return b"HTTP/1.".startswith(text[:7])

@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_exporter.engine_pages.exposition.layout_cache import MAX_KEPT_BYTES, MAX_LINE_BYTES
+from disagg_exporter.engine_pages.exposition.layout import (
+    MAX_KEPT_BYTES,
+    MAX_LINE_BYTES,
+    SeriesKeys,
+)
 from disagg_exporter.engine_pages.exposition.lines import PageError
-from disagg_exporter.engine_pages.exposition.series_keys import SeriesKeys
 from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.model import EnginePage
 
