@@ -1,1 +1,1 @@
-"""What separating prefill from decode would bring, or merging what is separate."""
+"""The gain of separating prefill from decode, or of merging separate pools."""

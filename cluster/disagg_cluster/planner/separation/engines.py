@@ -1,4 +1,4 @@
-"""The engines that could be run, mixed and separate, and what is not known of them."""
+"""The engines that could be run, mixed and separate, and the inputs missing to compare them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from disagg_cluster.planner.separation.kv_link import KvLink
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """One engine each of what could be run: tensor-parallel sizes, GPU names.
+    """Engines that could be run, one for each tensor-parallel size and GPU name.
 
-    Those of one GPU name and number of GPUs are the same hardware under the same prices, whatever
-    they do.
+    Those of one GPU name and number of GPUs are the same hardware with the same prices in any role.
     """
 
     mixed: Sequence[EngineCosts]
@@ -23,7 +22,7 @@ class Engines:
 
 
 def missing_inputs(engines: Engines, link: KvLink | None) -> list[str]:
-    """All without which no gain is known, in words; empty where nothing is missing."""
+    """The inputs missing to compute a gain, in words; empty if nothing is missing."""
     missing = [
         f"what steps of {role} engines cost"
         for role, known in (

@@ -1,4 +1,4 @@
-"""The way of a prompt's KV from the prefill to the decode engine."""
+"""The link that carries a prompt's KV from the prefill to the decode engine."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from disagg_cluster.planner.capacity.request_mix import RequestMix
 
 @dataclass(frozen=True, slots=True)
 class KvLink:
-    """What one engine can send or take, one transfer after the other.
+    """Rate at which one engine can send or receive, one transfer after the other.
 
-    `latency_seconds` is what a transfer takes besides its bytes.
+    `latency_seconds` is the time of a transfer besides that of its bytes.
 
     Raises:
-        ValueError: It carries nothing, or a latency is below 0.
+        ValueError: The bandwidth is not above 0, or the latency below 0.
     """
 
     bytes_per_second: float
@@ -28,10 +28,10 @@ class KvLink:
             raise ValueError(f"latency_seconds is {self.latency_seconds}, not a time from 0")
 
     def transfer_seconds(self, mix: RequestMix, kv_bytes_per_token: float) -> float:
-        """How long the KV of a prompt travels, what a cache had of it included."""
+        """Transfer time of a prompt's KV, cached tokens included."""
         tokens = mix.prompt_tokens + mix.cached_tokens
         return self.latency_seconds + tokens * self.token_seconds(kv_bytes_per_token)
 
     def token_seconds(self, kv_bytes_per_token: float) -> float:
-        """What each token of a prompt takes of it."""
+        """The part of it for each token of a prompt."""
         return kv_bytes_per_token / self.bytes_per_second

@@ -1,9 +1,9 @@
-"""How long transfers of KV wait for each other.
+"""How long KV transfers wait for each other.
 
-A transfer needs its sender and its taker free, in the order in which transfers are asked for: who
-waits for a busy one keeps the other idle. So links carry a share of what they could, and before
-that share they queue as one server does (M/G/1, Pollaczek and Khinchine). That is 0.9 to 1.6 times
-the mean wait of transfers that are booked one by one, at any part of what is carried.
+A transfer needs both its sender and its receiver free, and transfers start in the order of their
+requests: one that waits for a busy end keeps the other end idle. Links thus carry only a share of
+what they could, and below that share they queue like a single server (M/G/1, Pollaczek and
+Khinchine). The mean wait is 0.9 to 1.6 times that of transfers simulated one by one, at any load.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ _MOST_ENGINES = 32
 
 
 class Wait(NamedTuple):
-    """This share of all transfers waits so long."""
+    """A share of all transfers, and how long these wait."""
 
     share: float
     seconds: float
 
 
 class Transfers(NamedTuple):
-    """What is sent: its mean time, and the squared coefficient of variation of that."""
+    """Mean time of a transfer, and the squared coefficient of variation of that."""
 
     seconds: float
     dispersion: float
 
 
 def link_waits(
-    transfers: Transfers, requests_per_second: float, senders: int, takers: int
+    transfers: Transfers, requests_per_second: float, senders: int, receivers: int
 ) -> tuple[Wait, ...] | None:
-    """How long transfers wait for a sender and a taker that are both free; None: they pile up.
+    """How long transfers wait for a free sender and receiver; None if they pile up.
 
-    Who finds both free does not wait, the others exponentially long.
+    Transfers that find both free do not wait; the waits of the others are exponential.
     """
     seconds, dispersion = transfers
-    carried = carried_share(senders, takers, dispersion) * min(senders, takers)
+    carried = carried_share(senders, receivers, dispersion) * min(senders, receivers)
     used = requests_per_second * seconds / carried
     if used >= 1:
         return None
@@ -50,39 +50,41 @@ def link_waits(
     return (Wait(1 - used, 0.0), *waits)
 
 
-def carried_share(senders: int, takers: int, dispersion: float) -> float:
-    """What links of so many engines carry when all ask at once, over what the fewer could.
+def carried_share(senders: int, receivers: int, dispersion: float) -> float:
+    """What saturated links carry, over what the smaller number of engines could.
 
-    Of large pools that of smaller ones in the same proportion: it changes little beyond.
+    Large pools are computed as smaller ones in the same proportion: the share changes little.
     """
-    most = max(senders, takers)
+    most = max(senders, receivers)
     if most > _MOST_ENGINES:
-        senders, takers = (max(1, round(each * _MOST_ENGINES / most)) for each in (senders, takers))
-    return _booked_share(senders, takers, dispersion)
+        senders, receivers = (
+            max(1, round(each * _MOST_ENGINES / most)) for each in (senders, receivers)
+        )
+    return _simulated_share(senders, receivers, dispersion)
 
 
 @lru_cache(maxsize=1024)
-def _booked_share(senders: int, takers: int, dispersion: float) -> float:
-    """Book transfers one after the other, as early as both ends allow.
+def _simulated_share(senders: int, receivers: int, dispersion: float) -> float:
+    """Simulate transfers one after the other, each as early as both ends allow.
 
-    Prompts come from any sender; takers get one each in turns of chance order, as a router does
+    Senders are random; receivers get one prompt each per round in random order, as from a router
     that counts requests. There is no closed form (products of random matrices in max-plus algebra,
-    Baccelli, Cohen, Olsder and Quadrat 1992); the draws are always the same ones.
+    Baccelli, Cohen, Olsder and Quadrat 1992); the random draws are always the same.
     """
-    if min(senders, takers) == 1:
+    if min(senders, receivers) == 1:
         return 1.0
     rng = random.Random("transfers")
     spread = math.sqrt(math.log1p(dispersion))
-    sender_free, taker_free = [0.0] * senders, [0.0] * takers
+    sender_free, receiver_free = [0.0] * senders, [0.0] * receivers
     turn: list[int] = []
     total = 0.0
     for _ in range(_TRANSFERS):
         if not turn:
-            turn = list(range(takers))
+            turn = list(range(receivers))
             rng.shuffle(turn)
-        sender, taker = rng.randrange(senders), turn.pop()
+        sender, receiver = rng.randrange(senders), turn.pop()
         seconds = math.exp(spread * rng.gauss(0.0, 1.0))
         total += seconds
-        end = max(sender_free[sender], taker_free[taker]) + seconds
-        sender_free[sender] = taker_free[taker] = end
-    return total / max(sender_free + taker_free) / min(senders, takers)
+        end = max(sender_free[sender], receiver_free[receiver]) + seconds
+        sender_free[sender] = receiver_free[receiver] = end
+    return total / max(sender_free + receiver_free) / min(senders, receivers)

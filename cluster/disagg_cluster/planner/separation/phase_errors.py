@@ -1,4 +1,4 @@
-"""Steps whose prefill or decode takes longer than known: how doubt in prices reaches a verdict."""
+"""Errors in the prefill or decode time of steps: how uncertain prices reach a verdict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from disagg_cluster.planner.capacity.engine_shape import EngineShape
 
 @dataclass(frozen=True, slots=True)
 class PhaseError:
-    """One thing that may be off: a phase's time on engines of one GPU name and number of GPUs."""
+    """One possible error: in a phase's time on engines of one GPU name and number of GPUs."""
 
     gpu_name: str
     gpus: int
@@ -19,12 +19,12 @@ class PhaseError:
     relative_error: float
 
     def concerns(self, shape: EngineShape) -> bool:
-        """Whether it is of engines of this shape."""
+        """Whether it affects engines of this shape."""
         return (shape.gpu_name, shape.gpus) == (self.gpu_name, self.gpus)
 
 
 def phase_errors(engines: Iterable[EngineCosts]) -> tuple[PhaseError, ...]:
-    """All that may be off, each once: engines of one shape share their prices, mixed or not."""
+    """All possible errors, each once: engines of one shape share their prices, mixed or not."""
     largest: dict[tuple[str, int, bool], float] = {}
     for costs in engines:
         for decode in (False, True):
@@ -38,7 +38,7 @@ def phase_errors(engines: Iterable[EngineCosts]) -> tuple[PhaseError, ...]:
 
 
 def stretched(costs: EngineCosts, error: PhaseError, factor: float) -> EngineCosts:
-    """The same engine if this is off by that factor."""
+    """The same engine if this time is off by that factor."""
     if not error.concerns(costs.shape):
         return costs
     if error.decode:

@@ -1,4 +1,4 @@
-"""The largest load that GPUs take at the targets: as mixed engines, or as two pools."""
+"""The largest load that GPUs serve within the targets: as mixed engines, or as two pools."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _NEAR = 2e-3
 
 
 class NoCapacityError(DisaggError):
-    """It is not known what some engine can take; says which and why."""
+    """The capacity of an engine is not known; the message says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class MixedEngines:
-    """So many equal mixed engines, what they take, and what gives out first."""
+    """A number of equal mixed engines, the load they serve, and the limit reached first."""
 
     shape: EngineShape
     engines: int
@@ -39,11 +39,11 @@ class MixedEngines:
 
 @dataclass(frozen=True, slots=True)
 class SplitPools:
-    """So many prefill and decode engines, and the largest load that both of them take.
+    """A number of prefill and decode engines, and the largest load that both serve.
 
-    `limited_by` says which of the two, or the links between them, takes no more than
-    `requests_per_second`. `granularity_loss` is the share of what the same GPUs would take if
-    engines could be divided.
+    `limited_by` says which of the two, or the links between them, limits `requests_per_second`.
+    `granularity_loss` is the share of their load that the GPUs lose because engines cannot be
+    divided.
     """
 
     prefill: EngineShape
@@ -58,23 +58,23 @@ class SplitPools:
 
     @property
     def gpus(self) -> int:
-        """Those in use."""
+        """GPUs in use."""
         return self.prefill_engines * self.prefill.gpus + self.decode_engines * self.decode.gpus
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What is asked of engines: requests of these lengths, within these targets."""
+    """Requests of these lengths, to be served within these targets."""
 
     mix: RequestMix
     targets: Targets
 
 
 def mixed_engines(costs: EngineCosts, demand: Demand, gpus: int) -> MixedEngines | None:
-    """As many mixed engines as fit on so many GPUs; None where not one does.
+    """As many mixed engines as fit on the GPUs; None if not one does.
 
     Raises:
-        NoCapacityError: It is not known what they take.
+        NoCapacityError: Their capacity is not known.
     """
     engines = gpus // costs.shape.gpus
     if not engines:
@@ -87,13 +87,13 @@ class PoolPair:
     """Prefill engines of one kind beside decode engines of one kind.
 
     Args:
-        prefill: Of each prefill engine.
-        decode: Of each decode engine.
+        prefill: Step times of each prefill engine.
+        decode: Step times of each decode engine.
         demand: The requests and their targets.
-        link: Between any two of them.
+        link: The link between any two engines.
 
     Raises:
-        NoCapacityError: It is not known what steps of one of the two take.
+        NoCapacityError: Step times of one of the two are not known.
     """
 
     def __init__(
@@ -113,14 +113,14 @@ class PoolPair:
             raise _not_known("prefill", prefill, str(error)) from error
 
     def best(self, gpus: int) -> SplitPools | None:
-        """The split of so many GPUs that takes the most; None where no two engines fit.
+        """The split of the GPUs with the largest load; None if no two engines fit.
 
-        More prefill engines take more and leave less for decode, and links carry most where both
-        are alike many. The least of three that rise and then fall does so, too: it is climbed in
-        steps that become smaller.
+        With more prefill engines, prefill serves more and decode less, and links carry most if both
+        are equal in number. The minimum of three functions that rise and then fall does so, too, so
+        a hill climb with shrinking steps finds its maximum.
 
         Raises:
-            NoCapacityError: It is not known what one of the two takes.
+            NoCapacityError: The capacity of one of the two is not known.
         """
         each, other = self._prefill.shape.gpus, self._decode.shape.gpus
         most = (gpus - other) // each
@@ -133,20 +133,20 @@ class PoolPair:
         best = split((most + 1) // 2)
         step = (most + 3) // 4
         while step:
-            beside = (best.prefill_engines - step, best.prefill_engines + step)
-            tried = [split(count) for count in beside if 1 <= count <= most]
-            better = max(tried, key=_merit, default=best)
-            if _merit(better) > _merit(best):
+            neighbours = (best.prefill_engines - step, best.prefill_engines + step)
+            tried = [split(count) for count in neighbours if 1 <= count <= most]
+            better = max(tried, key=_rank, default=best)
+            if _rank(better) > _rank(best):
                 best = better
             else:
                 step //= 2
         return best
 
     def of(self, prefill_engines: int, decode_engines: int) -> SplitPools:
-        """What so many engines of each take.
+        """The load that these numbers of engines serve.
 
         Raises:
-            NoCapacityError: It is not known what one of the two takes.
+            NoCapacityError: The capacity of one of the two is not known.
         """
         engines = prefill_engines, decode_engines
         decode = self._decode_capacity(decode_engines)
@@ -175,30 +175,28 @@ class PoolPair:
     def _granularity_loss(
         self, load: float, prefill: tuple[PoolCapacity, int], decode: tuple[PoolCapacity, int]
     ) -> float:
-        """What GPUs that could change sides one by one, to the part, would take more."""
-        gpus = [pool[1] * each for pool, each in zip((prefill, decode), self._each(), strict=True)]
+        """Share of the load lost against GPUs that could be divided between the phases at will."""
+        sizes = (self._prefill.shape.gpus, self._decode.shape.gpus)
+        gpus = [pool[1] * each for pool, each in zip((prefill, decode), sizes, strict=True)]
         if not load:
             return 0.0
-        of_one = [
+        gpus_per_request = [
             size / pool.requests_per_second
             for size, (pool, _) in zip(gpus, (prefill, decode), strict=True)
         ]
-        divided = sum(gpus) / sum(of_one)
+        divided = sum(gpus) / sum(gpus_per_request)
         return max(0.0, 1 - load / divided)
-
-    def _each(self) -> tuple[int, int]:
-        return self._prefill.shape.gpus, self._decode.shape.gpus
 
     def _decode_capacity(self, engines: int) -> PoolCapacity:
         if engines not in self._decoding:
             mix, targets = self._demand.mix, self._demand.targets
-            told = decode_capacity(self._decode, mix, targets, engines)
-            self._decoding[engines] = _known("decode", self._decode, told)
+            found = decode_capacity(self._decode, mix, targets, engines)
+            self._decoding[engines] = _known("decode", self._decode, found)
         return self._decoding[engines]
 
 
-def _merit(split: SplitPools) -> tuple[float, int]:
-    """Its load; of several with the same decode pool, fewer prefill engines lead to the better."""
+def _rank(split: SplitPools) -> tuple[float, int]:
+    """Its load; among equal loads fewer prefill engines, which lead towards the better split."""
     return split.requests_per_second, -split.prefill_engines
 
 
@@ -212,4 +210,5 @@ def _known(
 
 def _not_known(role: str, costs: EngineCosts, why: str) -> NoCapacityError:
     shape = costs.shape
-    return NoCapacityError(f"what {role} engines of {shape.gpus} x {shape.gpu_name} take: {why}")
+    kind = f"{role} engines of {shape.gpus} x {shape.gpu_name}"
+    return NoCapacityError(f"the capacity of {kind}: {why}")

@@ -1,4 +1,4 @@
-"""What a request goes through until its first token, where pools are separate."""
+"""The path of a request to its first token, with separate pools."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _AT_ONCE = (Wait(1.0, 0.0),)
 
 
 class PromptPath:
-    """A prefill engine's queue, the KV's way, and the decode steps until the first token.
+    """A prefill engine's queue, the KV transfer, and the decode steps until the first token.
 
-    All three are as long as they are at a load: transfers by the lengths of prompts and how many
-    there are, decode steps by the batch. Late is who misses the target by their sum.
+    The duration of all three depends on the load: transfers on the lengths and number of prompts,
+    decode steps on the batch. A request is late if their sum misses the target.
 
     Args:
-        prefill: Of each prefill engine.
+        prefill: Step times of each prefill engine.
         decode: The decode engines, with the requests and their targets.
-        link: Between any two engines.
+        link: The link between any two engines.
 
     Raises:
-        UnseenStepError: What steps of prefill engines take is not known.
+        UnseenStepError: Step times of prefill engines are not known.
     """
 
     def __init__(self, prefill: EngineCosts, decode: DecodePool, link: KvLink) -> None:
@@ -45,8 +45,8 @@ class PromptPath:
             token_seconds,
         )
         mean_seconds = link.transfer_seconds(mix, kv_bytes_per_token)
-        strays = token_seconds * mix.prompt_tokens / mean_seconds if mean_seconds else 0.0
-        self.transfers = Transfers(mean_seconds, strays**2 * mix.prompt_dispersion)
+        varying = token_seconds * mix.prompt_tokens / mean_seconds if mean_seconds else 0.0
+        self.transfers = Transfers(mean_seconds, varying**2 * mix.prompt_dispersion)
         self._itl: dict[float, float] = {}
 
     def late_share(
@@ -60,9 +60,9 @@ class PromptPath:
         """The share of requests that miss the TTFT target under this load.
 
         Args:
-            requests_per_second: Of all engines together.
-            engines: How many prefill, and how many decode.
-            decode_batch: The largest that the decode engines have.
+            requests_per_second: Load of all engines together.
+            engines: Numbers of prefill and of decode engines.
+            decode_batch: Largest batch of the decode engines.
             links_wait: Whether transfers wait for each other.
         """
         prefill_engines, decode_engines = engines
@@ -84,7 +84,7 @@ class PromptPath:
         return late
 
     def capacity(self, engines: tuple[int, int], decode_batch: float) -> PoolCapacity:
-        """What the prefill engines take if transfers never wait for each other."""
+        """Capacity of the prefill engines if transfers never wait for each other."""
         most = engines[0] / self._pool.queue.service_seconds
         load = self.largest_load(most, engines, decode_batch, links_wait=False)
         used = load / most
@@ -98,7 +98,7 @@ class PromptPath:
         *,
         links_wait: bool = True,
     ) -> float:
-        """The largest load, up to `most`, under which no more are late than may be."""
+        """The largest load, up to `most`, with no more late requests than allowed."""
 
         def holds(load: float) -> bool:
             late = self.late_share(load, engines, decode_batch, links_wait=links_wait)
@@ -107,7 +107,7 @@ class PromptPath:
         return largest(holds, most)
 
     def _itl_seconds(self, requests_per_second: float, decode_batch: float) -> float:
-        """What a step takes on a decode engine that gets so many requests."""
+        """Step time of a decode engine at this request rate."""
         if requests_per_second not in self._itl:
             self._itl[requests_per_second] = self._decode.itl_seconds_under(
                 requests_per_second, decode_batch

@@ -1,4 +1,4 @@
-"""Why, in plain words."""
+"""The reasons of a verdict, in plain words."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ BOUND_WORDS = {
     "unseen": "how far their steps are known",
     "link": "the links that carry KV",
 }
-"""What gives out first."""
+"""The limit reached first."""
 
 
 def reasons(
     gain: Gain, mixed: MixedEngines, split: SplitPools, gpus: int, interference_gain: float | None
 ) -> tuple[str, ...]:
-    """What was compared, what holds each side back, what whole engines cost, and the doubt."""
+    """What was compared, what limits each side, what whole engines cost, and the uncertainty."""
     return tuple(_reasons(gain, mixed, split, gpus, interference_gain))
 
 
 def engines_in_words(engines: int, role: str, shape: EngineShape) -> str:
-    """As `3 prefill engines of 2 x NVIDIA H100`."""
+    """Engines and their GPUs, as `3 prefill engines of 2 x NVIDIA H100`."""
     return f"{counted(engines, f'{role} engine')} of {shape.gpus} x {shape.gpu_name}"
 
 
@@ -57,13 +57,13 @@ def _reasons(
             "requests/s"
         )
     idle = (gpus - mixed.engines * mixed.shape.gpus, gpus - split.gpus)
-    for count, whom in zip(idle, ("mixed", "separate"), strict=True):
+    for count, kind in zip(idle, ("mixed", "separate"), strict=True):
         if count:
-            yield f"{count} of {gpus} GPUs are left over when {whom}"
+            yield f"{count} of {gpus} GPUs are left over when {kind}"
     if interference_gain is not None:
         yield (
-            f"what the engines lost to mixed steps says {interference_gain:.2f} at least, "
-            "without any model"
+            "by the time that the engines lost to mixed steps, without any model, the gain is "
+            f"{interference_gain:.2f} at least"
         )
     if gain.worth_it is None:
         yield (

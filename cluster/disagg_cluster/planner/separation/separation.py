@@ -1,9 +1,9 @@
 """Whether engines should be mixed or separate: both on the same GPUs, at the same targets.
 
 Gain = largest load of the best integer split / largest load of mixed engines (or the other way
-round for pools that are separate today). Which of both is better follows from the step costs alone:
-what decode waits for prompts, what a batch of fewer engines saves or costs, what KV takes on its
-way, and what is lost because engines are whole.
+round for pools that are separate today). Which of the two is better follows from step times alone:
+how long decoding waits for prompts, what batches on fewer engines save or cost, how long KV
+transfers take, and what is lost because engines cannot be divided.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from disagg_cluster.planner.separation.verdict import (
 )
 
 FORMULA_ERROR = 0.05
-"""One standard deviation of what the formulas of capacity do to a gain: `make bench-separation`."""
+"""Standard deviation of a gain due to the capacity formulas: `make bench-separation`."""
 LINK_ERROR = 0.2
-"""The same where links hold the pools back, which is known less well."""
+"""The same if links limit the pools, which is known less well."""
 
 
 def separation(
@@ -51,30 +51,30 @@ def separation(
     """Whether engines that run mixed today should be separated.
 
     Args:
-        engines: What could be run.
-        mix: The requests; how many there are does not matter.
-        targets: What holds for both.
-        gpus: How many there are, for both.
-        link: What carries the KV; None if nobody knows.
-        interference: What mixed steps cost by the engines' own account.
+        engines: Engines that could be run.
+        mix: The requests; their rate does not matter.
+        targets: The targets of both sides.
+        gpus: The number of GPUs, the same for both sides.
+        link: The link that carries KV; None if not known.
+        interference: Cost of mixed steps as the engines measured it.
 
     Raises:
-        ValueError: No GPU.
+        ValueError: `gpus` is below 1.
     """
     found = _compare(engines, mix, targets, gpus, link)
     if isinstance(found, UndecidedSeparation):
         return found
     gain = found.gain(gpus)
     advice = {True: Advice.SEPARATE, False: Advice.STAY_MIXED, None: Advice.UNDECIDED}
-    told = None if interference is None else interference.gain_ratio
+    interference_gain = None if interference is None else interference.gain_ratio
     return SeparationVerdict(
         advice[gain.worth_it],
         gain,
         gpus,
         found.mixed,
         found.split,
-        told,
-        reasons(gain, found.mixed, found.split, gpus, told),
+        interference_gain,
+        reasons(gain, found.mixed, found.split, gpus, interference_gain),
     )
 
 
@@ -87,11 +87,11 @@ def merging(
 ) -> SeparationVerdict | UndecidedSeparation:
     """Whether pools that are separate today should be merged into mixed engines.
 
-    `engines` has one kind of prefill and one of decode engine, `today` says how many there are of
-    each. Whether another split would be better than merging, a reason says.
+    `engines` has one kind of prefill and one of decode engine, and `today` is the number of each.
+    If another split would serve more than today's, a reason says so.
 
     Raises:
-        ValueError: No engine of one of the two, or several kinds of them.
+        ValueError: One of the two has no engine, or several kinds.
     """
     if len(engines.prefill) != 1 or len(engines.decode) != 1 or min(today) < 1:
         raise ValueError("pools of today have one kind of engine each, and one engine at least")
@@ -100,7 +100,7 @@ def merging(
     found = _compare(engines, mix, targets, gpus, link, today)
     if isinstance(found, UndecidedSeparation):
         return found
-    gain = found.gain(gpus).turned
+    gain = found.gain(gpus).inverse
     advice = {True: Advice.MERGE, False: Advice.STAY_SEPARATE, None: Advice.UNDECIDED}
     why = reasons(gain, found.mixed, found.split, gpus, None)
     best = found.pair.best(gpus)
@@ -115,7 +115,7 @@ def merging(
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """The best mixed pool and the best split, and the engines that they are of."""
+    """The best mixed pool and the best split, with the step times of their engines."""
 
     mixed_costs: EngineCosts
     prefill_costs: EngineCosts
@@ -135,10 +135,10 @@ class _Comparison:
         return PoolPair(self.prefill_costs, self.decode_costs, self.demand, self.link)
 
     def gain(self, gpus: int) -> Gain:
-        """The gain of separating and what is known of it.
+        """The gain of separating, with its uncertainty.
 
-        Each thing that may be off is put up and down by its own, alone. What that does to the
-        logarithm of the ratio is added up as of things that do not depend on each other.
+        Each possible error is applied alone, upwards and downwards. Its effects on the logarithm
+        of the ratio are added as those of independent errors.
         """
         ends = [
             [self._ratio_if(error, factor, gpus) for factor in _factors(error)]
@@ -150,12 +150,12 @@ class _Comparison:
         variance = (LINK_ERROR if self.split.limited_by == "link" else FORMULA_ERROR) ** 2
         for both in ends:
             moved = [abs(math.log(end / self.ratio)) for end in both if 0 < end < math.inf]
-            # An end at which one way keeps no targets says that this matters beyond any measure.
+            # If one way meets no targets at an end, the effect of the error has no measure.
             variance += max(moved if len(moved) == len(both) else [1.0, *moved]) ** 2
         return Gain.of(self.ratio, math.sqrt(variance))
 
     def _ratio_if(self, error: PhaseError, factor: float, gpus: int) -> float:
-        """The ratio if this is off by that factor, the split chosen anew."""
+        """The ratio if this time is off by that factor, with the split chosen anew."""
         mixed_costs, prefill, decode = (
             stretched(costs, error, factor)
             for costs in (self.mixed_costs, self.prefill_costs, self.decode_costs)
@@ -170,7 +170,7 @@ class _Comparison:
 
 
 def _ratio(split: SplitPools, mixed: MixedEngines) -> float:
-    """One load over the other; infinite where only the first is any, 0 where none is."""
+    """One load over the other; infinite if only the second is 0, 0 if both are."""
     if mixed.requests_per_second:
         return split.requests_per_second / mixed.requests_per_second
     return math.inf if split.requests_per_second else 0.0

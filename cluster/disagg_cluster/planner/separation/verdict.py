@@ -1,4 +1,4 @@
-"""What is advised, by what it would bring, and why."""
+"""What is advised, its gain, and why."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Advice(StrEnum):
 class Gain:
     """Largest load after over largest load before, on the same GPUs; ends of its 90 % interval.
 
-    Infinite where the targets are kept under no load before.
+    Infinite if the targets were not met at any load before.
     """
 
     ratio: float
@@ -36,13 +36,13 @@ class Gain:
 
     @classmethod
     def of(cls, ratio: float, deviation: float) -> Gain:
-        """The gain whose logarithm is off by this standard deviation."""
+        """The gain whose logarithm has this standard deviation."""
         factor = math.exp(_INTERVAL * deviation)
         return cls(ratio, ratio / factor, ratio * factor)
 
     @property
-    def turned(self) -> Gain:
-        """That of going the other way."""
+    def inverse(self) -> Gain:
+        """The gain of the opposite change."""
         low, ratio, high = (
             1 / end if end else math.inf for end in (self.high, self.ratio, self.low)
         )
@@ -50,10 +50,10 @@ class Gain:
 
     @property
     def worth_it(self) -> bool | None:
-        """Whether it surely is one, and one that pays; None where nobody can say.
+        """Whether it is certainly a gain, and one that pays; None if undecided.
 
-        Yes: above 1 at the low end and by `WORTH` in the middle. No: less than that at the high
-        end.
+        Yes: above 1 at the low end and above 1 + `WORTH` in the middle. No: below 1 + `WORTH` at
+        the high end.
         """
         if self.high < 1 + WORTH:
             return False
@@ -62,13 +62,13 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class InterferenceSeconds:
-    """What mixed steps cost and saved over a while, and how long all steps were meanwhile.
+    """Seconds that mixed steps cost and saved over some time, and the time of all steps in it.
 
-    Of `disagg_engine_interference_seconds_total` (`loss`, `gain`), and the step time of which that
-    was known (`disagg_engine_interference_step_seconds_total`).
+    From `disagg_engine_interference_seconds_total` (`loss`, `gain`), and the step time for which
+    these were known (`disagg_engine_interference_step_seconds_total`).
 
     Raises:
-        ValueError: They cannot have been busy so long.
+        ValueError: The busy time is not longer than what was lost or saved in it.
     """
 
     lost_seconds: float
@@ -84,21 +84,21 @@ class InterferenceSeconds:
 
     @property
     def gain_ratio(self) -> float:
-        """The same work over the time that it takes apart.
+        """Time of the work as it was, over its time without mixing.
 
-        A lower estimate: latencies that become shorter let engines take more, too, and this knows
-        neither of them nor of what GPUs of one role cannot do for the other.
+        A lower estimate: shorter latencies would let engines serve more, too. It considers neither
+        these nor that GPUs of one role cannot work for the other.
         """
         return self.busy_seconds / (self.busy_seconds - (self.lost_seconds - self.gained_seconds))
 
 
 @dataclass(frozen=True, slots=True)
 class SeparationVerdict:
-    """What is advised for some GPUs, under requests of one mix and its targets.
+    """What is advised for some GPUs, for one request mix and its targets.
 
-    `gain` is of separating where engines are mixed, of merging where they are not; `split` the best
-    one, or in the latter case the present one. `interference_gain` is what the engines' own seconds
-    say (`InterferenceSeconds.gain_ratio`), None where nobody told them.
+    `gain` is that of separating if engines are mixed today, else of merging; `split` is the best
+    one, or in the latter case the present one. `interference_gain` follows from the seconds that
+    the engines measured (`InterferenceSeconds.gain_ratio`), None if there are none.
     """
 
     advice: Advice
@@ -112,11 +112,11 @@ class SeparationVerdict:
 
 @dataclass(frozen=True, slots=True)
 class UndecidedSeparation:
-    """No gain is known, and all that is missing."""
+    """The gain is not known, for lack of all of `missing`."""
 
     missing: tuple[str, ...]
 
     @property
     def reason(self) -> str:
-        """In one line."""
+        """What is missing, in one line."""
         return "; ".join(self.missing)

@@ -1,4 +1,4 @@
-"""How long transfers wait for each other, held to transfers that are booked one by one."""
+"""How long transfers wait for each other, compared with transfers simulated one by one."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from hypothesis import strategies as st
 from disagg_cluster.planner.separation.link_waits import Transfers, carried_share, link_waits
 
 
-def mean_wait(transfers: Transfers, load: float, senders: int, takers: int) -> float:
-    """The mean of what the formula says."""
-    waits = link_waits(transfers, load, senders, takers)
+def mean_wait(transfers: Transfers, load: float, senders: int, receivers: int) -> float:
+    """Mean wait by the formula."""
+    waits = link_waits(transfers, load, senders, receivers)
     assert waits is not None
     assert sum(wait.share for wait in waits) == pytest.approx(1)
     return sum(wait.share * wait.seconds for wait in waits)
 
 
-def booked_wait(dispersion: float, load: float, senders: int, takers: int) -> float:
-    """The mean wait of transfers of one second in the mean that come at random."""
+def simulated_wait(dispersion: float, load: float, senders: int, receivers: int) -> float:
+    """Mean wait of random transfers with a mean time of one second."""
     rng, spread = random.Random(1), math.sqrt(math.log1p(dispersion))
-    sender_free, taker_free = [0.0] * senders, [0.0] * takers
+    sender_free, receiver_free = [0.0] * senders, [0.0] * receivers
     now, waited, count = 0.0, 0.0, 30_000
     turn: list[int] = []
     for _ in range(count):
         now += rng.expovariate(load)
-        turn = turn or rng.sample(range(takers), takers)
-        sender, taker = rng.randrange(senders), turn.pop()
-        start = max(now, sender_free[sender], taker_free[taker])
+        turn = turn or rng.sample(range(receivers), receivers)
+        sender, receiver = rng.randrange(senders), turn.pop()
+        start = max(now, sender_free[sender], receiver_free[receiver])
         waited += start - now
         length = math.exp(spread * rng.gauss(0, 1) - spread**2 / 2)
-        sender_free[sender] = taker_free[taker] = start + length
+        sender_free[sender] = receiver_free[receiver] = start + length
     return waited / count
 
 
@@ -41,7 +41,7 @@ def booked_wait(dispersion: float, load: float, senders: int, takers: int) -> fl
     st.floats(0.001, 1), st.floats(0, 1), st.sampled_from([(1, 1), (1, 4), (2, 2), (3, 5), (8, 8)])
 )  # fmt: skip
 @settings(max_examples=20, deadline=None)
-def test_transfers_wait_longer_under_more_load_and_for_ever_under_too_much(
+def test_waits_grow_with_load_and_have_no_end_beyond_the_capacity(
     seconds: float, dispersion: float, engines: tuple[int, int]
 ) -> None:
     transfers = Transfers(seconds, dispersion)
@@ -55,8 +55,8 @@ def test_transfers_wait_longer_under_more_load_and_for_ever_under_too_much(
 
 
 @pytest.mark.parametrize("engines", [(1, 1), (1, 5), (5, 1)])
-def test_one_link_is_the_queue_of_the_textbook(engines: tuple[int, int]) -> None:
-    """Pollaczek and Khinchine: all alike long, half of u over (1 - u)."""
+def test_one_link_waits_as_the_textbook_queue(engines: tuple[int, int]) -> None:
+    """Pollaczek and Khinchine: for equal transfers, half of u over (1 - u)."""
     waited = mean_wait(Transfers(1.0, 0.0), 0.8, *engines)
 
     assert carried_share(*engines, 0.0) == 1
@@ -66,18 +66,18 @@ def test_one_link_is_the_queue_of_the_textbook(engines: tuple[int, int]) -> None
 @pytest.mark.parametrize("engines", [(2, 2), (3, 3), (2, 4), (4, 2), (5, 1)])
 @pytest.mark.parametrize("dispersion", [0.0, 1.0])
 @pytest.mark.parametrize("used", [0.5, 0.8])
-def test_waits_are_those_of_transfers_that_need_two_ends(
+def test_waits_are_close_to_those_of_simulated_transfers(
     engines: tuple[int, int], dispersion: float, used: float
 ) -> None:
     load = used * carried_share(*engines, dispersion) * min(engines)
 
-    told = mean_wait(Transfers(1.0, dispersion), load, *engines)
+    formula = mean_wait(Transfers(1.0, dispersion), load, *engines)
 
-    booked = booked_wait(dispersion, load, *engines)
-    assert booked * 0.9 <= told <= booked * 1.7
+    simulated = simulated_wait(dispersion, load, *engines)
+    assert simulated * 0.9 <= formula <= simulated * 1.7
 
 
-def test_unequal_prompts_and_more_of_equal_links_carry_less_of_what_they_could() -> None:
+def test_unequal_prompts_and_more_links_carry_a_smaller_share() -> None:
     alike = [carried_share(links, links, 0.0) for links in (1, 2, 4, 16)]
     unequal = [carried_share(links, links, 1.0) for links in (1, 2, 4, 16)]
 
@@ -86,5 +86,5 @@ def test_unequal_prompts_and_more_of_equal_links_carry_less_of_what_they_could()
     assert carried_share(2, 8, 0.0) > carried_share(2, 2, 0.0)
 
 
-def test_large_pools_are_like_smaller_ones_in_the_same_proportion() -> None:
+def test_large_pools_carry_the_share_of_smaller_ones_in_proportion() -> None:
     assert carried_share(320, 96, 0.3) == pytest.approx(carried_share(32, 10, 0.3), rel=0.05)

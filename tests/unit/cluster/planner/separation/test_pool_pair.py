@@ -1,4 +1,4 @@
-"""The best split of GPUs, links between pools, and how doubt in one phase is told apart."""
+"""The best split of GPUs, links between pools, and errors of single phases."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COSTS = priced_costs(H100, LLAMA_8B, 1)
     st.integers(5, 9), st.sampled_from([1e9, 1e10, 1e12]), st.sampled_from([1, 2, 4]),
 )  # fmt: skip
 @settings(max_examples=8, deadline=None)
-def test_the_best_split_is_the_best_of_all(
+def test_the_hill_climb_finds_the_best_split(
     prompt: float, output: float, ttft: float, itl: float, gpus: int, link: float, each: int
 ) -> None:
     demand = Demand(RequestMix(1.0, prompt, output), Targets(ttft, itl))
@@ -54,12 +54,12 @@ def test_two_engines_need_two_gpus() -> None:
 @pytest.mark.parametrize(
     ("bytes_per_second", "latency"), [(0.0, 0.0), (-1.0, 0.0), (math.nan, 0.0), (1e9, -0.1)]
 )
-def test_a_link_that_cannot_be_is_refused(bytes_per_second: float, latency: float) -> None:
+def test_an_impossible_link_is_refused(bytes_per_second: float, latency: float) -> None:
     with pytest.raises(ValueError, match="not a"):
         KvLink(bytes_per_second, latency)
 
 
-def test_what_a_prompt_adds_is_prefill_and_the_rest_decode() -> None:
+def test_the_time_that_a_prompt_adds_is_prefill() -> None:
     works = {"prefill": (512, 256, 0, 0), "decode": (0, 0, 32, 32_000)}
     mixed = (512, 256, 32, 32_000)
     slow_prompts = StretchedCosts(COSTS, prefill_factor=2.0)
@@ -73,7 +73,7 @@ def test_what_a_prompt_adds_is_prefill_and_the_rest_decode() -> None:
     assert slow_prompts.step_seconds(*mixed) == pytest.approx(COSTS.step_seconds(*mixed) + added)
 
 
-def test_engines_of_one_shape_share_what_may_be_off() -> None:
+def test_engines_of_one_shape_share_their_errors() -> None:
     errors = phase_errors((COSTS, COSTS, priced_costs(H100, LLAMA_8B, 2)))
 
     assert [(error.gpus, error.decode) for error in errors] == [
@@ -81,7 +81,7 @@ def test_engines_of_one_shape_share_what_may_be_off() -> None:
     ]  # fmt: skip
 
 
-def test_what_is_off_of_others_leaves_an_engine_alone() -> None:
+def test_an_error_of_another_shape_leaves_an_engine_alone() -> None:
     error = PhaseError(H100.name, 2, decode=True, relative_error=0.1)
 
     assert stretched(COSTS, error, 1.1) is COSTS

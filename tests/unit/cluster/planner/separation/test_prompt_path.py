@@ -1,4 +1,4 @@
-"""What a request goes through until its first token, and what of it depends on the load."""
+"""The path of a request to its first token, and how it depends on the load."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOMY = 64.0
 
 @dataclass(frozen=True, slots=True)
 class LineCosts:
-    """A fake: a step takes so long for itself and for each thing in it."""
+    """A fake whose step times are linear in what a step contains."""
 
     shape: EngineShape = SHAPE
     relative_error: float = 0.05
@@ -39,7 +39,7 @@ class LineCosts:
         decodes: float,
         decode_context_tokens: float,
     ) -> float:
-        """What a step takes."""
+        """Time of a step."""
         return 0.005 + 20e-6 * prompt_tokens + self.decode * decodes
 
 
@@ -50,7 +50,7 @@ def path(mix: RequestMix = MIX, link: KvLink = FAST, targets: Targets = TARGETS)
     return PromptPath(COSTS, DecodePool(COSTS, mix, targets), link)
 
 
-def test_first_tokens_wait_for_steps_as_long_as_they_are_not_as_they_may_be() -> None:
+def test_first_tokens_wait_for_actual_steps_not_for_the_target() -> None:
     """At the ITL target two and a half steps are half of the time to the first token."""
     at_target = prefill_capacity(COSTS, MIX, TARGETS, 2)
 
@@ -59,7 +59,7 @@ def test_first_tokens_wait_for_steps_as_long_as_they_are_not_as_they_may_be() ->
     assert found.requests_per_second > at_target.requests_per_second * 1.05  # type: ignore[union-attr] # known
 
 
-def test_more_decode_engines_make_shorter_steps_and_first_tokens() -> None:
+def test_more_decode_engines_make_fewer_first_tokens_late() -> None:
     tight = path(targets=Targets(0.12, 0.08))
 
     late = [tight.late_share(20.0, (2, engines), ROOMY) for engines in (5, 10, 40)]
@@ -67,13 +67,13 @@ def test_more_decode_engines_make_shorter_steps_and_first_tokens() -> None:
     assert late[0] > late[1] > late[2]
 
 
-def test_a_transfer_longer_than_a_step_runs_beside_it() -> None:
+def test_a_long_transfer_overlaps_with_decode_steps() -> None:
     assert first_steps_seconds(0.02, 0.0) == pytest.approx(2.5 * 0.02)
     assert first_steps_seconds(0.02, 0.1) == pytest.approx(2 * 0.02)
 
 
 @given(st.floats(0, 1), st.floats(0, 0.2))
-def test_decode_steps_and_a_transfer_together_take_longer_the_longer_the_transfer(
+def test_a_longer_transfer_never_shortens_the_wait_for_the_first_token(
     itl: float, transfer: float
 ) -> None:
     longer = transfer * 1.1
@@ -84,7 +84,7 @@ def test_decode_steps_and_a_transfer_together_take_longer_the_longer_the_transfe
 
 @given(st.floats(1, 40), st.floats(5e8, 5e10), st.floats(0, 1))
 @settings(max_examples=15, deadline=None)
-def test_no_fewer_are_late_under_more_load_on_slower_links_or_where_transfers_wait(
+def test_load_slow_links_and_waiting_transfers_never_reduce_late_requests(
     load: float, bytes_per_second: float, dispersion: float
 ) -> None:
     mix = replace(MIX, prompt_dispersion=dispersion)
@@ -98,8 +98,8 @@ def test_no_fewer_are_late_under_more_load_on_slower_links_or_where_transfers_wa
     assert late <= on_link.late_share(load * 1.2, engines, ROOMY) + 1e-9
 
 
-def test_long_prompts_travel_longer_than_short_ones() -> None:
-    """Of prompts all alike none is late where a tenth of the unequal ones travels too long."""
+def test_long_prompts_take_longer_to_transfer() -> None:
+    """Equal prompts are never late where over a tenth of unequal ones takes too long to send."""
     targets = replace(TARGETS, ttft_seconds=0.3)
     slow = KvLink(1000 * 131_072 / 0.12)
 
@@ -114,7 +114,7 @@ def test_long_prompts_travel_longer_than_short_ones() -> None:
     assert late[1] > 0.1
 
 
-def test_an_endless_wire_leaves_no_transfer_to_wait_for() -> None:
+def test_an_infinitely_fast_link_has_no_waits() -> None:
     wireless = path(link=KvLink(math.inf))
 
     assert wireless.transfers.seconds == 0

@@ -34,7 +34,7 @@ CHAT = RequestMix(1.0, 1000.0, 200.0, prompt_dispersion=0.0, output_dispersion=0
 
 @dataclass(frozen=True, slots=True)
 class LineCosts:
-    """A fake: a step takes so long for itself and for each thing in it."""
+    """A fake whose step times are linear in everything that a step contains."""
 
     shape: EngineShape = SMALL
     relative_error: float = 0.05
@@ -50,14 +50,14 @@ class LineCosts:
         decodes: float,
         decode_context_tokens: float,
     ) -> float:
-        """What a step takes."""
-        writing = self.decode * decodes + self.context_token * decode_context_tokens
-        return self.step + self.prompt_token * prompt_tokens + writing
+        """Time of a step."""
+        decoding = self.decode * decodes + self.context_token * decode_context_tokens
+        return self.step + self.prompt_token * prompt_tokens + decoding
 
 
 @dataclass(frozen=True, slots=True)
 class UnseenCosts(LineCosts):
-    """A fake of which nothing is known."""
+    """A fake whose step times are not known."""
 
     def step_seconds(
         self,
@@ -66,7 +66,7 @@ class UnseenCosts(LineCosts):
         decodes: float,
         decode_context_tokens: float,
     ) -> float:
-        """Nobody knows."""
+        """Always raise."""
         raise UnseenStepError("no step was seen")
 
 
@@ -84,7 +84,7 @@ mixes = st.builds(
 tight = st.builds(Targets, ttft_seconds=st.floats(0.5, 5), itl_seconds=st.floats(0.01, 0.1))
 
 
-def told(
+def verdict_of(
     mix: RequestMix,
     targets: Targets,
     gpus: int = 8,
@@ -98,21 +98,19 @@ def told(
 
 @given(mixes, st.integers(2, 12))
 @settings(max_examples=10, deadline=None)
-def test_where_no_target_is_near_and_nothing_is_shared_separating_brings_hardly_anything(
-    mix: RequestMix, gpus: int
-) -> None:
-    """All that is left is the host's and the weights' part of steps, once for both phases."""
+def test_separating_gains_hardly_anything_far_from_any_target(mix: RequestMix, gpus: int) -> None:
+    """What remains is the host's and the weights' part of steps, once for both phases."""
     cheap = LineCosts(replace(SMALL, kv_tokens=1e12, max_num_seqs=64), step=1e-6)
     engines = Engines((cheap,), (cheap,), (cheap,))
 
-    verdict = told(mix, LOOSE, gpus, NO_WIRE, engines)
+    verdict = verdict_of(mix, LOOSE, gpus, NO_WIRE, engines)
 
     assert verdict.gain.ratio <= 1.05
 
 
 @given(mixes, tight, st.floats(1e9, 1e11), st.floats(1.5, 20))
 @settings(max_examples=10, deadline=None)
-def test_a_slower_link_never_brings_more(
+def test_a_slower_link_never_raises_the_gain(
     mix: RequestMix, targets: Targets, bytes_per_second: float, factor: float
 ) -> None:
     fast = separation(ALIKE, mix, targets, 8, KvLink(bytes_per_second))
@@ -133,12 +131,12 @@ def test_the_interval_holds_the_gain(mix: RequestMix, targets: Targets, error: f
         assert found.gain.low <= found.gain.ratio <= found.gain.high
 
 
-def test_the_interval_grows_with_what_prices_may_be_off_by() -> None:
+def test_the_interval_grows_with_the_error_of_prices() -> None:
     widths = []
     for error in (0.0, 0.05, 0.15):
         costs = LineCosts(relative_error=error)
         engines = Engines((costs,), (costs,), (costs,))
-        gain = told(CHAT, Targets(1.0, 0.02), engines=engines).gain
+        gain = verdict_of(CHAT, Targets(1.0, 0.02), engines=engines).gain
         widths.append(gain.high / gain.low)
 
     assert widths == sorted(widths)
@@ -149,7 +147,7 @@ def test_the_interval_grows_with_what_prices_may_be_off_by() -> None:
 def test_long_prompts_beside_a_tight_token_target_are_separated() -> None:
     mix = RequestMix(1.0, 6000.0, 150.0, prompt_dispersion=0.0, output_dispersion=0.0)
 
-    verdict = told(mix, Targets(ttft_seconds=3.0, itl_seconds=0.012))
+    verdict = verdict_of(mix, Targets(ttft_seconds=3.0, itl_seconds=0.012))
 
     assert verdict.advice is Advice.SEPARATE
     assert verdict.gain.low > 1
@@ -159,7 +157,7 @@ def test_long_prompts_beside_a_tight_token_target_are_separated() -> None:
 def test_short_prompts_on_few_gpus_stay_mixed() -> None:
     mix = RequestMix(1.0, 100.0, 400.0, prompt_dispersion=0.0, output_dispersion=0.0)
 
-    verdict = told(mix, Targets(ttft_seconds=2.0, itl_seconds=0.05), gpus=2)
+    verdict = verdict_of(mix, Targets(ttft_seconds=2.0, itl_seconds=0.05), gpus=2)
 
     assert verdict.advice is Advice.STAY_MIXED
     assert verdict.gain.high < 1
@@ -171,30 +169,30 @@ def test_a_slow_link_turns_a_gain_into_a_loss() -> None:
     mix = RequestMix(1.0, 6000.0, 150.0, prompt_dispersion=0.0, output_dispersion=0.0)
     targets = Targets(ttft_seconds=3.0, itl_seconds=0.012)
 
-    verdict = told(mix, targets, link=KvLink(0.5e9))
+    verdict = verdict_of(mix, targets, link=KvLink(0.5e9))
 
     assert verdict.advice is Advice.STAY_MIXED
     assert verdict.split.limited_by == "link"
     assert verdict.split.transfer_seconds == pytest.approx(6000 * 131_072 / 0.5e9)
 
 
-def test_groups_that_must_be_halved_may_lose() -> None:
-    """Four of eight GPUs hold half the cache beside the weights, and read these as slowly."""
+def test_splitting_one_group_of_gpus_may_lose() -> None:
+    """Four of eight GPUs have less cache beside the weights, and read these more slowly."""
     whole = LineCosts(replace(SMALL, gpus=8, kv_tokens=2e6), step=0.004, prompt_token=5e-6)
     half = LineCosts(replace(SMALL, gpus=4, kv_tokens=4e5), step=0.008, prompt_token=10e-6)
     targets = Targets(ttft_seconds=2.0, itl_seconds=0.012)
 
-    verdict = told(CHAT, targets, 8, NETWORK, Engines((whole,), (half,), (half,)))
+    verdict = verdict_of(CHAT, targets, 8, NETWORK, Engines((whole,), (half,), (half,)))
 
     assert verdict.advice is Advice.STAY_MIXED
     assert (verdict.split.prefill_engines, verdict.split.decode_engines) == (1, 1)
 
 
-def test_the_best_of_several_shapes_is_taken() -> None:
+def test_the_best_of_several_shapes_is_chosen() -> None:
     slow = LineCosts(replace(SMALL, gpu_name="old GPU"), step=0.02, prompt_token=80e-6)
     engines = Engines((slow, COSTS), (slow, COSTS), (COSTS, slow))
 
-    verdict = told(CHAT, Targets(1.0, 0.02), engines=engines)
+    verdict = verdict_of(CHAT, Targets(1.0, 0.02), engines=engines)
 
     names = (verdict.mixed.shape, verdict.split.prefill, verdict.split.decode)
     assert [shape.gpu_name for shape in names] == ["GPU", "GPU", "GPU"]
@@ -222,11 +220,11 @@ def test_all_that_is_missing_is_named_at_once() -> None:
             Engines((COSTS,), (COSTS,), (UnseenCosts(),)),
             LOOSE,
             8,
-            "what decode engines of 1 x GPU take: no step was seen",
+            "the capacity of decode engines of 1 x GPU: no step was seen",
         ),
     ],
 )
-def test_nothing_is_said_of_what_cannot_be(
+def test_impossible_comparisons_are_undecided(
     engines: Engines, targets: Targets, gpus: int, why: str
 ) -> None:
     verdict = separation(engines, CHAT, targets, gpus, NETWORK)
@@ -235,17 +233,17 @@ def test_nothing_is_said_of_what_cannot_be(
     assert why in verdict.reason
 
 
-def test_where_only_pools_keep_the_targets_the_gain_is_boundless() -> None:
+def test_the_gain_is_infinite_if_only_pools_meet_the_targets() -> None:
     slow = LineCosts(replace(SMALL, gpu_name="old GPU"), step=0.05)
 
-    verdict = told(CHAT, Targets(1.0, 0.02), engines=Engines((slow,), (COSTS,), (COSTS,)))
+    verdict = verdict_of(CHAT, Targets(1.0, 0.02), engines=Engines((slow,), (COSTS,), (COSTS,)))
 
     assert verdict.mixed.requests_per_second == 0
     assert verdict.gain.ratio == math.inf
     assert verdict.advice is Advice.SEPARATE
 
 
-def test_pools_that_keep_no_targets_are_merged() -> None:
+def test_pools_that_meet_no_targets_are_merged() -> None:
     slow_wire = KvLink(1e6)
 
     verdict = merging(ALIKE, CHAT, Targets(1.0, 0.02), (4, 4), slow_wire)
@@ -260,14 +258,14 @@ def test_no_gpus_are_refused() -> None:
         separation(ALIKE, CHAT, LOOSE, 0, NETWORK)
 
 
-def test_the_engines_own_seconds_stand_beside_the_model() -> None:
+def test_the_engines_own_measurement_is_reported_beside_the_model() -> None:
     targets = Targets(1.0, 0.02)
 
     verdict = separation(ALIKE, CHAT, targets, 8, NETWORK, InterferenceSeconds(14.0, 2.0, 100.0))
 
     assert isinstance(verdict, SeparationVerdict)
     assert verdict.interference_gain == pytest.approx(100 / 88)
-    assert any("1.14 at least, without any model" in reason for reason in verdict.reasons)
+    assert any("without any model, the gain is 1.14 at" in reason for reason in verdict.reasons)
 
 
 @pytest.mark.parametrize("seconds", [(1.0, 0.0, 0.0), (9.0, 0.0, 9.0), (0.0, math.inf, 1.0)])
@@ -278,8 +276,8 @@ def test_engines_that_lost_more_than_they_worked_are_refused(
         InterferenceSeconds(*seconds)
 
 
-def test_reasons_say_what_was_compared_and_what_gives_out() -> None:
-    verdict = told(CHAT, Targets(1.0, 0.02))
+def test_reasons_say_what_was_compared_and_what_limits_it() -> None:
+    verdict = verdict_of(CHAT, Targets(1.0, 0.02))
 
     mixed, split, wire, *_ = verdict.reasons
     assert mixed.startswith("8 mixed engines of 1 x GPU take ")
@@ -289,7 +287,7 @@ def test_reasons_say_what_was_compared_and_what_gives_out() -> None:
     assert wire == "the KV of a prompt travels 5.28 ms"
 
 
-def test_pools_of_which_one_idles_are_merged() -> None:
+def test_pools_with_an_idle_side_are_merged() -> None:
     mix = RequestMix(1.0, 100.0, 400.0, prompt_dispersion=0.0, output_dispersion=0.0)
 
     verdict = merging(ALIKE, mix, Targets(2.0, 0.05), (4, 4), NETWORK)
@@ -303,16 +301,16 @@ def test_pools_of_which_one_idles_are_merged() -> None:
 def test_pools_that_were_right_to_separate_stay_so() -> None:
     mix = RequestMix(1.0, 6000.0, 150.0, prompt_dispersion=0.0, output_dispersion=0.0)
     targets = Targets(ttft_seconds=3.0, itl_seconds=0.012)
-    best = told(mix, targets).split
+    best = verdict_of(mix, targets).split
 
     verdict = merging(ALIKE, mix, targets, (best.prefill_engines, best.decode_engines), NETWORK)
 
     assert isinstance(verdict, SeparationVerdict)
     assert verdict.advice is Advice.STAY_SEPARATE
-    assert verdict.gain.ratio == pytest.approx(1 / told(mix, targets).gain.ratio)
+    assert verdict.gain.ratio == pytest.approx(1 / verdict_of(mix, targets).gain.ratio)
 
 
-def test_todays_pools_are_of_one_kind_each() -> None:
+def test_several_kinds_in_one_of_todays_pools_are_refused() -> None:
     with pytest.raises(ValueError, match="one kind of engine each"):
         merging(Engines((COSTS,), (COSTS, COSTS), (COSTS,)), CHAT, LOOSE, (1, 1), NETWORK)
 
@@ -321,6 +319,6 @@ def test_a_price_table_is_enough() -> None:
     costs = priced_costs(H100, LLAMA_8B, 1)
     mix = RequestMix(1.0, 8000.0, 100.0, prompt_dispersion=0.0, output_dispersion=0.0)
 
-    verdict = told(mix, Targets(2.0, 0.02), engines=Engines((costs,), (costs,), (costs,)))
+    verdict = verdict_of(mix, Targets(2.0, 0.02), engines=Engines((costs,), (costs,), (costs,)))
 
     assert verdict.advice is Advice.SEPARATE
