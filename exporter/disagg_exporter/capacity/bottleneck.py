@@ -1,4 +1,4 @@
-"""What keeps an engine from doing more (docs/capacity.md has each verdict's formula)."""
+"""The resource that limits an engine (docs/capacity.md has each verdict's formula)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class ActivityRatios:
 
 
 class DeviceActivity:
-    """Means that fade: of twenty readings, one a second, the oldest counts a third."""
+    """Fading means: of twenty readings, one per second, the oldest has a third of the weight."""
 
     def __init__(self) -> None:
         self._known: dict[str, ActivityRatios] = {}
 
     def ingest(self, readings: Iterable[DeviceReading]) -> None:
-        """Take one reading of each device; one that is missing is forgotten."""
+        """Add one reading of each device; devices without a reading are forgotten."""
         self._known = {
             reading.gpu: ActivityRatios(
                 _faded(before.tensor_ratio, reading.tensor_ratio),
@@ -37,7 +37,7 @@ class DeviceActivity:
         }
 
     def of(self, gpus: Iterable[str]) -> ActivityRatios:
-        """Return the mean over some devices, of those that report it."""
+        """Return the mean over the given devices that report it."""
         known = [self._known[gpu] for gpu in gpus if gpu in self._known]
         tensor = [parts.tensor_ratio for parts in known if parts.tensor_ratio is not None]
         dram = [parts.dram_ratio for parts in known if parts.dram_ratio is not None]
@@ -57,17 +57,17 @@ GAP = 0.25
 ACTIVE = 0.2
 MOSTLY = 0.5
 STAY = 0.85
-"""A verdict that stands is left only when its figure is so much below what brought it."""
+"""Hysteresis: a current verdict is left only when its figure falls below this part of its bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class BottleneckEvidence:
-    """An engine's last minute; None where something is not known.
+    """An engine's last minute; None where a value is not known.
 
     `waiting_ratio` is the share of time in which requests waited for room, `gap_ratio` the host's
-    share of the time from step to step with work pending, `prefill_ratio` the share of step time
-    in which prompts were read. `beyond_knee`: the usual prefill step is larger than the knee.
-    Activities are those of the engine's devices, on average.
+    share of the time from step to step with work pending, `prefill_ratio` prefill's share of step
+    time. `beyond_knee`: the usual prefill step is larger than the knee. Activities are means over
+    the engine's devices.
     """
 
     kv_usage_ratio: float
@@ -84,7 +84,7 @@ class BottleneckEvidence:
 def bottleneck_of(
     evidence: BottleneckEvidence | None, before: Bottleneck = Bottleneck.UNKNOWN
 ) -> Bottleneck:
-    """Return the first verdict whose condition holds; `before` is the one that stands."""
+    """Return the first verdict whose condition holds; `before` is the current one."""
     if evidence is None:
         return Bottleneck.UNKNOWN
 

@@ -1,4 +1,4 @@
-"""Operations and bytes a second, by the size of a model; and what GPUs do at most."""
+"""Operations and bytes per second by the size of a model, and the peaks of GPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from disagg_exporter.model import ModelSize
 DENSE = frozenset(
     {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 )
-"""Architectures of attention with grouped heads and one gated MLP a layer, all of it used."""
+"""Architectures with grouped-query attention and one gated MLP per layer, all of it used."""
 _DTYPE_BYTES = {"bfloat16": 2, "float16": 2}
 _NEEDED = (
     "hidden_size",
@@ -23,7 +23,7 @@ _NEEDED = (
 
 
 def size_from_config(config: Mapping[str, object]) -> ModelSize | None:
-    """Return the size of a dense model in 16 bits; None of any other, and where a figure lacks.
+    """Return the size of a dense 16-bit model; None for any other, or if a value is missing.
 
     Norms and biases are left out: less than a thousandth.
     """
@@ -61,7 +61,7 @@ def _count(config: Mapping[str, object], name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """`flops_per_second` are dense BF16 operations, half of what data sheets call sparse."""
+    """`flops_per_second` counts dense BF16 operations, half of the sparse figure of data sheets."""
 
     flops_per_second: float
     bytes_per_second: float
@@ -86,15 +86,15 @@ PEAKS = {
 
 
 def peak_of(gpu_name: str, weight: float = 1.0) -> Peak | None:
-    """Return the peak of a whole GPU; MIG instances have none (their parts of it differ)."""
+    """Return the peak of a whole GPU; None for MIG instances (their shares of it differ)."""
     return PEAKS.get(gpu_name) if weight == 1.0 else None
 
 
 def flops_per_second(load: Load, size: ModelSize) -> float:
-    """Return the operations of a transformer's matrices: two for each parameter and token.
+    """Return the operations of a transformer's matrices: two per parameter and token.
 
-    The output layer is computed for tokens that are written. Attention is left out, so this is a
-    lower bound, the more so the longer the contexts are.
+    The output layer is computed for generated tokens only. Attention is left out, so this is a
+    lower bound, and a looser one the longer the contexts are.
     """
     tokens = load.prefill_tokens_per_second + load.decode_tokens_per_second
     return (2.0 * load.ranks) * (
@@ -103,10 +103,10 @@ def flops_per_second(load: Load, size: ModelSize) -> float:
 
 
 def bytes_per_second(load: Load, size: ModelSize, kv_cache_tokens: float | None) -> float | None:
-    """Return what is read: all weights once a step, and the cache in use once a decode step.
+    """Return the bytes read: all weights once per step, and the cache in use once per decode step.
 
-    None where the size of the cache is not known, and of several data-parallel ranks, which have
-    caches of their own.
+    None where the size of the cache is not known, and for several data-parallel ranks, which have
+    separate caches.
     """
     if kv_cache_tokens is None or load.ranks > 1:
         return None

@@ -35,11 +35,11 @@ from disagg_exporter.model import (
 )
 
 SMOOTH_EVERY_NS = 60 * SECOND_NS
-"""A knee that is known is read anew so often: smoothing takes milliseconds."""
+"""Interval at which a known knee is recomputed: smoothing takes milliseconds."""
 SILENT_NS = 30 * 1_000_000_000
-"""A stream that is silent for so long has ended."""
+"""A stream that is silent for this long has ended."""
 STUCK_NS = 60 * 1_000_000_000
-"""A step that lasts longer than this is no load that a rate could be taken of."""
+"""A step that lasts longer than this gives no usable rate."""
 MOST_STREAMS = 1024
 
 _Name = tuple[int, int, int]
@@ -62,7 +62,7 @@ class StepCapacity:
         self._streams: dict[_Name, StreamLoad] = {}
 
     def ingest(self, key: StreamKey, inbox: StreamInbox) -> list[tuple[StreamLoad, RecordStretch]]:
-        """Take what one stream sent; return what of it `learn` is to be given."""
+        """Add what one stream sent; return the stretches to pass to `learn`."""
         name = (key.pid, key.incarnation, key.engine_index)
         stream = self._streams.get(name)
         if stream is None:
@@ -72,14 +72,14 @@ class StepCapacity:
         return [(stream, stretch) for stretch in stream.ingest(inbox)]
 
     def advance(self, now_ns: int) -> None:
-        """Draw the conclusions of the second that has passed."""
+        """Update load and limits for the second that has passed."""
         for name, stream in list(self._streams.items()):
             stream.end_second(now_ns)
             if now_ns - stream.received_ns > SILENT_NS:
                 del self._streams[name]
         ranks: dict[int, StreamLoad] = {}
         for (_, _, rank), stream in self._streams.items():
-            # Of several API servers one alone receives a rank's steps: the last to report.
+            # Of several API servers only one receives a rank's steps: the last to report.
             latest = ranks.get(rank)
             if now_ns - stream.mark_ns <= STUCK_NS and (
                 latest is None or stream.recorded_ns > latest.recorded_ns
@@ -99,7 +99,7 @@ class StepCapacity:
         )
 
     def restore(self, saved: LearnedLimits, now_ns: int) -> None:
-        """Go on with what was saved, instead of what is known; the limits are there at once."""
+        """Replace what is known with what was saved; the limits are available at once."""
         self._prefill_curve.restore(saved.prefill, now_ns)
         self._decode_curve.restore(saved.decode, now_ns)
         self._gap_seconds = saved.gap_seconds
@@ -121,20 +121,20 @@ class StepCapacity:
 
 
 SATURATED_NS = 10 * SECOND_NS
-"""So long must requests wait without a break before the rate is called the engine's best."""
+"""Requests must wait this long without a break before the rate counts as the engine's best."""
 ENOUGH_SATURATED = 3
 STALE_NS = 30 * SECOND_NS
 _STEADY_RATIO = 0.1
 
 
 class PageCapacity:
-    """Learns from two pages at a time what happened between them.
+    """Learns from consecutive pages what happened between them.
 
-    * Between pages on which as many requests run, and no prompt is computed, each step writes one
+    * Between pages with equally many running requests, and no prompt computed, each step writes one
       token of each: requests × seconds ÷ tokens is the time of a step, and a sample of it.
-    * Pages say nothing of the size of prefill steps, so there is no knee to be found. But while
-      requests wait all the time an engine computes as fast as it can; nine tenths of that, once it
-      was seen three times for ten seconds each, are taken for the rate at the knee.
+    * Pages do not give the size of prefill steps, so no knee can be found. But while requests wait
+      all the time, an engine computes as fast as it can; nine tenths of that rate, once it was
+      observed three times for ten seconds each, stand for the rate at the knee.
     """
 
     def __init__(self, itl_seconds: float) -> None:
@@ -151,7 +151,7 @@ class PageCapacity:
         self._conclude_ns = 0
 
     def ingest(self, page: EnginePage | None, now_ns: int) -> None:
-        """Take the engine's last page, which may be the one that was seen before."""
+        """Add the engine's last page, which may be the same as before."""
         before, self._page = self._page, page
         if page is None or now_ns - page.t_ns > STALE_NS:
             self.load = None
@@ -170,7 +170,7 @@ class PageCapacity:
         return LearnedLimits(page_decode=self._curve.save(now_ns), page_rates=tuple(self._rates))
 
     def restore(self, saved: LearnedLimits, now_ns: int) -> None:
-        """Go on with what was saved, instead of what is known; the limits are there at once."""
+        """Replace what is known with what was saved; the limits are available at once."""
         self._curve.restore(saved.page_decode, now_ns)
         self._rates = deque(saved.page_rates, maxlen=MOST_RATES)
         self._conclude(now_ns)
@@ -227,7 +227,7 @@ class PageCapacity:
 
 
 def _grown(before: float | None, after: float | None) -> float | None:
-    """Return by how much a counter grew; None where it is absent, or began anew."""
+    """Return the growth of a counter; None where it is absent, or was reset."""
     if before is None or after is None or after < before:
         return None
     return after - before

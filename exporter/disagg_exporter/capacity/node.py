@@ -1,4 +1,4 @@
-"""The engines of a node: their messages and pages in, how full each is out."""
+"""The engines of a node: ingests their messages and pages, returns how full each is."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from disagg_exporter.model import (
 from disagg_exporter.steps.rows import Rows
 
 MOST_HELD = 10_000
-"""Messages that are put aside at most until the next second."""
+"""Most messages that are held until the next second."""
 
 
 @dataclass(slots=True)
 class _KnownCapacity:
-    """What is known of one engine, by both sources; `model_name` is what it serves."""
+    """What is known of one engine, from both sources; `model_name` is the model it serves."""
 
     model_name: str
     steps: StepCapacity
@@ -40,12 +40,12 @@ class _KnownCapacity:
     bound: Bottleneck = Bottleneck.UNKNOWN
 
     def source(self) -> StepCapacity | PageCapacity:
-        """The better source that has a load."""
+        """Return the better source that has a load."""
         by_page = self.steps.load is None and self.page.load is not None
         return self.page if by_page else self.steps
 
     def used_ratio(self, status: EngineStatus) -> float | None:
-        """How full the engine is; None unless it is ready, awake, and its limits are known."""
+        """Return how full the engine is; None unless it is ready, awake, with known limits."""
         source = self.source()
         if status.state is not EngineState.READY or self.asleep or source.load is None:
             return None
@@ -53,12 +53,12 @@ class _KnownCapacity:
 
 
 class CapacityModel:
-    """Every method takes the time it needs as an argument.
+    """How full each engine of a node is; every method takes the time it needs as an argument.
 
-    Messages are only put aside as they come; the work is done once a second, in `advance`.
+    Messages are only queued as they arrive; the work is done once per second, in `advance`.
 
     Args:
-        itl_seconds: The time from one token to the next that users are promised.
+        itl_seconds: The target for the time between tokens.
     """
 
     def __init__(self, itl_seconds: float) -> None:
@@ -69,19 +69,19 @@ class CapacityModel:
         self._activity = DeviceActivity()
 
     def step(self, key: StreamKey, step: Step, *, overlapped: bool) -> None:
-        """Take one step record; of engines that `advance` does not know it is ignored."""
+        """Queue one step record; it is ignored if `advance` does not know the engine."""
         self._inbox.step(key, step, overlapped=overlapped)
         if self._inbox.count >= MOST_HELD:
             self._learn()
 
     def steps(self, key: StreamKey, rows: Rows, *, overlapped: bool) -> None:
-        """Take some step records of one stream, in the order in which they came."""
+        """Queue step records of one stream, in the order of arrival."""
         self._inbox.steps(key, rows, overlapped=overlapped)
         if self._inbox.count >= MOST_HELD:
             self._learn()
 
     def heartbeat(self, key: StreamKey, said: Step, limits: StepLimits | None = None) -> None:
-        """Take a hello or heartbeat; a hello may tell the engine's own limits."""
+        """Queue a hello or heartbeat; a hello may contain the engine's own limits."""
         if limits is not None:
             self._configured[key.engine] = limits
         self._inbox.heartbeat(key, said)
@@ -94,9 +94,9 @@ class CapacityModel:
         now_ns: int,
         readings: Iterable[DeviceReading] = (),
     ) -> None:
-        """Learn from what has come, see how full everyone is and what holds them up.
+        """Learn from what has arrived, and update each engine's fullness and bottleneck.
 
-        An engine that is not among them any more, or serves another model, is forgotten.
+        An engine that is no longer listed, or serves another model, is forgotten.
         """
         here = {status.engine: status for status in engines}
         for name in self._engines.keys() - here.keys():
@@ -128,7 +128,7 @@ class CapacityModel:
         )
 
     def limits(self, engine: str, now_ns: int) -> LearnedLimits:
-        """Return what an engine's limits are read off, by both sources, as plain values."""
+        """Return what an engine's limits are read off, from both sources, as plain values."""
         known = self._engines.get(engine)
         if known is None:
             return LearnedLimits()
@@ -137,7 +137,7 @@ class CapacityModel:
         return replace(steps, page_decode=page.page_decode, page_rates=page.page_rates)
 
     def restore_limits(self, engine: str, saved: LearnedLimits, now_ns: int) -> None:
-        """Go on with what was saved of an engine that `advance` knows."""
+        """Restore the saved limits of an engine that `advance` knows."""
         known = self._engines.get(engine)
         if known is not None:
             known.steps.restore(saved, now_ns)

@@ -1,4 +1,4 @@
-"""One stream of step records: to the curves of its engine, and to the last minute's load."""
+"""One stream of step records: feeds its engine's curves and the load of the last minute."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from disagg_exporter.steps.rows import ROW, Rows, joined, rows_of, unfinished_to
 STEPS_A_SAMPLE = 4
 """Decode steps are averaged before they are a sample: records come in bursts."""
 AT_ONCE = 500
-"""So many records, or a few more, are worked on together: few enough for a processor's caches."""
+"""About this many records are processed together: few enough for a processor's caches."""
 _GAPS_KEPT = 64
-# A mixed step costs about what a prefill step of all its tokens costs, if few of them decode.
+# A mixed step costs about as much as a prefill step of all its tokens, if few of them decode.
 _MOSTLY = 3
 
 
 class StreamLoad:
     """What one process reports of one rank; all times are those that its messages carry.
 
-    Records tile time: the stretch of a record reaches from the one before to itself, and holds a
-    step and the host's gap before it. A heartbeat ends a stretch only while nothing is promised;
-    otherwise a step is under way, whose record will say what the stretch was.
+    Records tile time: the stretch of a record reaches from the previous one to itself, and holds a
+    step and the host's gap before it. A heartbeat ends a stretch only while no work is pending;
+    otherwise a step is under way, and its record will describe the stretch.
 
     Args:
         prefill, decode: The engine's curves, which its ranks share.
@@ -62,7 +62,7 @@ class StreamLoad:
         self.recorded_ns = 0
         self._prefill = prefill
         self._decode = decode
-        # The newest record, or the first heartbeat; no row before there is any.
+        # The newest record, or the first heartbeat; empty before there is any.
         self._before: Rows = np.empty(0, ROW)
         self._unfinished = 0.0
         self._tally = LoadTally()
@@ -71,13 +71,13 @@ class StreamLoad:
 
     @property
     def gap_seconds(self) -> float | None:
-        """Host time from one step to the next while work is pending, usually; None before any."""
+        """Median host time from one step to the next while work is pending; None before any."""
         return median(self._gaps) if self._gaps else None
 
     def ingest(self, inbox: StreamInbox) -> list[RecordStretch]:
-        """Take what was received; return what of it `learn` is to be given.
+        """Add what was received; return the stretches to pass to `learn`.
 
-        A record that came too late, or twice, says nothing new.
+        A record that is late or duplicate is ignored.
         """
         if not len(self._before):
             self._begin(inbox)
@@ -101,14 +101,14 @@ class StreamLoad:
         self._tally += tally
 
     def learn_batch(self, batch: BatchSums) -> None:
-        """Learn from steps that only wrote."""
+        """Learn from steps that only decoded."""
         pool = self._pools.setdefault(batch.number, [0.0, 0.0, 0.0])
         pool[0] += batch.steps
         pool[1] += batch.requests
         pool[2] += batch.step_ns
 
     def learn_prompts(self, work: RecordColumns, such: NDArray[np.intp]) -> None:
-        """Learn from steps that read prompts: `such` are the places of their records."""
+        """Learn from steps that prefilled: `such` are the indices of their records."""
         rows = work.rows
         context, generated = rows["context_tokens"][such], rows["generation_tokens"][such]
         left = unfinished_tokens(
@@ -117,13 +117,13 @@ class StreamLoad:
         self._unfinished = float(left[-1])
         teaches = (work.steps[such] == 1) & (rows["encoder_inputs"][such] == 0)
         teaches &= context >= _MOSTLY * generated
-        # A prompt that is cut before its end is cut because the step can hold no more.
+        # A prompt is cut before its end because the step can hold no more.
         columns = (context + generated, work.step_ns[such], rows["t_ns"][such], left > 0)
         for size, step_ns, t_ns, full in zip(*(c[teaches].tolist() for c in columns), strict=True):
             self._prefill.add(size, step_ns / 1e9, t_ns, full=full)
 
     def end_second(self, now_ns: int) -> None:
-        """Put what was gathered into the window and the curves."""
+        """Move what was gathered into the window and the curves."""
         tally, self._tally = self._tally, LoadTally()
         if tally.length_ns:
             self.window.add(tally)
@@ -136,7 +136,7 @@ class StreamLoad:
                 del self._pools[number]
 
     def _begin(self, inbox: StreamInbox) -> None:
-        """Take the first message for what was before all others: its totals are not its own."""
+        """Use the first message as the baseline: its totals include earlier steps."""
         if inbox.heartbeats and not inbox.heartbeats[0][0]:
             self._before = rows_of([inbox.heartbeats[0][1]])
         else:
@@ -145,7 +145,7 @@ class StreamLoad:
         self.mark_ns = max(int(self._before["t_ns"][0]), 0)
 
     def _rest(self, said: Step, kv_usage_ratio: float) -> None:
-        """Take a heartbeat while nothing is to be done."""
+        """Add a heartbeat that arrived while the engine is idle."""
         length_ns = said.t_ns - self.mark_ns
         if length_ns > 0:
             self.mark_ns = said.t_ns
@@ -153,7 +153,7 @@ class StreamLoad:
             self._tally.kv_ns += kv_usage_ratio * length_ns
 
     def _reach(self, rows: Rows, inbox: StreamInbox) -> RecordStretch:
-        """Say how much time each record stands for; the first row is the record before them."""
+        """Return how much time each record stands for; the first row is the record before them."""
         # A heartbeat may have overtaken a record, which stands for no time then.
         reached_ns = np.maximum(rows["t_ns"], 0)
         reached_ns[0] = self.mark_ns
@@ -165,7 +165,7 @@ class StreamLoad:
 
 
 def learn(reported: Iterable[tuple[StreamLoad, RecordStretch]]) -> None:
-    """Learn from what streams have reported: of many together, which is as quick as one."""
+    """Learn from what streams have reported: many together take no longer than one."""
     some: list[tuple[StreamLoad, RecordStretch]] = []
     rows = 0
     for stream, stretch in reported:
@@ -192,13 +192,13 @@ def _learn(reported: Sequence[tuple[StreamLoad, RecordStretch]]) -> None:
 def _fresh(
     rows: Rows, heartbeats: Sequence[tuple[int, Step]]
 ) -> tuple[Rows, Sequence[tuple[int, Step]]]:
-    """Return the records that are newer than all before them, and where heartbeats are among them.
+    """Return the records newer than all before them, and the heartbeats' positions among them.
 
     The first row is the newest record known before. A heartbeat is at the last row before it.
     """
     sequence = rows["sequence"]
     if (sequence[1:] > sequence[:-1]).all():
-        return rows, heartbeats  # as nearly always
+        return rows, heartbeats  # the usual case
     fresh = np.ones(len(rows), np.bool_)
     fresh[1:] = sequence[1:] > np.maximum.accumulate(sequence)[:-1]
     places = np.cumsum(fresh) - 1

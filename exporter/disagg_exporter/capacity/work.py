@@ -1,4 +1,4 @@
-"""Records of many streams: put aside as they come, then worked on together as columns."""
+"""Records of many streams: queued as they arrive, then processed together as columns."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from disagg_exporter.steps.rows import ELAPSED_TOTALS, STEPS_TOTALS, Rows, joine
 
 
 class StreamInbox:
-    """What one stream sent, in order, while its `overlapped` was the same.
+    """What one stream sent, in order, while its `overlapped` did not change.
 
-    `heartbeats` are hellos and heartbeats, each with the number of records that came before it.
+    `heartbeats` are hellos and heartbeats, each with the number of records before it.
     """
 
     __slots__ = ("_count", "_parts", "_single", "heartbeats", "overlapped")
@@ -47,7 +47,7 @@ class StreamInbox:
         self.heartbeats.append((self._count, said))
 
     def rows(self, before: Rows) -> Rows:
-        """Return the records after those `before`."""
+        """Return the records, preceded by `before`."""
         self._gather()
         return joined([before, *self._parts])
 
@@ -58,7 +58,7 @@ class StreamInbox:
 
 
 class Inbox:
-    """Messages of many streams; `count` says how many."""
+    """Queued messages of many streams; `count` is their number."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -70,7 +70,7 @@ class Inbox:
         self.count += 1
 
     def steps(self, key: StreamKey, rows: Rows, *, overlapped: bool) -> None:
-        """Add some records of one stream, in the order in which they came."""
+        """Add some records of one stream, in the order of arrival."""
         if len(rows):
             self._latest(key, overlapped=overlapped).steps(rows)
             self.count += len(rows)
@@ -83,7 +83,7 @@ class Inbox:
         self.count += 1
 
     def take(self) -> list[tuple[StreamKey, StreamInbox]]:
-        """Return what has come, stream by stream, and begin anew."""
+        """Return what has arrived, stream by stream, and clear the inbox."""
         received, self._inboxes, self.count = self._inboxes, {}, 0
         return [(key, inbox) for key, several in received.items() for inbox in several]
 
@@ -99,10 +99,10 @@ _Numbers = NDArray[np.float64]
 
 
 class RecordStretch(NamedTuple):
-    """Records of one stream that follow each other; the first row is the record before them.
+    """Consecutive records of one stream; the first row is the record before them.
 
     `length_ns` is the time that each stands for, 0 for the first. `overlapped`: the engine's own
-    step times are mere waits, so that the time from record to record counts.
+    step times are mere waits, so the time from record to record counts.
     """
 
     rows: Rows
@@ -111,7 +111,7 @@ class RecordStretch(NamedTuple):
 
 
 class BatchSums(NamedTuple):
-    """Decode steps of a class of batches in one stretch: how many, and their sums."""
+    """Decode steps of one batch class in one stretch: their number and sums."""
 
     stretch: int
     number: int
@@ -121,13 +121,13 @@ class BatchSums(NamedTuple):
 
 
 class RecordColumns(NamedTuple):
-    """Records of several stretches, one after the other: which stretch each is of, and its facts.
+    """Records of several stretches, one after the other, as columns.
 
-    `first` says where each stretch begins. There, and where a record is of the state between
-    two steps only, nothing is `reported`: neither steps nor batch nor time of them. `length_ns` is
-    the time since the record before, `step_ns` how long the steps took, `held_ns` how long they
-    held the engine. `reads` and `writes`: they read prompts, or did nothing but write. `paired`:
-    work was left before, and the host's gap is known. `waited`: requests waited before and after.
+    `first` is where each stretch begins. There, and where a record only describes the state between
+    two steps, `reported` is false: it has no steps, batch or step time. `length_ns` is the time
+    since the previous record, `step_ns` how long the steps took, `held_ns` how long they held the
+    engine. `reads`: the steps prefilled; `writes`: they only decoded. `paired`: work was left
+    before, and the host's gap is known. `waited`: requests waited before and after.
     """
 
     first: list[int]
@@ -169,7 +169,7 @@ class RecordColumns(NamedTuple):
         return [LoadTally(*each) for each in zip(*sums, strict=True)]
 
     def batches(self) -> Iterator[BatchSums]:
-        """Yield the steps that only wrote."""
+        """Yield the steps that only decoded."""
         such = np.flatnonzero(self.writes)
         if not len(such):
             return
@@ -183,7 +183,7 @@ class RecordColumns(NamedTuple):
             yield BatchSums(*divmod(cell, most), *each)
 
     def prompts(self) -> Iterator[tuple[int, NDArray[np.intp]]]:
-        """Yield where the records of steps are that read prompts, stretch by stretch."""
+        """Yield the indices of the records of prefill steps, stretch by stretch."""
         such = np.flatnonzero(self.reads)
         if not len(such):
             return
@@ -194,10 +194,10 @@ class RecordColumns(NamedTuple):
 
 
 def work_of(stretches: Sequence[RecordStretch]) -> RecordColumns:
-    """Return what the records of one stretch or more say."""
+    """Return the columns of the records of one or more stretches."""
     counts = [len(stretch.rows) for stretch in stretches]
     rows = joined([stretch.rows for stretch in stretches])
-    # Each row but the very first is held against the one before it, which means nothing where
+    # Each row but the very first is compared with the one before it, which is meaningless where
     # another stretch begins.
     seams = [count - 1 for count in accumulate(counts[:-1])]
     numbers = np.repeat(np.arange(len(counts)), counts)[1:]
@@ -237,7 +237,7 @@ def work_of(stretches: Sequence[RecordStretch]) -> RecordColumns:
 
 
 def _growth(rows: Rows, kinds: NDArray[np.int64]) -> tuple[_Numbers, _Numbers]:
-    """Return by how much the steps, and the time, of each one's kind are above the row before."""
+    """Return the growth of the steps, and the time, of each row's kind over the previous row."""
     steps, step_ns = np.zeros(len(kinds)), np.zeros(len(kinds))
     for kind in np.flatnonzero(np.bincount(kinds)).tolist():
         such = kinds == kind
@@ -248,5 +248,5 @@ def _growth(rows: Rows, kinds: NDArray[np.int64]) -> tuple[_Numbers, _Numbers]:
 
 
 def _masked(counts: NDArray[np.int64], such: _Flags) -> _Numbers:
-    """Return counts, and 0 where they do not count, as numbers whose sums know no bounds."""
+    """Return counts, with 0 where they do not count, as floats, whose sums cannot overflow."""
     return np.multiply(counts, such, dtype=np.float64)

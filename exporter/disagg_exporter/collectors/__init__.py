@@ -1,4 +1,4 @@
-"""How everything that runs on a clock, or may block, is kept running, and failures are shown."""
+"""Keeps periodic and blocking work running, and exposes its failures."""
 
 from disagg_exporter.collectors.daemon_threads import (
     DaemonExecutor,

@@ -1,10 +1,10 @@
-"""A few threads for work that may block: kept once started, none of them needed at any one time.
+"""A few reusable threads for work that may block; no single one of them is essential.
 
-Unlike those of the standard library they say at once when the system has no thread left, keep
-nothing that was refused, and hold nobody up: neither at the end, where a thread stuck in the kernel
-is left, nor at their start. `threading.Thread.start` waits for the new thread's first sign without
-end, and a thread that finds no memory for its first instructions ends without one: an event loop
-that has started it stands still for good (CPython 3.11: gh-140746).
+Unlike the standard library's pool, they fail at once when the system has no thread left, keep no
+job that was refused, and block nothing: neither at the end, where a thread stuck in the kernel is
+abandoned, nor at their start. `threading.Thread.start` waits indefinitely for the new thread's
+first sign of life, and a thread that finds no memory for its first instructions ends without one:
+an event loop that has started it hangs for good (CPython 3.11: gh-140746).
 """
 
 from __future__ import annotations
@@ -22,62 +22,63 @@ _log = logging.getLogger(__name__)
 Job = Callable[[], None]
 
 _FIRST_SIGN_SECONDS = 2.0
-"""A thread shows itself within milliseconds; on a machine at its limits, within a second."""
+"""A thread reports within milliseconds; on a machine at its limits, within a second."""
 
 
 class NoThreadError(RuntimeError):
-    """No thread is there, and the system gives none."""
+    """No thread exists, and the system cannot create one."""
 
 
 class _FirstSign(threading.Event):
-    """What a new thread sets before all else; nobody waits for it without end."""
+    """What a new thread sets first; waiting for it is bounded."""
 
     def wait(self, timeout: float | None = None) -> bool:
         return super().wait(_FIRST_SIGN_SECONDS if timeout is None else timeout)
 
 
 class DaemonThread(threading.Thread):
-    """One thread, which keeps nobody from ending, and whose start comes back.
+    """One daemon thread, whose `start` always returns.
 
     Args:
         work: What it does.
-        name: What it is called.
+        name: Its name.
     """
 
     def __init__(self, work: Job, name: str) -> None:
         super().__init__(name=name, daemon=True)
         self._work = work
         self._claim = threading.Lock()
-        # No public name leads to what `start` waits for; without this one it would wait as ever.
+        # `start` waits for this private attribute; without the replacement it would wait
+        # indefinitely.
         self._started = _FirstSign()
 
     def start(self) -> None:
         """Start it.
 
         Raises:
-            NoThreadError: The system has none, or not the memory for its first steps; what it was
-                to do is not done.
+            NoThreadError: The system has none, or not the memory for its first steps; the work is
+                not done.
         """
         try:
             super().start()
         except (RuntimeError, MemoryError) as error:
             raise NoThreadError(f"the system has no thread left: {error}") from error
-        # One that comes after all finds its work claimed.
+        # If it runs after all, it finds its work claimed.
         if not self._started.is_set() and self._claim.acquire(blocking=False):
             raise NoThreadError("the system has no thread left: a new one gave no sign of life")
 
     def run(self) -> None:
-        """Do its work, unless whoever started it has given it up."""
+        """Do its work, unless the starter has given it up."""
         if self._claim.acquire(blocking=False):
             self._work()
 
 
 class DaemonThreads:
-    """Runs jobs on at most `limit` daemon threads, made when they are first needed.
+    """Runs jobs on at most `limit` daemon threads, created on first need.
 
     Args:
         limit: The most threads.
-        name: What they are called.
+        name: Prefix of their names.
     """
 
     def __init__(self, limit: int, name: str) -> None:
@@ -88,25 +89,25 @@ class DaemonThreads:
         self._made = self._threads = self._free = 0
 
     def run(self, job: Job) -> None:
-        """Run a job on the first thread that is free; what it raises is logged.
+        """Run a job on the first free thread; an exception it raises is logged.
 
         Raises:
-            NoThreadError: There is no thread at all; the job is forgotten.
+            NoThreadError: There is no thread at all; the job is dropped.
         """
         with self._lock:
-            # Jobs that wait have made `free` negative.
+            # Queued jobs have made `free` negative.
             if self._free <= 0 and self._threads < self._limit:
                 self._start()
             self._free -= 1
             self._jobs.put(job)
 
     def allow_one_more(self) -> None:
-        """Run one more job at a time."""
+        """Raise the limit by one."""
         with self._lock:
             self._limit += 1
 
     def close(self) -> None:
-        """Let the threads end once they have done what they were given; waits for none."""
+        """Let the threads end once their jobs are done, without waiting for them."""
         with self._lock:
             for _ in range(self._threads):
                 self._jobs.put(None)
@@ -117,7 +118,7 @@ class DaemonThreads:
         except (NoThreadError, MemoryError) as error:
             if not self._threads:
                 raise NoThreadError(str(error)) from error
-            return  # one of those that are there takes the job when it is free
+            return  # an existing thread runs the job when it is free
         self._made, self._threads, self._free = self._made + 1, self._threads + 1, self._free + 1
 
     def _work(self) -> None:
@@ -131,30 +132,30 @@ class DaemonThreads:
                 with self._lock:
                     self._free += 1
         finally:
-            # However it ends: another may take its place.
+            # However it ends, another may take its place.
             with self._lock:
                 self._threads -= 1
 
 
 def _say_failed(what: str) -> None:
-    # Where the memory is short, saying so may be too much; the thread goes on.
+    # If memory is short, logging may fail too; the thread continues.
     with contextlib.suppress(MemoryError):
         _log.exception("%s failed", what)
 
 
 class DaemonExecutor(Executor):
-    """`DaemonThreads` for those who wait for what comes of their work, an event loop say.
+    """Runs work on `DaemonThreads` and returns futures, for callers such as an event loop.
 
     Args:
         limit: The most threads.
-        name: What they are called.
+        name: Prefix of their names.
     """
 
     def __init__(self, limit: int, name: str) -> None:
         self._threads = DaemonThreads(limit, name)
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
-        """Do it on the first thread that is free, unless it was cancelled before.
+        """Run it on the first free thread, unless it is cancelled before.
 
         Raises:
             NoThreadError: There is no thread at all.
@@ -166,7 +167,7 @@ class DaemonExecutor(Executor):
                 return
             try:
                 found = work(*args, **named)
-            except BaseException as error:  # noqa: BLE001 - it is for whoever waits for the result
+            except BaseException as error:  # noqa: BLE001 - it is passed to the future's caller
                 result.set_exception(error)
             else:
                 result.set_result(found)
@@ -175,5 +176,5 @@ class DaemonExecutor(Executor):
         return result
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Let the threads end once they have done what they were given; none is waited for."""
+        """Let the threads end once their jobs are done, without waiting for them."""
         self._threads.close()

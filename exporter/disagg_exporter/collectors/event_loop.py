@@ -22,7 +22,7 @@ class Backoff:
     longest_seconds: float = 10.0
 
     def seconds(self, failures: int) -> float:
-        """Return the wait after so many failures in a row; after none, the first."""
+        """Return the wait after this many failures in a row; the first wait after none."""
         doublings = min(max(failures - 1, 0), _MOST_DOUBLINGS)
         longest = max(self.first_seconds, self.longest_seconds)
         return min(self.first_seconds * 2.0**doublings, longest)
@@ -30,11 +30,11 @@ class Backoff:
 
 COLLECTOR = "callbacks"
 QUIET_SECONDS = 60.0
-"""So long after the last one, all is well again."""
+"""Time after the last error until the collector is healthy again."""
 
 
 class CallbackErrors:
-    """The last guard of an event loop: the collector `callbacks`, there since the first failure."""
+    """Last-resort handler of an event loop: collector `callbacks`, shown once one has failed."""
 
     def __init__(self, log: logging.Logger, *, quiet_seconds: float = QUIET_SECONDS) -> None:
         self._log = log
@@ -43,7 +43,7 @@ class CallbackErrors:
         self._quiet: asyncio.TimerHandle | None = None
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Take whatever the loop's callbacks raise from now on."""
+        """Handle whatever the loop's callbacks raise from now on."""
         loop.set_exception_handler(self._take)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
@@ -62,7 +62,7 @@ class CallbackErrors:
 
 
 STEADY_SECONDS = 5.0
-"""What has run for so long is well again."""
+"""A task that has run for this long is healthy again."""
 
 
 async def keep_running(
@@ -72,11 +72,11 @@ async def keep_running(
     backoff: Backoff = Backoff(0.5),
     steady_seconds: float = STEADY_SECONDS,
 ) -> None:
-    """Run a task that ought never to end, and anew after a pause when it does; until cancelled.
+    """Run a task that should never end, and restart it after a pause when it does; until cancelled.
 
     Args:
-        run: Begins the task; it may be begun again after it has ended in any way.
-        health: Told when it fails, and when it has run for a while again.
+        run: Starts the task; it may be started again after any kind of end.
+        health: Informed when it fails, and when it has run for a while again.
         backoff: The pauses.
         steady_seconds: How long that while is.
     """
@@ -91,7 +91,7 @@ async def keep_running(
             if not task.done():
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
-        # Asked of the task, not awaited: one that was cancelled from within must not cancel us.
+        # Checked on the task, not awaited: a task cancelled from within must not cancel us.
         error = None if task.cancelled() else task.exception()
         health.fail(error if isinstance(error, Exception) else "it has ended by itself")
         await asyncio.sleep(backoff.seconds(health.failures))

@@ -1,8 +1,8 @@
 """The health of one collector: its rounds timed and counted, its failures logged when they change.
 
-Whatever a round raises ends with the round. What was foreseen (`DisaggError`, `OSError`) is said in
-its own words. Anything else is a defect of ours: it is said by its type and where it was raised,
-never by its text, which may quote what it failed on, and that may be a secret.
+An exception in a round ends with the round. An expected one (`DisaggError`, `OSError`) is shown
+with its text. Any other is a bug: it is shown by its type and where it was raised, never by its
+text, which may quote the data it failed on, and that may be a secret.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from disagg_exporter.model import CollectorStatus
 
 
 class CollectorHealth:
-    """How the rounds of one collector go. Its rounds are taken on one thread, read on any.
+    """How the rounds of one collector go. Rounds run on one thread; any thread may read the result.
 
     Args:
         collector: Its name on the page.
         log: Logs when a failure begins, becomes another, and is over.
-        subject: What the lines of the log begin with; the collector's name if None.
+        subject: Prefix of the log lines; the collector's name if None.
         failing: What is put before each failure in the log.
         recovered: What is logged when a failure is over; nothing if empty.
-        level: At which level foreseen failures are logged.
-        silent_failures: So many failures in a row are not logged, only shown.
-        untried: What is wrong before the first round; a collector without is well until it fails.
+        level: Level at which expected failures are logged.
+        silent_failures: This many failures in a row are not logged, only shown.
+        untried: The problem shown before the first round; if empty, it is healthy until it fails.
         clock_ns, wall: Nanoseconds, monotonic, and Unix seconds.
     """
 
@@ -49,11 +49,11 @@ class CollectorHealth:
     ) -> None:
         self.collector = collector
         self.failures = 0
-        """How many rounds in a row have failed."""
+        """Number of failed rounds in a row."""
         self.has_failed = False
-        """Whether any round ever has."""
+        """Whether any round ever failed."""
         self.tried = False
-        """Whether there was a round, since it rested last."""
+        """Whether there was a round since the last `rest`."""
         self._log = log
         self._subject = collector if subject is None else subject
         self._failing = failing
@@ -71,17 +71,17 @@ class CollectorHealth:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no problem."""
         return not self._problems
 
     @property
     def why(self) -> str:
-        """What is wrong; empty if nothing is."""
+        """The problems as text; empty if there are none."""
         return "; ".join(self._problems.values())
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """All that is wrong, a line each."""
+        """All problems, one line each."""
         return tuple(self._problems.values())
 
     def status(self) -> CollectorStatus:
@@ -92,9 +92,9 @@ class CollectorHealth:
 
     @contextlib.contextmanager
     def round(self) -> Iterator[dict[str, str]]:
-        """Time one round; an exception fails it and ends here.
+        """Time one round; an exception fails it and is not propagated.
 
-        Yields the round's problems, to be filled in by what each concerns; one without has
+        Yields the round's problems, to be filled in by subject; a round without problems has
         succeeded.
         """
         began_ns, problems = self._clock_ns(), dict[str, str]()
@@ -107,18 +107,18 @@ class CollectorHealth:
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
-        """Take what is done between two rounds: an exception fails the collector and ends here."""
+        """Guard work between two rounds: an exception fails the collector and is not propagated."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - as above
             self.fail(error)
 
     def succeed(self, seconds: float | None = None) -> None:
-        """Take that a round went well, and how long it took."""
+        """Record a successful round and its duration."""
         self.report({}, seconds)
 
     def fail(self, cause: Exception | str, seconds: float | None = None) -> None:
-        """Take what a round failed of; what has the same cause as before is no news."""
+        """Record why a round failed; the same cause as before is not logged again."""
         if isinstance(cause, str):
             self.report({"": cause}, seconds)
             return
@@ -131,9 +131,9 @@ class CollectorHealth:
         self._settle({"": why}, {"": same}, seconds)
 
     def take_defect(self, cause: Exception) -> None:
-        """Count an unforeseen failure, and log where it was raised, once until all is well.
+        """Count an unexpected failure, and log where it was raised, once until all is well.
 
-        For whoever reports it as one of several problems; `fail` does both.
+        For callers that report it as one of several problems; `fail` does both.
         """
         error = _innermost(cause)
         why = explain(error)
@@ -146,7 +146,7 @@ class CollectorHealth:
         self._log.debug("%s failed", self._subject, exc_info=error)
 
     def report(self, problems: Mapping[str, str], seconds: float | None = None) -> None:
-        """Take how a round went: its problems, by what each concerns."""
+        """Record a round's result: its problems, by subject."""
         self._settle(problems, problems, seconds)
 
     def _settle(
@@ -173,7 +173,7 @@ class CollectorHealth:
         self._logged = causes
 
     def rest(self) -> None:
-        """Take that there is nothing to collect for now: how the rounds went is forgotten."""
+        """Record that there is nothing to collect for now, and forget how earlier rounds went."""
         self.failures, self.tried = 0, False
         self._problems, self._success_wall = {}, None
 
@@ -182,7 +182,7 @@ class CollectorHealth:
 
 
 def is_foreseen(error: Exception) -> bool:
-    """Return whether an error is of the environment rather than a defect of ours."""
+    """Return whether an error comes from the environment rather than from a bug."""
     return isinstance(_innermost(error), (DisaggError, OSError))
 
 
@@ -192,13 +192,13 @@ def explain(error: Exception) -> str:
     if isinstance(error, DisaggError):
         return str(error)
     if isinstance(error, OSError):
-        # Some that Python raises itself have no text of the system's, and are no defect either.
+        # Some that Python raises itself have no system text, and are not bugs either.
         return error.strerror or f"it fails with {type(error).__name__}"
     return f"it fails with {type(error).__name__} (see --verbose); please report it"
 
 
 def _frames(error: Exception) -> str:
-    """Where it was raised; no line of source nor value, either of which may be a secret."""
+    """Return where it was raised, without source lines or values, which may be secrets."""
     frames = traceback.extract_tb(error.__traceback__)
     return "\n".join(f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
 
@@ -213,9 +213,9 @@ _MOST_REMEMBERED = 1024
 
 
 class FailureCounts:
-    """Sums over all collectors of a kind, such as `engine`, also of those that are no more.
+    """Sums over all collectors of a kind, such as `engine`, including removed ones.
 
-    A collector leaves the page with its engine; a counter that left with it would step back.
+    A collector leaves the page with its engine; a counter that left with it would decrease.
     """
 
     def __init__(self) -> None:
@@ -227,7 +227,7 @@ class FailureCounts:
         for status in statuses:
             name, failures = status.collector, status.unexpected_failures
             before = self._remembered.get(name, 0)
-            # One that counts lower than before is another under the same name.
+            # A lower count than before means a new collector under the same name.
             self._counts[name.partition(":")[0]] += failures - before * (failures >= before)
             if failures or before:
                 self._remembered[name] = failures

@@ -1,1 +1,1 @@
-"""Devices: what NVML, dcgm-exporter or a simulation says of GPUs, swept on one thread."""
+"""GPU readings from NVML, dcgm-exporter or a simulation, polled on one thread."""

@@ -1,8 +1,8 @@
-"""Activity of a GPU's parts by its performance counters: NVML's GPM, on Hopper and newer.
+"""Activity of a GPU's parts from its performance counters: NVML's GPM, on Hopper and newer.
 
-GPM has no figure of the moment: it compares two samples of running counters, so a ratio is a true
-mean over the time between them. It needs no root and no profiling session. The binding is an
-argument here (`nvml`, the module pynvml), so that one room alone imports it.
+GPM reports no instantaneous values: it compares two samples of running counters, so a ratio is a
+true mean over the time between them. It needs no root and no profiling session. The binding is an
+argument here (`nvml`, the module pynvml), so that only one module imports it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class PartRatios(NamedTuple):
 
     `graphics_ratio`: share of the time in which anything ran. `sm_ratio`: busy multiprocessors.
     `tensor_ratio`: multiprocessors whose tensor cores worked, in any number format. `dram_ratio`:
-    memory bandwidth used, of the device's peak.
+    memory bandwidth used, relative to the device's peak.
     """
 
     graphics_ratio: float | None = None
@@ -34,7 +34,7 @@ _BYTES_PER_MEBIBYTE = 2.0**20
 
 
 class GpmReading(NamedTuple):
-    """What the counters say of the time between two samples.
+    """Counter values for the time between two samples.
 
     `bytes_per_second` are means over that time, in the order of `LINKS`; None where not reported.
     """
@@ -57,7 +57,7 @@ class GpmMeter:
 
     Args:
         nvml: The binding.
-        take: Fills a sample buffer with the counters as they are now.
+        take: Fills a sample buffer with the current counters.
         samples: Two buffers; the meter frees them.
     """
 
@@ -66,7 +66,7 @@ class GpmMeter:
         self._take = take
         self._older, self._newer = samples
         self._has_older = False
-        # The structure is 19 kB, so it is made once.
+        # The structure is 19 kB, so it is allocated once.
         self._question = nvml.c_nvmlGpmMetricsGet_t()
         self._question.version = nvml.NVML_GPM_METRICS_GET_VERSION
         metrics = (
@@ -85,7 +85,7 @@ class GpmMeter:
         self._answers = tuple(_answer(self._question, place) for place in range(len(metrics)))
 
     def read(self) -> GpmReading:
-        """Return the means since the call before; none at the first and after a failed one."""
+        """Return the means since the previous call; nothing at the first and after a failed one."""
         had_older, self._has_older = self._has_older, False
         try:
             self._take(self._newer)
@@ -93,7 +93,7 @@ class GpmMeter:
             self._has_older = True
             if not had_older:
                 return NOTHING
-            # The newest sample has just become the older one of the next call.
+            # The newest sample is now the older one of the next call.
             self._question.sample1, self._question.sample2 = self._newer, self._older
             self._nvml.nvmlGpmMetricsGet(self._question)
         except self._nvml.NVMLError:
@@ -107,7 +107,7 @@ class GpmMeter:
         )
 
     def close(self) -> None:
-        """Give the buffers back; the meter is not read again."""
+        """Free the buffers; the meter must not be read again."""
         _free(self._nvml, self._older, self._newer)
 
     def _ratio(self, returned: Any, percent: Any) -> float | None:
@@ -122,11 +122,11 @@ class GpmMeter:
 
 
 def _answer(question: Any, place: int) -> tuple[Any, Any]:
-    """Where the driver writes what it returns for a metric, and its value.
+    """Return where the driver writes the return code of a metric, and its value.
 
-    Read through the binding's structures each costs more than the driver's call.
+    Reading each through the binding's structures costs more than the driver's call.
     """
-    import ctypes  # only where a driver is open
+    import ctypes  # only needed where a driver is open
 
     metric = type(question.metrics)._type_
     start = type(question).metrics.offset + place * ctypes.sizeof(metric)
@@ -137,7 +137,7 @@ def _answer(question: Any, place: int) -> tuple[Any, Any]:
 
 
 def open_meter(nvml: Any, gpu: Any, gpu_instance: int | None = None) -> GpmMeter | None:
-    """A meter of a whole GPU, or of one of its MIG instances; None where the driver has none.
+    """Open a meter of a whole GPU or one of its MIG instances; None if the driver supports none.
 
     Args:
         nvml: The binding.
@@ -165,5 +165,5 @@ def open_meter(nvml: Any, gpu: Any, gpu_instance: int | None = None) -> GpmMeter
 
 def _free(nvml: Any, *samples: Any) -> None:
     for sample in samples:
-        with suppress(nvml.NVMLError):  # the driver that gave it is gone
+        with suppress(nvml.NVMLError):  # the driver that allocated it is gone
             nvml.nvmlGpmSampleFree(sample)

@@ -1,4 +1,4 @@
-"""Bytes over a device's links, added up from rates that hold for a stretch of time. Pure."""
+"""Bytes over a device's links, integrated from mean rates. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from disagg_exporter.model import Direction, LinkKind, LinkTraffic
 
 LONGEST_NS = 60_000_000_000
-"""A rate that is said to have held for longer says nothing of so long ago."""
+"""A rate covers at most this much time before it was reported."""
 
 
 class LinkBytes:
-    """What one device has sent and received since it is watched; reported rates alone count."""
+    """Bytes that one device sent and received since watching began; only reported rates count."""
 
     def __init__(self) -> None:
         self._bytes: dict[tuple[LinkKind, Direction], float] = {}
@@ -20,7 +20,7 @@ class LinkBytes:
     def add(
         self, rates: Iterable[tuple[tuple[LinkKind, Direction], float | None]], now_ns: int
     ) -> tuple[LinkTraffic, ...]:
-        """Add bytes per second that held since the call before, and return all of it."""
+        """Add bytes per second that held since the previous call; return the totals."""
         before_ns, self._until_ns = self._until_ns, now_ns
         passed_ns = 0 if before_ns is None else min(max(now_ns - before_ns, 0), LONGEST_NS)
         for link, rate in rates:

@@ -1,4 +1,4 @@
-"""Reads the devices on a thread and clock of their own: a hanging driver blocks nothing else."""
+"""Reads the devices on a separate thread and clock: a hanging driver blocks nothing else."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from disagg_exporter.collectors import Backoff, CollectorHealth
 from disagg_exporter.devices.source import DeviceSource
 from disagg_exporter.model import DeviceSweep
 
-# A sweep that failed is tried again so soon that its readings do not grow stale for it alone.
+# Most delay before a failed sweep is repeated, so that the failure alone makes no reading stale.
 LONGEST_WAIT_SECONDS = 5.0
 
 
 class Sampler:
-    """Sweeps a source every `interval_seconds` and delivers each sweep and what it cost.
+    """Sweeps a source every `interval_seconds` and delivers each sweep and its duration.
 
-    `deliver(sweep, duration_seconds)` is called on the sampler's thread. A sweep that takes
-    longer than the interval delays the next one; sweeps are never piled up. When the driver
-    hangs for ever, deliveries stop and the readings grow stale: that is how it shows. A sweep that
-    fails is reported to `health`, and the next one comes a little later each time.
+    `deliver(sweep, duration_seconds)` is called on the sampler's thread. A sweep that takes longer
+    than the interval delays the next one; sweeps never queue up. When the driver hangs, deliveries
+    stop and the readings grow stale, which makes the hang visible. A sweep that fails is reported
+    to `health`, and the next one comes a little later each time.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Sampler:
         self._thread = threading.Thread(target=self._run, name="device-sampler", daemon=True)
 
     def start(self) -> None:
-        """Begin to sweep."""
+        """Start sweeping."""
         self._thread.start()
 
     @property
@@ -52,7 +52,7 @@ class Sampler:
         return self._thread.is_alive()
 
     def stop(self, deadline_seconds: float = 2.0) -> bool:
-        """End after the sweep in hand; return False if the driver did not let go in time."""
+        """End after the current sweep; return False if the driver did not return in time."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(deadline_seconds)

@@ -1,15 +1,14 @@
 """The demo's simulated devices, read from small files that its stand-in engines write.
 
-Such a file, `<folder>/gpu-<index>`, holds one line of ASCII, fields parted by spaces, rewritten a
-few times a second:
+Such a file, `<folder>/gpu-<index>`, holds one line of ASCII, fields separated by spaces, rewritten
+a few times a second:
 
     disagg-sim-2 <pid> <t_ns> <busy_ns> <sm_ns> <tensor_ns> <dram_ns>
         <memory_used_bytes> <power_watts> <energy_joules>
 
-What the totals say between two versions of a file is the device's activity, as a driver's
-counters would be. A device whose file is missing, or older than `STALE_NS`, is one without
-a process: it is at rest, which is known and not a failed reading: activity 0, no memory, idle
-power.
+The device's activity is the difference of the totals between two versions of a file, like a
+driver's counters. A device whose file is missing, or older than `STALE_NS`, has no process: it is
+idle, which is a known state and not a failed reading: activity 0, no memory, idle power.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ class SimStateError(DisaggError):
 
 @dataclass(frozen=True, slots=True)
 class SimState:
-    """What an engine process says of one device: totals since that process began.
+    """What an engine process reports of one device: totals since that process began.
 
-    `t_ns` is CLOCK_MONOTONIC at the time of writing, `busy_ns` how long the device has been
-    busy, `energy_joules` what it has used. `sm_ns`, `tensor_ns` and `dram_ns` are the activity of
-    its parts, each as the time it would have taken at full activity.
+    `t_ns` is CLOCK_MONOTONIC at the time of writing, `busy_ns` how long the device has been busy,
+    `energy_joules` what it has used. `sm_ns`, `tensor_ns` and `dram_ns` are the activity of its
+    parts, each as the time it would have taken at full activity.
     """
 
     pid: int
@@ -52,15 +51,15 @@ _FIELD_TYPES = (*(int,) * 7, *(float,) * 2)
 
 
 def state_path(folder: Path, index: int) -> Path:
-    """The file of one device."""
+    """Return the path of one device's file."""
     return folder / f"gpu-{index}"
 
 
 def write_state(folder: Path, index: int, state: SimState) -> None:
-    """Replace a device's file by a new version; a reader sees the old one or the new one whole.
+    """Replace a device's file by a new version; a reader sees either the old or the new one whole.
 
     Raises:
-        OSError: The folder cannot be made or written.
+        OSError: The folder cannot be created or written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     unfinished = folder / f".gpu-{index}.{state.pid}"
@@ -74,10 +73,10 @@ def write_state(folder: Path, index: int, state: SimState) -> None:
 
 
 def parse_state(text: str) -> SimState:
-    """Read one version of a device's file.
+    """Parse one version of a device's file.
 
     Raises:
-        SimStateError: The text is something else.
+        SimStateError: The text is not a state.
     """
     try:
         version, *fields = text.split()
@@ -93,16 +92,16 @@ STALE_NS = 3_000_000_000
 """A file older than this was left by an engine that is gone."""
 
 HOLD_NS = 1_000_000_000
-"""How long an activity is believed without a newer version of the file; then it is absent."""
+"""How long an activity stays valid without a newer version of the file; then it is absent."""
 
 IDLE_WATTS = 70.0
-"""Power of a simulated device at rest."""
+"""Power of an idle simulated device."""
 
 _COOLANT_CELSIUS, _CELSIUS_PER_WATT = 27.0, 0.06
 
 
 def celsius(watts: float) -> float:
-    """How warm a simulated GPU is that draws so much: chosen, 31 at rest and 69 at 700 W."""
+    """Return the temperature of a simulated GPU at a power: chosen, 31 idle and 69 at 700 W."""
     return _COOLANT_CELSIUS + _CELSIUS_PER_WATT * watts
 
 
@@ -115,10 +114,10 @@ MEMORY_TOTAL_BYTES = 80 * 1024**3
 
 @dataclass(frozen=True, slots=True)
 class SimTrack:
-    """What is remembered of a device between sweeps.
+    """State of a device that is kept between sweeps.
 
-    `energy_joules` is the device's own counter: it goes on when engines come and go. All time
-    up to `charged_ns` is in it.
+    `energy_joules` is the device's own counter: it continues when engines come and go. It includes
+    all time up to `charged_ns`.
     """
 
     charged_ns: int
@@ -128,7 +127,7 @@ class SimTrack:
 
 
 def follow(track: SimTrack, state: SimState | None, now_ns: int) -> SimTrack:
-    """The track after one more reading of a device's file (`state` is None where there is none).
+    """Return the state after one more reading of a device's file (`state` is None without a file).
 
     A process's first version shows where its totals begin; activity is absent until its second.
     """
@@ -173,7 +172,7 @@ class SimDevices:
 
     Args:
         folder: Where the stand-in engines write; it need not exist yet.
-        count: How many devices there are.
+        count: Number of devices.
     """
 
     name = "sim"
@@ -197,7 +196,7 @@ class SimDevices:
         return self._devices
 
     def sweep(self, now_ns: int) -> DeviceSweep:
-        """Read every file once; a file that cannot be read or understood is a failure."""
+        """Read every file once; a file that cannot be read or parsed is a failure."""
         readings: list[DeviceReading] = []
         failures: list[DeviceFailure] = []
         for device in self._devices:
@@ -208,7 +207,7 @@ class SimDevices:
         return DeviceSweep(now_ns, tuple(readings), tuple(failures))
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
     def _read(self, gpu: str, now_ns: int) -> DeviceReading:
         try:
@@ -229,7 +228,7 @@ class SimDevices:
             pids=(used.pid,) if used else (),
             process_memory=((used.pid, used.memory_used_bytes),) if used else (),
             **track.ratios._asdict(),
-            # Nothing ever holds its clocks back.
+            # Nothing ever throttles it.
             throttles=(),
             temperature_celsius=celsius(used.power_watts if used else IDLE_WATTS),
         )

@@ -1,8 +1,8 @@
-"""Where readings of devices come from: one protocol, and the choice among its sources.
+"""The protocol of device sources, and the choice among them.
 
-A source has devices (`inventory`), reads them all at one instant (`sweep`) and never guesses: a
+A source lists devices (`inventory`), reads them all at one instant (`sweep`) and never guesses: a
 value that a device does not report is None, a device that cannot be read is a failure, and neither
-is ever 0. Drivers are not imported here; who chooses passes the ways to open them.
+is ever 0. Drivers are not imported here; the caller passes functions that open them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from disagg_exporter.model import Device, DeviceReading, DeviceSweep
 
 
 class DevicesUnavailable(DisaggError):  # noqa: N818 - absence of devices is a state, not a fault
-    """The devices asked for cannot be read at all on this host.
+    """The requested devices cannot be read at all on this host.
 
     Args:
-        why: What the driver or the host said.
+        why: The error of the driver or the host.
         way_out: What a person can do about it.
     """
 
@@ -31,7 +31,7 @@ class DevicesUnavailable(DisaggError):  # noqa: N818 - absence of devices is a s
 
 
 class DeviceKind(StrEnum):
-    """What the node file may ask for under `devices`."""
+    """Values of `devices` in the node file."""
 
     AUTO = "auto"
     NVML = "nvml"
@@ -43,8 +43,8 @@ class DeviceKind(StrEnum):
 class DeviceSource(Protocol):
     """Something that can read the devices of this host.
 
-    `name` is the collector's name on the page: `nvml`, `dcgm`, `sim` or `cpu`. One thread at a time
-    may call a source; which thread does not matter.
+    `name` is the collector's name on the page: `nvml`, `dcgm`, `sim` or `cpu`. Only one thread at a
+    time may call a source; it does not matter which.
     """
 
     @property
@@ -52,13 +52,13 @@ class DeviceSource(Protocol):
         """The collector's name."""
 
     def inventory(self) -> tuple[Device, ...]:
-        """The devices, in the order of their index; may raise `DevicesUnavailable`."""
+        """Return the devices, in the order of their index; may raise `DevicesUnavailable`."""
 
     def sweep(self, now_ns: int) -> DeviceSweep:
         """Read every device once. `now_ns` (CLOCK_MONOTONIC) stamps the sweep. Never raises."""
 
     def close(self) -> None:
-        """Let go of the driver; a second call does nothing."""
+        """Release the driver; a second call does nothing."""
 
 
 class NoDevices:
@@ -70,20 +70,20 @@ class NoDevices:
     name = "cpu"
 
     def inventory(self) -> tuple[Device, ...]:
-        """No device."""
+        """Return no devices."""
         return ()
 
     def sweep(self, now_ns: int) -> DeviceSweep:
-        """A sweep without readings and without failures."""
+        """Return a sweep without readings and without failures."""
         return DeviceSweep(t_ns=now_ns)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceChoice:
-    """The source that was opened and, where it stands in for a better one, why."""
+    """The source that was opened and, if it is a fallback, why the better one is unavailable."""
 
     source: DeviceSource
     fallback: DevicesUnavailable | None = None
@@ -99,17 +99,17 @@ def choose_devices(
     """Open the source that the node file asks for.
 
     Only `auto` falls back: to a dcgm-exporter if the file names one, then to a host without GPUs,
-    with the reason in the choice so that it is logged and never silent. What was asked for by name
-    is opened or refused.
+    with the reason in the result so that it is always logged. A kind requested by name is opened or
+    refused.
 
     Args:
-        kind: What the node file says.
+        kind: The kind in the node file.
         nvml: Opens the NVIDIA driver; raises `DevicesUnavailable` where that has no GPU.
         sim: Opens the demo's simulated devices.
         dcgm: Opens the dcgm-exporter of this node; None where the file names none.
 
     Raises:
-        DevicesUnavailable: The kind asked for by name is not to be had here.
+        DevicesUnavailable: The kind requested by name is not available here.
     """
     match kind:
         case DeviceKind.NVML:
@@ -142,10 +142,10 @@ def _instead(
 
 
 def pseudo_device(engine: str, index: int) -> Device:
-    """The one device that an engine gets on a host without GPUs (accounting A1).
+    """Return the one device that an engine gets on a host without GPUs (accounting A1).
 
     Args:
-        engine: The engine's name; it makes the device's key.
+        engine: The engine's name, used for the device's key.
         index: A number that no other engine of this node has.
     """
     return Device(gpu=f"cpu-{engine}", index=index, gpu_name="CPU", device="cpu")
@@ -158,15 +158,15 @@ _FILLED = (
 
 
 class SupplementedDevices:
-    """A source whose readings are filled up: NVML, say, with dcgm-exporter's profiling counters.
+    """A source whose missing values come from another: NVML with dcgm-exporter's profiling, say.
 
-    GPUs before Hopper report no activity of SMs, tensor cores and memory through NVML. What the
-    first source does not list is not there; what it fails to read stays failed. Which GPUs are
-    the same is decided by UUID, of MIG instances by PCI address and number.
+    GPUs before Hopper report no activity of SMs, tensor cores and memory through NVML. Devices that
+    the main source does not list are left out; what it fails to read stays failed. GPUs are matched
+    by UUID, MIG instances by PCI address and number.
 
     Args:
-        main: Whose devices these are.
-        more: Asked for what `main` leaves out; its sweeps must not block.
+        main: Lists the devices.
+        more: Provides values that `main` leaves out; its sweeps must not block.
     """
 
     def __init__(self, main: DeviceSource, more: DeviceSource) -> None:
@@ -189,7 +189,7 @@ class SupplementedDevices:
         return self._main.inventory()
 
     def sweep(self, now_ns: int) -> DeviceSweep:
-        """Read both; a failure of the other only leaves its values out."""
+        """Read both; if the other fails, only its values are missing."""
         sweep = self._main.sweep(now_ns)
         more = {reading.gpu: reading for reading in self._more.sweep(now_ns).readings}
         readings = tuple(
@@ -199,7 +199,7 @@ class SupplementedDevices:
         return replace(sweep, readings=readings)
 
     def close(self) -> None:
-        """Let go of both."""
+        """Close both."""
         self._main.close()
         self._more.close()
 

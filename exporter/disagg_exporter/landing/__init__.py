@@ -1,1 +1,1 @@
-"""The page for people: a node's GPUs by phase over the last minute, and what is wrong with it."""
+"""The node's web page: its GPUs by phase over the last minute, and its problems."""

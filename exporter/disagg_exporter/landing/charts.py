@@ -1,4 +1,4 @@
-"""The last hour as pictures: one area for the node, a small one a GPU, lines of what users got."""
+"""SVG charts of the last hour: an area for the node, a sparkline per GPU, lines of requests."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _PHASES = (Use.PREFILL, Use.DECODE)
 
 
 def area(bins: HourBins, height: int) -> str:
-    """All uses above each other, from 0 to all of the GPU time; where nothing is known a gap."""
+    """Return all uses stacked, from 0 to the whole GPU time, with gaps where nothing is known."""
     return _stacked(bins, _USES, height, "area")
 
 
 def spark(bins: HourBins, height: int) -> str:
-    """Prefill and decode above each other; the rest of the height is everything else."""
+    """Return prefill and decode stacked; the rest of the height is everything else."""
     return _stacked(bins, _PHASES, height, "spark")
 
 
 def line(values: Sequence[float | None], height: int) -> str:
-    """A line from 0 to the largest value; broken where nothing is known, empty where nowhere."""
+    """Return a line from 0 to the largest value, broken at unknown ones; empty without data."""
     top = max((value for value in values if value is not None), default=0.0)
     if top <= 0 or len(values) < 2:
         return ""
@@ -50,7 +50,7 @@ def _stacked(bins: HourBins, uses: Sequence[Use], height: int, kind: str) -> str
 
 
 def _bands(bins: HourBins, place: int, below: Sequence[int]) -> list[str]:
-    """The outline of one use, one for each run of bins of which it is known."""
+    """Return the outline of one use, one for each run of bins in which it is known."""
     outlines: list[str] = []
     top: list[str] = []
     bottom: list[str] = []

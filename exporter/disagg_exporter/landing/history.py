@@ -1,4 +1,4 @@
-"""What a node's devices did of late: the last minute by their accounts, the last hour in bins."""
+"""Recent history of a node's devices: the last minute by their accounts, the last hour in bins."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _STEP_NS = 5_000_000_000
 
 
 MOST_DEVICES = 256
-"""Of so many devices an hour is kept; of any beyond only what they add to the node."""
+"""Most devices with an hour of history; any beyond only count in the node's sum."""
 
 _USES = tuple(Use)
-_LEAST_BIN_SECONDS = 5.0  # GPUs are booked every five seconds
+_LEAST_BIN_SECONDS = 5.0  # GPU time is committed every five seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class HourBins:
 
 
 class HourHistory:
-    """What each device, and the node, did over the last hour; one thread writes, any may ask."""
+    """The last hour of each device, and of the node; one thread writes, any may read."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -47,7 +47,7 @@ class HourHistory:
         self._last: dict[tuple[str, int], tuple[float, ...]] = {}
 
     def remember(self, snapshot: Snapshot) -> None:
-        """Take the accounts of a snapshot."""
+        """Add the accounts of a snapshot."""
         with self._lock:
             present = {(each.device.gpu, each.start_ns): each for each in snapshot.accounts}
             last: dict[tuple[str, int], tuple[float, ...]] = {}
@@ -69,12 +69,12 @@ class HourHistory:
                 self._node.add(snapshot.taken_ns / 1e9, self._node_seconds)
 
     def node(self, count: int) -> HourBins | None:
-        """The node's hour in at most `count` bins; None before there is anything to show."""
+        """Return the node's hour in at most `count` bins; None before there is any data."""
         with self._lock:
             return _bins(self._node, count)
 
     def device(self, account: DeviceAccount, count: int) -> HourBins | None:
-        """A device's hour; None where nothing is kept of it."""
+        """Return a device's hour; None where nothing is kept of it."""
         with self._lock:
             track = self._devices.get((account.device.gpu, account.start_ns))
             return None if track is None else _bins(track, count)
@@ -82,9 +82,9 @@ class HourHistory:
     def moments(
         self, account: DeviceAccount, span_seconds: float, step_seconds: float
     ) -> list[tuple[float, tuple[float, ...]]]:
-        """A device's seconds by use so far, at even times of a span that ends with its last row.
+        """Return a device's seconds by use so far, at even times of a span up to its last row.
 
-        Times are of CLOCK_MONOTONIC; none is told at which nothing was known.
+        Times are CLOCK_MONOTONIC; times at which nothing was known are left out.
         """
         with self._lock:
             track = self._devices.get((account.device.gpu, account.start_ns))
@@ -124,13 +124,13 @@ def _shares(low: Sequence[float] | None, high: Sequence[float] | None) -> tuple[
 
 
 class AccountHistory:
-    """Remembers a snapshot's accounts every few seconds, for a little more than the window.
+    """Keeps a snapshot's accounts every few seconds, for a little more than the window.
 
-    One thread gives it snapshots, any may ask: it swaps what it knows whole. `hour` is what the
-    devices did over the last hour, `served` what users got.
+    One thread adds snapshots, any may read: the state is replaced as a whole. `hour` is what the
+    devices did over the last hour, `served` what users received.
 
     Args:
-        targets: What users are promised.
+        targets: The latency targets.
     """
 
     def __init__(self, targets: LatencyTargets | None = None) -> None:
@@ -140,22 +140,23 @@ class AccountHistory:
         self.served = ServedHistory(targets or LatencyTargets())
 
     def remember(self, snapshot: Snapshot) -> None:
-        """Take the accounts of the newest snapshot."""
+        """Add the accounts of the newest snapshot."""
         self.hour.remember(snapshot)
         self.served.remember(snapshot)
         now_ns = snapshot.taken_ns
         if self._kept and now_ns - self._kept[-1][0] < _STEP_NS:
             return
         self._kept.append((now_ns, {account.device.gpu: account for account in snapshot.accounts}))
-        # A watermark may stand still for minutes; older accounts are worth as much then.
+        # A watermark may stand still for minutes; older accounts are just as good then.
         while now_ns - self._kept[0][0] > 2 * WINDOW_NS:
             self._kept.popleft()
         self._known = tuple(accounts for _, accounts in self._kept)
 
     def last_minute(self, account: DeviceAccount) -> tuple[int, dict[Use, float]]:
-        """How long the device's last committed minute is, in ns, and its weighted seconds by use.
+        """Return the length in ns of the device's last committed minute, and its seconds by use.
 
-        It is shorter while the device is younger, or while nothing older is remembered.
+        Seconds are weighted. It is shorter while the device is younger, or while nothing older is
+        kept.
         """
         begin_ns, base = account.start_ns, None
         for accounts in self._known:

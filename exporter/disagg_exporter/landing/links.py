@@ -1,4 +1,4 @@
-"""Where else something is to be seen, as the page for people says it."""
+"""Links to other pages on the web page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from html import escape
 
 @dataclass(frozen=True, slots=True)
 class PageLinks:
-    """Addresses of other pages, as a reader's browser reaches them; empty where nobody says."""
+    """Addresses of other pages, as a reader's browser reaches them; empty where not configured."""
 
     planner: str = ""
     prometheus: str = ""
@@ -17,7 +17,7 @@ class PageLinks:
 
 
 def link_items(links: PageLinks) -> str:
-    """The items of a list: those that are known, and who has verdicts over several nodes."""
+    """Return the items of a list: the known links, and where verdicts over several nodes are."""
     return "\n".join(f"<li>{item}</li>" for item in _items(links))
 
 
@@ -26,7 +26,7 @@ def _items(links: PageLinks) -> Iterator[str]:
         yield f"{_link(links.grafana, 'Grafana')}: dashboards, days back"
     if links.prometheus:
         yield f"{_link(links.prometheus, 'Prometheus')}: every series, and alerts that fire"
-    # A node knows its own engines only.
+    # A node knows only its own engines.
     planner = _link(links.planner, "the planner's page") if links.planner else ""
     whose = planner or "disagg-node diagnose (docs/diagnosis.md)"
     yield f"Which engine of several nodes holds users' first tokens back, and why: {whose}"

@@ -1,4 +1,4 @@
-"""The page for people as HTML: readable without style, without script, and by a screen reader.
+"""The web page as HTML: readable without style, without script, and by a screen reader.
 
 Everything that comes from outside (names of engines, models, devices, nodes) is escaped here.
 """
@@ -33,7 +33,7 @@ POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""The page loads its own style and script and nothing else, from nowhere else."""
+"""The page loads only its own style and script, from this server."""
 
 _FRAME = """\
 <!DOCTYPE html>
@@ -78,11 +78,11 @@ class Landing:
     """Makes the page.
 
     Args:
-        name: What to call the node.
+        name: The node's displayed name.
         snapshot: Returns the latest snapshot, at once; None before there is one.
         history: The devices' accounts of the last minute.
         now_ns: The snapshot's clock.
-        links: Where else something is to be seen.
+        links: Links to other pages.
     """
 
     def __init__(
@@ -106,9 +106,9 @@ class Landing:
         self.script = here.joinpath("landing.js").read_bytes()
 
     def page(self, why_dead: str, why_not_ready: str) -> str:
-        """The page as it is now; the two reasons are empty where all is well.
+        """Return the page as it is now; the two reasons are empty where all is well.
 
-        It is made once for a snapshot and second, however many ask.
+        It is rendered once per snapshot and second, however many clients ask.
         """
         snapshot, now_ns = self._snapshot(), self._now_ns()
         made_at = (now_ns // 1_000_000_000, bool(why_dead), why_not_ready)
@@ -120,7 +120,7 @@ class Landing:
         return text
 
     def values(self) -> str:
-        """The same for programs, as JSON; made once likewise."""
+        """Return the same for programs, as JSON; also rendered once."""
         snapshot, now_ns = self._snapshot(), self._now_ns()
         second = now_ns // 1_000_000_000
         told_of, known_at, text = self._told
@@ -130,7 +130,7 @@ class Landing:
         return text
 
     def _view(self, snapshot: Snapshot | None, now_ns: int) -> NodeView | None:
-        """What both show; made once likewise."""
+        """Return the view that both show; also made once."""
         second = now_ns // 1_000_000_000
         seen_of, seen_at, view = self._seen
         if seen_of is not snapshot or seen_at != second:

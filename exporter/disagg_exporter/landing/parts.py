@@ -1,4 +1,4 @@
-"""Parts of the page beside its tables: the pools with their verdict, the last hour."""
+"""Parts of the page other than its tables: the pools with their verdict, the last hour."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINE_HEIGHT = 32
 
 
 def pools_part(view: NodeView) -> str:
-    """What stands on the pools in words, then how full they are."""
+    """Return the verdict on the pools in words, then how full they are."""
     title = '<h2 id="pools-title">Pools</h2>'
     if not view.pools:
         return f'{title}<p class="words">No engine of a known role serves.</p>'
@@ -35,7 +35,7 @@ def _model(model: ModelPools, several: bool) -> str:
 
 
 def gpus_text(gpus: float) -> str:
-    """So many GPUs in words; slices of one are fractions."""
+    """Return a number of GPUs in words; slices of one are fractions."""
     return "1 GPU" if gpus == 1 else f"{gpus:.3g} GPUs"
 
 
@@ -59,7 +59,7 @@ def _pool(pool: PoolRow) -> str:
 
 
 def hour_part(view: NodeView) -> str:
-    """The node's time over the last hour, and what users got."""
+    """Return the node's time over the last hour, and what users received."""
     title = '<h2 id="hour-title">The last hour</h2>'
     bins = view.hour
     if bins is None:
@@ -80,7 +80,7 @@ def _clock(timestamp_seconds: float) -> str:
 
 
 def _served(rates: Sequence[ServedRates]) -> str:
-    """Requests, tokens and waits of the last minute, each with its hour behind it."""
+    """Return requests, tokens and waits of the last minute, each with the last hour behind it."""
     if not rates:
         return ""
     tiles: tuple[tuple[str, Callable[[ServedRates], float | None], str], ...] = (

@@ -1,4 +1,4 @@
-"""The node's pools of each model: how full they are, and what stands on them in words."""
+"""The node's pools of each model: how full they are, and the verdict on them in words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _POOLS = (Role.PREFILL, Role.DECODE, Role.MIXED)
 
 @dataclass(frozen=True, slots=True)
 class PoolRow:
-    """The engines of one role: on how many GPUs, how full; None while that is not learned."""
+    """The engines of one role: number, GPUs, and how full; None while that is not learned."""
 
     role: Role
     engines: int
@@ -33,7 +33,7 @@ class ModelPools:
 
 
 def model_pools(snapshot: Snapshot, late: Collection[ModelName] = ()) -> tuple[ModelPools, ...]:
-    """The pools of each model that an engine of this node serves; tokens of `late` ones are."""
+    """Return the pools of each model served here; `late` are the models with late tokens."""
     used = {each.engine: each.used_ratio for each in snapshot.capacities}
     weights = {device.gpu: device.weight for device in snapshot.devices}
     serving: dict[ModelName, dict[Role, list[tuple[float, float | None]]]] = {}
@@ -62,7 +62,7 @@ def _model(
 
 
 def _used(engines: list[tuple[float, float | None]]) -> float | None:
-    """Full by GPUs; None while it is known of less than half of them."""
+    """Return the used ratio weighted by GPUs; None while it is known for less than half of them."""
     known = [(gpus, used) for gpus, used in engines if used is not None]
     known_gpus = sum(gpus for gpus, _ in known)
     if not known or known_gpus < LEAST_KNOWN_RATIO * sum(gpus for gpus, _ in engines):

@@ -1,4 +1,4 @@
-"""What is wrong with a node, in sentences and one order: the dead before what tells of them."""
+"""The problems of a node as sentences, ordered: causes before the symptoms they produce."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ WORKER_PROBLEMS = {
     "starting": "is starting",
     "draining": "is draining",
 }
-"""What is said of a worker in each state that is to be told of, the worst first."""
+"""Text for each worker state that is a problem, worst first."""
 
 DEAD_STATES = ("failed", "backoff")
-"""Those of them in which it does not run."""
+"""Those of them in which the worker does not run."""
 
 
 class Severity(StrEnum):
@@ -31,7 +31,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeProblem:
-    """One sentence and how much it matters; `lines` are the last that its subject printed."""
+    """One sentence and its severity; `lines` are the last lines that its subject printed."""
 
     severity: Severity
     text: str
@@ -39,7 +39,7 @@ class NodeProblem:
 
 
 def problems_of(snapshot: Snapshot, now_ns: int, *, fresh: bool) -> tuple[NodeProblem, ...]:
-    """All that is wrong, broken things first: daemon, workers, engines, devices, collectors."""
+    """Return all problems, broken things first: daemon, workers, engines, devices, collectors."""
     now_seconds = now_ns / 1e9 + snapshot.wall_offset_seconds
     stale = [] if fresh else [_stale(snapshot, now_ns)]
     found = [
@@ -53,14 +53,14 @@ def problems_of(snapshot: Snapshot, now_ns: int, *, fresh: bool) -> tuple[NodePr
 
 
 def time_text(seconds: float) -> str:
-    """A short length of time: 45 s, 3 min, 2.5 h."""
+    """Return a short duration: 45 s, 3 min, 2.5 h."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def waiting_text(worker: WorkerStatus, now_seconds: float) -> str:
-    """Since when a worker is in its state, and until when at most; empty where nobody knows."""
+    """Return how long a worker has been in its state, and its deadline; empty where unknown."""
     parts = []
     if worker.since_timestamp_seconds is not None:
         parts.append(f"for {time_text(max(0.0, now_seconds - worker.since_timestamp_seconds))}")
@@ -80,7 +80,7 @@ def _stale(snapshot: Snapshot, now_ns: int) -> NodeProblem:
 
 
 def _workers(snapshot: Snapshot, now_seconds: float) -> Iterator[NodeProblem]:
-    # Given up is worse than to be tried again.
+    # Given up is worse than waiting for a retry.
     order = {state: place for place, state in enumerate(WORKER_PROBLEMS)}
     for worker in sorted(snapshot.workers, key=lambda each: order.get(each.state, len(order))):
         if what := WORKER_PROBLEMS.get(worker.state):
@@ -100,7 +100,7 @@ def _workers(snapshot: Snapshot, now_seconds: float) -> Iterator[NodeProblem]:
 
 
 def _recovered(worker: WorkerStatus, now_seconds: float) -> str:
-    """That a worker crashed in the last hour and serves again; empty if it did not."""
+    """Return that a worker crashed in the last hour and serves again; empty if it did not."""
     since = worker.since_timestamp_seconds
     if worker.state != "ready" or not worker.cause or since is None:
         return ""
@@ -126,7 +126,7 @@ def _engines(snapshot: Snapshot) -> Iterator[NodeProblem]:
 
 
 def _collectors(snapshot: Snapshot, now_seconds: float) -> Iterator[NodeProblem]:
-    """Those of an engine only where the engine is well: else they repeat what is said of it."""
+    """Yield problems of collectors; an engine's only if the engine itself is well."""
     silent = {worker.worker for worker in snapshot.workers if worker.state != "ready"}
     silent |= {engine.engine for engine in snapshot.engines if engine.up is False}
     for collector in snapshot.collectors:

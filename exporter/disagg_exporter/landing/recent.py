@@ -1,4 +1,4 @@
-"""What each device did in the last ten minutes, as JSON: with it a live view begins."""
+"""What each device did in the last ten minutes, as JSON: the initial data of a live view."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ STEP_SECONDS = 5.0
 
 
 def recent_json(history: AccountHistory, snapshot: Snapshot | None) -> str:
-    """Each device's committed seconds by use at even times, the last of them its watermark.
+    """Return each device's committed seconds by use at even times, up to its watermark.
 
-    They are what `disagg_gpu_phase_seconds_total` and `disagg_gpu_unobserved_seconds_total` said
-    then, cut to milliseconds so that none is above what these say later. Times are Unix times.
+    They are the values of `disagg_gpu_phase_seconds_total` and
+    `disagg_gpu_unobserved_seconds_total` at those times, cut to milliseconds so that none exceeds
+    later values. Times are Unix times.
     """
     devices = []
     for account in snapshot.accounts if snapshot is not None else ():

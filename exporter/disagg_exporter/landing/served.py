@@ -1,4 +1,4 @@
-"""What users got of late: requests and tokens a second, waits for tokens and if they were late."""
+"""Recent service to users: requests and tokens per second, token latencies and lateness."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ModelName(NamedTuple):
 
 
 class WaitsOf(NamedTuple):
-    """Whose waits one histogram counts: users' of a model, or those at one of its engines."""
+    """Key of a wait histogram: all users of a model, or one of its engines."""
 
     model: ModelName
     engine: str = ""
@@ -43,7 +43,7 @@ class WaitsOf(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ServedTotals:
-    """What was counted of requests up to now; None, and no histogram, where nobody tells.
+    """Request counts up to now; None, or no histogram, where nothing reports them.
 
     `arrivals` and tokens are over all models.
     """
@@ -58,7 +58,7 @@ class ServedTotals:
 
 @dataclass(frozen=True, slots=True)
 class ServedRates:
-    """The last minute at one moment; None where nobody tells, or nothing happened."""
+    """Rates of the last minute at one moment; None where unreported, or nothing happened."""
 
     at_seconds: float
     arrivals_per_second: float | None
@@ -69,7 +69,7 @@ class ServedRates:
 
 
 def totals_of(snapshot: Snapshot) -> ServedTotals:
-    """The totals of a snapshot; each of each model by the best source that tells it."""
+    """Return the totals of a snapshot; for each model from the best source that reports it."""
     accounts = snapshot.requests.requests
     arrivals = _best(accounts, lambda account: account.arrivals)
     first_token = _best(accounts, lambda account: account.time_to_first_token)
@@ -94,9 +94,9 @@ def totals_of(snapshot: Snapshot) -> ServedTotals:
 def _best(
     accounts: Sequence[RequestAccount], told_by: Callable[[RequestAccount], T | None]
 ) -> dict[ModelName, T]:
-    """What is told of each model, by the best source that tells it: the sum would count twice.
+    """Return each model's value from the best source that reports it: a sum would count twice.
 
-    Of separate pools the engines count the requests, and only both together tell the waits.
+    For separate pools, the engines count the requests, and only both together give the waits.
     """
     best: dict[ModelName, T] = {}
     order = list(RequestSource)
@@ -108,9 +108,9 @@ def _best(
 
 
 def rates_since(earlier: Sequence[ServedTotals], later: ServedTotals) -> ServedRates:
-    """What happened of late, each since the oldest moment at which it was known.
+    """Return the recent rates, each since the oldest moment at which it was known.
 
-    Of a counter that began anew nothing is known.
+    A counter that was reset gives None.
     """
 
     def rate(total: Callable[[ServedTotals], float | None]) -> float | None:
@@ -136,7 +136,7 @@ def rates_since(earlier: Sequence[ServedTotals], later: ServedTotals) -> ServedR
 def waits_since(
     earlier: Sequence[Mapping[WaitsOf, Histogram]], later: Mapping[WaitsOf, Histogram]
 ) -> dict[WaitsOf, Histogram]:
-    """What each counter observed since the oldest moment at which it was known."""
+    """Return what each counter observed since the oldest moment at which it was known."""
     known = {key: next((each[key] for each in earlier if key in each), None) for key in later}
     return {key: since(later[key], before) for key, before in known.items() if before is not None}
 
@@ -144,7 +144,7 @@ def waits_since(
 def late_models(
     earlier: Sequence[ServedTotals], later: ServedTotals, targets: LatencyTargets
 ) -> frozenset[ModelName]:
-    """The models whose users' tokens were late over the last five minutes."""
+    """Return the models whose users' tokens were late over the last five minutes."""
     first = waits_since([totals.first_token for totals in earlier], later.first_token)
     between = waits_since([totals.between_tokens for totals in earlier], later.between_tokens)
 
@@ -158,10 +158,10 @@ def late_models(
 
 
 class ServedHistory:
-    """The rates of the last minute, every ten seconds, for an hour; `late` models of five minutes.
+    """Rates of the last minute, every ten seconds, for an hour; `late` models of five minutes.
 
     Args:
-        targets: What users are promised.
+        targets: The latency targets.
     """
 
     def __init__(self, targets: LatencyTargets) -> None:
@@ -172,7 +172,7 @@ class ServedHistory:
         self.late: frozenset[ModelName] = frozenset()
 
     def remember(self, snapshot: Snapshot) -> None:
-        """Take a snapshot, if the last that was taken is old enough."""
+        """Add a snapshot, if the last one added is old enough."""
         now_seconds = snapshot.taken_ns / 1e9
         last = self._totals[-1].at_seconds if self._totals else None
         if last is not None and now_seconds - last < COARSE_STEP_SECONDS:

@@ -10,7 +10,7 @@ from disagg_exporter.landing.view import DeviceRow, EngineRow, NodeView, TimeBre
 from disagg_exporter.model import Bottleneck, EngineCapacity, Use, WorkerStatus
 
 ABSENT = "-"
-"""What stands for a value that is not known."""
+"""Shown for a value that is not known."""
 
 PATTERNS = """\
 <svg class="defs" width="0" height="0" aria-hidden="true"><defs>
@@ -22,11 +22,11 @@ PATTERNS = """\
 <rect width="6" height="6" class="unobserved"/><rect width="2" height="6" class="ink"/>
 </pattern></defs></svg>
 """
-"""What the two unknown uses are drawn with, so that they differ by more than colour."""
+"""Patterns of the two unknown uses, so that they differ by more than colour."""
 
 
 def bar(split: TimeBreakdown, height: int) -> str:
-    """The bar itself; a screen reader reads the words beside it instead."""
+    """Return the bar itself; a screen reader reads the words beside it instead."""
     parts, left = [], 0.0
     for use, ratio in split.ratios.items():
         if ratio > 0:
@@ -42,14 +42,14 @@ def bar(split: TimeBreakdown, height: int) -> str:
 
 
 def words(split: TimeBreakdown) -> str:
-    """The same in words: every use that is there, in percent."""
+    """Return the same in words: every use present, in percent."""
     ratios = {use: ratio for use, ratio in split.ratios.items() if ratio >= 0.005}
     parts = [f"{use.value} {percent(ratio)}" for use, ratio in ratios.items()]
     return escape(", ".join(parts)) or "not known yet"
 
 
 def legend() -> str:
-    """What the colours mean."""
+    """Return the legend of the colours."""
     items = "".join(
         f'<li><svg class="key" width="14" height="14" aria-hidden="true">'
         f'<rect class="{use.value}" width="100%" height="100%"/></svg>{use.value}</li>'
@@ -59,7 +59,7 @@ def legend() -> str:
 
 
 def percent(ratio: float | None) -> str:
-    """A ratio for people; what is not known is a hyphen."""
+    """Return a ratio as text; an unknown one is a hyphen."""
     if ratio is None:
         return ABSENT
     return f"{100 * ratio:.0f}%"
@@ -88,7 +88,7 @@ _CLASSES = {
 
 
 def devices_table(view: NodeView) -> str:
-    """All devices of the node."""
+    """Return the table of all devices of the node."""
     title = '<h2 id="gpus-title">GPUs</h2>'
     if not view.devices:
         return f"{title}<p>This node has none.</p>"
@@ -101,7 +101,7 @@ def devices_table(view: NodeView) -> str:
 
 
 def engines_table(view: NodeView) -> str:
-    """All engines that are there now."""
+    """Return the table of all current engines."""
     title = '<h2 id="engines-title">Engines</h2>'
     if not view.engines:
         return f"{title}<p>None is known.</p>"
@@ -110,7 +110,7 @@ def engines_table(view: NodeView) -> str:
 
 
 def _table(label: str, kind: str, heads: tuple[str, ...], rows: str) -> str:
-    """A table that may be wider than the screen: it then scrolls by itself, by keyboard too."""
+    """Return a table that scrolls on its own when wider than the screen, also by keyboard."""
     head = "".join(f'<th scope="col" role="columnheader">{name}</th>' for name in heads)
     return (
         f'<div class="scroll" id="{kind}-scroll" role="region" aria-labelledby="{label}"'
@@ -175,7 +175,7 @@ def _engine(row: EngineRow, now_seconds: float) -> str:
 
 
 def _cells(heads: tuple[str, ...], cells: tuple[str, ...]) -> str:
-    """Cells that bear their heads, which a narrow screen shows beside them."""
+    """Return cells that carry their column heads, which a narrow screen shows beside them."""
     return "".join(
         f'<td role="cell" class="{_CLASSES.get(head, "")}" data-head="{head}">{cell}</td>'
         for head, cell in zip(heads[1:], cells, strict=True)
@@ -183,21 +183,21 @@ def _cells(heads: tuple[str, ...], cells: tuple[str, ...]) -> str:
 
 
 def _worker_state(worker: WorkerStatus, now_seconds: float) -> str:
-    """How a worker stands that is not simply ready."""
+    """Return the state of a worker that is not simply ready."""
     when = waiting_text(worker, now_seconds)
     more = ", ".join(filter(None, (when, _restarts(worker))))
     return worker.state + (f' <span class="words">{escape(more)}</span>' if more else "")
 
 
 def _restarts(worker: WorkerStatus) -> str:
-    """How often it was started again; empty if never."""
+    """Return how often it was restarted; empty if never."""
     if not worker.restarts:
         return ""
     return "1 restart" if worker.restarts == 1 else f"{worker.restarts} restarts"
 
 
 def _fullness(capacity: EngineCapacity | None) -> str:
-    """How full an engine is, and what keeps it from doing more."""
+    """Return how full an engine is, and its bottleneck."""
     if capacity is None or capacity.used_ratio is None:
         return ABSENT
     held = capacity.bottleneck not in (Bottleneck.NONE, Bottleneck.UNKNOWN)

@@ -1,4 +1,4 @@
-"""A few numbers over the last hour: every second of late, every ten seconds before; bounded."""
+"""A few numbers over the last hour: recent ones every second, older ones every ten; bounded."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Sequence
 FINE_SECONDS = 300.0
 COARSE_STEP_SECONDS = 10.0
 KEPT_SECONDS = 3600.0
-# How much too much may lie at the front before it is cut off: cutting moves all that is kept.
+# Excess rows allowed at the front before they are cut off: cutting moves all that is kept.
 _SLACK_ROWS = 60
 
 
 class Track:
-    """Rows of numbers at rising times; what is older than an hour is forgotten.
+    """Rows of numbers at ascending times; rows older than an hour are dropped.
 
     Args:
-        width: How many numbers a row has.
+        width: Number of values in a row.
     """
 
     def __init__(self, width: int) -> None:
@@ -25,7 +25,7 @@ class Track:
         self._fine, self._coarse = _Rows(width), _Rows(width)
 
     def add(self, seconds: float, row: Sequence[float]) -> None:
-        """Take a row; one that is not later than the last is passed over."""
+        """Add a row; one that is not later than the last is ignored."""
         fine, coarse = self._fine, self._coarse
         if fine.times and seconds <= fine.times[-1]:
             return
@@ -37,16 +37,16 @@ class Track:
 
     @property
     def begin_seconds(self) -> float | None:
-        """The time of the first row that is kept; None before there is one."""
+        """Time of the first kept row; None before there is one."""
         return self._coarse.times[0] if self._coarse.times else None
 
     @property
     def end_seconds(self) -> float | None:
-        """The time of the last row; None before there is one."""
+        """Time of the last row; None before there is one."""
         return self._fine.times[-1] if self._fine.times else None
 
     def at(self, seconds: float) -> tuple[float, ...] | None:
-        """The row at a time, between two by a straight line; None outside of what is kept."""
+        """Return the row at a time, interpolated linearly; None outside of the kept range."""
         rows = self._fine if self._fine.holds(seconds) else self._coarse
         return rows.at(seconds) if rows.holds(seconds) else None
 
@@ -64,7 +64,7 @@ class _Rows:
         self._values.extend(row)
 
     def forget(self, before_seconds: float) -> None:
-        # The last one before is kept: what lies between it and the next is still asked for.
+        # The last one before is kept, as the time between it and the next can still be read.
         gone = bisect_right(self.times, before_seconds) - 1
         if gone > _SLACK_ROWS:
             del self.times[:gone]

@@ -1,4 +1,4 @@
-"""What the page for people shows, as JSON for programs: the same view, the same words."""
+"""The content of the web page as JSON for programs: the same view, the same words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from disagg_exporter.landing.view import DeviceRow, EngineRow, NodeView, TimeBre
 
 
 def view_json(view: NodeView | None, links: PageLinks) -> str:
-    """The view as one JSON object; instants have a date and a zone, what is not known is null."""
+    """Return the view as one JSON object; times have date and zone, unknown values are null."""
     told: dict[str, object] = {"made_at": None} if view is None else _value(view)
     return json.dumps({**told, "links": asdict(links)})
 

@@ -1,4 +1,4 @@
-"""What the page for people shows, as values: a row for each device and engine, and the sums."""
+"""The content of the web page as values: a row for each device and engine, and the sums."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _LEAST_GPU_SECONDS = 1.0  # below this a share is absent (docs/accounting.md, A8
 
 @dataclass(frozen=True, slots=True)
 class TimeBreakdown:
-    """Weighted seconds of a minute by what they were used for."""
+    """Weighted seconds of a minute by use."""
 
     seconds: Mapping[Use, float]
 
     @property
     def total_seconds(self) -> float:
-        """All of them."""
+        """The sum over all uses."""
         return sum(self.seconds.values())
 
     @property
@@ -100,7 +100,7 @@ class EngineRow:
 class NodeView:
     """The whole page; `behind_seconds` is how far the accounts lag behind the clock.
 
-    `hour` and `served` are the last hour, as far as this daemon has seen it.
+    `hour` and `served` are the last hour, as far as this daemon has observed it.
     """
 
     taken_timestamp_seconds: float
@@ -118,19 +118,19 @@ class NodeView:
 
     @property
     def runs_nothing(self) -> bool:
-        """Whether there is no engine, and none that should be there."""
+        """Whether no engine is present or expected."""
         return not self.engines
 
 
 def view_of(snapshot: Snapshot, history: AccountHistory, now_ns: int) -> NodeView:
-    """What to show of a snapshot; a stale one shows no accounts and no readings."""
+    """Return the view of a snapshot; a stale one has no accounts and no readings."""
     fresh = now_ns <= snapshot.fresh_until_ns
     accounts = snapshot.accounts if fresh else ()
     minutes = {account.device.gpu: (account, *history.last_minute(account)) for account in accounts}
     readings = {reading.gpu: reading for reading in snapshot.readings} if fresh else {}
     workers = {worker.worker: worker for worker in snapshot.workers}
     present = [engine for engine in snapshot.engines if engine.state is not EngineState.GONE]
-    # One that we should run is listed though it has no process.
+    # An engine that we should run is listed even without a process.
     listed = [e for e in snapshot.engines if e.state is not EngineState.GONE or e.engine in workers]
     rows = tuple(
         DeviceRow(

@@ -1,1 +1,1 @@
-"""A snapshot of the node, turned into the metric families of its page."""
+"""Turns a snapshot of the node into the metric families of its page."""

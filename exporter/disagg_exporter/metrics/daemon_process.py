@@ -1,4 +1,4 @@
-"""The daemon's own process, by the client library's collector and under its names."""
+"""Metrics of the daemon's own process, by the client library's collector and under its names."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from prometheus_client.process_collector import ProcessCollector
 
 
 class DaemonProcess:
-    """Reads what the kernel accounts to this process; nothing where there is no `/proc`.
+    """Reads the kernel's accounting of this process; nothing where there is no `/proc`.
 
     Args:
-        proc: Seam.
+        proc: Replaceable for tests.
     """
 
     def __init__(self, proc: str = "/proc") -> None:
         self._collector = ProcessCollector(proc=proc, registry=None)
 
     def usage(self) -> Mapping[str, float]:
-        """Return CPU seconds, memory, descriptors and start time as they are now, by family."""
+        """Return current CPU seconds, memory, descriptors and start time, by family."""
         metrics = self._collector.collect()
         return {sample.name: sample.value for metric in metrics for sample in metric.samples}

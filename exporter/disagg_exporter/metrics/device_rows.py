@@ -1,4 +1,4 @@
-"""What a snapshot says of each device, as rows."""
+"""Rows of each device in a snapshot."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from disagg_exporter.model import (
     Use,
 )
 
-# Rows that exist at 0 before anything happens: `rate()` cannot see the first move of a counter
-# that appears with it.
+# Rows that exist at 0 before anything happens: `rate()` misses the first increase of a counter that
+# appears with it.
 STANDING_ROLES = (Role.PREFILL, Role.DECODE, Role.MIXED, Role.NONE)
 # NVIDIA's numbers: double-bit ECC, NVLink, fallen off the bus, contained and uncontained ECC.
 STANDING_XIDS = (48, 74, 79, 94, 95)
@@ -148,7 +148,7 @@ def _add_by_role(
 
 
 def engine_namespaces(snapshot: Snapshot) -> dict[str, str]:
-    """Return the Kubernetes namespace of each engine that is accounted for, by its name."""
+    """Return the Kubernetes namespace of each engine that has an account, by its name."""
     return {account.engine: account.engine_namespace for account in snapshot.engine_accounts}
 
 

@@ -6,7 +6,7 @@ from disagg_exporter.metrics.family import Data, Family
 
 _POOL = ("role", "model_name", "gpu_name", "engine_namespace")
 
-# One family is read as one row: the formatter would make it eleven lines.
+# One family per row: the formatter would make it eleven lines.
 # fmt: off
 ENGINE_FAMILIES: tuple[Family, ...] = (
     Family("disagg_engine_info", Data.ENGINES, ("engine", "role", "model_name", "kind", "version"),

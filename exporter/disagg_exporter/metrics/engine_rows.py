@@ -26,7 +26,7 @@ STEP_KINDS = ("context", "generation", "mixed", "dummy")
 
 
 def write_engines(rows: MetricRows, snapshot: Snapshot) -> None:
-    """Write each engine's facts, its GPU-seconds and tokens, and the load it stands under."""
+    """Write each engine's facts, its GPU-seconds and tokens, and its current load."""
     statuses = {status.engine: status for status in snapshot.engines}
     accounts = {account.engine: account for account in snapshot.engine_accounts}
     rows.set("disagg_left_out_engines", snapshot.left_out_engines)
@@ -90,8 +90,8 @@ def _write_account(rows: MetricRows, account: EngineAccount, status: EngineStatu
             by_kind = (engine, account.role, kind)
             rows.set("disagg_engine_expected_step_seconds_total", expected_ns / 1e9, *by_kind)
             rows.set("disagg_engine_compared_step_seconds_total", taken_ns / 1e9, *by_kind)
-    # While an engine drains or starts its account has the role `none`; the rows of the role it
-    # is for must stand at 0 before its first step.
+    # While an engine drains or starts, its account has the role `none`; the rows of its intended
+    # role must exist at 0 before its first step.
     roles = dict.fromkeys((account.role, status.role if status else account.role))
     keys = [(role, phase) for role in roles if role is not Role.NONE for phase in Phase]
     where = (account.model_name, account.engine_namespace)
@@ -107,8 +107,8 @@ def _write_account(rows: MetricRows, account: EngineAccount, status: EngineStatu
 
 
 def _phases_with_tokens(account: EngineAccount, status: EngineStatus | None) -> Collection[Phase]:
-    """The phases whose tokens its source reports; of others 0 would be no count but ignorance."""
-    # One that has died has no source any more; what it has reported stays.
+    """Return the phases whose tokens its source reports; for others 0 would be wrong."""
+    # A dead engine has no source any more; what it has reported stays.
     if account.method.by_step or any(account.reported.steps):
         return tuple(Phase)
     page = status.page if status is not None and account.method.by_page else None
@@ -124,7 +124,7 @@ def _phases_with_tokens(account: EngineAccount, status: EngineStatus | None) -> 
 def _write_load(
     rows: MetricRows, account: EngineAccount | None, status: EngineStatus | None
 ) -> None:
-    """Write requests and KV use: as the steps report it, else the metrics page."""
+    """Write requests and KV use: from the steps if they report them, else from the metrics page."""
     known = account if account is not None and account.running is not None else None
     load: EngineAccount | EnginePage | None = known or (status.page if status else None)
     who = account or status
@@ -134,7 +134,7 @@ def _write_load(
     rows.set("disagg_engine_requests", load.running, engine, role, "running")
     rows.set("disagg_engine_requests", load.waiting, engine, role, "waiting")
     rows.set("disagg_engine_requests", load.deferred, engine, role, "deferred")
-    # FPM reports tokens of the cache, which are a share of it only where its size is known.
+    # FPM reports tokens of the cache, which give a share only where its size is known.
     page = status.page if status else None
     kv_usage_ratio = load.kv_usage_ratio
     if account is not None and account.method is Method.FPM:
@@ -163,7 +163,7 @@ def write_capacity(rows: MetricRows, snapshot: Snapshot) -> None:
         used = known.used_ratio
         rows.set("disagg_engine_capacity_used_ratio", used, engine.engine, engine.role)
         for device in (devices[gpu] for gpu in engine.devices if gpu in devices):
-            # A GPU under two engines is half of each one's.
+            # A GPU shared by two engines counts half for each.
             gpus = device.weight / sharers[device.gpu]
             namespace = namespaces.get(engine.engine, "")
             key = (engine.role, engine.model_name, device.gpu_name, namespace)

@@ -1,4 +1,4 @@
-"""What a metric family is, and the rows of the page by family before they are text."""
+"""Metric families, and the page's rows by family before they are rendered as text."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from disagg_exporter.model import Histogram
 
 
 class MetricType(StrEnum):
-    """What a family's numbers do.
+    """Prometheus type of a family.
 
-    Only grow, move freely, carry facts beside a constant 1, or count durations by upper bound.
+    Only grows, moves freely, carries facts beside a constant 1, or counts observations by upper
+    bound.
     """
 
     COUNTER = "counter"
@@ -27,7 +28,7 @@ _UNITS = frozenset(
 
 
 class Data(StrEnum):
-    """Which part of a `Snapshot` a family is made of, as a title in the metrics reference."""
+    """The part of a `Snapshot` that a family is made of, as a title in the metrics reference."""
 
     DEVICES = "Devices: facts and latest readings"
     ACCOUNTS = "Devices: seconds and joules"
@@ -50,7 +51,7 @@ class Data(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric family, whose name ends as its type and unit have it."""
+    """One metric family; the end of its name follows from its type and unit."""
 
     name: str
     data: Data
@@ -60,7 +61,7 @@ class Family:
 
     @property
     def kind(self) -> MetricType:
-        """What its numbers do."""
+        """Its type, from its name."""
         if self.is_histogram:
             return MetricType.HISTOGRAM
         return _TYPES.get(self.name.rpartition("_")[2], MetricType.GAUGE)
@@ -88,19 +89,19 @@ class MetricRows:
             self.samples.setdefault(name, {})[labels] = value
 
     def add(self, name: str, value: float, *labels: str) -> None:
-        """Add to a row that begins at 0; adding 0 makes the row exist."""
+        """Add to a row that begins at 0; adding 0 creates the row."""
         rows = self.samples.setdefault(name, {})
         rows[labels] = rows.get(labels, 0) + value
 
     def divide(self, name: str, parts: int) -> None:
-        """Bring a family that was added up in whole parts of its unit to that unit.
+        """Convert a family that was summed in whole parts of its unit to that unit.
 
-        Done once and last: sums of whole numbers do not depend on their order, and the quotient
-        of a larger one is no smaller.
+        Done once and last: sums of integers do not depend on their order, and a larger one never
+        has a smaller quotient.
         """
         rows = self.samples.get(name, {})
         for labels, value in rows.items():
-            if value:  # most rows stand at 0, which is that in each unit
+            if value:  # most rows are 0, which is the same in each unit
                 rows[labels] = value / parts
 
     def set_histogram(self, name: str, histogram: Histogram | None, *labels: str) -> None:

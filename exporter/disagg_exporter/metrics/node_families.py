@@ -6,7 +6,7 @@ from disagg_exporter.metrics.family import Data, Family
 
 _NODE = ("model_name", "gpu_name", "engine_namespace")
 
-# One family is read as one row: the formatter would make it eleven lines.
+# One family per row: the formatter would make it eleven lines.
 # fmt: off
 NODE_FAMILIES: tuple[Family, ...] = (
     Family("disagg_gpu_info", Data.DEVICES, ("gpu", "index", "gpu_name", "pci_bus_id", "device"),
@@ -82,7 +82,7 @@ NODE_FAMILIES: tuple[Family, ...] = (
            "Power that a device draws in a phase, or idle between them, learned from its own "
            "energy over the last hour; absent until that has earned trust."),
 
-    # Sums over the node: cluster roll-ups read these, never the devices.
+    # Sums over the node: cluster roll-ups use these, never the devices.
     Family("disagg_node_phase_seconds_total", Data.NODE, ("role", "phase", *_NODE),
            "The sum of this node's device seconds by what they were; take cluster ratios from "
            "these."),

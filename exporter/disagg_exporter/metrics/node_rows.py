@@ -43,11 +43,11 @@ _TOKEN_TIME = "disagg_node_token_gpu_seconds_total"
 _Key = TypeVar("_Key", Cell, ActivityCell)
 
 _Standing = dict[tuple[str, str], dict[Role, None]]
-"""For each (model name, namespace): the roles whose rows stand at 0."""
+"""For each (model name, namespace): the roles whose rows exist at 0."""
 
 
 def write_node(rows: MetricRows, snapshot: Snapshot) -> None:
-    """Write the sums over devices, and over engines of now and of before."""
+    """Write the sums over devices, and over current and earlier engines."""
     for account in snapshot.accounts:
         gpu_name = account.device.gpu_name
         for role in STANDING_ROLES:
@@ -85,7 +85,7 @@ def write_node(rows: MetricRows, snapshot: Snapshot) -> None:
 
 
 def _observed(account: DeviceAccount, units: Iterable[Unit]) -> Mapping[ActivityCell, int]:
-    """The observed time of a device, for each unit whose activity it reports."""
+    """Return the observed time of a device, for each unit whose activity it reports."""
     observed: Counter[ActivityCell] = Counter()
     for cell, slice_ns in account.slice_ns.items():
         if cell.use in SHOWN_USES:
@@ -105,7 +105,7 @@ def _add_by_role(
 ) -> None:
     """Add a device's amounts by role and by use or unit, the second field of either cell.
 
-    Those of models that were forgotten are in no series of the node.
+    Models whose names were forgotten are in no series of the node.
     """
     gpu_name = account.device.gpu_name
     for (model_name, namespace), roles in standing.items():
@@ -137,7 +137,7 @@ def _add_unobserved(rows: MetricRows, account: DeviceAccount) -> None:
 
 
 def _standing(account: DeviceAccount, snapshot: Snapshot) -> _Standing:
-    """Return, for each (model, namespace) that the device serves or served, its standing roles.
+    """Return the roles with rows at 0, per (model, namespace) that the device serves or served.
 
     Time without an engine has no model and no role but `none`.
     """
@@ -163,7 +163,7 @@ _ROUTER_ERRORS = {
 
 
 def write_router(rows: MetricRows, snapshot: Snapshot) -> None:
-    """Write the router's counters and how it stands; nothing on a node without one."""
+    """Write the router's counters and state; nothing on a node without one."""
     router = snapshot.router
     if router is None:
         return
@@ -178,7 +178,7 @@ def _write_router_counts(
     rows: MetricRows, router: RouterStatus, counts: RouterCounts, names: Mapping[str, str]
 ) -> None:
     rows.set("disagg_router_requests_total", counts.requests)
-    # A router names an engine only with its first error, which `increase()` could not see.
+    # A router names an engine only with its first error, which `increase()` would miss.
     for engine in router.engines:
         rows.add(_ROUTER_ERRORS[engine.phase], 0.0, engine.name)
     for (phase, url), count in counts.errors.items():

@@ -1,4 +1,4 @@
-"""The metrics page as bytes: made when someone asks and something changed, and then kept."""
+"""The metrics page as bytes: rendered on request after a change, and then cached."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class PageText:
     """Writes rows as text, byte for byte what the client library writes for the same rows.
 
     A node has some thousand rows and is scraped every second: the library takes 25 µs a row, most
-    of it for labels that are the same on every page. They are kept from one page to the next.
+    of it for labels that are the same on every page. These are cached from one page to the next.
 
     Args:
-        dots: Names are written as in the escaping of that name, which doubles underscores.
+        dots: Names are written in the escaping scheme `dots`, which doubles underscores.
     """
 
     def __init__(self, *, dots: bool = False) -> None:
@@ -117,18 +117,18 @@ def _escaped(value: str) -> str:
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
-# Histograms whose lines are kept: some four an engine and a model.
+# Histograms whose lines are cached: about four per engine and model.
 _HISTOGRAMS = 1024
-# How many spellings of one page (format, compression) are kept; clients know about four.
+# Most cached variants of one page (format, compression); clients use about four.
 _SPELLINGS = 16
-# For so long after a rendering, that one is served.
+# How long a rendering is served.
 _SERVED_NS = 200_000_000
 _VERSIONS = ("0.0.4", "1.0.0")
 
 
 @dataclass(frozen=True, slots=True)
 class PageBytes:
-    """One spelling of the page, ready to send."""
+    """One variant of the page, ready to send."""
 
     content_type: str
     body: bytes
@@ -136,7 +136,7 @@ class PageBytes:
 
 
 class Dated(Protocol):
-    """What a page is made of, with the time until which it may be believed."""
+    """The page's source data, with the time until which it is valid."""
 
     @property
     def fresh_until_ns(self) -> int:
@@ -147,11 +147,11 @@ Shown = TypeVar("Shown", bound=Dated)
 
 
 class PageCache(Generic[Shown]):
-    """Renders the page at most five times a second, however many ask.
+    """Renders the page at most five times a second, however many clients ask.
 
     Args:
-        latest: Returns what is to be shown, at once; None before there is anything.
-        rows_of: Makes the rows of it, at a time of the clock.
+        latest: Returns the data to show, at once; None before there is any.
+        rows_of: Makes its rows, for a time of the clock.
         now_ns: The clock.
     """
 
@@ -204,7 +204,7 @@ class PageCache(Generic[Shown]):
             text = self._dots_text if content_type.endswith("=dots") else self._text
             body = text.write(self._rows, openmetrics="openmetrics" in content_type)
         if gzipped:
-            # Level 1 is a third of the default's time for a page a fifth larger.
+            # Level 1 takes a third of the default's time for a page a fifth larger.
             body = gzip.compress(body, compresslevel=1, mtime=0)
         return PageBytes(content_type, body, gzipped)
 
@@ -214,6 +214,6 @@ def _content_type(accept: str) -> str:
         _, content_type = choose_encoder(accept)
     except (TypeError, ValueError):  # how the client library fails at a version like "1.x"
         return CONTENT_TYPE_PLAIN_0_0_4
-    # It copies whatever version was asked for into its answer; we give those that exist.
+    # It copies any requested version into its answer; only existing ones are returned here.
     known = any(f"; version={version};" in content_type for version in _VERSIONS)
     return content_type if known else CONTENT_TYPE_PLAIN_0_0_4

@@ -1,4 +1,4 @@
-"""The families of the planner, one of which runs in a cluster: what it exports, and no node."""
+"""The families of the planner, which runs once per cluster and exports nothing of a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One snapshot, turned into the rows of its page."""
+"""Turns one snapshot into the rows of its page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WRITERS: tuple[Callable[[MetricRows, Snapshot], None], ...] = (
 
 
 def is_fresh(snapshot: Snapshot | None, now_ns: int) -> bool:
-    """Whether readings and accounts may still be shown."""
+    """Return whether readings and accounts may still be shown."""
     return snapshot is not None and now_ns <= snapshot.fresh_until_ns
 
 
@@ -34,9 +34,9 @@ def rows_of(snapshot: Snapshot | None, now_ns: int) -> MetricRows:
     """Return the rows of a page.
 
     Args:
-        snapshot: What to show; None before there is one, which leaves the build's own facts.
-        now_ns: The present, on the snapshot's clock. Later than `fresh_until_ns`, only
-            workers, collectors and build are left: absent numbers, not frozen ones.
+        snapshot: What to show; None before there is one, which leaves the build information.
+        now_ns: The present, on the snapshot's clock. Later than `fresh_until_ns`, only workers,
+            collectors and build are left: absent numbers, not frozen ones.
     """
     rows = MetricRows()
     rows.set("disagg_build_info", 1, disagg_exporter.__version__)

@@ -1,4 +1,4 @@
-"""The families of users' requests, by model: what they met, however many engines served them."""
+"""The families of users' requests, by model, however many engines served them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from disagg_exporter.metrics.family import Data, Family
 
 _TOLD = ("source", "model_name", "engine_namespace")
 
-# One family is read as one row: the formatter would make it eleven lines.
+# One family per row: the formatter would make it eleven lines.
 # fmt: off
 REQUEST_FAMILIES: tuple[Family, ...] = (
     Family("disagg_request_time_to_first_token_seconds", Data.REQUESTS, _TOLD,

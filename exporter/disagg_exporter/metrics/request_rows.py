@@ -12,7 +12,7 @@ from disagg_exporter.model import RequestAccount, Snapshot
 
 
 def write_requests(rows: MetricRows, snapshot: Snapshot) -> None:
-    """Write what is known of requests; nothing of what no source tells."""
+    """Write what is known of requests; nothing that no source reports."""
     known = snapshot.requests
     rows.set("disagg_left_out_models", known.left_out_models)
     for account in known.requests:

@@ -1,4 +1,4 @@
-"""Rows of what engines report of their requests and KV transfers, and what they are known by."""
+"""Rows of what engines report of their requests and KV transfers, and how they were verified."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ _KV_QUEUES = {
     Role.PREFILL: (KvQueue.BOOTSTRAP, KvQueue.INFLIGHT),
     Role.DECODE: (KvQueue.PREALLOC, KvQueue.TRANSFER),
 }
-# From a request's first step to its first token an engine prefills; one that was given the KV
-# takes a decode step.
+# From a request's first step to its first token an engine prefills; one that received the KV takes
+# a decode step.
 _FIRST_TOKEN = {Role.PREFILL: "prefill", Role.MIXED: "prefill", Role.DECODE: "first_decode"}
 
 
 def write_latency(rows: MetricRows, snapshot: Snapshot) -> None:
-    """Write what each engine counts of its requests, and what it is known by."""
+    """Write each engine's request counts, and how it was verified."""
     methods = {account.engine: account.method for account in snapshot.engine_accounts}
     for status in snapshot.engines:
         engine = status.engine
@@ -71,7 +71,7 @@ def write_latency(rows: MetricRows, snapshot: Snapshot) -> None:
 
 
 def _step_clock(status: EngineStatus, method: Method | None) -> str | None:
-    """What the lengths of its steps mean; None while its single steps are not used."""
+    """Return what the durations of its steps mean; None while its single steps are not used."""
     if method is Method.STEPS:
         return "engine_wait"
     if method is Method.FPM:

@@ -1,8 +1,8 @@
-"""Every metric family we export: its name, type, labels, unit, meaning and where it comes from.
+"""Every exported metric family: name, type, labels, unit, meaning and source.
 
-The rooms named here are the one place that may invent a metric name. `cluster`, `node`,
+The modules imported here are the only place that may define a metric name. `cluster`, `node`,
 `instance`, `job`, `pod` and `namespace` are never labels: the first four belong to the scraper,
-and it would overwrite the last two. Only the planner, which is no node, says `node` of others.
+which would overwrite the last two. Only the planner, which is not a node, sets `node` for others.
 """
 
 from __future__ import annotations

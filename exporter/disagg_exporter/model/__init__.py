@@ -1,9 +1,9 @@
-"""The nouns of the exporter: what a device, an engine, a step and a snapshot are.
+"""The exporter's data types: device, engine, step, account, snapshot.
 
-Everything here is frozen and does nothing. Two clocks appear and are never mixed: `*_ns` is
+All are frozen and have no behaviour. Two clocks appear and are never mixed: `*_ns` is
 CLOCK_MONOTONIC in integer nanoseconds (shared by all processes of a host, so engine and daemon
-agree), `*_timestamp_seconds` is Unix time. Accounting is done in integer nanoseconds because
-integers conserve time exactly; seconds appear only where something is shown.
+agree), `*_timestamp_seconds` is Unix time. Accounting uses integer nanoseconds because integers
+conserve time exactly; seconds appear only where something is displayed.
 """
 
 from disagg_exporter.model.accounts import (

@@ -1,4 +1,4 @@
-"""Accounts of devices and engines: seconds, tokens, energy, and the fast gauges beside them."""
+"""Accounts of devices and engines: seconds, tokens, energy, and the gauges shown beside them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from disagg_exporter.model.enums import (
 from disagg_exporter.model.steps import StepTotals
 
 FORGOTTEN_MODEL = "\0"
-"""Stands for models whose names were forgotten; no engine's model can be called so."""
+"""Stands for all models whose names were forgotten; no engine's model can have this name."""
 
 SLICE_NS_PER_GPU_SECOND = GPU_SLICES * 1_000_000_000
 """Slice-nanoseconds (nanoseconds of one compute slice) in a second of a whole GPU."""
@@ -31,7 +31,7 @@ MICROJOULES_PER_JOULE = 1_000_000
 
 
 class Cell(NamedTuple):
-    """The finest division of a device's seconds; every exported sum is a sum of cells."""
+    """Key of the finest division of a device's seconds; every exported sum is a sum of cells."""
 
     role: Role
     use: Use
@@ -41,7 +41,7 @@ class Cell(NamedTuple):
 
 
 class ActivityCell(NamedTuple):
-    """Whose activity of one part of a device it was."""
+    """Key of the activity of one part of a device: the role and model that caused it."""
 
     role: Role
     unit: Unit
@@ -51,17 +51,17 @@ class ActivityCell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeviceAccount:
-    """All committed time of one device, in slice-nanoseconds (compute slices × wall).
+    """All committed time of one device, in slice-nanoseconds (compute slices × wall time).
 
-    Whole numbers, so that however accounts are added up the sum is the same: a sum of floats
-    depends on the order by its last bit, and a counter must not fall by that.
+    Integers, so that the sum does not depend on the order of addition: with floats it does in the
+    last bit, and a counter must never decrease.
 
     The values of `slice_ns` sum to slices × (watermark − start) (invariant a). `active_slice_ns`
-    and `throttled_ns` (of the wall) are counted as read and do not wait for the watermark; what the
-    device never reported has no entry. `microjoules` is what was used up to the watermark, by cells
-    without a reason; None where the device reports no energy. `metered_slice_ns` is the time in
-    which it was used, by the same cells. `watts` is the power by use that it is divided by; empty
-    while it is divided by time.
+    and `throttled_ns` (wall time) are counted as they are read, without waiting for the watermark;
+    what the device never reported has no entry. `microjoules` is the energy used up to the
+    watermark, by cells without a reason; None where the device reports no energy.
+    `metered_slice_ns` is the time in which it was used, by the same cells. `watts` is the power per
+    use by which energy is divided; empty while it is divided by time.
     """
 
     device: Device
@@ -77,14 +77,14 @@ class DeviceAccount:
 
     @property
     def cells(self) -> dict[Cell, float]:
-        """The committed time in weighted seconds (weight × wall)."""
+        """Committed time in weighted seconds (weight × wall time)."""
         return {cell: ns / SLICE_NS_PER_GPU_SECOND for cell, ns in self.slice_ns.items()}
 
 
 class ReferenceStep(NamedTuple):
-    """What a step of a known size costs: the tokens and requests of `point`, contexts as lately.
+    """Cost of a step of a known size: the tokens and requests of `point`, recent context lengths.
 
-    The truth lies within `error_seconds` of `seconds` nine times in ten.
+    The true value lies within `error_seconds` of `seconds` nine times in ten.
     """
 
     point: str
@@ -93,10 +93,10 @@ class ReferenceStep(NamedTuple):
 
 
 class Interference(NamedTuple):
-    """By how many seconds mixed steps took longer, or shorter, than their parts apart.
+    """How many seconds mixed steps took longer, or shorter, than their parts would have separately.
 
-    All seconds are of one device and never fall. Loss less gain, over the `step_seconds` of which
-    they were known, is within `error_ratio` of the truth nine times in ten.
+    All seconds are per device and never decrease. Loss minus gain, over the `step_seconds` for
+    which they were known, is within `error_ratio` of the true value nine times in ten.
     """
 
     loss_seconds: float
@@ -106,7 +106,7 @@ class Interference(NamedTuple):
 
 
 class ExpectedSteps(NamedTuple):
-    """What some steps were expected to take, and what the same steps took.
+    """Expected and actual duration of the same steps.
 
     Nanoseconds of one device by kind of step: context, generation, mixed.
     """
@@ -115,23 +115,23 @@ class ExpectedSteps(NamedTuple):
     taken_ns: tuple[int, ...] = (0, 0, 0)
 
     def plus(self, others: ExpectedSteps) -> ExpectedSteps:
-        """Return these steps and others together."""
+        """Return the sums of these steps and others."""
         expected_ns = tuple(map(add, self.expected_ns, others.expected_ns))
         return ExpectedSteps(expected_ns, tuple(map(add, self.taken_ns, others.taken_ns)))
 
 
 @dataclass(frozen=True, slots=True)
 class EngineAccount:
-    """What one engine has used (all its devices summed), and how well that is known.
+    """What one engine has used (all its devices summed), and how reliable that is.
 
-    `reported` is what it says of its own steps, before any of it is placed in time: step time there
-    is that of one device. `residual_ratio` is how far a step's length is from what the cost model
-    foresaw, `fitted_steps` how many it has learned from, `share_error_ratio` how far prefill's
-    share of the engine's step time may be off, `cut_prompts` that it is known by sums which hold
-    prompts in pieces. `expected_steps` are those of its steps that were foreseen well enough.
-    `interference` is None until it is known. `unreported_step_seconds` is how
-    long its time has waited for a step of which no record tells yet. `watermark_ns` is None while
-    no source reports it: then nothing is to be committed.
+    `reported` is what the engine reports of its own steps, before any of it is placed in time: its
+    step time is that of one device. `residual_ratio` is how far step durations are from the cost
+    model's predictions, `fitted_steps` how many steps the model has learned from,
+    `share_error_ratio` how far prefill's share of the engine's step time may be off. `cut_prompts`:
+    the share is known from sums that contain chunked prompts. `expected_steps` are the steps that
+    were predicted well enough. `interference` is None until it is known. `unreported_step_seconds`
+    is how long the engine's time has waited for a step whose record has not arrived. `watermark_ns`
+    is None while no source reports it: nothing is committed then.
     """
 
     engine: str
@@ -163,7 +163,7 @@ class EngineAccount:
 
     @property
     def confidence(self) -> ShareConfidence:
-        """How sure the phases' shares of its GPU-seconds are."""
+        """Confidence in the phases' shares of its GPU-seconds."""
         divides = self.reported.mixed_steps > 0
         match self.method:
             case Method.NONE:
@@ -180,8 +180,8 @@ class EngineAccount:
 class TokenAccount(NamedTuple):
     """Tokens computed on this node in one phase by engines of one role and model, ever.
 
-    `slice_ns` is the device time of the same engines in that phase, in slice-nanoseconds: engines
-    that report no tokens are in neither.
+    `slice_ns` is the device time of the same engines in that phase, in slice-nanoseconds. Engines
+    that report no tokens are left out of both.
     """
 
     role: Role

@@ -1,7 +1,7 @@
-"""What of the accounting outlives a daemon: values, each a row of plain numbers and words.
+"""The accounting state that outlives a daemon: rows of plain numbers and words.
 
-Durations and amounts are the very integers that the accounting counts in, so that a successor
-goes on to the nanosecond. `LedgerCheckpoint` is the whole; the rest are its parts.
+Durations and amounts are the exact integers of the accounting, so that a successor continues to the
+nanosecond. `LedgerCheckpoint` is the whole; the others are its parts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from disagg_exporter.model.steps import Assignment, StepTotals
 
 
 class PieceCheckpoint(NamedTuple):
-    """A stretch of a timeline that does not change any more: work by its shares, or a reason."""
+    """A stretch of a timeline that is final: work by its shares, or a reason."""
 
     start_ns: int
     end_ns: int
@@ -25,9 +25,9 @@ class PieceCheckpoint(NamedTuple):
 
 
 class PendingWork(NamedTuple):
-    """The step time of all records that have no place in time yet, as one.
+    """The total step time of all records that have no place in time yet.
 
-    `began_ns` is where its first span begins if part of that has a place; 0 if none has.
+    `began_ns` is where its first span begins if part of that has been placed; 0 if none has.
     """
 
     length_ns: int
@@ -40,7 +40,7 @@ class PendingWork(NamedTuple):
 
 
 class StreamCheckpoint(NamedTuple):
-    """How far a stream was received: its last message's sequence number and running totals."""
+    """Position in a received stream: its last message's sequence number and running totals."""
 
     pid: int
     incarnation: int
@@ -49,11 +49,11 @@ class StreamCheckpoint(NamedTuple):
 
 
 class TimelineCheckpoint(NamedTuple):
-    """One rank of an engine: what its devices have still to read, and how far it was received.
+    """One rank of an engine: what its devices have yet to read, and how far it was received.
 
-    `pieces` end at `mark_ns`. `last_record_ns`, `work_left` and `gap` are of the last record: when
-    it was made, whether it left work, and why the engine rests after it; `earlier_gap` is why it
-    rests before its pending work. `held_totals`: the totals of its streams include held time.
+    `pieces` end at `mark_ns`. `last_record_ns`, `work_left` and `gap` describe the last record:
+    when it was made, whether work was left, and why the engine idles after it; `earlier_gap` is why
+    it idles before its pending work. `held_totals`: the totals of its streams include held time.
     """
 
     engine_index: int
@@ -71,18 +71,18 @@ class TimelineCheckpoint(NamedTuple):
 
 
 class AssignmentCheckpoint(NamedTuple):
-    """An assignment in force from an instant on."""
+    """An assignment and the time from which it is in force."""
 
     since_ns: int
     assignment: Assignment
 
 
 class EngineCheckpoint(NamedTuple):
-    """What one engine has used; `live` are its timelines that go on, `ended` those that do not.
+    """What one engine has used; `live` are its open timelines, `ended` the closed ones.
 
-    `cut_ns` is what was cut on devices that are no more, `loss_ns` and `gain_ns` are what mixing
-    prefill and decode cost and saved, in the `known_ns` of step time of which that was known;
-    `expected` is what was expected of its steps, where that was known.
+    `cut_ns` is the time cut on devices that have been removed. `loss_ns` and `gain_ns` are the cost
+    and saving of mixing prefill and decode, within the `known_ns` of step time for which they were
+    known; `expected` is the expected duration of its steps, where that was known.
     """
 
     assignment: Assignment
@@ -103,10 +103,10 @@ class EngineCheckpoint(NamedTuple):
 
 
 class PowerCheckpoint(NamedTuple):
-    """What a device's energy taught of the power of its uses, at the lag that its counter has.
+    """What a device's energy readings taught about the power of its uses, at its counter's lag.
 
-    `gram` and `moments` are the sums of a least-squares fit, `errors` the squared errors of what
-    was foreseen by power and by time, of so many windows.
+    `gram` and `moments` are the sums of a least-squares fit, `errors` the squared errors of the
+    predictions by power and by time, over `predicted` windows.
     """
 
     lag_ns: int
@@ -119,7 +119,7 @@ class PowerCheckpoint(NamedTuple):
 class EnergyCheckpoint(NamedTuple):
     """A device's committed energy, and the reading up to which it is counted.
 
-    `lengths_ns` is the committed time that it was used in.
+    `lengths_ns` is the committed time in which it was used.
     """
 
     microjoules: tuple[tuple[Cell, int], ...]
@@ -131,7 +131,7 @@ class EnergyCheckpoint(NamedTuple):
 
 
 class CarryOverCheckpoint(NamedTuple):
-    """Step time of an engine that is still to be placed on a device."""
+    """Step time of an engine that has yet to be placed on a device."""
 
     engine: str
     role: Role
@@ -140,11 +140,11 @@ class CarryOverCheckpoint(NamedTuple):
 
 
 class DeviceCheckpoint(NamedTuple):
-    """One device: its committed cells, who uses it, and what it has still to explain.
+    """One device: its committed cells, its users, and what is not explained yet.
 
-    `engines` are its users at the watermark, `changes` what has changed since. `absences` are the
+    `engines` are its users at the watermark, `changes` the later changes. `absences` are the
     stretches (start, end) above the watermark in which no daemon ran. `unclaimed` are stretches
-    (start, end, active nanoseconds) that were committed with activity of nobody's.
+    (start, end, active nanoseconds) that were committed with activity of no known engine.
     """
 
     device: Device
@@ -166,7 +166,7 @@ class DeviceCheckpoint(NamedTuple):
 
 
 class RemovedCheckpoint(NamedTuple):
-    """What devices of one name had used that are no more, as in their accounts."""
+    """Sums over removed devices of one name, with the fields of their accounts."""
 
     gpu_name: str
     slice_ns: tuple[tuple[Cell, int], ...]

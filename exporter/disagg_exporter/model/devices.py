@@ -8,7 +8,7 @@ from typing import NamedTuple
 from disagg_exporter.model.enums import Direction, LinkKind, Throttle
 
 GPU_SLICES = 7
-"""Compute slices that a whole GPU counts as (accounting A1)."""
+"""Compute slices of a whole GPU (accounting A1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +29,21 @@ class Device:
 
     @property
     def slices(self) -> int:
-        """Its weight as a whole number, of `GPU_SLICES`: what adds up exactly."""
+        """Its weight as an integer number of slices out of `GPU_SLICES`, which adds up exactly."""
         return round(self.weight * GPU_SLICES)
 
     @property
     def is_pseudo(self) -> bool:
-        """Whether it stands for an engine on a host without GPUs; nobody else can use it."""
+        """Whether it stands for an engine on a host without GPUs; nothing else can use it."""
         return self.device == "cpu"
 
     def counts_as(self, other: Device) -> bool:
-        """Whether its seconds are in the same unit as another's, so that they can be added up."""
+        """Whether its seconds have the same unit as the other's, so that they can be added up."""
         return self.gpu_name == other.gpu_name and self.weight == other.weight
 
 
 class LinkTraffic(NamedTuple):
-    """Bytes that went over a device's links of one kind in one direction, since it is watched."""
+    """Bytes over a device's links of one kind in one direction, since watching began."""
 
     link: LinkKind
     direction: Direction
@@ -54,15 +54,15 @@ class LinkTraffic(NamedTuple):
 class DeviceReading:
     """Readings of one device at one instant; None where it reports none.
 
-    `busy_ratio` (0 to 1) is its activity over the interval since the reading before: of its
-    performance counters where it has them (`graphics_ratio`, beside those of its parts), else of
-    its driver; None, too, where activity is reported so late that it may be over by now.
-    `throttles` is empty where nothing holds the clocks back. ECC errors are those of the device's
-    whole life. `xid_errors` are (number, errors) since it is watched, `process_ratios` (pid, share
-    of SM time) of the processes that were sampled in the last second or so, `process_memory` (pid,
-    bytes, None where not told) all that compute on it, those of another PID namespace as pid 0;
-    either is None where the driver does not say. `traffic` is over its
-    links since it is watched; empty where none is reported.
+    `busy_ratio` (0 to 1) is its activity since the previous reading: from performance counters
+    where it has them (`graphics_ratio`, beside the ratios of its parts), else from the driver. It
+    is also None where activity is reported so late that it may be over by now. `throttles` is empty
+    where nothing holds the clocks back. ECC errors cover the device's whole life. `xid_errors` are
+    (number, errors) since watching began. `process_ratios` are (pid, share of SM time) of the
+    processes sampled in the last second or so; `process_memory` is (pid, bytes, None where not
+    reported) of all that compute on it, those of another PID namespace as pid 0; each is None where
+    the driver does not report it. `traffic` is that of its links since watching began; empty where
+    none is reported.
     """
 
     gpu: str
@@ -92,7 +92,7 @@ class DeviceReading:
 
 @dataclass(frozen=True, slots=True)
 class GpuShare:
-    """The share of a GPU's SM time that an engine's processes took, as its driver samples them."""
+    """Share of a GPU's SM time that an engine's processes took, as sampled by the driver."""
 
     engine: str
     gpu: str
@@ -100,7 +100,7 @@ class GpuShare:
 
 
 class ForeignWork(NamedTuple):
-    """What processes that belong to no engine of this node take of a GPU; None where unknown."""
+    """Use of a GPU by processes that belong to no engine of this node; None where unknown."""
 
     gpu: str
     sm_ratio: float | None
@@ -109,9 +109,9 @@ class ForeignWork(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeviceFailure:
-    """A device that could not be read, and the driver's own words for it.
+    """A device that could not be read, with the driver's error text.
 
-    `xid_errors` are as in a reading: they are reported of a device that answers nothing, too.
+    `xid_errors` are as in a reading: they are reported even for a device that does not answer.
     """
 
     gpu: str
@@ -121,7 +121,7 @@ class DeviceFailure:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSweep:
-    """One round over all devices: the readings, and the devices that failed."""
+    """One poll of all devices: the readings, and the devices that failed."""
 
     t_ns: int
     readings: tuple[DeviceReading, ...] = ()

@@ -1,4 +1,4 @@
-"""What an engine is and says: its page, its limits, how it stands."""
+"""What is known of an engine: its page, its limits, its status."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from disagg_exporter.model.serving import ServingCounts
 
 @dataclass(frozen=True, slots=True)
 class PrefillLimit:
-    """Where reading prompts stops to gain from larger steps.
+    """The step size beyond which prefill throughput gains little.
 
-    `tokens_per_second` is the rate at the knee. `knee_tokens` is the size of a step there; None
-    while no smaller step was seen.
+    `tokens_per_second` is the rate at the knee. `knee_tokens` is the step size there; None while no
+    smaller step was observed.
     """
 
     tokens_per_second: float
@@ -34,7 +34,7 @@ class PrefillLimit:
 class DecodeLimit:
     """The batch (requests that each get a token in a step) that just meets the target.
 
-    None where no batch does, or where it is only known to be smaller than `below`.
+    None where no batch does, or where the batch is only known to be smaller than `below`.
     """
 
     requests: float | None
@@ -43,14 +43,14 @@ class DecodeLimit:
 
 
 class StepLimits(NamedTuple):
-    """How much an engine takes into one step at most, each of its ranks; None where not known."""
+    """Most that an engine schedules into one step, per rank; None where not known."""
 
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
 
 
 class CurveSample(NamedTuple):
-    """One place on a learned curve: a size (tokens or requests of a step), and its value."""
+    """One point of a learned curve: a size (tokens or requests of a step), and its value."""
 
     size: int
     value: float
@@ -58,7 +58,7 @@ class CurveSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelSize:
-    """How many parameters a model has in its layers and in its output, and what they weigh."""
+    """Number of parameters in a model's layers and its output, and their sizes in bytes."""
 
     layer_parameters: int
     output_parameters: int
@@ -68,13 +68,14 @@ class ModelSize:
 
 @dataclass(frozen=True, slots=True)
 class EngineCapacity:
-    """One engine: how much of what it could serve it serves, and what holds it.
+    """One engine: how much of its capacity is used, and its bottleneck.
 
-    `used_ratio` is 1 where the engine is full; it may be more. None until the limits that its
-    role needs are learned, and while it is not ready. `flops_per_second` and `bytes_per_second`
-    are what it computes and reads on all its GPUs, None where the size of its model is not known.
-    `prefill_curve` is tokens a second by the tokens of a step, `decode_curve` seconds by requests:
-    what the limits were read off. `configured` is what it was started with.
+    `used_ratio` is 1 where the engine is full; it may be more. It is None until the limits that its
+    role needs are learned, and while the engine is not ready. `flops_per_second` and
+    `bytes_per_second` are what it computes and reads on all its GPUs; None where the size of its
+    model is not known. `prefill_curve` (tokens per second by the tokens of a step) and
+    `decode_curve` (seconds by requests) are what the limits were read off. `configured` is what it
+    was started with.
     """
 
     engine: str
@@ -92,13 +93,13 @@ class EngineCapacity:
 
 @dataclass(frozen=True, slots=True)
 class EnginePage:
-    """The few values of an engine's metrics page that we use; None where the page has none.
+    """The values used from an engine's metrics page; None where the page has none.
 
-    `prefill_seconds_total` and `decode_seconds_total` are the engine's own timers: how long each
-    of its devices ran such steps. SGLang's count mixed steps as prefill. `steps_total` are the
-    steps of all ranks. `kv_cache_tokens` is how much its cache can hold, `asleep` whether it has
-    given its memory back for a while. `kv_queues` are parts of `waiting` and `deferred`. `serving`
-    counts since the engine started. `ranks` are the data-parallel ranks that are in the sums.
+    `prefill_seconds_total` and `decode_seconds_total` are the engine's own timers: how long each of
+    its devices ran such steps. SGLang counts mixed steps as prefill. `steps_total` are the steps of
+    all ranks. `kv_cache_tokens` is the capacity of its cache, `asleep` whether it has released its
+    memory for a while. `kv_queues` are parts of `waiting` and `deferred`. `serving` counts since
+    the engine started. `ranks` is the number of data-parallel ranks in the sums.
     """
 
     kind: str
@@ -123,10 +124,10 @@ class EnginePage:
 
 @dataclass(frozen=True, slots=True)
 class DynamoWorker:
-    """An engine as NVIDIA Dynamo knows it: its worker's id in hex, and whether it is registered.
+    """An engine as NVIDIA Dynamo knows it: its worker id in hex, and whether it is registered.
 
-    `registered` is None where unknown. A worker that has lost its registration goes on
-    answering, and gets no requests.
+    `registered` is None where unknown. A worker that has lost its registration still answers, and
+    gets no requests.
     """
 
     worker: str
@@ -135,10 +136,10 @@ class DynamoWorker:
 
 @dataclass(frozen=True, slots=True)
 class TlsStatus:
-    """How an engine that speaks TLS was known at the last scrape of its page.
+    """How an engine that speaks TLS was verified at the last scrape of its page.
 
-    `verified` is `ca`, `pinned` or `insecure`; empty if it was not asked by TLS. `fault` is why no
-    page came, in a word of `TlsFault`; empty if TLS is not why.
+    `verified` is `ca`, `pinned` or `insecure`; empty if it was not scraped over TLS. `fault` is why
+    no page arrived, a value of `TlsFault`; empty if TLS is not the reason.
     """
 
     verified: str = ""
@@ -147,17 +148,16 @@ class TlsStatus:
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """One engine as the daemon sees it beside its accounting: reachable, which kind, its page.
+    """One engine as the daemon sees it, beside its accounting: reachability, kind, page.
 
-    `serving` counts since the daemon first saw the engine's page, through all its restarts; None
-    before.
-    `pid` is the process above all of its own, None where none can be seen.
-    `role_changes` is how often it went from one known role to another; None where a person said it.
+    `serving` counts since the daemon first read the engine's page, through all its restarts; None
+    before. `pid` is the topmost of its own processes, None where none is visible. `role_changes` is
+    how often it changed from one known role to another; None where a person set the role.
     `namespace` is the Kubernetes namespace of its pod. `start_timestamp_seconds` is the Unix time
-    at which its process began, `limits` are those on its command line.
-    `follows` is set where it is one node's part of an engine that is led elsewhere: the address at
-    which they meet, empty if unknown. It answers nobody, and `up` is that it is there; None
-    where it should answer and no probe could be made.
+    at which its process began, `limits` are those on its command line. `follows` is set where it is
+    one node's part of an engine that is led elsewhere: the rendezvous address, empty if unknown.
+    Such a part answers no requests, and `up` means that it exists; `up` is None where it should
+    answer and no probe could be made.
     """
 
     engine: str

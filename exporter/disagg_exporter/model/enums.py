@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class LabelEnum(StrEnum):
-    """A label value; as a key it is its text, which is hashed once."""
+    """A label value; as a key it hashes as its text, whose hash is cached."""
 
     __hash__ = str.__hash__
 
@@ -19,7 +19,7 @@ class Phase(LabelEnum):
 
 
 class Use(LabelEnum):
-    """Where a second of a device went; the first two are the phases."""
+    """What a second of a device was used for; the first two are the phases."""
 
     PREFILL = "prefill"
     DECODE = "decode"
@@ -29,7 +29,7 @@ class Use(LabelEnum):
 
 
 class Role(LabelEnum):
-    """What an engine, and so its devices, is for."""
+    """Purpose of an engine, and so of its devices."""
 
     PREFILL = "prefill"
     DECODE = "decode"
@@ -66,10 +66,10 @@ class Unit(LabelEnum):
 
 
 class KvQueue(LabelEnum):
-    """Where requests of an engine that does one phase only wait beside running and waiting.
+    """Queues of single-phase engines, beside running and waiting.
 
-    On prefill engines for the decode engine to answer (bootstrap) and for KV to leave (inflight);
-    on decode engines for room to take KV in (prealloc) and for KV to arrive (transfer).
+    On prefill engines: for the decode engine to answer (bootstrap) and for KV to leave (inflight);
+    on decode engines: for room to receive KV (prealloc) and for KV to arrive (transfer).
     """
 
     BOOTSTRAP = "bootstrap"
@@ -89,21 +89,21 @@ class Throttle(LabelEnum):
 
 
 class LinkKind(LabelEnum):
-    """What a device is connected by."""
+    """Kind of link that a device is connected by."""
 
     PCIE = "pcie"
     NVLINK = "nvlink"
 
 
 class Direction(LabelEnum):
-    """Which way bytes go, seen from the device."""
+    """Direction of bytes, relative to the device."""
 
     SENT = "sent"
     RECEIVED = "received"
 
 
 class EngineState(LabelEnum):
-    """Where an engine stands in its life, as its supervisor or discovery sees it."""
+    """Lifecycle state of an engine, as its supervisor or discovery sees it."""
 
     STARTING = "starting"
     READY = "ready"
@@ -112,7 +112,7 @@ class EngineState(LabelEnum):
 
 
 class Method(LabelEnum):
-    """How an engine's GPU-seconds were found, best first."""
+    """How an engine's GPU-seconds were determined, best first."""
 
     STEPS = "steps"
     FPM = "fpm"
@@ -125,17 +125,17 @@ class Method(LabelEnum):
 
     @property
     def by_step(self) -> bool:
-        """Whether the engine reports every single step, rather than sums over a stretch of time."""
+        """Whether the engine reports each step, rather than sums over a stretch of time."""
         return self in (Method.STEPS, Method.FPM)
 
     @property
     def by_page(self) -> bool:
-        """Whether the engine's metrics page says how much it did in a stretch of time."""
+        """Whether its work in a stretch of time is known from its metrics page."""
         return self in (Method.ENGINE_TIMERS, Method.PAGE, Method.PAGE_CPU)
 
 
 class Split(LabelEnum):
-    """How steps that prefill and decode at once are divided (accounting A4)."""
+    """How steps that both prefill and decode are divided (accounting A4)."""
 
     MODEL = "model"
     UNSURE = "unsure"
@@ -144,12 +144,12 @@ class Split(LabelEnum):
 
 
 class ShareConfidence(LabelEnum):
-    """How sure it is which phase had how much of an engine's GPU-seconds.
+    """Confidence in the phases' shares of an engine's GPU-seconds.
 
     `high`: single steps, those that do both phases divided by a model that has earned trust.
     `medium`: single steps while that is not so; sums, divided by a model that has earned trust or
-    by the engine's own timers. `low`: sums that are divided by tokens or a role, that hold prompts
-    in pieces, or that are the CPU time of processes. `none`: nothing is found.
+    by the engine's own timers. `low`: sums that are divided by tokens or a role, that hold chunked
+    prompts, or that are the CPU time of processes. `none`: nothing is known.
     """
 
     HIGH = "high"
@@ -159,7 +159,7 @@ class ShareConfidence(LabelEnum):
 
 
 class LimitConfidence(StrEnum):
-    """How well a limit is known: steps were seen on both sides of it, or on one alone.
+    """How well a limit is known: steps were observed on both sides of it, or on one only.
 
     `unreachable`: a target that not even a single request would meet.
     """
@@ -170,7 +170,7 @@ class LimitConfidence(StrEnum):
 
 
 class Bottleneck(StrEnum):
-    """Resource that limits an engine; `none` is an engine with room."""
+    """Resource that limits an engine; `none` means that it has room."""
 
     COMPUTE = "compute"
     BANDWIDTH = "bandwidth"

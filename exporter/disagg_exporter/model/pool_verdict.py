@@ -1,4 +1,4 @@
-"""What a person is told of a model's pools, in words, by how full they are."""
+"""The verdict on a model's pools, in words, by how full they are."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from disagg_exporter.model.enums import Role
 
 LEAST_KNOWN_RATIO = 0.5
-"""Of how much of a pool's GPUs the use must be known to speak of it, as decisions wait for it
-(alerts/rules/disagg-recording-pools.yaml)."""
+"""Share of a pool's GPUs whose use must be known for a verdict; decisions require the same
+(alerts/rules/disagg-recording-pools.yaml).
+"""
 
 _BUSY = 0.5
 _FILLING = 0.7
@@ -21,13 +22,13 @@ _NOTHING_TO_DO = "nothing to do, both below 50 %"
 def pool_verdicts(
     used_ratios: Mapping[Role, float], *, tokens_late: bool = False
 ) -> tuple[str, ...]:
-    """What stands on the pools of one model: on prefill and decode together, and on mixed engines.
+    """Return the verdicts on one model's pools: prefill and decode together, and mixed engines.
 
-    The words and bounds are those of alerts/rules/disagg-recording-verdict.yaml, which dashboards
-    show; without a pool that is known there is no verdict.
+    The wording and bounds are those of alerts/rules/disagg-recording-verdict.yaml, which dashboards
+    show. Pools of which nothing is known get no verdict.
 
     Args:
-        used_ratios: Capacity used, from 0, of the pools of which it is known.
+        used_ratios: Capacity used, from 0, of the pools where it is known.
         tokens_late: Whether users' tokens come late (`waits.are_late`).
     """
     return (*_of_both(used_ratios, tokens_late), *_of_mixed(used_ratios))
@@ -49,7 +50,7 @@ def _words(prefill: float, decode: float, tokens_late: bool) -> str:
     if decode > _BUSY and decode > _LOPSIDED * prefill:
         return "decode is short of GPUs"
     if max(prefill, decode) <= _BUSY:
-        # Room, and users wait: more GPUs are no answer.
+        # There is room, yet users wait: more GPUs would not help.
         return "both below 50 %, yet tokens are late" if tokens_late else _NOTHING_TO_DO
     if min(prefill, decode) > _FILLING:
         return "both pools are filling up"

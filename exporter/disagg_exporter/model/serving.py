@@ -1,4 +1,4 @@
-"""What is counted of requests: by an engine, and by model from wherever it is known."""
+"""Request counts: of one engine, and of one model from every source that knows it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from disagg_exporter.model.enums import LabelEnum, Role
 class Total(StrEnum):
     """A number that only grows while its engine lives.
 
-    `ARRIVED_REQUESTS` are all that were ever taken in: finished, running and waiting. `ENDED_*` are
-    those that finished, by how. `QUEUE_*` is from a request's arrival to its first step (KV that
-    must arrive first is waited for in it), `FIRST_TOKEN_*` from there to its first token,
-    `KV_STAGE_*` the sending of its KV, where the engine clocks that as a stage of the request.
-    `TRANSFER_*` is the transfers' own time. `*_PROMPT_TOKENS` are the tokens of prompts by where
-    their KV came from.
+    `ARRIVED_REQUESTS` are all that were ever accepted: finished, running and waiting. `ENDED_*` are
+    those that finished, by how. `QUEUE_*` is from a request's arrival to its first step (including
+    the wait for KV that must arrive first), `FIRST_TOKEN_*` from there to its first token,
+    `KV_STAGE_*` the sending of its KV, where the engine times that as a stage of the request.
+    `TRANSFER_*` is the transfers' own time. `*_PROMPT_TOKENS` are the tokens of prompts by the
+    origin of their KV.
     """
 
     FINISHED_REQUESTS = "finished_requests"
@@ -53,7 +53,7 @@ class Total(StrEnum):
 
     @property
     def seconds(self) -> bool:
-        """Whether it is a sum of durations, which one negative duration makes fall."""
+        """Whether it is a sum of durations, which a negative duration makes decrease."""
         return self.endswith("_seconds")
 
 
@@ -65,26 +65,26 @@ ENDINGS: Mapping[str, Total] = {
     "success": Total.ENDED_SUCCESS,
     "other": Total.ENDED_OTHER,
 }
-"""How requests end, in our words; `success` where nobody says whether by a stop or by length."""
+"""How requests end, as label values; `success` where stop and length are not distinguished."""
 
 REJECTIONS: Mapping[str, Total] = {
     "queued_requests": Total.REJECTED_FOR_REQUESTS,
     "queued_tokens": Total.REJECTED_FOR_TOKENS,
     "overload": Total.REJECTED_FOR_LOAD,
 }
-"""Why a request is refused at the door, in our words."""
+"""Why a request is rejected on arrival, as label values."""
 
 PROMPT_TOKENS: Mapping[str, Total] = {
     "computed": Total.COMPUTED_PROMPT_TOKENS,
     "cached": Total.CACHED_PROMPT_TOKENS,
     "transferred": Total.TRANSFERRED_PROMPT_TOKENS,
 }
-"""Where the KV of a prompt's tokens came from, in our words."""
+"""Where the KV of a prompt's tokens came from, as label values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Observations by upper bound; `counts` are cumulative and hold one more, all of them."""
+    """Observations by upper bound; `counts` are cumulative, with one more entry for all of them."""
 
     bounds: tuple[float, ...]
     counts: tuple[float, ...]
@@ -92,14 +92,14 @@ class Histogram:
 
     @property
     def total(self) -> float:
-        """How many observations there are."""
+        """Number of observations."""
         return self.counts[-1]
 
     def at(self, bounds: tuple[float, ...]) -> Histogram:
-        """Return the same observations by other bounds, in rising order.
+        """Return the same observations by other bounds, in ascending order.
 
-        Where a bound is none of its own, the count at the next of its own below is taken: what is
-        in between moves up, so no quantile is too low.
+        For a bound that is not among its own, the count at its next lower bound is used:
+        observations in between move up, so no quantile is too low.
         """
         if bounds == self.bounds:
             return self
@@ -112,7 +112,7 @@ class Histogram:
 class ServingCounts:
     """What an engine has counted since some moment; what it does not report is absent.
 
-    `duration` is from a request's arrival to its end, in seconds as the first two are;
+    `duration` is from a request's arrival to its end, in seconds like the two before it;
     `prompt_tokens` and `output_tokens` are its lengths.
     """
 
@@ -125,9 +125,9 @@ class ServingCounts:
 
 
 class RequestSource(LabelEnum):
-    """From where something is known of users' requests, best first.
+    """Source of what is known of users' requests, best first.
 
-    `pools`: put together from prefill engines and decode engines, neither of which sees the whole.
+    `pools`: combined from prefill engines and decode engines, neither of which sees the whole.
     """
 
     FRONTEND = "frontend"
@@ -137,7 +137,7 @@ class RequestSource(LabelEnum):
 
 
 class Part(LabelEnum):
-    """A part of a user's wait that one engine clocks where two are asked one after the other.
+    """The part of a user's wait that one engine measures where two handle a request in turn.
 
     From a request's arrival at the prefill engine to the token there; from its arrival at the
     decode engine to the first token there, and to the last.
@@ -150,10 +150,10 @@ class Part(LabelEnum):
 
 @dataclass(frozen=True, slots=True)
 class FrontCounts:
-    """What a frontend or router has counted of each model's requests, by the name it serves.
+    """What a frontend or router has counted of each model's requests, by served model name.
 
-    `is_stale`: it has not been read for so long that nobody knows what users meet there.
-    `left_out_models` are on its page and not counted, as there are too many. `waiting` are each
+    `is_stale`: the last read is too old to say what users experience there. `left_out_models` is
+    the number of models on its page that are not counted, as there are too many. `waiting` are each
     model's requests that wait there now for an engine to be chosen.
     """
 
@@ -168,10 +168,10 @@ class FrontCounts:
 
 @dataclass(frozen=True, slots=True)
 class RequestAccount:
-    """What one source tells of the requests of one model, counted since the daemon began.
+    """What one source reports of the requests of one model, counted since the daemon began.
 
-    None or missing where it does not tell. `ends` and `rejections` are by reason. `waiting` are
-    those that wait there now.
+    None or missing where it does not report it. `ends` and `rejections` are by reason. `waiting`
+    are those that wait there now.
     """
 
     source: RequestSource
@@ -199,7 +199,7 @@ class PartAccount:
 
 @dataclass(frozen=True, slots=True)
 class PromptTokenAccount:
-    """Tokens of prompts at the engines of one role and model, by where their KV came from."""
+    """Prompt tokens at the engines of one role and model, by the origin of their KV."""
 
     role: Role
     origin: str
@@ -210,7 +210,7 @@ class PromptTokenAccount:
 
 @dataclass(frozen=True, slots=True)
 class RequestAccounts:
-    """What the node knows of requests, by model; nothing of `left_out_models`."""
+    """All request accounts of the node, by model; the `left_out_models` are not included."""
 
     requests: tuple[RequestAccount, ...] = ()
     parts: tuple[PartAccount, ...] = ()

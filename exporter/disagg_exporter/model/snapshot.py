@@ -1,4 +1,4 @@
-"""The snapshot behind the metrics page; the states of workers, collectors and the router in it."""
+"""The snapshot behind the metrics page, with the states of workers, collectors and router."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from disagg_exporter.model.serving import RequestAccounts
 class WorkerStatus:
     """One supervised child process; `start_timestamp_seconds` is None while it is not running.
 
-    `next_start_timestamp_seconds` is when it is started next, None where that is not planned.
-    One that is `paused` is observed and nothing else, on request. It is in its state since
+    `next_start_timestamp_seconds` is the time of its next start, None where none is planned. A
+    `paused` worker is observed and nothing else, on request. It is in its state since
     `since_timestamp_seconds`, None where unknown; a start or a drain is given up at
     `deadline_timestamp_seconds`. `cause` is why its process crashed last, `last_lines` the end of
-    its log then, or what it prints while it starts.
+    its log then, or its output while it starts.
     """
 
     worker: str
@@ -43,11 +43,11 @@ class WorkerStatus:
 
 @dataclass(frozen=True, slots=True)
 class ReassignStatus:
-    """How often one worker was given another role since the daemon started, and the last time.
+    """How often one worker changed role since the daemon started, and the last change.
 
-    `outcomes` counts by how it ended, `unproven` those that showed no effect. The seconds are of
-    the last time that it came so far, into `role`: to its last request's end, from there until it
-    served again, and from there until its new phase used GPU time.
+    `outcomes` counts changes by outcome, `unproven` those that showed no effect. The seconds are of
+    the last change that reached that stage, into `role`: until its last request ended, from there
+    until it served again, and from there until its new phase used GPU time.
     """
 
     worker: str
@@ -61,12 +61,12 @@ class ReassignStatus:
 
 @dataclass(frozen=True, slots=True)
 class DaemonCounts:
-    """What the daemon was asked for since it started.
+    """Requests to the daemon since it started.
 
-    By hand by verb and outcome, and what of it was not granted, by reason; over HTTP what it
-    turned away, by reason. `run_folder_restores` counts how often its run folder, or something in
-    it, had to be made anew. `hook_events` are failures passed to the hook, by outcome; empty
-    without one. `reassigned` has an entry for each worker that can be.
+    Control requests by verb and outcome, and refused ones by reason; refused HTTP requests by
+    reason. `run_folder_restores` counts how often the run folder, or something in it, had to be
+    recreated. `hook_events` are failures passed to the hook, by outcome; empty without a hook.
+    `reassigned` has an entry for each worker that can change role.
     """
 
     control_requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class DaemonCounts:
 class CollectorStatus:
     """How the last round of one collector went (`nvml`, `steps`, `engine:<name>` …).
 
-    `unexpected_failures` counts its rounds that failed of a defect of ours.
+    `unexpected_failures` counts its rounds that failed because of a bug.
     """
 
     collector: str
@@ -93,7 +93,7 @@ class CollectorStatus:
 
 @dataclass(frozen=True, slots=True)
 class RouterEngine:
-    """An engine as a router knows it, by its URL, and as we call it; `phase` is its part."""
+    """An engine as a router knows it, by its URL, with our name for it and its phase."""
 
     url: str
     name: str
@@ -110,11 +110,11 @@ class RouterCounts:
 
 @dataclass(frozen=True, slots=True)
 class RouterPage:
-    """What a router's metrics page says; engines go by the URL under which the router knows them.
+    """Values of a router's metrics page; engines are keyed by the URL that the router uses.
 
     `totals` count since the router started. `active` are the requests at engines of a phase, queued
-    there or running; `pending` those whose decode engine is chosen and waits for their prefill,
-    in `pending_by_engine` by that engine; empty or None where the page lacks them.
+    there or running; `pending` those whose decode engine is chosen and that wait for prefill, also
+    by that engine in `pending_by_engine`. Empty or None where the page lacks them.
     """
 
     t_ns: int
@@ -129,8 +129,8 @@ class RouterPage:
 class RouterStatus:
     """The router as the daemon sees it.
 
-    `counts` count since the daemon first saw the router's page, through all restarts of the
-    router; None before. `page` is its last, None while it has none that can be read.
+    `counts` count since the daemon first read the router's page, through all restarts of the
+    router; None before. `page` is the last one, None while none can be read.
     """
 
     engines: tuple[RouterEngine, ...]
@@ -140,7 +140,7 @@ class RouterStatus:
 
 @dataclass(frozen=True, slots=True)
 class GpuPrice:
-    """What one GPU of the node costs for an hour; `currency` by its three letters."""
+    """Price of one GPU of the node for an hour; `currency` is its three-letter code."""
 
     currency: str
     per_hour: float
@@ -148,14 +148,13 @@ class GpuPrice:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything the metrics page shows, made at one instant and swapped whole.
+    """Everything the metrics page shows, made at one instant and replaced as a whole.
 
-    `fresh_until_ns` is when the page must stop showing the readings and the accounts (they are
-    then absent, not frozen); `wall_offset_seconds` turns monotonic into Unix time.
-    `failures` are the devices that could not be read; they have no reading.
-    `removed_accounts` are sums over devices that are no more; only the node's sums count them.
-    `unexpected_failures` are sums by kind of collector, those that are no more included.
-    `process` is what the daemon's own process uses, by family.
+    `fresh_until_ns` is when the page must stop showing the readings and the accounts (they are then
+    absent, not frozen); `wall_offset_seconds` converts monotonic to Unix time. `failures` are the
+    devices that could not be read; they have no reading. `removed_accounts` are sums over removed
+    devices; only the node's sums count them. `unexpected_failures` are sums by kind of collector,
+    removed collectors included. `process` is the daemon's own resource use, by metric family.
     """
 
     taken_ns: int

@@ -1,4 +1,4 @@
-"""What an engine reports of its work, by step or by stretch of time, and the devices it holds."""
+"""Reports of an engine's work, by step or by stretch of time, and its assigned devices."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from disagg_exporter.model.enums import EngineState, Method, Role, Split
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Which devices serve which engine in which role, since when.
+    """Which devices serve which engine in which role, and since when.
 
-    Given to the accounting at spawn and at every change of state. `devices` are UUIDs. `pids`
-    are the processes whose step records are believed. `since_ns` is when the change happened.
-    `ranks`: its data-parallel ranks have equal parts of the devices, in order; 1 if that is not
-    known, and each rank then holds them all.
+    Passed to the accounting at spawn and at every change of state. `devices` are UUIDs. `pids` are
+    the processes whose step records are accepted. `since_ns` is when the change happened. `ranks`:
+    its data-parallel ranks have equal parts of the devices, in order; 1 if that is not known, and
+    each rank then holds them all.
     """
 
     engine: str
@@ -50,20 +50,20 @@ class StepTotals(NamedTuple):
 
     @property
     def mixed_steps(self) -> int:
-        """Steps that did both phases at once."""
+        """Number of steps that did both phases at once."""
         return self.steps[2]
 
 
 class Step(NamedTuple):
     """One engine step, as reported by its engine after the step.
 
-    A tuple like its totals, because thousands of them are made a second.
-    `t_ns` is when the record was made (after the end of the step), `elapsed_ns` how long the
-    engine core says it waited for the model. `context_*` and `generation_*` are what was
-    scheduled; `computed_tokens`, `cached_tokens` and `external_tokens` say where the prompts
-    that *ended* in this step came from (this engine, a cache here, another engine's KV).
-    `running`, `waiting` and `deferred` describe the requests left after the step.
-    `decode_kv_tokens` is the cache that its decode read, None where the engine does not report it.
+    A tuple like its totals, because thousands are made per second. `t_ns` is when the record was
+    made (after the end of the step), `elapsed_ns` how long the engine core waited for the model, by
+    its own account. `context_*` and `generation_*` are what was scheduled; `computed_tokens`,
+    `cached_tokens` and `external_tokens` say where the KV of the prompts that *ended* in this step
+    came from (this engine, a cache here, another engine). `running`, `waiting` and `deferred`
+    describe the requests left after the step. `decode_kv_tokens` is the cache that its decode read,
+    None where the engine does not report it.
     """
 
     t_ns: int
@@ -101,14 +101,14 @@ class StreamKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkWindow:
-    """What one engine did in (start_ns, end_ns], as its metrics page or its role suggests.
+    """What one engine did in (start_ns, end_ns], inferred from its metrics page or its role.
 
     `busy_ns` is how long it held each of its devices; None means: as long as those devices were
     active. Of that, `prefill_share` was prefill and the rest decode. The tokens are those computed
     in the stretch. `running`, `waiting` and `deferred` are its requests at the end of it; None
-    where unknown. `split`, `residual_ratio` and `fitted` say how the share was found, how far
-    its model is from what was seen, and from how many stretches it has learned; `cut_prompts` that
-    prompts were computed in pieces, which sums show badly.
+    where unknown. `split`, `residual_ratio` and `fitted` say how the share was determined, how far
+    the model is from observation, and from how many stretches it has learned. `cut_prompts`:
+    prompts were computed in chunks, which sums show badly.
     """
 
     start_ns: int
@@ -129,5 +129,5 @@ class WorkWindow:
 
     @property
     def pending(self) -> bool:
-        """Whether the engine had something left to do at the end."""
+        """Whether the engine had work left at the end."""
         return bool(self.running or self.waiting)

@@ -1,4 +1,4 @@
-"""What was waited within a window, from two states of a histogram, and whether that is too long."""
+"""Waits within a time window, from two states of a histogram, and whether they are too long."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _LEAST_TOKENS = 5000.0
 
 @dataclass(frozen=True, slots=True)
 class LatencyTargets:
-    """What users are promised: to the first token, and from one token to the next."""
+    """Latency targets: time to first token, and between tokens."""
 
     ttft_seconds: float = 0.5
     itl_seconds: float = 0.05
 
 
 def merged(histograms: Iterable[Histogram]) -> Histogram | None:
-    """All of them as one, by the bounds of the first; None of none."""
+    """Return the sum of all histograms, by the bounds of the first; None if there are none."""
     whole: Histogram | None = None
     for each in histograms:
         if whole is None:
@@ -36,9 +36,9 @@ def merged(histograms: Iterable[Histogram]) -> Histogram | None:
 
 
 def since(later: Histogram, earlier: Histogram) -> Histogram:
-    """What one counter observed between two states.
+    """Return what one counter observed between two states.
 
-    Counts that fell are of a counter that began anew: all of them are then later.
+    If a count decreased, the counter was reset: everything in `later` is new then.
     """
     before = earlier.at(later.bounds)
     counts = tuple(a - b for a, b in zip(later.counts, before.counts, strict=True))
@@ -48,10 +48,10 @@ def since(later: Histogram, earlier: Histogram) -> Histogram:
 
 
 def quantile(histogram: Histogram | None, part: float) -> float | None:
-    """What that part of all observations stayed below, as PromQL's histogram_quantile estimates it.
+    """Return the value that `part` of all observations stayed below, like histogram_quantile.
 
-    Within a bucket they are taken as even, the lowest begins at 0; beyond the last bound that bound
-    is said. None where nothing was observed.
+    As PromQL does, it takes observations as evenly spread within a bucket, with the lowest bucket
+    beginning at 0; beyond the last bound it returns that bound. None without observations.
     """
     if histogram is None or histogram.total <= 0:
         return None
@@ -66,21 +66,21 @@ def quantile(histogram: Histogram | None, part: float) -> float | None:
 
 
 def mean(histogram: Histogram | None) -> float | None:
-    """The mean of all observations; None where nothing was observed."""
+    """Return the mean of all observations; None where nothing was observed."""
     return histogram.sum / histogram.total if histogram and histogram.total > 0 else None
 
 
 def are_late(
     first_token: Histogram | None, between_tokens: Histogram | None, targets: LatencyTargets
 ) -> bool:
-    """Whether tokens come late, as alerts/rules/disagg-recording-verdict.yaml calls it.
+    """Return whether tokens come late, as alerts/rules/disagg-recording-verdict.yaml defines it.
 
-    That is more than a twentieth of at least 20 first tokens, or of 5000 tokens after them.
+    That is more than a twentieth of at least 20 first tokens, or of 5000 later tokens.
 
     Args:
         first_token: Users' times to first token over the last five minutes; None if not known.
-        between_tokens: The times from one token to the next, likewise.
-        targets: What late is.
+        between_tokens: The times between tokens, likewise.
+        targets: The latency targets.
     """
     return _has_late(first_token, targets.ttft_seconds, _LEAST_REQUESTS) or _has_late(
         between_tokens, targets.itl_seconds, _LEAST_TOKENS
@@ -90,6 +90,6 @@ def are_late(
 def _has_late(waits: Histogram | None, target_seconds: float, least: float) -> bool:
     if waits is None or waits.total < least:
         return False
-    # Where the target lies within a bucket, what is in it is not known to be late.
+    # Where the target lies within a bucket, observations in it are not known to be late.
     place = bisect_left(waits.bounds, target_seconds)
     return waits.total - waits.counts[place] > _LATE_RATIO * waits.total

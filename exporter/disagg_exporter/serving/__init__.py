@@ -1,1 +1,1 @@
-"""What users' requests met, by model: from engines, from routers and frontends, from both pools."""
+"""Users' requests by model: from engines, from routers and frontends, from both pools."""

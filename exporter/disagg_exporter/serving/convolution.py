@@ -1,8 +1,8 @@
-"""The histogram of a sum of two durations, of each of which only the histogram is known.
+"""The histogram of the sum of two durations, given only the histogram of each.
 
 A user whose request goes to a prefill engine and then to a decode engine waits for both. Neither
-knows of the other, so what is known of the whole is the convolution of the two histograms: right
-where the parts are independent and spread evenly, over as much of their buckets as their means say.
+knows of the other, so the best estimate is the convolution of the two histograms: exact where the
+parts are independent and spread evenly over the part of their buckets that the means imply.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Bounds = tuple[float, ...]
 Array = NDArray[np.float64]
 
 _MOST_TILT = 0.45
-"""How far from the middle of their buckets (as a share of them) observations are taken to be."""
+"""Farthest assumed offset of observations from their bucket's middle, as a share of its width."""
 
 
 def _below(ends: Bounds, first: tuple[Array, Array], second: tuple[Array, Array]) -> Array:
@@ -48,7 +48,7 @@ def coefficients(first: Bounds, second: Bounds, whole: Bounds) -> Array:
     either part is above every bound of the whole.
     """
     below = _below(whole, _spread(first, 0.0), _spread(second, 0.0))
-    # P(Y in j) is P(Y <= j) less P(Y <= j - 1).
+    # P(Y in j) is P(Y <= j) minus P(Y <= j - 1).
     return np.asarray(below - np.pad(below[:, :, 1:], ((0, 0), (0, 0), (0, 1))))
 
 
@@ -70,12 +70,12 @@ def convolved(first: Histogram, second: Histogram, whole: Bounds) -> Histogram |
 
 
 def _inside(histogram: Histogram) -> Array:
-    """The observations in each bucket, those above the last bound left out."""
+    """Return the observations in each bucket, without those above the last bound."""
     return np.diff(histogram.counts[:-1], prepend=0.0)
 
 
 def _spread_of(histogram: Histogram) -> tuple[Array, Array]:
-    """Where in its buckets the observations of a histogram are, by its mean."""
+    """Return where in its buckets the observations of a histogram lie, judged by its mean."""
     inside = _inside(histogram)
     edges = np.array((0.0, *histogram.bounds))
     widths = np.diff(edges)
@@ -87,7 +87,7 @@ def _spread_of(histogram: Histogram) -> tuple[Array, Array]:
 
 
 def _spread(bounds: Bounds, tilt: float) -> tuple[Array, Array]:
-    """Lower and upper ends of where observations are evenly spread, in each bucket.
+    """Return lower and upper ends of the range of observations in each bucket.
 
     With a tilt of -0.25 their mean is a quarter of the bucket below its middle: they are in its
     lower half.

@@ -1,4 +1,4 @@
-"""What was counted between two looks at running counts."""
+"""The increase between two states of running counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from disagg_exporter.model import Histogram, ServingCounts
 
 
 def difference(old: ServingCounts, new: ServingCounts) -> ServingCounts:
-    """Return what was counted since; all of it where anything fell, as another began to count."""
+    """Return the increase since; where anything decreased (a reset), all that is new."""
     if any(count > new.totals.get(total, 0.0) for total, count in old.totals.items()):
         old = ServingCounts()
     before = old.totals
@@ -32,7 +32,7 @@ def _grown(old: Histogram | None, new: Histogram | None) -> Histogram | None:
 
 
 def added(one: Histogram | None, other: Histogram | None) -> Histogram | None:
-    """Return both together; their bounds are the same."""
+    """Return the sum of both; their bounds are the same."""
     if one is None or other is None:
         return one or other
     counts = zip(one.counts, other.counts, strict=True)

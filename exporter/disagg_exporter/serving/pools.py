@@ -1,6 +1,6 @@
-"""Users' waits where prefill and decode engines are asked one after the other.
+"""Users' waits where a prefill and a decode engine handle each request in turn.
 
-Both pools are on this node here; where they are not, recording rules do the same over all nodes.
+Both pools are on this node here; elsewhere, recording rules do the same over all nodes.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ from disagg_exporter.serving.convolution import convolved
 from disagg_exporter.serving.differences import added
 
 FADING_SECONDS = 10.0
-"""After so long the waits at prefill engines count for a third (1/e) of those of now: what a decode
-engine observes now has left its prefill engine some steps ago."""
+"""After this long, waits at prefill engines weigh a third (1/e) of current ones: what a decode
+engine observes now left its prefill engine some steps ago.
+"""
 PATIENCE_SECONDS = 60.0
-"""How long what decode engines observe waits for the first that is known of prefill engines, and
-how long the last of those is taken for what users wait before."""
+"""How long observations of decode engines wait for the first of prefill engines, and how long the
+last of those stands for what users wait before.
+"""
 
 
 class PoolsWait:
-    """The histogram of whole waits: of each at a decode engine, with the wait for its prompt.
+    """The histogram of whole waits: each wait at a decode engine, plus the wait for its prompt.
 
-    What prompts wait for is taken from the last seconds. A count that was made never changes.
+    Prompt waits are those of the last seconds. A count once made never changes.
 
     Args:
         bounds: Those of the whole.
@@ -36,7 +38,7 @@ class PoolsWait:
         self._waiting_since_ns = self._faded_ns = 0
 
     def take(self, prefill: Histogram | None, decode: Histogram | None, now_ns: int) -> None:
-        """Take what both pools have observed since the call before."""
+        """Add what both pools have observed since the previous call."""
         self._fade(prefill, now_ns)
         if decode is not None and decode.total:
             if self._waiting is None:

@@ -1,4 +1,4 @@
-"""Requests of each model on this node, counted on through engines that come, go and restart."""
+"""Requests of each model on this node, accumulated through engines that come, go and restart."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from disagg_exporter.serving.differences import added, difference
 from disagg_exporter.serving.pools import PoolsWait
 
 KEPT_MODELS = 64
-"""Of models beyond so many nothing is counted, until nobody tells of one of those any more."""
+"""Models beyond this many are not counted until one of the others is no longer reported."""
 
 _FAILED = ("abort", "error")
 _WHOLE = ("time_to_first_token", "duration")
@@ -41,7 +41,7 @@ _LENGTHS = ("prompt_tokens", "output_tokens")
 
 
 class RequestOwner(NamedTuple):
-    """Whose requests are counted together."""
+    """Key by which requests are counted together."""
 
     model_name: str
     engine_namespace: str
@@ -49,32 +49,32 @@ class RequestOwner(NamedTuple):
 
 @dataclass(slots=True)
 class _Requests:
-    """What one source has told of the requests of one model."""
+    """What one source has reported of the requests of one model."""
 
     totals: dict[Total, float] = field(default_factory=dict)
     waiting: float | None = None
     histograms: dict[str, Histogram] = field(default_factory=dict)
 
     def count(self, more: ServingCounts, totals: Iterable[Total]) -> None:
-        """Count on those of the totals that are told."""
+        """Add those of the totals that are reported."""
         for total in totals:
             if total in more.totals:
                 self.totals[total] = self.totals.get(total, 0.0) + more.totals[total]
 
     def observe(self, more: ServingCounts, names: Iterable[str]) -> None:
-        """Count on those of the histograms that are told."""
+        """Add those of the histograms that are reported."""
         for name in names:
             both = added(self.histograms.get(name), getattr(more, name))
             if both is not None:
                 self.histograms[name] = both
 
     def wait(self, requests: float | None) -> None:
-        """Add the requests that wait at one more program now, if it tells."""
+        """Add the requests that wait at one more program now, if it reports them."""
         if requests is not None:
             self.waiting = (self.waiting or 0.0) + requests
 
     def account(self, source: RequestSource, owner: RequestOwner) -> RequestAccount:
-        """Return it as shown."""
+        """Return the account to display."""
         totals = self.totals
         return RequestAccount(
             source,
@@ -96,7 +96,7 @@ class _Requests:
 class _Model:
     """The requests of one model: by source, by part, and both pools together.
 
-    `fronts`: frontends or routers that are read and tell of it.
+    `fronts`: the frontends or routers being read that report it.
     """
 
     requests: dict[RequestSource, _Requests] = field(default_factory=dict)
@@ -110,16 +110,16 @@ class _Model:
     used_ns: int = 0
 
     def of(self, source: RequestSource) -> _Requests:
-        """Return what a source has told."""
+        """Return what a source has reported."""
         return self.requests.setdefault(source, _Requests())
 
 
 class ModelRequests:
-    """Counts on what engines, routers and frontends tell, by model. Begins anew with each daemon.
+    """Accumulates what engines, routers and frontends report, by model; a new daemon starts at 0.
 
     Each request of a user is counted once: it arrives where it enters, at a prefill or mixed
     engine, and ends where its tokens are written, at a decode or mixed one, unless it failed
-    before. Engines of an unknown role are left out: what they see is known of none.
+    before. Engines of an unknown role are left out: nothing says where their requests belong.
     """
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class ModelRequests:
     def take(
         self, engines: Iterable[EngineStatus], fronts: Collection[FrontCounts], now_ns: int
     ) -> None:
-        """Take what all have counted by now, and forget those that are not among them."""
+        """Add what all sources have counted by now, and forget sources that are not listed."""
         seen: dict[str, ServingCounts] = {}
         left_out: set[RequestOwner] = set()
         waits: dict[RequestOwner, dict[Part, Histogram]] = {}
@@ -163,7 +163,7 @@ class ModelRequests:
         self._left_out_models = len(left_out) + sum(front.left_out_models for front in fronts)
 
     def accounts(self) -> RequestAccounts:
-        """Return everything as shown; nothing from frontends and routers that are not read."""
+        """Return all accounts; none from frontends and routers that are not read."""
         requests, parts, prompts = [], [], []
         for owner, model in self._models.items():
             shown = (RequestSource.ENGINE, *model.fronts)
@@ -188,7 +188,7 @@ class ModelRequests:
     def _model(
         self, owner: RequestOwner, now_ns: int, left_out: set[RequestOwner]
     ) -> _Model | None:
-        """Return a model; None, and leave it out, where there are too many that are told of."""
+        """Return a model's requests; None, and note it as left out, beyond `KEPT_MODELS`."""
         model = self._models.get(owner)
         if model is None:
             if len(self._models) >= KEPT_MODELS and not self._make_room():
@@ -199,7 +199,7 @@ class ModelRequests:
         return model
 
     def _make_room(self) -> bool:
-        """Forget the model of which nobody has told for the longest, if there is one."""
+        """Forget the model unreported for longest, if any is; return whether one was."""
         oldest = min(self._models, key=lambda owner: self._models[owner].used_ns)
         if self._models[oldest].used_ns >= self._taken_ns:
             return False
@@ -209,7 +209,7 @@ class ModelRequests:
     def _more(
         self, who: str, counts: ServingCounts, seen: dict[str, ServingCounts]
     ) -> ServingCounts | None:
-        """What was counted since the last look; None if that is the very same."""
+        """Return what was counted since the last call; None if nothing new was read."""
         before, seen[who] = self._seen.get(who), counts
         if before is counts:
             return None
@@ -254,7 +254,7 @@ def _counted(more: ServingCounts | None) -> bool:
 
 
 def _add_parts(parts: dict[Part, Histogram], status: EngineStatus, more: ServingCounts) -> None:
-    """Add what an engine clocked of waits that it does not see the whole of."""
+    """Add the waits of which an engine measures only a part."""
     if is_asked_at_once(status.kind):
         return
     clocked: dict[Part, Histogram | None] = {}

@@ -1,4 +1,4 @@
-"""How long an engine's steps take by their size: what a limit is read off."""
+"""Step durations of an engine by step size, from which limits are read off."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ MOST_RATES = 32
 _MOST_AGE_NS = 10 * 366 * 86_400 * 1_000_000_000
 
 LearnedSample = tuple[float, float, bool]
-"""A step's size and seconds, and whether it was as large as the engine's limit let it be."""
+"""A step's size and seconds, and whether it was as large as the engine's limit allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedClass:
-    """The latest steps of one size class, `age_ns` after the last of them.
+    """The latest steps of one size class; `age_ns` is the time since the last of them.
 
     Raises:
-        ValueError: The values are not those of such a class.
+        ValueError: The values are not valid for a class.
     """
 
     number: int
@@ -41,7 +41,7 @@ class LearnedClass:
     samples: tuple[LearnedSample, ...]
 
     def __post_init__(self) -> None:
-        """Check what no type can say."""
+        """Check what types cannot express."""
         if not 1 <= len(self.samples) <= SAMPLES_A_CLASS:
             raise ValueError(f"{len(self.samples)} samples, expected 1 to {SAMPLES_A_CLASS}")
         sizes, seconds, _ = zip(*self.samples, strict=True)
@@ -62,11 +62,11 @@ LearnedCurve = tuple[LearnedClass, ...]
 class LearnedLimits:
     """What the limits of one engine are read off: by steps, and by its page.
 
-    `gap_seconds` is the host's time from step to step, `page_rates` the prefill tokens a second
-    that were seen while requests waited.
+    `gap_seconds` is the host's time from step to step, `page_rates` the prefill tokens per second
+    observed while requests waited.
 
     Raises:
-        ValueError: The values are not those of such limits.
+        ValueError: The values are not valid limits.
     """
 
     prefill: LearnedCurve = ()
@@ -76,7 +76,7 @@ class LearnedLimits:
     page_rates: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check what no type can say."""
+        """Check what types cannot express."""
         for curve in (self.prefill, self.decode, self.page_decode):
             if len({each.number for each in curve}) < len(curve):
                 raise ValueError("a size class stands there twice")
@@ -87,16 +87,16 @@ class LearnedLimits:
 
     @property
     def samples(self) -> int:
-        """How many samples of step times and rates there are."""
+        """Number of samples of step times and rates."""
         curves = (*self.prefill, *self.decode, *self.page_decode)
         return sum(len(each.samples) for each in curves) + len(self.page_rates)
 
     def lighter(self) -> LearnedLimits:
-        """Return it with about half of its samples, of each class the later ones."""
+        """Return it with about half of its samples, the later ones of each class."""
         return self._each(LearnedClass.lighter)
 
     def older(self, age_ns: int) -> LearnedLimits:
-        """Return it as it is so much later."""
+        """Return it with all ages increased by `age_ns`."""
         return self._each(partial(_older, age_ns=age_ns))
 
     def _each(self, change: Callable[[LearnedClass], LearnedClass]) -> LearnedLimits:
@@ -121,8 +121,8 @@ _MAD_TO_DEVIATION = 1.4826
 class Point(NamedTuple):
     """Steps of about one size: the medians of size and seconds.
 
-    `scatter` is the relative deviation of the seconds. `full` of the samples were as large as
-    the engine's own limit let them be.
+    `scatter` is the relative deviation of the seconds. `full` of the samples were as large as the
+    engine's own limit allowed.
     """
 
     size: float
@@ -133,7 +133,7 @@ class Point(NamedTuple):
 
 
 class StepSample(NamedTuple):
-    """A step, or the mean of some equal ones."""
+    """A step, or the mean of several similar ones."""
 
     size: float
     seconds: float
@@ -148,7 +148,7 @@ class _Class:
 
 
 def class_of(size: float) -> int:
-    """Return the number of the class that steps of a size (1 or more) are in."""
+    """Return the number of the class of steps of this size (1 or more)."""
     return min(int(CLASSES_A_DOUBLING * math.log2(size)), _LAST_CLASS)
 
 
@@ -159,11 +159,11 @@ def classes_of(sizes: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 class Curve:
-    """The latest steps of each size class; four classes to a doubling, 64 steps in each.
+    """The latest steps of each size class: four classes per doubling, 64 steps in each.
 
-    Medians, because a graph capture or a hang is no property of a size. A class is forgotten six
-    hours after its last step, and its older steps as newer ones come: sizes that are rare now
-    keep what is known of them, and what is frequent follows clocks and contexts in minutes.
+    Medians, because a graph capture or a hang is not a property of a size. A class is forgotten six
+    hours after its last step, and its older steps as newer ones arrive: sizes that are rare now
+    keep what is known of them, and frequent ones follow clocks and contexts within minutes.
     """
 
     __slots__ = ("_classes",)
@@ -172,7 +172,7 @@ class Curve:
         self._classes: dict[int, _Class] = {}
 
     def add(self, size: float, seconds: float, now_ns: int, *, full: bool = False) -> None:
-        """Take one step of `size` tokens or requests; one without either teaches nothing."""
+        """Add one step of `size` tokens or requests; one of size 0 is ignored."""
         if size < 1 or seconds <= 0:
             return
         number = class_of(size)
@@ -184,7 +184,7 @@ class Curve:
         kept.point = None
 
     def save(self, now_ns: int) -> LearnedCurve:
-        """Return all that is known, as plain values; what is forgotten by now is none of it."""
+        """Return all that is known, as plain values, without classes that have expired."""
         return tuple(
             LearnedClass(number, max(now_ns - kept.latest_ns, 0), tuple(kept.samples))
             for number, kept in self._classes.items()
@@ -192,14 +192,14 @@ class Curve:
         )
 
     def restore(self, saved: LearnedCurve, now_ns: int) -> None:
-        """Go on with what was saved, instead of what is known."""
+        """Replace what is known with what was saved."""
         self._classes = {}
         for each in saved:
             kept = self._classes[each.number] = _Class(latest_ns=now_ns - each.age_ns)
             kept.samples.extend(StepSample._make(sample) for sample in each.samples)
 
     def points(self, now_ns: int) -> tuple[Point, ...]:
-        """Return what is known, by size."""
+        """Return the known points in order of size."""
         for number in [n for n, c in self._classes.items() if now_ns - c.latest_ns > FORGET_NS]:
             del self._classes[number]
         found = []

@@ -12,9 +12,9 @@ from disagg_exporter.capacity.curves.rates import RateCurve, rate_curve, relativ
 from disagg_exporter.model import CurveSample, DecodeLimit, LimitConfidence, PrefillLimit
 
 KNEE_SHARE = 0.9
-"""The part of the plateau's tokens per second that the knee has."""
+"""The knee's share of the plateau's tokens per second."""
 ENOUGH_STEPS = 20
-"""So many steps beyond the knee, and so many in all."""
+"""Steps needed beyond the knee, and in total."""
 ENOUGH_BELOW = 5
 ENOUGH_FULL = 5
 _FEW = 5
@@ -25,7 +25,7 @@ _STEADY = 0.6
 
 
 def enough(points: Sequence[Point]) -> list[Point]:
-    """Return the sizes of which enough steps were seen to say anything of them."""
+    """Return the sizes with enough observed steps to be usable."""
     return [point for point in points if point.samples >= _FEW]
 
 
@@ -35,19 +35,19 @@ def find_knee(
     """Return the knee of an engine's prefill steps; None while it is not known.
 
     The knee is where the rate (tokens of a step over its time) first reaches nine tenths of the
-    best one that was seen, on a curve through all sizes. Tokens per second there are nine tenths of
-    what all steps beyond it reach together: long contexts make every token dearer, and the prompts
-    that come decide how long they are.
+    best one observed, on a curve through all sizes. Tokens per second there are nine tenths of what
+    all steps beyond it reach together: long contexts make every token more expensive, and the
+    arriving prompts decide how long they are.
 
-    Where rates stop to rise cannot be concluded from small steps. So a plateau counts as seen only
-    when its steps differ by a factor of two, or when its largest are cut off by the engine's own
-    limit on a step. And half of its steps must have six tenths of the best rate or more: what
-    falls off by more is not priced by its size.
+    Small steps do not show where rates stop rising. So a plateau counts as observed only when its
+    steps differ by a factor of two, or when its largest are cut off by the engine's own limit on a
+    step. And half of its steps must have six tenths of the best rate or more: if rates fall off by
+    more, size is not what determines them.
 
     Args:
         points: Steps by their prefill tokens, smallest first.
         gap_seconds: Host time from one step to the next, which a step costs beside its own.
-        curve: Their `rate_curve`, where it is there already.
+        curve: Their `rate_curve`, if already computed.
     """
     known = enough(points)
     if not known:
@@ -88,27 +88,27 @@ ENOUGH_SAMPLES = 10
 ENOUGH_EACH_SIDE = 5
 _SAMPLE_BATCHES = (1, 4, 16, 32, 64, 128, 256, 512)
 FARTHEST = 16.0
-"""A batch of more than so many times the largest one seen is never concluded."""
+"""A batch of more than this many times the largest one observed is never inferred."""
 _NEAR = 4.0
 _FLAT = 1e-12
 
 
 def find_batch(points: Sequence[Point], target_seconds: float) -> DecodeLimit | None:
-    """Return the batch that just meets the target; None while too few steps were seen.
+    """Return the batch that just meets the target; None while too few steps were observed.
 
-    Step times are made to grow with the batch first. Where they cross the target, the batch is
-    read off. Where even the largest batch seen is quicker, a line goes on from there: its slope is
-    that of the batches within a factor of four plus twice its error, or that of the last factor of
-    two plus its error, whichever is steeper; these errors know that no size lies on a line, however
-    often it was seen. Steeper than from zero is no slope of a step, which has a share that does not
-    depend on the batch. So ignorance makes the batch too small, and the engine look too full,
-    hardly ever the other way. Where even the smallest is slower, a line leads back from it, as flat
-    as it may well be; where that is too flat to say whether any batch meets the target, as with a
-    single size, only what the batch is smaller than is said.
+    Step times are first made to grow with the batch. Where they cross the target, the batch is read
+    off. Where even the largest observed batch is faster, a line extrapolates from there: its slope
+    is that of the batches within a factor of four plus twice its error, or that of the last factor
+    of two plus its error, whichever is steeper; these errors allow for sizes that are off any line,
+    however often they were observed. The slope is never steeper than a line from zero, since part
+    of a step's time does not depend on the batch. So ignorance makes the batch too small, and the
+    engine look too full, and hardly ever the reverse. Where even the smallest batch is slower, a
+    line leads back from it, as flat as is plausible; where that is too flat to say whether any
+    batch meets the target, as with a single size, only an upper bound on the batch is returned.
 
     Args:
-        points: Steps that only write, by their batch, smallest first; from step to step.
-        target_seconds: What users may wait from one token to the next.
+        points: Steps that only decode, by their batch, smallest first; from step to step.
+        target_seconds: The longest time that users may wait between tokens.
     """
     if sum(point.samples for point in points) < ENOUGH_SAMPLES:
         return None
@@ -131,7 +131,7 @@ def find_batch(points: Sequence[Point], target_seconds: float) -> DecodeLimit | 
 
 
 def _led_back(points: Sequence[Point], first: Point, target_seconds: float) -> DecodeLimit:
-    """Return the batch below all that were seen, of which `first` is the smallest."""
+    """Return the batch below all observed ones, of which `first` is the smallest."""
     slope, error = _line([point for point in points if point.size <= first.size * _NEAR])
     steepest = first.seconds / first.size
     if not math.isfinite(error):
@@ -148,9 +148,9 @@ def _led_back(points: Sequence[Point], first: Point, target_seconds: float) -> D
 
 
 def _steepest(points: Sequence[Point], size: float) -> float:
-    """Return the steepest that step times may well grow with the batch, at the largest one seen.
+    """Return the steepest plausible growth of step time with the batch, at the largest observed.
 
-    Curves that were measured bend upwards: the last batches say more than those before them.
+    Measured curves bend upwards: the last batches say more than those before them.
     """
     wide, error = _line([point for point in points if point.size * _NEAR >= size])
     last, error_last = _line([point for point in points if point.size * _WIDE >= size])
@@ -159,10 +159,10 @@ def _steepest(points: Sequence[Point], size: float) -> float:
 
 
 def growing(points: Sequence[Point]) -> list[Point]:
-    """Return the points with seconds that never fall: the closest such ones.
+    """Return the closest points whose seconds never decrease.
 
-    Isotonic regression by pooling neighbours that are out of order (Ayer et al., 1955), weighted
-    by samples.
+    Isotonic regression by pooling neighbours that are out of order (Ayer et al., 1955), weighted by
+    samples.
     """
     pools: list[tuple[float, int, list[Point]]] = []
     for point in points:
@@ -188,9 +188,9 @@ def batch_curve(points: Sequence[Point], gap_seconds: float = 0.0) -> tuple[Curv
 
 
 def _line(points: Sequence[Point]) -> tuple[float, float]:
-    """Return slope and error of the weighted least-squares line; both endless for a single size.
+    """Return slope and error of the weighted least-squares line; both infinite for a single size.
 
-    Where points stray more than they are known to, the error grows by as much.
+    Where points deviate more than their known scatter, the error grows by as much.
     """
     if points[0].size == points[-1].size:
         return math.inf, math.inf

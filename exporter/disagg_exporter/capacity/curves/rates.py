@@ -1,4 +1,4 @@
-"""The rate of prefill by the size of a step, smoothed as far as the engine's own steps bear it."""
+"""Prefill rate by step size, smoothed as much as the engine's own steps justify."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Numbers = NDArray[np.float64]
 _ENOUGH_POINTS = 5
 _GRID = 96
 _SAMPLE_TOKENS = tuple(128 * 2**n for n in range(8))
-# Widths of what is averaged over, as logarithms of the size.
+# Smoothing widths, in logarithms of the size.
 _WIDTHS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.18)
 _DEGREE = 2
 _REACH = 0.7
 _SURE = 2.0
-# Of a median against a mean, the variance; and what no curve follows: sizes that kernels like.
+# Variance of a median relative to a mean's; and deviation from any curve: kernels favour sizes.
 _MEDIAN_VARIANCE = 1.57
 _JAGGED_RATIO = 0.02
 _LEAST_FREEDOM = 0.05
@@ -30,7 +30,7 @@ _RIDGE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class RateCurve:
-    """Tokens a second by the tokens of a step, within what was seen; `errors` are relative."""
+    """Tokens per second by the tokens of a step, within the sizes seen; `errors` are relative."""
 
     sizes: Numbers
     rates: Numbers
@@ -38,11 +38,11 @@ class RateCurve:
 
     @property
     def best(self) -> float:
-        """The best rate: where it is surest to be high, as it is there."""
+        """The best rate: that of the size whose lower confidence bound is highest."""
         return float(self.rates[(self.rates * (1 - _SURE * self.errors)).argmax()])
 
     def first_size(self, rate: float) -> float:
-        """Return the smallest size that reaches a rate, which the curve does."""
+        """Return the smallest size that reaches a rate, which must be on the curve."""
         at = int((self.rates >= rate).argmax())
         if not at:
             return float(self.sizes[0])
@@ -64,10 +64,10 @@ def rate_curve(points: Sequence[Point], gap_seconds: float = 0.0) -> RateCurve:
     """Return the rates of an engine's steps by their size.
 
     Local quadratic regression of the logarithms (Cleveland and Devlin, J. American Statistical
-    Association 83, 1988); how wide is chosen by leaving each size out in turn. No formula is
+    Association 83, 1988); its width is chosen by leaving each size out in turn. No formula is
     assumed: measured corners are rounder than a roofline's, each in its own way, and rates fall
-    again where attention makes large steps dear. Of fewer than five sizes the rates stand as they
-    are.
+    again where attention makes large steps expensive. With fewer than five sizes the rates stay
+    unsmoothed.
 
     Args:
         points: Steps by their prefill tokens, smallest first; at least one.
@@ -92,13 +92,13 @@ def rate_curve(points: Sequence[Point], gap_seconds: float = 0.0) -> RateCurve:
 
 
 def relative_variances(points: Sequence[Point]) -> Numbers:
-    """Return how far the median time of each size may stray from a smooth curve, squared.
+    """Return the relative variance of each size's median time around a smooth curve.
 
-    By chance, the less the more steps were seen, and because kernels like some sizes better than
-    their neighbours, however many.
+    Part is chance and shrinks with the number of steps; part is that kernels favour some sizes over
+    their neighbours, however many steps there are.
     """
     samples = np.array([point.samples for point in points])
-    # A handful of samples may agree by chance: none is surer than sizes usually are.
+    # A few samples may agree by chance: no size counts as less noisy than the usual one.
     scatters = np.array([point.scatter for point in points])
     usual = np.median(scatters)
     noise = np.where(scatters > 2 * usual, scatters, usual)
@@ -107,9 +107,9 @@ def relative_variances(points: Sequence[Point]) -> Numbers:
 
 
 def _rows(x: Numbers, weights: Numbers, at: Numbers, width: float) -> Numbers:
-    """Return what each observation counts for at each place."""
+    """Return the weight of each observation at each place."""
     away = x[None, :] - at[:, None]
-    # Where sizes are few, so wide that as many count as the curve needs.
+    # Where sizes are few, widen until as many count as the curve needs.
     reach = np.sort(np.abs(away), axis=1)[:, _DEGREE]
     away /= np.maximum(width, _REACH * reach)[:, None]
     near = weights * np.exp(-0.5 * away**2)

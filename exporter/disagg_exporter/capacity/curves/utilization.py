@@ -1,4 +1,4 @@
-"""The load of the last minute, and how much of its capacity an engine uses (accounting A9)."""
+"""The load of the last minute, and the share of its capacity an engine uses (accounting A9)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from disagg_exporter.model import DecodeLimit, PrefillLimit, Role
 SECOND_NS = 1_000_000_000
 WINDOW_NS = 60 * SECOND_NS
 CONCLUDE_EVERY_NS = 5 * SECOND_NS
-"""Limits change slowly; the load is taken every second."""
+"""Limits change slowly; the load is measured every second."""
 
 
 @dataclass(slots=True)
 class LoadTally:
-    """Sums over a stretch of time; one stretch begins where the one before ended.
+    """Sums over a stretch of time; stretches follow each other without gaps.
 
-    `*_ns` are lengths of time. `batch_ns` and `kv_ns` are a batch and a share of the cache times
-    the time they lasted. `paired_ns` is time from step to step with work pending, `worked_ns` the
-    part of it inside the steps, `paired_steps` their number. `blocked_ns`: requests waited and a
-    step took none of them in.
+    `*_ns` are durations. `batch_ns` and `kv_ns` are a batch and a share of the cache times their
+    duration. `paired_ns` is time from step to step with work pending, `worked_ns` the part of it
+    inside the steps, `paired_steps` their number. `blocked_ns`: requests waited and a step admitted
+    none of them.
     """
 
     length_ns: float = 0.0
@@ -51,7 +51,7 @@ _ALL = attrgetter(*FIELDS)
 
 
 class LoadWindow:
-    """The tallies of the last minute, end to end; the oldest counts as far as it reaches in."""
+    """The consecutive tallies of the last minute; the oldest counts in part."""
 
     __slots__ = ("_kept", "_sums")
 
@@ -60,19 +60,19 @@ class LoadWindow:
         self._sums: list[float] = list(_ALL(LoadTally()))
 
     def add(self, tally: LoadTally) -> None:
-        """Take the tally of the time since the one before."""
+        """Add the tally of the time since the previous one."""
         sums: tuple[float, ...] = _ALL(tally)
         self._kept.append(sums)
         self._sums = list(map(add, self._sums, sums))
         while self._sums[0] - self._kept[0][0] >= WINDOW_NS:
             self._sums = list(map(sub, self._sums, self._kept.popleft()))
             if min(self._sums) < 0:
-                # Rounding may leave a little less than nothing behind.
+                # Rounding may leave a slightly negative remainder.
                 self._sums = [max(value, 0.0) for value in self._sums]
 
     @property
     def total(self) -> LoadTally:
-        """The sums of the last minute, or of what there is of it."""
+        """The sums of the last minute, or of as much as there is."""
         over_ns = self._sums[0] - WINDOW_NS
         if over_ns <= 0:
             return LoadTally(*self._sums)
@@ -82,7 +82,7 @@ class LoadWindow:
 
 
 LEAST_SECONDS = 3.0
-"""Less than this says nothing of a load, and after a daemon's start more is not waited for."""
+"""Less time than this says nothing of a load, and a starting daemon does not wait for more."""
 _AVERAGED = attrgetter(
     *("prefill_tokens", "batch_ns", "kv_ns", "blocked_ns", "waiting_ns"),
     *("decode_tokens", "decode_steps", "steps"),
@@ -91,13 +91,13 @@ _AVERAGED = attrgetter(
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What was asked of an engine in the last minute, of each of its ranks on average.
+    """The load on an engine in the last minute, as a mean over its ranks.
 
     `batch` is the mean number of requests in decode steps, time without a step counting as 0.
-    `blocked_ratio` is the share of time in which requests waited and a step could take in none,
+    `blocked_ratio` is the share of time in which requests waited and a step could admit none,
     `waiting_ratio` that in which requests waited at all. `gap_ratio` is the host's share of the
-    time from step to step, `prefill_ratio` that of prefill in the time of steps,
-    `prefill_step_tokens` the mean size of such steps; None where there were none.
+    time from step to step, `prefill_ratio` that of prefill in step time, `prefill_step_tokens` the
+    mean size of such steps; None where there were none.
     """
 
     prefill_tokens_per_second: float
@@ -116,7 +116,7 @@ class Load:
 
 
 def load_of(tallies: Iterable[LoadTally]) -> Load | None:
-    """Return the load of an engine by its ranks; None until there are some seconds of them."""
+    """Return the load of an engine from its ranks' tallies; None until they cover some seconds."""
     known = [tally for tally in tallies if tally.length_ns >= LEAST_SECONDS * 1e9]
     if not known:
         return None
@@ -146,7 +146,7 @@ def load_of(tallies: Iterable[LoadTally]) -> Load | None:
 
 
 def _means(tallies: Sequence[LoadTally]) -> Sequence[float]:
-    """Each of `_AVERAGED` a nanosecond, of each rank on average."""
+    """Return each of `_AVERAGED` per nanosecond, as a mean over the ranks."""
     rates = [[each / tally.length_ns for each in _AVERAGED(tally)] for tally in tallies]
     if len(rates) == 1:
         return rates[0]
@@ -158,10 +158,10 @@ def utilization(
 ) -> float | None:
     """Return how full an engine of a role is; None where a limit that it needs is not known.
 
-    Of a batch that is only known to be too large it is known that the engine is full.
+    If the batch is only known to be too large, the engine is known to be full.
 
-    A mixed engine gives each step to both phases: reading takes the share of its time that its
-    tokens need at the knee, and what is left must do for writing within the target. Both shares
+    A mixed engine gives each step to both phases: prefill takes the share of its time that its
+    tokens need at the knee, and the rest must suffice to decode within the target. Both shares
     together are 1 when it is full.
     """
     reading = writing = None

@@ -1,1 +1,1 @@
-"""Activity of GPUs from the page of a dcgm-exporter."""
+"""GPU activity from the page of a dcgm-exporter."""

@@ -22,8 +22,9 @@ Fetch = Callable[[str, float], bytes]
 
 DEADLINE_SECONDS = 2.0
 PROMPT_SECONDS = 1.0
-"""A page that is collected this often shows closely enough for accounting when a device was busy;
-from a slower one activity would seem to go on for half a minute after its end."""
+"""A page collected this often shows closely enough for accounting when a device was busy; on a
+slower one, activity would seem to last for half a minute after its end.
+"""
 _LEAST_SECONDS, _MOST_SECONDS = 1.0, 15.0
 _HELD_SCRAPES = 3
 _AGAIN_NS = 10_000_000_000
@@ -34,7 +35,7 @@ _log = logging.getLogger("disagg_node")
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """The devices that were on the page at `seen_ns`, and the Xid errors counted by then."""
+    """The devices on the page at `seen_ns`, and the Xid errors counted by then."""
 
     devices: Mapping[str, DcgmDevice]
     xids: Mapping[str, tuple[tuple[int, int], ...]]
@@ -42,25 +43,25 @@ class _Page:
 
 
 def _on_a_thread(scrape: Callable[[], None]) -> None:
-    # A daemon thread: the look-up of a name has no deadline, and must not keep us from ending.
+    # A daemon thread: name resolution has no deadline, and must not keep the process from ending.
     DaemonThread(scrape, "dcgm-page").start()
 
 
 class DcgmDevices:
-    """The devices on a dcgm-exporter's page, which is read twice in each of its own intervals.
+    """The devices on a dcgm-exporter's page, which is scraped twice per collection interval.
 
-    It is read beside the sweeps, one scrape at a time: a sweep never waits for it. Between two
-    scrapes the values of the last one hold, as they do on the page itself; they are absent once
-    three scrapes should have come and none has.
+    It is scraped beside the sweeps, one scrape at a time: a sweep never waits for it. Between two
+    scrapes the last values hold, as they do on the page itself; they are absent after three scrapes
+    in a row have been missed.
 
     Args:
         url: Its root, such as `http://127.0.0.1:9400`.
         interval_seconds: How often it collects (its `--collect-interval`).
-        fetch, clock_ns: Seams.
-        beside: Lets a scrape go on while sweeps do; may raise RuntimeError.
+        fetch, clock_ns: Replaceable for tests.
+        beside: Runs a scrape concurrently with sweeps; may raise RuntimeError.
 
     Raises:
-        DevicesUnavailable: No page to be had there, or none with a device on it.
+        DevicesUnavailable: The page cannot be fetched, or has no device on it.
     """
 
     name = "dcgm"
@@ -85,7 +86,7 @@ class DcgmDevices:
         self._xid: dict[str, int] = {}
         self._links: dict[str, LinkBytes] = {}
         self._xids: dict[str, Counter[int]] = {}
-        # Said when its values become absent, not before.
+        # Logged when its values become absent, not before.
         self._health = CollectorHealth(
             "dcgm", _log, failing="metrics page: ", silent_failures=_HELD_SCRAPES - 1
         )
@@ -100,11 +101,11 @@ class DcgmDevices:
         self._began_ns = self._page.seen_ns
 
     def inventory(self) -> tuple[Device, ...]:
-        """The devices that were on its page when this was made."""
+        """The devices on its page when this object was created."""
         return self._inventory
 
     def sweep(self, now_ns: int) -> DeviceSweep:
-        """Return what the page last reported, if that holds; begin the next fetch when due."""
+        """Return what the page last reported, if still valid; start the next scrape when due."""
         again_ns = _AGAIN_NS if self._away(self._page, now_ns) else 0
         if not self._scraping and now_ns - self._began_ns >= max(self._between_ns, again_ns):
             self._began_ns = now_ns
@@ -126,7 +127,7 @@ class DcgmDevices:
         return DeviceSweep(now_ns, readings, failures)
 
     def close(self) -> None:
-        """Nothing to let go of: each scrape has a connection of its own, and ends by itself."""
+        """Do nothing: each scrape has a separate connection, which it closes."""
 
     def _away(self, page: _Page, now_ns: int) -> bool:
         return now_ns - page.seen_ns > _HELD_SCRAPES * self._between_ns
@@ -158,7 +159,7 @@ class DcgmDevices:
         )
 
     def _see_xid(self, gpu: str, number: int) -> None:
-        """Count an error when another number is the latest: the same one again is not seen."""
+        """Count an error when the latest number changes; a repetition cannot be detected."""
         before = self._xid.setdefault(gpu, number)
         counted = self._xids.setdefault(gpu, Counter())
         if number not in (0, before):

@@ -1,8 +1,8 @@
-"""A dcgm-exporter's page: its text to the devices on it and their values.
+"""Parses a dcgm-exporter's page into devices and their values.
 
 Names and units are those of its own list of counters (`etc/default-counters.csv`, and the DCGM
-fields 203, 1001 to 1005); the counters of profiling are commented out in some of its lists, and
-then absent here.
+fields 203, 1001 to 1005); some of its lists comment out the profiling counters, which are then
+absent here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from disagg_exporter.engine_pages.exposition.lines import SeriesFilter, find
 from disagg_exporter.model import GPU_SLICES, Device, Direction, LinkKind
 
 _MIB = 1024 * 1024
-# DCGM's word for "nothing known" as a number of either kind; older exporters print it.
+# DCGM's "blank" values for integers and floats; older exporters print them.
 _BLANK = 2.0**47
 _BLANK_COUNT = 2.0**62
 
@@ -55,9 +55,9 @@ _BUSY_PERCENT = 50.0
 
 @dataclass(frozen=True, slots=True)
 class DcgmDevice:
-    """One GPU or MIG instance, and its values in our units; what is not reported is not there.
+    """One GPU or MIG instance, and its values in our units; what is not reported is absent.
 
-    Of a MIG instance the page has the GPU's UUID and the instance's number: its key is both. `xid`
+    For a MIG instance the page has the GPU's UUID and the instance's number: its key is both. `xid`
     is the number of the latest error, 0 where there was none; `link_rates` are bytes per second.
     """
 
@@ -68,10 +68,10 @@ class DcgmDevice:
 
 
 def parse_dcgm(text: bytes, heads: SeriesKeys) -> tuple[DcgmDevice, ...]:
-    """Return the devices of a page in the order of their index; none where it has none.
+    """Return the devices of a page in the order of their index.
 
     Raises:
-        PageError: One of the lines we need is garbage.
+        PageError: One of the required lines is malformed.
     """
     reported: dict[tuple[str, str], dict[str, float]] = {}
     labels: dict[tuple[str, str], Mapping[str, str]] = {}
@@ -81,7 +81,7 @@ def parse_dcgm(text: bytes, heads: SeriesKeys) -> tuple[DcgmDevice, ...]:
             uuid = sample.labels.get("UUID") or sample.labels.get("uuid")
             if uuid and 0 <= sample.value < limit:
                 key = (uuid, sample.labels.get("GPU_I_ID", ""))
-                # A GPU that several pods share is there once for each, with the same values.
+                # A GPU shared by several pods is listed once for each, with the same values.
                 reported.setdefault(key, {}).setdefault(name, sample.value)
                 labels.setdefault(key, sample.labels)
     devices = [_device(labels[key], reported[key], key) for key in reported]
@@ -109,7 +109,7 @@ def _device(
         ),
         _values(reported, mig=bool(instance)),
         int(reported[XID]) if XID in reported else None,
-        # Each MIG instance is given those of the whole GPU.
+        # Each MIG instance is listed with the values of the whole GPU.
         {} if instance else {LINKS[name]: reported[name] for name in LINKS if name in reported},
     )
 
@@ -138,7 +138,7 @@ def _values(reported: Mapping[str, float], *, mig: bool) -> dict[str, float]:
         (CLOCK, "sm_clock_hertz", 1e6),
         (TEMPERATURE, "temperature_celsius", 1.0),
         (MEMORY_TEMPERATURE, "memory_temperature_celsius", 1.0),
-        # Each MIG instance is given those of the whole GPU.
+        # Each MIG instance is listed with the values of the whole GPU.
         *(() if mig else _OF_WHOLE_GPUS),
     ):
         if name in reported:

@@ -1,4 +1,4 @@
-"""Readings of NVIDIA devices through NVML; the only room that imports its binding, pynvml."""
+"""Readings of NVIDIA devices through NVML; the only module that imports its binding, pynvml."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ from disagg_exporter.model import (
 )
 
 SLOW_EVERY_NS = 1_000_000_000
-"""How often processes, ECC errors and clocks are asked for: the list of processes costs ten times
-any other call, and none of them is needed more often."""
+"""Interval at which processes, ECC errors and clocks are read: the list of processes costs ten
+times any other call, and none of them is needed more often.
+"""
 
 REOPEN_EVERY_NS = 5_000_000_000
-"""A driver that has gone is not asked to start again more often than this."""
+"""Least time between attempts to restart a driver that has gone."""
 
 _WAY_OUT = (
     "check that nvidia-smi works here (in a container: that it is given the driver), "
@@ -51,10 +52,10 @@ _NOT_AVAILABLE = (2**32 - 1, 2**64 - 1)
 class NvmlDevices:
     """The GPUs and MIG instances of this host, opened once and read by their handles.
 
-    `busy_ratio` is the share of the time since the sweep before in which anything ran, by the
-    device's performance counters (GPM). Where there are none it is the driver's
-    `utilization.gpu`: the share of its own last sample period (a sixth of a second to a second)
-    in which some kernel ran, which MIG instances do not have.
+    `busy_ratio` is the share of the time since the previous sweep in which anything ran, by the
+    device's performance counters (GPM). Where there are none it is the driver's `utilization.gpu`:
+    the share of its own last sample period (a sixth of a second to a second) in which some kernel
+    ran, which MIG instances do not have.
 
     Raises:
         DevicesUnavailable: No driver, one that does not start, or no device that can be opened.
@@ -85,19 +86,19 @@ class NvmlDevices:
         self._opened = self._open()
 
     def inventory(self) -> tuple[Device, ...]:
-        """The devices that could be opened; a GPU in MIG mode is there as its instances."""
+        """The devices that could be opened; a GPU in MIG mode is listed as its instances."""
         return tuple(opened.device for opened in self._opened.devices)
 
     def sweep(self, now_ns: int) -> DeviceSweep:
-        """Read every device; those that fail are failures and the others go on.
+        """Read every device; a failing one is reported as a failure, without affecting others.
 
-        GPUs that could not even be opened are failures of every sweep, by their node's name.
+        GPUs that could not even be opened are failures of every sweep, by the node's name for them.
         """
         try:
             return self._sweep(now_ns)
         except self._nvml.NVMLError_Uninitialized as error:
             lost = str(error)
-        # Something else in this process shut the driver down under us, and the handles with it.
+        # Something else in this process shut down the driver, which invalidated the handles.
         if self._reopen_at_ns is None or now_ns >= self._reopen_at_ns:
             self._reopen_at_ns = now_ns + REOPEN_EVERY_NS
             try:
@@ -112,7 +113,7 @@ class NvmlDevices:
         return DeviceSweep(now_ns, failures=gone + self._opened.failures)
 
     def close(self) -> None:
-        """Let go of the driver; sweeps are empty from then on."""
+        """Release the driver; sweeps are empty from then on."""
         if self._opened.devices:
             self._opened = Opened((), ())
             self._close_meters()
@@ -150,7 +151,7 @@ class NvmlDevices:
             self._xids = None
 
     def _shut_down(self) -> None:
-        with suppress(self._nvml.NVMLError):  # it is down already
+        with suppress(self._nvml.NVMLError):  # it is already shut down
             self._nvml.nvmlShutdown()
 
     def _sweep(self, now_ns: int) -> DeviceSweep:
@@ -175,8 +176,8 @@ class NvmlDevices:
         counted = NOTHING if meter is None else meter.read()
         parts = counted.ratios
         utilization = power = energy = None
-        # Asked of an instance, these are refused, or answered for the whole GPU and so counted
-        # once per instance.
+        # For an instance, these are refused, or answered for the whole GPU and so counted once per
+        # instance.
         if not opened.mig:
             if parts.graphics_ratio is None:
                 rates = self._core(nvml.nvmlDeviceGetUtilizationRates, handle)
@@ -205,7 +206,7 @@ class NvmlDevices:
             temperature_celsius=opened.temperatures[0],
             memory_temperature_celsius=opened.temperatures[1],
             power_limit_watts=opened.power_limit_watts,
-            # An instance would be told those of its whole GPU.
+            # For an instance, the driver would return the values of the whole GPU.
             traffic=() if opened.mig else opened.links.add(_links(counted), now_ns),
         )
 
@@ -213,7 +214,7 @@ class NvmlDevices:
         return None if self._xids is None else self._xids.counts(gpu)
 
     def _core(self, call: Callable[[Any], Any], handle: Any) -> Any:
-        """A call that every healthy device answers or plainly declines; other errors are its own.
+        """Make a call that every healthy device answers or plainly declines; None if it declines.
 
         Raises:
             pynvml.NVMLError: The device, not the question, is at fault.
@@ -230,7 +231,7 @@ class NvmlDevices:
         value = ask(self._nvml, opened.processes, opened.handle)
         opened.process_memory = None
         if value is not None:
-            # A process of another PID namespace is reported as 0, which is no process.
+            # A process of another PID namespace is reported as 0, which is not a valid pid.
             opened.pids = tuple(sorted({process.pid for process in value if process.pid}))
             opened.process_memory = tuple((each.pid, each.usedGpuMemory) for each in value)
         clock = (self._nvml.nvmlDeviceGetClockInfo, opened.handle, self._nvml.NVML_CLOCK_SM)
@@ -241,7 +242,7 @@ class NvmlDevices:
             opened.process_ratios = opened.meter.read(self._nvml, opened.handle)
             limit = ask(self._nvml, self._nvml.nvmlDeviceGetEnforcedPowerLimit, opened.handle)
             opened.power_limit_watts = None if _known(limit) is None else limit / 1e3
-        # An instance is as warm as its GPU.
+        # An instance has the temperature of its GPU.
         opened.temperatures = temperatures(self._nvml, opened.gpu_handle)
 
 

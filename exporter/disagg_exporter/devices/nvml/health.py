@@ -1,6 +1,6 @@
-"""Health of a GPU as the driver reports it: clocks held back, repaired memory, Xid errors.
+"""Health of a GPU as the driver reports it: throttled clocks, memory errors, Xid errors.
 
-The binding is an argument here (`nvml`, the module pynvml), so that one room alone imports it.
+The binding is an argument here (`nvml`, the module pynvml), so that only one module imports it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from disagg_exporter.model import Throttle
 _IDLE = 0x1
 _REASONS = (
     (Throttle.POWER_CAP, 0x4),
-    # By software, by hardware.
+    # Software, hardware.
     (Throttle.THERMAL, 0x20 | 0x40),
-    # Clocks halved or worse; the second is the brake that the power supply pulls.
+    # Clocks halved or worse; the second is the brake that the power supply triggers.
     (Throttle.HW_SLOWDOWN, 0x8 | 0x80),
     (Throttle.SYNC_BOOST, 0x10),
 )
@@ -26,9 +26,9 @@ _NAMED = _IDLE | sum(bits for _, bits in _REASONS)
 
 
 def throttles_of(clocks_event_reasons: int) -> tuple[Throttle, ...]:
-    """The reasons in a driver's bit mask; an idle GPU's low clocks are no throttling.
+    """Return the reasons in a driver's bit mask; an idle GPU's low clocks are not throttling.
 
-    `other` is every bit without a name here: clocks that were set, and what drivers add.
+    `other` is every bit not listed here: clocks that were set, and new drivers' bits.
     """
     found = [reason for reason, bits in _REASONS if clocks_event_reasons & bits]
     if clocks_event_reasons & ~_NAMED:
@@ -37,7 +37,7 @@ def throttles_of(clocks_event_reasons: int) -> tuple[Throttle, ...]:
 
 
 def ecc_errors(nvml: Any, handle: Any) -> tuple[int | None, int | None]:
-    """(corrected, uncorrected) memory errors in the GPU's whole life; None where not reported."""
+    """Return (corrected, uncorrected) memory errors in the GPU's life; None where not reported."""
 
     def count(kind: int) -> int | None:
         call = nvml.nvmlDeviceGetTotalEccErrors
@@ -51,7 +51,7 @@ def ecc_errors(nvml: Any, handle: Any) -> tuple[int | None, int | None]:
 
 
 def temperatures(nvml: Any, handle: Any) -> tuple[float | None, float | None]:
-    """Degrees Celsius of the GPU and of its memory; None where not reported."""
+    """Return the temperatures of the GPU and of its memory, in °C; None where not reported."""
     of_gpu = ask(nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
     fields = ask(nvml, nvml.nvmlDeviceGetFieldValues, handle, [nvml.NVML_FI_DEV_MEMORY_TEMP])
     of_memory = None
@@ -66,7 +66,7 @@ def temperatures(nvml: Any, handle: Any) -> tuple[float | None, float | None]:
 _NO_INSTANCE = 0xFFFFFFFF
 _MOST_AT_ONCE = 256
 MOST_NUMBERS = 32
-"""Different numbers counted apart on one device; more are counted as number 0."""
+"""Most error numbers counted separately on one device; others are counted as number 0."""
 
 
 def count_xid(counted: Counter[int], number: int) -> None:
@@ -77,13 +77,13 @@ def count_xid(counted: Counter[int], number: int) -> None:
 class XidWatch:
     """Counts the Xid errors of all devices from now on. Reading never waits.
 
-    An error of a whole GPU is one of each of its MIG instances.
+    An error of a whole GPU counts for each of its MIG instances.
 
     Args:
         nvml: The binding.
         events: The driver's event set; freed by `close`.
         devices: The devices whose GPU reports to it.
-        counts: What was counted before, by device; counted on in here.
+        counts: Earlier counts, by device; updated in place.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class XidWatch:
             self._uuids[_address(device.gpu_handle)] = gpu
 
     def poll(self) -> None:
-        """Take what has been reported since the last call."""
+        """Count what has been reported since the last call."""
         for _ in range(_MOST_AT_ONCE):
             event = ask(self._nvml, self._nvml.nvmlEventSetWait_v2, self._events, 0)
             if event is None:
@@ -116,31 +116,31 @@ class XidWatch:
 
     def _uuid(self, handle: Any) -> str:
         uuid = ask(self._nvml, self._nvml.nvmlDeviceGetUUID, handle)
-        # A GPU that has fallen off the bus does not even report that any more.
+        # A GPU that has fallen off the bus does not even report its UUID any more.
         return self._uuids.get(_address(handle), "") if uuid is None else text_of(uuid)
 
     def counts(self, gpu: str) -> tuple[tuple[int, int], ...] | None:
-        """(number, errors) of a device, by its key; None where it does not report."""
+        """Return (number, errors) of a device, by its key; None where it does not report."""
         counted = self._counts.get(gpu)
         return None if counted is None else tuple(sorted(counted.items()))
 
     def close(self) -> None:
-        """Give the event set back."""
-        with suppress(self._nvml.NVMLError):  # the driver that gave it is gone
+        """Free the event set."""
+        with suppress(self._nvml.NVMLError):  # the driver that allocated it is gone
             self._nvml.nvmlEventSetFree(self._events)
 
 
 def open_xid_watch(
     nvml: Any, devices: Iterable[OpenDevice], counts: dict[str, Counter[int]]
 ) -> XidWatch | None:
-    """A watch over the devices whose GPU reports Xid errors; None where none does."""
+    """Watch the devices whose GPU reports Xid errors; None where none does."""
     events = ask(nvml, nvml.nvmlEventSetCreate)
     if events is None:
         return None
     reporting: list[OpenDevice] = []
     answers: dict[str, bool] = {}
     for device in devices:
-        # The instances of a GPU have one handle of it each.
+        # Each instance of a GPU has its own handle of it.
         bus = device.device.pci_bus_id or device.device.gpu
         if bus not in answers:
             answers[bus] = _register(nvml, device.gpu_handle, events)
@@ -154,8 +154,8 @@ def open_xid_watch(
 
 
 def _address(handle: Any) -> int | None:
-    """What a handle points at: the same each time, as far as drivers are known."""
-    import ctypes  # only where a driver is open
+    """Return the address in a handle: the same each time, with all drivers known."""
+    import ctypes  # only needed where a driver is open
 
     return ctypes.cast(handle, ctypes.c_void_p).value
 

@@ -1,6 +1,6 @@
-"""Which devices an NVIDIA driver has: its GPUs, or the instances of a GPU that MIG cuts up.
+"""Lists an NVIDIA driver's devices: its GPUs, or the instances of a GPU in MIG mode.
 
-The binding is an argument here (`nvml`, the module pynvml), so that one room alone imports it.
+The binding is an argument here (`nvml`, the module pynvml), so that only one module imports it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOST_PERCENT = 100
 
 
 class ProcessMeter:
-    """The samples of one GPU since the last reading; MIG instances have none."""
+    """The process samples of one GPU since the last reading; MIG instances have none."""
 
     __slots__ = ("_seen_us",)
 
@@ -27,9 +27,9 @@ class ProcessMeter:
         self._seen_us = 0
 
     def read(self, nvml: Any, handle: Any) -> tuple[tuple[int, float], ...] | None:
-        """(pid, mean share of SM time) of each process sampled since; None where it is not known.
+        """Return (pid, mean share of SM time) of each process sampled since; None where unknown.
 
-        The first call shows where samples begin: the driver has kept some of long ago.
+        The first call only finds where the samples begin: the driver still keeps old ones.
         """
         seen_us = self._seen_us
         try:
@@ -43,7 +43,7 @@ class ProcessMeter:
             return None
         percents: defaultdict[int, list[int]] = defaultdict(list)
         for sample in samples:
-            # Drivers report numbers beyond 100 of processes that have just ended.
+            # Drivers report numbers beyond 100 for processes that have just ended.
             if sample.pid and sample.smUtil <= _MOST_PERCENT:
                 percents[sample.pid].append(sample.smUtil)
         return tuple((pid, fmean(value) / 100) for pid, value in sorted(percents.items()))
@@ -51,14 +51,14 @@ class ProcessMeter:
 
 @dataclass(slots=True)
 class OpenDevice:
-    """One device with what it takes to read it again without looking it up.
+    """One device with everything needed to read it again without a lookup.
 
     `gpu_handle` is that of the whole GPU, `gpu_instance` the MIG instance's number on it; it is
-    None, too, of a compute instance that shares its GPU instance, because nothing is counted apart
-    for it. `memory`, `processes` and `throttles` are the newest calls that this driver has for
+    also None for a compute instance that shares its GPU instance, because nothing is counted for it
+    separately. `memory`, `processes` and `throttles` are the newest calls that this driver has for
     them, or None. `pids`, `process_memory`, `ecc`, `sm_clock_hertz`, `process_ratios`,
     `temperatures` (of the GPU and of its memory) and `power_limit_watts` were read at `slow_ns`;
-    they are asked for less often than the rest.
+    they are read less often than the rest.
     """
 
     device: Device
@@ -82,7 +82,7 @@ class OpenDevice:
 
     @property
     def countable(self) -> bool:
-        """Whether performance counters can be those of this device alone."""
+        """Whether performance counters can be read for this device alone."""
         return not self.mig or self.gpu_instance is not None
 
 
@@ -90,7 +90,7 @@ class OpenDevice:
 class Opened:
     """All devices of the driver, and the GPUs that failed before they reported their UUID.
 
-    Those failures go by the node's name for the GPU (`nvidia3`).
+    Those failures have the node's name for the GPU (`nvidia3`).
     """
 
     devices: tuple[OpenDevice, ...]
@@ -98,7 +98,7 @@ class Opened:
 
 
 def open_all(nvml: Any) -> Opened:
-    """Open every device; one that fails does not keep the others from being opened.
+    """Open every device; one that fails does not prevent the others from being opened.
 
     Raises:
         nvml.NVMLError: The driver does not even count its GPUs.
@@ -155,7 +155,7 @@ def _instance(nvml: Any, handle: Any, gpu_instance: int, whole: Device) -> Devic
     return Device(
         gpu=text_of(nvml.nvmlDeviceGetUUID(handle)),
         index=whole.index,
-        # Weighted seconds of an instance are seconds of its GPU, so they go by the GPU's name.
+        # Weighted seconds of an instance are seconds of its GPU, so they have the GPU's name.
         gpu_name=whole.gpu_name,
         device=f"{whole.device}/gi{gpu_instance}{suffix}",
         pci_bus_id=whole.pci_bus_id,
@@ -182,7 +182,7 @@ def _with_calls(
     processes = _first_known(
         nvml,
         handle,
-        # Not the name without a version: on an older driver that raises no NVMLError.
+        # Not the unversioned name: on an older driver that raises no NVMLError.
         nvml.nvmlDeviceGetComputeRunningProcesses_v3,
         nvml.nvmlDeviceGetComputeRunningProcesses_v2,
     )
@@ -206,7 +206,7 @@ def _with_calls(
 
 
 def ask(nvml: Any, call: Callable[..., Any] | None, *arguments: Any) -> Any:
-    """What a call returns; None where it fails for whatever reason, or there is no such call."""
+    """Return a call's result; None if it fails for any reason, or there is no such call."""
     try:
         return None if call is None else call(*arguments)
     except nvml.NVMLError:
@@ -228,5 +228,5 @@ def _first_known(
 
 
 def text_of(value: str | bytes) -> str:
-    """The binding's older releases and its structures return bytes."""
+    """Return a string; the binding's older releases and its structures return bytes."""
     return value.decode("ascii", "replace") if isinstance(value, bytes) else value

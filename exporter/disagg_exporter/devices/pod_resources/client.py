@@ -1,4 +1,4 @@
-"""Asks the node's kubelet, over its own socket, which container holds which GPU."""
+"""Asks the node's kubelet, over its socket, which container holds which GPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COLLECTOR = "kubelet"
 INTERVAL_SECONDS = 2.0
 DEADLINE_SECONDS = 5.0
 
-# While a kubelet restarts it starts and ends no container: what it said last still holds.
+# A restarting kubelet starts and ends no container: its last answer still holds.
 KEEP_SECONDS = 60.0
 
 _METHOD = "/v1.PodResourcesLister/List"
@@ -42,13 +42,13 @@ class KubeletLink:
         socket: Its podresources socket.
 
     Raises:
-        PodResourcesError: There is no such socket, it cannot be reached with our rights, or
-            grpcio is not installed.
+        PodResourcesError: There is no such socket, we lack the rights to it, or grpcio is not
+            installed.
     """
 
     def __init__(self, socket: Path) -> None:
         _check_socket(socket)
-        # Costs 26 MB of memory: only where there is a kubelet to be asked.
+        # Costs 26 MB of memory: imported only where there is a kubelet to ask.
         if importlib.util.find_spec("grpc") is None:
             raise PodResourcesError(
                 "grpcio is not installed, so the kubelet cannot be asked which pod holds which "
@@ -66,7 +66,7 @@ class KubeletLink:
         self._list = self._channel.unary_unary(_METHOD)  # without serializers: plain bytes
 
     def close(self) -> None:
-        """Hang up, also on a question that is still to be answered."""
+        """Close the connection, also during a call."""
         self._channel.close()
 
     def list_pods(self, deadline_seconds: float) -> bytes:
@@ -76,7 +76,7 @@ class KubeletLink:
         try:
             answer: bytes = self._list(b"", timeout=deadline_seconds)
         except grpc.RpcError as error:
-            # At run time the error is a call, too: the binding says so in its documentation only.
+            # At run time the error is also a call, which only grpcio's documentation says.
             raise PodResourcesError(_explain(error.code(), self._socket)) from None
         except ValueError:
             raise PodResourcesError("the connection to the kubelet is closed") from None
@@ -84,11 +84,11 @@ class KubeletLink:
 
 
 class PodResources:
-    """Who holds which GPU, asked on a clock.
+    """Polls which container holds which GPU.
 
     Args:
         socket: The kubelet's podresources socket; it may come and go.
-        interval_seconds: From one question to the next.
+        interval_seconds: Time between polls.
         clock_ns: Nanoseconds, monotonic.
     """
 
@@ -113,33 +113,33 @@ class PodResources:
         )
 
     def holders(self) -> tuple[GpuHolder, ...]:
-        """Return who holds which GPU; nothing while the kubelet does not answer.
+        """Return which container holds which GPU; nothing while the kubelet does not answer.
 
-        Its last answer counts on for `KEEP_SECONDS`.
+        Its last answer stays valid for `KEEP_SECONDS`.
         """
         if self._clock_ns() - self._answered_ns > KEEP_SECONDS * 1e9:
             return ()
         return self._holders
 
     def status(self) -> CollectorStatus:
-        """Return how the last question went, collector `kubelet`."""
+        """Return how the last poll went, collector `kubelet`."""
         return self._health.status()
 
     def why(self) -> str:
-        """Say what keeps the answer away; empty while there is one."""
+        """Return why there is no answer; empty while there is one."""
         return self._health.why
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Poll until cancelled."""
         executor = DaemonExecutor(1, "kubelet")
         try:
             while True:
-                # What a kubelet answers must not end the daemon.
+                # No answer of the kubelet may end the daemon.
                 with self._health.round(), closing(KubeletLink(self._socket)) as link:
                     await self._ask_until_it_fails(link, executor)
                 await asyncio.sleep(self._interval_seconds)
         finally:
-            # The link is closed by now, which ends the call that may still be under way.
+            # The link is closed by now, which ends a call that may still be under way.
             executor.shutdown(wait=False)
 
     async def _ask_until_it_fails(self, link: KubeletLink, executor: DaemonExecutor) -> None:

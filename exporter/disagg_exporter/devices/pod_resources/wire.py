@@ -1,9 +1,9 @@
-"""What the kubelet answers to the question which container holds which GPU.
+"""Parses the kubelet's answer to the question which container holds which GPU.
 
-The message is `v1.ListPodResourcesResponse` of Kubernetes' podresources API. It is read here by
-hand: five kinds of field out of a dozen are wanted, and a generated reader would bring protobuf.
-Field numbers: staging/src/k8s.io/kubelet/pkg/apis/podresources/v1/api.proto and the device plugin
-page of kubernetes.io (read 2026-11-21).
+The message is `v1.ListPodResourcesResponse` of Kubernetes' podresources API. It is parsed by hand:
+five kinds of field out of a dozen are needed, and generated code would bring protobuf. Field
+numbers: staging/src/k8s.io/kubelet/pkg/apis/podresources/v1/api.proto and the device plugin page of
+kubernetes.io (read 2026-11-21).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _DRA_DRIVER = "gpu.nvidia.com"
 _SAFE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?", re.ASCII)
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-# By the device plugin of NVIDIA: a GPU or MIG UUID, `::n` where it is handed out several times.
-# By the one of GKE: the device node, `/vgpuN` where shared, `/giN` for a MIG instance.
+# NVIDIA's device plugin: a GPU or MIG UUID, `::n` where it is handed out several times. GKE's: the
+# device node, `/vgpuN` where shared, `/giN` for a MIG instance.
 _PLUGIN_ID = re.compile(
     rf"(?P<gpu>GPU-{_UUID}|MIG-{_UUID}|MIG-GPU-{_UUID}/\d{{1,2}}/\d{{1,2}})(?:::(?P<share>\d{{1,4}}))?"
     r"|(?P<node>nvidia\d{1,3}(?:/gi\d{1,2})?)(?:/vgpu(?P<vgpu>\d{1,4}))?",
@@ -45,14 +45,14 @@ _DRA_DEVICE = re.compile(r"gpu-\d{1,3}(?:-mig-[a-z0-9-]{1,60})?", re.ASCII)
 
 
 class PodResourcesError(DisaggError):
-    """The kubelet's answer cannot be had or cannot be read; says why and what that costs."""
+    """The kubelet's answer cannot be fetched or parsed; the text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuHolder:
     """A container and one GPU that the kubelet gave it.
 
-    `gpu` is what the kubelet calls it: a GPU or MIG UUID, a device node of the host (`nvidia0`,
+    `gpu` is the kubelet's name for it: a GPU or MIG UUID, a device node of the host (`nvidia0`,
     `nvidia0/gi3`), or, under dynamic resource allocation, the driver's name for it (`gpu-0`).
     `share_of` is the number of the share under time-slicing or MPS, None for the whole device.
     """
@@ -65,7 +65,7 @@ class GpuHolder:
 
 
 def read_holders(message: bytes) -> tuple[GpuHolder, ...]:
-    """Return who holds which GPU, in the order of the message; other devices are passed over.
+    """Return the holders of GPUs, in the order of the message; other devices are skipped.
 
     Raises:
         PodResourcesError: The bytes are no such message, or it names more than `MAX_HOLDERS`.
@@ -104,7 +104,7 @@ def _gpus(container: bytes) -> Iterator[tuple[str, int | None]]:
 
 
 def _claimed(claimed: bytes) -> str:
-    """The device of a claim: by its UUID if any of its names has one, else by its name."""
+    """Return the device of a claim: its UUID if any of its names contains one, else its name."""
     if next(iter(map(_text, _each(claimed, _DRIVER_NAME))), _DRA_DRIVER) != _DRA_DRIVER:
         return ""
     names = [_text(name) for name in _each(claimed, _DEVICE_NAME)]
@@ -118,7 +118,7 @@ def _claimed(claimed: bytes) -> str:
 
 
 def _name(message: bytes, number: int) -> str:
-    """The last text of that number if it can be a name in Kubernetes, else nothing."""
+    """Return the last text of that field number if valid as a Kubernetes name, else nothing."""
     name = ""
     for raw in _each(message, number):
         name = _text(raw)
@@ -130,7 +130,7 @@ def _text(raw: bytes) -> str:
 
 
 def _each(message: bytes, number: int) -> Iterator[bytes]:
-    """Every field of that number that has bytes; all others are passed over."""
+    """Yield every length-delimited field of that number; all others are skipped."""
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)

@@ -1,4 +1,4 @@
-"""What a step adds to the running totals of its stream."""
+"""Adds a step to the running totals of its stream."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 from . import wire
 
-# Where the totals lie in their list, in the order of the last fields of `wire.Record`: steps of
+# Offsets of the totals in their list, in the order of the last fields of `wire.Record`: steps of
 # each kind, nanoseconds of each kind, tokens of each phase, drops.
 STEPS, ELAPSED, PREFILL_TOKENS, DECODE_TOKENS, DROPS = 0, 4, 8, 9, 10
 NOTHING_YET = (0,) * 11
 
 
 class Facts(NamedTuple):
-    """What one step was, named and ordered as in `wire.Record`.
+    """Facts of one step, named and ordered as in `wire.Record`.
 
     The daemon's `Step` has the same fields: nothing in this folder may import the daemon.
     """
@@ -41,7 +41,7 @@ def count(
 
     `held_ns` is its time where that is not its `elapsed_ns`.
     """
-    # What `step_kind` would say, without the call: nearly all steps of a decode engine are such.
+    # The result of `step_kind` without the call: nearly all steps of a decode engine are like this.
     kind = wire.GENERATION
     if facts.context_tokens or facts.encoder_inputs or dummy:
         kind = wire.step_kind(

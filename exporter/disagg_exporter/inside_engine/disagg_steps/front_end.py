@@ -1,8 +1,9 @@
-"""How many requests vLLM's front end has handed to its engine and not got back.
+"""Counts the requests that vLLM's front end has handed to its engine and not received back.
 
-A record of a step is made when the step ends. That one has begun is known before: whoever asked for
-it waits. vLLM keeps a list of them and tells stat loggers nothing of it, but it makes its loggers
-while it makes its engine, and the list is there by then. It is looked up once, and only read.
+The record of a step is made when the step ends. That a step is running is known earlier, because
+its requests are waiting. vLLM keeps a list of them and does not pass it to stat loggers, but it
+creates its loggers while it creates its engine, when the list exists. The list is looked up once,
+and only read.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ _MOST_CALLERS = 32
 
 
 def find_in_flight() -> Callable[[], int | None]:
-    """Return what counts the requests in flight of the engine that is just being made.
+    """Return a function that counts the requests in flight of the engine now being created.
 
-    It returns None where there is no such engine among the callers, as in another vLLM.
+    It returns None if no such engine is among the callers, as in another vLLM version.
     """
     frame: FrameType | None = sys._getframe(1)
     for _ in range(_MOST_CALLERS):
@@ -34,12 +35,12 @@ def find_in_flight() -> Callable[[], int | None]:
 
 
 def _output_processor(caller: Any) -> Any:
-    """Return what a caller keeps its requests in; None if it is no engine."""
+    """Return the object in which a caller keeps its requests; None if the caller is no engine."""
     try:
-        # What is in the object itself: nothing of it is to be run.
+        # Only the object's own attributes: none of its code may run.
         found = vars(caller).get("output_processor")
         return found if isinstance(found.request_states, dict) else None
-    except Exception:  # noqa: BLE001 # anything may be among the callers
+    except Exception:  # noqa: BLE001 # any object may be among the callers
         return None
 
 
@@ -53,5 +54,5 @@ def _count(known: Callable[[], Any]) -> int | None:
 
 
 def _waits_for_words(state: Any) -> bool:
-    """Say whether it is a session that has been answered and may yet be told more."""
+    """Return whether this is a session that has been answered and waits for more input."""
     return bool(getattr(state, "streaming_input", False)) and state.input_chunk_queue is None

@@ -1,15 +1,15 @@
-"""The connection of one stream to the daemon's socket; nothing it does waits."""
+"""The connection of one stream to the daemon's socket; it never blocks."""
 
 from __future__ import annotations
 
 import socket
 
-# A queue that outlasts a daemon stalled for seconds; the kernel lowers it to what it allows.
+# A buffer that bridges a daemon stalled for seconds; the kernel reduces it to its limit.
 SEND_BUFFER_BYTES = 4 << 20
 
 
 class Link:
-    """A connection that may not be there. Its owner sees to it that one thread at a time uses it.
+    """A connection that may be closed. Its owner ensures that one thread at a time uses it.
 
     Args:
         path: The daemon's socket.
@@ -21,7 +21,7 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        """Whether the daemon was there when it was last spoken to."""
+        """Whether the daemon was reachable at the last use."""
         return self._socket is not None
 
     def open(self) -> None:
@@ -40,7 +40,7 @@ class Link:
         self._socket = link
 
     def send(self, packet: bytes) -> bool:
-        """Send one packet and say whether it went; hangs up when nobody is there any more."""
+        """Send one packet and return whether it was sent; disconnect if the peer is gone."""
         if self._socket is None:
             return False
         try:
@@ -53,7 +53,7 @@ class Link:
         return True
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

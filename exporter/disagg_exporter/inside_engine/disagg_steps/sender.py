@@ -1,13 +1,13 @@
 """The sender of step records from one engine to the daemon of its node.
 
-Two threads touch it. The engine's own, which serves the requests, calls `Sender.keep` at every
-step and only puts it by: by its next step a busy engine has pushed our code out of the processor's
-caches, and then the length of the code is what counts. A thread of ours reads what was kept, counts
-it and sends it as one packet, ten times a second while there are steps. Only the first step after a
-rest, and a flood, are sent by the engine's thread.
+Two threads use it. The engine's own thread, which serves the requests, calls `Sender.keep` at every
+step and only queues it: by its next step a busy engine has evicted our code from the processor's
+caches, so the length of the code matters. A thread of ours reads the queue, counts it and sends it
+as one packet, ten times a second while there are steps. Only the first step after an idle period,
+and a flood, are sent by the engine's thread.
 
-Whoever sends holds the lock. The engine's thread never waits for it: if ours sends at that moment,
-the step is kept for the next packet, and lost if ours is stuck for long.
+The sending thread holds the lock. The engine's thread never waits for it: if ours is sending at
+that moment, the step is kept for the next packet, and lost if ours is stuck for long.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ __all__ = ["BEAT_SECONDS", "KEPT_SECONDS", "Facts", "Sender", "StepReport"]
 
 BEAT_SECONDS = 1.0
 
-# How long a step may be kept, and how many of them.
+# How long a step may be queued, and how many of them.
 KEPT_SECONDS = 0.1
 KEPT_RECORDS = 64
-# While our thread is stuck, such as in a file system that does not answer.
+# Queue limit while our thread is stuck, such as in a file system that does not answer.
 MOST_KEPT = 1024
-# What an engine that ends waits for it.
+# How long an ending engine waits for our thread.
 CLOSE_SECONDS = 2.0
 _KEPT_NS = round(KEPT_SECONDS * 1e9)
 
-# What fits into a packet, a heartbeat beside them.
+# Records that fit into a packet, beside a heartbeat.
 _MOST_RECORDS = wire.MAX_PACKET_BYTES // wire.BYTES - 1
 
 
 class Sender:
-    """The steps of one engine index in one process, kept a moment and sent together.
+    """The steps of one engine index in one process, queued briefly and sent together.
 
     Args:
         path: The daemon's socket.
         engine_index: The data-parallel rank.
         flags: The `wire` flags of every record.
-        read: Makes what `keep` was given into facts, later and on either thread; None if it is
-            not worth a record. What it cannot read, raising anything, is a drop.
+        read: Converts the arguments of `keep` into a report, later and on either thread; None if it
+            is not worth a record. If it raises, the record counts as a drop.
         in_flight: Counts the requests that the engine has not answered; None if unknown.
         limits: The most tokens and requests that the engine takes into one step, if known.
         clock_ns: CLOCK_MONOTONIC.
@@ -92,7 +92,7 @@ class Sender:
 
     @property
     def drops(self) -> int:
-        """How many records were made and not sent, or could not be made."""
+        """Number of records that were made and not sent, or could not be made."""
         return self._stream.drops
 
     def start(self) -> None:
@@ -103,10 +103,10 @@ class Sender:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Send what is kept, stop beating and hang up; gives up on a thread that is stuck."""
+        """Send what is queued, stop the thread and disconnect; gives up on a stuck thread."""
         atexit.unregister(self.close)
         if self._getpid() != self._pid:
-            # A forked child that ends has nothing to send: what it has here is its parent's.
+            # A forked child that ends has nothing to send: the queue is its parent's.
             self._link.close()
             return
         self._closing = True
@@ -123,7 +123,7 @@ class Sender:
                 self._lock.release()
 
     def keep(self, t_ns: int, *report: Any) -> None:
-        """Keep what was reported at `t_ns`; send all that is kept if that is due. Never waits."""
+        """Queue a report made at `t_ns`; send the queue if that is due. Never waits."""
         if self._getpid() != self._pid:
             self._start_over()
         kept = self._kept
@@ -142,7 +142,7 @@ class Sender:
             self._bell.put(None)
 
     def step(self, facts: Facts, t_ns: int, *, counted: bool = True, dummy: bool = False) -> None:
-        """Keep one step, or with `counted=False` the engine's state; for a sender without `read`.
+        """Queue one step, or with `counted=False` the engine's state; for a sender without `read`.
 
         A fact out of its range is a drop, and nothing of it is counted.
         """
@@ -153,7 +153,7 @@ class Sender:
         self._stream.drops += 1
 
     def beat(self) -> None:
-        """Send what is kept and a heartbeat; without a connection, try once to get one."""
+        """Send the queue and a heartbeat; without a connection, try once to connect."""
         with self._lock:
             # The clock is read first: what was reported before that instant is in the packet.
             now_ns = self._clock_ns()
@@ -175,7 +175,7 @@ class Sender:
         self._thread = None
 
     def _start_over(self) -> None:
-        """Become a stream of one's own in a forked child, where our thread did not come along."""
+        """Start a new stream in a forked child, which has no copy of our thread."""
         beating = self._thread is not None
         self._link.close()
         self._begin()
@@ -188,15 +188,15 @@ class Sender:
             self._listen(self._clock_ns() + self._beat_ns)
 
     def _listen(self, until_ns: int) -> None:
-        """Until the next beat, send what is kept whenever it is due.
+        """Until the next beat, send the queue whenever it is due.
 
-        Through a rest this sleeps: the engine's thread sends the first step itself, and rings when
-        it keeps the second.
+        While the engine idles this sleeps: the engine's thread sends the first step itself, and
+        rings when it queues the second.
         """
         while not self._closing and (now_ns := self._clock_ns()) < until_ns:
             wake_ns = min(self._due_ns, until_ns)
             if wake_ns <= now_ns:
-                # Said before the check: what is kept after the check will ring.
+                # Set before the check: anything queued after the check will ring.
                 self._dozing = True
                 if self._kept:
                     self._dozing = False
@@ -209,7 +209,7 @@ class Sender:
             self._dozing = False
 
     def _tell(self, now_ns: int, *, heartbeat: bool = False) -> None:
-        """Make records of what is kept and send them as one packet; its caller holds the lock."""
+        """Make records of the queue and send them as one packet; the caller holds the lock."""
         kept, stream = self._kept, self._stream
         packet: list[bytes] = []
         if kept:
@@ -229,5 +229,5 @@ class Sender:
             in_flight = self._in_flight()
             limits = self._limits if kind == wire.HELLO else None
             return self._stream.standing(kind, now_ns, in_flight, limits)
-        except Exception:  # noqa: BLE001 # what an engine of another version says, or does not
+        except Exception:  # noqa: BLE001 # other engine versions may report anything, or nothing
             return self._stream.standing(kind, now_ns)

@@ -10,7 +10,7 @@ from .counting import DROPS, ELAPSED, NOTHING_YET, Facts, count
 
 
 class StepReport(NamedTuple):
-    """What a record is made of. Without `counted` it has only the engine's state: no step."""
+    """Input of a record. Without `counted` it has only the engine's state, and no step."""
 
     facts: Facts
     counted: bool = True
@@ -20,16 +20,16 @@ class StepReport(NamedTuple):
 class Stream:
     """One incarnation of one engine index in one process.
 
-    A record gets the next sequence number, whether it can be sent or not, and is in the totals;
-    `drops` counts those that could not be made or not be sent. Hello and heartbeat repeat the
-    number, the state (running, waiting, deferred, KV) and the totals of the last record, with no
-    work of their own, so that a listener sees what it missed even when nothing follows. They also
-    say what no record can yet: how many requests the engine has and has not answered.
+    A record gets the next sequence number, whether it can be sent or not, and is included in the
+    totals; `drops` counts those that could not be made or sent. Hello and heartbeat repeat the
+    number, the state (running, waiting, deferred, KV) and the totals of the last record, without
+    work, so that a listener detects what it missed even when nothing follows. They also contain
+    what no record can yet: how many requests the engine has received and not answered.
 
     Args:
-        pid, engine_index, incarnation: Whose stream it is.
+        pid, engine_index, incarnation: Identify the stream.
         flags: The `wire` flags of every record.
-        read: Makes what was kept into a report; None if it is not worth a record.
+        read: Converts what was queued into a report; None if it is not worth a record.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Stream:
             return None
         if counted or not (_leaves_work(facts) and _leaves_work(self._last)):
             self._held_since_ns = t_ns
-        # Only now: a poisoned total would make every later record unsendable.
+        # Only now: an invalid total would make every later record unsendable.
         self._totals, self._last = totals, facts
         self._sequence += 1
         return record
@@ -82,9 +82,9 @@ class Stream:
         in_flight: int | None = None,
         limits: tuple[int, int] | None = None,
     ) -> bytes:
-        """Return a hello or a heartbeat; what is not known is None.
+        """Return a hello or a heartbeat; unknown values are None.
 
-        `in_flight` are requests not got back, `limits` the most tokens and requests in a step.
+        `in_flight` are unanswered requests, `limits` the most tokens and requests in a step.
         """
         last = self._last
         flags = self._flags if in_flight is None else self._flags | wire.IN_FLIGHT
@@ -104,8 +104,8 @@ class Stream:
     def _held_ns(self, t_ns: int, facts: Facts, counted: bool) -> int:
         """Return how long a step of an overlapped engine held its devices.
 
-        From the record before it, where that left work, because `elapsed_ns` is only a wait; the
-        first after a rest has it. A state with work left ends no step.
+        It counts from the previous record, if that left work, because `elapsed_ns` is only a wait;
+        the first after an idle period uses `elapsed_ns`. A state with work left ends no step.
         """
         if not _leaves_work(self._last):
             return facts.elapsed_ns
@@ -115,7 +115,8 @@ class Stream:
     def _packed(
         self, kind: int, flags: int, sequence: int, t_ns: int, facts: Facts, totals: list[int]
     ) -> bytes:
-        # In the order of `wire.Record`, without making one: steps come by the hundred a second.
+        # In the order of `wire.Record`, without creating one: there are hundreds of steps per
+        # second.
         totals[DROPS] = self.drops
         head = (wire.VERSION, kind, flags, *self._head, sequence, t_ns)
         return wire.pack(*head, *facts, *totals)

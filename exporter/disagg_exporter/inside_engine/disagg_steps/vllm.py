@@ -1,9 +1,9 @@
 """The vLLM plugin: a stat logger that reports every engine step to the node's daemon.
 
-vLLM finds it by its entry point, makes one per data-parallel rank inside the API-server process
-and calls `record` for each batch of engine outputs, on the thread that serves the requests. So
-it must be quick, must not wait and must not raise; without a daemon it only counts. vLLM makes new
-stats for each call and does not touch them again, so they are read later, several together.
+vLLM finds it by its entry point, creates one per data-parallel rank inside the API-server process
+and calls `record` for each batch of engine outputs, on the thread that serves the requests. So it
+must be quick, must not wait and must not raise; without a daemon it only counts. vLLM creates new
+stats for each call and does not modify them later, so they are read later, several together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .sender import Sender, StepReport
 
 KEEP_LOG_ENVIRONMENT = "DISAGG_KEEP_ITERATION_LOG"
 
-# In the order of `Facts`, after the time that a step took and before its preemptions.
+# In the order of `Facts`, between the step's duration and its preemptions.
 _DETAILS = (
     *("num_ctx_requests", "num_ctx_tokens", "num_generation_requests", "num_generation_tokens"),
     "num_encoder_inputs",
@@ -48,19 +48,19 @@ class HideIterationLines(logging.Filter):
     """Drops the line that vLLM logs for every step once iteration details are switched on."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let every record pass but those of one step."""
+        """Return whether the record is not the line of a step."""
         message = record.msg
         return not (isinstance(message, str) and message.startswith(_ITERATION_LINE))
 
 
 class HideProbeLines(logging.Filter):
-    """Drops what the server logs of questions that went well and that observers ask every second.
+    """Drops the server's log lines for successful requests that monitoring makes every second.
 
     The daemon's own probes were nine tenths of an idle engine's log.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let every record pass but uvicorn's of such a question."""
+        """Return whether the record is not uvicorn's line for such a request."""
         arguments = record.args
         if not isinstance(arguments, tuple) or len(arguments) != _ACCESS_ARGUMENTS:
             return True
@@ -74,7 +74,7 @@ class HideProbeLines(logging.Filter):
 
 
 class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be installed where we check
-    """One rank's step records; inert unless DISAGG_STEPS_SOCKET names the daemon's socket."""
+    """One rank's step records; does nothing unless DISAGG_STEPS_SOCKET names a daemon's socket."""
 
     def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
         self._sender: Sender | None = None
@@ -109,7 +109,7 @@ class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be insta
         engine_idx: int = 0,
         **_later: Any,
     ) -> None:
-        """Keep what vLLM reports of one step, or of the engine's state if no step was taken."""
+        """Queue what vLLM reports of one step, or of the engine's state if no step was taken."""
         sender = self._sender
         if sender is None or scheduler_stats is None:
             return
@@ -119,21 +119,21 @@ class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be insta
             sender.drop()
 
     def log_engine_initialized(self) -> None:
-        """Nothing to say: the hello is sent when the daemon is found."""
+        """Do nothing: the hello is sent when the daemon is found."""
 
     def close(self) -> None:
-        """Hang up and stay inert. vLLM never calls this: the sender ends with the process."""
+        """Disconnect for good. vLLM never calls this: the sender ends with the process."""
         sender, self._sender = self._sender, None
         if sender is not None:
             sender.close()
 
     def _read(self, scheduler_stats: Any, iteration_stats: Any) -> StepReport | None:
-        """Return one step, or the engine's new state; None for a state that is no news."""
+        """Return one step, or the engine's new state; None for a state that has not changed."""
         details = getattr(scheduler_stats, "iteration_details", None)
         facts = facts_of(scheduler_stats, iteration_stats, details)
         if facts.generation_tokens > self._most_tokens * facts.generation_requests:
             facts = with_recompute(facts, self._most_tokens)
-        # An engine that waits for KV reports the same nothing thousands of times a second.
+        # An engine that waits for KV reports the same empty state thousands of times a second.
         if details is None and self._reported is not None and not is_news(facts, self._reported):
             return None
         self._reported = facts
@@ -143,7 +143,7 @@ class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be insta
 
 
 def flags_of(vllm_config: Any) -> int:
-    """Return what is true of every record of this engine, as `wire` flags."""
+    """Return the `wire` flags that apply to every record of this engine."""
     scheduler = getattr(vllm_config, "scheduler_config", None)
     parallel = getattr(vllm_config, "parallel_config", None)
     observability = getattr(vllm_config, "observability_config", None)
@@ -169,7 +169,7 @@ def limits_of(vllm_config: Any) -> tuple[int, int] | None:
 def most_tokens_of(vllm_config: Any) -> float:
     """Return how many tokens a request can generate in one step; inf if that is not known.
 
-    It is one, and those that are speculated, or denoised together, to be verified.
+    It is one, plus those that are speculated, or denoised together, for verification.
     """
     try:
         return 1.0 + max(int(vllm_config.num_speculative_tokens), 0)
@@ -178,10 +178,10 @@ def most_tokens_of(vllm_config: Any) -> float:
 
 
 def with_recompute(facts: Facts, most_tokens: float) -> Facts:
-    """Return a step's facts with what it computed anew as prompt work, which it is.
+    """Return a step's facts with recomputed tokens counted as prompt work.
 
-    vLLM counts a request that was preempted among those that generate, with all tokens it computes
-    anew. What is beyond `most_tokens` for each request can be nothing else.
+    vLLM counts a preempted request among those that generate, with all tokens it recomputes. Tokens
+    beyond `most_tokens` per request can be nothing else.
     """
     surplus = facts.generation_tokens - int(most_tokens * facts.generation_requests)
     return facts._replace(
@@ -192,7 +192,7 @@ def with_recompute(facts: Facts, most_tokens: float) -> Facts:
 
 
 def facts_of(scheduler_stats: Any, iteration_stats: Any, details: Any) -> Facts:
-    """Read what we need of vLLM's stats, which it does not promise to keep: absent fields are 0."""
+    """Read the needed fields of vLLM's stats, which have no stable API: absent fields are 0."""
     try:
         # Each reads several fields in one call: every step of a busy engine passes here.
         elapsed_ms, *counts = _of_details(details)
@@ -214,10 +214,10 @@ def _facts_one_by_one(scheduler_stats: Any, iteration_stats: Any, details: Any) 
 
 
 def is_news(facts: Facts, last: Facts) -> bool:
-    """Say whether facts without a step say more than those reported last.
+    """Return whether facts without a step differ from those reported last.
 
-    An event always does; the state does when a count of requests or a whole percent of the KV
-    cache differs.
+    An event always does; the state does when a count of requests or a whole percent of the KV cache
+    differs.
     """
     if facts.computed_tokens or facts.cached_tokens or facts.external_tokens or facts.preemptions:
         return True
@@ -230,14 +230,14 @@ def is_news(facts: Facts, last: Facts) -> bool:
 
 
 def hide_iteration_lines() -> None:
-    """Keep vLLM's line per step out of the engine's log; once is enough for all ranks."""
+    """Keep vLLM's line per step out of the engine's log; one call serves all ranks."""
     logger = logging.getLogger(_ITERATION_LOGGER)
     if not any(isinstance(found, HideIterationLines) for found in logger.filters):
         logger.addFilter(HideIterationLines())
 
 
 def hide_probe_lines() -> None:
-    """Keep our own probes out of the engine's log; a filter outlives uvicorn's configuring."""
+    """Keep our own probes out of the engine's log; a filter survives uvicorn's configuration."""
     logger = logging.getLogger(_ACCESS_LOGGER)
     if not any(isinstance(found, HideProbeLines) for found in logger.filters):
         logger.addFilter(HideProbeLines())

@@ -1,7 +1,7 @@
 """Step records on the wire: a fixed little-endian struct, one or more per SOCK_SEQPACKET packet.
 
-Sent by the plugin inside an engine, read by the daemon; also sent by the demo's stand-in
-engines. The layout is versioned by its first byte and may only grow at its end.
+Sent by the plugin inside an engine and by the demo's stand-in engines, read by the daemon. The
+layout is versioned by its first byte and may only grow at its end.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ MAX_RECORD_BYTES = 256
 MAX_PACKET_BYTES = 65536
 SOCKET_ENVIRONMENT = "DISAGG_STEPS_SOCKET"
 
-# What a message is.
+# Kinds of messages.
 HELLO, STEP, HEARTBEAT = 1, 2, 3
 
-# Flags. OVERLAPPED: async scheduling or pipeline parallel, `elapsed_ns` is only a wait (A2).
-# DUMMY: a data-parallel filler step. NO_DETAILS: the engine runs without iteration details, so
-# steps carry no counts and no time. SIMULATED: the engine is a stand-in, and says so. HELD_TOTALS:
-# the engine is overlapped, and the `ns_*` totals are of the time that its steps held their devices.
-# IN_FLIGHT: of a hello or heartbeat; its `context_requests` are the requests that this process has
-# handed to its engine and not got back, now and not as of the last step. Who does not know the flag
-# reads a heartbeat without it, whose counts it ignores. LIMITS: of a hello; its `context_tokens`
-# and `generation_requests` are how many tokens and requests the engine takes into a step at most.
+# Flags. OVERLAPPED: async scheduling or pipeline parallel, `elapsed_ns` is only a wait (A2). DUMMY:
+# a data-parallel filler step. NO_DETAILS: the engine runs without iteration details, so steps carry
+# no counts and no time. SIMULATED: the engine declares itself a stand-in. HELD_TOTALS: the engine
+# is overlapped, and the `ns_*` totals are the time that its steps held their devices. IN_FLIGHT: on
+# a hello or heartbeat; its `context_requests` are the requests that this process has handed to its
+# engine and not received back, now and not as of the last step. A reader that does not know the
+# flag ignores a heartbeat's counts anyway. LIMITS: on a hello; its `context_tokens` and
+# `generation_requests` are the most tokens and requests that the engine takes into a step.
 OVERLAPPED, DUMMY, NO_DETAILS, SIMULATED, HELD_TOTALS, IN_FLIGHT, LIMITS = 1, 2, 4, 8, 16, 32, 64
 
 # The kinds of steps that running totals are kept for, in the order of the total_* arrays.
@@ -37,11 +37,10 @@ LAYOUT = struct.Struct("<BBHIIIQQqQ 4I I 3I 3I f I 4Q 4Q 3Q")
 class Record(NamedTuple):
     """One record. `*_ns` are CLOCK_MONOTONIC; totals count since the incarnation began.
 
-    `record_bytes` is how far apart the records of its packet begin; 0 says that the packet is
-    this one record.
-    `deferred` are waiting requests blocked by something other than room (KV still to arrive).
-    The four `steps_*` and `ns_*` totals are context, generation, mixed and dummy steps; `ns_*` sums
-    `elapsed_ns`, or held time with the flag HELD_TOTALS.
+    `record_bytes` is the distance between the starts of records in a packet; 0 means that the
+    packet is this one record. `deferred` are waiting requests blocked by something other than room
+    (KV still to arrive). The four `steps_*` and `ns_*` totals are context, generation, mixed and
+    dummy steps; `ns_*` sums `elapsed_ns`, or held time with the flag HELD_TOTALS.
     """
 
     version: int
@@ -101,10 +100,10 @@ def step_kind(
     encoder_inputs: int = 0,
     dummy: bool = False,
 ) -> int:
-    """Say which of the four totals a step belongs to; the one definition both ends use.
+    """Return which of the four totals a step belongs to; the one definition both ends use.
 
-    A context step that computed no prompt but received one is the one-token recompute of
-    requests whose KV was transferred: decode work (docs/accounting.md, A4).
+    A context step that computed no prompt but received one is the one-token recompute of requests
+    whose KV was transferred: decode work (docs/accounting.md, A4).
     """
     if dummy:
         return DUMMY_STEP
