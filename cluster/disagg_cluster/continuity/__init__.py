@@ -1,1 +1,1 @@
-"""What a daemon leaves to its successor: the accounting's checkpoint and what was learned."""
+"""State that a daemon leaves to its successor: the accounting's checkpoint and what was learned."""

@@ -1,4 +1,4 @@
-"""The checkpoint of the accounting on disk: as it was shown last, or not there at all."""
+"""The checkpoint of the accounting on disk: either as it was last shown, or absent."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from disagg_exporter.collectors import explain
 
 
 class StuckCheckpointError(CheckpointError):
-    """The last can be neither replaced nor removed: nothing newer than it may be shown."""
+    """The last checkpoint can be neither replaced nor removed: nothing newer may be shown."""
 
 
 @dataclass(slots=True, eq=False)
 class CheckpointFile:
-    """Two files, written in turn, so that a daemon which dies while it writes leaves the other.
+    """Two files, written in turn, so that a daemon that dies during a write leaves the other.
 
-    Each is written over in its place: a rename each second would send it to the disk each second.
-    What is shown on the page was written before. One that cannot be written takes both away: a
-    successor that went on from an older one would show counters that had been higher before, and
-    every `increase()` would count them twice. Without any it begins at zero, which is a counter
-    reset like others. What can be neither written nor removed, on a disk that turned read-only, is
-    what a successor goes on from: nothing newer may be shown meanwhile.
+    Each is overwritten in place: a rename each second would send it to the disk each second. What
+    the page shows was written before. If one cannot be written, both are removed: a successor that
+    continued from an older one would show lower counters than before, and every `increase()` would
+    count the difference twice. Without any it begins at zero, which is an ordinary counter reset. A
+    checkpoint that can be neither written nor removed, on a disk that turned read-only, is where a
+    successor continues: nothing newer may be shown meanwhile.
 
     Args:
-        paths: Where they are; their folder exists.
-        where: What pids mean here.
-        log: Logs when it cannot be trusted.
-        at: By which paths they are written; by their own if not said.
+        paths: Their paths; the folder exists.
+        where: The context in which pids are valid.
+        log: Logs when a checkpoint cannot be trusted.
+        at: Maps them to the paths by which they are written; the same by default.
     """
 
     paths: tuple[Path, Path]
@@ -50,15 +50,15 @@ class CheckpointFile:
     _turn: int = field(default=0, init=False)
 
     def read(self, now_ns: int, predecessor: str | None) -> Checkpoint | None:
-        """Return what the daemon before left; None if that is nothing, or not to be trusted.
+        """Return what the previous daemon left; None if that is nothing, or not to be trusted.
 
-        What is not trusted is kept beside it, `<checkpoint>.rejected`, and said.
+        An untrusted one is kept beside it as `<checkpoint>.rejected`, and logged.
 
         Args:
             now_ns: Now.
-            predecessor: The signature of the daemon before; that one may have known of no
-                checkpoints, and shown counters that began at zero. None if the lock was removed:
-                then the newest counts, as no daemon shows more than it has written.
+            predecessor: The signature of the previous daemon; that one may not have known
+                checkpoints, and have shown counters that began at zero. None if the lock was
+                removed: then the newest counts, as no daemon shows more than it has written.
         """
         found: dict[int, Checkpoint] = {}
         wrong: list[str] = []
@@ -72,7 +72,7 @@ class CheckpointFile:
                 found |= {} if content is None else {turn: content}
         last = {turn: each for turn, each in found.items() if predecessor in (None, each.daemon)}
         if last:
-            # The one whose write was cut short, if there is one, was never shown.
+            # A checkpoint whose write was cut short was never shown.
             newest = max(last, key=lambda turn: last[turn].ledger.taken_ns)
             self._turn = 1 - newest
             return last[newest]
@@ -82,17 +82,17 @@ class CheckpointFile:
         return None
 
     def reject(self, why: str) -> None:
-        """Put aside what is there, as it cannot be gone on with; `why` is said."""
+        """Put aside the existing files, as they are unusable; `why` is logged."""
         for path in self.paths:
             put_aside(path, self.log)
         self.log.warning("counters begin at zero: no checkpoint can be trusted: %s", why)
 
     def write(self, content: Checkpoint) -> None:
-        """Replace the older of them.
+        """Replace the older of the two.
 
         Raises:
             StuckCheckpointError: It could not be written, and the last is still there.
-            CheckpointError: It could not be written; nothing is left to go on with.
+            CheckpointError: It could not be written; nothing is left to continue from.
         """
         path = self.paths[self._turn]
         try:
@@ -106,15 +106,15 @@ class CheckpointFile:
         self._turn = 1 - self._turn
 
     def remove(self) -> None:
-        """Leave nothing to go on with.
+        """Leave nothing to continue from.
 
         Raises:
             StuckCheckpointError: It could not be removed; of two the last is left, which holds what
                 was shown.
-            CheckpointError: Something is in the place of one that nobody can go on with.
+            CheckpointError: Something unusable is in the place of one.
         """
         problem = ""
-        # The older first: without the last it would be gone on with.
+        # The older first: if only the last were removed, a successor would continue from the older.
         for path in (self.paths[self._turn], self.paths[1 - self._turn]):
             place = self.at(path)
             try:
@@ -142,7 +142,7 @@ class CheckpointFile:
 
 
 def _write_over(path: Path, text: bytes) -> None:
-    """Write a file in its place. Not synced: what a power cut leaves of it is of another boot."""
+    """Overwrite a file in place. Not synced: after a power cut the boot id no longer matches."""
     descriptor = open_private(path, os.O_WRONLY | os.O_CREAT)
     try:
         written = 0
@@ -154,7 +154,7 @@ def _write_over(path: Path, text: bytes) -> None:
 
 
 def _may_be_read(path: Path) -> bool:
-    """Whether a successor may find a checkpoint there."""
+    """Return whether a successor may find a checkpoint there."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except FileNotFoundError:

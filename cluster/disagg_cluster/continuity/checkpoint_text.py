@@ -1,4 +1,4 @@
-"""The accounting of a daemon as text: written each second, read by its successor."""
+"""Serialises the accounting of a daemon: written each second, read by its successor."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from disagg_exporter.model.checkpoints import (
 
 VERSION = 2
 MOST_BYTES = 16 << 20
-"""Nothing longer is read; 64 engines on 64 devices need a hundredth of it."""
+"""The longest text that is read; 64 engines on 64 devices need a hundredth of it."""
 _MOST = 2**62
-# What is added up over devices, in sevenths of a nanosecond, and never compared with a time.
+# Values summed over devices, in sevenths of a nanosecond, and never compared with a time.
 _MOST_ADDED_UP = _MOST * 2**16
 
 
 class CheckpointError(DisaggError):
-    """A checkpoint that is not to be trusted; the text says why."""
+    """A checkpoint that cannot be trusted; the text says why."""
 
 
 class Checkpoint(NamedTuple):
-    """What a daemon leaves of its accounting.
+    """A daemon's accounting for its successor.
 
-    `processes` are the start ticks of the engines' processes by their pids, as text; `names` what
-    engines that others started are called, by what they are recognised by. `daemon` is the
-    signature in the run folder's lock of the one that wrote it.
+    `processes` are the start ticks of the engines' processes by their pids, as text; `names` are
+    the names of engines that others started, by recognition key. `daemon` is the writer's signature
+    in the run folder's lock.
     """
 
     ledger: LedgerCheckpoint
@@ -70,7 +70,7 @@ def decode(text: bytes, where: Where, now_ns: int) -> Checkpoint:
     """Return a checkpoint that was written here, before `now_ns`.
 
     Raises:
-        CheckpointError: It is torn, of another version, boot or namespace, or does not add up.
+        CheckpointError: It is torn, of another version, boot or namespace, or inconsistent.
     """
     checksum, _, body = text.partition(b"\n")
     if checksum != b"%08x" % crc32(body):
@@ -95,12 +95,12 @@ def decode(text: bytes, where: Where, now_ns: int) -> Checkpoint:
 
 
 def _contradictions(ledger: LedgerCheckpoint, now_ns: int) -> Iterator[str]:
-    """Yield what cannot be; who wrote it cannot have been us."""
+    """Yield impossible values, which we cannot have written."""
     sums = (ledger.removed, tuple(each.gpu_slice_ns for each in ledger.engines))
     engines_only = tuple(each._replace(gpu_slice_ns=()) for each in ledger.engines)
     others = ledger._replace(removed=(), engines=engines_only)
     for values, most in ((others, _MOST), (sums, _MOST_ADDED_UP)):
-        # No NaN is in the range. A device without a number has −1.
+        # A NaN is not in the range either. A device without a number has −1.
         wrong = (number for number in _numbers(values) if not -1 <= number <= most)
         yield from (f"{number} is out of range" for number in wrong)
     if ledger.taken_ns > now_ns:
@@ -117,7 +117,7 @@ def _contradictions(ledger: LedgerCheckpoint, now_ns: int) -> Iterator[str]:
 
 def _of_device(device: DeviceCheckpoint, taken_ns: int) -> Iterator[str]:
     name = device.device.gpu
-    # An engine's end lies one nanosecond after its death.
+    # An engine's end is one nanosecond after its death.
     if not device.start_ns <= device.watermark_ns <= taken_ns + 1:
         yield f"the watermark of {name}"
     if sum(length_ns for _, length_ns in device.cells) != device.watermark_ns - device.start_ns:
@@ -147,7 +147,7 @@ def _of_engine(engine: EngineCheckpoint, taken_ns: int) -> Iterator[str]:
 def _in_order(
     pieces: Sequence[PieceCheckpoint], timeline: TimelineCheckpoint, taken_ns: int
 ) -> bool:
-    """Whether pieces follow each other without a gap up to their timeline's mark."""
+    """Return whether pieces follow each other without a gap up to their timeline's mark."""
     edges = [*(piece.start_ns for piece in pieces), timeline.mark_ns]
     ends = [piece.end_ns for piece in pieces]
     return timeline.mark_ns <= taken_ns + 1 and all(

@@ -21,14 +21,14 @@ ROUND_SECONDS = 5.0
 
 
 class LearnedFile:
-    """One file, replaced whole.
+    """One file, replaced as a whole.
 
     Args:
-        path: Where it is; its folder exists and is trusted.
+        path: The file; its folder exists and is trusted.
         models: What is learned.
         log: Logs when the file cannot be trusted or written, once each time that begins.
-        at: By which path it is written; by its own if not said.
-        round_seconds: From one look at what is new to the next.
+        at: Maps it to the path by which it is written; the same by default.
+        round_seconds: Interval between rounds.
         wall: Unix seconds.
     """
 
@@ -48,7 +48,7 @@ class LearnedFile:
         self._log = log
         self._round_seconds = round_seconds
         self._wall = wall
-        # A round may be writing when the end comes.
+        # A round may be writing when `end` is called.
         self._writing = threading.Lock()
         self._written = b""
         self._health = CollectorHealth(
@@ -60,7 +60,7 @@ class LearnedFile:
         )
 
     def read(self) -> None:
-        """Take what the daemon before left; what is not trusted is kept beside it, and said."""
+        """Read what the previous daemon left; an untrusted file is kept beside it, and logged."""
         try:
             self._models.begin(decode(self._read(), self._wall()))
         except FileNotFoundError:
@@ -73,12 +73,12 @@ class LearnedFile:
         put_aside(self._path, self._log)
 
     def inherit(self, engines: Sequence[EngineStatus], now_ns: int) -> None:
-        """Take which engines there are now: what was learned of their like is theirs."""
+        """Update the current engines; they inherit what was learned of the same identity."""
         with self._health.guard():
             self._models.look(engines, now_ns, self._wall())
 
     async def run(self) -> None:
-        """Keep what is learned and write it down, until cancelled."""
+        """Collect what is learned and write it to the file, until cancelled."""
         executor = DaemonExecutor(1, "learned")
         try:
             while True:
@@ -89,17 +89,17 @@ class LearnedFile:
             executor.shutdown(wait=False)
 
     def end(self) -> None:
-        """Write down what is known now: at an orderly end."""
+        """Write what is known now, at an orderly end."""
         with self._health.round() as problems:
             problems.update(self._models.keep_all(time.monotonic_ns(), self._wall()))
             self._write(encode(self._models.stored(self._wall())))
 
     def status(self) -> CollectorStatus:
-        """The collector `learned`: failed while something that was learned is not on disk."""
+        """Return the collector `learned`: failed while something learned is not on disk."""
         return self._health.status()
 
     async def _round(self, executor: DaemonExecutor) -> None:
-        """Keep one engine after the other, as each takes some milliseconds, then write."""
+        """Collect engine by engine, as each takes some milliseconds, then write."""
         due = self._models.due(time.monotonic_ns())
         if not due and self._health.ok:
             return
@@ -121,6 +121,6 @@ class LearnedFile:
             if text == self._written:
                 return
             self._written = b""
-            # Not synced: what a power cut leaves of it is looked at before it is believed.
+            # Not synced: a file damaged by a power cut fails validation when it is read.
             write_whole(self._at(self._path), text, 0o600)
             self._written = text

@@ -1,4 +1,4 @@
-"""Whose learned costs and limits are whose: what an engine inherits, and what is kept of it."""
+"""Assigns learned costs and limits to engines: what each inherits, and what is kept of it."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from disagg_exporter.model import Device, EngineStatus
 
 KEEP_EVERY_NS = 45 * 1_000_000_000
 MUCH_MORE = 1.25
-"""What has learned from so many times as many steps as when it was kept is kept at once."""
+"""Growth of the number of learned steps at which an engine is saved at once."""
 IdentityOf = Callable[[EngineStatus], LearnedIdentity | None]
-"""What an engine's costs are those of; None while that is not known."""
+"""Returns the identity of an engine's costs; None while that is not known."""
 
 
 class EngineIdentities:
     """Distinguishes engines by command, model and devices.
 
     Args:
-        devices: All devices of the node, the pseudo-devices of found engines included.
-        launched: The digest of the command that each of our own workers runs by.
+        devices: All devices of the node, including pseudo-devices of found engines.
+        launched: The digest of the command of each of our own workers.
         command_line: The arguments of a process; empty if it cannot be seen.
-        start_ticks: When a process started, without which a pid may be another's by now.
+        start_ticks: When a process started; guards against a reused pid.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class EngineIdentities:
         self._digests: dict[str, tuple[tuple[int, int | None], str]] = {}
 
     def of(self, status: EngineStatus) -> LearnedIdentity | None:
-        """Return what an engine is; None while its model, devices or process are not known."""
+        """Return an engine's identity; None while its model, devices or process are not known."""
         names = {device.gpu: device.gpu_name for device in self._devices()}
         if not status.model_name or not status.devices or not names.keys() >= set(status.devices):
             return None
@@ -78,14 +78,14 @@ class EngineIdentities:
         process = status.pid, self._start_ticks(status.pid)
         asked, digest = self._digests.get(status.engine, (None, ""))
         if asked != process:
-            # A process is asked once: some change their title while they run.
+            # A process is read once: some change their title while they run.
             digest = launched() if launched else digest_of(self._command_line(status.pid))
             self._digests[status.engine] = process, digest
         return f"{status.version} {digest}" if launched is None else digest
 
 
 def digest_of(words: Sequence[str]) -> str:
-    """A fingerprint of some words: they may hold secrets."""
+    """Return a digest of some words, as they may hold secrets."""
     return hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()
 
 
@@ -101,7 +101,7 @@ class Learners:
         """Return all that is known of an engine.
 
         Raises:
-            ValueError: It is nothing that could be believed when it is read again.
+            ValueError: The values would not pass validation when read again.
         """
         return EngineLearned(
             tuple(sorted(self.ledger.costs(engine).items())),
@@ -114,7 +114,7 @@ class Learners:
         return self.ledger.learned_steps(engine) + self.sourcing.learned_stretches(engine)
 
     def restore(self, engine: str, learned: EngineLearned, now_ns: int) -> None:
-        """Go on with what was saved of an engine, instead of what is known."""
+        """Replace what is known of an engine with what was saved."""
         self.ledger.restore_costs(engine, dict(learned.costs))
         self.capacity_model.restore_limits(engine, learned.limits, now_ns)
         self.sourcing.restore_shares(engine, learned.shares)
@@ -122,9 +122,9 @@ class Learners:
 
 @dataclass(slots=True)
 class _LearnedEngine:
-    """An engine's identity; not `here` while it has none, and somebody may have begun anew.
+    """An engine's identity; `here` is False while it is unknown, as another process may have begun.
 
-    `kept_ns` is when what it taught was kept last, `kept_steps` how many steps that was.
+    `kept_ns` is when what it taught was last kept, `kept_steps` how many steps that was.
     """
 
     identity: LearnedIdentity
@@ -134,13 +134,13 @@ class _LearnedEngine:
 
 
 class LearnedModels:
-    """Gives each engine what was learned of its like, and takes what it teaches.
+    """Restores to each engine what was learned of its identity, and keeps what it teaches.
 
-    An engine whose identity changes begins with what was learned of the new one, or with nothing.
+    An engine whose identity changes starts with what was learned of the new one, or with nothing.
 
     Args:
-        learners: Who learns.
-        identity_of: What an engine is.
+        learners: The parts that learn.
+        identity_of: Returns an engine's identity.
         log: Logs what an engine inherits.
     """
 
@@ -152,11 +152,11 @@ class LearnedModels:
         self._stored: dict[LearnedIdentity, StoredEntry] = {}
 
     def begin(self, stored: Mapping[LearnedIdentity, StoredEntry]) -> None:
-        """Take what the daemon before us left."""
+        """Load what the previous daemon left."""
         self._stored = dict(stored)
 
     def look(self, engines: Iterable[EngineStatus], now_ns: int, now_seconds: float) -> None:
-        """Take which engines there are now, and let them inherit."""
+        """Update the current engines, and let new ones inherit."""
         here = {status.engine: self._identity_of(status) for status in engines}
         for gone in self._known.keys() - here.keys():
             del self._known[gone]
@@ -174,7 +174,7 @@ class LearnedModels:
             self._inherit(identity, now_ns, now_seconds)
 
     def due(self, now_ns: int) -> tuple[str, ...]:
-        """The engines of which something new is to be kept now: they learned much, or long ago."""
+        """Return the engines to save now: they learned much, or were saved long ago."""
         return tuple(
             engine
             for engine, known in self._known.items()
@@ -187,14 +187,14 @@ class LearnedModels:
         )
 
     def keep_all(self, now_ns: int, now_seconds: float) -> dict[str, str]:
-        """Keep what is known of all engines; return of which that cannot be, and why."""
+        """Keep what is known of all engines; return those for which that failed, and why."""
         found: dict[str, str] = {}
         for engine in self._known:
             found |= self.keep(engine, now_ns, now_seconds)
         return found
 
     def keep(self, engine: str, now_ns: int, now_seconds: float) -> dict[str, str]:
-        """Keep what is known of an engine now; return why that cannot be, nothing if it can."""
+        """Keep what is known of an engine now; return why that failed, nothing if it did not."""
         known = self._known.get(engine)
         if known is None or not known.here:
             return {}

@@ -1,4 +1,4 @@
-"""What was learned of engines, as values and as text: bounded, and believed of its like only."""
+"""What was learned of engines, as values and as text: bounded, and only for the same identity."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from disagg_exporter.errors import DisaggError
 
 VERSION: Final = 3
 ENGINE_BYTES: Final = 256 * 1024
-"""What is kept of one engine; beyond it, older and rarer steps are left out, the fits never."""
+"""Most bytes kept per engine; beyond it, older and rarer steps are left out, the fits never."""
 MOST_ENGINES: Final = 128
 FILE_BYTES: Final = MOST_ENGINES * ENGINE_BYTES + 1024
 STALE_SECONDS: Final = 86_400.0
-"""What no engine has used for a day is forgotten."""
+"""What no engine has used for a day is dropped."""
 _MOST_HALVINGS = 12
 
 
 class LearnedError(DisaggError):
-    """What is not to be trusted, or cannot be written down; the text says why."""
+    """Data that cannot be trusted, or written; the text says why."""
 
 
 class LearnedIdentity(Section):
-    """What something was learned of; with another model, device, command or version it is void.
+    """Identity that learned data belongs to; another model, device, command or version voids it.
 
     `role` is the configured one, empty where it is inferred. `build` is a digest of the command
-    that an engine was started with, or the version and a digest of one that somebody else started.
+    that an engine was started with, or, for an engine started by others, its version and a digest.
     """
 
     engine: str
@@ -54,7 +54,7 @@ class EngineLearned:
     shares: LearnedShares | None = None
 
     def __post_init__(self) -> None:
-        """Check what no type can say."""
+        """Check what types cannot express."""
         ranks = [rank for rank, _ in self.costs]
         if len(set(ranks)) < len(ranks) or any(rank < 0 for rank in ranks):
             raise ValueError("costs: a rank stands there twice, or is negative")
@@ -65,7 +65,7 @@ class EngineLearned:
 
     @property
     def observations(self) -> int:
-        """How much it was learned from: steps, stretches and samples of step times."""
+        """Number of observations behind it: steps, stretches and samples of step times."""
         steps = sum(sum(cost.steps) for _, cost in self.costs)
         return steps + self.limits.samples + (self.shares.stretches if self.shares else 0)
 
@@ -87,7 +87,7 @@ class LearnedEntry(Section):
 
 
 class StoredEntry(NamedTuple):
-    """An entry as it stands in the file."""
+    """An entry as stored in the file."""
 
     timestamp_seconds: float
     text: bytes
@@ -102,10 +102,10 @@ _ENTRY = TypeAdapter(LearnedEntry)
 
 
 def encode_entry(entry: LearnedEntry) -> StoredEntry:
-    """Return an entry as text of at most `ENGINE_BYTES`, lightened as far as that needs.
+    """Return an entry as text of at most `ENGINE_BYTES`, dropping samples as needed.
 
     Raises:
-        LearnedError: It is too long however light.
+        LearnedError: It is too long even with the fewest samples.
     """
     for _ in range(_MOST_HALVINGS):
         text = _ENTRY.dump_json(entry)
@@ -116,7 +116,7 @@ def encode_entry(entry: LearnedEntry) -> StoredEntry:
 
 
 def decode_entry(stored: StoredEntry) -> LearnedEntry:
-    """Return an entry that `encode_entry` or `decode` made text of."""
+    """Parse an entry that `encode_entry` or `decode` has produced."""
     return _ENTRY.validate_json(stored.text)
 
 
@@ -128,10 +128,10 @@ def encode(stored: Iterable[StoredEntry]) -> bytes:
 
 
 def decode(text: bytes, now_seconds: float) -> Mapping[LearnedIdentity, StoredEntry]:
-    """Return what a file holds that was used within the last day.
+    """Return the entries of a file that were used within the last day.
 
     Raises:
-        LearnedError: It is torn, too long, of a version we do not know, or holds what cannot be.
+        LearnedError: It is torn, too long, of an unknown version, or holds impossible values.
     """
     if len(text) > FILE_BYTES:
         raise LearnedError(f"it has more than {FILE_BYTES} bytes")

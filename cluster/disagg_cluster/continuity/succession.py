@@ -1,4 +1,4 @@
-"""What a daemon takes over of the one before, and leaves to the next: accounting and learning."""
+"""Handover between daemons: accounting and learned models."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from disagg_exporter.model.checkpoints import LedgerCheckpoint
 
 COLLECTOR = "checkpoint"
 
-# How long an engine of the daemon before may stay unfound. As long as its time waits for it (A6).
+# How long an engine of the previous daemon may stay unfound; equal to its time's patience (A6).
 RETURN_NS = 30_000_000_000
-# A node that nothing has used for so long was out of service, not unobserved.
+# A node that nothing has used for this long was out of service, not unobserved.
 ENDED_NS = 600_000_000_000
-# How long the counters of one that did not come back stay on the page: for the last scrape.
+# How long the counters of an engine that did not return stay on the page, for the last scrape.
 LINGER_NS = 60_000_000_000
 
 
 class Continuity:
-    """What a daemon takes over of the accounting of the one before, and leaves to the next.
+    """Takes over the accounting of the previous daemon, and leaves it to the next.
 
     Args:
         ledger: The accounting.
-        file: Where it is written.
-        log: Logs when that fails.
-        names: What engines that others started are called, by what they are recognised by.
+        file: The checkpoint file.
+        log: Logs when writing fails.
+        names: Names of engines that others started, by recognition key.
         start_ticks: When a process started; None if there is none.
     """
 
@@ -67,13 +67,13 @@ class Continuity:
     def resume(
         self, devices: Sequence[Device], now_ns: int, predecessor: str | None, signature: str
     ) -> Checkpoint | None:
-        """Go on where the daemon before was, before anything is shown; return what it left.
+        """Continue from the previous daemon, before anything is shown; return what it left.
 
         Args:
             devices: The node's devices.
             now_ns: Now.
-            predecessor: What the daemon before wrote into the lock; None if no lock was there.
-            signature: What we write into it.
+            predecessor: The previous daemon's signature in the lock; None if no lock was there.
+            signature: Our signature in the lock.
         """
         self._signature = signature
         before = self._file.read(now_ns, predecessor)
@@ -89,14 +89,14 @@ class Continuity:
         self._ledger.resume(before.ledger, devices, pids, now_ns)
         self._resumed_ns = now_ns
         with self._health.guard():
-            # As ours, beside what was found: until the lock bears our name that one counts.
+            # Written as ours beside the found one, which counts until the lock bears our signature.
             self._file.write(before._replace(daemon=signature))
         return before
 
     def save(self, now_ns: int, wall_offset_seconds: float) -> bool:
-        """Write everything down, before any of it is shown; say whether it may be shown.
+        """Write the accounting before any of it is shown; return whether it may be shown.
 
-        It may not while a successor would go on from what was written before.
+        It may not while a successor would continue from an earlier checkpoint.
         """
         is_stuck = True
         with self._health.round():
@@ -113,10 +113,10 @@ class Continuity:
         return not is_stuck
 
     def look(self, known: Container[str], now_ns: int) -> None:
-        """Give up, and later forget, the engines of the daemon before that did not come back.
+        """Give up, and later forget, the engines of the previous daemon that did not return.
 
         Args:
-            known: The engines that there are, or may be again.
+            known: The engines that exist, or may return.
             now_ns: Now.
         """
         if self._resumed_ns is None or now_ns - self._resumed_ns < RETURN_NS:
@@ -132,7 +132,7 @@ class Continuity:
             self._resumed_ns = None
 
     def finish(self, now_ns: int, wall_offset_seconds: float) -> None:
-        """Leave the accounting to the next daemon, if there is an engine to go on for."""
+        """Leave the accounting to the next daemon, if there is an engine to continue with."""
         if self._ledger.has_engines:
             self.save(now_ns, wall_offset_seconds)
         else:
@@ -157,11 +157,11 @@ class Continuity:
         pids: Collection[int],
         now_ns: int,
     ) -> bool:
-        """Whether an accounting can go on from it; else every daemon would end as it starts."""
+        """Return whether it is usable; an unusable one would end every daemon at its start."""
         with self._health.guard():
             trial = Ledger()
             trial.resume(before, devices, pids, now_ns)
-            # All that is uncommitted: nothing is awaited any longer by then.
+            # Far enough that nothing stays uncommitted: by then nothing is waited for.
             trial.advance(now_ns + 10 * RETURN_NS)
             trial.checkpoint(now_ns + 10 * RETURN_NS)
             return True
@@ -171,7 +171,7 @@ class Continuity:
         return self._start_ticks(int(pid)) if pid.isdecimal() else None
 
     def _processes(self, ledger: LedgerCheckpoint) -> dict[str, int]:
-        """Return the start ticks of the engines' processes; each is asked for once."""
+        """Return the start ticks of the engines' processes; each is read once."""
         pids = {
             pid
             for each in ledger.engines
@@ -186,7 +186,7 @@ class Continuity:
 
 
 def _has_engine_left(ledger: LedgerCheckpoint, pids: Collection[int]) -> bool:
-    """Whether any engine may still be there; nobody knows it of one without a process."""
+    """Return whether any engine may still exist; an engine without a process may."""
     there = (e.assignment for e in ledger.engines if e.assignment.state is not EngineState.GONE)
     return any(not engine.pids or any(pid in pids for pid in engine.pids) for engine in there)
 
@@ -195,16 +195,16 @@ class Succession:
     """The checkpoint of the accounting and the file of what was learned, in one run folder.
 
     Attributes:
-        sourcing: Chooses each engine's source; it learns, too.
+        sourcing: Chooses each engine's source; it also learns.
         learned: What was learned of engines.
 
     Args:
         folder: The run folder.
         ledger, capacity_model: The accounting, and how full engines are.
-        devices: The devices that there are now.
-        names: What found engines are called, by what they are recognised by.
-        digests: Fingerprints of the launched workers' commands, by worker.
-        at: By which path a file of the run folder is written.
+        devices: The current devices.
+        names: Names of found engines, by recognition key.
+        digests: Digests of the launched workers' commands, by worker.
+        at: Maps a file of the run folder to the path by which it is written.
         log: Logs what cannot be read or written.
     """
 
@@ -229,16 +229,16 @@ class Succession:
         self.learned = LearnedFile(folder.learned, models, log, at=at)
 
     def resume(self, lock: RunLock, devices: Sequence[Device], now_ns: int) -> Checkpoint | None:
-        """Go on with the accounting of the daemon before; return what it left."""
+        """Continue the accounting of the previous daemon; return what it left."""
         signatures = lock.predecessor, lock.signature
         return self._continuity.resume(devices, now_ns, *signatures)
 
     def save(self, now_ns: int, wall_offset_seconds: float) -> bool:
-        """Write the accounting down, before any of it is shown; say whether it may be shown."""
+        """Write the accounting before any of it is shown; return whether it may be shown."""
         return self._continuity.save(now_ns, wall_offset_seconds)
 
     def look(self, known: Container[str], now_ns: int) -> None:
-        """Give up the engines of the daemon before that did not come back."""
+        """Give up the engines of the previous daemon that did not return."""
         self._continuity.look(known, now_ns)
 
     def finish(self, now_ns: int, wall_offset_seconds: float) -> None:
@@ -246,5 +246,5 @@ class Succession:
         self._continuity.finish(now_ns, wall_offset_seconds)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How reading and writing both goes."""
+        """Return the status of reading and writing both."""
         return self.learned.status(), self._continuity.status()

@@ -1,1 +1,1 @@
-"""Finds the engines of a node that somebody else started, and follows them as they come and go."""
+"""Finds the engines of a node that others started, and follows them as they come and go."""

@@ -1,4 +1,4 @@
-"""Attach mode of a daemon: its finders, what they found, and the watch over both."""
+"""Attach mode of a daemon: its finders, the engines found, and their monitoring."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class AttachMode:
     """Discovers the engines of a node that we did not start, and follows them.
 
     Args:
-        attach: Where they are looked for.
-        registry: Where their records go; it knows the engines that we started, too.
-        names: What they are called.
+        attach: Where to look for them.
+        registry: Receives their records; it also holds the engines that we started.
+        names: Their names.
         folder: Where engines send their steps.
         ledger, capacity_model: The accounting.
-        devices: The devices of this node, the pseudo-devices of our own engines among them.
+        devices: The devices of this node, including pseudo-devices of our own engines.
         readings: The last readings of the devices.
         kubernetes: The Kubernetes side of it; None where there is none.
-        interval_seconds: From one scan to the next.
-        proc: Seam.
+        interval_seconds: Interval between scans.
+        proc: Replaceable for tests.
     """
 
     def __init__(
@@ -82,16 +82,16 @@ class AttachMode:
         )
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How the finders fare."""
+        """Return the status of the finders."""
         kubernetes = self._kubernetes.collectors() if self._kubernetes else ()
         return (*self._loop.collectors(), *kubernetes)
 
     def lost(self) -> tuple[str, ...]:
-        """What cannot be seen, and why."""
+        """Return what cannot be observed, and why."""
         return tuple(filter(None, (*self._loop.lost(), self.attached.lost)))
 
     async def run(self) -> None:
-        """Look for engines until cancelled."""
+        """Scan for engines until cancelled."""
         async with asyncio.TaskGroup() as group:
             if self._kubernetes is not None:
                 group.create_task(self._kubernetes.run(self._following_pods))

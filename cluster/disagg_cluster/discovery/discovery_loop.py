@@ -1,4 +1,4 @@
-"""Scans for engines every few seconds, and follows what they are for."""
+"""Scans for engines every few seconds, and updates their roles."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ _log = logging.getLogger("disagg_node")
 
 
 class EngineFinder(Protocol):
-    """A finder: says what it sees now, and what it cannot see; may take its time."""
+    """A finder: reports what it observes now, and what it cannot observe; may block."""
 
     @property
     def finder(self) -> Finder:
-        """Which one it is."""
+        """Its kind."""
 
     def scan(self) -> Scan:
-        """One look."""
+        """Scan once."""
 
 
 class DiscoveryLoop:
-    """Asks all finders on a clock, on a thread of its own.
+    """Runs all finders periodically, on a separate thread.
 
     Args:
-        finders: Whom to ask.
-        attached: Told of what they found.
-        names: What engines are called.
-        registry: Knows the engines that we launched, for the roles of those beside them; an engine
-            that has one of their processes is not found.
-        interval_seconds: From one scan to the next.
+        finders: The finders.
+        attached: Receives what they found.
+        names: Names of engines.
+        registry: Knows the engines that we launched, for the roles of their peers; a found engine
+            that contains one of their processes is dropped.
+        interval_seconds: Interval between scans.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class DiscoveryLoop:
         self._round = CollectorHealth("discovery", _log)
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Scan until cancelled."""
         loop = asyncio.get_running_loop()
         executor = DaemonExecutor(1, "scout")
         try:
@@ -84,17 +84,17 @@ class DiscoveryLoop:
             executor.shutdown(wait=False)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How the last look of each finder went, collector `discovery:<finder>`.
+        """Return how the last scan of each finder went, collector `discovery:<finder>`.
 
-        And `discovery`, what is made of what they see, once that has failed.
+        And `discovery`, for processing their results, once that has failed.
         """
         finders = tuple(health.status() for health in self._health.values() if health.tried)
         return (*finders, *((self._round.status(),) if self._round.has_failed else ()))
 
     async def _scan_once(self, loop: asyncio.AbstractEventLoop, executor: DaemonExecutor) -> None:
         scans = await loop.run_in_executor(executor, self._scan)
-        # Asked again, now that nothing can be started: one that was just being started while the
-        # finders looked was not known as ours to them.
+        # Read again, now that nothing can start: an engine that was just being launched during the
+        # scan was not known as ours to the finders.
         ours = frozenset(self._registry.launched_pids())
         seen = (observation for scan in scans for observation in scan.observations)
         engines = merge_observations(
@@ -102,7 +102,7 @@ class DiscoveryLoop:
         )
         self._attached.update(self._names.name(engines))
         candidates, peers = self._attached.candidates(), self._registry.peers()
-        # Whatever is made of them, the engines' pages and states are followed.
+        # Even if processing fails, the engines' pages and states are updated.
         verdicts: Mapping[str, Verdict] = {}
         try:
             verdicts = await loop.run_in_executor(executor, self._resolve_roles, candidates, peers)
@@ -110,14 +110,14 @@ class DiscoveryLoop:
             self._attached.settle(verdicts)
 
     def lost(self) -> tuple[str, ...]:
-        """What the finders cannot see, and why."""
+        """Return what the finders cannot observe, and why."""
         return tuple(health.why for health in self._health.values() if not health.ok)
 
     def _scan(self) -> tuple[Scan, ...]:
         return tuple(map(self._scan_with, self._finders))
 
     def _scan_with(self, finder: EngineFinder) -> Scan:
-        """What a finder sees; one that fails, on what anybody can start, ends no other."""
+        """Return a finder's scan; a failure, which any process may provoke, stops no other one."""
         scan = Scan()
         with self._health[finder.finder].round() as problems:
             scan = finder.scan()

@@ -1,4 +1,4 @@
-"""The Kubernetes side of attach mode: pods, who holds which GPU, and the steps sockets of pods."""
+"""The Kubernetes side of attach mode: pods, holders of GPUs, and the steps sockets of pods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from disagg_exporter.devices.pod_resources.client import KUBELET_SOCKET, PodReso
 from disagg_exporter.model import CollectorStatus, Device
 
 NODE_NAME = "NODE_NAME"
-"""The variable that holds a pod's node's name in Kubernetes; the chart sets it."""
+"""The variable with the Kubernetes name of the pod's node; the chart sets it."""
 
 KEEP_SECONDS = 2.0
 _log = logging.getLogger("disagg_node")
@@ -29,7 +29,7 @@ FIRST_LIST_SECONDS = 3.0
 
 
 class KubernetesDiscovery:
-    """What a node's daemon knows from the API server and the kubelet, each as far as it can.
+    """What a node's daemon knows from the API server and the kubelet, as far as each is available.
 
     Args:
         server: The API server; None outside a cluster.
@@ -59,15 +59,15 @@ class KubernetesDiscovery:
             self._why = f"{NODE_NAME} is not set: the pods of this node cannot be asked for"
 
     def pods(self) -> tuple[Pod, ...]:
-        """The pods of this node, as far as they are known."""
+        """Return the pods of this node, as far as they are known."""
         return self._watch.pods() if self._watch else ()
 
     def holders(self) -> tuple[GpuHolder, ...]:
-        """Who holds which GPU, as far as it is known."""
+        """Return which container holds which GPU, as far as it is known."""
         return self._resources.holders() if self._resources else ()
 
     def lost(self) -> Iterable[str]:
-        """What keeps either away."""
+        """Yield why either is unavailable."""
         yield self._why
         if self._watch is not None:
             yield self._watch.why()
@@ -75,21 +75,21 @@ class KubernetesDiscovery:
             yield self._resources.why()
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How each part fares but `steps`, which is a source of steps among others."""
+        """Return the status of each part except `steps`, which is one of the step sources."""
         parts = (self._watch, self._resources)
         status = tuple(part.status() for part in parts if part is not None)
         own = (health.status() for health in (*self._tasks, self._following) if health.has_failed)
         return (*status, *own)
 
     async def first_list(self) -> None:
-        """Wait a little for the pods: an engine is called after its pod, and names are for good."""
+        """Wait briefly for the pods: an engine is named after its pod, and names are permanent."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LIST_SECONDS):
                 while self._watch is not None and not self._watch.listed:
                     await asyncio.sleep(0.05)
 
     async def run(self, followers: Callable[[], Collection[str]] = tuple) -> None:
-        """Follow until cancelled; `followers` are UIDs of pods that by right report no steps."""
+        """Follow until cancelled; `followers` are UIDs of pods that rightly report no steps."""
         try:
             async with asyncio.TaskGroup() as group:
                 for part, health in zip((self._watch, self._resources), self._tasks, strict=True):
@@ -115,10 +115,10 @@ def kubernetes_of(
     devices: Sequence[Device],
     steps_root: Path,
 ) -> KubernetesDiscovery | None:
-    """The Kubernetes side of attach mode on this node; None where there is none.
+    """Return the Kubernetes side of attach mode on this node; None where there is none.
 
     Args:
-        attach: Whether it is wanted; `auto` asks for a service account or a kubelet's socket.
+        attach: Whether it is enabled; `auto` looks for a service account or a kubelet's socket.
         devices: The devices of this node.
         steps_root: The folder of the pods' steps sockets.
     """

@@ -1,1 +1,1 @@
-"""What an engine is for: markers in, a role with its reasons out."""
+"""Determines an engine's role, with reasons, from its markers."""

@@ -1,4 +1,4 @@
-"""The verdict: all claims weighed, the best taken, doubt kept."""
+"""The verdict on an engine's role: weighs all claims and keeps track of doubt."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _FETCH = "kv_fetch_by_stage"
 
 
 def explain(markers: Markers) -> Verdict:
-    """Say what an engine is for, how surely, and why.
+    """Return an engine's role, with confidence and reasons.
 
-    The same markers in another order give the same verdict. Nothing but `DISAGG_NODE_ROLE` or
-    the label `disagg-node/role` gives `certain`.
+    The same markers in another order give the same verdict. Only `DISAGG_NODE_ROLE` or the label
+    `disagg-node/role` gives `certain`.
     """
     process = parse_command_line(markers.argv, markers.env)
     claims = list(process.claims)
@@ -43,7 +43,7 @@ def explain(markers: Markers) -> Verdict:
         claims += environment_claims(env, mode_given, program)
     spoken = (*MODE_NAMES, *SWITCH_NAMES)
     if any(claim.kind is ClaimKind.STATED and claim.marker in spoken for claim in claims):
-        # The option is silent because the environment speaks for it.
+        # The option is absent because the environment sets it.
         claims = [claim for claim in claims if claim.marker != f"no {MODE}"]
     claims += label_claims(markers.labels)
     from_page, totals = page_claims(markers.page)
@@ -57,21 +57,21 @@ def explain(markers: Markers) -> Verdict:
 
 
 Decision = tuple[Claim, Confidence] | None
-"""The claim that decides and how sure that is; None where the role stays unknown."""
+"""The claim that decides and its confidence; None where the role stays unknown."""
 
 
 def judge(claims: Sequence[Claim], peers: Peers, *, has_engine: bool) -> Verdict:
-    """Weigh claims, which come in their order.
+    """Weigh claims, which are sorted.
 
     Args:
-        claims: What the markers claim.
+        claims: The claims of the markers.
         peers: Which other engines of the model are known.
         has_engine: The command line runs an engine, whatever else claims that it does not.
     """
     said = [claim for claim in claims if claim.kind is ClaimKind.STATED]
     program = [c for c in said if c.says is None and c.source is Source.PROGRAM]
     if program and not has_engine:
-        # A sidecar has its pod's labels, so none of them speaks of it.
+        # A sidecar carries its pod's labels, so none of them describes the sidecar.
         return _verdict((program[0], program[0].confidence), claims, peers)
     if has_engine:
         said = [claim for claim in said if claim.says is not None]
@@ -89,7 +89,7 @@ def judge(claims: Sequence[Claim], peers: Peers, *, has_engine: bool) -> Verdict
 
 
 def _stated(said: Sequence[Claim], claims: Sequence[Claim]) -> Decision:
-    """The first phase that is stated wins; dissent makes it less sure."""
+    """Return the first stated phase; dissent lowers its confidence."""
     explicit = [claim for claim in said if claim.source is Source.EXPLICIT]
     strong = [c for c in said if c.confidence.rank >= Confidence.MEDIUM.rank]
     phases = [claim for claim in strong if claim.says in _PHASES]
@@ -105,7 +105,7 @@ def _stated(said: Sequence[Claim], claims: Sequence[Claim]) -> Decision:
 
 
 def _switching(claims: Sequence[Claim], peers: Peers) -> Verdict:
-    """By what it does; what it was started as, or is called, may be over."""
+    """Judge by traffic; the role at its start, or in its name, may be outdated."""
     traffic = _of_kind(claims, ClaimKind.TRAFFIC)
     if traffic is not None:
         verdict = _verdict((traffic, Confidence.MEDIUM), claims, peers)
@@ -114,7 +114,7 @@ def _switching(claims: Sequence[Claim], peers: Peers) -> Verdict:
 
 
 def _dissent(says: ClaimedRole, claims: Sequence[Claim]) -> int:
-    """Steps of confidence to take off for what the other markers say."""
+    """Return by how many steps the other markers lower the confidence."""
     others = [c for c in claims if c.says not in (Role.UNKNOWN, says)]
     # A pod may be named after the router or the gateway that it stands behind.
     others = [c for c in others if not (c.says is None and c.kind is ClaimKind.WEAK)]
@@ -130,7 +130,7 @@ def _dissent(says: ClaimedRole, claims: Sequence[Claim]) -> int:
 
 
 def _conditional(claim: Claim, claims: Sequence[Claim], peers: Peers) -> Decision:
-    """Decode if something else makes it so; a name of the same template does not."""
+    """Return decode if other evidence supports it; a name from the same template does not."""
     traffic = _of_kind(claims, ClaimKind.TRAFFIC)
     inferred = _of_kind(claims, ClaimKind.INFERRED)
     agrees = traffic is not None and traffic.says is Role.DECODE
@@ -138,7 +138,7 @@ def _conditional(claim: Claim, claims: Sequence[Claim], peers: Peers) -> Decisio
         mixed = traffic.says is Role.MIXED and not peers.prefill
         return (traffic, Confidence.LOW) if mixed else None
     if inferred is not None and not agrees:
-        # Nothing here can take KV from a prefill engine: the label is of an aggregated pod.
+        # Nothing here can receive KV from a prefill engine: the label is that of an aggregated pod.
         return (claim if peers.prefill else inferred), Confidence.LOW
     if peers.prefill or agrees:
         return claim, Confidence.HIGH if peers.prefill and agrees else Confidence.MEDIUM
@@ -146,7 +146,7 @@ def _conditional(claim: Claim, claims: Sequence[Claim], peers: Peers) -> Decisio
 
 
 def _hinted(claims: Sequence[Claim], *, has_engine: bool) -> Decision:
-    """Only defaults, names and traffic are left: they must not contradict each other."""
+    """Decide by defaults, names and traffic only: they must not contradict each other."""
     kinds = (ClaimKind.INFERRED, ClaimKind.WEAK, ClaimKind.TRAFFIC)
     hints = [c for c in claims if c.kind in kinds and not (has_engine and c.says is None)]
     inferred, traffic = _of_kind(hints, ClaimKind.INFERRED), _of_kind(hints, ClaimKind.TRAFFIC)

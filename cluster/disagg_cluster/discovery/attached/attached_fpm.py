@@ -28,12 +28,12 @@ _log = logging.getLogger("disagg_node")
 
 
 class AttachedFpm(EngineFeeds["FpmFeed"]):
-    """Subscribes to the publishers of the engines that are there, by what each was started with.
+    """Subscribes to the FPM publishers of the current engines, by how each was started.
 
     Args:
-        ledger, capacity_model: Where the steps go.
-        engines: The engines that are there now.
-        steps: What they report by our plugin, which is preferred: both would be twice the truth.
+        ledger, capacity_model: Receive the steps.
+        engines: The current engines.
+        steps: Steps reported by our plugin, which is preferred: both would count twice.
         page: An engine's last page.
         clock_ns: CLOCK_MONOTONIC.
     """
@@ -72,10 +72,10 @@ class AttachedFpm(EngineFeeds["FpmFeed"]):
             self.close()
 
     def follow(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Listen to engines that have come, or been started anew, since the last round."""
+        """Subscribe to engines that are new, or restarted, since the last round."""
         for engine in self._engines():
             if engine.name in self.feeds:
-                # One that is listed, or a pod's, stays there between two of its processes.
+                # A listed engine, or a pod's, stays present between two of its processes.
                 if engine.leader in (None, self._leaders[engine.name]):
                     continue
                 super().forget(engine.name)
@@ -88,13 +88,13 @@ class AttachedFpm(EngineFeeds["FpmFeed"]):
                     failed.succeed()
 
     def forget(self, name: str) -> None:
-        """Close the feed of an engine that is there no longer."""
+        """Close the feed of an engine that no longer exists."""
         self._failed.pop(name, None)
         self._leaders.pop(name, None)
         super().forget(name)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How each publisher is received."""
+        """Return the status of each publisher's feed."""
         every = [*super().collectors(), *(health.status() for health in self._failed.values())]
         if self._following.has_failed:
             every.append(self._following.status())
@@ -108,7 +108,7 @@ class AttachedFpm(EngineFeeds["FpmFeed"]):
             feed.open(loop)
 
     def _fail(self, name: str, error: Exception) -> None:
-        """Close its feed after what nobody foresaw; the next round tries again."""
+        """Close its feed after an unexpected error; the next round tries again."""
         super().forget(name)
         if name not in self._failed:
             self._failed[name] = CollectorHealth(f"fpm:{name}", _log)
@@ -151,10 +151,10 @@ class AttachedFpm(EngineFeeds["FpmFeed"]):
 
 
 def addresses_of(engine: FoundEngine) -> tuple[str, ...]:
-    """Return where an engine publishes its steps, by its environment and arguments.
+    """Return the addresses at which an engine publishes steps, by its environment and arguments.
 
-    Empty for one whose processes we do not see: whose the publisher is could not be told. And for a
-    follower, of whose ranks nobody knows here whether they publish at all.
+    Empty for an engine whose processes are not visible, as the publisher could not be attributed.
+    Also empty for a follower, as it is unknown whether its ranks publish at all.
     """
     if engine.leader is None or engine.follows:
         return ()

@@ -23,7 +23,7 @@ from disagg_exporter.steps.local_sockets import StepsSocketError
 from disagg_exporter.steps.messages import ControlMessage, StepEvent
 from disagg_exporter.steps.plugin_silence import WITHOUT_DETAILS
 
-# All engines of a host that share the socket, together.
+# For all engines of a host that share the socket, together.
 MESSAGES_PER_SECOND = 20_000.0
 COLLECTOR = "steps:attached"
 
@@ -33,13 +33,13 @@ _log = logging.getLogger("disagg_node")
 class AttachedSteps:
     """Accounts the steps of attached engines under their names.
 
-    Engines that a person starts on this host share one socket: whose a connection is, is known
-    from the process at its other end, by the kernel's word.
+    Engines that a person starts on this host share one socket: the kernel's peer credentials say
+    which process, and so which engine, a connection belongs to.
 
     Args:
         folder: Where the socket is.
-        ledger, capacity_model: Where the steps go.
-        engines: The engines that are there now.
+        ledger, capacity_model: Receive the steps.
+        engines: The current engines.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class AttachedSteps:
         self._health = ReceiverHealth(COLLECTOR, _log)
 
     def open(self) -> None:
-        """Listen from now on; in a running loop. Without the socket the rest goes on."""
+        """Listen from now on; in a running loop. Without the socket the rest still works."""
         listener = StepsListener(
             self._path,
             "",
@@ -83,24 +83,24 @@ class AttachedSteps:
             )
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._listener is not None:
             self._listener.close()
 
     def receive_from_pod(self, uid: str, event: StepEvent) -> None:
-        """Take what an engine in a pod sent on that pod's socket."""
+        """Ingest what an engine in a pod sent on that pod's socket."""
         name = next((engine.name for engine in self._engines() if engine.pod_uid == uid), None)
         if name is not None:
             with self._health.ingesting(event):
                 self._ingest(name, event)
 
     def last_received(self, name: str) -> Mapping[Method, int]:
-        """Return when steps of an engine were received last, if they come with their time."""
+        """Return when steps of an engine were last received, if they carry their duration."""
         received_ns, flags = self._last.get(name, (0, wire.NO_DETAILS))
         return {} if flags & wire.NO_DETAILS else {Method.STEPS: received_ns}
 
     def drain(self, _name: str) -> None:
-        """Ingest what waits in the socket: before the end of an engine is accounted."""
+        """Ingest what waits in the socket, before the end of an engine is accounted."""
         if self._listener is not None:
             self._listener.drain()
 
@@ -111,20 +111,20 @@ class AttachedSteps:
         self._names = {pid: owner for pid, owner in self._names.items() if owner != name}
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How receiving goes; nothing while no engine is there that uses the socket."""
+        """Return the status of receiving; nothing while no engine uses the socket."""
         if self._listener is None or not self._names:
             return (CollectorStatus(COLLECTOR, False, 0.0, None),) if self._broken else ()
         return self._health.collectors(connected=self._listener.counts.connected > 0)
 
     def _admits(self, pid: int) -> bool:
-        """Whether a process is one of a found engine's; remembers whose."""
+        """Return whether a process belongs to a found engine; remembers which."""
         above = parents(pid)
         for engine in self._engines():
             leader = engine.leader
             if leader is None or not (pid in engine.pids or leader.pid in above):
                 continue
-            # One that has gone since the last look has left its pids to others. Whoever is refused
-            # is found soon, and tries again.
+            # A leader that has exited may have left its pid to others. A refused engine is found
+            # again soon, and reconnects.
             if start_ticks(leader.pid) == leader.start_ticks:
                 self._names[pid] = engine.name
                 return True
@@ -138,7 +138,7 @@ class AttachedSteps:
                 self._ingest(name, event)
 
     def _is_here(self, name: str, rank: int) -> bool:
-        """Whether a data-parallel rank is on this node: a leader reports its followers', too."""
+        """Return whether a rank is on this node: a leader also reports its followers'."""
         if name not in self._ranks_here:
             part = next((e.part for e in self._engines() if e.name == name), None)
             self._ranks_here[name] = part.local_ranks if part else None

@@ -21,11 +21,11 @@ _UNDECIDED = Verdict(Role.UNKNOWN, "none", Confidence.NONE)
 class Attachment(EngineRecord):
     """What is known of one found engine.
 
-    `at` is which of its endpoints is asked, `paged` whether that one has shown a page of an
-    engine. A follower answers nobody and is taken at its being there. `worker_id` is Dynamo's, in
-    hex, `role_changes` how often it went from one known role to another. `gone_ns` is set while the
-    engine is not there. `started` and `limits` are of the process and command `looked_at`: the Unix
-    time at which it began, and what it takes into a step.
+    `at` is the index of the endpoint that is scraped, `paged` whether that one has returned an
+    engine's page. A follower answers no requests, so its presence counts. `worker_id` is Dynamo's,
+    in hex, `role_changes` how often it changed from one known role to another. `gone_ns` is set
+    while the engine is absent. `started` and `limits` belong to the process and command
+    `looked_at`: the Unix time at which it began, and the most that it takes into a step.
     """
 
     engine: FoundEngine
@@ -42,7 +42,7 @@ class Attachment(EngineRecord):
 
     @property
     def endpoint_url(self) -> str:
-        """The root of the server that is asked for its page; empty if none is known."""
+        """The root URL of the server that is scraped; empty if none is known."""
         endpoints = self.engine.endpoints
         return endpoints[self.at % len(endpoints)].url if endpoints else ""
 
@@ -56,13 +56,13 @@ class Attachment(EngineRecord):
         return ", ".join(filter(None, (*parts, self.endpoint_url)))
 
     def is_other_than(self, engine: FoundEngine) -> bool:
-        """Whether an engine of the same name is another incarnation: started anew since."""
+        """Return whether an engine of the same name is another incarnation, restarted since."""
         mine = (self.engine.leader, self.engine.pod_uid)
         theirs = (engine.leader, engine.pod_uid)
         return any(old and new and old != new for old, new in zip(mine, theirs, strict=True))
 
     def update(self, engine: FoundEngine) -> None:
-        """Take what is now known of where it is; an endpoint that showed a page is kept."""
+        """Update where it is; the endpoint stays selected if it is still listed."""
         asked = self.endpoint_url
         self.engine = engine
         urls = [endpoint.url for endpoint in engine.endpoints]
@@ -72,26 +72,25 @@ class Attachment(EngineRecord):
             self.at, self.paged = 0, False
 
     def set_answered(self, answered_ns: int | None) -> None:
-        """Take when it answered last; None if it has not answered where it is asked."""
+        """Record when it last answered; None if it has not answered at its endpoint."""
         if answered_ns is not None:
             self.answered_ns = answered_ns
             self.ready_ns = self.ready_ns or answered_ns
 
     def restart(self) -> None:
-        """Take that it is there again, or another incarnation of it."""
+        """Record that it is present again, or another incarnation of it."""
         self.gone_ns = self.answered_ns = self.ready_ns = None
 
     def try_next_endpoint(self) -> None:
-        """Its page was not where we looked: look elsewhere next time."""
+        """Use the next endpoint after one without a page."""
         if not self.paged:
             self.at += 1
 
     def refresh(self, usual_tls: EngineTls, *, registering: bool) -> None:
-        """Bring the record up to what is known now.
+        """Update the record to what is known now.
 
         Args:
-            usual_tls: What a person said of engines that serve TLS and of which they said nothing
-                else.
+            usual_tls: The configured TLS of engines that have no own setting.
             registering: Whether Dynamo's own discovery is read, so that its workers must be in it.
         """
         engine, verdict, leader = self.engine, self.verdict, self.engine.leader
@@ -138,18 +137,18 @@ class Attachment(EngineRecord):
 
 
 def attachment_of(engine: FoundEngine) -> Attachment:
-    """An engine that was found just now, of which nothing is judged yet."""
+    """Return the record of a newly found engine, without a verdict."""
     source, confidence = _UNDECIDED.source, _UNDECIDED.confidence.value
     status = unknown_engine(engine.name, engine.kind, source, confidence)
     return Attachment(origin=Origin.ATTACHED, status=status, engine=engine)
 
 
 def worker_id_of(engine: FoundEngine, lines: tuple[str, ...]) -> str:
-    """By which id Dynamo knows an engine, in hex; empty if by none.
+    """Return an engine's Dynamo worker id, in hex; empty if it has none.
 
     Args:
-        engine: Where it was found.
-        lines: Those of its metrics page that were kept.
+        engine: The engine as found.
+        lines: The kept lines of its metrics page.
     """
     if engine.follows:
         return ""  # requests reach its leader

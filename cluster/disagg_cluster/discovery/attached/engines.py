@@ -1,4 +1,4 @@
-"""Attached engines: what discovery finds, as records of the registry."""
+"""Attached engines: converts what discovery finds into records of the registry."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from disagg_exporter.roles.evidence.types import Verdict
 MAX_MODEL_NAME = 128
 MAX_WORKER_ID = 16
 OTHER_MODEL = "other"
-"""What the models of an engine are counted as that has had too many names for them of late."""
+"""Model name that stands for all others of an engine that recently had too many."""
 
 _log = logging.getLogger("disagg_node")
 
 
 class AttachedEngines:
-    """Turns what discovery finds into records of the registry.
+    """Converts what discovery finds into records of the registry.
 
     Args:
-        registry: Where the records go; each change is reported to the ledger.
+        registry: Receives the records; each change is reported to the ledger.
         ledger: Receives pseudo-devices, and which engines and models are to be forgotten.
         gpus: The GPUs of this node; without any, each engine gets a pseudo-device.
         registering: Whether Dynamo's own discovery is read, so that its workers must be in it.
-        tls: What a person said of engines that serve TLS and of which they said nothing else.
-        first_index: A number from which on pseudo-devices are free.
+        tls: The configured TLS of engines that have no own setting.
+        first_index: The first free number for pseudo-devices.
         clock_ns: CLOCK_MONOTONIC.
     """
 
@@ -65,18 +65,18 @@ class AttachedEngines:
 
     @property
     def lost(self) -> str:
-        """Which engines found no room; empty if all did."""
+        """How many engines exceeded the limit; empty if none did."""
         left_out = self._registry.left_out
         if not left_out:
             return ""
         return f"{left_out} engines more than {MAX_ENGINES} were found and are left out"
 
     def engines(self) -> tuple[FoundEngine, ...]:
-        """The engines that are there."""
+        """Return the current engines."""
         return tuple(a.engine for a in self._by_name.values() if a.gone_ns is None)
 
     def update(self, found: Sequence[FoundEngine]) -> None:
-        """Take which engines there are now; those that are not among them have gone."""
+        """Update the current engines; those that are not listed are gone."""
         now_ns = self._clock_ns()
         known = [engine for engine in found if engine.name in self._by_name]
         new = [engine for engine in found if engine.name not in self._by_name]
@@ -92,7 +92,7 @@ class AttachedEngines:
         self._forget_the_gone(now_ns)
 
     def candidates(self) -> tuple[Candidate, ...]:
-        """What is to be judged of each engine that is there."""
+        """Return what is needed to judge each current engine."""
         pages = self._registry.pages
         return tuple(
             Candidate(name, a.engine.markers, pages.state(name).lines, a.model_name, a.engine.role)
@@ -101,7 +101,7 @@ class AttachedEngines:
         )
 
     def settle(self, verdicts: Mapping[str, Verdict]) -> None:
-        """Take what the engines are for, and how their pages stand."""
+        """Update the engines' roles, and their state by their pages."""
         now_ns, pages = self._clock_ns(), self._registry.pages
         for name, attachment in self._by_name.items():
             if attachment.gone_ns is not None:
@@ -127,7 +127,7 @@ class AttachedEngines:
             self._ledger.forget_model(model_name)
 
     def verdict(self, name: str) -> Verdict:
-        """What an engine is for, and why."""
+        """Return an engine's verdict and its reasons."""
         return self._by_name[name].verdict
 
     def _add_or_update(self, engine: FoundEngine, now_ns: int) -> None:

@@ -1,1 +1,1 @@
-"""Where engines are looked for: processes, pods, lists, Dynamo's files."""
+"""Sources of engines: processes, pods, lists, Dynamo's files."""

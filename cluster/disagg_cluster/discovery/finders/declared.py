@@ -1,8 +1,8 @@
-"""Engines that somebody declares: those listed in the node file, and those registered by Dynamo.
+"""Engines that are declared: listed in the node file, or registered by Dynamo.
 
 Without Kubernetes, Dynamo's workers find one another by files. Below the folder that DYN_FILE_KV
 names, each endpoint of a worker is a file in `v1/instances` and each worker's model card one in
-`v1/mdc`; a worker that lives writes them anew every few seconds. Seen with ai-dynamo 1.6.1.
+`v1/mdc`; a live worker rewrites them every few seconds. Observed with ai-dynamo 1.6.1.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ASK_AGAIN_SECONDS = 60.0
 
 
 class ListedFinder:
-    """Observes the listed engines always; whether they are there, their pages show.
+    """Always reports the listed engines; their pages show whether they exist.
 
     Args:
         listed: The node file's list.
@@ -54,7 +54,7 @@ class ListedFinder:
         self._near: dict[Endpoint, tuple[float, tuple[Endpoint, ...]]] = {}
 
     def scan(self) -> Scan:
-        """The listed engines."""
+        """Return the listed engines."""
         return Scan(tuple(map(self._observation, self._listed)))
 
     def _observation(self, engine: ListedEngine) -> Observation:
@@ -73,7 +73,7 @@ class ListedFinder:
         )
 
     def _also_at(self, endpoint: Endpoint) -> tuple[Endpoint, ...]:
-        """As `near`, asked once a minute: a resolver that hangs holds up all finders."""
+        """Return `near`, resolved once a minute: a hanging resolver delays all finders."""
         now_seconds = time.monotonic()
         until_seconds, places = self._near.get(endpoint, (now_seconds, ()))
         if now_seconds >= until_seconds:
@@ -83,22 +83,22 @@ class ListedFinder:
 
 
 def gpus_of(engine: ListedEngine, devices: Sequence[Device]) -> tuple[str, ...] | None:
-    """The UUIDs of the devices that a person listed; None where they listed none."""
+    """Return the UUIDs of the devices that a person listed; None where they listed none."""
     found = (d.gpu for item in engine.gpus for d in devices if item in (d.index, d.gpu))
     return tuple(dict.fromkeys(found)) or None
 
 
 def near(endpoint: Endpoint) -> tuple[Endpoint, ...]:
-    """The same port as this machine knows it, if the address is one of its own.
+    """Return the same port under this machine's loopback, if the address is one of its own.
 
-    A process that listens on all addresses is known by the loopback's.
+    A process that listens on all addresses is known by the loopback address.
     """
     own = endpoint.host != LOOPBACK and is_own_address(endpoint.host)
     return (Endpoint(LOOPBACK, endpoint.port),) if own else ()
 
 
 def is_own_address(host: str) -> bool:
-    """Whether a host name or address is one of this machine's; a name is looked up."""
+    """Return whether a host name or address is one of this machine's; a name is resolved."""
     try:
         addresses = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -116,7 +116,7 @@ def is_own_address(host: str) -> bool:
 MAX_FILES = 1024
 MAX_FILE_BYTES = 256 * 1024
 
-# Files are refreshed every three to seven seconds; one this old is of a worker that has ended.
+# Files are refreshed every three to seven seconds; an older one belongs to a worker that has ended.
 STALE_SECONDS = 20.0
 _ENDPOINT = "generate"
 _WORKER = re.compile(r'[{,]worker_id="([0-9a-f]{1,16})"')
@@ -125,11 +125,11 @@ _SYSTEM = re.compile(rf"http://({_HOST.pattern}):([0-9]{{1,5}})/v1/metadata/")
 
 
 class DynamoFinder:
-    """Reads the files anew at each scan.
+    """Reads the files again at each scan.
 
     Args:
-        folder: What DYN_FILE_KV names.
-        wall: Seam; seconds.
+        folder: The value of DYN_FILE_KV.
+        wall: Clock in seconds; replaceable for tests.
     """
 
     finder = Finder.DYNAMO
@@ -139,7 +139,7 @@ class DynamoFinder:
         self._wall = wall
 
     def scan(self) -> Scan:
-        """The workers that are registered now."""
+        """Return the workers that are registered now."""
         try:
             endpoints = list(self._read("v1/instances"))
         except OSError as error:
@@ -157,7 +157,7 @@ class DynamoFinder:
         return Scan(tuple(seen))
 
     def _read(self, bucket: str) -> Iterator[Mapping[str, object]]:
-        """The values of a bucket that are fresh. Raises `OSError` where there is no such folder."""
+        """Yield the fresh values of a bucket. Raises `OSError` where there is no such folder."""
         with os.scandir(self._folder / bucket) as entries:
             for _, entry in zip(range(MAX_FILES), entries, strict=False):
                 try:
@@ -172,7 +172,7 @@ class DynamoFinder:
 
 
 def worker_of_page(lines: Iterable[str]) -> str:
-    """The id that a Dynamo worker gives itself on its page, in hex; empty if it gives none."""
+    """Return a Dynamo worker's own id on its page, in hex; empty if there is none."""
     for line in lines:
         if line.startswith("dynamo_component_") and (found := _WORKER.search(line)):
             return found[1]
@@ -190,7 +190,7 @@ def _observation(endpoint: Mapping[str, object], card: Mapping[str, object]) -> 
         finder=Finder.DYNAMO,
         kind="dynamo",
         endpoints=_system(inner),
-        # Where requests go: no page is there, but a process listens.
+        # Where requests go: there is no page, but a process listens.
         also_at=tuple(place for own in at for place in (own, *near(own))),
         markers=Markers(labels=labels, name=component if isinstance(component, str) else ""),
         claimed=Claimed(_worker(endpoint)),
@@ -198,7 +198,7 @@ def _observation(endpoint: Mapping[str, object], card: Mapping[str, object]) -> 
 
 
 def _worker(record: Mapping[str, object]) -> str:
-    """The id of a worker in hex; files have it in decimal, pages in hex."""
+    """Return the id of a worker in hex; files have it in decimal, pages in hex."""
     number = record.get("instance_id")
     return f"{number:x}" if isinstance(number, int) and 0 <= number < 1 << 64 else ""
 
@@ -211,7 +211,7 @@ def _transport(endpoint: Mapping[str, object]) -> tuple[Endpoint, ...]:
 
 
 def _system(card: Mapping[str, object]) -> tuple[Endpoint, ...]:
-    """The worker's own HTTP server, from where it says its configuration can be fetched."""
+    """Return the worker's own HTTP server, from the URL where its configuration can be fetched."""
     info = card.get("model_info")
     parts = info.values() if isinstance(info, Mapping) else ()
     for part in parts:

@@ -31,7 +31,7 @@ MAX_PORTS = 4
 _SYSTEM_PORT = "DYN_SYSTEM_PORT"
 _NOBODY: Tenants = {}
 
-# The program of an image is nobody's to tell us; its name mostly says it.
+# The manifest may not name an image's program; the image's name mostly does.
 _IMAGES = (
     (re.compile(r"router|proxy|epp|gateway|sidecar|frontend|operator|exporter|lmcache-server"), ""),
     (re.compile(r"dynamo|vllm-runtime|sglang-runtime|tensorrtllm-runtime"), "dynamo"),
@@ -42,13 +42,13 @@ _IMAGES = (
 
 
 class PodFinder:
-    """Reads what the API server and the kubelet reported last.
+    """Reads the last reports of the API server and the kubelet.
 
     Args:
         pods: The pods of this node.
-        holders: Who holds which GPU.
+        holders: Which container holds which GPU.
         devices: The devices of this node.
-        lost: What keeps either away; empty texts where nothing does.
+        lost: Why either is unavailable; empty texts where nothing is wrong.
     """
 
     finder = Finder.PODS
@@ -66,7 +66,7 @@ class PodFinder:
         self._lost = lost
 
     def scan(self) -> Scan:
-        """The engines of the pods that live."""
+        """Return the engines of the live pods."""
         pods = [pod for pod in self._pods() if pod.lives]
         held = tenants(self._holders(), self._devices)
         seen = [observation for pod in pods for observation in pod_observations(pod, held)]
@@ -76,10 +76,10 @@ class PodFinder:
 
 
 def pod_observations(pod: Pod, held: Tenants = _NOBODY) -> Iterator[Observation]:
-    """The engines of a pod.
+    """Yield the engines of a pod.
 
-    A pod in which no container is surely an engine still lends its labels to a process in it that
-    is.
+    A pod without a container that is surely an engine still lends its labels to a process in it
+    that is.
 
     Args:
         pod: The pod, alive.
@@ -123,13 +123,13 @@ def pod_observations(pod: Pod, held: Tenants = _NOBODY) -> Iterator[Observation]
 
 
 def unresolved(pod: Pod, held: Tenants) -> str:
-    """Say which GPUs of a pod the kubelet calls by names that are surely none of our devices'."""
+    """Return which GPUs of a pod have kubelet names that match none of our devices."""
     names = [name for c in pod.containers for name in _tenant(pod, c, held).unresolved]
     return f"{pod.namespace}/{pod.name} holds {', '.join(names)}: no GPU we know" if names else ""
 
 
 def container_kind(pod: Pod, container: Container) -> str:
-    """Which kind of engine a container runs as its manifest has it; empty if none, or unknown."""
+    """Return the kind of engine a container runs by its manifest; empty if none, or unknown."""
     parsed = parse_command_line(container.argv, container.env)
     if parsed.has_engine:
         return kind_of(parsed.programs)
@@ -143,13 +143,13 @@ def container_kind(pod: Pod, container: Container) -> str:
 
 
 def _resolving(pod: Pod, container: Container) -> Mapping[str, str]:
-    """A container's variables, with the one that LeaderWorkerSet fills in from a label."""
+    """Return a container's variables, including the one that LeaderWorkerSet sets from a label."""
     index = pod.labels.get(WORKER_INDEX_LABEL)
     return container.env if index is None else {WORKER_INDEX: index, **container.env}
 
 
 def _endpoints(pod: Pod, container: Container, kind: str) -> Iterator[Endpoint]:
-    """Where its page may be: not all ports that engines declare can take a GET."""
+    """Yield where its page may be: not all ports that engines declare accept a GET."""
     if not pod.pod_ip:
         return
     system = port_of(container.env.get(_SYSTEM_PORT, ""))

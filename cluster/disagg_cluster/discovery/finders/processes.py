@@ -47,7 +47,7 @@ NAMES_KEPT = NAMES_READ | {
     DYNAMO_PORT_VARIABLE,
     wire.SOCKET_ENVIRONMENT,
 }
-"""All that is ever kept of a process's environment."""
+"""All variables that are ever kept of a process's environment."""
 
 # A pod's UID in the name of a control group: with dashes, or with underscores under systemd.
 _POD = re.compile(rb"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
@@ -57,13 +57,13 @@ _CONTAINER = re.compile(rb"docker|kubepods|containerd|crio|libpod|lxc")
 
 
 class ProcessFinder:
-    """Looks at the processes of this host and at what they hold.
+    """Scans the processes of this host and the resources they hold.
 
     Args:
         readings: The last readings of the devices, for the processes on each.
         devices: The devices of this node.
         ours: Processes that we started ourselves; they and their children are never found.
-        proc: Seam.
+        proc: Replaceable for tests.
     """
 
     finder = Finder.PROCESSES
@@ -85,7 +85,7 @@ class ProcessFinder:
         self._parts = PartCache()
 
     def scan(self) -> Scan:
-        """The engines now: what serves on a port, or computes on a GPU."""
+        """Return the current engines: processes that listen on a port, or compute on a GPU."""
         try:
             table = self._table.read()
         except OSError as error:
@@ -95,11 +95,11 @@ class ProcessFinder:
         for reading in self._readings():
             for pid in reading.pids:
                 on_gpu.setdefault(pid, []).append(reading.gpu)
-        # What one of ours leaves behind when it dies is not found while it is being ended.
+        # Orphans of one of our engines are not reported while they are being terminated.
         ours = frozenset(self._ours())
         lately, self._ours_before = ours | self._ours_before, ours
         servers = [s for s in find_servers(table) if not _started_by(lately, s, table)]
-        # Where the driver sees who is on a GPU, nobody else can claim it by a variable.
+        # Where the driver sees which processes use a GPU, a variable cannot claim it.
         settled = {gpu for pid in table.keys() & on_gpu.keys() for gpu in on_gpu[pid]}
         self._parts.begin()
         seen = [self._observation(server, on_gpu, settled) for server in servers]
@@ -113,8 +113,8 @@ class ProcessFinder:
         kept = environment(pid, NAMES_KEPT, self._proc)
         listening = sorted(self._listening(server))
         part = self._parts.of(server, kept)
-        # Engines listen for their own parts and peers, too, and not all of those can take a GET.
-        # What SGLang's followers have at their port is their leader's, or nothing.
+        # Engines also listen for their own parts and peers, and not all of those ports accept a
+        # GET. The port of an SGLang follower is its leader's, or unused.
         follows = part is not None and part.follows
         likely = () if follows else tuple(_likely_ports(server, kept))
         groups = read_bytes(f"{self._proc}/{pid}/cgroup", 65536)
@@ -150,7 +150,7 @@ class ProcessFinder:
         )
 
     def _listening(self, server: EngineServer) -> Iterator[Endpoint]:
-        """Where the engine's processes listen, as this host reaches them."""
+        """Yield where the engine's processes listen, as this host reaches them."""
         pid = server.process.pid
         here = _network(self._proc / "self") == _network(self._proc / str(pid))
         net = self._proc / str(pid) / "net"
@@ -169,7 +169,7 @@ class ProcessFinder:
 
 
 def _likely_ports(server: EngineServer, kept: Mapping[str, str]) -> Iterator[int]:
-    """Where an engine was told to have its page, the likeliest first."""
+    """Yield the ports where an engine was told to serve its page, the likeliest first."""
     system = port_of(kept.get(_SYSTEM_PORT, ""))
     port = port_argument(server.process.argv, server.kind)
     yield from (each for each in (system, port) if each is not None)
@@ -178,7 +178,7 @@ def _likely_ports(server: EngineServer, kept: Mapping[str, str]) -> Iterator[int
 def visible_gpus(
     text: str | None, devices: Sequence[Device], *, contained: bool
 ) -> tuple[str, ...]:
-    """The GPUs that a process was confined to, as far as `CUDA_VISIBLE_DEVICES` says.
+    """Return the GPUs to which `CUDA_VISIBLE_DEVICES` confines a process, as far as it says.
 
     Args:
         text: The variable's value.
@@ -204,7 +204,7 @@ def _started_by(
     return (
         bool(server.pids & ours)
         or any(pid in ours for pid in above)
-        # Its parents may have gone; the session that we gave it is still its own.
+        # Its parents may be gone; the session that we gave it remains.
         or server.process.session in ours
     )
 
@@ -230,15 +230,15 @@ def _lost(
 
 
 def _network(process: Path) -> str:
-    """The kernel's name of a process's network; empty if it does not say."""
+    """Return the kernel's name of a process's network namespace; empty if it is not readable."""
     try:
-        return os.readlink(process / "ns/net")  # noqa: PTH115 - it is no path
+        return os.readlink(process / "ns/net")  # noqa: PTH115 - it is not a path
     except OSError:
         return ""
 
 
 def _own_address(net: Path) -> str:
-    """The address of another network namespace; empty if it has none, or several."""
+    """Return the address of another network namespace; empty if it has none, or several."""
     table = read_bytes(str(net / "fib_trie"), 1 << 20)
     own = {match[1].decode() for match in _LOCAL_ADDRESS.finditer(table)}
     outer = sorted(address for address in own if not address.startswith("127."))

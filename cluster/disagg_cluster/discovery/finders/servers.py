@@ -1,9 +1,9 @@
 """Which processes of a host are servers of engines, with what TLS, and their worker groups; pure.
 
 Worker groups are processes of an engine that its server did not start. TensorRT-LLM's
-`trtllm-llmapi-launch` runs one rank a GPU: the server beside rank 0, and on every node processes
-that wait for its work. vLLM's workers under Ray are children of that node's raylet. Where the
-server is on this node they are its own; elsewhere they follow.
+`trtllm-llmapi-launch` runs one rank per GPU: the server beside rank 0, and on every node processes
+that wait for its work. vLLM's workers under Ray are children of that node's raylet. If the server
+is on this node, they belong to it; elsewhere they are followers.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _RAYLET = "raylet"
 
 @dataclass(frozen=True, slots=True)
 class WorkerGroup:
-    """What one program has started here for one engine: `starter` is its pid.
+    """Processes that one program has started here for one engine: `starter` is its pid.
 
-    `command` is what they serve, empty if nobody says it. `head` is where the nodes meet, empty
-    likewise.
+    `command` is what they serve, empty if unknown. `head` is the nodes' rendezvous address, also
+    empty if unknown.
     """
 
     process: HostProcess
@@ -43,13 +43,13 @@ class WorkerGroup:
 
 
 def find_worker_groups(table: Mapping[int, HostProcess]) -> tuple[WorkerGroup, ...]:
-    """The groups among the processes of a node."""
+    """Return the groups among the processes of a node."""
     found: dict[tuple[str, int], list[HostProcess]] = {}
     for process in table.values():
         if process.argv and any(map(_RANK.fullmatch, process.argv[1:4])):
             found.setdefault(("trtllm", starter_of(process, table)), []).append(process)
         elif process.argv and _RAY_WORKER.match(process.argv[0]):
-            # Its own child: below a replica of Ray Serve there are workers of that replica.
+            # Only a direct child: below a replica of Ray Serve there are workers of that replica.
             above = table.get(process.parent)
             if above is not None and above.program == _RAYLET:
                 found.setdefault(("vllm", above.pid), []).append(process)
@@ -57,7 +57,7 @@ def find_worker_groups(table: Mapping[int, HostProcess]) -> tuple[WorkerGroup, .
 
 
 def starter_of(process: HostProcess, table: Mapping[int, HostProcess]) -> int:
-    """The program that started a rank and its siblings: above the script that wraps each."""
+    """Return the program that started a rank and its siblings: above each rank's wrapper script."""
     top = process
     for above in ancestors(process.pid, table):
         if not _wraps(above):
@@ -67,12 +67,12 @@ def starter_of(process: HostProcess, table: Mapping[int, HostProcess]) -> int:
 
 
 def is_wrapped(process: HostProcess, table: Mapping[int, HostProcess]) -> bool:
-    """Whether a server was started for ranks that others wait in."""
+    """Return whether a server was started for ranks that wait in other processes."""
     return any(map(_wraps, ancestors(process.pid, table)))
 
 
 def is_for_ray(process: HostProcess) -> bool:
-    """Whether a server was told to have its workers started by Ray."""
+    """Return whether a server was told to have its workers started by Ray."""
     flags = read_flags(process.argv)
     return flags.value("distributed-executor-backend") == "ray" or flags.has("worker-use-ray")
 
@@ -89,7 +89,7 @@ def _worker_group(
 
 
 def _commands(rank: HostProcess, table: Mapping[int, HostProcess]) -> Iterator[tuple[str, ...]]:
-    """What the script around a rank was given to run."""
+    """Yield the commands that the script around a rank was given to run."""
     for above in ancestors(rank.pid, table):
         for at, word in enumerate(above.argv[:4]):
             if program_name(word) == _LAUNCHER:
@@ -101,21 +101,21 @@ def _wraps(process: HostProcess) -> bool:
 
 
 UNKNOWN_FILE = ""
-"""Stands for a certificate of which only is known that it is there."""
+"""Stands for a certificate whose file is unknown."""
 
-# Dynamo's workers have a server of their own beside the engine's options, which speaks no TLS.
+# Dynamo's workers have their own server beside the engine's options, which does not speak TLS.
 _WITH_SERVER = ("vllm", "sglang")
 
 
 def certificate_file(argv: Sequence[str], env: Mapping[str, str], kind: str) -> str | None:
-    """From which file an engine has the certificate that it shows; None if it serves no TLS.
+    """Return the file of the certificate that an engine presents; None if it serves no TLS.
 
-    `UNKNOWN_FILE` where a variable that nobody resolved stands for it.
+    `UNKNOWN_FILE` if the file is given by an unresolved variable.
 
     Args:
         argv: Its command line, a shell's script included.
-        env: The variables that may stand in it.
-        kind: Which engine it is.
+        env: The variables that may occur in it.
+        kind: The kind of engine.
     """
     if kind not in _WITH_SERVER:
         return None
@@ -125,11 +125,11 @@ def certificate_file(argv: Sequence[str], env: Mapping[str, str], kind: str) -> 
     return UNKNOWN_FILE if not file or "$" in file or "\0" in file else file
 
 
-# What an engine runs as. Wrappers, clients (`docker run … vllm serve`) and people's tools
-# (`grep vllm`) name an engine, too, and are none; those that matter have the engine as a child.
+# Programs that engines run as. Wrappers, clients (`docker run … vllm serve`) and people's tools
+# (`grep vllm`) name an engine too, and are none; a relevant wrapper has the engine as a child.
 _RUNS_AS = re.compile(r"(python|pypy)[\d.]*t?|vllm|sglang|trtllm-serve|lmdeploy|tritonserver")
 _RUNS_AS_NAMED = re.compile(r"llm-d-inference-sim[\w.-]*")
-# The parts of an engine name themselves so where they can (setproctitle).
+# The parts of an engine set their process title where they can (setproctitle).
 _PART = re.compile(r"(?P<kind>VLLM|sglang)::\w+")
 _KINDS = {
     Program.VLLM: "vllm",
@@ -148,7 +148,7 @@ _USUAL_PORTS = {"vllm": 8000, "sglang": 30000, "trtllm": 8000}
 class EngineServer:
     """An engine's server process, and all processes of the engine.
 
-    Of a group whose server is elsewhere `process` is one of its ranks, and `part` says so.
+    For a group whose server is elsewhere, `process` is one of its ranks, and `part` says so.
     """
 
     process: HostProcess
@@ -158,18 +158,18 @@ class EngineServer:
 
 
 class PartCache:
-    """Which part of an engine each server is; a command line is read once as long as it is seen."""
+    """Which part of an engine each server is; a command line is parsed once while it is present."""
 
     def __init__(self) -> None:
         self._now: dict[object, EnginePart | None] = {}
         self._before: dict[object, EnginePart | None] = {}
 
     def begin(self) -> None:
-        """Begin a look; what the last one did not ask for is forgotten."""
+        """Begin a scan; entries that the last one did not use are dropped."""
         self._before, self._now = self._now, {}
 
     def of(self, server: EngineServer, environment: Mapping[str, str]) -> EnginePart | None:
-        """The part that a server is, by its arguments and variables."""
+        """Return the part that a server is, by its arguments and variables."""
         if server.part is not None:
             return server.part
         argv = server.process.argv
@@ -183,11 +183,11 @@ class PartCache:
 
 
 def find_servers(table: Mapping[int, HostProcess]) -> tuple[EngineServer, ...]:
-    """The engines' servers among the processes.
+    """Return the engines' servers among the processes.
 
-    A server that forked has children with its own command line: they are parts of it. A wrapper
-    has a child with another one, which then is the server. Ranks that MPI or Ray started are their
-    server's, or make a follower where it is elsewhere.
+    A server that forked has children with its own command line: they are parts of it. A wrapper has
+    a child with another one, which then is the server. Ranks that MPI or Ray started belong to
+    their server, or form a follower where it is elsewhere.
     """
     groups = find_worker_groups(table)
     grouped = frozenset[int]().union(*(group.pids for group in groups))
@@ -198,7 +198,7 @@ def find_servers(table: Mapping[int, HostProcess]) -> tuple[EngineServer, ...]:
     for pid, kind in parts.items():
         owner = _owner(table[pid], table, parts)
         if not any(above.pid in kinds for above in (owner, *ancestors(owner.pid, table))):
-            # Started by a program that we do not know: what it runs still is an engine.
+            # Started by an unknown program: what it runs is still an engine.
             kinds[owner.pid] = kind
     wrappers, folded = set(), set()
     for pid in kinds:
@@ -219,7 +219,7 @@ def find_servers(table: Mapping[int, HostProcess]) -> tuple[EngineServer, ...]:
 def _assign_group(
     group: WorkerGroup, servers: list[EngineServer], table: Mapping[int, HostProcess]
 ) -> None:
-    """Give a group to its server here, or make it a follower."""
+    """Assign a group to its server here, or make it a follower."""
     if group.kind == "trtllm":
         own = [
             s
@@ -235,12 +235,12 @@ def _assign_group(
             EngineServer(process, kind, group.pids, EnginePart(group.head, None, follows=True))
         )
     elif len(own) == 1:
-        # Of several nobody knows whose they are.
+        # With several candidates, the owner is unknown.
         servers[servers.index(own[0])] = replace(own[0], pids=own[0].pids | group.pids)
 
 
 def engine_kind(argv: tuple[str, ...]) -> str:
-    """Which kind of engine a command line serves; empty if none."""
+    """Return the kind of engine that a command line serves; empty if none."""
     if not argv:
         return ""
     name = program_name(argv[0])
@@ -251,12 +251,12 @@ def engine_kind(argv: tuple[str, ...]) -> str:
 
 
 def kind_of(programs: Sequence[Program]) -> str:
-    """Our word for the engine among some programs."""
+    """Return our word for the engine among some programs."""
     return next((_KINDS[program] for program in programs if program in _KINDS), "engine")
 
 
 def port_argument(argv: tuple[str, ...], kind: str) -> int | None:
-    """The port that a command line asks for, or the usual one of its kind of engine."""
+    """Return the port that a command line sets, or the default of its kind of engine."""
     text = read_flags(argv).value("port") or ""
     return port_of(text) if text else _USUAL_PORTS.get(kind)
 
@@ -269,7 +269,7 @@ def _part_of(argv: tuple[str, ...]) -> str:
 def _owner(
     part: HostProcess, table: Mapping[int, HostProcess], parts: Mapping[int, str]
 ) -> HostProcess:
-    """The program that started an engine's parts; the first part where that is a shell or so."""
+    """Return the program that started an engine's parts; the first part if that is a shell."""
     top = part
     for above in ancestors(part.pid, table):
         if above.pid not in parts:

@@ -1,1 +1,1 @@
-"""What Kubernetes reports of this node: its pods, and which of their containers holds which GPU."""
+"""Kubernetes data of this node: its pods, and which of their containers holds which GPU."""

@@ -1,4 +1,4 @@
-"""The API server of the cluster we run in: where it is, who we are to it, and one GET."""
+"""The API server of the cluster we run in: its address, our credentials, and a GET."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 CONNECT_SECONDS = 10.0
 MAX_TOKEN_BYTES = 64 * 1024
 
-# So that a connection whose other end is gone without a word is known as dead in half a minute.
+# A connection whose peer disappeared silently is detected within half a minute.
 _KEEPALIVE = (
     (socket.TCP_KEEPIDLE, 15),
     (socket.TCP_KEEPINTVL, 5),
@@ -26,11 +26,11 @@ _KEEPALIVE = (
 
 
 class ApiServerError(DisaggError):
-    """The API server cannot be asked; says why, and which right is missing if one is."""
+    """The API server cannot be used; says why, and which right is missing if one is."""
 
 
 class ApiRefusedError(ApiServerError):
-    """The server answered, and not what it was asked for; `gone` if it has forgotten that."""
+    """The server answered with an error; `gone` if it no longer has the requested state."""
 
     def __init__(self, text: str, *, gone: bool = False) -> None:
         super().__init__(text)
@@ -39,9 +39,9 @@ class ApiRefusedError(ApiServerError):
 
 @dataclass(frozen=True, slots=True)
 class ApiServer:
-    """Where the API server is; `token_file` and `ca_file` are None for a plain `http://` address.
+    """Address of the API server; `token_file` and `ca_file` are None for a plain `http://` address.
 
-    The token is read anew for each request: the kubelet replaces it within the hour.
+    The token is read again for each request: the kubelet replaces it within the hour.
     """
 
     url: str
@@ -49,11 +49,11 @@ class ApiServer:
     ca_file: Path | None = None
 
     def get(self, path: str, read_seconds: float) -> ApiResponse:
-        """Ask for a path; the caller closes the answer.
+        """Request a path; the caller closes the answer.
 
         Args:
             path: Path and query.
-            read_seconds: How long the server may say nothing, from the request on.
+            read_seconds: How long the server may stay silent, from the request on.
 
         Raises:
             ApiServerError: It cannot be reached or refuses.
@@ -114,17 +114,17 @@ class ApiResponse:
             raise ApiRefusedError(f"{url} answers {status}", gone=gone)
 
     def read(self, most_bytes: int) -> bytes:
-        """Return what has come, `most_bytes` at most; empty at the end."""
+        """Return what has arrived, `most_bytes` at most; empty at the end."""
         with _worded(self._url):
             return self._response.read1(most_bytes)
 
     def line(self, most_bytes: int) -> bytes:
-        """Return the next line with its end; without one if cut off or too long; empty at end."""
+        """Return the next line with its end, without if cut off or too long; empty at the end."""
         with _worded(self._url):
             return self._response.readline(most_bytes)
 
     def hang_up(self) -> None:
-        """End the reading that another thread may be in."""
+        """Interrupt the reading, which another thread may be in."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -139,7 +139,7 @@ class ApiResponse:
 def in_cluster(
     environ: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT
 ) -> ApiServer | None:
-    """The API server that a pod's environment names; None outside a cluster."""
+    """Return the API server that a pod's environment names; None outside a cluster."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
     if not host or not (port or "443").isdecimal():
         return None
@@ -150,7 +150,7 @@ def in_cluster(
 
 @contextlib.contextmanager
 def _worded(url: str) -> Iterator[None]:
-    """Raise what fails at a server as `ApiServerError`."""
+    """Raise failures of a server as `ApiServerError`."""
     try:
         yield
     except (OSError, http.client.HTTPException, ValueError) as error:

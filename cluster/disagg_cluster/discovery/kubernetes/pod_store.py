@@ -21,18 +21,18 @@ MAX_OBJECT_CHARACTERS = 20 * 1024 * 1024
 _ITEMS = re.compile(r'"items"\s*:\s*(\[|null)')
 _VERSION = re.compile(r'"resourceVersion"\s*:\s*"([0-9A-Za-z_-]{0,64})"')
 _GAP = re.compile(r"[\s,]*")
-# Of the text before the items: the list's own metadata, some hundred characters.
+# Limit of the text before the items: the list's own metadata takes some hundred characters.
 _HEAD_CHARACTERS = 64 * 1024
 
 
 class StreamError(DisaggError):
-    """The API server sent something that is not what it was asked for."""
+    """The API server sent something other than what was requested."""
 
 
 class ListReader:
-    """Reads a list of the API from its bytes: `feed` gives the items that are complete.
+    """Parses a list of the API from its bytes: `feed` yields the items that are complete.
 
-    The servers write the list's metadata before its items, and this counts on it.
+    The servers write the list's metadata before its items, and this parser relies on it.
     """
 
     def __init__(self) -> None:
@@ -46,13 +46,13 @@ class ListReader:
 
     @property
     def resource_version(self) -> str:
-        """From where to watch; raises `StreamError` unless the whole list was fed."""
+        """The version to watch from; raises `StreamError` unless the whole list was fed."""
         if self._version is None or not self._done:
             raise StreamError("the list of pods is cut off")
         return self._version
 
     def feed(self, data: bytes) -> Iterator[object]:
-        """Take the next bytes, none at the end; yield the items that they complete.
+        """Add the next bytes, none at the end; yield the items that they complete.
 
         Raises:
             StreamError: This is no list of the API, or one of its objects is too large.
@@ -92,7 +92,7 @@ class ListReader:
         return not self._done
 
     def _wait(self) -> None:
-        """Drop what was read, and try again at twice the length: not at each part of an object."""
+        """Drop what was parsed, and retry at twice the length, not after every chunk."""
         self._text, self._at = self._text[self._at :], 0
         if len(self._text) > MAX_OBJECT_CHARACTERS:
             raise StreamError(f"an object of the API has over {MAX_OBJECT_CHARACTERS} characters")
@@ -103,7 +103,7 @@ def _end(match: re.Match[str] | None) -> int:
     return match.end() if match else 0
 
 
-# A kubelet takes 110 pods, large nodes 250; what is beyond is not kept, and counted.
+# A kubelet takes 110 pods, large nodes 250; pods beyond this are counted and not kept.
 MAX_PODS = 1024
 
 
@@ -116,10 +116,10 @@ class WatchOutcome(Enum):
 
 
 class PodStore:
-    """Pods by their UID; `pods` is one whole tuple, swapped at each change.
+    """Pods by their UID; `pods` is one whole tuple, replaced at each change.
 
     Args:
-        node: Whose pods they are; a server that ignores our selector would send all of them.
+        node: The pods' node; a server that ignores our selector would send all pods.
     """
 
     def __init__(self, node: str) -> None:
@@ -136,20 +136,20 @@ class PodStore:
 
     @property
     def left_out(self) -> int:
-        """How many pods found no room at the last list or since."""
+        """How many pods exceeded the limit at the last list or since."""
         return self._left_out
 
     @property
     def resource_version(self) -> str:
-        """Up to where the events of the watch were received; empty if a list has to come first."""
+        """The version up to which events were received; empty if a list is needed first."""
         return self._version
 
     def invalidate(self) -> None:
-        """Have the next list replace everything; until then what is known counts on."""
+        """Have the next list replace everything; until then the known pods stay valid."""
         self._version = ""
 
     def replace(self, pods: Iterable[Pod], resource_version: str) -> None:
-        """Take a whole list in place of all that was known."""
+        """Replace all that was known by a whole list."""
         self._by_uid.clear()
         self._left_out = 0
         for pod in pods:
@@ -158,10 +158,10 @@ class PodStore:
         self._pods = tuple(self._by_uid.values())
 
     def apply(self, event: object) -> WatchOutcome:
-        """Take one event of the watch."""
+        """Apply one event of the watch."""
         kind, value = member(event, "type"), member(event, "object")
         if kind == "ERROR":
-            # 410: our resource version is older than what the server remembers.
+            # 410: our resource version is older than the server keeps.
             return WatchOutcome.LIST if member(value, "code") == 410 else WatchOutcome.REST
         version = member(member(value, "metadata"), "resourceVersion")
         if isinstance(version, str) and len(version) <= 64:

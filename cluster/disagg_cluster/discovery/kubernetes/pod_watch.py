@@ -1,4 +1,4 @@
-"""Follows the pods of this node at the API server: one list, then a watch for what changes."""
+"""Follows the pods of this node at the API server: one list, then a watch for changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from disagg_exporter.model import CollectorStatus
 
 COLLECTOR = "kube_api"
 LIST_SECONDS = 30.0
-# The server ends a watch after this long, and we after a little more; it is then begun anew.
+# The server ends a watch after this long, and we a little later; it is then restarted.
 WATCH_SECONDS = (240, 360)
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 30.0
@@ -38,12 +38,12 @@ _log = logging.getLogger(__name__)
 class PodWatch:
     """The pods of one node as the API server reports them.
 
-    What it reported last holds while it is away: without it a node gets no new pods.
+    Its last report stays valid while it is away: without it a node gets no new pods.
 
     Args:
-        server: Whom to ask.
+        server: The API server.
         node: The node's name in Kubernetes (`spec.nodeName`).
-        chance: Seam; spreads the nodes of a cluster in time.
+        chance: Random source that spreads the nodes of a cluster in time; replaceable for tests.
     """
 
     def __init__(
@@ -69,15 +69,15 @@ class PodWatch:
 
     @property
     def listed(self) -> bool:
-        """Whether the pods were listed once: a pod that is not there then does not exist."""
+        """Whether the pods were listed once: a missing pod then does not exist."""
         return self._listed
 
     def status(self) -> CollectorStatus:
-        """Return how it goes, collector `kube_api`; the duration is that of the last list."""
+        """Return the collector `kube_api`; the duration is that of the last list."""
         return replace(self._health.status(), success=not self.why())
 
     def why(self) -> str:
-        """Say what keeps the pods away; empty while all of them are reported."""
+        """Return why the pods are unavailable; empty while all of them are reported."""
         left_out = self._store.left_out
         return self._health.why or (f"{left_out} pods more than {MAX_PODS}" if left_out else "")
 
@@ -94,11 +94,11 @@ class PodWatch:
                     await loop.run_in_executor(executor, self._follow)
                 except Exception as error:  # noqa: BLE001 - what a server sends must not end us
                     if not is_foreseen(error):
-                        # The pods are unsure until they are listed anew.
+                        # The pods are uncertain until they are listed again.
                         self._store.invalidate()
                     self._health.fail(error)
-                # A watch that ends in good order has lasted minutes; one that ends at once, however
-                # politely, must not be begun anew all the time.
+                # A watch that ends normally has lasted minutes; one that ends at once, even without
+                # an error, must not be restarted in a tight loop.
                 if time.monotonic_ns() - began_ns > 1e9 * LONGEST_WAIT_SECONDS:
                     wait_seconds = FIRST_WAIT_SECONDS
                 await asyncio.sleep(wait_seconds * self._chance.uniform(0.5, 1.0))
@@ -109,13 +109,13 @@ class PodWatch:
                 self._answer.hang_up()
             executor.shutdown(wait=False)
 
-    # What follows runs on the executor's one thread; the store's tuple is swapped whole.
+    # What follows runs on the executor's one thread; the store's tuple is replaced as a whole.
 
     def _follow(self) -> None:
-        """List if need be, then watch until the server ends it. Raises `DisaggError`."""
+        """List if needed, then watch until the server ends it. Raises `DisaggError`."""
         if not self._store.resource_version:
-            # Any recent state will do at first, which the server has in memory. Once it has
-            # forgotten what we knew, only the latest is surely newer.
+            # At first any recent state will do, which the server has in memory. Once it no longer
+            # has our version, only the latest is surely newer.
             self._list("" if self._listed else "&resourceVersion=0")
         try:
             outcome = self._watch()

@@ -1,6 +1,6 @@
 """Pods of this node from the JSON of the API server, and which container holds which device; pure.
 
-Whoever may create a pod decides what is in that JSON: everything is checked, and cut to a size.
+The JSON is controlled by everyone who may create a pod: everything is checked, and cut to a size.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ FINISHED_PHASES = ("Succeeded", "Failed")
 class Container:
     """One container of a pod, as its manifest declares it.
 
-    `argv` is command and args; without a command the image's own program comes first, which
-    we do not know. `env` has the values of variables on the list of what we read, and only
-    those written down in the manifest. Both may hold secrets all the same: they are for the
-    finding of roles, are never shown, and are not in the repr. `tls_ports` are those at which its
-    manifest has it speak HTTPS.
+    `argv` is command and args; without a command the image's own program comes first, which is
+    unknown. `env` has the values of variables on our list, and only those written in the manifest.
+    Both may still hold secrets: they are used to determine roles, are never shown, and are not in
+    the repr. `tls_ports` are those where its manifest configures HTTPS.
     """
 
     name: str
@@ -40,10 +39,10 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One pod of this node, cut to what we use.
+    """One pod of this node, cut to what is used.
 
-    `uid` is its identity: a pod of a StatefulSet comes back under the same name with another.
-    `annotations` are those of disagg-node only. `deleted` says that it is on its way out.
+    `uid` is its identity: a pod of a StatefulSet returns under the same name with another.
+    `annotations` are those of disagg-node only. `deleted` says that it is being deleted.
     """
 
     uid: str
@@ -65,10 +64,10 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """What a container holds of the GPUs of this node, whole or a share of each.
+    """The GPUs of this node that a container holds, whole or a share of each.
 
-    `gpus` are UUIDs of our devices. `unresolved` are the kubelet's words for GPUs that none of our
-    devices is surely the one of.
+    `gpus` are UUIDs of our devices. `unresolved` are the kubelet's names of GPUs that cannot be
+    matched with certainty to one of our devices.
     """
 
     gpus: tuple[str, ...] = ()
@@ -76,14 +75,14 @@ class Tenant:
 
 
 Tenants = Mapping[tuple[str, str, str], Tenant]
-"""Who holds GPUs, by namespace, pod and container."""
+"""Holders of GPUs, by namespace, pod and container."""
 
 
 def tenants(holders: Iterable[GpuHolder], devices: Sequence[Device]) -> Tenants:
-    """Put the GPUs of each container together.
+    """Group the GPUs by container.
 
-    A UUID is taken as it is, even where it is none of `devices`; any other name needs them. Older
-    kubelets go on naming pods that have finished: only the API server knows.
+    A UUID is used as it is, even where it is none of `devices`; any other name is resolved with
+    them. Older kubelets still name pods that have finished: only the API server knows.
     """
     devices_by_name = _names(devices)
     held: dict[tuple[str, str, str], dict[str, str]] = {}
@@ -100,7 +99,7 @@ def tenants(holders: Iterable[GpuHolder], devices: Sequence[Device]) -> Tenants:
 
 
 def _names(devices: Sequence[Device]) -> dict[str, str]:
-    """Every name by which a kubelet may call a device; none that two devices would have."""
+    """Return every name by which a kubelet may call a device, without ambiguous ones."""
     found: dict[str, str] = {}
     for device in devices:
         names = {device.gpu, device.device}
@@ -128,10 +127,10 @@ MAX_ANNOTATIONS = 16
 MAX_CONTAINERS = 32
 MAX_PORTS = 32
 MAX_VALUE_CHARACTERS = 4096
-# Of all containers of one pod together; a JSON of KV connectors takes a few thousand.
+# For all containers of one pod together; a JSON of KV connectors takes a few thousand.
 MAX_ARGV_CHARACTERS = 32768
 
-# Beside what roles are read from: where some engines serve their page.
+# Beside the variables for roles: where some engines serve their page.
 _ENV_KEPT = NAMES_READ | {"DYN_SYSTEM_PORT"}
 _SCRAPED_AT, _SCRAPED_BY = "prometheus.io/port", "prometheus.io/scheme"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
@@ -172,7 +171,7 @@ def _containers(containers: object, scraped: tuple[int, ...]) -> Iterator[Contai
             continue
         argv: list[str] = []
         for word in (*_list(member(container, "command")), *_list(member(container, "args"))):
-            # A cut command line would say something else than the whole one.
+            # A cut command line could have another meaning.
             if not isinstance(word, str) or len(word) >= room:
                 argv.clear()
                 break
@@ -197,7 +196,7 @@ def _environment(variables: object) -> Iterator[tuple[str, str]]:
 
 
 def _tls_ports(container: Mapping[str, object]) -> Iterator[int]:
-    """The ports of which a probe, or their own name, says that HTTPS is spoken there."""
+    """Yield the ports where a probe, or the port's name, says HTTPS."""
     names = {
         _text(_mapping(item), "name"): _mapping(item).get("containerPort")
         for item in _list(member(container, "ports"))[:MAX_PORTS]
@@ -214,7 +213,7 @@ def _tls_ports(container: Mapping[str, object]) -> Iterator[int]:
 
 
 def _scraped_by_tls(annotations: object) -> tuple[int, ...]:
-    """The port at which annotations have a Prometheus scrape by HTTPS."""
+    """Return the port that annotations have a Prometheus scrape by HTTPS."""
     texts = _mapping(annotations)
     port = _text(texts, _SCRAPED_AT)
     known = port.isascii() and port.isdecimal() and len(port) <= 5
@@ -240,7 +239,7 @@ def _texts(texts: object, most: int, prefix: str = "") -> Iterator[tuple[str, st
 
 
 def _address(text: str) -> str:
-    """An address at which a pod can be: never one of ourselves, a group or the metadata service."""
+    """Return a possible pod address: never a loopback, multicast or link-local (metadata) one."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -252,7 +251,7 @@ def _address(text: str) -> str:
 
 
 def member(value: object, key: str) -> object:
-    """Return what an object has by that name; None where it has none, or is no object."""
+    """Return the value of that key; None if there is none, or it is no object."""
     return _mapping(value).get(key)
 
 

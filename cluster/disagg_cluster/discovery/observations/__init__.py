@@ -1,1 +1,1 @@
-"""Engines as observed: types, names, role resolution, merging of observations."""
+"""Observed engines: types, names, role resolution, merging of observations."""

@@ -1,4 +1,4 @@
-"""Observations of several finders → the engines that they are observations of; pure."""
+"""Merges observations of several finders into engines; pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _Tokens = Callable[[Observation], Iterator[_Token]]
 
 
 def merge_observations(observations: Iterable[Observation]) -> tuple[FoundEngine, ...]:
-    """Put the observations of each engine together; the engines have no names yet.
+    """Group the observations by engine; the engines have no names yet.
 
-    Two observations are of one engine if they share a process or a pod's container, or an address
-    that is listened on. An address alone never joins two pods, two servers or two endpoints that
-    a person listed: anybody may claim an address.
+    Two observations are of one engine if they share a process or a pod's container, or a listening
+    address. An address alone never joins two pods, two servers or two endpoints that a person
+    listed: any program may claim an address.
     """
     groups = [
         _Group([seen])
@@ -31,7 +31,7 @@ def merge_observations(observations: Iterable[Observation]) -> tuple[FoundEngine
 
 
 def _beside_its_leader(engine: FoundEngine, engines: Iterable[FoundEngine]) -> FoundEngine:
-    """A follower without the GPUs that its leader, if it is here, has: no step counts twice."""
+    """Return a follower without the GPUs of its leader on this node: no step counts twice."""
     if not engine.follows or not engine.gpus:
         return engine
     leaders = (other for other in engines if other.leads(engine))
@@ -41,12 +41,12 @@ def _beside_its_leader(engine: FoundEngine, engines: Iterable[FoundEngine]) -> F
 
 @dataclass(slots=True)
 class _Group:
-    """Observations of one engine, the one that is believed first in front."""
+    """Observations of one engine, in order of precedence."""
 
     seen: list[Observation]
 
     def contradicts(self, other: _Group) -> bool:
-        """Whether both are known by the same sort of identity, and it is not the same."""
+        """Return whether both have the same kind of identity with different values."""
         pairs = zip(self._identities(), other._identities(), strict=True)
         return any(mine and theirs and not mine & theirs for mine, theirs in pairs)
 
@@ -95,11 +95,11 @@ def _place(seen: Observation) -> tuple[object, ...]:
 
 
 def _engine(seen: Sequence[Observation]) -> FoundEngine:
-    """What the observations say together; of two answers that of the better finder counts."""
+    """Return the merged observations; of two answers the better finder's counts."""
     first = sorted(seen, key=lambda s: s.finder.order)
     pod = next((s for s in first if s.pod), None)
     part = _part(first)
-    # What a follower's pod declares, its leader has.
+    # What a follower's pod declares belongs to its leader.
     asked = [s for s in first if not (part and part.follows and s.finder is Finder.PODS)]
     return FoundEngine(
         keys=tuple(dict.fromkeys(key for s in first for key in _keys(s))),
@@ -124,23 +124,23 @@ def _engine(seen: Sequence[Observation]) -> FoundEngine:
 
 
 def _endpoints(asked: Sequence[Observation]) -> tuple[Endpoint, ...]:
-    """Where its page may be; that TLS is spoken there, one that knows is enough."""
+    """Return where its page may be; TLS counts if any observation says so."""
     known = [e for s in sorted(asked, key=_nearness) for e in s.endpoints]
     secure = {endpoint for endpoint in known if endpoint.tls}
     return tuple(replace(e, tls=e in secure) for e in dict.fromkeys(known))
 
 
 def _certificate_file(first: Sequence[Observation]) -> str | None:
-    """As the process itself was told, in whose file system it is looked for."""
+    """Return the file as the process itself was told, in whose file system it is looked up."""
     files = (s.certificate_file for s in sorted(first, key=_nearness))
     return next(filter(None, files), None)
 
 
 def _keys(seen: Observation) -> Iterator[str]:
-    """By what an engine is recognised later, the surest first.
+    """Yield the keys by which an engine is recognised later, the surest first.
 
-    Never by a pid alone, which is given out again; by the port that it was given, because it does
-    not listen there before it is ready.
+    Never a pid alone, which is reused. The configured port is one, because the engine does not
+    listen there before it is ready.
     """
     if seen.finder is Finder.LISTED:
         yield f"listed {seen.name} {seen.endpoints[0]}"
@@ -171,14 +171,14 @@ def _proposed_name(seen: Observation) -> str:
 
 
 def _nearness(seen: Observation) -> int:
-    """How directly a finder knows of addresses and devices: what runs beats what was declared."""
+    """Return how direct a finder's addresses and devices are: running beats declared."""
     return (Finder.LISTED, Finder.PROCESSES, Finder.PODS, Finder.DYNAMO).index(seen.finder)
 
 
 def _kind(first: Sequence[Observation]) -> str:
-    """Its kind by what runs, before what was said: where its page may be asked depends on it.
+    """Return its kind, preferring the running process: how its page is scraped depends on it.
 
-    A TensorRT-LLM whose address was listed without its kind must not be asked like a vLLM.
+    A TensorRT-LLM whose address was listed without its kind must not be scraped like a vLLM.
     """
     known = [s for s in first if s.kind not in ("", "engine")]
     running = [s for s in known if s.finder is Finder.PROCESSES]
@@ -186,7 +186,7 @@ def _kind(first: Sequence[Observation]) -> str:
 
 
 def _gpus(first: Sequence[Observation]) -> tuple[str, ...] | None:
-    """Devices: what a person listed, else what the driver saw, else what was handed out."""
+    """Return its devices: those a person listed, else the driver's, else those allocated."""
     known = sorted((s for s in first if s.gpus), key=_nearness)
     if known:
         return known[0].gpus
@@ -194,18 +194,18 @@ def _gpus(first: Sequence[Observation]) -> tuple[str, ...] | None:
 
 
 def _part(first: Sequence[Observation]) -> EnginePart | None:
-    """Which part it is by its own arguments: a pod's may be a script that starts either."""
+    """Return which part it is by its own arguments: a pod's may be a script that starts either."""
     return next((s.part for s in _by_arguments(first)), None)
 
 
 def _by_arguments(first: Sequence[Observation]) -> Iterator[Observation]:
-    """Those that know arguments, a process's own before what its pod was to run."""
+    """Yield those with arguments, a process's own before those its pod declares."""
     running = (s for s in first if s.finder is Finder.PROCESSES)
     yield from (s for s in (*running, *first) if s.markers.argv)
 
 
 def _markers(first: Sequence[Observation]) -> Markers:
-    """All markers; the arguments are those of the process itself where they are known."""
+    """Return all markers; the arguments are those of the process itself where they are known."""
     argv = next((s.markers.argv for s in _by_arguments(first)), ())
     env: dict[str, str] = {}
     labels: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What found engines are for: their markers, pages and traffic weighed together; pure."""
+"""Determines the roles of found engines from their markers, pages and traffic together; pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from disagg_exporter.roles.evidence.types import (
 )
 from disagg_exporter.roles.judge import explain
 
-# Over how long traffic is looked at: long enough for twenty requests, short enough for a change.
+# Window of traffic: long enough for twenty requests, short enough to follow a change.
 TRAFFIC_SECONDS = 60.0
 _STEPS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One engine before the judge; `page` are the lines of its metrics page that matter."""
+    """One engine to be judged; `page` are the relevant lines of its metrics page."""
 
     name: str
     markers: Markers = field(repr=False)
@@ -45,10 +45,10 @@ class RoleResolver:
     def resolve(
         self, candidates: Sequence[Candidate], peers: Iterable[KnownPeer], now_seconds: float
     ) -> Mapping[str, Verdict]:
-        """Say what each engine is for; first each by itself, then beside the others.
+        """Return each engine's verdict; first each alone, then together with its peers.
 
         Args:
-            candidates: All engines found; of those that are not among them nothing is remembered.
+            candidates: All engines found; state of others is dropped.
             peers: Engines of this node that were launched.
             now_seconds: Now, on any clock that only goes forward.
         """
@@ -96,11 +96,11 @@ class RoleResolver:
         recent = total.since(past[0][1]) if past else None
         if not past or now_seconds - past[-1][0] >= TRAFFIC_SECONDS / _STEPS:
             past.append((now_seconds, total))
-        # Too little of late says nothing; then all since the engine's start counts.
+        # If there was too little recently, all since the engine's start counts.
         return replace(markers, traffic=recent) if recent and _enough(recent) else markers
 
     def _as_it_switches(self, candidate: Candidate, now_seconds: float) -> Markers:
-        """Its markers with the traffic that last showed its role, of which little may be left."""
+        """Return its markers with the traffic that last showed its role, which may be long ago."""
         switching = self._switching.setdefault(candidate.name, SwitchingRole())
         total = page_claims(candidate.page)[1]
         traffic = switching.traffic_seen if total is None else switching.take(total, now_seconds)
@@ -114,7 +114,7 @@ def _verdict(candidate: Candidate, markers: Markers) -> Verdict:
 
 
 def _peers(candidate: Candidate, sides: Sequence[tuple[str, str, Role]]) -> Peers:
-    """Which other engines of its model are known; nobody is its own peer."""
+    """Return which other engines of its model are known; an engine is not its own peer."""
     roles = {
         role
         for name, model_name, role in sides

@@ -1,4 +1,4 @@
-"""Observations of finders, the engines that they make, and the names of those."""
+"""Observations of finders, the engines they form, and the engines' names."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from disagg_exporter.roles.command_line.spanning import EnginePart
 from disagg_exporter.roles.evidence.types import Markers
 
 MAX_ENGINES = 64
-"""No node serves more; what is beyond is left out and counted."""
+"""Most engines per node; further ones are left out and counted."""
 
 
 class Finder(StrEnum):
-    """Who saw an engine, in the order in which they are believed."""
+    """Finders of engines, in order of precedence."""
 
     LISTED = "listed"
     PODS = "pods"
@@ -27,13 +27,13 @@ class Finder(StrEnum):
 
     @property
     def order(self) -> int:
-        """0 is believed first."""
+        """Precedence; 0 is the highest."""
         return list(Finder).index(self)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Endpoint:
-    """Where something listens, as this node reaches it; with `tls` it speaks TLS there."""
+    """Address where something listens, as this node reaches it; with `tls` it speaks TLS."""
 
     host: str
     port: int
@@ -41,7 +41,7 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """The root of a server there."""
+        """The root URL of a server there."""
         scheme = "https" if self.tls else "http"
         return f"{scheme}://[{self.host}]:{self.port}" if ":" in self.host else f"{scheme}://{self}"
 
@@ -50,7 +50,7 @@ class Endpoint:
 
 
 def port_of(text: str) -> int | None:
-    """The TCP port that a text names; None if it names none, however long it is."""
+    """Return the TCP port that a text names; None if it names none, however long it is."""
     if not (text.isascii() and text.isdigit() and len(text) <= 5):
         return None
     return int(text) if 0 < int(text) < 65536 else None
@@ -66,7 +66,7 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What Dynamo's own discovery says of an engine: that it is registered, and as which worker.
+    """Dynamo's own discovery data of an engine: that it is registered, and as which worker.
 
     `worker` is the id in hex, as pages have it; the frontend has the same in decimal.
     """
@@ -78,12 +78,12 @@ class Claimed:
 class EngineFacts:
     """What is known of one engine on this node; every part may be missing.
 
-    `kind` is one of `pages.KINDS`, `engine` for another kind, or empty.
-    `endpoints` are where its metrics page may be, the likeliest first. `pids` are its processes,
-    the leader's included. `gpus` are UUIDs; None where nobody can tell. `role` is only set where a
-    person said it. `markers` hold raw arguments and are never shown. `part` is set where it is one
-    of several nodes' parts of an engine. `certificate_file` is where an engine that serves TLS was
-    told to find its certificate, `tls` what a person said of that.
+    `kind` is one of `pages.KINDS`, `engine` for another kind, or empty. `endpoints` are where its
+    metrics page may be, the likeliest first. `pids` are its processes, including the leader. `gpus`
+    are UUIDs; None where they are unknown. `role` is only set where a person configured it.
+    `markers` hold raw arguments and are never shown. `part` is set where it is one of several
+    nodes' parts of an engine. `certificate_file` is the configured certificate of an engine that
+    serves TLS, `tls` the TLS setting of a person for it.
     """
 
     kind: str = ""
@@ -106,9 +106,10 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation(EngineFacts):
-    """What one finder saw of one engine; of what it cannot tell, another may.
+    """What one finder observed of one engine; other finders may know the rest.
 
-    `also_at` are where it listens, too, without a page. `name` is only set where a person said it.
+    `also_at` are further addresses where it listens, without a page. `name` is only set where a
+    person configured it.
     """
 
     finder: Finder
@@ -120,12 +121,12 @@ class Observation(EngineFacts):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundEngine(EngineFacts):
-    """An engine on this node that we did not start, as all finders together see it.
+    """An engine on this node that we did not start, merged from all finders.
 
-    `keys` are by what it is recognised when it comes back: after a restart on the same port it is
-    the same engine, with another `leader`. `name` is its unique name, given by `EngineNames` after
-    `proposed_name`. `seen_by` are the finders that observed it. A follower of an engine that spans
-    nodes is an engine of its own here.
+    `keys` recognise it when it returns: after a restart on the same port it is the same engine,
+    with another `leader`. `name` is its unique name, given by `EngineNames` after `proposed_name`.
+    `seen_by` are the finders that observed it. A follower of an engine that spans nodes is a
+    separate engine here.
     """
 
     keys: tuple[str, ...]
@@ -138,13 +139,13 @@ class FoundEngine(EngineFacts):
         return self.part is not None and self.part.follows
 
     def leads(self, other: FoundEngine) -> bool:
-        """Whether another engine is a follower of this one."""
+        """Return whether another engine is a follower of this one."""
         return self.part is not None and other.part is not None and self.part.leads(other.part)
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What one finder observed at one scan; `lost` says what could not be seen and why."""
+    """What one finder observed in one scan; `lost` says what could not be observed and why."""
 
     observations: tuple[Observation, ...] = ()
     lost: str = ""
@@ -157,7 +158,7 @@ _ODD = re.compile(r"[^a-z0-9]+")
 
 
 def clean_name(proposed_name: str) -> str:
-    """A name of a-z, 0-9 and -, at most 63 long; cut names stay different by a digest."""
+    """Return a name of a-z, 0-9 and -, at most 63 long; cut names stay different by a digest."""
     bare = _ODD.sub("-", proposed_name[:4096].lower()).strip("-") or "engine"
     if len(bare) <= MAX_NAME:
         return bare
@@ -178,7 +179,7 @@ class EngineNames:
 
     @property
     def by_key(self) -> Mapping[str, str]:
-        """The names that are remembered, by what their engines are recognised by."""
+        """The remembered names, by their engines' recognition keys."""
         return self._by_key
 
     def take(self, name: str) -> None:
@@ -186,13 +187,13 @@ class EngineNames:
         self._taken |= {name}
 
     def resume(self, by_key: Mapping[str, str]) -> None:
-        """Remember the names that a daemon before gave."""
+        """Remember the names that a previous daemon gave."""
         self._by_key |= {key: name for key, name in by_key.items() if name not in self._taken}
 
     def name(self, engines: Sequence[FoundEngine]) -> tuple[FoundEngine, ...]:
         """Return the engines with their names; no two of them have the same."""
         used: dict[str, FoundEngine] = {}
-        # Those that never went keep their names before others come back to theirs.
+        # Engines that never left keep their names before others return to theirs.
         left = self._recognise(engines, used, surely=True)
         for engine in self._recognise(left, used, surely=False):
             used[self._free(clean_name(engine.proposed_name), used)] = engine
@@ -217,7 +218,7 @@ class EngineNames:
         return new
 
     def _free(self, proposed_name: str, used: dict[str, FoundEngine]) -> str:
-        # Names of engines that may return are theirs, too, as long as they are remembered.
+        # Names of engines that may return stay reserved as long as they are remembered.
         held = self._taken | used.keys() | set(self._by_key.values())
         number, name = 1, proposed_name
         while name in held:

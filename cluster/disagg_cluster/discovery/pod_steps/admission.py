@@ -1,7 +1,7 @@
 """Which pods get a steps socket, what each may send there, and which warnings are due; pure.
 
-A pod is believed about its own engine; it can lie there and nowhere else. What would cost us
-memory, or move what is computed over several engines, is refused.
+A pod is trusted about its own engine; a lie affects nothing else. Data that would cost us memory,
+or distort what is computed over several engines, is refused.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from disagg_exporter.steps.rows import (
 ANNOTATION = "disagg-node/steps"
 SOCKET_NAME = "steps.sock"
 
-# More engines than GPUs that a node can have, cut into seven each.
+# More than the GPUs that a node can have, each divided into seven.
 MAX_SOCKETS = 128
 
-# The kubelet may make a folder, and mount it for good, before the API server's word of the pod
-# reaches us. One that is taken from under such a pod can never be reached again.
+# The kubelet may create a folder, and mount it permanently, before the API server reports the pod.
+# If it is removed from under such a pod, the pod can never be reached again.
 STRANGE_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Pods by their UIDs: to listen to, to listen to no more, whose folders are to go.
+    """Pods by their UIDs: to start listening to, to stop listening to, whose folders to remove.
 
-    `left_out` asked for a socket and get none, because `MAX_SOCKETS` have one.
+    `left_out` requested a socket and get none, because there are `MAX_SOCKETS` already.
     """
 
     begin: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Plan:
 
 
 def wants_socket(pod: Pod) -> bool:
-    """Whether the pod asked to be listened to: by its annotation, as long as it lives."""
+    """Return whether the pod requests a socket: by its annotation, as long as it lives."""
     return pod.lives and pod.annotations.get(ANNOTATION) == "true"
 
 
@@ -64,15 +64,15 @@ def plan_sockets(
     """Decide what to do next.
 
     Args:
-        pods: The pods of this node by the API server's word; nobody else's counts.
-        listening: UIDs of the pods that are listened to now.
-        folders: What lies in the root, and for how many seconds no pod of that name was known.
-            Names that are no UID are nobody's and stay.
-        is_current: Whether the API server reports now, and all: otherwise no folder is given up.
+        pods: The pods of this node as reported by the API server, the only trusted source.
+        listening: UIDs of the pods with an open socket.
+        folders: Entries of the root, with the seconds for which no pod of that name was known.
+            Names that are no UID are not ours and stay.
+        is_current: Whether the API server reports now, and all: otherwise no folder is removed.
     """
     known = {pod.uid: pod for pod in pods if UID.fullmatch(pod.uid)}
     wanted = [uid for uid, pod in known.items() if wants_socket(pod)]
-    # Those that have a socket keep it: a newcomer pushes nobody out.
+    # Pods with a socket keep it: a new pod displaces none.
     wanted.sort(key=lambda uid: uid not in listening)
     chosen, left_out = wanted[:MAX_SOCKETS], wanted[MAX_SOCKETS:]
     gone = (
@@ -88,7 +88,7 @@ def plan_sockets(
     )
 
 
-# Ranks of one pod, and how often its engine may begin anew: at once, in the long run, ever.
+# Ranks of one pod, and how often its engine may restart: at once, in the long run, in total.
 MAX_RANKS = 64
 STREAMS_AT_ONCE = 64
 SECONDS_A_STREAM = 30.0
@@ -97,19 +97,19 @@ MAX_STREAMS = 1024
 # A first prefill may take minutes; a stalled daemon receives it late.
 MAX_STEP_SECONDS = 600.0
 OLDEST_SECONDS = 600.0
-# The kernel's clock is one for all containers; this much is rounding.
+# All containers share the kernel's clock; this much is rounding.
 AHEAD_SECONDS = 0.1
 
-# Of time LARGEST, years of it: nanoseconds come to this within four months.
+# Counts. Times are limited by LARGEST, which is years: nanoseconds reach this within four months.
 _LARGEST_COUNT = 1 << 53
 _NOTHING = Step(0, 0, 0)
 _COUNTED = (*STEPS_TOTALS, *REST_OF_TOTALS, "sequence")
 
 
 class AdmissionControl:
-    """Lets one pod's messages pass or turns them away.
+    """Accepts or refuses one pod's messages.
 
-    `refused` counts the latter; `flags` are the `wire` flags of the last that passed.
+    `refused` counts refusals; `flags` are the `wire` flags of the last accepted message.
     """
 
     def __init__(self, now_ns: int) -> None:
@@ -119,7 +119,7 @@ class AdmissionControl:
         self.flags = 0
 
     def admitted(self, event: StepEvent, now_ns: int) -> StepEvent | None:
-        """Return what of it may be passed on."""
+        """Return the part of it that may be passed on."""
         rows = event.rows if isinstance(event, StepRecords) else rows_of([event.step or _NOTHING])
         times = rows["t_ns"] if isinstance(event, StepRecords) else np.array([event.t_ns])
         sound = _sound(rows, times, now_ns)
@@ -158,7 +158,7 @@ SILENT_SECONDS = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class SocketStatus:
-    """How one pod's socket fares: `flags` are those of its last message, 0 before one came."""
+    """Status of one pod's socket: `flags` are those of its last message, 0 before the first."""
 
     uid: str
     name: str
@@ -169,14 +169,14 @@ class SocketStatus:
 
 
 class Warnings:
-    """Remembers since when pods run, and what was said of each."""
+    """Remembers since when pods run, and the warnings given for each."""
 
     def __init__(self) -> None:
         self._running_ns: dict[str, int] = {}
         self._said: set[tuple[str, str]] = set()
 
     def due(self, statuses: Iterable[SocketStatus], now_ns: int) -> Iterator[str]:
-        """Yield what is to be said now; pods that are no longer among them are forgotten."""
+        """Yield the warnings due now; pods that are no longer listed are forgotten."""
         known = tuple(statuses)
         self._running_ns = {
             each.uid: self._running_ns.get(each.uid, now_ns) for each in known if each.running

@@ -1,7 +1,7 @@
 """The folders that pods mount: those of their steps sockets, and the one with the plugin.
 
-Pods may write into theirs if their manifests say so. Whatever is found there is looked at without
-following links, and nothing but our own socket is ever removed.
+Pods may write into theirs if their manifests say so. Entries are inspected without following links,
+and only our own socket is ever removed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from disagg_cluster.discovery.pod_steps.admission import SOCKET_NAME
 from disagg_exporter.errors import DisaggError
 
-# Engines run as any user: they may pass through, and only who knows a name finds it.
+# Engines run as any user: they may traverse it, but must know a name to find it.
 MODE = 0o711
 MAX_ENTRIES = 4096
 
@@ -28,7 +28,7 @@ class PodFolderError(DisaggError):
 
 
 def make_root(root: Path) -> None:
-    """Make the folder of all pods' folders, or check the one that is there."""
+    """Create the parent of all pods' folders, or check the existing one."""
     with _named(root):
         root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
@@ -37,13 +37,13 @@ def make_root(root: Path) -> None:
 
 
 def entries(root: Path) -> tuple[str, ...]:
-    """What lies in the root, as far as `MAX_ENTRIES`."""
+    """Return the entries of the root, at most `MAX_ENTRIES`."""
     with _named(root), os.scandir(root) as inside:
         return tuple(entry.name for entry in islice(inside, MAX_ENTRIES))
 
 
 def make_folder(root: Path, uid: str) -> Path:
-    """Make a pod's folder, or check the one that the kubelet has made; return its socket's path."""
+    """Create a pod's folder, or check the kubelet's; return its socket's path."""
     folder = root / uid
     with _named(folder), contextlib.suppress(FileExistsError):
         folder.mkdir()
@@ -52,7 +52,7 @@ def make_folder(root: Path, uid: str) -> Path:
 
 
 def remove_folder(root: Path, uid: str) -> None:
-    """Remove the folder of a pod that is gone; one that holds anything of anybody else's stays."""
+    """Remove the folder of a pod that is gone, unless it contains files that are not ours."""
     folder = root / uid
     with _opened(folder) as descriptor:
         with contextlib.suppress(FileNotFoundError):
@@ -68,7 +68,7 @@ def remove_folder(root: Path, uid: str) -> None:
 
 
 def _own(folder: Path) -> None:
-    """See that it is a folder of ours or of root's (the kubelet's), with the right permissions."""
+    """Check that it is a folder of ours or of root's (the kubelet's); set its permissions."""
     with _opened(folder) as descriptor:
         if os.fstat(descriptor).st_uid not in (0, os.geteuid()):
             raise PodFolderError(f"{folder} belongs to somebody else")
@@ -78,7 +78,7 @@ def _own(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _named(folder: Path) -> Iterator[None]:
-    """Raise what fails at a folder as `PodFolderError`."""
+    """Raise failures at a folder as `PodFolderError`."""
     try:
         yield
     except OSError as error:
@@ -119,10 +119,10 @@ class PluginCopyError(DisaggError):
 def copy_plugin(source: Path, target: Path) -> tuple[Path, ...]:
     """Copy the plugin and its metadata, readable by everybody; return the files' new paths.
 
-    Engines run as any user. What is in the target already stays, or is replaced by its like.
+    Engines run as any user. Files in the target stay, or are replaced by those of the same name.
 
     Raises:
-        PluginCopyError: A folder cannot be made or a file not be written.
+        PluginCopyError: A folder cannot be created or a file not be written.
     """
     copied = []
     try:

@@ -1,4 +1,4 @@
-"""Listens to the pods of this node that asked for it, each on a socket of its own."""
+"""Listens to the pods of this node that request it, each on a separate socket."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ DeliverSteps = Callable[[str, StepEvent], None]
 
 
 class PodStepSockets:
-    """The steps sockets of a node's pods; `close` it in the end.
+    """The steps sockets of a node's pods; call `close` in the end.
 
     Args:
         root: The folder of the pods' folders, the same that the pods' manifests name.
-        deliver: Takes each message with the UID of its pod, which is the engine of its key as well;
-            may be set until the first pod is listened to.
-        clock_ns: Seam.
+        deliver: Receives each message with the UID of its pod, which is also the engine of its key;
+            may be set until the first pod has a socket.
+        clock_ns: Replaceable for tests.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class PodStepSockets:
         self._clock_ns = clock_ns
         self._health = ReceiverHealth(COLLECTOR, _log, recovered="all that ask are heard")
         self._open: dict[str, StepsListener] = {}
-        # Kept as long as the pod: an annotation put on anew must not clear its record.
+        # Kept as long as the pod: removing and adding the annotation must not reset its limits.
         self._admissions: dict[str, AdmissionControl] = {}
         self._warnings = Warnings()
         self._unknown_since_ns: dict[str, int] = {}
@@ -69,7 +69,7 @@ class PodStepSockets:
         is_current: bool,
         followers: Collection[str] = (),
     ) -> None:
-        """Listen to the pods that ask for it, and no longer to others; to be called on a clock.
+        """Listen to the pods that request it, and stop for others; to be called periodically.
 
         Args:
             pods: The pods of this node as the API server reports them.
@@ -106,29 +106,29 @@ class PodStepSockets:
                 problems[""] = f"{left_out} pods more than {MAX_SOCKETS} ask for a steps socket"
 
     def close(self) -> None:
-        """Hang up on all; the folders stay, for the next daemon."""
+        """Close all sockets; the folders stay, for the next daemon."""
         for listener in self._open.values():
             listener.close()
         self._open.clear()
 
     def last_received(self, _name: str) -> Mapping[Method, int]:
-        """Nothing: what is received is a step of the engine that it is delivered to."""
+        """Return nothing: a received step counts for the engine that it is delivered to."""
         return {}
 
     def drain(self, _name: str) -> None:
-        """Ingest what waits in the sockets: before the end of an engine is accounted."""
+        """Ingest what waits in the sockets, before the end of an engine is accounted."""
         for listener in self._open.values():
             listener.drain()
 
     def forget(self, _name: str) -> None:
-        """Forget nothing: a socket goes with its pod."""
+        """Do nothing: a socket goes with its pod."""
 
     def counts(self, uid: str) -> ListenerCounts | None:
-        """Return what a pod's socket has seen; None if it has none."""
+        """Return the counts of a pod's socket; None if it has none."""
         return self._open[uid].counts if uid in self._open else None
 
     def problems(self) -> tuple[str, ...]:
-        """Return what keeps pods' steps from being received, a line each."""
+        """Return the reasons why pods' steps are not received, one line each."""
         return self._health.problems
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
@@ -150,7 +150,7 @@ class PodStepSockets:
                 )
 
     def _strange_seconds(self, known: Iterable[Pod]) -> dict[str, float]:
-        """What lies in the root, and for how many seconds no pod of that name was known."""
+        """Return the root's entries, with the seconds for which each was no known pod."""
         now_ns, uids = self._clock_ns(), {pod.uid for pod in known}
         present = folders.entries(self._root)
         self._unknown_since_ns = {
@@ -174,7 +174,7 @@ class PodStepSockets:
         listener = StepsListener(
             self._make_folder(uid),
             uid,
-            # Whoever reaches this socket is in this pod: no other has its folder.
+            # Any process that reaches this socket is in this pod: no other has its folder.
             lambda _pid: listener.counts.connected < MAX_CONNECTIONS,
             admit,
             clock_ns=self._clock_ns,

@@ -13,17 +13,17 @@ from disagg_exporter.roles.command_line.shell_words import unquoted
 MAX_CONFIG_CHARS = 64 * 1024
 MAX_NODES = 10_000
 
-# The keys that matter in a configuration, in the order of `KvConfig`, and what may stand there.
+# Relevant keys of a configuration, in the order of `KvConfig`, with their valid values.
 _WORDS: dict[str, frozenset[str] | None] = {
     "kv_role": frozenset({"kv_producer", "kv_consumer", "kv_both"}),
     "kv_connector": None,
     "ec_role": frozenset({"ec_producer", "ec_consumer", "ec_both"}),
 }
-# What is left of a configuration that no JSON parser takes: quotes eaten by a shell, doubled by
-# a template, or Python's. Only the value of the key counts, whatever stands around it.
+# For a configuration that is not valid JSON: its quotes were removed by a shell, doubled by a
+# template, or are Python's. Only the value of the key counts, whatever surrounds it.
 _LOOSE = re.compile(r"\b((?i:kv_role|ec_role)|kv_connector)(?=\W{1,12}([A-Za-z]\w{0,80}))")
 
-# Connectors that only move KV between an engine and a store of its own: no engine behind them.
+# Connectors that only move KV between an engine and its own store, not to another engine.
 STORE_CONNECTORS = frozenset({"offloadingconnector", "simplecpuoffloadconnector"})
 
 
@@ -36,17 +36,17 @@ class KvConfig(NamedTuple):
 
     @property
     def store_only(self) -> bool:
-        """Whether no connector here can hand KV to another engine."""
+        """Whether no connector here can pass KV to another engine."""
         real = self.connectors - {"multiconnector"}
         return bool(real) and real <= STORE_CONNECTORS
 
     def with_other(self, other: KvConfig) -> KvConfig:
-        """Both together."""
+        """Return the union of both."""
         return KvConfig(*(mine | others for mine, others in zip(self, other, strict=True)))
 
 
 def parse_kv_config(text: str) -> KvConfig:
-    """Read a configuration; what cannot be read as JSON is searched for its keys."""
+    """Parse a configuration; if it is not valid JSON, search it for the keys."""
     text = text[:MAX_CONFIG_CHARS]
     for form in (text, text.strip().strip("'\""), text.replace('\\"', '"').strip().strip("'\"")):
         try:
@@ -59,13 +59,13 @@ def parse_kv_config(text: str) -> KvConfig:
 
 
 def dotted(path: str, value: str) -> KvConfig:
-    """Read one dotted key (`kv-role`, `kv-connector-extra-config.connectors+`) and its value."""
+    """Parse one dotted key (`kv-role`, `kv-connector-extra-config.connectors+`) and its value."""
     key = path.rsplit(".", 1)[-1].rstrip("+").replace("-", "_").lower()
     return _config([(key, value.strip().strip("'\""))]) if key in _WORDS else parse_kv_config(value)
 
 
 def _config(pairs: Iterable[tuple[str, str]]) -> KvConfig:
-    """The configuration of keys and their words, of which those that mean nothing are left out."""
+    """Return the configuration of key and value pairs, without those of unknown meaning."""
     found: dict[str, set[str]] = {key: set() for key in _WORDS}
     for key, text in pairs:
         key, word = key.lower(), text.strip().lower()
@@ -107,28 +107,28 @@ _SHORTEST = {
 class Flags:
     """Options by name (`disaggregation-mode`: no dashes before, dashes inside) and their words.
 
-    Of an option given twice the last counts, as engines' parsers have it.
+    If an option is given twice, the last one counts, as in the engines' parsers.
     """
 
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def has(self, *names: str) -> bool:
-        """Whether any of these options is there, unless it is switched off in so many words."""
+        """Return whether any of these options is present and not explicitly switched off."""
         return any(
             name in self.words and self.words[name][:1] not in (("false",), ("False",), ("0",))
             for name in names
         )
 
     def given(self, *names: str) -> bool:
-        """Whether any of these options is there, whatever its value."""
+        """Return whether any of these options is present, whatever its value."""
         return any(name in self.words for name in names)
 
     def value(self, *names: str) -> str | None:
-        """The value of the first of these options that is there."""
+        """Return the value of the first of these options that is present."""
         return next((self.words[name][0] for name in names if self.words.get(name)), None)
 
     def config(self, name: str) -> KvConfig | None:
-        """A configuration given whole, by dotted keys or both; None if it is not given."""
+        """Return a configuration given whole, by dotted keys or both; None if it is not given."""
         whole = [_whole(self.words[name])] if name in self.words else []
         keys = [
             dotted(key, " ".join(words))
@@ -161,14 +161,14 @@ def read_flags(tokens: Sequence[str]) -> Flags:
 
 
 def _whole(words: tuple[str, ...]) -> KvConfig:
-    """A configuration that is one word, or that a shell has torn at its spaces."""
+    """Return a configuration that is one word, or that a shell has split at its spaces."""
     found = parse_kv_config(words[0]) if words else KvConfig()
     return found if found.roles or found.ec_roles else parse_kv_config(" ".join(words))
 
 
 def _normal(head: str) -> str:
     name = head.strip().replace("_", "-")
-    # The engines' parsers take any beginning of an option that is nobody else's.
+    # The engines' parsers accept any unambiguous prefix of an option.
     for option, shortest in _SHORTEST.items():
         if option.startswith(name) and name.startswith(shortest):
             return option

@@ -1,4 +1,4 @@
-"""Which programs are engines and which only stand beside them."""
+"""Distinguishes engines from programs that only run beside them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from disagg_exporter.roles.command_line.shell_words import program_name
 
 
 class Program(StrEnum):
-    """A kind of program, as far as roles go."""
+    """A kind of program, as far as it matters for roles."""
 
     VLLM = "vllm"
     SGLANG = "sglang"
@@ -35,14 +35,14 @@ class Program(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FoundProgram:
-    """The program of a command: what it is, what we call it and where its own arguments begin."""
+    """The program of a command: its kind, our name for it and where its own arguments begin."""
 
     program: Program
     word: str = ""
     arguments_at: int = 0
 
 
-# By the bare name of the program, or by the dotted module behind `-m`; the first match counts.
+# By the bare name of the program, or by the dotted module after `-m`; the first match counts.
 _TABLE: tuple[tuple[str, Program, str], ...] = (
     (r"dynamo\.vllm(\..*)?", Program.DYNAMO_VLLM, "dynamo.vllm"),
     (r"dynamo\.sglang(\..*)?", Program.DYNAMO_SGLANG, "dynamo.sglang"),
@@ -96,14 +96,15 @@ _TABLE: tuple[tuple[str, Program, str], ...] = (
         "client or tool",
     ),
 )
-# A program of its own is called so; a model or an argument may be, too, so only the first word.
+# Programs that are not engines, by name. Models and arguments may be named like this too, so only
+# the first word is checked.
 _BESIDE_BY_NAME = re.compile(
     r"[\w.-]*(sidecar|proxy|router|gateway|scheduler|autoscaler|exporter|manager|operator|controller|tokenizer|"
     r"load-?balancer)[\w.-]*|[\w.-]+-epp"
 )
 _RULES = tuple((re.compile(pattern), program, word) for pattern, program, word in _TABLE)
 
-# What one of these programs does is its subcommand's to say.
+# What one of these programs does depends on its subcommand.
 _SUBCOMMANDS: dict[str, dict[str, Program]] = {
     "vllm": {
         "serve": Program.VLLM,
@@ -122,7 +123,7 @@ _SUBCOMMANDS: dict[str, dict[str, Program]] = {
         "mm_embedding_serve": Program.ENCODER,
     },
 }
-# What they are given is text to them, not a command that they run here.
+# Their arguments are text to them, not a command that they run here.
 _READERS = re.compile(
     r"echo|printf|e?grep|cat|tee|sed|awk|ls|which|type|test|\[|pgrep|p?kill|killall|ps|logger|touch|rm"
     r"|cp|mv|mkdir|chmod|ln|find|pip3?|apt(-get)?|git|alias|ssh|trap"
@@ -140,7 +141,7 @@ _MAX_SEARCHED = 256
 
 
 def find_program(tokens: Sequence[str]) -> FoundProgram:
-    """The program that a command runs, past `env`, `numactl`, `python -m` and other wrappers."""
+    """Return the program that a command runs, past `env`, `numactl`, `python -m` and the like."""
     begin = next((at for at, token in enumerate(tokens) if token not in _KEYWORDS), 0)
     first = program_name(tokens[begin]) if tokens else ""
     if _READERS.fullmatch(first):
@@ -169,11 +170,11 @@ def find_program(tokens: Sequence[str]) -> FoundProgram:
 
 
 def _is_value(tokens: Sequence[str], at: int) -> bool:
-    """Whether a token is the value of the option before it rather than a program.
+    """Return whether a token is the value of the option before it rather than a program.
 
-    After the first long option of an engine anything is a value; wrappers' options are short,
-    carry `=` or come before the word `python`, and `-m` is what names a module: `torchrun`, too,
-    runs one, while `numactl -m` has a number. Behind `--` stands what is run.
+    After the first long option of an engine anything is a value; wrappers' options are short, carry
+    `=` or come before the word `python`, and `-m` names a module: `torchrun` also runs one, while
+    `numactl -m` has a number. After `--` comes what is run.
     """
     before = tokens[at - 1]
     if before == "--":
@@ -185,7 +186,7 @@ def _is_value(tokens: Sequence[str], at: int) -> bool:
 
 
 def _serves(tokens: Sequence[str], at: int) -> bool:
-    """Whether an engine's program and its subcommand stand here, which no option has as value."""
+    """Return whether an engine's program and subcommand are here, so that it is no option value."""
     table = _SUBCOMMANDS.get(program_name(tokens[at]), {})
     return at + 1 < len(tokens) and tokens[at + 1] in table
 
@@ -197,5 +198,5 @@ def _by_subcommand(name: str, tokens: Sequence[str], at: int) -> FoundProgram:
         return FoundProgram(table[first], f"{name} {first}", at + 1)
     if name == "trtllm-serve":
         return FoundProgram(Program.TENSORRT_LLM, name, at + 1)
-    # `vllm` and `sglang` without a subcommand that we know: some new tool of theirs.
+    # `vllm` and `sglang` without a known subcommand: some new tool of theirs.
     return FoundProgram(Program.UNKNOWN, name, at + 1)

@@ -1,4 +1,4 @@
-"""Argument vectors and shell scripts to the simple commands in them."""
+"""Splits argument vectors and shell scripts into the simple commands in them."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ MAX_TOKENS = 4096
 MAX_TOKEN_CHARS = 32 * 1024
 MAX_CHARS = 128 * 1024
 MAX_DEPTH = 4
-# No file is called longer; a search of names tries each end of each of their parts.
+# No file name is longer; a search of names tries each end of each of their parts.
 MAX_PROGRAM_CHARS = 255
 MAX_COMMANDS = 2048
 MAX_SUBSHELLS = 32
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash", "ksh", "busybox"})
-# They give a shell what stands behind their `-c`, too.
+# They also pass what follows their `-c` to a shell.
 _SCRIPT_RUNNERS = frozenset({"su", "runuser", "script", "flock"})
 OPEN, CLOSE = "(", ")"
-"""A command of this one word begins or ends a subshell, whose variables are its own."""
+"""A command of this one word begins or ends a subshell, which has separate variables."""
 _SCRIPT_FLAG = re.compile(r"-[a-zA-Z]*c")
 _SEPARATORS = frozenset(";&|\n")
 _FLAG_AND_VALUE = re.compile(r"--?[A-Za-z][\w.+-]*\s")
 
 
 def commands(argv: Sequence[str]) -> list[list[str]]:
-    """Every simple command of a command line; scripts given to a shell are taken apart.
+    """Return every simple command of a command line; scripts given to a shell are parsed.
 
-    A plain argument vector is one command. A subshell stands between `[OPEN]` and `[CLOSE]`. What
-    is longer than the bounds above is cut.
+    A plain argument vector is one command. A subshell is enclosed in `[OPEN]` and `[CLOSE]`. Input
+    beyond the bounds above is cut.
     """
     tokens = list(_bounded(argv))
     if not tokens:
@@ -40,7 +40,7 @@ def commands(argv: Sequence[str]) -> list[list[str]]:
 
 
 def program_name(token: str) -> str:
-    """A program's bare name: no folders, lower case; nothing if no program is called so."""
+    """Return a program's bare name, without folders, lower case; empty if it cannot be one."""
     name = token.strip().strip("\"'").rsplit("/", 1)[-1].lower()
     return name if len(name) <= MAX_PROGRAM_CHARS else ""
 
@@ -56,7 +56,7 @@ def _bounded(argv: Sequence[str]) -> Iterator[str]:
 
 
 def _command(tokens: list[str], depth: int) -> list[list[str]]:
-    """The command itself, or those of the script that it gives to a shell or to `eval`."""
+    """Return the command itself, or those of the script that it passes to a shell or to `eval`."""
     if depth >= MAX_DEPTH:
         return [tokens]
     for at, token in enumerate(tokens[:64]):
@@ -73,7 +73,7 @@ def _command(tokens: list[str], depth: int) -> list[list[str]]:
 
 
 def _script(text: str, arguments: list[str], depth: int) -> list[list[str]]:
-    """The commands of a script; `arguments` are what it sees as `$0`, `$1` and so on."""
+    """Return the commands of a script; `arguments` are its `$0`, `$1` and so on."""
     found = [
         command for words in _simple(text) if words for command in _command(list(words), depth)
     ]
@@ -84,12 +84,12 @@ def _script(text: str, arguments: list[str], depth: int) -> list[list[str]]:
 
 
 def split_arguments(text: str) -> list[str]:
-    """Arguments held in one string, as in an environment variable."""
+    """Return the arguments held in one string, as in an environment variable."""
     return _opened([word for words in _split(text[:MAX_TOKEN_CHARS]) for word in words])
 
 
 def _simple(text: str) -> Iterator[list[str]]:
-    """A script's words, command by command, subshells as commands of their own."""
+    """Yield a script's words, command by command, with subshell brackets as separate commands."""
     depth = 0
     for words in _split(without_data(text)):
         while words and words[0].startswith(OPEN) and depth < MAX_SUBSHELLS:
@@ -106,18 +106,18 @@ def _simple(text: str) -> Iterator[list[str]]:
 
 
 def _is_closing(word: str) -> bool:
-    """Whether its last bracket closes none of its own, such as that of `$(VARIABLE)`."""
+    """Return whether its last bracket is unmatched, unlike that of `$(VARIABLE)`."""
     return word.count(CLOSE) > word.count(OPEN)
 
 
 def _split(text: str) -> Iterator[list[str]]:
-    """A script's words, command by command."""
+    """Yield a script's words, command by command."""
     lines = [_without_comment(line) for line in text.splitlines()]
     joined = re.sub(r"\\[ \t]*(\n|$)", " ", "\n".join(lines))
     try:
         yield from _commands_of(_words(joined))
     except ValueError:
-        # A quote without its end would swallow the rest: each line for itself, then.
+        # A quote without its end would swallow the rest, so each line is parsed separately.
         for line in joined.splitlines():
             try:
                 yield from _commands_of(_words(line))
@@ -137,7 +137,7 @@ def _commands_of(words: list[str]) -> Iterator[list[str]]:
 
 
 def _without_comment(line: str) -> str:
-    """A line up to its comment, if the sign is not inside quotes that began on that line."""
+    """Return a line without its comment; a `#` inside quotes that began on that line is kept."""
     for found in re.finditer(r"(?:^|(?<=\s))#", line):
         before = line[: found.start()]
         if before.count("'") % 2 == 0 and before.count('"') % 2 == 0:
@@ -152,7 +152,7 @@ def _words(text: str) -> list[str]:
 
 
 def _opened(tokens: list[str]) -> list[str]:
-    """Tokens with those split that hold a flag and its value (`--mode prefill` as one item)."""
+    """Split tokens that hold both a flag and its value (`--mode prefill` as one item)."""
     opened: list[str] = []
     for token in tokens:
         bare = unquoted(token)
@@ -164,7 +164,7 @@ def _opened(tokens: list[str]) -> list[str]:
 
 
 def unquoted(text: str) -> str:
-    """A value without the quotes that a template left around it."""
+    """Return a value without the quotes that a template left around it."""
     bare = text.strip()
     wrapped = len(bare) > 1 and bare[0] == bare[-1] and bare[0] in "\"'"
     return bare[1:-1] if wrapped else bare
@@ -178,9 +178,9 @@ _WRITTEN_TO = re.compile(r"(?:>>?|\btee(?:\s+-a)?)\s*[\"']?([^\s<>|&;\"']{1,4096
 
 
 def without_data(text: str) -> str:
-    """A script without those of its here-documents that nothing in it runs.
+    """Return a script without those of its here-documents that nothing in it runs.
 
-    One that is written to a file is run if the rest of the script names that file.
+    A here-document written to a file is kept if the rest of the script names that file.
     """
     if "<<" not in text:
         return text

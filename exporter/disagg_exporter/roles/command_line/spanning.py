@@ -1,7 +1,7 @@
 """Which part of an engine a command line starts, where one engine spans several nodes.
 
-One part leads: it serves, has a metrics page and reports the steps. The others follow: they
-compute and report nothing. Which is which stands in options, by the engines' own sources: vLLM 0.32
+One part leads: it serves, has a metrics page and reports the steps. The others follow: they compute
+and report nothing. The options distinguish them, according to the engines' sources: vLLM 0.32
 (`entrypoints/cli/serve.py`, `config/parallel.py`), SGLang's multi-node guide, ai-dynamo 1.6.1
 (`dynamo/vllm/headless.py`, `dynamo/sglang/publisher.py`).
 """
@@ -16,21 +16,21 @@ from disagg_exporter.roles.command_line.flags import Flags
 from disagg_exporter.roles.command_line.programs import Program
 
 WORKER_INDEX = "LWS_WORKER_INDEX"
-"""Which pod of its group a pod is; LeaderWorkerSet sets it from a label of the same meaning."""
+"""The index of a pod in its group; LeaderWorkerSet sets it from a label of the same meaning."""
 WORKER_INDEX_LABEL = "leaderworkerset.sigs.k8s.io/worker-index"
 _HEADLESS = "DYN_VLLM_HEADLESS"
 NAMES_OF_PARTS = frozenset({_HEADLESS})
-"""What may be kept of an environment to distinguish parts of engines."""
+"""Environment variables that may be kept to distinguish parts of engines."""
 
 _VLLM = (Program.VLLM, Program.DYNAMO_VLLM)
 _SGLANG = (Program.SGLANG, Program.DYNAMO_SGLANG)
-# vLLM's defaults: a command line that names no address means these.
+# vLLM's defaults, which apply to a command line that names no address.
 _HOST, _PORT, _DATA_PARALLEL_PORT = "127.0.0.1", 29501, 29550
 _OWN_SERVERS = (
     *("data-parallel-hybrid-lb", "data-parallel-external-lb"),
     *("data-parallel-rank", "data-parallel-start-rank"),
 )
-# An address is shown to people: nothing that is not one.
+# An address is displayed, so it must look like one.
 _PLACE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|\[?[0-9A-Fa-f:]{2,45}\]?")
 
 
@@ -38,11 +38,11 @@ _PLACE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|\[?[0-9A-F
 class EnginePart:
     """One part of an engine that spans nodes.
 
-    `head` is where all its parts meet, as each of them was configured; empty if that is not known.
+    `head` is the rendezvous address of all parts, as each of them was configured; empty if unknown.
     `rank` is the number of this part, or of its first data-parallel rank; None if unknown.
     `follows` is whether another part leads. `local_ranks` is how many data-parallel ranks are on
-    the leader's own node, the first ones; None where all that it reports are. `model_name` is
-    under which name it serves, as far as it says so: a follower has no page that says it.
+    the leader's own node, the first ones; None where all that it reports are. `model_name` is the
+    name under which it serves, if its options say so: a follower has no page that does.
     """
 
     head: str
@@ -52,7 +52,7 @@ class EnginePart:
     model_name: str = ""
 
     def leads(self, other: EnginePart) -> bool:
-        """Whether this is the leader of another part, where both are on one node."""
+        """Return whether this part leads another one, where both are on one node."""
         return not self.follows and other.follows and self.head == other.head != ""
 
 
@@ -63,7 +63,7 @@ def part_of(
 
     Args:
         program: The engine.
-        arguments: Its own, as they stand; a model may be one without an option.
+        arguments: Its own, unparsed; a model may be one without an option.
         flags: All its options.
         env: Its environment.
     """
@@ -76,10 +76,10 @@ def part_of(
 
 
 def _model(arguments: Sequence[str], flags: Flags) -> str:
-    """What the leader's page calls the model; vLLM takes it behind the word `serve`, too."""
+    """Return the model's name on the leader's page; vLLM also accepts it after the word `serve`."""
     bare = arguments[1:2] if arguments[:1] == ["serve"] else ()
     name = flags.value("served-model-name", "model", "model-path") or next(iter(bare), "")
-    # A variable that nobody resolved is no name.
+    # An unresolved variable is not a name.
     return "" if name.startswith("-") or "$" in name else name
 
 
@@ -92,7 +92,7 @@ def _vllm(flags: Flags, env: Mapping[str, str]) -> EnginePart | None:
         first = () if nodes > 1 else ("data-parallel-start-rank", "dpr")
         rank = _count(flags, *first, "node-rank", "r")
         return EnginePart(_vllm_head(flags, spanned=nodes > 1), rank, follows=True)
-    # With one of these each node has a server of its own, which reports its own ranks only.
+    # With one of these, each node has its own server, which reports only its own ranks.
     if any(flags.given(name) for name in (*_OWN_SERVERS, "dph", "dpe", "dpn", "dpr")):
         return None
     ranks = _count(flags, "data-parallel-size", "dp") or 1
@@ -107,7 +107,7 @@ def _vllm(flags: Flags, env: Mapping[str, str]) -> EnginePart | None:
 
 
 def _vllm_head(flags: Flags, *, spanned: bool) -> str:
-    """Where the parts meet: of one model over nodes, or of data-parallel ranks on nodes."""
+    """Return the rendezvous address: of a model over nodes, or of data-parallel ranks on nodes."""
     host = flags.value("master-addr")
     if spanned:
         return _place(host or _HOST, _count(flags, "master-port") or _PORT)
@@ -126,7 +126,7 @@ def _sglang(flags: Flags) -> EnginePart | None:
 
 
 def is_place(text: str) -> bool:
-    """Whether a text is a host and a port, and so may be shown."""
+    """Return whether a text is a host and a port, and so may be shown."""
     host, _, port = text.rpartition(":")
     known = port.isascii() and port.isdecimal() and len(port) <= 5
     return known and _PLACE.fullmatch(host) is not None

@@ -29,8 +29,8 @@ _SETS = _EXPORTS | {"readonly", "local", "set", "then", "do", "else", "{"}
 class ShellCommand:
     """One command of a script: its words, the program among them, and variables.
 
-    `known` are all that can stand in its words; `read` those in its environment that were set here,
-    which the program itself may read.
+    `known` are all variables that its words may use; `read` are those set here that are in the
+    program's own environment, which the program itself may read.
     """
 
     tokens: list[str]
@@ -41,7 +41,7 @@ class ShellCommand:
 
 @dataclass(slots=True)
 class _Shell:
-    """What was set in one shell so far, and what of it its children get."""
+    """Variables set so far in one shell, and which of them its children inherit."""
 
     known: dict[str, str]
     exported: set[str]
@@ -51,7 +51,7 @@ class _Shell:
 
 
 def scoped(commands: Iterable[list[str]], env: Mapping[str, str]) -> Iterator[ShellCommand]:
-    """Go through commands as a shell does that begins with an environment."""
+    """Walk through commands as a shell does that starts with an environment."""
     shells = [_Shell({}, set(env))]
     for tokens in commands:
         if tokens == [OPEN]:
@@ -70,14 +70,14 @@ def _command(tokens: list[str], shell: _Shell, env: Mapping[str, str]) -> ShellC
     if found.program is Program.UNKNOWN and _only_sets(tokens):
         shell.known.update(here)
         if _EXPORTS & set(tokens):
-            # `export A` exports what was set before, too.
+            # `export A` also exports earlier assignments.
             shell.exported.update(here, (token for token in tokens if token in shell.known))
     exported = {name: value for name, value in shell.known.items() if name in shell.exported}
     return ShellCommand(tokens, found, {**env, **shell.known, **here}, {**exported, **here})
 
 
 def _only_sets(tokens: Sequence[str]) -> bool:
-    """Whether a command does nothing but set variables for those after it."""
+    """Return whether a command does nothing but set variables for later ones."""
     return all(
         token in _SETS or token.startswith("-") or re.match(r"[A-Za-z_]\w*(=|$)", token)
         for token in tokens
@@ -101,12 +101,13 @@ _ROUTER_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class ParsedCommandLine:
-    """A command line as far as roles go.
+    """A command line as far as it matters for roles.
 
-    `programs` are what it runs, `environments` those of its engines, each with what reads it and
-    with what is set for it here (a shell's assignments, `env`, `docker run -e`), `claims` what its
-    options say, `flags` the options of each engine. `part` is which part of an engine on several
-    nodes it is; None for a whole one, and for a script that may start either.
+    `programs` are what it runs. `environments` are those of its engines, each with the program that
+    reads it and with what is set for it here (a shell's assignments, `env`, `docker run -e`).
+    `claims` are the claims of its options, `flags` the options of each engine. `part` is which part
+    of an engine on several nodes it is; None for a whole one, and for a script that may start
+    either.
     """
 
     programs: tuple[Program, ...] = ()
@@ -116,7 +117,7 @@ class ParsedCommandLine:
     flags: tuple[Flags, ...] = ()
 
     def option(self, name: str) -> str | None:
-        """The value of an option that all its engines are given alike, empty for none."""
+        """Return the value of an option that all its engines share, empty for none."""
         values = {flags.value(name) or "" for flags in self.flags if flags.given(name)}
         return values.pop() if len(values) == 1 else None
 
@@ -128,7 +129,7 @@ class ParsedCommandLine:
 
 
 def parse_command_line(argv: Sequence[str], env: Mapping[str, str]) -> ParsedCommandLine:
-    """Read a command line; `env` resolves the variables that hold more arguments."""
+    """Parse a command line; `env` resolves the variables that hold more arguments."""
     parts = list(scoped(commands(argv), env)) or _arguments_only(env)
     programs = tuple(part.found.program for part in parts)
     engines = [part for part in parts if part.found.program not in _BESIDE]
@@ -148,7 +149,7 @@ def parse_command_line(argv: Sequence[str], env: Mapping[str, str]) -> ParsedCom
         said = tuple(option_claims(found, flags, tokens[0] if tokens else ""))
         if not _open_ended(own, whole):
             said += tuple(silence_claims(found.program, flags, said))
-        # Where nothing else is known, they are all that is values of the engine's own arguments.
+        # If nothing else is known, they are all that is known of the engine's own arguments.
         claims.extend(map(_perhaps, said) if more and tokens else said)
     spanning = spans.pop() if len(spans) == 1 else None
     environments = tuple((part.found.program, {**env, **part.read}) for part in read or parts)
@@ -159,13 +160,13 @@ _BESIDE = (Program.NOT_AN_ENGINE, Program.TOOL, Program.UNKNOWN)
 
 
 def _arguments_only(env: Mapping[str, str]) -> list[ShellCommand]:
-    """A process of which we know nothing but arguments in its environment."""
+    """Return a command for a process of which only arguments in its environment are known."""
     given = any(name in env for name in ARGUMENT_NAMES)
     return [ShellCommand([], FoundProgram(Program.UNKNOWN), env)] if given else []
 
 
 def _more_arguments(found: FoundProgram, env: Mapping[str, str]) -> list[str]:
-    """Options in variables that an unknown program may read: an image's own start script.
+    """Return options in variables that an unknown program, such as an image's script, may read.
 
     An engine reads none of them itself, and a script that does names them.
     """
@@ -176,7 +177,7 @@ def _more_arguments(found: FoundProgram, env: Mapping[str, str]) -> list[str]:
 
 
 def _perhaps(claim: Claim) -> Claim:
-    """A claim of options that are there only if a program that we do not know takes them up."""
+    """Lower the confidence of a claim that holds only if an unknown program uses these options."""
     sure = min(claim.confidence, Confidence.MEDIUM, key=lambda confidence: confidence.rank)
     return replace(claim, confidence=sure)
 
@@ -184,7 +185,7 @@ def _perhaps(claim: Claim) -> Claim:
 def _not_an_engine(parts: Sequence[ShellCommand]) -> Iterator[Claim]:
     for part in parts:
         tokens, found = part.tokens, part.found
-        # Scripts of all kinds wait and fetch: a tool says something only where it is all there is.
+        # Scripts often wait and fetch: a tool is evidence only if it is the whole command.
         tool = found.program is Program.TOOL and len(parts) == 1
         if tool or found.program is Program.NOT_AN_ENGINE:
             yield stated(Source.PROGRAM, "program", found.word, None, Confidence.HIGH)
@@ -193,7 +194,7 @@ def _not_an_engine(parts: Sequence[ShellCommand]) -> Iterator[Claim]:
 
 
 def _routes(flags: Flags) -> bool:
-    """Whether these are options of a router: it is values where prefill and decode are."""
+    """Return whether these are a router's options: prefill and decode are among their values."""
     if any(flags.has(name) for name in _ROUTER_OPTIONS):
         return True
     return all(_ADDRESS.match(flags.value(side) or "") for side in ("prefill", "decode"))
@@ -203,14 +204,14 @@ def _own_arguments(tokens: Sequence[str], found: FoundProgram, env: Mapping[str,
     own, room = list[str](), MAX_TOKEN_CHARS
     for token in tokens[found.arguments_at :]:
         words = _resolved(token, env) if room > 0 else [token]
-        # What variables hold is short; one that is named a thousand times is no honest one.
+        # Variables hold short texts; one used a thousand times is an attack.
         room -= sum(map(len, words)) if words != [token] else 0
         own.extend(words)
     return own
 
 
 def _resolved(token: str, env: Mapping[str, str]) -> list[str]:
-    """An argument; where it is one variable, what that holds, options of its own split."""
+    """Return an argument; if it is one variable, its value, split if it contains options."""
     found = _ONE_VARIABLE.fullmatch(token)
     if found is None:
         return [token]
@@ -222,7 +223,7 @@ def _resolved(token: str, env: Mapping[str, str]) -> list[str]:
 
 
 def _open_ended(tokens: Sequence[str], env: Mapping[str, str]) -> bool:
-    """Whether a variable stands where whole options may be, so that absence means nothing."""
+    """Return whether a variable may hold whole options, so that absence of one means nothing."""
     return any(
         match[1] not in env
         for at, token in enumerate(tokens)

@@ -68,21 +68,21 @@ NAMES_READ = frozenset(
         *(*_KV_CONFIG_NAMES, *_KV_ROLE_NAMES, *_ROLE_NAMES, *_FREE_NAMES, *NAMES_OF_PARTS),
     )
 )
-"""All that may be kept of an environment for the finding of a role, and of followers."""
+"""All variables that may be kept to determine a role and to recognise followers."""
 
 
 def environment_claims(
     env: Mapping[str, str], mode_on_command_line: bool, program: Program = Program.UNKNOWN
 ) -> Iterator[Claim]:
-    """What the environment claims.
+    """Yield the claims of the environment.
 
-    Variables that only some program reads say nothing of another one, whatever they hold. One that
-    we do not know may be a start script, which reads any.
+    Variables that only some program reads are no evidence for another one. An unknown program may
+    be a start script, which can read any of them.
 
     Args:
         env: The variables; those not listed here are not read.
-        mode_on_command_line: The command line gives the mode, which beats the environment.
-        program: What reads them.
+        mode_on_command_line: The command line sets the mode, which overrides the environment.
+        program: The program that reads them.
     """
     anything = program is Program.UNKNOWN
     if EXPLICIT_NAME in env:
@@ -102,7 +102,7 @@ def environment_claims(
         if word in _LMCACHE_ROLES:
             yield stated(Source.LMCACHE, name, word, _LMCACHE_ROLES[word], Confidence.HIGH)
     if anything:
-        # Scripts make options of these; no engine reads them itself.
+        # Scripts turn these into options; no engine reads them itself.
         yield from _kv(env)
     for name in _ROLE_NAMES:
         yield from word_claims(Source.ROLE_LABEL, name, env.get(name, ""), Confidence.MEDIUM)

@@ -29,14 +29,14 @@ COMPONENT = "app.kubernetes.io/component"
 _KSERVE = "llminferenceservice-"
 _DYNAMO = "nvidia.com/dynamo-"
 DYNAMO_WORKER_TYPE = "dynamo worker_type"
-"""What the model card of a Dynamo worker says, given among the labels; no pod can have such one."""
-# The guides of llm-d in which prefill and decode are apart.
+"""The worker type in a Dynamo worker's model card, passed among the labels; no pod has this key."""
+# The guides of llm-d in which prefill and decode are separate.
 _SPLIT_GUIDES = ("pd-disaggregation", "wide-ep")
 _NOT_PROOF = "aggregated pods carry it too"
 _AIBRIX = (Source.AIBRIX, Confidence.HIGH)
 _ANYBODYS = (Source.ROLE_LABEL, Confidence.MEDIUM)
 
-# Whose label it is, and how sure its role words are; `decode` is direct in all of these.
+# The label's owner, and the confidence in its role words; `decode` is unambiguous in all of these.
 _DIRECT = (
     ("disaggregatedset.x-k8s.io/role", Source.DISAGGREGATED_SET, Confidence.HIGH),
     ("modelserving.volcano.sh/role", Source.KTHENA, Confidence.HIGH),
@@ -46,7 +46,7 @@ _DIRECT = (
     ("leaderworkerset.sigs.k8s.io/role", Source.ROLE_LABEL, Confidence.MEDIUM),
     (COMPONENT, Source.ROLE_LABEL, Confidence.MEDIUM),
 )
-# Labels of anybody's whose last word says that they are about roles.
+# Labels of any owner whose last word says that they are about roles.
 _ROLE_KEYS = frozenset(
     (
         *("role", "component", "role-name", "rolename", "pd-role", "disagg-role", "engine-role"),
@@ -62,7 +62,7 @@ MAX_LABELS = 4096
 
 
 def label_claims(labels: Mapping[str, str]) -> Iterator[Claim]:
-    """What the labels claim; labels of unknown meaning are ignored."""
+    """Yield the claims of the labels; labels of unknown meaning are ignored."""
     if EXPLICIT_LABEL in labels:
         explicit = role_word(labels[EXPLICIT_LABEL])
         yield definite_claim(Source.EXPLICIT, EXPLICIT_LABEL, explicit, Confidence.CERTAIN)
@@ -91,7 +91,7 @@ def _role_or_beside(source: Source, marker: str, value: str, sure: Confidence) -
     claims = word_claims(source, marker, value, sure)
     yield from claims
     for found in () if claims else name_claims(marker, value):
-        # A role that people have named freely: `prefill-large`, `vllm-router`.
+        # A role that people named freely: `prefill-large`, `vllm-router`.
         if sure is Confidence.HIGH:
             yield stated(source, marker, found.value, found.says, Confidence.MEDIUM)
         else:
@@ -166,7 +166,7 @@ def _aibrix(labels: Mapping[str, str]) -> Iterator[Claim]:
 
 
 def _production_stack(labels: Mapping[str, str]) -> Iterator[Claim]:
-    """The label `model`, which its router is configured to read as a role."""
+    """Yield claims of the label `model`, which its router is configured to read as a role."""
     stack = labels.get(COMPONENT) == "serving-engine" or "helm-release-name" in labels
     for claim in name_claims("label model", labels.get("model", ""), Source.PRODUCTION_STACK):
         if claim.says not in (Role.PREFILL, Role.DECODE):

@@ -29,7 +29,7 @@ from disagg_exporter.roles.evidence.types import (
 )
 
 MODE = "--disaggregation-mode"
-# Options that say a role by being there; with None they are a router's.
+# Options whose presence states a role; None marks those of a router.
 _SWITCHES = (
     ("is-prefill-worker", Source.DYNAMO, Role.PREFILL),
     ("is-decode-worker", Source.DYNAMO, Role.DECODE),
@@ -48,7 +48,7 @@ _ROLE_OPTIONS = (
     *("role", "splitwise-role", "instance-role", "role-type", "pd-role", "engine-role"),
     *("worker-role", "worker-type"),
 )
-# One engine's own: FastDeploy, xLLM, RTP-LLM. The others are anybody's.
+# Options of one engine only: FastDeploy, xLLM, RTP-LLM. The others may belong to any program.
 _OWN_OPTIONS = ("splitwise-role", "instance-role", "role-type")
 _ROLE_FILES = ("config", "config-file", "extra-llm-api-options", "extra-engine-args")
 _CONFIG_FILES = (*_ROLE_FILES, "engine-config")
@@ -59,7 +59,7 @@ _RAY_TITLE = re.compile(r"PD(Prefill|Decode)Server|(?<![A-Za-z])(Prefill|Decode)
 
 
 def option_claims(found: FoundProgram, flags: Flags, title: str) -> Iterator[Claim]:
-    """What a command's options claim; `title` is its first word, which Ray uses as a name."""
+    """Yield the claims of a command's options; `title` is its first word, Ray's process name."""
     yield from _mode(found.program, flags)
     if flags.has(ROLE_SWITCH):
         yield note(Source.SGLANG, f"--{ROLE_SWITCH}", DYNAMIC_WORD, "changes its role")
@@ -97,7 +97,7 @@ def _mode(program: Program, flags: Flags) -> Iterator[Claim]:
 
 
 def _endpoint(flags: Flags) -> Iterator[Claim]:
-    """The component in Dynamo's `dyn://namespace.component.endpoint`."""
+    """Yield the claim of the component in Dynamo's `dyn://namespace.component.endpoint`."""
     parts = (flags.value("endpoint") or "").removeprefix("dyn://").split(".")
     if len(parts) != 3:
         return
@@ -145,7 +145,7 @@ _KV_ROLES = {"kv_producer": Role.PREFILL, "kv_consumer": Role.DECODE}
 
 
 def kv_claims(config: KvConfig, marker: str = KV_MARKER) -> Iterator[Claim]:
-    """What a KV transfer configuration claims; nested roles count where the outer is `kv_both`."""
+    """Yield a KV transfer configuration's claims; nested roles count if the outer is `kv_both`."""
     definite = sorted(config.roles & _KV_ROLES.keys())
     for word in definite:
         sure = Confidence.MEDIUM if config.store_only else Confidence.HIGH
@@ -187,7 +187,7 @@ _SOURCES = {
     Program.SGLANG: Source.SGLANG,
     Program.TENSORRT_LLM: Source.TENSORRT_LLM,
 }
-# Engines that do both phases unless an option says otherwise: whose word, and what is missing.
+# Engines that do both phases unless an option says otherwise: source, and what is missing.
 _MIXED_BY_DEFAULT = {
     Program.VLLM: (Source.VLLM, "no --kv-transfer-config", "hands no KV over"),
     Program.SGLANG: (Source.SGLANG, "no --disaggregation-mode", "default: aggregated"),
@@ -198,12 +198,12 @@ _MIXED_BY_DEFAULT = {
 
 
 def silence_claims(program: Program, flags: Flags, said: Sequence[Claim]) -> Iterator[Claim]:
-    """What an engine is by its defaults, where nothing on its command line changed them.
+    """Yield the claims of an engine's defaults, where no option changed them.
 
     Args:
         program: The engine.
         flags: All its options.
-        said: What its options said already.
+        said: The claims of its options.
     """
     if any(claim.kind in (ClaimKind.STATED, ClaimKind.INFERRED) for claim in said):
         return

@@ -50,14 +50,14 @@ TOTALS = {
     "request_success_total": "requests",
     "num_requests_total": "requests",
 }
-"""Counters that make an engine's traffic, and what they count; with `=` a label says what."""
+"""Counters of an engine's traffic, and what they count; with `=`, a label says what."""
 
 NAME_LABELS = ("pod", "job", "container", "exported_pod", "kubernetes_pod_name", "service")
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What was seen while the lines went by."""
+    """What was found while reading the lines."""
 
     engine: bool = False
     router: bool = False
@@ -70,14 +70,14 @@ class _Seen:
 
 
 def page_claims(lines: Iterable[str]) -> tuple[list[Claim], Traffic | None]:
-    """What a page claims, and the traffic since its engine began, where the page has both."""
+    """Return a page's claims, and the traffic since its engine began, if the page has both."""
     seen = _Seen()
     room = MAX_CHARS
     for at, line in enumerate(lines):
         room -= len(line)
         if at >= MAX_LINES or room < 0:
             break
-        # Cut, a line could say something else than it did.
+        # A truncated line could have another meaning.
         if len(line) <= MAX_LINE_CHARS and (sample := _SAMPLE.match(line.strip())):
             _read(seen, sample[1], dict(_LABEL.findall(sample[2] or "")), sample[3])
     return list(_claims(seen)), _traffic(seen)
@@ -164,7 +164,7 @@ MAX_OF_A_SORT = 64
 _STARTS = tuple(prefix.encode() for prefix in (*ENGINE_PREFIXES, *ROUTER_PREFIXES))
 _RAY_PREFIX = b"\nray_"
 _SERIES_NAMES = tuple(name.encode() for name in (FETCH_STAGE, *TOTALS))
-# Labels are written in the order of the alphabet, so these two stand side by side.
+# Labels are written in alphabetical order, so these two are adjacent.
 _LABEL_PATTERNS = (
     (b'dynamo_component="', re.compile(rb'dynamo_component="[^"]*"(?:,dynamo_endpoint="[^"]*")?')),
     *(
@@ -175,7 +175,7 @@ _LABEL_PATTERNS = (
 
 
 def telling_lines(page: bytes) -> tuple[str, ...]:
-    """Return the lines that matter, each once; `page_claims` says the same of them as of all.
+    """Return the relevant lines, each once; `page_claims` gives the same result as for all lines.
 
     A page has a thousand lines and is read every second: most of the work is searching bytes.
     """
@@ -211,7 +211,7 @@ def _labelled(text: bytes) -> Iterator[bytes]:
 
 
 def _sample(text: bytes, at: int) -> Iterator[bytes]:
-    """The line around a place, unless it is a comment or longer than any honest one."""
+    """Yield the line around a place, unless it is a comment or longer than any legitimate one."""
     begin = text.rfind(b"\n", 0, at + 1) + 1
     end = text.find(b"\n", at)
     line = text[begin : end if end >= 0 else len(text)]

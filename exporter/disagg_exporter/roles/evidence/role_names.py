@@ -59,18 +59,18 @@ _SERVICE = re.compile(r"(trtllm|vllm|sglang)-?(prefill|decode|encode)-?worker", 
 
 
 def plain(text: str) -> str:
-    """A value in the form in which words are compared: no quotes, lower case, dashes."""
+    """Normalise a value for comparison: no quotes, lower case, dashes."""
     return text[:MAX_NAME_CHARS].strip().strip("\"'\\").strip().lower().replace("_", "-")
 
 
 def role_word(text: str) -> tuple[str, Role] | None:
-    """The role word that `text` is, and its role; None if it is no such word."""
+    """Return the role word that `text` is, and its role; None if it is not a role word."""
     word = plain(text)
     return (word, _ROLE_BY_WORD[word]) if word in _ROLE_BY_WORD else None
 
 
 def tensorrt_word(text: str) -> tuple[str, Role | None] | None:
-    """The same in TensorRT-LLM's words (`CONTEXT`, `gen0`); a coordinator is no engine."""
+    """Return the same for TensorRT-LLM's words (`CONTEXT`, `gen0`); a coordinator is no engine."""
     word = re.sub(r"[-]?\d{1,4}$", "", plain(text))
     return (word, _TENSORRT[word]) if word in _TENSORRT else role_word(text)
 
@@ -78,7 +78,7 @@ def tensorrt_word(text: str) -> tuple[str, Role | None] | None:
 def word_claims(
     source: Source, marker: str, text: str, sure: Confidence, beside: Confidence = Confidence.MEDIUM
 ) -> tuple[Claim, ...]:
-    """What a role word claims, if it is one; a word for what stands beside engines at `beside`."""
+    """Return the claim of a role word, if any; a non-engine word has confidence `beside`."""
     if recognised := role_word(text):
         return (stated(source, marker, *recognised, sure),)
     if (word := plain(text)) in NOT_ENGINE_WORDS:
@@ -87,7 +87,7 @@ def word_claims(
 
 
 def service_name(text: str) -> tuple[str, Role] | None:
-    """What a service called like `VllmDecodeWorker` is, as (`DecodeWorker`, role)."""
+    """Return what a service called like `VllmDecodeWorker` is, as (`DecodeWorker`, role)."""
     found = _SERVICE.search(text[:MAX_NAME_CHARS])
     if found is None:
         return None
@@ -96,7 +96,7 @@ def service_name(text: str) -> tuple[str, Role] | None:
 
 
 def component_word(text: str) -> tuple[str, Role] | None:
-    """The role word of a Dynamo component and its role; a word for both phases decides nothing."""
+    """Return a Dynamo component's role word and role; a word for both phases decides nothing."""
     found = role_word(text.removeprefix("tensorrt_llm_").removeprefix("sglang_"))
     return None if found is None or found[1] is Role.MIXED else found
 
@@ -108,14 +108,14 @@ def definite_claim(
     sure: Confidence,
     why: str = "no role that we know",
 ) -> Claim:
-    """What a marker that is there for nothing but the role claims; a note where nobody knows it."""
+    """Return the claim of a marker that exists only for the role; a note for an unknown value."""
     if recognised is None:
         return note(source, marker, "?", why)
     return stated(source, marker, *recognised, sure)
 
 
 def name_claims(marker: str, text: str, source: Source = Source.NAME) -> tuple[Claim, ...]:
-    """What a free name of a pod, a service or a file suggests, if anything."""
+    """Return what a freely chosen name of a pod, a service or a file suggests, if anything."""
     name = text[:MAX_NAME_CHARS]
     if not_engine := _NAME_NOT_ENGINE.search(name):
         return (weak(source, marker, not_engine[1].lower(), None, "only a name"),)

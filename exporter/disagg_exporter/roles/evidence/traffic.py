@@ -1,4 +1,4 @@
-"""What an engine's traffic suggests of its role: the last resort, never more than a hint."""
+"""Role claims of an engine's traffic: the last resort, never more than a hint."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MARKER = "traffic"
 
 
 def traffic_claim(traffic: Traffic) -> Claim | None:
-    """Read traffic; None where there is none."""
+    """Return the claim of some traffic; None without traffic."""
     computed, made = traffic.computed_tokens, traffic.generation_tokens
     if computed is None or made is None:
         return None
@@ -45,14 +45,14 @@ def traffic_claim(traffic: Traffic) -> Claim | None:
 
 
 def _by_tokens(computed: float, external: float, made: float) -> Claim:
-    """The same where nobody counts requests, as on SGLang's page."""
+    """Return the same where requests are not counted, as on SGLang's page."""
     total = computed + external + made
     if total < MIN_TOKENS:
         return note(Source.TRAFFIC, _MARKER, TOO_LITTLE, "too few tokens to tell")
     if external > 0:
         return note(Source.TRAFFIC, _MARKER, "undecided", "requests are not counted")
     if made <= _ALMOST_NONE * computed:
-        # Long prompts with short answers look the same on a mixed engine unless it is extreme.
+        # On a mixed engine, long prompts with short answers look the same unless extreme.
         if made <= 0.001 * computed:
             return _says(Role.PREFILL, "computes prompts, writes next to nothing")
         return note(Source.TRAFFIC, _MARKER, "undecided", "short answers, or a prefill engine")
@@ -68,16 +68,17 @@ def _says(role: Role, why: str) -> Claim:
 WINDOW_SECONDS = 10.0
 """How long traffic is observed; longer where there is too little of it to decide."""
 REMEMBERED_WINDOWS = 6
-"""Of so many windows more than half must show a role for it to be kept."""
+"""Number of recent windows of which more than half must show a role for it to be kept."""
 
 
 @dataclass(slots=True)
 class SwitchingRole:
-    """The role of an engine that can switch roles: changed only by what lasts.
+    """The role of an engine that can switch roles: only sustained traffic changes it.
 
-    Its flags say what it began as. Its traffic says what it does, and a window in which it switches
-    looks like both phases at once: so another role counts only once two windows in a row agree.
-    One that switches more often has no one role: none is claimed while its windows disagree.
+    Its flags give its initial role. Its traffic shows what it does, and a window in which it
+    switches looks like both phases at once: so another role counts only after two consecutive
+    windows agree. An engine that switches more often has no single role: none is claimed while its
+    windows disagree.
     """
 
     traffic_seen: Traffic | None = None
@@ -88,7 +89,7 @@ class SwitchingRole:
     _agreed: deque[bool] = field(default_factory=lambda: deque(maxlen=REMEMBERED_WINDOWS))
 
     def take(self, total: Traffic, now_seconds: float) -> Traffic | None:
-        """Take the totals of its page; return the traffic that shows its role, None for none.
+        """Add the totals of its page; return the traffic that shows its role, None for none.
 
         Args:
             total: All since its engine began.
@@ -99,7 +100,7 @@ class SwitchingRole:
             self._is_disputed = False
             self._since = now_seconds, total
         if self.role is None and not self._is_disputed:
-            # All that it has done so far is the best that is known.
+            # All that it has done so far is the best evidence available.
             self._decide(total)
         elif now_seconds - self._since[0] >= WINDOW_SECONDS:
             recent = total.since(self._since[1])
@@ -130,7 +131,7 @@ class SwitchingRole:
 
     @property
     def _is_first(self) -> bool:
-        """Whether it never had a role, so that there is nothing to hold on to."""
+        """Whether it never had a role that could be kept."""
         return self.role is None and not self._is_disputed
 
     def _forget(self) -> None:

@@ -1,4 +1,4 @@
-"""The values of role detection: markers in, claims of single markers, the verdict."""
+"""The values of role detection: markers, claims of single markers, the verdict."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOT_AN_ENGINE = "not_an_engine"
 
 
 class Confidence(StrEnum):
-    """How sure a verdict is. `certain` is kept for what somebody set on purpose."""
+    """Confidence of a verdict. `certain` is reserved for what somebody set on purpose."""
 
     NONE = "none"
     LOW = "low"
@@ -27,7 +27,7 @@ class Confidence(StrEnum):
         return list(Confidence).index(self)
 
     def lowered(self, steps: int) -> Confidence:
-        """This one less `steps`, but never less than low: an answer that is none is no answer."""
+        """Return this confidence lowered by `steps`, but not below low: none is no answer."""
         return self if self is Confidence.NONE else list(Confidence)[max(1, self.rank - steps)]
 
 
@@ -40,7 +40,7 @@ class Peers:
 
 
 class Traffic(NamedTuple):
-    """What an engine did over a window, in requests and tokens; None where nobody reports them."""
+    """What an engine did over a window, in requests and tokens; None where it is not reported."""
 
     finished_requests: float | None = None
     computed_tokens: float | None = None
@@ -48,14 +48,14 @@ class Traffic(NamedTuple):
     generation_tokens: float | None = None
 
     def fell_below(self, before: Traffic) -> bool:
-        """Whether something was counted down: another process counts."""
+        """Return whether any counter decreased, which means that another process counts now."""
         return any(
             old is not None and new is not None and new < old
             for old, new in zip(before, self, strict=True)
         )
 
     def since(self, before: Traffic) -> Traffic:
-        """What was done since an earlier scrape of the same counters."""
+        """Return what was done since an earlier scrape of the same counters."""
         pairs = zip(before, self, strict=True)
         return Traffic(*(None if old is None or new is None else new - old for old, new in pairs))
 
@@ -64,9 +64,9 @@ class Traffic(NamedTuple):
 class Markers:
     """What is known of one process or pod; each part may be missing.
 
-    `argv` is its command line, `env` its environment, `labels` those of its pod (annotations
-    may be among them), `page` the lines of its metrics page, `name` what its pod, process or
-    service is called. `traffic` is preferred to the page's totals since its start.
+    `argv` is its command line, `env` its environment, `labels` those of its pod (annotations may be
+    among them), `page` the lines of its metrics page, `name` the name of its pod, process or
+    service. `traffic` is preferred to the page's totals since its start.
     """
 
     argv: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class Markers:
 
 
 class Source(StrEnum):
-    """Who set a marker, in the order in which they are believed."""
+    """Source of a marker, in order of precedence."""
 
     EXPLICIT = "explicit"
     PROGRAM = "program"
@@ -106,12 +106,12 @@ class Source(StrEnum):
 
     @property
     def order(self) -> int:
-        """0 is believed first."""
+        """Precedence; 0 is the highest."""
         return list(Source).index(self)
 
 
 class ClaimKind(IntEnum):
-    """What sort of claim it is: how it was come by."""
+    """Kind of claim: how it was obtained."""
 
     STATED = 0
     CONDITIONAL = 1
@@ -122,7 +122,7 @@ class ClaimKind(IntEnum):
 
 
 DYNAMIC_WORD = "dynamic"
-"""What engines and people call a role that may change while the engine runs."""
+"""The word of engines and people for a role that may change while the engine runs."""
 TOO_LITTLE = "too little"
 
 ClaimedRole: TypeAlias = Role | None
@@ -131,12 +131,12 @@ ClaimedRole: TypeAlias = Role | None
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One marker that was found and what it says of the role.
+    """One marker that was found and its claim about the role.
 
-    `marker` and `value` are words of ours or of the engines' own vocabulary, never a raw
-    argument or value: those may hold secrets. `confidence` is how far it can be trusted alone. A
-    `CONDITIONAL` claim holds only beside a prefill peer or agreeing traffic; an `INFERRED`
-    one follows from what is absent; a `WEAK` one from a name that people chose.
+    `marker` and `value` are our words or the engines' own vocabulary, never a raw argument or
+    value: those may hold secrets. `confidence` is how far it can be trusted alone. A `CONDITIONAL`
+    claim holds only beside a prefill peer or agreeing traffic; an `INFERRED` one follows from what
+    is absent; a `WEAK` one from a name that people chose.
     """
 
     kind: ClaimKind
@@ -149,7 +149,7 @@ class Claim:
 
     @property
     def is_enough(self) -> bool:
-        """Of a claim by traffic: whether there was enough to decide by, whatever it showed."""
+        """For a claim by traffic: whether there was enough to decide, whatever it showed."""
         return self.value != TOO_LITTLE
 
     @property
@@ -159,20 +159,20 @@ class Claim:
 
     @property
     def role(self) -> str:
-        """What it says by itself as one word, `unknown` where it does not decide."""
+        """Its own claim as one word, `unknown` where it does not decide."""
         return NOT_AN_ENGINE if self.says is None else self.says.value
 
     def sort_key(self) -> tuple[int, int, str, str, str, str]:
-        """An order that does not depend on the order in which markers came."""
+        """Return an order that does not depend on the order in which markers arrived."""
         return (self.kind, self.source.order, self.marker, self.value, self.role, self.note)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an engine is for, by which source, how surely, and everything that was weighed.
+    """An engine's role, its source and confidence, and all evidence that was weighed.
 
-    With `is_engine` False it is a router, a client or the like, and `role` is `none`. One that
-    `switches` can change its role while it runs, and is judged by what it does.
+    With `is_engine` False it is a router, a client or the like, and `role` is `none`. An engine
+    that `switches` can change its role while it runs, and is judged by what it does.
     """
 
     role: Role
@@ -196,22 +196,22 @@ class Verdict:
 def stated(
     source: Source, marker: str, value: str, says: ClaimedRole, confidence: Confidence
 ) -> Claim:
-    """A marker that says a role outright; `Role.UNKNOWN` makes it a note."""
+    """Return the claim of a marker that states a role; `Role.UNKNOWN` makes it a note."""
     if says is Role.UNKNOWN:
         return note(source, marker, value, "does not tell the phase")
     return Claim(ClaimKind.STATED, source, marker, value, says, confidence)
 
 
 def note(source: Source, marker: str, value: str, why: str) -> Claim:
-    """A marker that was seen and decides nothing."""
+    """Return the note of a marker that was found and decides nothing."""
     return Claim(ClaimKind.NOTE, source, marker, value, Role.UNKNOWN, Confidence.NONE, why)
 
 
 def weak(source: Source, marker: str, value: str, says: ClaimedRole, why: str = "") -> Claim:
-    """A name that somebody chose."""
+    """Return the claim of a name that somebody chose."""
     return Claim(ClaimKind.WEAK, source, marker, value, says, Confidence.LOW, why)
 
 
 def conditional_decode(source: Source, marker: str, value: str, why: str) -> Claim:
-    """Decode if there is a prefill peer or the traffic agrees; else it may be aggregated."""
+    """Return a claim of decode that holds only beside a prefill peer or agreeing traffic."""
     return Claim(ClaimKind.CONDITIONAL, source, marker, value, Role.DECODE, Confidence.LOW, why)
