@@ -1,4 +1,4 @@
-"""Files written for others: never over what somebody has changed; the dashboards for Grafana."""
+"""Exports files without overwriting changes of others; the dashboards for Grafana."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from disagg_exporter.errors import DisaggError
 
 
 class ExportError(DisaggError):
-    """A file that cannot be written, or must not be; its text says which and why."""
+    """A file that cannot or must not be written; the text says which and why."""
 
 
 def export(folder: Path, files: Mapping[str, str], *, force: bool = False) -> None:
-    """Write `files` into `folder`, each in one go, and leave everything else there alone.
+    """Write `files` into `folder`, each atomically, and leave everything else there alone.
 
     Args:
-        folder: Made if it is not there.
+        folder: Created if missing.
         files: Text by path within it.
         force: Replace files that differ.
 
     Raises:
-        ExportError: A file cannot be written; or one is there with another text, and no `force`:
+        ExportError: A file cannot be written; or one exists with another text, without `force`:
             then nothing was written.
     """
     changed = [name for name, text in files.items() if _differs(folder / name, text)]
@@ -48,7 +48,7 @@ def _differs(path: Path, text: str) -> bool:
     try:
         return path.read_bytes() != text.encode()
     except OSError:
-        # Not there; what cannot be read is reported when it cannot be written.
+        # Missing, or unreadable, which is reported when it cannot be written.
         return False
 
 
@@ -64,12 +64,12 @@ def grafana_files(
     prometheus: str,
     runbooks: RunbookLinks,
 ) -> dict[str, str]:
-    """What an exported folder holds: text by path within it.
+    """Return the content of an exported folder: text by path within it.
 
-    `folder` is where the files will lie: Grafana reads the dashboards from there. With a
+    `folder` is where the files will be: Grafana reads the dashboards from there. With a
     `datasource` the dashboards open on it; without, a data source of our own is provisioned too,
-    which reads `prometheus` (an URL), and Grafana opens them on its default. `runbooks` is where
-    they lead to.
+    which reads `prometheus` (a URL), and Grafana opens them on its default. `runbooks` is where
+    their links lead.
     """
     files = {
         f"dashboards/{entry.name}": _set(entry.read_text(encoding="utf-8"), datasource, runbooks)

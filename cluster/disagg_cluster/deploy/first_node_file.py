@@ -1,4 +1,4 @@
-"""The text of a first node file, commented, for what was found on a machine; pure."""
+"""Text of a first node file, with comments, for what was found on a machine; pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KV_PORTS = {_PREFILL_PORT: 14600, _DECODE_PORT: 14700}
 
 @dataclass(frozen=True, slots=True)
 class MachineFindings:
-    """What a machine has: GPUs by name, the engines' interpreters by kind, models by name."""
+    """Findings on a machine: GPUs by name, the engines' interpreters by kind, models by name."""
 
     node: str
     gpus: tuple[str, ...] = ()
@@ -24,11 +24,11 @@ class MachineFindings:
 
 
 def first_node_file(found: MachineFindings, date: str) -> str:
-    """A node file that is right but for what only a person knows.
+    """Return a node file that is correct except for what only a person knows.
 
     Args:
         found: What the machine has.
-        date: When this is, as it is to be shown.
+        date: The current date, as displayed.
     """
     engine, python = found.pythons[0] if found.pythons else ("vllm", "")
     model = found.models[0] if found.models else UNKNOWN_MODEL
@@ -103,5 +103,5 @@ def _worker(
 
 
 def _text(text: str) -> str:
-    """As YAML text, whatever is in it: also a name that YAML takes for a number or for no."""
+    """Return a YAML text, quoted if needed: also a name that YAML reads as a number or as no."""
     return text if _PLAIN.fullmatch(text) and ("-" in text or "/" in text) else json.dumps(text)

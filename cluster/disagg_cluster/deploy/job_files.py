@@ -1,7 +1,7 @@
-"""Keeps dcgm-exporter's job mapping files saying what the devices are for.
+"""Keeps dcgm-exporter's job mapping files up to date with the devices' roles.
 
-dcgm-exporter, started with --hpc-job-mapping-dir, puts each line of the file that has a GPU's
-number for its name on that GPU's series, one copy of them a line (internal/pkg/transformation/
+dcgm-exporter, started with --hpc-job-mapping-dir, reads the file named after a GPU's number and
+adds each of its lines to that GPU's series, one copy of them per line (internal/pkg/transformation/
 hpc.go). So there is one line, the role: a second one would double every sum.
 """
 
@@ -24,7 +24,7 @@ _INSTANCE = re.compile(r"/gi(\d+)(/ci\d+)?$", re.ASCII)
 _SILENT = (Role.NONE, Role.UNKNOWN)
 
 TEXTS = frozenset(("", *(f"{role}\n" for role in Role)))
-"""All that such a file of ours can hold: distinguishes our files from a job scheduler's."""
+"""All texts that such a file of ours can have: distinguishes ours from a job scheduler's."""
 
 
 def job_files(roles: Iterable[tuple[Device, Role]]) -> dict[str, str]:
@@ -52,14 +52,14 @@ _LONGEST = max(map(len, TEXTS))
 
 
 class JobFiles:
-    """Writes the files of one folder when a role changes, and takes them away in the end.
+    """Writes the files of one folder when a role changes, and removes them in the end.
 
-    A file that is there and is not ours, such as a job scheduler's, stays as it is and is
-    complained of. Files of a daemon before us are taken over.
+    An existing file that is not ours, such as a job scheduler's, stays as it is and is reported.
+    Files of an earlier daemon are taken over.
 
     Args:
         folder: The folder that dcgm-exporter is given as --hpc-job-mapping-dir.
-        clock, wall, log: Seams; seconds.
+        clock, wall, log: Replaceable for tests; seconds.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class JobFiles:
         self._again_at = 0.0
 
     def show(self, roles: Iterable[tuple[Device, Role]]) -> None:
-        """Say what the devices are for now; to be called often, it writes when something changed.
+        """Show the devices' current roles; to be called often, it writes only changes.
 
         What failed is tried again after `AGAIN_SECONDS`.
         """
@@ -100,7 +100,7 @@ class JobFiles:
             self._again_at = self._clock() + AGAIN_SECONDS
 
     def close(self) -> None:
-        """Take our files away: nobody keeps them right from now on."""
+        """Remove our files, as they are not updated from now on."""
         for name in tuple(self._written):
             self._remove(name)
 
@@ -114,7 +114,7 @@ class JobFiles:
             if name not in self._written and not _is_ours(path):
                 self._fail(name, f"{path} is somebody else's (a job scheduler's?) and stays so")
                 return
-            # dcgm-exporter passes over the unfinished file: its name is no number.
+            # dcgm-exporter ignores the unfinished file: its name is no number.
             write_whole(path, text.encode("ascii"))
         except OSError as error:
             self._fail(name, f"{path}: {error.strerror}")

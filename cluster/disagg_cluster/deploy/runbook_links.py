@@ -1,4 +1,4 @@
-"""Where alerts and panels lead to: the page of an alert, wherever people read our runbooks."""
+"""Links of alerts and panels to the page of an alert, wherever people read our runbooks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 SHIPPED = "docs/runbooks"
-"""Where links lead as they are shipped: right in a clone only, and there to be replaced."""
+"""The base of shipped links: correct only in a clone, and meant to be replaced."""
 
 _PANEL = re.compile(r"(\$\{runbooks\}/(?:\w+|\$\{__data\.fields\.Alert\}))\.md\b")
 
@@ -15,15 +15,15 @@ _PANEL = re.compile(r"(\$\{runbooks\}/(?:\w+|\$\{__data\.fields\.Alert\}))\.md\b
 class RunbookLinks:
     """Links of the form `base/<alert>ending`.
 
-    GitHub shows files that end in `.md`; of the site that `make docs-check` builds the pages end
-    in `.html`.
+    GitHub shows files that end in `.md`; pages of the site that `make docs-check` builds end in
+    `.html`.
     """
 
     base: str = SHIPPED
     ending: str = ".md"
 
     def in_rules(self, text: str) -> str:
-        """The text of a file of rules, its alerts leading there."""
+        """Return the text of a rules file with its alerts' links replaced."""
         return re.sub(
             rf"(runbook_url: ){SHIPPED}/(\w+)\.md\b",
             lambda link: f"{link[1]}{self._root}/{link[2]}{self.ending}",
@@ -31,12 +31,12 @@ class RunbookLinks:
         )
 
     def in_panels(self, text: str) -> str:
-        """The text of a dashboard, the links of its panels ending so; they begin by a variable."""
+        """Return a dashboard's text with the endings of its panels' `${runbooks}` links set."""
         return _PANEL.sub(lambda link: f"{link[1]}{self.ending}", text)
 
     @property
     def variable(self) -> str:
-        """What a dashboard's variable `runbooks` is set to."""
+        """Value of a dashboard's variable `runbooks`."""
         return self._root
 
     @property

@@ -1,1 +1,1 @@
-"""What the kernel reports and keeps for us: folders, files, locks, processes, control groups."""
+"""Access to kernel facilities: folders, files, locks, processes, control groups."""

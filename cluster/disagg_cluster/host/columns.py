@@ -1,4 +1,4 @@
-"""Rows of text as a table that a terminal shows."""
+"""Formats rows of text as a table for a terminal."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 
 
 def columns(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
-    """Rows below each other, each column as wide as it needs; those numbered `right` end alike.
+    """Return rows as aligned columns; those numbered `right` are right-aligned.
 
-    The last cell of a row that is shorter than the first may be as long as it likes.
+    If a row has fewer cells than the first, its last cell may have any length.
     """
     count = len(rows[0])
     widths = [0] * count

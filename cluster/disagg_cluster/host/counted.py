@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def counted(number: int, noun: str) -> str:
-    """As `1 engine` and `3 engines`; the plural of the noun takes an s."""
+    """Return text like `1 engine` and `3 engines`; the plural of the noun takes an s."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

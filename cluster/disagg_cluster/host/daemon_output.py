@@ -1,4 +1,4 @@
-"""What the daemon itself prints: never blocks on a pipe that nobody reads, never floods the log."""
+"""The daemon's own output: never blocks on a pipe without a reader, never floods the log."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ MAX_EVENTS = 1024
 
 
 class QueuedStream(io.TextIOBase):
-    """A text stream onto a descriptor, written by a thread of its own.
+    """A text stream onto a descriptor, written by a separate thread.
 
-    What does not fit into the queue is dropped, counted, and said once there is room again. The
-    thread does not keep the process from ending.
+    Output that exceeds the queue is dropped and counted, and the count is written once there is
+    room again. The thread does not keep the process from ending.
 
     Args:
-        descriptor: Where to; it stays the caller's.
-        max_bytes: How much may wait.
+        descriptor: Target; the caller keeps ownership.
+        max_bytes: Most bytes that may be queued.
     """
 
     encoding = "utf-8"
@@ -51,7 +51,7 @@ class QueuedStream(io.TextIOBase):
 
     @property
     def dropped(self) -> int:
-        """How many writes were dropped since there was last room."""
+        """Number of dropped writes since there was last room."""
         return self._dropped
 
     def writable(self) -> bool:
@@ -63,11 +63,11 @@ class QueuedStream(io.TextIOBase):
         return os.isatty(self._descriptor)
 
     def fileno(self) -> int:
-        """The descriptor; what is written there overtakes what waits here."""
+        """The descriptor; direct writes to it overtake queued output."""
         return self._descriptor
 
     def write(self, text: str) -> int:
-        """Have it written in time; raises `OSError` once nothing can be written any more."""
+        """Queue text for writing; raises `OSError` once nothing can be written any more."""
         if not isinstance(text, str):
             raise TypeError(f"text is written here, not {type(text).__name__}")
         piece = text.encode(self.encoding, self.errors)
@@ -84,10 +84,10 @@ class QueuedStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Do nothing: whoever flushes does not mean to wait for a reader."""
+        """Do nothing: a caller that flushes does not intend to wait for a reader."""
 
     def drain(self, seconds: float) -> bool:
-        """Wait until all is written; False if it is not after so many seconds, or never will be."""
+        """Wait until all is written; return False after `seconds`, or if that is impossible."""
         with self._changed:
             self._changed.wait_for(lambda: not self._waiting_bytes, seconds)
             return not self._waiting_bytes and self._error is None
@@ -135,14 +135,14 @@ class QueuedStream(io.TextIOBase):
             try:
                 piece = piece[os.write(self._descriptor, piece) :]
             except BlockingIOError:
-                # Somebody who shares the terminal has made it so.
+                # Another process that shares the terminal has made it non-blocking.
                 poll = select.poll()
                 poll.register(self._descriptor, select.POLLOUT)
                 poll.poll()
 
 
 class QueuedOutput:
-    """The streams that stand in for the process's own."""
+    """The streams that replace the process's own."""
 
     def __init__(self, streams: Sequence[QueuedStream]) -> None:
         self._streams = streams
@@ -157,10 +157,10 @@ class QueuedOutput:
 
 @contextlib.contextmanager
 def queued_output() -> Iterator[QueuedOutput]:
-    """Let nothing that is printed block, on sys.stdout and sys.stderr, until the block ends.
+    """Make sys.stdout and sys.stderr non-blocking until the block ends.
 
-    At the end what waits is given two seconds. A stream that nobody reads even then stays as it
-    is, so that the process can end whatever it still has to say.
+    At the end, queued output gets two seconds. A stream that nothing reads even then is left as it
+    is, so that the process can end whatever it still has to write.
     """
     own = sys.stdout, sys.stderr
     streams = [_in_place_of(stream) for stream in own]
@@ -177,7 +177,7 @@ def queued_output() -> Iterator[QueuedOutput]:
 
 
 def _in_place_of(stream: TextIO | None) -> QueuedStream | None:
-    """A queued stream onto the same descriptor; None for a stream without one, or for none."""
+    """Return a queued stream onto the same descriptor; None without a stream or descriptor."""
     if stream is None:
         return None
     try:
@@ -189,12 +189,12 @@ def _in_place_of(stream: TextIO | None) -> QueuedStream | None:
 
 
 AUDIT = "audit"
-"""The attribute of a line that says who has changed what: each is written."""
+"""Attribute of a log record about who changed what: each is written."""
 
 
 @dataclass(slots=True)
 class _Event:
-    """How many lines of one event may still be written, since when, and how many were not."""
+    """How many lines of one event may still be written, since when, and how many were dropped."""
 
     left: float
     since_seconds: float
@@ -202,11 +202,11 @@ class _Event:
 
 
 class LogRateLimit(logging.Filter):
-    """Lets each event through some times at once, and from then on once a minute.
+    """Lets each event pass a few times at once, and from then on once a minute.
 
-    Lines are of one event if they have the same text before its values are filled in, and the same
-    first value, which is whom it is about. The next line that is let through says how many were
-    not. Lines for debugging are never held back, nor what has the attribute `AUDIT`.
+    Lines belong to one event if they have the same format string and the same first value, which is
+    its subject. The next line that passes reports how many were dropped. Debug lines and those with
+    the attribute `AUDIT` always pass.
 
     Args:
         clock: Monotonic seconds.
@@ -218,7 +218,7 @@ class LogRateLimit(logging.Filter):
         self._events: OrderedDict[tuple[str, str], _Event] = OrderedDict()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a line is to be written."""
+        """Return whether a line is to be written."""
         if record.levelno <= logging.DEBUG or getattr(record, AUDIT, False):
             return True
         event = self._event(record)

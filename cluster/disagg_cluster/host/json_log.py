@@ -1,4 +1,4 @@
-"""The daemon's log as a line of JSON an event, for programs that collect logs."""
+"""The daemon's log with one line of JSON per event, for programs that collect logs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class JsonLines(logging.Formatter):
     """Writes `timestamp` (date, time to the millisecond, zone), `level`, `message`, `traceback`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One event as one line."""
+        """Return one event as one line."""
         at = datetime.fromtimestamp(record.created, UTC)
         event = {
             "timestamp": at.isoformat(timespec="milliseconds"),

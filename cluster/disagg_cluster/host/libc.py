@@ -1,4 +1,4 @@
-"""Settings of this process by the C library: who reaps orphans, one heap for all threads."""
+"""Process settings through the C library: reaping of orphans, one heap for all threads."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _GET_CHILD_SUBREAPER = 37
 
 
 def share_one_heap() -> None:
-    """Have glibc serve all threads from one heap, before any of them is started.
+    """Make glibc serve all threads from one heap; to be called before any thread starts.
 
-    It would give each its own, of which some MiB stay with it for good; ours take turns anyway, by
-    Python's lock. Another C library is left as it is.
+    By default each thread gets its own heap, which keeps some MiB for good; our threads alternate
+    anyway, because of Python's lock. Another C library is left as it is.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -23,16 +23,17 @@ def share_one_heap() -> None:
 
 
 def become_subreaper(wanted: bool = True) -> bool:
-    """Ask the kernel for it, or not to be it any longer; whether it is done.
+    """Set or clear the subreaper attribute of this process; return whether that succeeded.
 
-    It ends with this process: who is left then falls to the next above, and nobody is ended.
+    It ends with this process: remaining children then fall to the next ancestor, and none is
+    killed.
     """
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     return bool(prctl(_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0) == 0)
 
 
 def is_subreaper() -> bool:
-    """Whether orphans below us fall to us."""
+    """Return whether orphans below us are reparented to us."""
     answer = ctypes.c_int()
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     return prctl(_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0) == 0 and answer.value == 1
@@ -40,7 +41,7 @@ def is_subreaper() -> bool:
 
 @contextmanager
 def subreaping() -> Iterator[None]:
-    """Be it until the block ends."""
+    """Be a subreaper until the block ends."""
     before = is_subreaper()
     become_subreaper()
     try:

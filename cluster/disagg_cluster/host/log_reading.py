@@ -1,4 +1,4 @@
-"""Lines of a log and its older parts, found from the end: in memory that no log can enlarge."""
+"""Reads lines of a log and its older parts from the end, in memory that no log can enlarge."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from pathlib import Path
 from disagg_cluster.host.log_times import written_at
 
 MOST_LINE_BYTES = 1 << 20
-"""Of a longer line only the beginning is shown."""
+"""Only the beginning of a longer line is shown."""
 
 _CHUNK_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class LinePlace:
-    """Where a line begins: in which part, and at which byte of it."""
+    """Where a line begins: the part, and the byte offset in it."""
 
     part: int
     at_bytes: int
 
 
 FIRST = LinePlace(0, 0)
-"""Where the oldest part begins."""
+"""The beginning of the oldest part."""
 
 
 class LogParts:
-    """The parts of one log as they were when it was made, the youngest last.
+    """The parts of one log as they were at construction, the youngest last.
 
-    A part that is not there has no lines; one that is cut shorter meanwhile has those it has.
+    A missing part has no lines; a part truncated since has the lines that are left.
 
     Args:
         paths: The files.
-        until_bytes: Up to where the youngest is read.
+        until_bytes: Where reading of the youngest ends.
     """
 
     def __init__(self, paths: Sequence[Path], until_bytes: int) -> None:
@@ -49,7 +49,7 @@ class LogParts:
     def last(
         self, count: int, wanted: Callable[[str], bool], begin: LinePlace = FIRST
     ) -> Iterator[str]:
-        """The last lines that are wanted, so many of them, the oldest first; none before `begin`.
+        """Yield the last `count` wanted lines, the oldest first; none before `begin`.
 
         Raises:
             OSError: A part cannot be read.
@@ -60,13 +60,13 @@ class LogParts:
             yield from filter(wanted, self.forwards(first))
 
     def first_since(self, begin: datetime, now: datetime) -> LinePlace | None:
-        """The first line that was written at `begin` or later; raises as `last`.
+        """Return the first line that was written at `begin` or later; raises as `last`.
 
-        That is the first after all that were written before. A line that bears no time belongs to
-        the one before it: a traceback to its error. Where none bears any there is no such line.
+        That is the first line after all that were written before. A line without a time belongs to
+        the one before it, like a traceback to its error. If no line has a time, there is none.
 
         Args:
-            begin: From when on.
+            begin: The start time.
             now: As for `written_at`.
         """
         first = None
@@ -78,7 +78,7 @@ class LogParts:
         return first
 
     def backwards(self) -> Iterator[tuple[LinePlace, str]]:
-        """Every line with its place, the last first; raises as `last`."""
+        """Yield every line with its place, the last first; raises as `last`."""
         for part in reversed(range(len(self._paths))):
             with suppress(FileNotFoundError), self._paths[part].open("rb", buffering=0) as log:
                 size = log.seek(0, os.SEEK_END)
@@ -87,7 +87,7 @@ class LogParts:
                     yield LinePlace(part, at_bytes), _text(line)
 
     def forwards(self, begin: LinePlace) -> Iterator[str]:
-        """The lines from a place on; raises as `last`."""
+        """Yield the lines from a place on; raises as `last`."""
         for part in range(begin.part, len(self._paths)):
             with suppress(FileNotFoundError), self._paths[part].open("rb") as log:
                 log.seek(begin.at_bytes if part == begin.part else 0)
@@ -104,7 +104,7 @@ class LogParts:
 
 
 def _lines_before(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """Where the lines before a place begin, and how they do, the last first."""
+    """Yield where the lines before a place begin, with their beginnings, the last first."""
     # The last line may have no end yet.
     line_end, low = end, end
     while low > 0:

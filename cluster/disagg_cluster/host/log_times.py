@@ -1,7 +1,7 @@
-"""When the lines of an engine's log were written, by the times that engines write into them.
+"""When the lines of an engine's log were written, by the times in them.
 
 Pure. vLLM writes `INFO 11-23 10:05:01`, SGLang and most others `2026-11-23 10:05:01` or with a T;
-all in the zone of the machine unless they say another.
+all in the machine's time zone unless they state another.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _A_DAY = timedelta(days=1)
 
 
 def written_at(line: str, now: datetime) -> datetime | None:
-    """When a line was written; None if it does not say.
+    """Return when a line was written; None if it does not say.
 
     Args:
         line: One line.
-        now: The present, in the zone that times without one are in; a time without a year is the
-            last such before tomorrow.
+        now: The present, in the zone of times without one; a time without a year is the last such
+            before tomorrow.
     """
     head = line[:_LOOKED_AT_CHARACTERS]
     try:

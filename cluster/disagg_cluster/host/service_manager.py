@@ -1,7 +1,7 @@
 """Notifies a service manager, by the protocol of systemd's sd_notify.
 
-Datagrams to the socket that it names in our environment. That one cannot be sent is no reason for
-anything: it is logged once, and the daemon goes on.
+It sends datagrams to the socket named in our environment. A failure to send has no consequence: it
+is logged once, and the daemon continues.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 _MOST_STATUS = 200
 _STATUS_SECONDS = 1.0
 _EXTENSION_SECONDS = 30.0
-"""How much time to end is asked for, three times as often as it runs out."""
+"""Extension of the stop timeout that is requested; repeated three times within it."""
 
 
 class ServiceManager:
-    """Who started us, if it wants notifications; else everything here does nothing.
+    """The service manager that started us, if it wants notifications; else a no-op.
 
     Args:
         environ: Our environment: NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID are read.
@@ -35,7 +35,7 @@ class ServiceManager:
         self._status = ""
         self._silent = False
         self.watchdog_seconds = None if self._address is None else _watchdog_seconds(environ)
-        """Within how long it wants a sign of life, again and again; None if it wants none."""
+        """Watchdog interval within which it expects a sign of life; None if it expects none."""
 
     @property
     def listens(self) -> bool:
@@ -47,23 +47,23 @@ class ServiceManager:
         self._send("READY=1")
 
     def reloading(self) -> None:
-        """Notify that we look at our configuration anew; `ready` ends that."""
+        """Notify that we reload our configuration; `ready` ends that."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
-        """Notify that we end."""
+        """Notify that we are stopping."""
         self._send("STOPPING=1")
 
     def extend_timeout(self, seconds: float) -> None:
-        """Ask for so much more time to start or to end, from now."""
+        """Request this much more time to start or to stop, from now."""
         self._send(f"EXTEND_TIMEOUT_USEC={round(seconds * 1e6)}")
 
     def alive(self) -> None:
-        """Give a sign of life."""
+        """Send a sign of life."""
         self._send("WATCHDOG=1")
 
     def status(self, text: str) -> None:
-        """Send a status line; the same as before is not sent again."""
+        """Send a status line; an unchanged one is not sent again."""
         line = " ".join(text.split())[:_MOST_STATUS]
         if line != self._status:
             self._status = line
@@ -85,7 +85,7 @@ class ServiceManager:
 
 
 def _address(named: str) -> bytes | None:
-    """An address of the socket; None if there is none, or of a kind that we do not speak to."""
+    """Return the address of the socket; None if there is none, or of an unsupported kind."""
     if named.startswith("@"):
         return b"\0" + os.fsencode(named[1:])
     return os.fsencode(named) if named.startswith("/") else None
@@ -102,14 +102,14 @@ def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:
 
 @dataclass(slots=True)
 class LifeSigns:
-    """Signs of life at half the interval that the watchdog wants, only while all is well.
+    """Sends signs of life at half the watchdog's interval, only while all is well.
 
-    They are given by a task of the daemon's own loop: a loop that is stuck gives none.
+    A task of the daemon's own loop sends them: a loop that hangs sends none.
 
     Args:
         manager: Is notified.
-        is_well: Whether what matters is alive, too.
-        status: How it goes, in a line; nothing is sent if it is empty.
+        is_well: Whether everything essential is alive, too.
+        status: A status line; nothing is sent if it is empty.
     """
 
     manager: ServiceManager
@@ -119,7 +119,7 @@ class LifeSigns:
 
     @contextlib.asynccontextmanager
     async def given(self) -> AsyncIterator[None]:
-        """Give them until the block ends."""
+        """Send them until the block ends."""
         if not self.manager.listens:
             yield
             return
@@ -134,7 +134,7 @@ class LifeSigns:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def end(self) -> None:
-        """Notify that the daemon ends, and ask for time as long as it takes."""
+        """Notify that the daemon is stopping, and keep requesting time."""
         if not self._ending:
             self._ending = True
             self.manager.stopping()

@@ -1,4 +1,4 @@
-"""Lengths of time as people read them, and instants as programs do."""
+"""Durations as people read them, and instants as programs do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 
 def duration_text(seconds: float) -> str:
-    """A duration in its two largest units: 3d 4h, 2h 5m, 1m 30s, 7s."""
+    """Return a duration in its two largest units: 3d 4h, 2h 5m, 1m 30s, 7s."""
     whole = int(seconds)
     days, hours, minutes = whole // 86_400, whole // 3600 % 24, whole // 60 % 60
     if days:
@@ -17,5 +17,5 @@ def duration_text(seconds: float) -> str:
 
 
 def timestamp(seconds: float) -> str:
-    """A Unix time in ISO 8601, to the second, with its zone."""
+    """Return a Unix time in ISO 8601, to the second, with its zone."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""The colours in which a terminal shows the states of workers and engines."""
+"""Terminal colours of the states of workers and engines."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ STATE_COLOURS: Mapping[str, str] = {
     "unresponsive": "red",
     "no answer": "red",
 }
-"""By the word that is shown; a state that is not among them has none."""
+"""By the displayed word; other states have no colour."""

@@ -1,8 +1,8 @@
 """Which sockets listen on a TCP port, on which addresses, and which processes hold them.
 
-Asked through netlink (sock_diag), because /proc/net/tcp walks every connection of the host: 2 ms a
-look on an idle one against 0.05 ms. The file is read where netlink gives no answer; both say the
-same.
+It uses netlink (sock_diag), because /proc/net/tcp walks every connection of the host: 2 ms per scan
+on an idle one against 0.05 ms. The file is read where netlink gives no answer; both have the same
+content.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SOCK_DIAG = 4
 _BY_FAMILY, _REQUEST_DUMP, _ERROR, _DONE = 20, 0x301, 2, 3
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 _REQUEST = struct.Struct("=BBBxI")  # family, protocol, extensions, states; then the socket's id
-_SOCKET_ID = struct.Struct("!HH16s28x")  # our port, their port, our address, and what is not used
+_SOCKET_ID = struct.Struct("!HH16s28x")  # our port, their port, our address, and unused bytes
 _ANSWER = struct.Struct("=4x48s16xI")  # the socket's id; its inode
 _STATE_LISTEN = 10
 _PROC_LISTEN = "0A"
@@ -34,7 +34,7 @@ _IPV6 = 6
 
 
 def listeners(port: int) -> tuple[Listener, ...]:
-    """All sockets of this network namespace that listen on a port, IPv4 and IPv6.
+    """Return all sockets of this network namespace that listen on a port, IPv4 and IPv6.
 
     Raises:
         OSError: Neither netlink nor /proc answers.
@@ -46,14 +46,14 @@ def listeners(port: int) -> tuple[Listener, ...]:
 
 
 def ask_kernel(port: int, protocol: int = socket.IPPROTO_TCP) -> Iterator[Listener]:
-    """The listeners by netlink.
+    """Yield the listeners by netlink.
 
     Args:
-        port: Where they listen.
-        protocol: TCP; an argument so that a refusal can be tried.
+        port: Their port.
+        protocol: TCP; an argument so that a refusal can be tested.
 
     Raises:
-        OSError: This kernel, or this container, does not answer such questions.
+        OSError: This kernel, or this container, does not answer such requests.
     """
     for listening, family, raw, inode in _dump(port, protocol):
         if listening == port:
@@ -61,14 +61,14 @@ def ask_kernel(port: int, protocol: int = socket.IPPROTO_TCP) -> Iterator[Listen
 
 
 def read_files(port: int, net: Path = Path("/proc/net")) -> Iterator[Listener]:
-    """The listeners by the tables in /proc."""
+    """Yield the listeners by the tables in /proc."""
     for listening, address, inode in _rows(net):
         if listening == port:
             yield address, inode
 
 
 def all_listeners(net: Path | None = None) -> dict[int, tuple[IPv4Address | IPv6Address, int]]:
-    """Every socket that listens for TCP, by its inode: its address and its port.
+    """Return the address and port of every listening TCP socket, by its inode.
 
     Args:
         net: The tables of another network namespace (`/proc/<pid>/net`); ours if None.
@@ -85,7 +85,7 @@ def all_listeners(net: Path | None = None) -> dict[int, tuple[IPv4Address | IPv6
 
 
 def inodes_by_port() -> dict[int, frozenset[int]]:
-    """Every socket of this network namespace that listens for TCP, by its port.
+    """Return the listening TCP sockets of this network namespace, by port.
 
     Raises:
         OSError: Neither netlink nor /proc answers.
@@ -103,7 +103,7 @@ def inodes_by_port() -> dict[int, frozenset[int]]:
 def _dump(
     port: int, protocol: int = socket.IPPROTO_TCP
 ) -> Iterator[tuple[int, socket.AddressFamily, bytes, int]]:
-    """Ask netlink of one port, or of all if it is 0: port, family, address and inode of each."""
+    """Yield port, family, address and inode by netlink, of one port, or of all if it is 0."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as netlink:
         netlink.settimeout(1.0)
         for family in (socket.AF_INET, socket.AF_INET6):
@@ -118,7 +118,7 @@ def _dump(
 
 
 def _rows(net: Path) -> Iterator[tuple[int, IPv4Address | IPv6Address, int]]:
-    """Read the tables in /proc: port, address and inode of each."""
+    """Yield port, address and inode by the tables in /proc."""
     for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         try:
             lines = (net / table).open(encoding="ascii")
@@ -135,7 +135,7 @@ def _rows(net: Path) -> Iterator[tuple[int, IPv4Address | IPv6Address, int]]:
 
 
 def _answers(netlink: socket.socket) -> Iterator[bytes]:
-    """What follows the headers of the messages of one dump."""
+    """Yield what follows the headers of the messages of one dump."""
     while True:
         received = netlink.recv(65536)
         while received:
@@ -151,7 +151,7 @@ def _answers(netlink: socket.socket) -> Iterator[bytes]:
 
 
 def _from_words(text: str) -> bytes:
-    """An address as /proc prints it: words of 32 bits in the byte order of the machine."""
+    """Return an address as /proc prints it: words of 32 bits in the machine's byte order."""
     raw = bytes.fromhex(text)
     if sys.byteorder == "big":
         return raw
@@ -159,7 +159,7 @@ def _from_words(text: str) -> bytes:
 
 
 def _address(family: int, raw: bytes) -> IPv4Address | IPv6Address:
-    """An address, as IPv4 where it is one in the clothes of IPv6."""
+    """Return an address, as IPv4 where it is an IPv4-mapped one."""
     if family == socket.AF_INET:
         return IPv4Address(raw[:4])
     address = IPv6Address(raw)
@@ -167,14 +167,14 @@ def _address(family: int, raw: bytes) -> IPv4Address | IPv6Address:
 
 
 def plain(text: str) -> IPv4Address | IPv6Address:
-    """The address that a text names, in the same form as those of `listeners`."""
+    """Return the address that a text names, in the same form as those of `listeners`."""
     address = ip_address(text)
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address
 
 
 class Owner(StrEnum):
-    """Who listens: the asked processes, somebody else too, nobody seen, or it is not known."""
+    """Who listens: only the given processes, also others, no visible process, or unknown."""
 
     OURS = "ours"
     OTHER = "other"
@@ -185,15 +185,15 @@ class Owner(StrEnum):
 def listening_inodes(
     host: str, port: int, table: Callable[[int], Iterable[Listener]] = listeners
 ) -> frozenset[int]:
-    """The sockets that may be given a connection to `host`:`port`, by their inodes.
+    """Return the sockets that may receive a connection to `host`:`port`, by their inodes.
 
-    Several are possible (SO_REUSEPORT). One on all addresses of IPv6 gets connections of IPv4 only
-    where nobody listens there by IPv4, and none of IPv6 goes to a listener of IPv4.
+    Several are possible (SO_REUSEPORT). A socket on all IPv6 addresses receives IPv4 connections
+    only if none listens there by IPv4, and an IPv4 listener receives no IPv6 connections.
 
     Args:
         host: An IP address.
         port: TCP port.
-        table: Who listens on a port at all.
+        table: Returns the listeners of a port.
     """
     wanted = plain(host)
     fitting = [each for each in table(port) if each[0] == wanted or each[0].is_unspecified]
@@ -204,16 +204,16 @@ def listening_inodes(
 
 
 def session_members(session: int) -> Iterator[int]:
-    """The processes of a session, its leader first: it mostly is the one that listens."""
+    """Yield the processes of a session, its leader first, which is usually the listener."""
     yield session
     yield from procfs.session_pids(session)
 
 
 def socket_inodes(pid: int) -> Iterator[int]:
-    """The sockets that a process holds, by their inodes.
+    """Yield the sockets that a process holds, by their inodes.
 
     Raises:
-        PermissionError: The process is not ours to look into.
+        PermissionError: We may not inspect the process.
     """
     try:
         descriptors = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208 - hundreds, each second
@@ -229,7 +229,7 @@ def socket_inodes(pid: int) -> Iterator[int]:
 
 
 def holders(inodes: frozenset[int], pids: Iterable[int]) -> Iterator[int]:
-    """Those of some processes that hold one of these sockets, as far as we may look."""
+    """Yield those of some processes that hold one of these sockets, as far as permitted."""
     for pid in pids:
         try:
             holds = not inodes.isdisjoint(socket_inodes(pid))
@@ -244,7 +244,7 @@ def owner_of(
     pids: Iterable[int],
     sockets_of: Callable[[int], Iterable[int]] = socket_inodes,
 ) -> Owner:
-    """Whether all those sockets are held by some of those processes."""
+    """Return whether all those sockets are held by some of those processes."""
     if not inodes:
         return Owner.NOBODY
     missing = set(inodes)

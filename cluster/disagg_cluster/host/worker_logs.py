@@ -21,7 +21,7 @@ from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import CollectorStatus
 
 KEPT = 2
-"""How many older parts are kept: `<log>.1` is the younger."""
+"""Number of older parts that are kept: `<log>.1` is the younger."""
 
 _TAIL_BYTES = 64 * 1024
 _LINE_CHARACTERS = 2000
@@ -42,7 +42,7 @@ class LogError(DisaggError):
     """A log cannot be written or rotated; the text names the file and the reason.
 
     Attributes:
-        errno: What the system said.
+        errno: The system's error number.
     """
 
     def __init__(self, text: str, errno: int | None = None) -> None:
@@ -51,12 +51,12 @@ class LogError(DisaggError):
 
 
 def open_log(log_path: Path, opener: Opener = open_private) -> tuple[FileIO, str]:
-    """A log to append to; if the disk is full, a sink for nothing, and why.
+    """Open a log to append to; if the disk is full, return a sink that discards, and the reason.
 
     O_APPEND lets a copy-truncate rotation work under a running engine.
 
     Args:
-        log_path: The file; its folder is made.
+        log_path: The file; its folder is created.
         opener: As for the built-in `open`.
 
     Raises:
@@ -75,11 +75,11 @@ def open_log(log_path: Path, opener: Opener = open_private) -> tuple[FileIO, str
 
 
 def last_lines(log_path: Path, count: int, since_bytes: int = 0) -> tuple[str, ...]:
-    """The last lines of a log, at most `count`, none written before `since_bytes`.
+    """Return the last lines of a log, at most `count`, none written before `since_bytes`.
 
-    What a server says of our own probes is left out (`is_of_probe`). A log cut shorter meanwhile
-    is read from its beginning; one that cannot be read has none. Of a line without end only the
-    last part is shown.
+    A server's lines about our own probes are left out (`is_of_probe`). A log truncated since is
+    read from its beginning; one that cannot be read has none. Of a line without end only the last
+    part is shown.
     """
     try:
         with _reading(log_path) as log:
@@ -94,44 +94,44 @@ def last_lines(log_path: Path, count: int, since_bytes: int = 0) -> tuple[str, .
 
 
 def is_of_probe(line: str) -> bool:
-    """Whether a line of an access log tells of a question that went well, as we ask every second.
+    """Return whether a line of an access log is about a successful request like our probes.
 
-    An engine's server writes one for each probe of its health and each reading of its page: they
-    were nine tenths of an idle engine's log.
+    An engine's server writes one for each health probe and each scrape of its page: they were nine
+    tenths of an idle engine's log.
     """
     return _OF_PROBE.search(line) is not None
 
 
 def shown_end(log_path: Path, lines: Sequence[str]) -> str:
-    """The last lines of a log as they are shown after what has happened; empty without any."""
+    """Return the last lines of a log as shown after an event; empty without any."""
     return f"; end of {log_path}:\n  " + "\n  ".join(lines) if lines else ""
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a file that may grow meanwhile, up to what it holds at the end; raises `OSError`."""
+    """Copy a file that may grow meanwhile, including what is added; raises `OSError`."""
     target.unlink(missing_ok=True)
     with _reading(source) as log, os.fdopen(open_private(target, _NEW), "wb") as part:
         shutil.copyfileobj(log, part, 1 << 20)
-        # Once more for what came meanwhile: the first pass may take a second.
+        # Once more for what arrived meanwhile: the first pass may take a second.
         shutil.copyfileobj(log, part, 1 << 20)
 
 
 def rotate(log_path: Path, limit_bytes: int, copy: Copy = copy_file) -> bool:
-    """Move what a log holds to `<log>.1` if it is longer than `limit_bytes`; say whether.
+    """Move the content of a log to `<log>.1` if longer than `limit_bytes`; return whether it was.
 
-    The file itself stays, as its writer has it open, and is cut to nothing once it is copied. A
-    line written between the last look and the cut is lost.
+    The file itself stays, as its writer has it open, and is truncated once it is copied. A line
+    written between the last read and the truncation is lost.
 
     Args:
-        log_path: The log; one that is not there, or no file, is left alone.
-        limit_bytes: How long it may grow.
+        log_path: The log; a missing one, or one that is no file, is left alone.
+        limit_bytes: Its size limit.
         copy: As `copy_file`.
 
     Raises:
-        LogError: There is no room for a copy, even without the older parts; the log is as it was.
+        LogError: There is no room for a copy, even without the older parts; the log is unchanged.
     """
     try:
-        # A log may be something else than a file, such as a terminal: that does not grow.
+        # A log may be something other than a file, such as a terminal: that does not grow.
         if not _is_longer(log_path, limit_bytes):
             return False
         for number in range(KEPT, 1, -1):
@@ -146,17 +146,17 @@ def rotate(log_path: Path, limit_bytes: int, copy: Copy = copy_file) -> bool:
 
 
 def recover_deleted(pid: int, log_path: Path) -> bool:
-    """Move what a process has written to its deleted log to the log's path; say whether it has.
+    """Move what a process has written to its deleted log to the log's path; return whether it did.
 
-    The process writes on to the deleted file, which nobody would see and nothing keep short. A line
-    written between the copy and the cut is lost.
+    The process still writes to the deleted file, which is neither visible nor rotated. A line
+    written between the copy and the truncation is lost.
 
     Args:
-        pid: Whose standard output it is.
+        pid: The process with this standard output.
         log_path: Where the log was.
 
     Raises:
-        LogError: The log cannot be made anew; what was written is still where it is.
+        LogError: The log cannot be recreated; what was written is still where it is.
     """
     output = Path(f"/proc/{pid}/fd/1")
     real = f"{os.path.realpath(log_path.parent)}/{log_path.name}"
@@ -180,7 +180,7 @@ def recover_deleted(pid: int, log_path: Path) -> bool:
 
 
 def _copy_to(part: Path, log_path: Path, copy: Copy) -> None:
-    """Copy a log; its older parts go if there is no room otherwise."""
+    """Copy a log; remove its older parts if there is no room otherwise."""
     try:
         copy(log_path, part)
     except OSError as error:
@@ -210,15 +210,15 @@ def _part(log_path: Path, number: int) -> Path:
 
 
 class Rotation:
-    """Looks at all logs on a clock; each may hold so many megabytes, and so may its older parts.
+    """Checks all logs periodically; each, and each older part, may hold so many megabytes.
 
     Args:
         logs: The logs of all workers, by name.
-        was_cut: Receives whose log begins anew.
-        limit_megabytes: How long each may grow.
-        writers: The processes that write them, by name; a log that is deleted is made anew.
+        was_cut: Called with the name of a log that was truncated.
+        limit_megabytes: Size limit of each.
+        writers: The processes that write them, by name; a deleted log is recreated.
         log: Logs one that cannot be rotated, once each time that begins.
-        every_seconds: From one look to the next.
+        every_seconds: Interval between checks.
     """
 
     def __init__(
@@ -241,11 +241,11 @@ class Rotation:
         )
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """Return how the last look at the logs went, collector `log_rotation`."""
+        """Return how the last check of the logs went, collector `log_rotation`."""
         return (self._health.status(),)
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         executor = DaemonExecutor(1, "log-rotation")
         try:
             while True:
@@ -271,7 +271,7 @@ class Rotation:
 
 
 def _look_at(pid: int | None, path: Path, limit_bytes: int) -> bool:
-    """Whether the log begins anew."""
+    """Return whether the log was truncated."""
     made_anew = pid is not None and not path.exists()
     recovered = pid is not None and recover_deleted(pid, path)
     return rotate(path, limit_bytes) or (recovered and made_anew)

@@ -1,1 +1,1 @@
-"""A look at a node: phases, doctor, report."""
+"""Commands that inspect a node: phases, doctor, report."""

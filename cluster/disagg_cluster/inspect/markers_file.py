@@ -1,4 +1,4 @@
-"""Markers of an engine as JSON text, read with every problem at once."""
+"""Reads markers of an engine from JSON text, reporting every problem at once."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ _SHAPES: dict[str, tuple[type[list[object]] | type[dict[str, object]] | type[str
     "name": (str, "a string"),
     "peers": (list, "a list"),
 }
-"""What may be given, and what each of it is."""
+"""Accepted keys, and the type of each."""
 
 _KINDS: dict[type, str] = {
     **{type(None): "null", bool: "true or false", int: "a number", float: "a number"},
     **{str: "a string", list: "a list", dict: "an object"},
 }
-"""What a value of JSON is called."""
+"""Names of JSON types."""
 
 
 def read_markers(data: bytes, source: str) -> Markers:
     """Read `{"argv": [...], "env": {...}, "labels": {...}, "page": [...]}`, each optional.
 
-    Also taken are `name` (of the pod or process) and `peers` (a list of `prefill`, `decode`).
+    Also accepted are `name` (of the pod or process) and `peers` (a list of `prefill`, `decode`).
 
     Raises:
-        ConfigError: The text is no such object; the error names all that is wrong with it.
+        ConfigError: The text is no such object; the error lists all problems.
     """
     value = _parsed(data, source)
     if not isinstance(value, dict):
         raise config_error(
             [Finding((), f"expected an object, found {_KINDS[type(value)]}")], source
         )
-    # What a tool that found nothing writes.
+    # A tool that found nothing may write null.
     value = {key: item for key, item in value.items() if item is not None}
     findings = list(_unknown(value))
     for key in value.keys() & _SHAPES.keys():
@@ -73,13 +73,13 @@ def _parsed(data: bytes, source: str) -> object:
         twice = Finding((error.key,), "given twice", "only one of them would count")
         raise config_error([twice], source) from None
     except ValueError:
-        # Python refuses to turn thousands of digits into a number.
+        # Python refuses to convert thousands of digits into a number.
         why = "no JSON that we read: a number too long"
     raise config_error([Finding((), why, line=line)], source)
 
 
 class _TwiceError(Exception):
-    """A key that an object has twice."""
+    """A key that occurs twice in an object."""
 
     def __init__(self, key: str) -> None:
         self.key = key[:80]

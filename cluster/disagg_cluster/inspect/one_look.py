@@ -1,4 +1,4 @@
-"""One look at a node without a daemon: its engines, what they are for and why, and what is lost."""
+"""One scan of a node without a daemon: its engines, their roles and why, and what is missing."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from disagg_exporter.devices.source import DeviceSource
 from disagg_exporter.model import Device, DeviceSweep, EngineStatus
 from disagg_exporter.roles.evidence.types import Verdict
 
-# Two readings of the devices lie a second apart; the first pages are there by then, and the roles
-# at the next look after them.
+# The two readings of the devices are a second apart; the first pages have arrived by then, and the
+# roles are known at the next scan.
 LOOK_SECONDS = 2.5
 _READ_SECONDS = 1.0
 _PAGES_SECONDS = 0.5
@@ -33,7 +33,7 @@ _SCAN_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class OneLook:
-    """What was seen; `verdicts` say why, by engine."""
+    """The result; `verdicts` give the reasons, by engine."""
 
     devices: tuple[Device, ...]
     sweep: DeviceSweep
@@ -43,7 +43,7 @@ class OneLook:
 
 
 def look_once(source: DeviceSource, attach: Attach) -> OneLook:
-    """Look at this node for some seconds; leaves nothing behind."""
+    """Scan this node for some seconds; leaves nothing behind."""
     with tempfile.TemporaryDirectory(prefix="disagg-") as folder:
         return asyncio.run(_look(source, attach, RunFolder(Path(folder))))
 
@@ -85,7 +85,7 @@ async def _look(source: DeviceSource, attach: Attach, folder: RunFolder) -> OneL
 
 
 def view_of(look: OneLook, engine: EngineStatus) -> EngineView:
-    """One engine as a page would have it; nothing was measured."""
+    """Return one engine as a page would show it; nothing was measured."""
     return EngineView(
         engine=engine.engine,
         role=engine.role.value,
@@ -105,13 +105,13 @@ def view_of(look: OneLook, engine: EngineStatus) -> EngineView:
 
 
 def rows_of(look: OneLook) -> tuple[PhaseRow, ...]:
-    """The rows of a look; nothing was accounted, so of a GPU only its activity is known."""
+    """Return the rows of a scan; nothing was accounted, so a GPU has only its activity."""
     busy = {reading.gpu: reading.busy_ratio for reading in look.sweep.readings}
     rows: list[PhaseRow] = []
     for device in look.devices:
         engines = [engine for engine in look.engines if device.gpu in engine.devices]
         place, busy_ratio = DeviceView(device.gpu, device.device), busy.get(device.gpu)
-        # A pseudo-device without one is of an engine that has gone while we looked.
+        # A pseudo-device without an engine belongs to one that disappeared during the scan.
         if not engines and not device.is_pseudo:
             rows.append(replace(row_of(place, None, {}), busy_ratio=busy_ratio))
         rows.extend(_row(look, place, engine, busy_ratio) for engine in engines)

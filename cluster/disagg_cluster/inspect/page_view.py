@@ -1,4 +1,4 @@
-"""A node's own metrics page, read back: what it says of devices, engines and collectors."""
+"""Parses a node's own metrics page: devices, engines and collectors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from disagg_exporter.errors import DisaggError
 
 
 class NotOurPageError(DisaggError):
-    """What was read is no page of a disagg-node."""
+    """The text is not a disagg-node's page."""
 
 
 _BUILD, _SIMULATED = "disagg_build_info", "disagg_simulated_info"
@@ -35,10 +35,10 @@ _WANTED = SeriesFilter(
 
 
 def read_node_page(text: bytes) -> NodePage:
-    """Read a page of ours.
+    """Parse a page of ours.
 
     Raises:
-        NotOurPageError: It is none.
+        NotOurPageError: It is not one.
     """
     try:
         samples = find(text, _WANTED, SeriesKeys(), "disagg-node")

@@ -1,4 +1,4 @@
-"""The table of `disagg-node phases`: who is on which device, in which role, doing what now."""
+"""The table of `disagg-node phases`: which engine is on which device, its role and activity."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _NARROW_CHARACTERS = {"GPU": 12, "ENGINE": 21, "STATE": 15}
 
 
 class NotOurViewError(DisaggError):
-    """What was read is not what a daemon says of its devices."""
+    """The data is not a daemon's report on its devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeShares:
-    """What devices were booked for: shares of their observed time by use, over the same minute.
+    """Shares of the devices' observed time by use, over the same minute.
 
     `worker_states` are those of the daemon's own workers that are not ready, by engine. `verdicts`
-    say in words what stands on each model's pools, by its name and the namespace of its engines.
+    are the verdicts on each model's pools in words, by its name and the namespace of its engines.
     """
 
     by_gpu: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class NodeShares:
 class PhaseRow:
     """One engine on one device, or one of them alone; None where nothing is known.
 
-    The ratios are shares of the device's observed time of late, whatever used it.
+    The ratios are shares of the device's recent observed time, whatever used it.
     """
 
     gpu: str
@@ -71,7 +71,7 @@ class PhaseRow:
 
 
 def rows_of(page: NodePage, shares: NodeShares | None = None) -> tuple[PhaseRow, ...]:
-    """The rows of a node's page; with what its devices were booked for of late."""
+    """Return the rows of a node's page, with the recent shares of its devices."""
     booked = shares or NodeShares()
     ratios, states = booked.by_gpu, booked.worker_states
     by_gpu: dict[str, list[EngineView]] = {}
@@ -87,10 +87,10 @@ def rows_of(page: NodePage, shares: NodeShares | None = None) -> tuple[PhaseRow,
 
 
 def read_shares(text: bytes) -> NodeShares:
-    """What a daemon says of the last minute that it has booked (`/view.json`).
+    """Parse a daemon's report on the last committed minute (`/view.json`).
 
     Raises:
-        NotOurViewError: It says something else.
+        NotOurViewError: It is something else.
     """
     try:
         view = json.loads(text)
@@ -111,7 +111,7 @@ def read_shares(text: bytes) -> NodeShares:
 
 
 def _observed(ratios: Mapping[str, float]) -> Mapping[str, float]:
-    """Shares of the time that was observed; empty if none was."""
+    """Return shares of the observed time; empty if none was observed."""
     observed = 1.0 - ratios.get("unobserved", 0.0)
     if not ratios or observed <= 0:
         return {}
@@ -124,9 +124,9 @@ def as_text(
     wide: bool = False,
     painted: Callable[[str, str], str] = lambda _state, shown: shown,
 ) -> str:
-    """The table for people: within 80 columns, or `wide` with how everything is known.
+    """Return the table as text: within 80 columns, or `wide` with the sources of everything.
 
-    `painted` makes of a state, and what is shown of it, what a terminal shows in colour.
+    `painted` colours the displayed text of a state for a terminal.
     """
     titles, cells_of = (_TITLES, _cells) if wide else (_NARROW_TITLES, _narrow_cells)
     told = ((row.state, cells_of(row)) for row in rows)
@@ -134,7 +134,7 @@ def as_text(
 
 
 def verdict_text(shares: NodeShares) -> str:
-    """What stands on the pools, a line a model; empty where nothing is known."""
+    """Return the verdicts on the pools, one line per model; empty where nothing is known."""
     told = {model: "; ".join(words) for model, words in shares.verdicts.items() if words}
     if len(told) == 1:
         return "".join(told.values())
@@ -143,7 +143,7 @@ def verdict_text(shares: NodeShares) -> str:
 
 
 def when_text(shares: NodeShares) -> str:
-    """Over which time the shares are."""
+    """Return the time span of the shares as text."""
     if not shares.made_at or shares.window_seconds <= 0:
         return "nothing was booked yet"
     return f"over {shares.window_seconds:.0f} s, until {shares.behind_seconds:.0f} s ago"
@@ -152,10 +152,10 @@ def when_text(shares: NodeShares) -> str:
 def as_json(
     rows: Iterable[PhaseRow], shares: NodeShares | None = None, *, indent: int | None = 2
 ) -> str:
-    """The same values as a JSON list; what is not known is null.
+    """Return the same values as a JSON list; what is not known is null.
 
-    `made_at` is an instant with date and zone, `window_seconds` what was booked before it,
-    `verdicts` what stands on the pools of the row's model.
+    `made_at` is an instant with date and zone, `window_seconds` the accounted time before it,
+    `verdicts` the verdicts on the pools of the row's model.
     """
     booked = shares or NodeShares()
     when = {
@@ -173,7 +173,7 @@ def as_json(
 def row_of(
     device: DeviceView | None, engine: EngineView | None, ratios: Mapping[str, float]
 ) -> PhaseRow:
-    """One row; the ratios are those of the device."""
+    """Return one row; the ratios are those of the device."""
     place = (device.gpu, device.device) if device else ("", "")
     known = (ratios.get("prefill"), ratios.get("decode"))
     if engine is None:
@@ -195,7 +195,7 @@ def row_of(
 
 
 def _state(engine: EngineView) -> str:
-    """How an engine stands, in a word or two."""
+    """Return the state of an engine, in a word or two."""
     if engine.follows is not None:
         return f"follower of {engine.follows}" if engine.follows else "follower"
     if engine.registered is False:
@@ -206,7 +206,7 @@ def _state(engine: EngineView) -> str:
 def _cells(row: PhaseRow) -> tuple[str, ...]:
     prefill, decode = _percent(row.prefill_ratio), _percent(row.decode_ratio)
     if row.busy_ratio is not None and row.prefill_ratio is None:
-        # The phases are not known apart: only that something ran.
+        # The phases cannot be separated: only that something ran is known.
         prefill, decode = f"busy {row.busy_ratio:.0%}", ""
     cells = (
         *(f"{row.device} {row.gpu}".strip(), row.engine, row.role, row.why, row.confidence),
@@ -226,7 +226,7 @@ def _narrow_cells(row: PhaseRow) -> tuple[str, ...]:
 
 
 def _cut(text: str, characters: int) -> str:
-    """Its beginning and its end: names of pods differ at the end."""
+    """Return its beginning and its end: names of pods differ at the end."""
     if len(text) <= characters:
         return text
     end = characters // 2

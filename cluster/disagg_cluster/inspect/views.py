@@ -1,4 +1,4 @@
-"""A node as its own metrics page shows it: the nouns of `phases` and `doctor`."""
+"""Contents of a node's metrics page: the data types of `phases` and `doctor`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EngineView:
-    """One engine as the page has it; texts as the labels carry them, None where it has none.
+    """One engine on the page; texts as in the labels, None where there is none.
 
     `follows` is the address of the leader where it is a follower; empty if it is unknown.
-    `verified` is how it was known where it speaks TLS, `tls_fault` what is wrong with that.
+    `verified` is how it was verified where it speaks TLS, `tls_fault` the problem with that.
     """
 
     engine: str
@@ -48,7 +48,7 @@ class DeviceView:
 
 @dataclass(frozen=True, slots=True)
 class NodePage:
-    """The page as far as it says what the node is doing."""
+    """The page as far as it shows what the node is doing."""
 
     version: str
     simulated: bool

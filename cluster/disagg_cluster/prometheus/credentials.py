@@ -1,4 +1,4 @@
-"""Who we are to a server, and whom we trust; without what reads that from a file."""
+"""Credentials and trusted authorities for a server; independent of the file that defines them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Whom we trust, and our own certificate: paths as they are named, None where none is."""
+    """Trusted authorities and our own certificate: paths as configured, None where none is."""
 
     ca_file: str | None = None
     cert_file: str | None = None
@@ -23,9 +23,9 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The value of an Authorization header, and how TLS is spoken.
+    """The value of an Authorization header, and the TLS settings.
 
-    `source` is the file that says so, and the folder in which it stands that of its files.
+    `source` is the file that defines them; relative paths are from its folder.
     """
 
     authorization: str = field(default="", repr=False)
@@ -39,14 +39,14 @@ class Credentials:
         return tuple(self.source.parent / each for each in named if each)
 
     def context(self, pinned: bytes = b"") -> ssl.SSLContext:
-        """A client's end of TLS.
+        """Return a client's TLS context.
 
         Args:
-            pinned: The one certificate, in PEM, that its server surely has, where that is known;
-                then no other is trusted, whatever the file says.
+            pinned: The server's only certificate, in PEM, where that is known; then no other is
+                trusted, whatever the file says.
 
         Raises:
-            ConfigError: A file cannot be read, or is none of certificates.
+            ConfigError: A file cannot be read, or contains no certificates.
         """
         import ssl
 
@@ -55,10 +55,10 @@ class Credentials:
         tls, context = self.tls, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         key = "ca_file"
         try:
-            # As in Go, a server's certificate may itself be what is trusted.
+            # As in Go, a server's certificate may itself be the trusted one.
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             if pinned:
-                # It is known itself, so neither its name nor who signed it matters.
+                # The certificate itself is known, so neither its name nor its issuer matters.
                 context.check_hostname = False
                 context.load_verify_locations(cadata=pinned.decode("ascii"))
             elif tls.insecure_skip_verify:
@@ -70,7 +70,7 @@ class Credentials:
             key = "cert_file"
             if tls.cert_file:
                 own_key = self.source.parent / (tls.key_file or tls.cert_file)
-                # Without a password OpenSSL would ask the terminal for one.
+                # Without a password OpenSSL would prompt for one on the terminal.
                 context.load_cert_chain(self.source.parent / tls.cert_file, own_key, lambda: b"")
         except OSError as error:
             # OpenSSL's own errors are OSErrors, too, and name no file.

@@ -1,4 +1,4 @@
-"""Connections of urllib3 on which everything, from connecting on, shares one deadline."""
+"""Connections of urllib3 with one deadline for everything from connecting on."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from disagg_exporter.http.deadline_socket import DeadlineSocket
 
 
 class DeadlineConnection(HTTPConnection):
-    """A connection on which everything, from connecting on, shares one deadline.
+    """A connection with one deadline for everything from connecting on.
 
-    urllib3 sets `timeout` to what is left of it before connecting, and again before reading.
+    urllib3 sets `timeout` to the remaining time before connecting, and again before reading.
     """
 
     def _new_conn(self) -> socket.socket:
@@ -23,11 +23,11 @@ class DeadlineConnection(HTTPConnection):
         limited = DeadlineSocket(fileno=super()._new_conn().detach())
         left_seconds = max(end_seconds - time.monotonic(), 0.001)
         limited.limit(left_seconds)
-        limited.settimeout(left_seconds)  # of the TLS handshake
+        limited.settimeout(left_seconds)  # for the TLS handshake
         return limited
 
     def getresponse(self) -> Any:
-        """Return the head of the answer, in what is left of the time."""
+        """Return the head of the response, within the remaining time."""
         if isinstance(self.sock, DeadlineSocket):
             self.sock.limit(float(self.timeout or 0.0))
         return super().getresponse()
@@ -46,4 +46,4 @@ class _TlsPool(HTTPSConnectionPool):
 
 
 POOLS: dict[str, type[HTTPConnectionPool]] = {"http": _Pool, "https": _TlsPool}
-"""What a pool manager makes of these connections, by scheme."""
+"""Pool classes for these connections, by scheme."""

@@ -1,4 +1,4 @@
-"""Where commands ask over HTTP, with which credentials, and why no answer came."""
+"""HTTP requests of commands: where to send them, with which credentials, and why they failed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import ssl
 
 MAX_PAGE_BYTES = 8 * 1024 * 1024
-# How long to wait before each further attempt: this node's daemon, missing, is not waited for long.
+# Pauses before further attempts: short, as this node's daemon may not run.
 _PAUSES_SECONDS = (0.1, 0.2)
 # X509_V_ERR_… of OpenSSL's x509_vfy.h.
 _EXPIRED = 10
@@ -30,18 +30,18 @@ CLIENT_CERTIFICATE_HINT = (
 
 
 class UnansweredError(DisaggError):
-    """Nothing listens there, or no whole answer came in time."""
+    """Nothing listens there, or no complete answer arrived in time."""
 
 
 class RefusedError(DisaggError):
-    """A server answers and gives no page; the text says why, and the way out."""
+    """A server answers without a page; the text gives the reason and a remedy."""
 
 
 class TransportError(DisaggError):
-    """No HTTP response; the text says why, without the address.
+    """No HTTP response; the text gives the reason, without the address.
 
     Args:
-        text: Why.
+        text: The reason.
         answered: Whether a server is there: it responds otherwise, or TLS with it fails.
         transient: Whether the next attempt may succeed.
     """
@@ -54,9 +54,9 @@ class TransportError(DisaggError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The root of a server, and the credentials for it.
+    """The root URL of a server, and the credentials for it.
 
-    `pinned` is the server's own certificate in PEM, where a file of this node names it, and
+    `pinned` is the server's own certificate in PEM, where a file of this node contains it, and
     `pinned_by` that file.
     """
 
@@ -67,11 +67,11 @@ class Target:
 
 
 def is_address(text: str) -> bool:
-    """Whether a person has written the root of an HTTP server; who asks stands elsewhere."""
+    """Return whether a text is the root URL of an HTTP server; credentials belong elsewhere."""
     try:
         parts = urlsplit(text)
         there = bool(parts.hostname) and parts.port != 0 and " " not in parts.netloc
-    except ValueError:  # brackets, or a port, that are none
+    except ValueError:  # brackets, or a port, that are invalid
         return False
     is_http = text.startswith(("http://", "https://"))
     return is_http and there and text.isprintable()
@@ -80,21 +80,21 @@ def is_address(text: str) -> bool:
 def fetch(target: Target, path: str, deadline_seconds: float) -> bytes:
     """Return the body of a metrics page; redirects are not followed.
 
-    The look-up of a host *name* is left to the resolver's own patience, and each of its addresses
-    may take the deadline to be reached.
+    Resolving a host *name* has the resolver's own timeout, and connecting to each of its addresses
+    may take the deadline.
 
     Raises:
-        UnansweredError: Nothing does.
+        UnansweredError: There is no answer.
         RefusedError: The answer is no page, or TLS fails.
         ConfigError: A file that the credentials name cannot be used.
     """
-    # Takes 0.1 s, which only commands pay that ask.
+    # Takes 0.1 s, paid only by commands that make requests.
     import ssl
 
     from disagg_cluster.prometheus.http_session import HttpSession
 
     url, credentials = f"{target.url}{path}", target.credentials
-    # Without TLS nobody is trusted: the machine's authorities take 30 ms to read.
+    # Without TLS nothing is verified, so the authorities, which take 30 ms, are not loaded.
     is_encrypted = url.startswith("https:")
     tls = (
         credentials.context(target.pinned)
@@ -138,7 +138,7 @@ def _why_refused(status: int, scheme: str, credentials: Credentials) -> str:
 
 
 def why_no_tls(error: ssl.SSLError, pinned_by: str = "") -> str:
-    """Why TLS failed, and the way out; `pinned_by` names the certificate that was expected."""
+    """Return why TLS failed, with a remedy; `pinned_by` names the expected certificate."""
     import ssl
 
     reason = error.reason or "the connection was closed"
@@ -162,7 +162,7 @@ def why_no_tls(error: ssl.SSLError, pinned_by: str = "") -> str:
 
 
 def not_the_pinned_one(pinned_by: str) -> str:
-    """Why a server is not believed that shows another certificate than a file names."""
+    """Return why a server is rejected that presents another certificate than a file contains."""
     return (
         f"its certificate is not the one that {pinned_by} names; a new one counts some seconds "
         "after it was written, and only if it can be used: the daemon's log says so"

@@ -1,7 +1,7 @@
-"""Who we are to a server, and whom we trust: the HTTP config file that promtool takes.
+"""The HTTP config file that promtool reads: credentials and trusted authorities for a server.
 
-The keys are those of `promtool --http.config.file`, as far as we need them; a scrape job says the
-same (https://prometheus.io/docs/prometheus/latest/configuration/promtool). Paths are from the
+The keys are those of `promtool --http.config.file`, as far as needed; a scrape job has the same
+(https://prometheus.io/docs/prometheus/latest/configuration/promtool). Paths are relative to the
 file's own folder.
 """
 
@@ -30,7 +30,7 @@ class BasicAuth(Section):
 
 
 class Authorization(Section):
-    """What else a server may want to be shown."""
+    """Other credentials for an Authorization header."""
 
     type: AnyText = Field(default="Bearer", description="the kind of credentials, such as Bearer")
     credentials: AnyText | None = Field(default=None, description="credentials, text")
@@ -38,7 +38,7 @@ class Authorization(Section):
 
 
 class TlsClient(Section):
-    """Whom we trust, and our own certificate."""
+    """Trusted authorities, and our own certificate."""
 
     ca_file: AnyText | None = Field(default=None, description="the path of certificates")
     cert_file: AnyText | None = Field(default=None, description="the path of a certificate chain")
@@ -56,7 +56,7 @@ class HttpConfig(Section):
 
 
 def load(path: Path) -> Credentials:
-    """Read an HTTP config file; the files that it names lie beside it.
+    """Read an HTTP config file; the files that it names are relative to it.
 
     Raises:
         ConfigError: It cannot be used; all its problems are in the error.
@@ -77,7 +77,7 @@ def load(path: Path) -> Credentials:
 
 
 def _may_be_a_name(text: str) -> bool:
-    """Whether TLS takes it for the name of a server."""
+    """Return whether TLS accepts it as the name of a server."""
     try:
         return bool(text.encode("idna"))
     except UnicodeError:
@@ -99,7 +99,7 @@ def _shown(config: HttpConfig, folder: Path, findings: list[Finding]) -> Iterato
 
 
 def _secret(section: Section, name: str, key: str, folder: Path, findings: list[Finding]) -> str:
-    """A secret that stands in the file or in one of its own, less the blanks around it."""
+    """Return a secret given in the file or in a separate one, without surrounding blanks."""
     inline: str | None = getattr(section, key)
     path: str | None = getattr(section, f"{key}_file")
     if (inline is None) == (path is None):

@@ -1,7 +1,7 @@
 """HTTP sessions of commands: `requests`, with one deadline for everything and bounded answers.
 
-`requests` counts its timeout anew for every piece that arrives, so a server that sends a byte a
-second would hold a command for ever; the sockets below it have an end instead.
+`requests` restarts its timeout for every piece that arrives, so a server that sends a byte a second
+would block a command for ever; the sockets below it have a deadline instead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from disagg_cluster.prometheus.http_client import (
 from disagg_cluster.prometheus.session_adapter import SessionAdapter
 
 PAUSES_SECONDS = (0.2, 0.4, 0.8)
-"""The pauses before further attempts, usually."""
+"""Default pauses before further attempts."""
 _TRANSIENT = (502, 503, 504)
 _MOST_REDIRECTS = 10
 _READ_BYTES = 64 * 1024
@@ -48,7 +48,7 @@ _ERRORS = (
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """What a server answered; of an error's body, what came of it."""
+    """A server's answer; for an error, the part of its body that arrived."""
 
     status: int
     body: bytes
@@ -56,7 +56,7 @@ class HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class StreamedResponse:
-    """What a server answers piece by piece; of an error `body`, of an answer `lines` as they come.
+    """A streamed answer; for an error `body`, for a success `lines` as they arrive.
 
     Reading `lines` raises `TransportError` where the answer breaks off, or takes too long.
     """
@@ -69,20 +69,20 @@ class StreamedResponse:
 class HttpSession:
     """GETs with kept connections, retried with back-off while that may help and time is left.
 
-    A POST is sent once, and its answer read as it comes.
+    A POST is sent once, and its answer read as it arrives.
 
     Proxies are those of the environment (`HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY`), except for
-    servers of this machine; nothing else is taken from it, neither `.netrc` nor authorities.
+    servers of this machine; nothing else is used from it, neither `.netrc` nor authorities.
 
     Args:
-        headers: Sent along; not to where a server redirects.
-        tls: The client's end of TLS; None trusts the machine's authorities.
+        headers: Sent along; not to the target of a redirect.
+        tls: The client's TLS context; None trusts the machine's authorities.
         server_name: The name in a server's certificate, where that is not its host.
-        pinned: The one certificate that is accepted, in PEM; `tls` trusts it, too.
-        pinned_by: The file that names it.
-        pauses_seconds: Before each further attempt.
+        pinned: The only accepted certificate, in PEM; `tls` trusts it, too.
+        pinned_by: The file that contains it.
+        pauses_seconds: Pauses before further attempts.
         is_api: Whether redirects are followed, and bodies of errors read.
-        sleep: Seam.
+        sleep: Replaceable for tests.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class HttpSession:
         """Return the answer of a server, whatever its status.
 
         Raises:
-            TransportError: None came in time, or one that is none or too large.
+            TransportError: None arrived in time, or an invalid or too large one.
         """
         end_seconds = time.monotonic() + deadline_seconds
         for pause_seconds in (*self._pauses_seconds, None):
@@ -130,7 +130,7 @@ class HttpSession:
             else:
                 if last or response.status not in _TRANSIENT:
                     return response
-            # What failed on a kept connection is asked on a new one.
+            # After a failure on a kept connection, the next attempt uses a new one.
             self._session.close()
             self._sleep(pause_seconds or 0.0)
         raise AssertionError("the last attempt returns or raises")
@@ -139,10 +139,10 @@ class HttpSession:
     def post(
         self, url: str, body: bytes, deadline_seconds: float, max_bytes: int
     ) -> Iterator[StreamedResponse]:
-        """Send JSON and yield the answer; leaving it early hangs up, which aborts the request.
+        """Send JSON and yield the answer; leaving early disconnects, which aborts the request.
 
         Raises:
-            TransportError: No answer came in time, or one that is none or too large.
+            TransportError: No answer arrived in time, or an invalid or too large one.
         """
         headers = {**self._headers, "Content-Type": "application/json"}
         too_late = f"no whole answer in {deadline_seconds:g} s"
@@ -160,7 +160,7 @@ class HttpSession:
             self._session.close()
 
     def close(self) -> None:
-        """Hang up on all servers."""
+        """Close all connections."""
         self._session.close()
 
     def _lines(self, answer: requests.Response, max_bytes: int, too_late: str) -> Iterator[bytes]:
@@ -184,7 +184,7 @@ class HttpSession:
                 to = self._session.get_redirect_target(answer) if self._is_api else None
                 if to is None:
                     return HttpResponse(answer.status_code, self._body(answer, max_bytes))
-            # Credentials are meant for the server that was asked, and for no other.
+            # Credentials are only meant for the original server.
             url, headers = urljoin(url, to), {}
         raise TransportError("too many redirects", answered=True)
 
@@ -230,7 +230,7 @@ class HttpSession:
         return bytes(body)
 
     def _why(self, error: Exception, url: str) -> Exception:
-        """What became of a request that got no answer, in words without a header's value."""
+        """Return the error of a request without an answer, in words without a header's value."""
         causes, parts = list(_causes(error)), urlsplit(url)
         if _is_timeout(causes):
             return TimeoutError()
@@ -248,7 +248,7 @@ class HttpSession:
             isinstance(each, urllib3.exceptions.NewConnectionError) for each in causes
         )
         if system is not None and connected and parts.scheme == "https":
-            # A client that shows no certificate is hung up on; why may get lost on the way.
+            # A client without a certificate is disconnected; the reason may get lost on the way.
             reason = getattr(system, "reason", None) or why or "no reason was given"
             text = f"it hung up ({reason}), as a server without TLS does, or one that wants"
             return TransportError(f"{text} {CLIENT_CERTIFICATE_HINT}", answered=True)
@@ -262,7 +262,7 @@ class HttpSession:
 
 
 def _proxies(url: str) -> dict[str, str]:
-    # A proxy meant for the internet must not see what goes to this machine's own servers.
+    # A proxy meant for the internet must not receive requests to this machine's own servers.
     if not (found := get_environ_proxies(url)):
         return {}
     from disagg_cluster.discovery.finders.declared import is_own_address
@@ -271,7 +271,7 @@ def _proxies(url: str) -> dict[str, str]:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and all that it was made of: libraries wrap each other's in several ways."""
+    """Yield an error and all its causes: libraries wrap each other's in several ways."""
     yield error
     inner = [*error.args, getattr(error, "reason", None), error.__cause__]
     for each in dict.fromkeys(one for one in inner if isinstance(one, BaseException)):
@@ -284,5 +284,5 @@ def _is_timeout(causes: list[BaseException]) -> bool:
 
 
 def _is_system_error(error: BaseException) -> bool:
-    """Whether the kernel or OpenSSL says it: errors of `requests` are OSErrors, too."""
+    """Return whether the kernel or OpenSSL raised it: errors of `requests` are OSErrors, too."""
     return isinstance(error, OSError) and not isinstance(error, requests.RequestException)

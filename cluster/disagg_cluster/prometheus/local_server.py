@@ -30,7 +30,7 @@ class ScrapeTarget:
 
 @dataclass(frozen=True, slots=True)
 class PrometheusLaunch:
-    """What to start, and where it will answer."""
+    """The command that starts it, and the URL where it will answer."""
 
     argv: tuple[str, ...]
     url: str
@@ -46,12 +46,12 @@ def scrape_config(
     alertmanagers: Sequence[str] = (),
     cluster: str = "",
 ) -> str:
-    """The configuration file of a Prometheus that scrapes `targets` and evaluates our rules.
+    """Return the configuration of a Prometheus that scrapes `targets` and evaluates our rules.
 
-    Rules are evaluated as often as pages are scraped. `rule_files` may hold globs. An empty
-    cluster gives no label: the rules then see one nameless cluster. `alertmanagers` are the
-    addresses to which alerts are sent; `cluster` is put on every alert, and on all that is sent to
-    a central store, that does not say its own.
+    Rules are evaluated as often as pages are scraped. `rule_files` may hold globs. An empty cluster
+    gives no label: the rules then see one nameless cluster. `alertmanagers` are the addresses to
+    which alerts are sent; `cluster` is added to every alert, and to everything sent to a central
+    store, that has no such label.
     """
     interval = _duration(interval_seconds)
     statics = [
@@ -82,14 +82,14 @@ def scrape_config(
 
 
 def alerting(alertmanagers: Sequence[str]) -> dict[str, Any]:
-    """The `alerting` block of a Prometheus that sends its alerts to some addresses."""
+    """Return the `alerting` block of a Prometheus that sends its alerts to some addresses."""
     return {"alertmanagers": [{"static_configs": [{"targets": list(alertmanagers)}]}]}
 
 
 def find_prometheus(environ: Mapping[str, str], which: Callable[[str], str | None]) -> Path | None:
-    """The Prometheus to start: the one the environment names, else that on the PATH, or None.
+    """Return the Prometheus to start: from the environment, else from the PATH, or None.
 
-    One that is named but cannot be run is None too: another one in its place would surprise.
+    If the configured one cannot be run, the result is also None: another would be a surprise.
     """
     found = which(environ.get(BINARY_ENVIRONMENT) or "prometheus")
     return None if found is None else Path(found)
@@ -98,9 +98,9 @@ def find_prometheus(environ: Mapping[str, str], which: Callable[[str], str | Non
 def prepare_prometheus(
     binary: Path, folder: Path, config: str, *, listen: str, retention: str = "1d"
 ) -> PrometheusLaunch:
-    """Write `config` into `folder` and say how to start `binary` on it; raises `OSError`.
+    """Write `config` into `folder` and return how to start `binary` on it; raises `OSError`.
 
-    The data lies in `folder` too. `listen` is `host:port`.
+    The data is in `folder` too. `listen` is `host:port`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     config_file = folder / CONFIG_FILE
@@ -112,7 +112,7 @@ def prepare_prometheus(
 def prometheus_argv(
     binary: Path, folder: Path, *, listen: str, retention: str = "1d"
 ) -> tuple[str, ...]:
-    """How to start a Prometheus whose data and `CONFIG_FILE` lie in `folder`."""
+    """Return the command of a Prometheus whose data and `CONFIG_FILE` are in `folder`."""
     return (
         str(binary),
         f"--config.file={folder / CONFIG_FILE}",
@@ -124,6 +124,6 @@ def prometheus_argv(
 
 
 def _duration(seconds: float) -> str:
-    """Seconds as Prometheus writes them; it knows no fractions."""
+    """Return seconds as Prometheus writes them; it has no fractions."""
     milliseconds = round(seconds * 1000)
     return f"{milliseconds // 1000}s" if milliseconds % 1000 == 0 else f"{milliseconds}ms"

@@ -1,4 +1,4 @@
-"""What a Prometheus answers over its HTTP API."""
+"""Client of Prometheus' HTTP API."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WARNING_CHARACTERS = 400
 
 
 class PrometheusError(DisaggError):
-    """A Prometheus that does not answer, or refuses what it was asked; its text says which."""
+    """A Prometheus does not answer, or refuses a request; the text says which."""
 
 
 class NoAnswerError(PrometheusError):
@@ -41,12 +41,12 @@ class Samples:
 
 
 class Prometheus:
-    """A client of one Prometheus; close it. Several threads may ask, each by its own connection.
+    """A client of one Prometheus; close it. Several threads may use it, each by its own connection.
 
     Args:
         base_url: Its root.
-        headers: Sent along, for one that wants to know who asks.
-        tls: How it is asked by https; the machine's authorities are trusted if None.
+        headers: Sent along, for a server that requires credentials.
+        tls: TLS context for https; the machine's authorities are trusted if None.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Prometheus:
         headers: Mapping[str, str] = MappingProxyType({}),
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        # Takes 0.1 s, which only commands pay that ask.
+        # Takes 0.1 s, paid only by commands that make requests.
         from disagg_cluster.prometheus.http_session import HttpSession
 
         self._url = base_url
@@ -63,7 +63,7 @@ class Prometheus:
         self._at_rest: list[HttpSession] = []
 
     def renew(self, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> None:
-        """Ask as somebody else, or by another TLS, from the next question on."""
+        """Use other credentials, or another TLS context, from the next request on."""
         from disagg_cluster.prometheus.http_session import HttpSession
 
         self._connect = partial(HttpSession, headers, tls, is_api=True)
@@ -72,7 +72,7 @@ class Prometheus:
             old.pop().close()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         while self._at_rest:
             self._at_rest.pop().close()
 
@@ -84,10 +84,10 @@ class Prometheus:
         step_seconds: float,
         deadline_seconds: float = 60.0,
     ) -> list[Samples]:
-        """Evaluate `expr` at each step from start to end; one at which it is nothing is left out.
+        """Evaluate `expr` at each step from start to end; steps without a value are left out.
 
         Raises:
-            PrometheusError: No answer in time, an answer that is none, or a bad expression.
+            PrometheusError: No answer in time, an invalid answer, or a bad expression.
         """
         span = {"start": start_seconds, "end": end_seconds, "step": step_seconds}
         parameters = {"query": expr, **{key: f"{value:.3f}" for key, value in span.items()}}
@@ -96,7 +96,7 @@ class Prometheus:
     def query_samples(
         self, selector: str, at_seconds: float, deadline_seconds: float = 60.0
     ) -> list[Samples]:
-        """The samples as they were stored, of a range such as `up[5m]` that ends at an instant.
+        """Return the stored samples of a range such as `up[5m]` that ends at an instant.
 
         Raises:
             PrometheusError: As `query_range`.
@@ -160,10 +160,10 @@ class Prometheus:
 
 
 def _read(told: dict[str, Any]) -> dict[str, Any] | Samples:
-    """Take the samples of a series as soon as its end is read.
+    """Convert the samples of a series as soon as its end is parsed.
 
-    Millions of pairs kept until the end of an answer would be walked by the garbage collector again
-    and again, which takes several times what reading them takes.
+    Millions of pairs kept until the end of an answer would be scanned by the garbage collector
+    repeatedly, which takes several times as long as parsing them.
     """
     values = told.get("values")
     if not isinstance(values, list):
@@ -174,9 +174,9 @@ def _read(told: dict[str, Any]) -> dict[str, Any] | Samples:
 
 
 def _partial(answer: Mapping[str, Any]) -> str:
-    """Why an answer is not whole, as Thanos and VictoriaMetrics' cluster say; empty if it is.
+    """Return why an answer is partial, as Thanos and VictoriaMetrics' cluster say; empty if not.
 
-    Prometheus' own warnings are of the expression.
+    Prometheus' own warnings are about the expression.
     """
     if answer.get("isPartial"):
         return "some of its stores do not answer (isPartial)"

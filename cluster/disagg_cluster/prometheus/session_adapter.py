@@ -1,4 +1,4 @@
-"""How `requests` connects: with one deadline, and with our own TLS."""
+"""Connects `requests` with one deadline, and with our own TLS."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class SessionAdapter(HTTPAdapter):
         if server_name:
             self._tls["server_hostname"] = server_name
         if pinned:
-            # OpenSSL is content with what the pinned one has signed.
+            # OpenSSL would also accept a certificate signed by the pinned one.
             der = ssl.PEM_cert_to_DER_cert(pinned.decode("ascii"))
             self._tls["assert_fingerprint"] = hashlib.sha256(der).hexdigest()
         super().__init__()
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        """As ever, with our connections."""
+        """As in the base class, with our connections."""
         super().init_poolmanager(*args, **kwargs)
         self.poolmanager.pool_classes_by_scheme = dict(POOLS)
 
     def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
-        """As ever, with our connections."""
+        """As in the base class, with our connections."""
         manager = super().proxy_manager_for(proxy, **kwargs)
         manager.pool_classes_by_scheme = dict(POOLS)
         return manager
@@ -40,9 +40,9 @@ class SessionAdapter(HTTPAdapter):
     def build_connection_pool_key_attributes(
         self, request: Any, verify: Any, cert: Any = None
     ) -> tuple[Any, Any]:
-        """As ever, with our TLS."""
+        """As in the base class, with our TLS."""
         host, _ = super().build_connection_pool_key_attributes(request, verify, cert)
         return host, self._tls if host["scheme"] == "https" else {}
 
     def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
-        """Leave all of it to the context: `requests` would add authorities of its own."""
+        """Do nothing, as the context has all of it: `requests` would add other authorities."""

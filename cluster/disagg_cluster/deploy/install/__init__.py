@@ -1,1 +1,1 @@
-"""Putting disagg-node on a machine without Kubernetes: what to write where, and what to do then."""
+"""Installs disagg-node on a machine without Kubernetes: which files where, and the next steps."""

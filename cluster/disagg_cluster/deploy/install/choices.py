@@ -1,4 +1,4 @@
-"""How something was installed: what an upgrade does again without being told."""
+"""The options of an installation, which an upgrade repeats without being told."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from disagg_cluster.deploy.install.plan import InstallError
 
 @dataclass(frozen=True, slots=True)
 class InstallChoices:
-    """The options of an installation that its files follow."""
+    """The options that determine an installation's files."""
 
     parts: tuple[InstallPart, ...]
     user: str
@@ -21,15 +21,15 @@ class InstallChoices:
     runbook_ending: str
 
     def remembered(self) -> Mapping[str, object]:
-        """The same as the manifest keeps it."""
+        """Return them as stored in the manifest."""
         return asdict(self) | {"parts": [part.value for part in self.parts]}
 
 
 def recalled(remembered: Mapping[str, object], usual: InstallChoices) -> InstallChoices:
-    """What a manifest keeps; `usual` for what it lacks.
+    """Return the choices stored in a manifest, with `usual` for what it lacks.
 
     Raises:
-        InstallError: It names a part that there is not.
+        InstallError: It names an unknown part.
     """
     known = {key: each for key, each in remembered.items() if key in asdict(usual)}
     parts = known.pop("parts", None)

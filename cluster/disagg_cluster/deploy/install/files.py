@@ -1,4 +1,4 @@
-"""Which files an installation has, where and with which text, and what a person does next."""
+"""The files of an installation, their places and texts, and a person's next steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from disagg_exporter.http.listen import ListenAddress
 
 NAME = "disagg-node"
 ALERTMANAGER = "127.0.0.1:9093"
-"""Where an Alertmanager listens by default; without one Prometheus tells nobody of its alerts."""
+"""An Alertmanager's default address; without one, Prometheus' alerts reach nobody."""
 
 
 class InstallPart(StrEnum):
@@ -34,8 +34,8 @@ class InstallPart(StrEnum):
 class InstallPaths:
     """The paths of an installation.
 
-    `unit` is the systemd unit, `node_file` what the daemon runs on, `environment` a file of
-    variables that the unit reads if it is there. `manifest` remembers what was written.
+    `unit` is the systemd unit, `node_file` the daemon's configuration, `environment` a file of
+    variables that the unit reads if it exists. `manifest` records what was written.
     """
 
     unit: Path
@@ -49,28 +49,28 @@ class InstallPaths:
 
     @property
     def own_folders(self) -> tuple[Path, ...]:
-        """The folders that hold nothing but what is ours, and the reader's beside it."""
+        """The folders that hold nothing but our files, and the reader's own beside them."""
         if self.system:
             return (self.prometheus, self.grafana, self.node_file.parent)
         return (self.node_file.parent,)
 
     def holds(self, path: Path) -> bool:
-        """Whether an installation may have written there, whatever its record says."""
+        """Return whether an installation may have written there, whatever its record says."""
         real = path.parent.resolve() / path.name
         places = (self.unit, self.provisioning, *self.own_folders)
         return any(real.is_relative_to(each.resolve()) for each in places)
 
     def of_ours(self, written: Mapping[str, str]) -> dict[str, str]:
-        """Of the files that a record names those that may be ours: a record can be forged."""
+        """Return the files in a record that may be ours: a record can be forged."""
         return {name: digest for name, digest in written.items() if self.holds(Path(name))}
 
     @property
     def option(self) -> str:
-        """By which option of the commands this place is named."""
+        """The command-line option that names this place."""
         return "--system" if self.system else f"--into {_quoted(self.node_file.parent)}"
 
     def usual_parts(self) -> tuple[InstallPart, ...]:
-        """Everything below a folder; on the system the service, and whose folders are there."""
+        """Return all parts below a folder; on the system the service and those with folders."""
         if not self.system:
             return tuple(InstallPart)
         there = {
@@ -81,7 +81,7 @@ class InstallPaths:
 
 
 def below(folder: Path) -> InstallPaths:
-    """Everything below one folder, to look at, to copy or to run from there."""
+    """Return the paths of an installation within one folder, to inspect, to copy or to run."""
     return InstallPaths(
         unit=folder / f"{NAME}.service",
         node_file=folder / "node.yaml",
@@ -95,7 +95,7 @@ def below(folder: Path) -> InstallPaths:
 
 
 def on_system(root: Path = Path("/")) -> InstallPaths:
-    """Where systemd, Prometheus and Grafana of a Linux distribution look."""
+    """Return the paths where systemd, Prometheus and Grafana of a Linux distribution look."""
     etc = root / "etc"
     return InstallPaths(
         unit=etc / "systemd" / "system" / f"{NAME}.service",
@@ -111,7 +111,7 @@ def on_system(root: Path = Path("/")) -> InstallPaths:
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """What comes from our packages: rules by name, and Grafana's files by name."""
+    """Content of our packages: rules by name, and Grafana's files by name."""
 
     rules: Mapping[str, str]
     grafana: Mapping[str, str]
@@ -119,7 +119,7 @@ class Shipped:
 
 @dataclass(frozen=True, slots=True)
 class NodeToInstall:
-    """The node to install: what its file says, that file's text, and how its page is reached."""
+    """The node to install: its configuration, that file's text, and the scheme of its page."""
 
     config: NodeConfig
     text: str
@@ -131,7 +131,7 @@ class NodeToInstall:
 def desired_files(
     paths: InstallPaths, parts: Iterable[InstallPart], node: NodeToInstall, shipped: Shipped
 ) -> tuple[DesiredFile, ...]:
-    """All files of the parts, in the order in which they are best read."""
+    """Return all files of the parts, in the best order for reading."""
     chosen = set(parts)
     found: list[DesiredFile] = []
     if InstallPart.SERVICE in chosen:
@@ -164,7 +164,7 @@ def _prometheus(
         cluster=node.config.cluster,
     )
     if paths.system:
-        # A Prometheus of one's own has a file of its own; ours is for it to include.
+        # An existing Prometheus has its own configuration, which is to include ours.
         text = yaml.safe_dump({"scrape_configs": yaml.safe_load(text)["scrape_configs"]})
         yield DesiredFile(paths.prometheus / "scrape.yaml", text)
     else:
@@ -184,7 +184,7 @@ def _target(node: NodeToInstall) -> ScrapeTarget:
 def next_steps(
     paths: InstallPaths, parts: Iterable[InstallPart], scheme: str, cluster: str
 ) -> tuple[str, ...]:
-    """What is left to do once the files are written."""
+    """Return the remaining steps once the files are written."""
     chosen, found = set(parts), []
     prometheus = paths.prometheus
     if InstallPart.SERVICE in chosen:
@@ -226,7 +226,7 @@ def next_steps(
 def upgrade_steps(
     paths: InstallPaths, steps: Iterable[FileChange], *, restarted: bool, spares_engines: bool
 ) -> tuple[str, ...]:
-    """What is left to do once the files of an installation are those of another version."""
+    """Return the remaining steps once an installation's files are those of another version."""
     found = []
     if not restarted:
         why = "" if spares_engines else "  # ends its workers, as its node file says"
@@ -241,7 +241,7 @@ def upgrade_steps(
 
 
 def after_removal(paths: InstallPaths, steps: Iterable[FileChange]) -> tuple[str, ...]:
-    """What is left to do once an installation was taken away."""
+    """Return the remaining steps once an installation was removed."""
     gone, found = [step.path for step in steps if step.action is Action.REMOVE], []
     if not paths.system and paths.unit in gone:
         found.append("systemctl disable --now disagg-node  # where its unit was linked")
@@ -256,7 +256,7 @@ def after_removal(paths: InstallPaths, steps: Iterable[FileChange]) -> tuple[str
 
 
 def leftovers(steps: Iterable[FileChange]) -> tuple[str, ...]:
-    """How to remove what earlier installs wrote and nobody needs now."""
+    """Return the command to remove files of earlier installs that are no longer needed."""
     old = [_quoted(step.path) for step in steps if step.action is Action.LEFT]
     return (f"rm {' '.join(old)}",) if old else ()
 

@@ -1,4 +1,4 @@
-"""What an installation changes: decided from what should be, what is there and what we wrote."""
+"""Plans the changes of an installation from desired files, present files and our record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from disagg_exporter.errors import DisaggError
 
 @dataclass(frozen=True, slots=True)
 class DesiredFile:
-    """A file that should be there. One that is `theirs` is written once and then the reader's."""
+    """A file that should exist. One that is `theirs` is written once and then the reader's."""
 
     path: Path
     text: str
@@ -24,7 +24,7 @@ class DesiredFile:
 
 
 class Action(StrEnum):
-    """What becomes of one file."""
+    """What happens to one file."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -54,7 +54,7 @@ _YOURS = "is yours"
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """One file: what becomes of it, its new text, and the difference to what is there."""
+    """One file: what happens to it, its new text, and the difference from the present one."""
 
     action: Action
     path: Path
@@ -71,14 +71,14 @@ def plan(
     force: bool = False,
     tidy: bool = False,
 ) -> tuple[FileChange, ...]:
-    """Decide about every file.
+    """Plan the change of every file.
 
     Args:
-        files: What should be there.
-        there: The texts of those files that are there, and of those in `written`.
-        written: What the installation before has written: digests by path.
+        files: The desired files.
+        there: Texts of those files that exist, and of existing ones in `written`.
+        written: What the previous installation wrote: digests by path.
         force: Replace files that somebody else has changed; never those that are theirs.
-        tidy: Remove what is no longer needed and as we wrote it.
+        tidy: Remove files that are no longer needed and unchanged since we wrote them.
     """
     steps = [
         _step(file, there.get(file.path), written.get(str(file.path)), force) for file in files
@@ -95,11 +95,11 @@ def plan(
 def removal(
     there: Mapping[Path, str], written: Mapping[str, str], *, force: bool = False
 ) -> tuple[FileChange, ...]:
-    """Decide what becomes of every file that was written, once nothing is wanted any more.
+    """Plan the removal of every file that was written.
 
     Args:
-        there: The texts of those that are there.
-        written: What the installation has written: digests by path.
+        there: Texts of those that exist.
+        written: What the installation wrote: digests by path.
         force: Remove files that somebody else has changed, too.
     """
     return tuple(
@@ -120,7 +120,7 @@ def _removed(path: Path, there: str, written: str, force: bool) -> FileChange:
 
 
 def manifest(steps: Iterable[FileChange], before: Mapping[str, str]) -> dict[str, str]:
-    """What to remember once the steps are done: digests of our own texts by path."""
+    """Return the record once the steps are done: digests of our own texts by path."""
     ours = dict(before)
     for step in steps:
         if step.action.writes or (step.action is Action.SAME and step.why != _YOURS):
@@ -131,7 +131,7 @@ def manifest(steps: Iterable[FileChange], before: Mapping[str, str]) -> dict[str
 
 
 def digest(text: str) -> str:
-    """By which a text is known again."""
+    """Return the digest by which a text is recognised."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -139,7 +139,7 @@ def _step(file: DesiredFile, there: str | None, written: str | None, force: bool
     if there is None:
         action = Action.CREATE
     elif file.theirs:
-        # It is written to be filled in, and no option of ours may undo that.
+        # It is meant to be filled in, and no option of ours may undo that.
         return FileChange(Action.SAME, file.path, there, why=_YOURS)
     elif there == file.text:
         action = Action.SAME
@@ -162,11 +162,11 @@ def _diff(path: Path, old: str, new: str) -> str:
 
 
 class InstallError(DisaggError):
-    """A file that cannot be read or written; its text says which and why."""
+    """A file that cannot be read or written; the text says which and why."""
 
 
 def read_texts(paths: Iterable[Path]) -> dict[Path, str]:
-    """The texts of those that are there; raises InstallError where one cannot be read."""
+    """Return the texts of the existing files; raises InstallError if one cannot be read."""
     found = {}
     for path in paths:
         try:
@@ -180,18 +180,17 @@ def read_texts(paths: Iterable[Path]) -> dict[Path, str]:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What the installation before has written, digests by path, and by which options."""
+    """What the previous installation wrote, digests by path, and with which options."""
 
     files: Mapping[str, str]
     choices: Mapping[str, object]
 
 
 def read_manifest(path: Path) -> Manifest:
-    """What the installation before has written; empty where there was none.
+    """Read the record of the previous installation; empty where there was none.
 
     Raises:
-        InstallError: It is there and cannot be understood: then nothing that we find may be
-            taken for ours.
+        InstallError: It cannot be parsed: then no existing file may be considered ours.
     """
     text = read_texts([path]).get(path)
     if text is None:
@@ -207,10 +206,10 @@ def read_manifest(path: Path) -> Manifest:
 def carry_out(
     steps: Iterable[FileChange], manifest_path: Path, choices: Mapping[str, object]
 ) -> None:
-    """Write and remove what the steps say, and remember it, with the options that led to it.
+    """Write and remove files as planned, and record it, with the options that led to it.
 
     Raises:
-        InstallError: A file cannot be written or removed; those before it are, and are remembered.
+        InstallError: A file cannot be written or removed; earlier ones are, and are recorded.
     """
     done: list[FileChange] = []
     before = read_manifest(manifest_path)
@@ -229,10 +228,10 @@ def carry_out(
 
 
 def take_away(steps: Iterable[FileChange], manifest_path: Path, ours: Collection[Path]) -> None:
-    """Remove what the steps say, all that remembers it, and the folders in `ours` left empty.
+    """Remove files as planned, all records, and the folders in `ours` that are left empty.
 
     Raises:
-        InstallError: A file cannot be removed; those before it are, and the rest is remembered.
+        InstallError: A file cannot be removed; earlier ones are, and the rest is recorded.
     """
     gone = [step for step in steps if step.action is Action.REMOVE]
     carry_out(gone, manifest_path, read_manifest(manifest_path).choices)
@@ -243,7 +242,7 @@ def take_away(steps: Iterable[FileChange], manifest_path: Path, ours: Collection
         for folder in step.path.parents
         if any(folder.is_relative_to(each) for each in ours)
     }
-    # The deepest first; one that holds anything of somebody else stays.
+    # The deepest first; a folder that holds other files stays.
     for folder in sorted(held, key=lambda path: len(path.parts), reverse=True):
         if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
             folder.rmdir()

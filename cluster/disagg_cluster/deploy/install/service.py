@@ -1,4 +1,4 @@
-"""The service on a system with systemd: taken up anew after an upgrade, ended before a removal."""
+"""The service on a system with systemd: restarted after an upgrade, stopped before a removal."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from disagg_exporter.errors import DisaggError
 
 _UNIT = "disagg-node.service"
 _BOOTED = Path("/run/systemd/system")
-"""There on a system that systemd has booted, sd_booted(3)."""
+"""Exists on a system booted by systemd, sd_booted(3)."""
 
 
 class ServiceError(DisaggError):
-    """The service did not do as it was told; the text has what systemctl said."""
+    """The service did not do as it was told; the text has systemctl's output."""
 
 
 @dataclass(frozen=True, slots=True)
 class SystemdService:
     """The service by its `systemctl`; None where systemd does not run, as in a container.
 
-    `say` is told each command before it is waited for, as long as the unit's own deadlines allow.
+    `say` receives each command before it runs; a command may take as long as the unit's deadlines.
     """
 
     systemctl: str | None
@@ -32,11 +32,11 @@ class SystemdService:
 
     @classmethod
     def of_this_system(cls, say: Callable[[str], None]) -> SystemdService:
-        """That of the system that we run on."""
+        """Return the service of this system."""
         return cls(shutil.which("systemctl") if _BOOTED.is_dir() else None, say)
 
     def take_up(self, *, restart: bool) -> tuple[str, ...]:
-        """Read the unit anew, and start a running daemon anew on it; return what was done.
+        """Reload the unit, and restart a running daemon on it; return what was done.
 
         Raises:
             ServiceError: It failed.
@@ -45,7 +45,7 @@ class SystemdService:
         return self._carry_out(words)
 
     def end(self) -> tuple[str, ...]:
-        """Stop the daemon and start it at no boot; return what was done.
+        """Stop the daemon and disable its start at boot; return what was done.
 
         Raises:
             ServiceError: It failed.
@@ -53,7 +53,7 @@ class SystemdService:
         return self._carry_out([("disable", "--now", _UNIT)])
 
     def forget(self) -> tuple[str, ...]:
-        """Let systemd know that the unit has gone; return what was done.
+        """Tell systemd that the unit is gone; return what was done.
 
         Raises:
             ServiceError: It failed.
@@ -79,5 +79,5 @@ class SystemdService:
 
 
 def spares_engines(config: NodeConfig) -> bool:
-    """Whether a daemon on this node file ends no engine when it is started anew."""
+    """Return whether a daemon with this configuration ends no engine when it is restarted."""
     return config.on_sigterm == "leave" or (not config.workers and config.router is None)

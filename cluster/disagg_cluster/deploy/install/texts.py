@@ -1,4 +1,4 @@
-"""The texts of an installation: the systemd unit of the daemon, and a node file to begin with."""
+"""Texts of an installation: the systemd unit of the daemon, and a starter node file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from disagg_cluster.config import NodeConfig
 
 _BEYOND_SECONDS = 30
-"""What the daemon may take to end, beyond the longest its workers may."""
+"""Time for the daemon to stop, beyond the longest of its workers."""
 
 _ONLY_FOR_ROOT = """\
 ProtectHostname=yes
@@ -78,7 +78,7 @@ WantedBy=multi-user.target
 def unit_text(
     config: NodeConfig, program: Path, node_file: Path, environment: Path, user: str
 ) -> str:
-    """The unit that runs `program` on a node file; `config` is what that file says."""
+    """Return the unit that runs `program` on a node file; `config` is that file's content."""
     return _UNIT.format(
         user=user,
         program=_word(program),
@@ -96,12 +96,12 @@ def _stop_seconds(config: NodeConfig) -> int:
     if config.router is not None:
         deadlines.append(config.router.deadlines)
     longest = max((d.drain_seconds + d.stop_seconds for d in deadlines), default=0.0)
-    # The router is ended before the engines.
+    # The router is stopped before the engines.
     return round(longest * (1 if config.router is None else 2)) + _BEYOND_SECONDS
 
 
 def _word(path: Path) -> str:
-    """A path as one word of a command line: systemd replaces % and $, and parts at spaces."""
+    """Return a path as one word of a command: systemd expands % and $, and splits at spaces."""
     text = str(path).replace("%", "%%").replace("$", "$$")
     if not any(char in text for char in " \t\"'\\;"):
         return text
@@ -139,7 +139,7 @@ attach: {{}}
 
 
 def starter_text(node: str, cluster: str = "") -> str:
-    """The text of a node file for a node of this name."""
-    # What JSON quotes, YAML reads as the same text.
+    """Return the text of a node file for a node of this name."""
+    # YAML reads a JSON string as the same text.
     named = f"cluster: {json.dumps(cluster)}\n" if cluster else ""
     return _STARTER.format(node=json.dumps(node), cluster=named)

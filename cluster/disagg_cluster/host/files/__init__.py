@@ -1,1 +1,1 @@
-"""Files: private, bounded, written whole, shipped with the package."""
+"""Files: private, bounded, atomically written, shipped with the package."""

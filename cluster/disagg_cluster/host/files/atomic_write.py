@@ -1,4 +1,4 @@
-"""Writing files: whole, and into the very folder that was meant."""
+"""Writes files atomically, and into the intended folder."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from disagg_exporter.errors import DisaggError
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 Place = Callable[[Path], Path]
-"""By which path a file is written that belongs at a path."""
+"""Maps a file's path to the path by which it is written."""
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write a file beside its place, then move it there.
+    """Write a file under a temporary name beside its path, then rename it.
 
-    Not synced: what a power cut leaves may be old or empty. Of what somebody laid where the
-    unfinished file goes, a link is not followed, and a second name of another file not written to.
+    Not synced: after a power cut the file may be old or empty. If something lies at the temporary
+    name, a link is not followed, and a hard link to another file is not written to.
 
     Raises:
-        OSError: It cannot be written; the file that was there still is.
+        OSError: It cannot be written; the previous file is unchanged.
     """
     unfinished, descriptor = _begun(path, mode)
     with os.fdopen(descriptor, "wb") as file:
@@ -32,7 +32,7 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Begin to write a file as `write_whole` does, and leave all as it was.
+    """Start writing a file as `write_whole` does, and clean up again.
 
     Raises:
         OSError: It could not be written now.
@@ -50,7 +50,7 @@ def _begun(path: Path, mode: int) -> tuple[Path, int]:
 
 
 def put_aside(path: Path, log: logging.Logger) -> None:
-    """Keep a file that is not trusted, if it is there, beside its place: `<name>.rejected`."""
+    """Rename an untrusted file, if it exists, to `<name>.rejected`."""
     try:
         with suppress(FileNotFoundError):
             path.replace(path.with_name(f"{path.name}.rejected"))
@@ -59,10 +59,10 @@ def put_aside(path: Path, log: logging.Logger) -> None:
 
 
 class HeldFolder:
-    """The folder that lay at a path when it was held; until then, whatever lies there.
+    """The folder that was at a path when it was held; before `hold`, whatever is there.
 
-    Somebody may move it and lay a link to another daemon's in its place. Files that are written by
-    `at` then go into the one that was held, or fail if that was removed.
+    Somebody may move it and put a link to another daemon's folder in its place. Files written by
+    `at` then go into the held folder, or fail if it was removed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,11 +70,11 @@ class HeldFolder:
         self._descriptor = -1
 
     def hold(self, name: str, mine: os.stat_result) -> None:
-        """Hold the folder at its path, in which a file of this name is known to be ours.
+        """Hold the folder at its path, in which the file of this name is known to be ours.
 
         Raises:
-            DisaggError: Another file has that name there, so the folder is not the one meant.
-            OSError: It cannot be opened. In both cases what was held still is.
+            DisaggError: Another file has that name there, so the folder is not the intended one.
+            OSError: It cannot be opened. In both cases the previously held folder stays held.
         """
         descriptor = os.open(os.path.realpath(self._path), _FOLDER_FLAGS)
         try:
@@ -88,14 +88,14 @@ class HeldFolder:
         self._descriptor = descriptor
 
     def at(self, path: Path) -> Path:
-        """By which path a file in the folder is written, wherever the folder's own leads by now."""
+        """Return the path by which a file in the held folder is written."""
         if self._descriptor < 0:
             return path
         self._renew()
         return Path(f"/proc/self/fd/{self._descriptor}/{path.name}")
 
     def _renew(self) -> None:
-        """Hold the same folder as it is mounted now: read-only, perhaps."""
+        """Reopen the same folder as it is mounted now, which may be read-only."""
         try:
             fresh = os.open(os.path.realpath(self._path), _FOLDER_FLAGS)
         except OSError:
@@ -107,7 +107,7 @@ class HeldFolder:
             os.close(fresh)
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Release the folder."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

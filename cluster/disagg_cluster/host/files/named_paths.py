@@ -1,4 +1,4 @@
-"""Paths that somebody else has named: read up to a bound and never astray, looked at before use."""
+"""Safe access to paths chosen by others: bounded reads, no escape by links, checks before use."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 
 MAX_LINKS = 40
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Without O_NONBLOCK a pipe would be waited for.
+# Without O_NONBLOCK, opening a pipe would block.
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def read_bounded(path: Path, most_bytes: int) -> bytes:
-    """Read a regular file, through links.
+    """Read a regular file; links are followed.
 
-    A device or a pipe would never end, or never begin.
+    Reading a device or a pipe might never end, or never begin.
 
     Raises:
-        OSError: It cannot be opened or read, is larger, or is no regular file; see `strerror`.
+        OSError: It cannot be opened or read, is larger, or is not a regular file; see `strerror`.
     """
     return _whole(os.open(path, _FILE | os.O_NOCTTY), str(path), most_bytes)
 
@@ -28,17 +28,17 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
 def read_file_of(pid: int, path: str, most_bytes: int, proc: Path = Path("/proc")) -> bytes:
     """Return a file as a process sees it: below its own root, from its own working directory.
 
-    Whoever chose the path may be hostile, and we may be root: no link leads out of that root,
-    nothing but a regular file is opened, and no more of it is read than was asked for.
+    The path may be chosen by an attacker, and we may be root: no link leads out of that root, only
+    a regular file is opened, and no more than `most_bytes` is read.
 
     Args:
         pid: The process.
-        path: As the process names it; a relative one counts from its working directory.
-        most_bytes: How large the file may be.
-        proc: Seam.
+        path: The path in the process's view; a relative one is from its working directory.
+        most_bytes: Most size of the file.
+        proc: Replaceable for tests.
 
     Raises:
-        OSError: It is not there, not ours to read, larger, or no regular file.
+        OSError: It does not exist, is not readable, is larger, or is not a regular file.
     """
     process = proc / str(pid)
     if not path.startswith("/"):
@@ -52,7 +52,7 @@ def read_file_of(pid: int, path: str, most_bytes: int, proc: Path = Path("/proc"
 
 
 def _read(folders: list[int], parts: deque[str], path: str, most_bytes: int) -> bytes:
-    """Walk from the last of some open folders; those passed through are added to them."""
+    """Walk from the last of some open folders; folders passed through are added to them."""
     links = 0
     while parts:
         part = parts.popleft()
@@ -80,7 +80,7 @@ def _read(folders: list[int], parts: deque[str], path: str, most_bytes: int) -> 
                 os.open(part, _FILE | os.O_NOFOLLOW, dir_fd=folders[-1]), path, most_bytes
             )
         else:
-            # Such as of /proc, which has no size: the mere reading of some there takes things away.
+            # Such as files of /proc, which have no size: reading some of them has side effects.
             raise OSError(errno.EINVAL, "it is no regular file", path)
     raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
 
@@ -90,7 +90,7 @@ def _whole(descriptor: int, path: str, most_bytes: int) -> bytes:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        # Another may have taken its name since it was looked at.
+        # Another file may have taken its name since it was checked.
         if not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "it is no regular file", path)
         content = file.read(most_bytes + 1)
@@ -100,9 +100,9 @@ def _whole(descriptor: int, path: str, most_bytes: int) -> bytes:
 
 
 def why_no_folder(path: Path) -> str:
-    """What keeps a path from being a folder; empty if it is one, or may become one.
+    """Return why a path cannot be a folder; empty if it is one, or can become one.
 
-    Permissions are not looked at: who checks need not be who uses it.
+    Permissions are not checked: the user who checks need not be the one who uses it.
     """
     for place in (path, *path.parents):
         try:

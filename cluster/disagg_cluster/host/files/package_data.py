@@ -1,4 +1,4 @@
-"""Where the files are that we ship beside the code."""
+"""Locations of the files that are shipped with the code."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import disagg_exporter
 
 
 def asset_dir(kind: Literal["grafana", "alerts", "examples"]) -> Traversable:
-    """The folder of dashboards, rules or example node files.
+    """Return the folder of dashboards, rules or example node files.
 
-    In an installed wheel it lies inside the package, in a checkout at the repository's root.
+    In an installed wheel it is inside the package, in a checkout at the repository's root.
     """
     shipped = importlib.resources.files("disagg_cluster").joinpath("_assets", kind)
     return shipped if shipped.is_dir() else Path(__file__).parents[4] / kind
 
 
 def engine_side_folder() -> Path:
-    """The folder that an engine gets on its PYTHONPATH: our plugin and nothing else."""
+    """Return the folder for an engine's PYTHONPATH: our plugin and nothing else."""
     return Path(disagg_exporter.__file__).parent / "inside_engine"

@@ -1,4 +1,4 @@
-"""Files and folders that belong to us alone: laid by nobody else, replaced by nobody else."""
+"""Files and folders that only we can create or replace."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _DIR_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class NotPrivateError(OSError):
-    """A file that somebody else laid, or that leads elsewhere; `strerror` says which."""
+    """A file that another user created, or a link; `strerror` says which."""
 
 
 def open_private(path: Path | str, flags: int) -> int:
-    """Open or make a file without following a link; the descriptor is the caller's to close.
+    """Open or create a file without following a link; the caller closes the descriptor.
 
-    A file that is wider open than it should be is made private.
+    Too permissive modes are made private.
 
     Args:
         path: The file; its folder exists and is trusted.
-        flags: As for `os.open`, O_TRUNC not among them: a file is looked at before it is cut.
+        flags: As for `os.open`, without O_TRUNC: a file is checked before it is truncated.
 
     Raises:
         NotPrivateError: It is a link, no file, of another user, or has a second name.
@@ -67,24 +67,24 @@ def _why_not_ours(found: os.stat_result) -> str:
 
 
 class UnsafeDirError(DisaggError):
-    """A folder that somebody else can lead us astray in; the text says why, and the way out."""
+    """A folder through which another user could redirect us; the text has reason and remedy."""
 
 
 def make_private(path: Path, is_ours: Callable[[str], bool]) -> tuple[str, ...]:
-    """Make a folder of our own, or see that the one that is there is; say what was changed.
+    """Create a folder of our own, or check the existing one; return what was changed.
 
-    A link on its way is followed if we or root laid it. A folder that others may enter is closed to
-    them if nothing but ours is in it: a system's folder, named by mistake, is left as it is, and
-    refused if others may write into it.
+    Links in the path are followed if we or root created them. A folder that others may enter is
+    closed to them if it only holds our files: a system folder, named by mistake, is left as it is,
+    and refused if others may write into it.
 
     Args:
-        path: Absolute, or from the present folder.
+        path: Absolute, or from the current folder.
         is_ours: Whether a name is one that we give to a file in such a folder.
 
     Raises:
-        UnsafeDirError: It, a link to it or something in it belongs to somebody else, anybody may
-            replace it, or it is no folder.
-        OSError: It cannot be made or looked at.
+        UnsafeDirError: It, a link to it or something in it belongs to another user, anybody may
+            replace it, or it is not a folder.
+        OSError: It cannot be created or checked.
     """
     path = path.absolute()
     _check_way(path)
@@ -99,14 +99,14 @@ def make_private(path: Path, is_ours: Callable[[str], bool]) -> tuple[str, ...]:
 
 
 def make_inner(path: Path) -> None:
-    """Make a folder inside one that is private already, or close it to others.
+    """Create a folder inside a private one, or close it to others.
 
-    Where it is a link of ours, that leads to another disk, say, its target stays as it is.
+    If it is a link of ours, to another disk for instance, its target is left as it is.
 
     Raises:
-        UnsafeDirError: It, or a link in its place, belongs to somebody else, others may write into
-            what a link leads to, or it is no folder.
-        OSError: It cannot be made or looked at.
+        UnsafeDirError: It, or a link in its place, belongs to another user, others may write into a
+            link's target, or it is not a folder.
+        OSError: It cannot be created or checked.
     """
     path.mkdir(mode=_DIR_MODE, parents=True, exist_ok=True)
     if path.is_symlink():
@@ -126,7 +126,7 @@ def make_inner(path: Path) -> None:
 
 
 def _check_way(path: Path) -> None:
-    """Refuse a way on which somebody else can put another folder in place of ours."""
+    """Refuse a path on which another user can put a different folder in place of ours."""
     trusted = {_ROOT, os.geteuid()}
     for part in (*reversed(path.parents), path):
         try:
@@ -152,7 +152,7 @@ def _anybody_may_replace(part: Path, found: os.stat_result) -> bool:
 
 
 def _is_volume(path: Path, found: os.stat_result) -> bool:
-    """What an orchestrator mounts for a container: root's, open to all, who are the container's."""
+    """Return whether an orchestrator mounted it for a container: root's, open to all in it."""
     return found.st_uid == _ROOT and not found.st_mode & stat.S_ISVTX and path.is_mount()
 
 
@@ -182,7 +182,7 @@ def _close_to_others(
 
 
 def _check_given(path: Path, found: os.stat_result) -> tuple[str, ...]:
-    """Whether a folder of another's will do: root's, if nobody but we can write into it."""
+    """Return whether another owner's folder will do: root's, if only we can write into it."""
     mode = stat.S_IMODE(found.st_mode)
     if found.st_uid != _ROOT:
         raise UnsafeDirError(

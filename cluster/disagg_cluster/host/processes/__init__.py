@@ -1,1 +1,1 @@
-"""Processes as procfs shows them."""
+"""Processes as reported by procfs."""

@@ -16,7 +16,7 @@ def lacks_module(
     environment: Mapping[str, str],
     deadline_seconds: float = DEADLINE_SECONDS,
 ) -> bool:
-    """Whether an interpreter surely has no such module; what cannot be asked is not known.
+    """Return whether an interpreter certainly lacks a module; False where that is unknown.
 
     Args:
         python: The program.

@@ -1,4 +1,4 @@
-"""The processes of this host, as far as they may be engines or belong to one."""
+"""The processes of this host that may be engines or belong to one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from disagg_exporter.roles.command_line.shell_words import program_name
 
-# What a command line of an engine contains somewhere; the rest is not even taken apart.
+# Substrings of engines' command lines; others are not even split.
 _MAY_BE = re.compile(
     rb"vllm|sglang|launch_server|api_server|trtllm|tensorrt_llm|dynamo|lmdeploy|llm-d-|triton"
     rb"|rtp_llm|fastdeploy|encode_server|raylet|ray::RayWorker",
@@ -26,10 +26,10 @@ OLD_LOOKS = 16
 
 @dataclass(frozen=True, slots=True)
 class HostProcess:
-    """One process and the file name of its program; `argv` is empty where it is no engine's.
+    """One process and the file name of its program; `argv` is empty if it cannot be an engine's.
 
-    `session` is the pid of the leader of its session, which may have gone; so may `parent`, and
-    its pid be another's by now: see `is_child`.
+    `session` is the pid of its session's leader, which may be gone; so may `parent`, and its pid
+    may have been reused: see `is_child`.
     """
 
     pid: int
@@ -42,10 +42,10 @@ class HostProcess:
 
 @dataclass(frozen=True, slots=True)
 class _KnownProcess:
-    """A process of the looks before: the number of its folder, the first look that saw it.
+    """A process of earlier scans: the inode of its folder, the first scan that found it.
 
-    The kernel makes a folder for each process, with a number of its own: one that bears another
-    number may be another process. So that of thousands none has to be opened to know it again.
+    The kernel creates a folder for each process, with its own inode number: another number may mean
+    another process. So most of thousands of processes are recognised without opening any file.
     """
 
     folder: int
@@ -54,11 +54,11 @@ class _KnownProcess:
 
 
 class ProcessTable:
-    """Every process that has a command line, read again and again at little cost.
+    """Every process that has a command line, scanned repeatedly at little cost.
 
-    What a process runs hardly changes once it is some looks old. So an old one that is no engine's
-    is read again at each `OLD_LOOKS`th look only, a share of them at each: a shell that becomes an
-    engine after a minute (`exec vllm serve`) is seen that much later.
+    The command of a process hardly changes once it is some scans old. So an old one that is no
+    engine's is read again only at every `OLD_LOOKS`th scan, a share of them at each: a shell that
+    becomes an engine after a minute (`exec vllm serve`) is found that much later.
     """
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
@@ -67,7 +67,7 @@ class ProcessTable:
         self._known: dict[int, _KnownProcess] = {}
 
     def read(self) -> dict[int, HostProcess]:
-        """The processes that are there now, by pid.
+        """Return the current processes, by pid.
 
         Raises:
             OSError: There is no such folder, or we may not list it.
@@ -83,7 +83,7 @@ class ProcessTable:
         if known is not None and known.folder == folder and not self._is_due(pid, known):
             return known
         process = _read(self._proc, pid)
-        # A pid is given out again. But folders are made anew for want of memory, too.
+        # Pids are reused. But the kernel also recreates folders after reclaiming memory.
         same = known is not None and _started(known.process) == _started(process)
         return _KnownProcess(folder, known.first if known and same else self._looks, process)
 
@@ -102,7 +102,7 @@ def _read(proc: Path, pid: int) -> HostProcess | None:
     raw = read_bytes(f"{proc}/{pid}/cmdline", MAX_COMMAND_BYTES)
     if not raw:
         return None
-    # The second field is the command in brackets and may hold spaces and brackets itself.
+    # The second field is the command in brackets and may itself contain spaces and brackets.
     fields = read_bytes(f"{proc}/{pid}/stat", 4096).rpartition(b")")[2].split()
     if len(fields) < 20 or fields[0] in (b"Z", b"X"):
         return None
@@ -112,7 +112,7 @@ def _read(proc: Path, pid: int) -> HostProcess | None:
 
 
 def environment(pid: int, wanted: Iterable[str], proc: Path = Path("/proc")) -> dict[str, str]:
-    """The wanted variables of a process; the others are not kept. Empty if we may not look."""
+    """Return the wanted variables of a process; others are not kept. Empty if not permitted."""
     names = {name.encode() for name in wanted}
     raw = read_bytes(f"{proc}/{pid}/environ", MAX_ENVIRONMENT_BYTES)
     pairs = (entry.partition(b"=") for entry in raw.split(b"\0"))
@@ -124,16 +124,16 @@ def environment(pid: int, wanted: Iterable[str], proc: Path = Path("/proc")) -> 
 
 
 def is_child(process: HostProcess, parent: HostProcess) -> bool:
-    """Whether one is the child of the other; none is older than its parent.
+    """Return whether one is the child of the other; no child is older than its parent.
 
-    What was read of a process some looks ago may name a parent that has gone since, and whose pid
-    another process has now.
+    Data of an earlier scan may name a parent that is gone since, and whose pid another process has
+    now.
     """
     return process.parent == parent.pid and parent.start_ticks <= process.start_ticks
 
 
 def below(roots: Iterable[int], parents: Mapping[int, int]) -> frozenset[int]:
-    """All that descend from some processes, without these; `parents` is by pid."""
+    """Return all descendants of some processes, without these; `parents` is by pid."""
     children: dict[int, list[int]] = {}
     for pid, parent in parents.items():
         children.setdefault(parent, []).append(pid)
@@ -147,7 +147,7 @@ def below(roots: Iterable[int], parents: Mapping[int, int]) -> frozenset[int]:
 
 
 def descendants(roots: Iterable[int], table: Mapping[int, HostProcess]) -> frozenset[int]:
-    """These processes and all that descend from them."""
+    """Return these processes and all their descendants."""
     roots = frozenset(roots)
     above = {
         pid: process.parent
@@ -158,7 +158,7 @@ def descendants(roots: Iterable[int], table: Mapping[int, HostProcess]) -> froze
 
 
 def ancestors(pid: int, table: Mapping[int, HostProcess]) -> Iterator[HostProcess]:
-    """The parent of a process, its parent, and so on, as far as they are in the table."""
+    """Yield the parent of a process, its parent, and so on, as far as they are in the table."""
     seen = {pid}
     process = table.get(pid)
     while process is not None and process.parent not in seen:
@@ -171,7 +171,7 @@ def ancestors(pid: int, table: Mapping[int, HostProcess]) -> Iterator[HostProces
 
 
 def parents(pid: int) -> tuple[int, ...]:
-    """The parent of a process, its parent, and so on, as they are now."""
+    """Return the parent of a process, its parent, and so on, as they are now."""
     found: list[int] = []
     while pid > 1 and len(found) < _MAX_DEPTH:
         fields = read_bytes(f"/proc/{pid}/stat", 4096).rpartition(b")")[2].split()
@@ -183,7 +183,7 @@ def parents(pid: int) -> tuple[int, ...]:
 
 
 def read_bytes(path: str, most: int) -> bytes:
-    """The beginning of a file; nothing if it has gone or is not ours to read."""
+    """Return the beginning of a file; nothing if it is gone or not readable."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""By what a process can be known as a worker's: where it writes, what it inherited, its session."""
+"""Traits that identify a worker's processes: log, inherited variable, session."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """A log as it can be recognised: by what lies at its path now, or by its name where it went.
+    """Identity of a log: the file at its path now, or its name if that was moved.
 
-    `path` has no links in it. `found` is None if nothing lies there.
+    `path` has no links in it. `found` is None if there is no file.
     """
 
     path: str
@@ -28,7 +28,7 @@ class LogPlace:
 
 
 def log_place(log_path: Path) -> LogPlace:
-    """A log, whether it is there or not."""
+    """Return the identity of a log, whether it exists or not."""
     try:
         found = log_path.stat()
     except OSError:
@@ -37,10 +37,10 @@ def log_place(log_path: Path) -> LogPlace:
 
 
 def writes_log(pid: int, place: LogPlace) -> bool:
-    """Whether a process has a log as its standard output, one that was deleted or moved included.
+    """Return whether a process has a log as its standard output, even if deleted or moved.
 
-    False if we may not see. A log that was moved keeps its name in front, as rotations do. Of the
-    same name in another container is another log.
+    False if we may not look. A moved log keeps its name as a prefix, as rotations do. The same name
+    in another container is another log.
     """
     link = f"/proc/{pid}/fd/1"
     try:
@@ -56,7 +56,7 @@ def writes_log(pid: int, place: LogPlace) -> bool:
 
 
 def stdout_path(pid: int) -> str:
-    """The path of a process's standard output; empty if it is none, or leads elsewhere for us."""
+    """Return the path of a process's standard output; empty if it is none we can reach."""
     try:
         output = os.readlink(f"/proc/{pid}/fd/1").removesuffix(_DELETED)  # noqa: PTH115 - as above
     except OSError:
@@ -65,11 +65,11 @@ def stdout_path(pid: int) -> str:
 
 
 def mark_of(pid: int) -> str:
-    """The log of the worker in whose environment a process was started; empty if in nobody's.
+    """Return the log of the worker in whose environment a process was started; empty if none.
 
-    A process that gives itself a title overwrites what it inherited, and one that is just being
-    executed has nothing yet: no mark proves nothing. The mark of another container's worker is
-    none here, though it reads the same.
+    A process that sets its title overwrites its environment, and one that is just being executed
+    has none yet: a missing mark proves nothing. The mark of another container's worker does not
+    count, though it reads the same.
     """
     try:
         with Path(f"/proc/{pid}/environ").open("rb") as file:
@@ -77,15 +77,15 @@ def mark_of(pid: int) -> str:
     except OSError:
         return ""
     found = dict(variable.partition(b"=")[::2] for variable in variables)
-    # Nothing else will do: all that a command line needs is printed for people to use by hand.
+    # Nothing weaker will do: everything a command line needs is printed for people to use by hand.
     mark = os.fsdecode(found.get(WORKER_MARK.encode(), b""))
     return mark if mark and _sees_the_same_place(pid, mark) else ""
 
 
 def leads_to_the_same(pid: int, path: Path) -> bool:
-    """Whether a path, or what is above it by now, is the same place for a process; yes if untold.
+    """Return whether a path, or its nearest parent, is the same for a process; True if unknown.
 
-    Another container's may well have the same name.
+    Another container may well have the same path.
     """
     real = Path(os.path.realpath(path))
     place = next((each for each in (real, *real.parents) if each.is_dir()), Path("/"))
@@ -99,9 +99,9 @@ def leads_to_the_same(pid: int, path: Path) -> bool:
 
 
 def _sees_the_same_place(pid: int, log: str) -> bool:
-    """Whether a log's path means the same to a process.
+    """Return whether a log's path means the same to a process.
 
-    Not the run folder is looked at but what it lies in: it may have been made anew meanwhile.
+    The folder above the run folder is compared, as the run folder may have been recreated.
     """
     try:
         if os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt"):  # noqa: PTH115
@@ -113,7 +113,7 @@ def _sees_the_same_place(pid: int, log: str) -> bool:
 
 
 def own_leaders() -> Iterator[int]:
-    """The living session leaders of our own user, oldest first; we ourselves are not among them."""
+    """Yield the living session leaders of our own user except ourselves, oldest first."""
     found = []
     for pid in procfs.pids():
         if procfs.session_of(pid) == pid != os.getpid() and _is_own(pid) and procfs.is_alive(pid):
@@ -122,13 +122,13 @@ def own_leaders() -> Iterator[int]:
 
 
 def leaders_writing(log_path: Path) -> tuple[int, ...]:
-    """The living session leaders of ours whose standard output is this log, oldest first."""
+    """Return our user's living session leaders whose standard output is this log, oldest first."""
     place = log_place(log_path)
     return tuple(pid for pid in own_leaders() if writes_log(pid, place))
 
 
 def own_processes() -> Iterator[int]:
-    """All processes of our own user but ourselves, zombies included, in no order."""
+    """Yield all processes of our own user but ourselves, zombies included, in no order."""
     for pid in procfs.pids():
         if pid != os.getpid() and _is_own(pid):
             yield pid

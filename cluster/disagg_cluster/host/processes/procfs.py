@@ -1,4 +1,4 @@
-"""What the kernel reports of processes: when one started, who is in its session, what it runs."""
+"""Process data from the kernel: start times, sessions, command lines."""
 
 from __future__ import annotations
 
@@ -11,60 +11,60 @@ _DEAD = ("Z", "X")
 
 
 def start_ticks(pid: int) -> int | None:
-    """When `pid` started, in clock ticks since boot; None if there is no such process.
+    """Return when `pid` started, in clock ticks since boot; None if there is no such process.
 
-    A pid is only trusted together with this number: pids are used again, the pair is not.
+    A pid is only trusted together with this number: pids are reused, the pair is not.
     """
     fields = _stat(pid)
     return int(fields[19]) if fields else None
 
 
 def state(pid: int) -> str:
-    """The kernel's letter for what `pid` does; empty if there is no such process."""
+    """Return the kernel's state letter of `pid`; empty if there is no such process."""
     fields = _stat(pid)
     return fields[0] if fields else ""
 
 
 def is_alive(pid: int) -> bool:
-    """Whether `pid` still runs; a zombie does not."""
+    """Return whether `pid` still runs; a zombie does not."""
     fields = _stat(pid)
     return bool(fields) and fields[0] not in _DEAD
 
 
 def living_since_ticks(pid: int) -> int | None:
-    """When `pid` started, in clock ticks since boot, if it still runs; None if not."""
+    """Return when `pid` started, in clock ticks since boot, if it still runs; None if not."""
     fields = _stat(pid)
     return int(fields[19]) if fields and fields[0] not in _DEAD else None
 
 
 def session_pids(session: int) -> tuple[int, ...]:
-    """The processes of a session, its leader and zombies included, in no order."""
+    """Return the processes of a session, its leader and zombies included, in no order."""
     return tuple(pid for pid in pids() if session_of(pid) == session)
 
 
 def now_ticks() -> int:
-    """Now, in the clock of `start_ticks`: nothing that starts from here on has less."""
+    """Return the current time in the clock of `start_ticks`: later starts are never smaller."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 def age_seconds(start_ticks: int) -> float:
-    """How long ago a process started, by its start in clock ticks since boot."""
+    """Return how long ago a process started, given its start in clock ticks since boot."""
     return (now_ticks() - start_ticks) / os.sysconf("SC_CLK_TCK")
 
 
 def start_timestamp_seconds(pid: int) -> float | None:
-    """The Unix time at which `pid` started; None if there is no such process.
+    """Return the Unix time at which `pid` started; None if there is no such process.
 
-    Each call says something else, by the trimming of the clock.
+    Each call returns a slightly different value, as the clock is adjusted.
     """
     ticks = start_ticks(pid)
     return None if ticks is None else time.time() - age_seconds(ticks)
 
 
 def cpu_seconds_of_tree(pid: int) -> float | None:
-    """The CPU time of a process and of all that it has started, so far; None if it has gone.
+    """Return the CPU time of a process and its descendants so far; None if it is gone.
 
-    What a child that has ended used counts for the process that waited for it.
+    The CPU time of a child that has ended counts for the process that waited for it.
     """
     fields = _stat(pid)
     if not fields:
@@ -75,13 +75,13 @@ def cpu_seconds_of_tree(pid: int) -> float | None:
 
 
 def parent_of(pid: int) -> int | None:
-    """The parent of a process; None if it has gone."""
+    """Return the parent of a process; None if it is gone."""
     fields = _stat(pid)
     return int(fields[1]) if fields else None
 
 
 def open_pidfd(pid: int) -> int | None:
-    """A pidfd, the caller's to close; None if there is no such process."""
+    """Return a pidfd, which the caller closes; None if there is no such process."""
     try:
         return os.pidfd_open(pid)
     except ProcessLookupError:
@@ -89,7 +89,7 @@ def open_pidfd(pid: int) -> int | None:
 
 
 def session_of(pid: int) -> int | None:
-    """The number of a process's session; None if it has gone."""
+    """Return the id of a process's session; None if it is gone."""
     try:
         return os.getsid(pid)
     except (ProcessLookupError, PermissionError):
@@ -97,7 +97,7 @@ def session_of(pid: int) -> int | None:
 
 
 def command_line(pid: int) -> tuple[str, ...]:
-    """What a process says it was started with; nothing if it has gone or hides it."""
+    """Return a process's own command line; nothing if it is gone or hides it."""
     try:
         text = (_PROC / str(pid) / "cmdline").read_bytes()
     except OSError:
@@ -106,7 +106,7 @@ def command_line(pid: int) -> tuple[str, ...]:
 
 
 def boot_id() -> str:
-    """The kernel's name for the time since it booted; empty if it has none."""
+    """Return the kernel's id of the current boot; empty if it has none."""
     try:
         return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -114,31 +114,31 @@ def boot_id() -> str:
 
 
 def pid_namespace() -> str:
-    """The kernel's name for the set of processes we see; empty if it has none."""
+    """Return the kernel's name for our pid namespace; empty if it has none."""
     try:
-        return os.readlink(_PROC / "self/ns/pid")  # noqa: PTH115 - it is no path
+        return os.readlink(_PROC / "self/ns/pid")  # noqa: PTH115 - it is not a path
     except OSError:
         return ""
 
 
 def pids() -> list[int]:
-    """All processes that we see, in no order."""
+    """Return all visible processes, in no order."""
     # Thousands of entries: no Path for each.
     return [int(name) for name in os.listdir(_PROC) if name.isdigit()]  # noqa: PTH208
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/<pid>/stat from the third (state) on; empty if it has gone."""
+    """Return the fields of /proc/<pid>/stat from the third (state) on; empty if it is gone."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return []
-    # The second field is the command in brackets and may hold spaces and brackets itself.
+    # The second field is the command in brackets and may itself contain spaces and brackets.
     return text.rpartition(")")[2].split()
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes that any thread of a process has started and that are still its children."""
+    """Return the current children of all threads of a process."""
     found = []
     try:
         for thread in (_PROC / str(pid) / "task").iterdir():

@@ -1,6 +1,6 @@
-"""One daemon a run folder, whatever becomes of the folder: a name that the kernel gives only once.
+"""One daemon per run folder, even if the folder is removed: a unique name given by the kernel.
 
-A lock lies in the folder and goes with it; a socket in the abstract namespace lies nowhere. The
+A lock file is removed with its folder; a socket in the abstract namespace is in no folder. The
 kernel frees its name when the last process that has it open ends.
 """
 
@@ -18,7 +18,7 @@ from disagg_cluster.host.processes.process_traits import leads_to_the_same, own_
 from disagg_cluster.host.tcp_listeners import holders
 from disagg_exporter.steps.local_sockets import peer_credentials
 
-# So many may ask whom nobody answers before it takes a look at all processes to know who is there.
+# Connections of unanswered requests before the holder must be found by scanning all processes.
 _BACKLOG = 4096
 _LOCKS = Path("/proc/locks")
 _SOCKETS = Path("/proc/net/unix")
@@ -26,17 +26,17 @@ _LISTENS = 0x10000  # __SO_ACCEPTCON of linux/net.h
 
 
 class RunDirClaim:
-    """The name of one run folder, once `take` was given it; `close` gives it back."""
+    """The name of one run folder, obtained by `take`; `close` releases it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._socket: socket.socket | None = None
 
     def take(self) -> int | None:
-        """Take the name; the daemon that has it, if one has it in this very folder.
+        """Take the name; return the daemon that has it already, if it is for this very folder.
 
-        Where somebody else has it (another user, another container on the same network), we do
-        without: the lock in the folder still holds.
+        If anybody else has it (another user, another container on the same network), we do without:
+        the lock in the folder still holds.
         """
         mine = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -50,23 +50,23 @@ class RunDirClaim:
         return None
 
     def answer(self) -> None:
-        """Hang up on those who only asked who we are; to be called now and then."""
+        """Disconnect clients that only asked who we are; to be called now and then."""
         if self._socket is None:
-            # A child of a killed daemon has its name, too, until it runs its own program.
+            # A child of a killed daemon also holds its name, until it executes its own program.
             self.take()
         with suppress(OSError):
             while self._socket is not None:
                 self._socket.accept()[0].close()
 
     def close(self) -> None:
-        """Give the name back."""
+        """Release the name."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
 
 def claim_holder(folder: Path) -> int | None:
-    """The daemon that has the name of a run folder; None if none has, or not of this folder."""
+    """Return the daemon that has the name of a run folder; None if none has for this folder."""
     name = _name(folder)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.setblocking(False)
@@ -74,24 +74,24 @@ def claim_holder(folder: Path) -> int | None:
             asking.connect(name)
             pid, uid = peer_credentials(asking)
         except BlockingIOError:
-            # More have asked than it has answered: it hangs, or was stopped.
+            # More clients have connected than it has answered: it hangs, or was stopped.
             pid, uid = _listener(name), os.geteuid()
         except OSError:
             return None
-    # From another pid namespace its number is 0.
+    # A listener in another pid namespace has the pid 0 here.
     if pid == 0 or uid not in (0, os.geteuid()) or not procfs.is_alive(pid):
         return None
-    # The folder itself may be another one by now.
+    # The path may lead to another folder by now.
     return pid if leads_to_the_same(pid, Path(os.path.realpath(folder)).parent) else None
 
 
 def flock_holder(found: os.stat_result, table: Path = _LOCKS) -> int | None:
-    """The process that took the `flock` of a file; None if none is listed, or it has no pid here.
+    """Return the process with the `flock` of a file; None if none is listed, or it has no pid here.
 
     Args:
         found: The file.
         table: The kernel's list: `1: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END`, the
-            first two numbers of the file hexadecimal; a line of one who waits has an arrow.
+            first two numbers of the file hexadecimal; the line of a waiting process has an arrow.
     """
     device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
     try:
@@ -106,7 +106,7 @@ def flock_holder(found: os.stat_result, table: Path = _LOCKS) -> int | None:
 
 
 def _listener(name: bytes) -> int:
-    """The process of ours that listens at an abstract name; 0 if it is somebody else's."""
+    """Return our user's process that listens at an abstract name; 0 if there is none."""
     socket_name = "@" + os.fsdecode(name[1:])
     try:
         table = _SOCKETS.read_text(errors="replace").splitlines()[1:]
@@ -120,7 +120,7 @@ def _listener(name: bytes) -> int:
         found = list(holders(inodes, own_processes()))
     except OSError:
         return 0
-    # A child has it, too, until it runs its own program.
+    # A child also has it, until it executes its own program.
     return min(found, key=lambda pid: procfs.start_ticks(pid) or 0, default=0)
 
 

@@ -1,4 +1,4 @@
-"""The folder in which a daemon keeps its sockets, its journal and its workers' logs."""
+"""The folder with a daemon's sockets, its journal and its workers' logs."""
 
 from __future__ import annotations
 
@@ -24,48 +24,48 @@ class _Inside:
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """One daemon's folder; what has to outlive it is found here by the next."""
+    """One daemon's folder, where the next daemon finds the state that outlives this one."""
 
     path: Path
 
     lock = _Inside("lock")
     """Held by the daemon that runs here."""
     journal = _Inside("journal.json")
-    """What must outlive the daemon."""
+    """The state that must outlive the daemon."""
     learned = _Inside("learned.json")
     """What was learned of engines."""
     whereabouts = _Inside("whereabouts.json")
-    """Where the daemon that runs here answers."""
+    """Addresses of the daemon that runs here."""
     control = _Inside("control.socket")
-    """Where the daemon that runs here answers requests; no worker's socket is called so."""
+    """Where the daemon that runs here answers requests; no worker's socket has this name."""
     control_grpc = _Inside("control-grpc.socket")
-    """Where it answers them over gRPC, if the node file asks for that."""
+    """Where it answers them over gRPC, if the node file enables that."""
     grpc = _Inside("grpc")
-    """The folder of the sockets behind that, for nobody else."""
+    """The private folder of the sockets behind that."""
     logs = _Inside("logs")
     """The folder of the workers' logs."""
     daemon_log = _Inside("daemon.log")
-    """Where the daemon's own output goes while its terminal shows the live view."""
+    """The daemon's own output while its terminal shows the live view."""
     hook_log = _Inside("on_worker_failure.log")
-    """Where the output of the command goes that failures are delivered to."""
+    """Output of the command that failures are delivered to."""
     sim = _Inside("sim")
-    """Where stand-ins write what their devices do."""
+    """Where stand-ins write their devices' activity."""
     pods = _Inside("pods")
-    """The folder in which each pod that asked for it has a folder with a steps socket."""
+    """The folder with a folder, holding a steps socket, for each pod that requested it."""
     attached_socket = _Inside("attached/steps.sock")
     """Where an engine that a person starts on this host reports its steps."""
 
     @property
     def checkpoints(self) -> tuple[Path, Path]:
-        """The accounting, for the next daemon to go on with; written in turn."""
+        """The accounting for the next daemon; written in turn."""
         return self.path / "accounting-0.json", self.path / "accounting-1.json"
 
     def socket(self, worker: str) -> Path:
-        """Where a worker's engine reports its steps."""
+        """Return the socket on which a worker's engine reports its steps."""
         return self.path / f"{worker}.sock"
 
     def log(self, worker: str) -> Path:
-        """Where a worker's output goes."""
+        """Return the file of a worker's output."""
         return self.logs / f"{worker}.log"
 
 
@@ -75,19 +75,19 @@ _NAMES = re.compile(
 
 
 def is_ours(name: str) -> bool:
-    """Whether a file of this name in a run folder may be one of ours."""
+    """Return whether a file of this name in a run folder may be one of ours."""
     return _NAMES.fullmatch(name) is not None
 
 
 def default_run_dir(environ: Mapping[str, str], uid: int, host: str | None = None) -> Path:
-    """The folder for sockets and logs where no node file names one; it outlives a logout.
+    """Return the run folder where no node file names one; it outlives a logout.
 
-    Not in XDG_RUNTIME_DIR, which is removed at the end of a session while engines go on. A home may
-    be that of many nodes, so each has a folder of its own.
+    Not in XDG_RUNTIME_DIR, which is removed at the end of a session while engines still run. A home
+    may be shared by many nodes, so each has a separate folder.
 
     Args:
         environ: The daemon's environment.
-        uid: Its user; root keeps them in /run, others among the state of their programs.
+        uid: Its user; root's is in /run, others' in their state folder.
         host: The name of this node; the kernel's if None.
     """
     if uid == 0:
@@ -102,7 +102,7 @@ def default_run_dir(environ: Mapping[str, str], uid: int, host: str | None = Non
 
 
 def older_run_dirs(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
-    """Where earlier versions kept them: engines of theirs may run on in one of these."""
+    """Return the folders of earlier versions, whose engines may still run in one of them."""
     session = environ.get("XDG_RUNTIME_DIR")
     home = Path(environ.get("HOME") or "/tmp")
     cache = () if uid == 0 else (home / ".cache" / "disagg-node",)
@@ -110,7 +110,7 @@ def older_run_dirs(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
 
 
 def possible_run_dirs(environ: Mapping[str, str], uid: int) -> tuple[Path, ...]:
-    """Where this node's daemon may be found without its node file: ours first, then a service's.
+    """Return where this node's daemon may be found without its node file: ours, then a service's.
 
     A person who is root may have a session with a folder.
     """

@@ -1,6 +1,6 @@
-"""One daemon at a time in one run folder: a lock that the kernel lets go when its holder dies.
+"""One daemon at a time in one run folder: a lock that the kernel releases when its holder dies.
 
-The lock alone would go with the folder; `RunDirClaim` holds on then.
+The lock file alone would be lost with the folder; `RunDirClaim` still holds then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from disagg_cluster.host.run_dir.layout import is_ours
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.steps.local_sockets import identity_of
 
-# A worker that is just being started keeps the lock of a killed daemon until it runs.
+# A worker that is just being started holds the lock of a killed daemon until it executes.
 _PATIENCE_SECONDS = 2.0
 
 _log = logging.getLogger("disagg_node")
@@ -41,16 +41,16 @@ class RunLock:
 
     Args:
         path: Its file.
-        patience_seconds: How long to wait for a holder that is none any more.
-        signs: Whether its file says at once who holds it; else `sign` does. Until then it says who
-            held it before, as it does for good if we die meanwhile.
+        patience_seconds: How long to wait for a holder that is about to release it.
+        signs: Whether its file names us at once; else `sign` writes it. Until then it names the
+            previous holder, permanently if we die before.
 
-    A process that is forked shares it until it runs its own program. So whoever gets the lock can
-    be sure that every child of the daemon before is there to be seen.
+    A forked process shares it until it executes its own program. So a new holder can be sure that
+    every child of the previous daemon is visible.
 
     Raises:
-        RunLockError: On entering, if another daemon holds it, or the folder or file cannot be made
-            or is not ours alone.
+        RunLockError: On entering, if another daemon holds it, or the folder or file cannot be
+            created or is not ours alone.
     """
 
     def __init__(
@@ -63,8 +63,7 @@ class RunLock:
         self._presence = RunDirClaim(path.parent)
         self._folder = HeldFolder(path.parent)
         self.predecessor: str | None = ""
-        """The `signature` of the one that held it before us; empty if it wrote none, None if no
-        file was there."""
+        """The previous holder's `signature`; empty if it wrote none, None without a file."""
 
     def __enter__(self) -> RunLock:
         until = time.monotonic() + self._patience_seconds
@@ -93,7 +92,7 @@ class RunLock:
 
     @property
     def signature(self) -> str:
-        """What we write into it: nobody else of this boot writes the same."""
+        """What we write into it; unique within this boot."""
         return f"{os.getpid()} {procfs.start_ticks(os.getpid())}"
 
     @property
@@ -102,11 +101,11 @@ class RunLock:
         return identity_of(self._path) == _identity(self._descriptor)
 
     def restore(self) -> None:
-        """Make folder and file anew and lock it, after somebody removed or replaced them.
+        """Recreate folder and file and lock it, after somebody removed or replaced them.
 
         Raises:
-            RunLockError: The folder or file cannot be made, is not ours alone, or another daemon
-                has locked what is there now; we still hold what we held.
+            RunLockError: The folder or file cannot be created, is not ours alone, or another daemon
+                has locked the present one; what we held stays held.
         """
         self._make_folder()
         old, self._descriptor = self._descriptor, -1
@@ -123,11 +122,11 @@ class RunLock:
         self.sign()
 
     def at(self, path: Path) -> Path:
-        """By which path a file of the run folder is written: that of the folder that we locked."""
+        """Return the path by which a file of the run folder is written: in the locked folder."""
         return self._folder.at(path)
 
     def answer(self) -> None:
-        """Answer those who ask whether we are here; to be called now and then."""
+        """Answer clients that ask whether we are here; to be called now and then."""
         self._presence.answer()
 
     def _make_folder(self) -> None:
@@ -146,7 +145,7 @@ class RunLock:
             raise RunLockError(_unusable_text(self._path.parent, error)) from error
 
     def _take(self) -> int | None:
-        """Lock the file at our path: None once it is done, else who holds it, 0 if unknown."""
+        """Lock the file at our path: return None on success, else the holder, 0 if unknown."""
         try:
             self._descriptor = open_private(self._path, os.O_RDWR | os.O_CREAT)
         except NotPrivateError as error:
@@ -156,17 +155,17 @@ class RunLock:
         if not _lock(self._descriptor):
             self._close_lock()
             return holder(self._path) or 0
-        # What we have locked must be what the next daemon will find there.
+        # The locked file must be the one that the next daemon will find there.
         if not self.is_in_place:
             self._close_lock()
             return 0
         return None
 
     def sign(self) -> None:
-        """Write down who we are; on a full disk the kernel's list of locks still names us."""
+        """Write our signature; on a full disk the kernel's list of locks still names us."""
         mine = f"{self.signature}\n".encode()
         with suppress(OSError):
-            # Written over first: a file that has its block needs no room on the disk.
+            # Overwritten first: a file that has its block needs no room on the disk.
             os.pwrite(self._descriptor, mine, 0)
             os.ftruncate(self._descriptor, len(mine))
 
@@ -181,7 +180,7 @@ class RunLock:
 
 
 def holder(path: Path) -> int | None:
-    """The daemon that holds a lock, or held one there that was removed; None if none is alive."""
+    """Return the living daemon that holds a lock, even if its file was removed; None if none."""
     return _file_holder(path) or claim_holder(path.parent)
 
 

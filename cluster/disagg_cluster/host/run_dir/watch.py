@@ -1,4 +1,4 @@
-"""Sees within seconds that the run folder, or what must lie in it, was removed or replaced."""
+"""Detects within seconds that the run folder, or what must be in it, was removed or replaced."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ _LOOK_SECONDS = 2.0
 
 
 class Restorable(Protocol):
-    """Something of ours at a path."""
+    """A file or socket of ours at a path."""
 
     @property
     def is_in_place(self) -> bool:
-        """Whether what lies at its path is what we put there."""
+        """Whether the file at its path is ours."""
 
     def restore(self) -> None:
-        """Put it there anew; raises `OSError` or `DisaggError`."""
+        """Recreate it there; raises `OSError` or `DisaggError`."""
 
 
 class RunDirWatch:
-    """Restores what has gone, says so and counts it; the collector `run_folder`.
+    """Restores what is missing, logs and counts it; the collector `run_folder`.
 
-    Sockets restore themselves once their folder is there again.
+    Sockets restore themselves once their folder exists again.
 
     Args:
         folder: The run folder.
         inner: The folders in it.
-        contents: What must lie in it by name: the lock first, as it makes the folder.
-        log: Logs what was restored, and of what cannot be.
-        each_look: Called after each look.
+        contents: What must be in it, by name: the lock first, as it creates the folder.
+        log: Logs what was restored, and what cannot be.
+        each_look: Called after each check.
     """
 
     def __init__(
@@ -55,25 +55,25 @@ class RunDirWatch:
         self._each_look = tuple(each_look)
         self._health = CollectorHealth(COLLECTOR, log, failing="cannot be restored: ")
         self.restored = 0
-        """How often something had to be restored."""
+        """Number of restorations."""
 
     def keep(self, name: str, content: Restorable) -> None:
-        """Take one more that must lie there, from now on."""
+        """Also watch this one from now on."""
         self._contents = (*self._contents, (name, content))
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         while True:
             self.look()
             await asyncio.sleep(_LOOK_SECONDS)
 
     def look(self) -> None:
-        """Look once; restore what is not there."""
+        """Check once; restore what is missing."""
         with self._health.round():
             try:
                 self._restore_lost()
             finally:
-                # Whoever asks whether we are here is answered whatever became of the folder.
+                # Clients that ask whether we are here are answered whatever happened to the folder.
                 for each in self._each_look:
                     each()
 

@@ -1,1 +1,1 @@
-"""What is wrong with the measuring of a node, and what would make it better."""
+"""Problems with a node's measurements, and what would improve them."""

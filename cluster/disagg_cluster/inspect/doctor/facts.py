@@ -1,4 +1,4 @@
-"""The facts of a node that the doctor examines, and what they say of one engine; pure."""
+"""The facts of a node that the doctor examines, and their meaning for one engine; pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from disagg_exporter.http.tls_words import TlsFault, Verified
 
 
 class Level(StrEnum):
-    """How bad a finding is: nothing to do, could be better, does not work."""
+    """Severity of a finding: nothing to do, could be better, does not work."""
 
     FINE = "fine"
     BETTER = "better"
@@ -25,7 +25,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One thing found; `step` is what to do about it, `gain` how much that helps (0 to 9)."""
+    """One finding; `step` is what to do about it, `gain` how much that helps (0 to 9)."""
 
     level: Level
     what: str
@@ -35,10 +35,10 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """One worker by its daemon's word.
+    """One worker as reported by its daemon.
 
-    It is in `state` for `state_seconds`, and is given up or started again in `left_seconds`; None
-    where nobody knows. `cause` is why it crashed last, `last_lines` what it printed.
+    It has been in `state` for `state_seconds`, and is given up or restarted in `left_seconds`; None
+    where unknown. `cause` is why it crashed last, `last_lines` its output then.
     """
 
     worker: str
@@ -56,11 +56,11 @@ class NodeFacts:
     """What is known of a node.
 
     `version` is that of the daemon that answered at `url`, None if none did; then engines and
-    `lost` are what a look without it has shown. `devices` are counted, `no_gpus` says why none of
-    them is a GPU. `collectors` say whether the last round of each went well.
-    `left_out_engines` were found and not attached to. `workers` are those that it launches,
-    `other_daemons` the processes of others of ours on this host, `left_workers` those that a daemon
-    which is gone has left running. `file` is the node file that somebody has named.
+    `lost` come from a scan without it. `devices` is their number, `no_gpus` why none of them is a
+    GPU. `collectors` say whether the last round of each succeeded. `left_out_engines` were found
+    and not attached to. `workers` are those that the daemon launches, `other_daemons` the processes
+    of other daemons of ours on this host, `left_workers` those that a previous daemon has left
+    running. `file` is the node file that was named.
     """
 
     url: str
@@ -84,7 +84,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """What an engine's numbers are worth; `step` makes them better, by `gain` (0 to 9)."""
+    """Accuracy of an engine's numbers; `step` improves it, by `gain` (0 to 9)."""
 
     exact: bool
     text: str
@@ -103,7 +103,7 @@ _PLUGIN_IN_POD = (
 
 
 def accuracy(engine: EngineView) -> Accuracy:
-    """What the numbers of an engine are worth, by how they are found."""
+    """Return the accuracy of an engine's numbers, by how they are measured."""
     match engine.method:
         case "steps" | "fpm":
             return _by_step(engine)
@@ -137,7 +137,7 @@ def accuracy(engine: EngineView) -> Accuracy:
 
 
 def _undivided(engine: EngineView) -> str:
-    """Why the time of a follower goes to no phase."""
+    """Return why the time of a follower is attributed to no phase."""
     if engine.role in ("prefill", "decode"):
         return f"the activity of its devices, which would be {engine.role}, is not read"
     if engine.role == "unknown":
@@ -161,7 +161,7 @@ def _by_step(engine: EngineView) -> Accuracy:
 
 
 def _inexact(engine: EngineView, text: str, gain: int) -> Accuracy:
-    # The plugin is vLLM's; what others could report is theirs to switch on.
+    # The plugin is for vLLM; other servers have to enable their own reports.
     steps = {
         "vllm": _PLUGIN_IN_POD if engine.pod else _PLUGIN,
         "dynamo": "switch its forward pass metrics on (DYN_FORWARDPASS_METRIC_PORT)",
@@ -203,7 +203,7 @@ _STEPS = {
 
 
 def faulty(engine: EngineView) -> Iterator[Diagnosis]:
-    """Why the page of an engine is not known, where TLS is the reason."""
+    """Yield why the page of an engine is not known, where TLS is the reason."""
     try:
         fault = TlsFault(engine.tls_fault)
     except ValueError:
@@ -213,7 +213,7 @@ def faulty(engine: EngineView) -> Iterator[Diagnosis]:
 
 
 def unverified(engine: EngineView) -> Iterator[Diagnosis]:
-    """Engines whose place any server could take."""
+    """Yield engines that any server could impersonate."""
     if engine.verified == Verified.INSECURE:
         what = f"{engine.engine} is asked by TLS, and not verified (`insecure: true`)"
         yield Diagnosis(

@@ -1,4 +1,4 @@
-"""Facts of a node → findings; each function looks at one thing. Pure."""
+"""Derives findings from the facts of a node; each function examines one aspect. Pure."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _LOST_BY = {
 
 
 def daemon(facts: NodeFacts) -> Iterator[Diagnosis]:
-    """Whether a daemon measures at all."""
+    """Yield whether a daemon measures at all."""
     if facts.version is None:
         yield Diagnosis(
             Level.WRONG,
@@ -91,7 +91,7 @@ def daemon(facts: NodeFacts) -> Iterator[Diagnosis]:
 
 
 def devices(facts: NodeFacts) -> Iterator[Diagnosis]:
-    """Which devices are read."""
+    """Yield which devices are read."""
     if facts.no_gpus:
         yield Diagnosis(
             Level.BETTER,
@@ -102,13 +102,13 @@ def devices(facts: NodeFacts) -> Iterator[Diagnosis]:
 
 
 def workers(facts: NodeFacts) -> Iterator[Diagnosis]:
-    """How the workers stand that the daemon has launched."""
+    """Yield the state of the workers that the daemon has launched."""
     for worker in facts.workers:
         yield from examine_worker(worker)
 
 
 def other_daemons(facts: NodeFacts) -> Iterator[Diagnosis]:
-    """Whether this host is measured twice."""
+    """Yield whether this host is measured twice."""
     if facts.version is None or not facts.other_daemons:
         return
     pids = ", ".join(map(str, facts.other_daemons))
@@ -122,12 +122,12 @@ def other_daemons(facts: NodeFacts) -> Iterator[Diagnosis]:
 
 
 def _not_ready(facts: NodeFacts) -> set[str]:
-    """The workers that start or have died: of these their state is told, and no more."""
+    """Return the workers that start or have died: only their state is reported."""
     return {worker.worker for worker in facts.workers if worker.state != "ready"}
 
 
 def engines(facts: NodeFacts) -> Iterator[Diagnosis]:
-    """Whether engines were found, and answer."""
+    """Yield whether engines were found, and answer."""
     not_ready = _not_ready(facts)
     if not (facts.engines or facts.workers or facts.left_workers):
         yield Diagnosis(
@@ -182,7 +182,7 @@ def engines(facts: NodeFacts) -> Iterator[Diagnosis]:
 
 
 def roles(facts: NodeFacts) -> Iterator[Diagnosis]:
-    """Whether it is known what the engines are for."""
+    """Yield whether the engines' roles are known."""
     for engine in facts.engines:
         how = "label its pod disagg-node/role, or start it with DISAGG_NODE_ROLE"
         if engine.role == "unknown" and engine.source == "dynamic":
@@ -208,13 +208,13 @@ def roles(facts: NodeFacts) -> Iterator[Diagnosis]:
                 gain=2,
             )
         elif engine.source:
-            # One without a process has no role now; what became of it stands with the workers.
+            # An engine without a process has no role now; its state is reported with the workers.
             how_known = f"{engine.source}, {engine.confidence}"
             yield Diagnosis(Level.FINE, f"{engine.engine} is {engine.role} ({how_known})")
 
 
 def collectors(facts: NodeFacts) -> Iterator[Diagnosis]:
-    """Which of the daemon's readers fail, and what is lost by it."""
+    """Yield which of the daemon's collectors fail, and what is lost by it."""
     not_ready = _not_ready(facts)
     for collector, success in facts.collectors.items():
         if success or collector.startswith("engine:"):
@@ -231,13 +231,13 @@ def collectors(facts: NodeFacts) -> Iterator[Diagnosis]:
 
 
 def rights(facts: NodeFacts) -> Iterator[Diagnosis]:
-    """What a look without the daemon could not see."""
+    """Yield what a scan without the daemon could not observe."""
     for lost in facts.lost:
         yield Diagnosis(Level.WRONG, lost, "docs/attach.md says which right buys what", gain=7)
 
 
 def packages(facts: NodeFacts) -> Iterator[Diagnosis]:
-    """What is not installed though it is needed here."""
+    """Yield what is not installed though it is needed here."""
     if facts.kubelet_socket and not facts.grpc:
         yield Diagnosis(
             Level.WRONG,
@@ -255,7 +255,7 @@ def packages(facts: NodeFacts) -> Iterator[Diagnosis]:
 
 
 def numbers(facts: NodeFacts) -> Iterator[Diagnosis]:
-    """How good each engine's numbers are, and what would make them better."""
+    """Yield how accurate each engine's numbers are, and what would improve them."""
     for engine in facts.engines:
         if facts.version is None or not engine.up:
             continue
@@ -279,11 +279,11 @@ FINDINGS: tuple[Callable[[NodeFacts], Iterator[Diagnosis]], ...] = (
 
 
 def examine(facts: NodeFacts) -> tuple[Diagnosis, ...]:
-    """All findings, in the order in which a person wants to read them."""
+    """Return all findings, in the best order for reading."""
     return tuple(finding for look in FINDINGS for finding in look(facts))
 
 
 def next_step(findings: tuple[Diagnosis, ...]) -> Diagnosis | None:
-    """The one finding whose step makes most better; None if nothing is to be done."""
+    """Return the finding whose step improves most; None if nothing is to be done."""
     open_ = [finding for finding in findings if finding.step]
     return max(open_, key=lambda finding: (finding.level.rank, finding.gain), default=None)

@@ -1,4 +1,4 @@
-"""Gathers the facts of this node: from its daemon, or by a look of our own."""
+"""Gathers the facts of this node: from its daemon, or by a scan of our own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from disagg_exporter.devices.source import DeviceSource
 
 
 def surroundings(url: str, environ: Mapping[str, str]) -> NodeFacts:
-    """What is known of the machine without asking a server."""
+    """Return what is known of the machine without asking a server."""
     return NodeFacts(
         url,
         in_cluster=in_cluster(environ) is not None,
@@ -32,7 +32,7 @@ def surroundings(url: str, environ: Mapping[str, str]) -> NodeFacts:
 
 
 def of_daemon(facts: NodeFacts, page: NodePage) -> NodeFacts:
-    """With what the daemon's page says. Our own surroundings are not the daemon's."""
+    """Return the facts with the daemon's page. Our own environment is not the daemon's."""
     pseudo = all(device.device == "cpu" for device in page.devices)
     return replace(
         facts,
@@ -49,7 +49,7 @@ def of_daemon(facts: NodeFacts, page: NodePage) -> NodeFacts:
 
 
 def with_workers(facts: NodeFacts, view: bytes) -> NodeFacts:
-    """With what the daemon's page for people says of its workers, and who else measures here."""
+    """Return the facts with the workers on the daemon's web page, and with other daemons here."""
     try:
         port = urlsplit(facts.url).port
     except ValueError:
@@ -60,7 +60,7 @@ def with_workers(facts: NodeFacts, view: bytes) -> NodeFacts:
 
 
 def of_look(facts: NodeFacts, source: DeviceSource, why_no_gpus: str, attach: Attach) -> NodeFacts:
-    """With what we see ourselves."""
+    """Return the facts with our own observations."""
     look = look_once(source, attach)
     real = [device for device in look.devices if not device.is_pseudo]
     return replace(

@@ -13,9 +13,9 @@ _MODULE = "disagg_cluster.cli"
 
 
 def starts_daemon(argv: tuple[str, ...]) -> bool:
-    """Whether a command line is that of a daemon which looks for engines.
+    """Return whether a command line starts a daemon that looks for engines.
 
-    What starts one for others (sudo, timeout, a shell) has the same words behind its own name.
+    A wrapper (sudo, timeout, a shell) has the same words after its own name.
     """
     runs = argv[:1] if not argv or not _is_python(argv[0]) else argv
     for place, argument in enumerate(runs):
@@ -29,11 +29,11 @@ def _is_python(program: str) -> bool:
 
 
 def other_daemons(port: int | None, pids: Iterable[int] | None = None) -> tuple[int, ...]:
-    """The processes of daemons that do not listen on a port, which is that of the one asked.
+    """Return the processes of daemons that do not listen on `port`, that of the one asked.
 
     Args:
         port: That of the daemon that answered; None if none did.
-        pids: Which processes to look at; all if None.
+        pids: The processes to check; all if None.
     """
     found = [
         pid

@@ -1,4 +1,4 @@
-"""How launched workers stand, and what is to be done about it; pure."""
+"""The state of launched workers, and what is to be done about it; pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LINE_CHARACTERS = 160
 
 
 def read_workers(text: bytes) -> tuple[WorkerFacts, ...]:
-    """The workers in what a daemon says at `/view.json`; none where that is not understood."""
+    """Return the workers in a daemon's `/view.json`; none if it cannot be parsed."""
     try:
         view = json.loads(text)
         made = _seconds(view["made_at"])
@@ -44,7 +44,7 @@ def _seconds(instant: object) -> float | None:
 
 
 def examine_worker(worker: WorkerFacts) -> Iterator[Diagnosis]:
-    """What there is to say of a worker that is not simply at work."""
+    """Yield findings about a worker that is not simply at work."""
     name = worker.worker
     since = "" if worker.state_seconds is None else f" for {duration_text(worker.state_seconds)}"
     left = None if worker.left_seconds is None else duration_text(worker.left_seconds)

@@ -1,1 +1,1 @@
-"""What a cluster did over a span of days: from Prometheus' history to a report for people."""
+"""What a cluster did over a span of days: a report from Prometheus' history."""

@@ -21,8 +21,8 @@ _HOUR_SECONDS = 3600
 class Coverage:
     """All hours are GPU-hours; `expected` is the length of the period times the GPUs.
 
-    The GPUs are those of all nodes that were seen in the period, each node's at its most: of a
-    node that came or went all time is expected. `unobserved` is by reason, the largest first.
+    The GPUs are those of all nodes observed in the period, at each node's maximum: a node that came
+    or went is expected for the whole time. `unobserved` is by reason, largest first.
     """
 
     gpus: float
@@ -34,18 +34,18 @@ class Coverage:
 
     @property
     def missing_gpu_hours(self) -> float:
-        """Of which nothing is known at all: not counted, or never scraped."""
+        """GPU-hours of which nothing is known: not counted, or never scraped."""
         known = self.accounted_gpu_hours + sum(hours for _, hours in self.unobserved)
         return max(self.expected_gpu_hours - known, 0.0)
 
     @property
     def accounted_ratio(self) -> float:
-        """How much is accounted for by phase, of what was expected."""
+        """Share of the expected GPU-hours that is accounted for by phase."""
         return min(self.accounted_gpu_hours / self.expected_gpu_hours, 1.0)
 
 
 def coverage_of(history: History) -> Coverage | None:
-    """Compare what was counted with the GPUs that were there; None if these are not recorded."""
+    """Compare what was counted with the existing GPUs; None if these are not recorded."""
     most = {
         node: max((value for value in values if value is not None), default=0.0)
         for node, values in history.gpus.items()
@@ -67,7 +67,7 @@ def coverage_of(history: History) -> Coverage | None:
 
 
 def _accounted_hours(history: History) -> float:
-    """By hourly rates, which hold what was counted late, if they were recorded all the time."""
+    """Return the sum by hourly rates, which include late counts, if they cover the whole time."""
     split, hourly = history.curve(SPLIT), history.curve(ACCOUNTED)
     return sum(_hours(hourly if hourly.is_as_long_as(split) else split).values())
 
@@ -77,13 +77,13 @@ def _hours(curve: RuleSeries) -> dict[tuple[str, ...], float]:
 
 
 _NOT_WHOSE = frozenset({"__name__", "alertname", "alertstate", "severity"})
-# The rule files' words, and those that the chart gives them by default.
+# The words of the rule files, and the chart's defaults.
 _ORDER = ("page", "critical", "ticket", "warning", "info")
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """One alert of one culprit, once. Both ends are known to the step of the question."""
+    """One alert with one set of labels, once. Both ends are accurate to the query's step."""
 
     alert: str
     severity: str
@@ -95,17 +95,17 @@ class Incident:
 
     @property
     def length_seconds(self) -> float:
-        """How long it was seen firing."""
+        """How long it was firing."""
         return self.end_seconds - self.start_seconds
 
 
 def incidents(
     firing: Iterable[Firing], step_seconds: float, start_seconds: float, end_seconds: float
 ) -> tuple[Incident, ...]:
-    """Put instants together: a break of up to two steps belongs to the same incident.
+    """Merge instants: a gap of up to two steps belongs to the same incident.
 
     The most severe come first, then the longest. One that reaches an edge of the period may have
-    begun before, or go on.
+    begun before, or continue after it.
     """
     found = []
     for each in firing:

@@ -1,4 +1,4 @@
-"""The figures of a report: what its history adds up to."""
+"""The figures of a report: sums over its history."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LAGGING_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True)
 class GpuHourPrice:
-    """What one GPU costs for an hour, as the reader of the report says."""
+    """Price of one GPU for an hour, given by the reader of the report."""
 
     per_gpu_hour: float
     currency: str
@@ -65,8 +65,8 @@ class Report:
     """All figures; hours are GPU-hours.
 
     `gpus` are mean GPUs by phase in each bucket, None in a bucket without any sample.
-    `covered_ratio` is the share of the period for which there are samples, of whomever; nothing is
-    made up for the rest. `coverage` is None where the number of GPUs is not recorded.
+    `covered_ratio` is the share of the period for which there are any samples; the rest is not
+    estimated. `coverage` is None where the number of GPUs is not recorded.
     """
 
     period: Period
@@ -90,7 +90,7 @@ class Report:
 
     @property
     def all_gpu_hours(self) -> float:
-        """Everything that was observed."""
+        """All observed GPU-hours."""
         return sum(self.gpu_hours.values())
 
     @property
@@ -105,12 +105,12 @@ class Report:
 
     @property
     def occupancy_ratio(self) -> float | None:
-        """Busy, which is not full."""
+        """Busy share of the observed time; busy is not full."""
         return _over(self.busy_gpu_hours, self.all_gpu_hours)
 
     @property
     def shares(self) -> tuple[float | None, ...]:
-        """The prefill share in each bucket; None without at least a hundredth of a GPU at work."""
+        """The prefill share in each bucket; None if less than a hundredth of a GPU is at work."""
         pairs = zip(self.gpus["prefill"], self.gpus["decode"], strict=True)
         return tuple(
             None if p is None or d is None or p + d < 0.01 else p / (p + d) for p, d in pairs
@@ -118,7 +118,7 @@ class Report:
 
 
 def report_of(history: History, cluster: str | None, price: GpuHourPrice | None) -> Report:
-    """Add a history up."""
+    """Sum up a history."""
     period, split = history.period, history.curve(SPLIT)
     hours = dict.fromkeys(PHASES, 0.0)
     for (phase,), seconds in split.totals(1).items():
@@ -163,7 +163,7 @@ def report_of(history: History, cluster: str | None, price: GpuHourPrice | None)
 
 
 def _gpus(split: RuleSeries, phase: str, bucket_seconds: int) -> tuple[float | None, ...]:
-    """Mean GPUs while there were samples; a phase that a covered bucket lacks was 0."""
+    """Return mean GPUs while there were samples; a phase absent from a covered bucket was 0."""
     found = []
     for place, covered in enumerate(split.covered):
         values = [row[place] for key, row in split.buckets.items() if key[1] == phase]
@@ -175,7 +175,8 @@ def _gpus(split: RuleSeries, phase: str, bucket_seconds: int) -> tuple[float | N
 def _idle(curve: RuleSeries, cost: float | None) -> tuple[Share, ...]:
     totals = {key[0]: seconds / HOUR_SECONDS for key, seconds in curve.totals(0).items()}
     whole = sum(totals.values())
-    # Nodes may cost differently; which reason was whose is not recorded, so hours divide it.
+    # Nodes may have different prices, but reasons are not recorded per node, so hours divide the
+    # cost.
     return tuple(
         Share(reason, hours, None if cost is None or not whole else cost * hours / whole)
         for reason, hours in sorted(totals.items(), key=lambda item: -item[1])

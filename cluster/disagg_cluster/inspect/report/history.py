@@ -1,4 +1,4 @@
-"""Asks a Prometheus for everything that a report is made of."""
+"""Queries a Prometheus for all data of a report."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LEAST_STEP_SECONDS = 60
 
 
 class NoHistoryError(DisaggError):
-    """A Prometheus that answers and holds nothing of ours; the text says what to look at."""
+    """A Prometheus that answers and has none of our data; the text says what to check."""
 
 
 class Reader:
@@ -40,10 +40,10 @@ class Reader:
 
     Args:
         url: Its root.
-        cluster: Only this cluster; all of them, added up, if None.
-        headers: Sent along, for a Prometheus that wants to know who asks.
+        cluster: Only this cluster; the sum of all if None.
+        headers: Sent along, for a Prometheus that requires credentials.
         say: Called with what is being read.
-        tls: How it is asked by https; as Python does if None.
+        tls: TLS context for https; Python's default if None.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Reader:
 
         Raises:
             PrometheusError: It does not answer, or refuses.
-            NoHistoryError: It holds none of our rules in this period.
+            NoHistoryError: It has none of our rules in this period.
         """
         with closing(self._prometheus):
             return self._read(period)
@@ -87,7 +87,7 @@ class Reader:
         return History(period, {**curves, **hourly}, firing, step, gpus, frozenset(hourly))
 
     def _hourly(self, curves: Mapping[str, RuleSeries], period: Period) -> dict[str, RuleSeries]:
-        """Hourly means in place of rules that were recorded for less of the time than these."""
+        """Return hourly means for rules that were recorded for less of the time than those."""
         found = {}
         for rule, before in HOURLY.items():
             curve = curves.get(rule, RuleSeries({}, ()))
@@ -99,7 +99,7 @@ class Reader:
         return found
 
     def _gpus(self, period: Period) -> dict[Key, tuple[float | None, ...]]:
-        """The most GPUs that each node had in each bucket."""
+        """Return the most GPUs that each node had in each bucket."""
         self._say(f"reading {NODE_GPUS}")
         found = self._buckets("max by (cluster, node) (max_over_time({}))", NODE_GPUS, period)
         return {
@@ -135,13 +135,13 @@ class Reader:
 
     def _buckets(self, expr: str, name: str, period: Period) -> list[Samples]:
         """Evaluate an expression over each bucket; `{}` in it stands for the samples of `name`."""
-        # A window that begins where the one before ends would have the sample between in both.
+        # Adjacent windows would both include the sample between them.
         samples = f"{self._selector(name)}[{period.bucket_seconds * 1000 - 1}ms]"
         ends = (period.ends[0], period.end_seconds, period.bucket_seconds)
         return self._range(expr.format(samples), *ends)
 
     def _interval(self, selector: str, counts: Samples) -> float | None:
-        """How often the rule is evaluated, by the samples of the fullest bucket; None for one."""
+        """Return the rule's evaluation interval, by the fullest bucket; None for one sample."""
         fullest = max(counts.values, key=lambda value: value[1])[0]
         window = f"{selector}[{_INTERVAL_SPAN_SECONDS}s]"
         stored = self._prometheus.query_samples(window, fullest)
@@ -161,7 +161,7 @@ class Reader:
         return f"{name}{{{','.join(asked)}}}"
 
     def _why_nothing(self, period: Period) -> str:
-        """What to look at: the rules, the scraping, or the name of the cluster."""
+        """Return what to check: the rules, the scraping, or the name of the cluster."""
         ends = (period.start_seconds, period.end_seconds, period.bucket_seconds)
         of = "" if self._cluster is None else f" of cluster {self._cluster!r}"
         head = f"{self._url} holds no {SPLIT}{of} in this period, or a single sample of it"

@@ -1,4 +1,4 @@
-"""A report as one HTML file that loads nothing: its style and its plots are in it."""
+"""A report as one HTML file that loads nothing: its style and its plots are inline."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ hourly means: at either end of the period up to an hour of it lies outside. Inci
 
 
 def html(report: Report, incident_step_seconds: float) -> str:
-    """The whole file; `incident_step_seconds` is how exactly incidents are known."""
+    """Return the whole file; `incident_step_seconds` is the accuracy of incidents."""
     notes = "".join(f"<li>{escape(note)}</li>" for note in report.notes)
     idle, energy = wording.idle_rows(report), wording.energy_rows(report)
     accounts, heads = wording.account_rows(report), wording.ACCOUNT_HEADS
@@ -122,7 +122,7 @@ def _section(
 def _table(
     heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int, kind: str = ""
 ) -> str:
-    """A table whose last `numbers` columns are numbers, and whose first names the row."""
+    """Return a table whose last `numbers` columns are numbers, and whose first names the row."""
     plain = len(heads) - numbers
     kinds = [
         ' class="number"' if place >= plain else ' class="time"' if "(UTC)" in name else ""

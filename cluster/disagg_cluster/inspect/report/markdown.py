@@ -15,7 +15,7 @@ _SPARK_COLUMNS = 72
 
 
 def markdown(report: Report) -> str:
-    """The whole text."""
+    """Return the whole text."""
     parts = [
         f"# {_text(wording.title(report))}",
         f"{wording.period(report)}. {wording.coverage(report)}",
@@ -42,7 +42,7 @@ def markdown(report: Report) -> str:
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """Values as blocks of eight heights, from the least to the greatest of them.
+    """Return values as blocks of eight heights, from the least to the greatest of them.
 
     Where there are more values than columns, a column is their mean; one without any is a space.
     """
@@ -89,6 +89,6 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """Text from outside as text: no markup, no HTML, no second cell, no second line."""
+    """Return external text escaped: no markup, no HTML, no second cell, no second line."""
     flat = re.sub(r"\s+", " ", text)
     return re.sub(r"([\\`*_{}\[\]<>#|~])", r"\\\1", flat)

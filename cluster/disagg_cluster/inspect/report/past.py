@@ -1,4 +1,4 @@
-"""A period of time and what a Prometheus recorded of it: rules as sums over buckets, and alerts."""
+"""A period and what a Prometheus recorded in it: rules as sums over buckets, and alerts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ALL_OF_IT = 0.99
 
 
 class PeriodError(DisaggError):
-    """A span of time that is none, or that no report can be about."""
+    """An invalid span of time, or one that no report can cover."""
 
     exit_code = 2
 
@@ -26,7 +26,7 @@ class PeriodError(DisaggError):
 class Period:
     """From `start_seconds` to `end_seconds` (Unix time), in whole buckets.
 
-    Buckets begin and end at multiples of their length, so that one of a day is a day in UTC.
+    Buckets begin and end at multiples of their length, so a bucket of a day is a day in UTC.
     """
 
     start_seconds: int
@@ -35,18 +35,18 @@ class Period:
 
     @property
     def ends(self) -> range:
-        """When each bucket ends."""
+        """The end of each bucket."""
         first = self.start_seconds + self.bucket_seconds
         return range(first, self.end_seconds + 1, self.bucket_seconds)
 
     @property
     def length_seconds(self) -> int:
-        """How long all of it is."""
+        """Total length."""
         return self.end_seconds - self.start_seconds
 
 
 def parse_since(text: str) -> int:
-    """Seconds of `7d`, `36h`, `90m` or `2w`.
+    """Return the seconds of `7d`, `36h`, `90m` or `2w`.
 
     Raises:
         PeriodError: It is none of these, shorter than ten minutes or longer than two years.
@@ -61,7 +61,7 @@ def parse_since(text: str) -> int:
 
 
 def period_until(now_seconds: float, since_seconds: int) -> Period:
-    """The period of at least `since_seconds` that ends with the last whole bucket."""
+    """Return the period of at least `since_seconds` that ends with the last whole bucket."""
     bucket = next(
         (each for each in _BUCKETS_SECONDS if since_seconds / each <= _MOST_BUCKETS),
         -(-since_seconds // (_MOST_BUCKETS * 86400)) * 86400,
@@ -71,7 +71,7 @@ def period_until(now_seconds: float, since_seconds: int) -> Period:
 
 
 def utc(seconds: float) -> str:
-    """A Unix time as people write it."""
+    """Return a Unix time as people write it."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
 
 
@@ -83,7 +83,7 @@ ENERGY = "cluster_model_namespace:disagg_energy_watts:rate5m"
 ACCOUNTED = "cluster:disagg_accounted_gpu_seconds:rate1h"
 UNOBSERVED = "cluster_reason:disagg_unobserved_gpu_seconds:rate1h"
 NODE_GPUS = "node:disagg_gpus:sum"
-"""Read by itself: how many GPUs each node has, which is no rate."""
+"""Read separately: how many GPUs each node has, which is no rate."""
 COST = "cluster_model_namespace:disagg_cost_per_hour:rate5m"
 HOURLY: Mapping[str, str] = MappingProxyType(
     {
@@ -93,7 +93,7 @@ HOURLY: Mapping[str, str] = MappingProxyType(
         COST: "cluster_model_namespace:disagg_cost_per_hour:rate1h",
     }
 )
-"""What is read where a rule was not recorded all the time: rules of before had hourly means."""
+"""Replacements where a rule was not recorded all the time: older versions recorded hourly means."""
 
 LABELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -107,7 +107,7 @@ LABELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         UNOBSERVED: ("reason",),
     }
 )
-"""The recorded rules that are read, and what each is added up by."""
+"""The recorded rules that are read, and the labels of each for sums."""
 
 Key = tuple[str, ...]
 """The values of a rule's labels, in the order of `LABELS`."""
@@ -115,9 +115,9 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class RuleSeries:
-    """A rule over the period: for each key the integral over each bucket, None where it had none.
+    """A rule over the period: for each key the integral over each bucket, None without a value.
 
-    A rate of GPU-seconds integrates to GPU-seconds, watts to joules, a price an hour to price ×
+    A rate of GPU-seconds integrates to GPU-seconds, watts to joules, an hourly price to price ×
     seconds / hour. `covered` is the share of each bucket for which the rule had a value at all.
     """
 
@@ -125,15 +125,15 @@ class RuleSeries:
     covered: tuple[float, ...]
 
     def is_as_long_as(self, other: RuleSeries) -> bool:
-        """Whether it has values for all the time for which another has some."""
+        """Return whether it has values for all the time for which the other has some."""
         return sum(self.covered) >= _ALL_OF_IT * sum(other.covered)
 
     def total(self, key: Key) -> float:
-        """The integral of one key over the whole period."""
+        """Return the integral of one key over the whole period."""
         return sum(value for value in self.buckets.get(key, ()) if value is not None)
 
     def totals(self, *positions: int) -> dict[Key, float]:
-        """The integrals over the whole period, added up by some of the labels."""
+        """Return the integrals over the whole period, summed by some of the labels."""
         found: dict[Key, float] = {}
         for key in self.buckets:
             part = tuple(key[position] for position in positions)
@@ -143,7 +143,7 @@ class RuleSeries:
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """An alert's labels, and the instants at which it was seen firing."""
+    """An alert's labels, and the instants at which it was firing."""
 
     labels: Mapping[str, str]
     instants: tuple[float, ...]
@@ -151,10 +151,10 @@ class Firing:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Everything that was asked for; a rule without a value in the period is not there.
+    """All query results; a rule without a value in the period is absent.
 
     `gpus` are the most GPUs of each node, by cluster and name, in each bucket; None where it was
-    not seen. Curves of the rules in `hourly` are of hourly means.
+    not observed. Curves of the rules in `hourly` are hourly means.
     """
 
     period: Period
@@ -165,5 +165,5 @@ class History:
     hourly: frozenset[str] = frozenset()
 
     def curve(self, rule: str) -> RuleSeries:
-        """A rule, without a key where it had no value."""
+        """Return a rule, without a key where it had no value."""
         return self.curves.get(rule, RuleSeries({}, ()))

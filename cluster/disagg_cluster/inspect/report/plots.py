@@ -21,7 +21,7 @@ Values = Sequence[float | None]
 
 
 def stacked(period: Period, series: Mapping[str, Values], unit: str, label: str) -> str:
-    """Areas on top of each other, the first at the bottom; each has the class of its name."""
+    """Return stacked areas, the first at the bottom; each has the class of its name."""
     columns = list(zip(*series.values(), strict=True))
     sums = [sum(v for v in column if v is not None) for column in columns if None not in column]
     top = nice_top(max(sums, default=0.0))
@@ -41,7 +41,7 @@ def stacked(period: Period, series: Mapping[str, Values], unit: str, label: str)
 
 
 def line(period: Period, values: Values, label: str, kind: str) -> str:
-    """A line of ratios between 0 and 1, broken where there is no value."""
+    """Return a line of ratios between 0 and 1, broken where there is no value."""
     parts = []
     for first, last in runs(values):
         present = [value or 0.0 for value in values[first:last]]
@@ -51,7 +51,7 @@ def line(period: Period, values: Values, label: str, kind: str) -> str:
 
 
 def runs(values: Values) -> list[tuple[int, int]]:
-    """Where values are that touch: begin and end of each run, the end not included."""
+    """Return the runs of consecutive values: begin and end of each, the end not included."""
     found: list[tuple[int, int]] = []
     for place, value in enumerate(values):
         if value is None:
@@ -64,7 +64,7 @@ def runs(values: Values) -> list[tuple[int, int]]:
 
 
 def _gaps(period: Period, values: Values) -> list[str]:
-    """The labels of gaps that are wide enough for them."""
+    """Return the labels of gaps that are wide enough for them."""
     wide = _INNER_WIDTH / len(period.ends)
     holes = runs([0.0 if value is None else None for value in values])
     return [
@@ -76,7 +76,7 @@ def _gaps(period: Period, values: Values) -> list[str]:
 
 
 def nice_top(value: float) -> float:
-    """The least of 1, 2, 4, 5, 6, 8 × 10ⁿ that is not below a value."""
+    """Return the least of 1, 2, 4, 5, 6, 8 × 10ⁿ that is not below a value."""
     if value <= 0:
         return 1.0
     size = 10.0 ** math.floor(math.log10(value))
@@ -84,7 +84,7 @@ def nice_top(value: float) -> float:
 
 
 def _steps(period: Period, first: int, values: Sequence[float], top: float) -> list[str]:
-    """Both upper corners of each bucket from the `first` on: a mean holds for all of it."""
+    """Return both upper corners of each bucket from the `first` on: a mean holds for all of it."""
     wide = _INNER_WIDTH / len(period.ends)
     corners = []
     for place, value in enumerate(values, start=first):
@@ -114,7 +114,7 @@ def _frame(period: Period, parts: Sequence[str], top: float, unit: str, label: s
 
 
 def _ticks(period: Period) -> list[tuple[int, str]]:
-    """Some eight round instants of the period, each with its text."""
+    """Return about eight round instants of the period, each with its text."""
     choices = (600, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 604800, 2592000)
     wanted = period.length_seconds / 8
     step = next((each for each in choices if each >= wanted), 7776000)

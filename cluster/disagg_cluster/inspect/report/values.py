@@ -12,7 +12,7 @@ _Value = dict[str, object]
 
 
 def report_value(report: Report) -> _Value:
-    """All figures of a report; `gpus` are mean GPUs by phase in each bucket of the period."""
+    """Return all figures of a report; `gpus` are mean GPUs by phase in each bucket."""
     period = report.period
     return {
         "begin": timestamp(period.start_seconds),
@@ -53,7 +53,7 @@ def _coverage(coverage: Coverage) -> _Value:
 
 
 def _incident(incident: Incident) -> _Value:
-    """Null is an end beyond the period."""
+    """Return an incident; null is an end beyond the period."""
     return {
         "alert": incident.alert,
         "severity": incident.severity,

@@ -19,7 +19,7 @@ REASONS = {
     "kv_wait": "waiting for KV from another engine",
     "host_gap": "work promised, nothing run",
 }
-"""What the reasons of idle time mean (docs/accounting.md, A5)."""
+"""Meanings of the reasons of idle time (docs/accounting.md, A5)."""
 
 
 UNKNOWN = {
@@ -27,35 +27,35 @@ UNKNOWN = {
     "no_record": "unobserved: the engine reported nothing in time",
     "no_daemon": "unobserved: no daemon ran",
 }
-"""What the reasons of unobserved time mean (docs/accounting.md, A6 and A11)."""
+"""Meanings of the reasons of unobserved time (docs/accounting.md, A6 and A11)."""
 
 
 def percent(ratio: float | None) -> str:
-    """A ratio as a percentage."""
+    """Return a ratio as a percentage."""
     return ABSENT if ratio is None else f"{100 * ratio:.1f} %"
 
 
 def almost(ratio: float) -> str:
-    """A ratio as a percentage that says 100 only of all, and 0 only of nothing."""
+    """Return a ratio as a percentage that is 100 only for all, and 0 only for nothing."""
     if ratio in (0.0, 1.0):
         return percent(ratio)
     return f"{min(max(100 * ratio, 0.1), 99.9):.1f} %"
 
 
 def hours(value: float) -> str:
-    """GPU-hours, with as many digits as mean something."""
+    """Return GPU-hours, with as many digits as are meaningful."""
     return _digits(value, 1) if value == 0 or abs(value) >= _LEAST_HOURS else "below 0.001"
 
 
 def amount(value: float | None, currency: str | None) -> str:
-    """A sum of money."""
+    """Return a sum of money."""
     if value is None or currency is None:
         return ABSENT
     return f"{value:,.0f} {currency}" if abs(value) >= 100 else f"{value:,.2f} {currency}"
 
 
 def count(value: float) -> str:
-    """Tokens: thousands, millions, billions."""
+    """Return a token count: thousands, millions, billions."""
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:.2f} {unit}"
@@ -63,12 +63,12 @@ def count(value: float) -> str:
 
 
 def energy(kilowatt_hours: float | None) -> str:
-    """Energy in kWh."""
+    """Return energy in kWh."""
     return ABSENT if kilowatt_hours is None else _digits(kilowatt_hours, 2)
 
 
 def span(seconds: float) -> str:
-    """A length of time."""
+    """Return a duration."""
     minutes = round(seconds / 60)
     if minutes < 60:
         return f"{minutes} min"
@@ -78,18 +78,18 @@ def span(seconds: float) -> str:
 
 
 def title(report: Report) -> str:
-    """What the report is about."""
+    """Return the title of the report."""
     return "Prefill and decode" + (f" in {report.cluster}" if report.cluster else "")
 
 
 def period(report: Report) -> str:
-    """When."""
+    """Return the period."""
     period = report.period
     return f"{utc(period.start_seconds)} to {utc(period.end_seconds)} UTC"
 
 
 def summary(report: Report) -> list[tuple[str, str, str]]:
-    """The figures of all: name, value, what it is."""
+    """Return the main figures: name, value, explanation."""
     whole = report.all_gpu_hours
     ratio = report.prefill_decode_ratio
     known = report.coverage
@@ -113,7 +113,7 @@ def summary(report: Report) -> list[tuple[str, str, str]]:
 
 
 def coverage(report: Report) -> str:
-    """How much of the GPU time is known; without the number of GPUs, how much of the period."""
+    """Return how much of the GPU time is known, or of the period if GPU counts are unknown."""
     known = report.coverage
     if known is None:
         return _samples(report.covered_ratio)
@@ -133,7 +133,7 @@ def coverage(report: Report) -> str:
 
 
 def coverage_rows(report: Report) -> list[tuple[str, str, str]]:
-    """What became of all GPU time: GPU-hours and shares."""
+    """Return the uses of all GPU time: GPU-hours and shares."""
     known = report.coverage
     if known is None:
         return []
@@ -164,7 +164,7 @@ ENERGY_HEADS = ("Phase", "kWh")
 
 
 def phase_rows(report: Report) -> list[tuple[str, ...]]:
-    """The GPU time of each phase, and its share of all."""
+    """Return the GPU time of each phase, and its share of all."""
     whole = report.all_gpu_hours
     return [
         (phase, hours(of), percent(of / whole if whole else None))
@@ -174,7 +174,7 @@ def phase_rows(report: Report) -> list[tuple[str, ...]]:
 
 
 def idle_rows(report: Report) -> list[tuple[str, ...]]:
-    """Why GPUs were idle, for how long, and what it cost."""
+    """Return why GPUs were idle, for how long, and what it cost."""
     return [
         (REASONS.get(it.name, it.name), hours(it.gpu_hours), amount(it.cost, report.currency))
         for it in report.idle
@@ -182,7 +182,7 @@ def idle_rows(report: Report) -> list[tuple[str, ...]]:
 
 
 def energy_rows(report: Report) -> list[tuple[str, ...]]:
-    """The energy of each phase, the largest first."""
+    """Return the energy of each phase, the largest first."""
     by_phase = sorted(report.energy_kilowatt_hours.items(), key=lambda item: -item[1])
     return [(phase, energy(kilowatt_hours)) for phase, kilowatt_hours in by_phase]
 
@@ -194,7 +194,7 @@ ACCOUNT_HEADS = (
 
 
 def account_rows(report: Report) -> list[tuple[str, ...]]:
-    """What each model used."""
+    """Return what each model used."""
     return [_account(each, report.currency) for each in report.accounts]
 
 
@@ -213,7 +213,7 @@ INCIDENT_HEADS = ("Severity", "Alert", "Whose", "From (UTC)", "To (UTC)", "Lengt
 
 
 def incident_rows(report: Report, most: int) -> list[tuple[str, ...]]:
-    """The first incidents, at most so many."""
+    """Return the first incidents, at most `most`."""
     return [_incident(each) for each in report.incidents[:most]]
 
 
