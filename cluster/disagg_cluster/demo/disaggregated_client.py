@@ -1,7 +1,7 @@
 """A client that sends one completion through a prefill and a decode engine.
 
-It plays the router's part: the prompt goes to the prefill engine for one token, then the same
-request to the decode engine, which takes the prompt's KV from where the connector left it.
+It acts as the router: the prompt goes to the prefill engine for one token, then the same request to
+the decode engine, which fetches the prompt's KV from where the connector left it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REASON_CHARACTERS = 300
 
 
 class CompletionError(DisaggError):
-    """An engine did not answer, refused, or answered with something else than a completion."""
+    """An engine did not answer, refused, or answered with something other than a completion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ def complete(
     """Complete `prompt` greedily over both engines; base URLs, `timeout` in seconds for each.
 
     `connector` is `NIXL` (the prefill engine's answer names the blocks that the decode engine
-    fetches) or `EXAMPLE` (both share a folder, and nothing is handed over in the request).
+    fetches) or `EXAMPLE` (both share a folder, and the request carries no transfer parameters).
 
     Raises:
-        CompletionError: naming the phase, the address and what the engine said.
+        CompletionError: naming the phase, the address and the engine's answer.
         ValueError: for another connector, or a URL that is not plain http.
     """
     if connector not in (NIXL, EXAMPLE):

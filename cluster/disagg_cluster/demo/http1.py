@@ -1,6 +1,6 @@
 """A small HTTP/1.1 server on asyncio: enough for an engine's few routes, keep-alive included.
 
-The answer of a request is a coroutine; a client that goes away cancels it, as in a real engine.
+Each answer is a coroutine; a client that disconnects cancels it, as in a real engine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 503: "Service Unava
 class HttpRequest:
     """One request: the path without its query, and the whole body.
 
-    `last`: the client wants no other answer on this connection (HTTP/1.0, or it says so).
+    `last`: the client wants no other answer on this connection (HTTP/1.0, or `Connection: close`).
     """
 
     method: str
@@ -29,7 +29,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """One answer; with `parts` its body is these, each sent as soon as there is one."""
+    """One answer; with `parts` its body is these, each sent as soon as it is available."""
 
     status: int
     body: bytes = b""
@@ -50,18 +50,18 @@ class HttpConnection(asyncio.Protocol):
         self._answering: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember where answers go."""
+        """Store the transport for answers."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop working for a client that has gone."""
+        """Cancel the work for a client that has gone."""
         self._transport = None
         if self._answering is not None:
             self._answering.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Collect bytes; begin the next answer when a request is whole."""
+        """Collect bytes; begin the next answer when a request is complete."""
         self._buffer += data
         self._next()
 
@@ -112,10 +112,10 @@ class HttpConnection(asyncio.Protocol):
 
 
 def take_request(buffer: bytearray) -> HttpRequest | None:
-    """Cut the first whole request off `buffer`; None while more bytes are needed.
+    """Cut the first complete request off `buffer`; None while more bytes are needed.
 
     Raises:
-        ValueError: these bytes are no request that we read; the text says why.
+        ValueError: these bytes are not a supported request; the text says why.
     """
     end = buffer.find(b"\r\n\r\n")
     if end < 0:

@@ -1,4 +1,4 @@
-"""A load on a set of prefill and decode engines: a generator that plays the router."""
+"""A load generator for a set of prefill and decode engines, which acts as the router."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _TOKEN_TEXT = "word"  # four characters: about a token to every engine, exactly 
 _LONGEST_PAUSE_SECONDS = 1.0  # an arrival drawn at a low rate must not outlive a change of rate
 
 Send = Callable[[str, str, Mix], object]
-"""Complete one request over a prefill and a decode URL; raises `CompletionError`."""
+"""Completes one request over a prefill and a decode URL; raises `CompletionError`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadCounts:
-    """What became of the load since it began.
+    """Counts of the load since it began.
 
-    `skipped` arrivals found as many requests in flight as allowed and were dropped: the load is
+    `skipped` arrivals were dropped because as many requests as allowed were in flight: the load is
     more than the engines can serve.
     """
 
@@ -37,7 +37,7 @@ class LoadCounts:
 
 
 def send_through(model: str, *, timeout_seconds: float = 30.0) -> Send:
-    """A `Send` that hands the KV over the way vLLM's NixlConnector does.
+    """Return a `Send` that transfers the KV like vLLM's NixlConnector.
 
     No two prompts begin alike: an engine that caches prefixes would compute only the first.
     """
@@ -56,13 +56,13 @@ def send_through(model: str, *, timeout_seconds: float = 30.0) -> Send:
 class LoadGenerator:
     """Sends requests at the times and sizes of a `LoadShape` until it is stopped.
 
-    Arrivals are random (Poisson, seeded); engines are taken in turn, each kind by itself. A
-    request that fails is counted and the load goes on, as engines may be restarting.
+    Arrivals are random (Poisson, seeded); the engines of each kind take turns. A request that fails
+    is counted and the load continues, as engines may be restarting.
 
     Args:
-        pools: The engines that take requests until `follow` says who does.
-        send: How one request is sent.
-        shape: How the load moves.
+        pools: The engines that take requests until `follow` sets another source.
+        send: Sends one request.
+        shape: How the load changes over time.
         concurrency: The most requests in flight.
     """
 
@@ -87,7 +87,7 @@ class LoadGenerator:
         self._requests: set[threading.Thread] = set()
 
     def follow(self, pools: Callable[[], PoolUrls]) -> None:
-        """Ask at each arrival who takes requests; those of the start where a kind has none."""
+        """Ask at each arrival which engines take requests; the initial ones for an empty kind."""
         self._pools = pools
 
     def start(self) -> None:
@@ -108,7 +108,7 @@ class LoadGenerator:
             request.join(max(0.0, until - time.monotonic()))
 
     def counts(self) -> LoadCounts:
-        """What became of the load until now."""
+        """Return the counts so far."""
         with self._lock:
             return self._counts
 
@@ -119,7 +119,8 @@ class LoadGenerator:
             pause = self._random.expovariate(mix.requests_per_second)
             if self._stopping.wait(min(pause, _LONGEST_PAUSE_SECONDS)):
                 return
-            # A pause cut short brings no request: it is drawn anew, which changes no arrival.
+            # A pause cut short brings no request: it is drawn again, which does not change
+            # arrivals.
             if pause <= _LONGEST_PAUSE_SECONDS:
                 self._arrive(mix)
 
@@ -137,7 +138,7 @@ class LoadGenerator:
                 target=self._request, args=(prefill_url, decode_url, mix), daemon=True
             )
             self._requests.add(request)
-            # Before anybody can see it: `stop` joins what it finds.
+            # Started before it is listed: `stop` joins what it finds.
             request.start()
 
     def _request(self, prefill_url: str, decode_url: str, mix: Mix) -> None:

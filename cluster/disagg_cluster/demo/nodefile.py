@@ -1,4 +1,4 @@
-"""What `disagg-node demo` runs when it is given nothing: a node file, and a load over time."""
+"""The default of `disagg-node demo`: a node file, and a load over time."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 from disagg_cluster.simulator.load import Mix, Shifting
 
 PROMPT_HEAVY = Mix(requests_per_second=12.0, prompt_tokens=4000, output_tokens=6)
-"""Summaries and search: prefill has most of its GPUs busy, decode rests half of the time."""
+"""Summaries and search: prefill keeps most of its GPUs busy, decode idles half of the time."""
 OUTPUT_HEAVY = Mix(requests_per_second=6.0, prompt_tokens=400, output_tokens=160)
-"""Chat and code: decode never rests, prefill hardly works."""
+"""Chat and code: decode never idles, prefill hardly works."""
 
 TINY_PROMPT_HEAVY = Mix(requests_per_second=2.0, prompt_tokens=150, output_tokens=4)
 TINY_OUTPUT_HEAVY = Mix(requests_per_second=1.0, prompt_tokens=10, output_tokens=48)
@@ -24,7 +24,7 @@ TINY_OUTPUT_HEAVY = Mix(requests_per_second=1.0, prompt_tokens=10, output_tokens
 
 @dataclass(frozen=True, slots=True)
 class LoadShape(Shifting):
-    """A load that swings between the two ends within three minutes."""
+    """A load that oscillates between the two ends within three minutes."""
 
     high: Mix = PROMPT_HEAVY
     low: Mix = OUTPUT_HEAVY
@@ -34,18 +34,17 @@ class LoadShape(Shifting):
 METRICS_ADDRESS = "127.0.0.1:9847"
 MODEL = "demo-8b"
 PRICES = "rtx-pro-6000_llama-3.1-8b_1"
-"""Steps as measured of an 8B model on one GPU, whatever the number of the worker's."""
+"""Steps as measured of an 8B model on one GPU, whatever the worker's number of GPUs."""
 PREFILL_WORKERS = 4
 DECODE_WORKERS = 2
 DECODE_GPUS = 2
 WORKERS = PREFILL_WORKERS + DECODE_WORKERS
 GPUS = PREFILL_WORKERS + DECODE_WORKERS * DECODE_GPUS
 GPU_PRICE = {"currency": "USD", "per_hour": 2.5}
-"""Made up, as the GPUs are: it lets the demo show costs."""
+"""Invented, like the GPUs: it lets the demo show costs."""
 
-# Below those that the kernel lends to whoever connects (32768 and up), or a probe of one worker
-# may sit on the port of the next; also below Kubernetes' node ports. Drawn anew in each process,
-# in which none comes twice.
+# Below the kernel's ephemeral ports (32768 and up), or a probe of one worker may occupy the port of
+# the next; also below Kubernetes' node ports. Drawn separately in each process, without repetition.
 _PORTS = cycle(random.Random().sample(range(20_000, 30_000), 10_000))
 _MOST_TRIED = 100
 
@@ -53,11 +52,11 @@ _MOST_TRIED = 100
 def demo_node_file(
     ports: Sequence[int], *, metrics_address: str = METRICS_ADDRESS, run_dir: str | None = None
 ) -> dict[str, Any]:
-    """The node file as its YAML would be read: 4 + 4 simulated GPUs under stand-in engines.
+    """Return the node file as parsed YAML: 4 + 4 simulated GPUs under stand-in engines.
 
     Args:
         ports: One port for each of the `WORKERS`, prefill first.
-        metrics_address: Where the page is served; loopback only, as it needs no guard then.
+        metrics_address: Where the page is served; loopback only, as it then needs no protection.
         run_dir: Folder of sockets and logs, the node's default when None.
     """
     if len(ports) != WORKERS:
@@ -87,9 +86,9 @@ def demo_node_file(
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports that nobody listens on now; all different.
+    """Return distinct loopback ports on which nothing listens now.
 
-    Another program may take one before it is used: the worker then fails to start and says so.
+    Another program may take one before it is used: the worker then fails to start with a message.
 
     Raises:
         OSError: None was found.

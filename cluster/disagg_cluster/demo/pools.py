@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PoolUrls:
-    """Base URLs of the engines that read prompts, and of those that write."""
+    """Base URLs of the prefill engines and of the decode engines."""
 
     prefill: tuple[str, ...]
     decode: tuple[str, ...]
 
     def or_else(self, usual: PoolUrls) -> PoolUrls:
-        """Return these, and the usual ones of a kind that has none: there requests shall fail."""
+        """Return these, with the usual ones of an empty kind, where requests are meant to fail."""
         return PoolUrls(self.prefill or usual.prefill, self.decode or usual.decode)
 
 
 def first_pools(config: NodeConfig) -> PoolUrls:
-    """Return all engines of a node file, by the role that it gives them."""
+    """Return all engines of a node file, by their role in it."""
     return _pools(config, {worker.name: worker.role for worker in config.workers})
 
 
 def pools_now(config: NodeConfig, snapshot: Snapshot | None) -> PoolUrls:
-    """Return whom a snapshot shows ready, by the role that each has now.
+    """Return the engines that are ready in a snapshot, by their current roles.
 
-    One that drains, starts or changes its role is in neither; before the first snapshot, None,
-    nobody is.
+    An engine that drains, starts or changes its role is in neither; before the first snapshot,
+    None, both are empty.
     """
     if snapshot is None:
         return PoolUrls((), ())

@@ -1,8 +1,8 @@
-"""The HTTP routes of a stand-in engine: those of vLLM for which the demo and its supervisor ask.
+"""The HTTP routes of a stand-in engine: those of vLLM that the demo and its supervisor use.
 
-The form of completions is vLLM's, KV transfer of the NIXL kind included: a prefill engine is
-asked for one token with `do_remote_decode` and answers with the parameters that the decode engine
-is then given; they say `do_remote_prefill`, and the decode engine computes no prompt.
+Completions have vLLM's format, including KV transfer of the NIXL kind: a prefill engine receives a
+request for one token with `do_remote_decode` and answers with the parameters for the decode engine;
+they contain `do_remote_prefill`, and the decode engine computes no prompt.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from disagg_cluster.simulator.engine.scheduler import Scheduler
 from disagg_cluster.simulator.telemetry.page import CONTENT_TYPE, Page
 from disagg_exporter.errors import DisaggError
 
-_DEFAULT_MAX_TOKENS = 16  # what OpenAI's and vLLM's endpoint take when nothing is said
+_DEFAULT_MAX_TOKENS = 16  # the default of OpenAI's and vLLM's endpoint
 _CHARACTERS_PER_TOKEN = 4
 _WORD = " word"
 
 
 class BadCompletionRequestError(DisaggError):
-    """A body that no completion can be made of; its text goes to the client."""
+    """A body that is no valid completion request; the text goes to the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """What a client asks for; `prompts` are the lengths of one or several prompts, in tokens."""
+    """A client's request; `prompts` are the lengths of one or several prompts, in tokens."""
 
     model: str
     prompts: tuple[int, ...]
@@ -45,15 +45,15 @@ class CompletionRequest:
 
     @property
     def prompt_tokens(self) -> int:
-        """Those of all prompts."""
+        """Tokens of all prompts."""
         return sum(self.prompts)
 
 
 def parse_completion(body: bytes) -> CompletionRequest:
-    """Read a request's body; raises `BadCompletionRequestError`.
+    """Parse a request's body; raises `BadCompletionRequestError`.
 
     `prompt` is a text, a list of token ids, or `{"prompt_tokens": n}` for a prompt of that length
-    whose text nobody needs, or a list of texts or of lists of ids. `max_tokens` defaults to 16.
+    whose text does not matter, or a list of texts or of lists of ids. `max_tokens` defaults to 16.
     """
     try:
         asked = json.loads(body)
@@ -77,7 +77,7 @@ def parse_completion(body: bytes) -> CompletionRequest:
 def completion_body(
     asked: CompletionRequest, *, model: str, engine: str, request_id: str
 ) -> Mapping[str, object]:
-    """The body of a finished completion; every token of a stand-in is the same word."""
+    """Return the body of a finished completion; every token of a stand-in is the same word."""
     written = asked.max_tokens * len(asked.prompts)
     return {
         "id": request_id,
@@ -162,7 +162,7 @@ class Routes:
         return _refusal(404, f"a stand-in engine has no {request.method} {request.path}")
 
     async def drain(self) -> None:
-        """Take no more requests and wait a little for those that are here."""
+        """Refuse new requests and wait briefly for the present ones."""
         self._draining = True
         with suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_SECONDS):
@@ -202,7 +202,7 @@ class Routes:
         )
 
     async def _stream(self, sequences: list[Sequence], request_id: str) -> AsyncIterator[bytes]:
-        """Server-sent events: a word for each token of each request, as its step ends."""
+        """Yield server-sent events: a word for each token of each request, as its step ends."""
         all_done = asyncio.gather(*(self.steps.complete(sequence) for sequence in sequences))
         sent = [0] * len(sequences)
         try:

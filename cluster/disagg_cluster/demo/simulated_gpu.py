@@ -1,4 +1,4 @@
-"""The simulated GPUs of one stand-in engine: when they are busy and what energy that takes."""
+"""The simulated GPUs of one stand-in engine: activity and energy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from disagg_exporter.devices.simulated import (
 
 
 class GpuLoad(NamedTuple):
-    """What a simulated GPU draws, and how active its parts are (0 to 1), while something runs."""
+    """A busy simulated GPU's power, and the activity of its parts (0 to 1)."""
 
     watts: float
     sm_ratio: float
@@ -36,7 +36,7 @@ _SM_RATIO_OF_COMPUTE = 0.6
 
 
 def load_of(gpu: Gpu, price: Price) -> GpuLoad:
-    """What a GPU draws during a step of this price; how busy its SMs are is chosen."""
+    """Return a GPU's load during a step of this price; the SM ratio is invented."""
     return GpuLoad(
         watts(gpu, price),
         sm_ratio=min(1.0, _LEAST_SM_RATIO + _SM_RATIO_OF_COMPUTE * price.compute_ratio),
@@ -62,7 +62,7 @@ class GpuMeter:
     load: GpuLoad = REST
 
     def draw(self, load: GpuLoad, now_ns: int) -> None:
-        """Charge the time until `now_ns` at the load until now, then go on with `load`."""
+        """Add the time until `now_ns` at the previous load, then continue with `load`."""
         passed_ns, was = max(0, now_ns - self.charged_ns), self.load
         self.energy_joules += was.watts * passed_ns / 1e9
         if was is not REST:
@@ -80,10 +80,10 @@ class SimGpus:
     The GPUs of a tensor-parallel group work in step, so one meter serves them all.
 
     Args:
-        folder: Where the device files lie.
+        folder: Folder of the device files.
         indices: The engine's GPUs; none for an engine without GPUs, which writes nothing.
         now_ns: CLOCK_MONOTONIC of the start.
-        gpu: Whose power they draw; their memory and their rest are the simulated source's.
+        gpu: The GPU whose power they draw; memory and idle power are the simulated source's.
     """
 
     def __init__(self, folder: Path, indices: Sequence[int], now_ns: int, gpu: Gpu = H100) -> None:
@@ -93,11 +93,11 @@ class SimGpus:
         self._meter = GpuMeter(charged_ns=now_ns)
 
     def work(self, price: Price, now_ns: int) -> None:
-        """A step of this price begins."""
+        """Record that a step of this price begins."""
         self._meter.draw(load_of(self._gpu, price), now_ns)
 
     def rest(self, now_ns: int) -> None:
-        """The step has ended."""
+        """Record that the step has ended."""
         self._meter.draw(REST, now_ns)
 
     def write(self, now_ns: int) -> None:
@@ -119,6 +119,6 @@ class SimGpus:
             write_state(self._folder, index, state)
 
     def leave(self) -> None:
-        """Take the files away: nobody uses these GPUs any more."""
+        """Remove the files, as these GPUs are no longer used."""
         for index in self._indices:
             state_path(self._folder, index).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """A stand-in for an inference engine: vLLM's endpoints and telemetry, but no model and no GPU.
 
-It is the simulator's engine in real time, a child process of the demo:
-`python -m disagg_cluster.demo.standin --help`. Its steps take real time, at stated constant costs
+It is the simulator's engine in real time, a child process of the demo: `python -m
+disagg_cluster.demo.standin --help`. Its steps take real time, at stated constant costs
 (`StandinCosts`) or at those of a table of measured steps (`--prices`); its step records go through
 the same sender and socket as those of the vLLM plugin, marked as simulated.
 """
@@ -41,14 +41,14 @@ from disagg_exporter.inside_engine.disagg_steps.sender import Sender
 
 @dataclass(frozen=True, slots=True)
 class StandinCosts:
-    """The constant prices of a stand-in engine, in seconds; a step's length is their plain sum.
+    """The constant costs of a stand-in engine, in seconds; a step's length is their sum.
 
-    Which part of the peaks of its GPUs a step makes use of is chosen, too: prompts that of the
-    tensor cores, writing that of the memory's bandwidth.
+    The utilization of its GPUs' peaks is invented, too: prefill uses mostly the tensor cores,
+    decode mostly the memory's bandwidth.
 
-    The defaults have the shape of an 8B model on a large GPU (reading a prompt is priced by the
-    token, writing is priced mostly by the step), not its exact figures. They hold for the engine
-    as a whole, whatever the number of its GPUs.
+    The defaults have the shape of an 8B model on a large GPU (prefill is priced by the token,
+    decode mostly by the step), not its exact figures. They hold for the engine as a whole, whatever
+    the number of its GPUs.
     """
 
     step_base_seconds: float = 0.012
@@ -60,10 +60,10 @@ class StandinCosts:
     kv_thousand_tokens_seconds: float = 50e-6
     """Each 1000 tokens of KV cache that those requests read."""
     transfer_thousand_tokens_seconds: float = 0.004
-    """Each 1000 prompt tokens whose KV comes from another engine; the GPU is idle meanwhile."""
+    """Each 1000 prompt tokens whose KV comes from another engine; the GPU idles meanwhile."""
 
     def price(self, work: BatchWork) -> Price:
-        """How long a step with this work lasts."""
+        """Return the duration of a step with this work."""
         seconds = (
             self.step_base_seconds
             + self.prefill_token_seconds * work.context_tokens
@@ -74,12 +74,12 @@ class StandinCosts:
         return Price(seconds, compute_ratio, memory_ratio)
 
     def transfer_seconds(self, prompt_tokens: int) -> float:
-        """How long the KV of a prompt travels to this engine."""
+        """Return how long the KV of a prompt travels to this engine."""
         return self.transfer_thousand_tokens_seconds * prompt_tokens / 1000
 
 
 LIMITS = SchedulerLimits(kv_blocks=25_000, block_tokens=16, running_requests=256, step_tokens=2048)
-"""What a stand-in engine can hold."""
+"""Limits of a stand-in engine."""
 
 
 ROLES = ("prefill", "decode", "mixed")
@@ -87,7 +87,7 @@ ROLES = ("prefill", "decode", "mixed")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line of a stand-in engine says."""
+    """The command-line options of a stand-in engine."""
 
     name: str
     role: str
@@ -102,13 +102,13 @@ class Options:
     ssl_keyfile: Path | None = None
 
     def step_costs(self) -> tuple[CostModel, Gpu]:
-        """What its steps cost on which GPU: by the table that is named, else constant."""
+        """Return the costs of its steps and the GPU: by the named table, else constant."""
         if self.prices is None:
             return self.costs, H100
         return self.prices, self.prices.roofline.gpu
 
     def tls(self) -> ssl.SSLContext | None:
-        """The server's end of TLS; None where it is served in plain."""
+        """Return the server's TLS context; None where it serves plain HTTP."""
         if self.ssl_certfile is None:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -117,7 +117,7 @@ class Options:
 
 
 async def serve(options: Options, steps_socket: str | None) -> None:
-    """Serve until SIGTERM or SIGINT; raises `OSError` when the port cannot be had."""
+    """Serve until SIGTERM or SIGINT; raises `OSError` when the port is not available."""
     scheduler = Scheduler(LIMITS, prefix_caching=False)
     step_costs, gpu = options.step_costs()
     engine = Engine(scheduler, step_costs, gap_seconds=0.0, longest_run=1)
@@ -163,7 +163,7 @@ async def serve(options: Options, steps_socket: str | None) -> None:
 
 
 def parse_options(argv: Sequence[str]) -> Options:
-    """Read the command line; exits with 2 and says why when it is wrong, as argparse does."""
+    """Parse the command line; exits with 2 and a message on an error, like argparse."""
     parser = argparse.ArgumentParser(prog="standin", description=__doc__)
     parser.add_argument("--name", required=True, help="the engine's name")
     parser.add_argument("--role", required=True, choices=ROLES, help="what it is for")

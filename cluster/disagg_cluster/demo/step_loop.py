@@ -16,13 +16,13 @@ from disagg_cluster.simulator.telemetry.page_counters import PageCounters
 from disagg_cluster.simulator.telemetry.step_facts import facts_of, state_of
 from disagg_exporter.inside_engine.disagg_steps.sender import Facts
 
-_GPU_WRITE_SECONDS = 0.1  # as often as the daemon looks
-_GPU_REST_WRITE_SECONDS = 0.5  # the reader believes a device's last activity for a second
+_GPU_WRITE_SECONDS = 0.1  # as often as the daemon reads them
+_GPU_REST_WRITE_SECONDS = 0.5  # the reader considers a device's last activity valid for a second
 _RESTING_AFTER_NS = 300_000_000
 
 
 class StepSink(Protocol):
-    """Where step records go; the sender of the real plugin, or nothing."""
+    """Receives step records; the sender of the real plugin, or nothing."""
 
     def step(self, facts: Facts, t_ns: int, *, counted: bool = True) -> None:
         """Send one step, or with `counted=False` only the engine's state."""
@@ -33,9 +33,9 @@ class StepLoop:
 
     Args:
         engine: The simulated engine, which plans one step at a time.
-        counters: What the engine's page shows.
+        counters: The counters of the engine's page.
         transfer_seconds: How long the KV of so many tokens travels to this engine.
-        sink: Where records go; None when no daemon listens.
+        sink: Receives records; None when no daemon listens.
         gpus: The engine's simulated GPUs; None when it has none.
     """
 
@@ -65,7 +65,7 @@ class StepLoop:
         self._reported = self._scheduler.state()
 
     async def complete(self, sequence: Sequence) -> None:
-        """Run a request to its last token; cancelling this takes it out of the engine."""
+        """Run a request to its last token; cancelling this removes it from the engine."""
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._answers[sequence] = answer
         self._empty.clear()
@@ -83,7 +83,7 @@ class StepLoop:
 
     @property
     def in_flight(self) -> int:
-        """How many requests have not been answered."""
+        """Number of unanswered requests."""
         return len(self._answers)
 
     async def emptied(self) -> None:
@@ -120,7 +120,7 @@ class StepLoop:
                     answer.set_result(None)
 
     async def report_gpus(self) -> None:
-        """Keep the device files up to date until cancelled, seldom while nothing happens."""
+        """Keep the device files up to date until cancelled, less often while nothing happens."""
         while True:
             self._write_gpus()
             if time.monotonic_ns() < self._working_until_ns + _RESTING_AFTER_NS:
@@ -132,7 +132,7 @@ class StepLoop:
                         await self._awake.wait()
 
     def _begin(self) -> StepRun | None:
-        """Plan a step, and let the KV set out for which there is room now."""
+        """Plan a step, and start the KV transfers for which there is room now."""
         run = self._engine.begin(time.monotonic_ns())
         loop = asyncio.get_running_loop()
         for sequence in self._scheduler.to_fetch:
@@ -161,7 +161,7 @@ class StepLoop:
         if self._sink is not None and state != self._reported:
             self._reported = state
             self._sink.step(state_of(state), time.monotonic_ns(), counted=False)
-        # Written where work ends and where it begins again: no reader then smears the edges.
+        # Written where work ends and where it begins again, so that readers see sharp edges.
         self._write_gpus()
         self._submitted.clear()
         await self._submitted.wait()

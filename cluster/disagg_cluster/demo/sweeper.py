@@ -1,4 +1,4 @@
-"""Ends what a demo has started where the demo itself was killed and could not.
+"""Ends what a demo has started if the demo itself was killed and could not.
 
 A process beside the demo, `python -m disagg_cluster.demo.sweeper FOLDER`. The demo holds the other
 end of its standard input; however the demo ends, the kernel closes that.
@@ -24,14 +24,14 @@ _MOST_LOOKS = 200
 
 @contextmanager
 def swept(folder: Path) -> Iterator[None]:
-    """Have all that writes into a demo's folder ended with this process, and the folder removed.
+    """Ensure that processes writing into a demo's folder end with us, and the folder is removed.
 
     Args:
         folder: The demo's own, without links.
     """
     argv = [sys.executable, "-m", "disagg_cluster.demo.sweeper", str(folder)]
     quiet = subprocess.DEVNULL
-    # A session of its own: what ends the demo's terminal or group must not end this, too.
+    # A separate session: a signal to the demo's terminal or group must not end this, too.
     with subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True
     ):
@@ -39,7 +39,7 @@ def swept(folder: Path) -> Iterator[None]:
 
 
 def belonging_to(folder: Path) -> list[int]:
-    """The processes of our user whose output, or whose worker's log, lies in a demo's folder."""
+    """Return our user's processes whose output, or whose worker's log, is in a demo's folder."""
     inside = f"{folder}{os.sep}"
     return [
         pid
@@ -49,7 +49,7 @@ def belonging_to(folder: Path) -> list[int]:
 
 
 def sweep(folder: Path) -> None:
-    """Kill what belongs to a demo's folder until nothing does, and remove the folder."""
+    """Kill what belongs to a demo's folder until nothing is left, and remove the folder."""
     tick = Event()
     for _ in range(_MOST_LOOKS):
         found = belonging_to(folder)

@@ -1,4 +1,4 @@
-"""Faults of an engine's process: it dies, hangs, slows down, or what it reports is lost."""
+"""Faults of an engine's process: it dies, hangs, slows down, or its reports are lost."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ _NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Crash(Fault):
-    """An engine's process dies; the next one starts so much later, None: never."""
+    """An engine's process dies; the next one starts after a delay, None: never."""
 
     engine: str
     restart_after_seconds: float | None = 1.0
 
     def begin(self, targets: FaultTargets) -> None:
-        """Let it die."""
+        """Kill it."""
         targets.servers[self.engine].crash(self.restart_after_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Stuck(LastingFault):
-    """An engine hangs: no step ends, while its server still answers and beats.
+    """An engine hangs: no step ends, while its server still answers and sends heartbeats.
 
-    Its GPUs look busy if it hung inside a step, as they do when a collective waits for ever.
+    Its GPUs look busy if it hung inside a step, as when a collective waits for ever.
     """
 
     engine: str
 
     def apply(self, targets: FaultTargets, *, on: bool) -> None:
-        """Let it hang; it goes on by itself."""
+        """Make it hang; it resumes without a further action."""
         if on:
             until_ns = targets.queue.now_ns + round(self.for_seconds * _NS)
             targets.on_process(self.engine, lambda process: process.stall(until_ns))
@@ -42,13 +42,13 @@ class Stuck(LastingFault):
 
 @dataclass(frozen=True, slots=True)
 class Slow(LastingFault):
-    """An engine takes `factor` times as long for each step, and no reading says why."""
+    """An engine takes `factor` times as long for each step, with no visible reason."""
 
     engine: str
     factor: float
 
     def apply(self, targets: FaultTargets, *, on: bool) -> None:
-        """Stretch its steps."""
+        """Lengthen its steps."""
         factor = self.factor if on else 1.0
 
         def change(engine: Engine) -> None:
@@ -59,7 +59,7 @@ class Slow(LastingFault):
 
 @dataclass(frozen=True, slots=True)
 class SlowMixedSteps(LastingFault):
-    """Steps in which requests write beside a prompt take `factor` times as long.
+    """Steps in which requests decode beside a prompt take `factor` times as long.
 
     As where such batches leave the captured graphs, or kernels are made for one phase only.
     """
@@ -68,7 +68,7 @@ class SlowMixedSteps(LastingFault):
     factor: float
 
     def apply(self, targets: FaultTargets, *, on: bool) -> None:
-        """Stretch them."""
+        """Lengthen them."""
         factor = self.factor if on else 1.0
 
         def change(engine: Engine) -> None:
@@ -79,7 +79,7 @@ class SlowMixedSteps(LastingFault):
 
 @dataclass(frozen=True, slots=True)
 class SlowHost(LastingFault):
-    """The host takes `gap_seconds` before each step of an engine: GPUs rest in between."""
+    """The host takes `gap_seconds` before each step of an engine, in which GPUs idle."""
 
     engine: str
     gap_seconds: float
@@ -100,7 +100,7 @@ class SlowHost(LastingFault):
 
 @dataclass(frozen=True, slots=True)
 class LostRecords(LastingFault):
-    """A part of an engine's step records does not get through."""
+    """A share of an engine's step records is lost."""
 
     engine: str
     ratio: float
@@ -112,13 +112,13 @@ class LostRecords(LastingFault):
 
 @dataclass(frozen=True, slots=True)
 class LateRecords(LastingFault):
-    """All that an engine reports arrives late."""
+    """All reports of an engine arrive late."""
 
     engine: str
     late_seconds: float
 
     def apply(self, targets: FaultTargets, *, on: bool) -> None:
-        """Hold them up."""
+        """Delay them."""
         targets.on_process(self.engine, partial(_delay, self.late_seconds if on else 0.0))
 
 

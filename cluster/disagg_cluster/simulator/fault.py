@@ -1,4 +1,4 @@
-"""What a fault is, and what it can befall. Times are seconds after the start of the simulation."""
+"""Faults and their targets. Times are seconds after the start of the simulation."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ class FaultTargets:
             change(process)
 
     def server_of(self, gpu: str) -> Server | None:
-        """The engine that works on a GPU."""
+        """Return the engine that uses a GPU."""
         servers = self.servers.values()
         return next((server for server in servers if gpu in server.spec.gpus), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Fault(ABC):
-    """Something that goes wrong at a time."""
+    """Something that goes wrong at a given time."""
 
     at_seconds: float
 
     @property
     def end_seconds(self) -> float | None:
-        """When it is to be ended; None if it ends by itself."""
+        """When `end` is to be called; None if it ends without."""
         return None
 
     @abstractmethod
     def begin(self, targets: FaultTargets) -> None:
-        """Let it begin."""
+        """Begin the fault."""
 
-    def end(self, targets: FaultTargets) -> None:  # noqa: B027 - most that end by themselves do nothing
-        """Let it end."""
+    def end(self, targets: FaultTargets) -> None:  # noqa: B027 - most need no action
+        """End the fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +63,17 @@ class LastingFault(Fault):
 
     @property
     def end_seconds(self) -> float | None:
-        """When all is as it was."""
+        """When it is over."""
         return self.at_seconds + self.for_seconds
 
     def begin(self, targets: FaultTargets) -> None:
-        """Let it begin."""
+        """Begin the fault."""
         self.apply(targets, on=True)
 
     def end(self, targets: FaultTargets) -> None:
-        """Let all be as it was."""
+        """Restore the normal state."""
         self.apply(targets, on=False)
 
     @abstractmethod
     def apply(self, targets: FaultTargets, *, on: bool) -> None:
-        """Change what it changes, or change it back."""
+        """Apply the change, or undo it."""

@@ -1,4 +1,4 @@
-"""Lets the faults of a simulation begin and end at their times."""
+"""Begins and ends the faults of a simulation at their times."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from disagg_cluster.simulator.fault import Fault, FaultTargets
 
 
 def schedule_faults(faults: Iterable[Fault], targets: FaultTargets) -> None:
-    """Note faults in the queue; raises `SpecError` for one of an engine or GPU there is not.
+    """Schedule faults; raises `SpecError` for an unknown engine or GPU.
 
-    What befalls a process ends with it: the next one is well.
+    A fault of a process ends with it: the next process is well.
     """
     for fault in faults:
         engine, gpu = getattr(fault, "engine", None), getattr(fault, "gpu", None)

@@ -1,4 +1,4 @@
-"""Faults of GPUs: too hot, capped, or used by somebody else."""
+"""Faults of GPUs: too hot, capped, or used by a foreign process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STRANGER_PID = 31_337
 class Throttled(LastingFault):
     """A GPU runs at `clock_ratio` of its clock: too hot, or short of power.
 
-    The others of its group wait for it: all take as long, and each its own power.
+    The others of its group wait for it: all take as long, each at its own power.
     """
 
     gpu: str
@@ -23,7 +23,7 @@ class Throttled(LastingFault):
     reason: Throttle = Throttle.THERMAL
 
     def apply(self, targets: FaultTargets, *, on: bool) -> None:
-        """Slow its clock."""
+        """Lower its clock."""
         server = targets.server_of(self.gpu)
         if server is not None:
             server.throttle(self.gpu, self.clock_ratio if on else 1.0, self.reason)
@@ -31,14 +31,14 @@ class Throttled(LastingFault):
 
 @dataclass(frozen=True, slots=True)
 class StrangerOnGpu(LastingFault):
-    """Another process takes `sm_ratio` of a GPU's time, all along, and some of its memory."""
+    """A foreign process permanently takes `sm_ratio` of a GPU's time, and some of its memory."""
 
     gpu: str
     sm_ratio: float
     memory_bytes: int = 2 * 10**9
 
     def apply(self, targets: FaultTargets, *, on: bool) -> None:
-        """Let it come, or go."""
+        """Add it, or remove it."""
         server = targets.server_of(self.gpu)
         if server is not None:
             came = Stranger(_STRANGER_PID, self.sm_ratio, self.memory_bytes)
@@ -47,7 +47,7 @@ class StrangerOnGpu(LastingFault):
 
 @dataclass(frozen=True, slots=True)
 class MemoryErrors(Fault):
-    """The memory of a GPU has errors, which are corrected: once, so many."""
+    """The memory of a GPU has so many corrected errors, once."""
 
     gpu: str
     errors: int

@@ -1,4 +1,4 @@
-"""Stand-in GPUs: what a driver would say of the GPUs on which a simulated engine works."""
+"""Stand-in GPUs: a driver's readings of the GPUs of a simulated engine."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from disagg_exporter.model import (
 
 _NS = 1_000_000_000
 
-# Power over its limit of a GPU that works, and what arithmetic and memory at their peaks add:
+# Power of a busy GPU over its limit, and the additions of arithmetic and memory at their peaks:
 # least squares over the BF16 matrix products and the decode attention that NVIDIA measured with
 # watts on a B200 (aiconfigurator, b200-vllm-0.24.0-power, Apache-2.0; 18,992 kernels of more than
-# 20 us). Median errors by kind are below 5 points, single kernels stray by 13 to 20. Other GPUs
-# are taken to share their limit the same way.
+# 20 us). Median errors by kind are below 5 points, single kernels deviate by 13 to 20. Other GPUs
+# are assumed to divide their limit the same way.
 _WORKING_POWER_RATIO = 0.25
 _COMPUTE_POWER_RATIO = 0.87
 _MEMORY_POWER_RATIO = 0.42
 
 
 def watts(gpu: Gpu, price: Price) -> float:
-    """Power of a GPU during a step of this price: more for prefill, which computes more."""
+    """Return a GPU's power during a step of this price: more for prefill, which computes more."""
     ratio = (
         _WORKING_POWER_RATIO
         + _COMPUTE_POWER_RATIO * price.compute_ratio
@@ -41,7 +41,7 @@ def watts(gpu: Gpu, price: Price) -> float:
 
 
 def device(gpu: Gpu, uuid: str, index: int) -> Device:
-    """The stand-in GPU as its node lists it."""
+    """Return the stand-in GPU as its node lists it."""
     return Device(
         gpu=uuid,
         index=index,
@@ -52,10 +52,10 @@ def device(gpu: Gpu, uuid: str, index: int) -> Device:
 
 
 class _Done(NamedTuple):
-    """Running totals of what the GPUs of a group have done; time in which they only rest left out.
+    """Running totals of the work of a group's GPUs, without idle time.
 
-    `tensor_ns` and `dram_ns` weigh the busy time with the use made of either peak; a GPU at a
-    lower clock computes a larger part of that time than those that wait for it.
+    `tensor_ns` and `dram_ns` weight the busy time with the utilization of either peak; a GPU at a
+    lower clock computes for a larger part of that time than those that wait for it.
     """
 
     busy_ns: int = 0
@@ -64,7 +64,7 @@ class _Done(NamedTuple):
     joules: float = 0.0
 
     def plus(self, busy_ns: int, price: Price, extra_watts: float, clock_ratio: float) -> _Done:
-        """The totals after steps of this price on a GPU at this part of its clock."""
+        """Return the totals after steps of this price on a GPU at this part of its clock."""
         return _Done(
             self.busy_ns + busy_ns,
             self.tensor_ns + busy_ns * min(1.0, price.compute_ratio / clock_ratio),
@@ -75,7 +75,7 @@ class _Done(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stranger:
-    """A process of somebody else on a GPU: its part of the SMs' time, and its memory."""
+    """A foreign process on a GPU: its share of the SMs' time, and its memory."""
 
     pid: int
     sm_ratio: float
@@ -84,7 +84,7 @@ class Stranger:
 
 @dataclass(slots=True)
 class _GroupedGpu:
-    """One GPU of a group: what it has done, now and at its last reading, and what is wrong."""
+    """One GPU of a group: its totals, now and at its last reading, and its faults."""
 
     uuid: str
     done: _Done
@@ -98,8 +98,8 @@ class _GroupedGpu:
 class GpuGroup:
     """The GPUs of one engine. They work in step: all are busy as long as the slowest computes.
 
-    `memory_used_bytes` and `pids` are those of the engine's process now; all else goes on from
-    one process to the next.
+    `memory_used_bytes` and `pids` are those of the engine's current process; everything else
+    persists from one process to the next.
     """
 
     def __init__(self, gpu: Gpu, uuids: Sequence[str], now_ns: int) -> None:
@@ -119,35 +119,35 @@ class GpuGroup:
 
     @property
     def free_ratio(self) -> float:
-        """What strangers leave of the SMs' time, where they take the most."""
+        """The share of the SMs' time that foreign processes leave, where they take the most."""
         strangers = (each.stranger for each in self._gpus.values())
         return 1 - max((each.sm_ratio for each in strangers if each is not None), default=0.0)
 
     def throttle(self, uuid: str, clock_ratio: float, reason: Throttle = Throttle.THERMAL) -> None:
-        """Let one GPU run at this part of its clock; 1 ends it."""
+        """Run one GPU at this part of its clock; 1 ends it."""
         self._gpus[uuid].clock_ratio = clock_ratio
         self._gpus[uuid].throttle = reason
 
     def share(self, uuid: str, stranger: Stranger | None) -> None:
-        """Let a stranger work on one GPU; None ends it."""
+        """Put a foreign process on one GPU; None ends it."""
         self._gpus[uuid].stranger = stranger
 
     def correct(self, uuid: str, errors: int) -> None:
-        """Let the memory of one GPU have so many more errors, which are corrected."""
+        """Add corrected memory errors to one GPU."""
         self._gpus[uuid].ecc_corrected_errors += errors
 
     def move(self, direction: Direction, size_bytes: int) -> None:
-        """Send or receive KV, each GPU its part; it goes to the network by PCIe."""
+        """Send or receive KV, each GPU its part; it goes to the network over PCIe."""
         self._moved_bytes[direction] += size_bytes
 
     def work(self, busy_ns: int, price: Price) -> None:
-        """Charge steps that have ended."""
+        """Add steps that have ended."""
         self.busy_ns += busy_ns
         for each in self._gpus.values():
             each.done = self._after(each, busy_ns, price)
 
     def read(self, now_ns: int, under_way_ns: int, price: Price) -> list[DeviceReading]:
-        """What the driver says now, `under_way_ns` of work at `price` not being charged yet.
+        """Return the driver's readings now; `under_way_ns` of work at `price` is not added yet.
 
         Activity and power are the means since the last reading.
         """
@@ -208,15 +208,15 @@ class GpuGroup:
     def _process_ratios(
         self, own_ratio: float, stranger: Stranger | None
     ) -> tuple[tuple[int, float], ...]:
-        """Whose the SMs' time was: while the engine works, strangers take their part of it."""
+        """Return each process's share of SM time: foreign ones take theirs from the engine."""
         taken_ratio = 0.0 if stranger is None else stranger.sm_ratio
         own = tuple((pid, own_ratio * (1 - taken_ratio)) for pid in self.pids[:1])
         return own if stranger is None else (*own, (stranger.pid, taken_ratio))
 
     def _after(self, each: _GroupedGpu, busy_ns: int, price: Price) -> _Done:
-        """The totals of one GPU after steps of this price."""
+        """Return the totals of one GPU after steps of this price."""
         clock_ratio = each.clock_ratio
-        # Power falls with the clock at least in proportion.
+        # Power decreases at least in proportion to the clock.
         extra_watts = (watts(self._gpu, price) - self._gpu.idle_watts) * clock_ratio
         return each.done.plus(busy_ns, price, extra_watts, clock_ratio)
 

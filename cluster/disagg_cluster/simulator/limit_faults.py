@@ -1,6 +1,6 @@
-"""Faults of what an engine is allowed to hold: steps, batches and caches too small or too large.
+"""Faults of an engine's limits: steps, batches and caches too small or too large.
 
-As if it had been started with other options; here it takes them over as it runs.
+As if it had been started with other options; here they change while it runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from disagg_cluster.simulator.process import EngineProcess
 
 @dataclass(frozen=True, slots=True)
 class Resized(LastingFault):
-    """An engine has other limits; None leaves one as it is. `kv_ratio` is of its cache."""
+    """An engine has other limits; None leaves one as it is. `kv_ratio` scales its cache."""
 
     engine: str
     step_tokens: int | None = None
@@ -23,7 +23,7 @@ class Resized(LastingFault):
     reserved_output_tokens: int | None = None
 
     def apply(self, targets: FaultTargets, *, on: bool) -> None:
-        """Give it these limits, or its own again."""
+        """Set these limits, or its own again."""
 
         def resize(process: EngineProcess) -> None:
             own = process.spec.limits()

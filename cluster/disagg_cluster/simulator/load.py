@@ -1,7 +1,7 @@
-"""What users ask for: how many requests a second, of which lengths, and how that moves.
+"""Load of users: requests per second, their lengths, and how these change over time.
 
 Recorded loads are traces in the form of CSV text: columns `t_s, requests_per_s,
-prompt_tokens_per_s, output_tokens_per_s` (more are left alone), one row a step, the steps equally
+prompt_tokens_per_s, output_tokens_per_s` (others are ignored), one row per step, the steps equally
 long. Each row is what arrived in the step that begins at `t_s`.
 """
 
@@ -25,7 +25,7 @@ _LONGEST_PAUSE_SECONDS = 1.0  # an arrival drawn at a low rate must not outlive 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What arrives at one moment: requests a second, and the mean tokens of each."""
+    """Load at one moment: requests per second, and the mean tokens of each."""
 
     requests_per_second: float
     prompt_tokens: float
@@ -36,25 +36,25 @@ class LoadOverTime(Protocol):
     """A load over time."""
 
     def rate(self, t_seconds: float) -> Mix:
-        """The mix `t_seconds` after the start."""
+        """Return the mix `t_seconds` after the start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A load that stays as it is."""
+    """A constant load."""
 
     mix: Mix
 
     def rate(self, t_seconds: float) -> Mix:
-        """The same mix at all times."""
+        """Return the same mix at all times."""
         return self.mix
 
 
 @dataclass(frozen=True, slots=True)
 class Shifting:
-    """A load that swings between two mixes; it begins half-way, on its way to `high`.
+    """A load that oscillates between two mixes; it begins half-way, towards `high`.
 
-    In between all three figures move geometrically, so that the ratio of the phases passes
+    In between all three figures change geometrically, so that the ratio of the phases passes
     through its whole range evenly and does not jump at one end.
     """
 
@@ -63,7 +63,7 @@ class Shifting:
     period_seconds: float
 
     def rate(self, t_seconds: float) -> Mix:
-        """The mix `t_seconds` after the start."""
+        """Return the mix `t_seconds` after the start."""
         weight = (1 + math.sin(2 * math.pi * t_seconds / self.period_seconds)) / 2
         high, low = self.high, self.low
         return Mix(
@@ -77,8 +77,8 @@ class Shifting:
 class Lengths:
     """How single requests differ from the mean.
 
-    Lengths are log-normal; the spreads are those of the logarithm, 0 for all alike. A part
-    `reuse_ratio` of the requests begins with one of `prefixes` prefixes of `prefix_tokens`. A part
+    Lengths are log-normal; the spreads are those of the logarithm, 0 for all alike. A share
+    `reuse_ratio` of the requests begins with one of `prefixes` prefixes of `prefix_tokens`. A share
     `giant_ratio` has a prompt of `giant_tokens`, whatever the mean is. Outputs are `output_factor`
     times as long as the load says.
     """
@@ -95,9 +95,9 @@ class Lengths:
 
 
 class Arrivals:
-    """Draws requests one after the other: Poisson arrivals at the rate of the moment.
+    """Draws requests one after the other: Poisson arrivals at the current rate.
 
-    `factor`, on the rate, and `lengths` are what faults make of them.
+    Faults change `factor`, on the rate, and `lengths`.
     """
 
     def __init__(
@@ -111,13 +111,13 @@ class Arrivals:
         self._drawn = 0
 
     def draw(self, now_ns: int) -> tuple[int, Request | None]:
-        """Return when to draw again, and the request that arrives then, if one does."""
+        """Return when to draw again, and the request that arrives then, if any."""
         mix = self._shape.rate((now_ns - self._start_ns) / _NS)
         pause_seconds, rate = math.inf, mix.requests_per_second * self.factor
         if rate > 0:
             pause_seconds = self._rng.expovariate(rate)
         if pause_seconds > _LONGEST_PAUSE_SECONDS:
-            # Cut short and drawn anew, which changes nothing: the process has no memory.
+            # Cut short and drawn again, which changes nothing: the process has no memory.
             return now_ns + round(_LONGEST_PAUSE_SECONDS * _NS), None
         t_ns = now_ns + round(pause_seconds * _NS)
         return t_ns, self._request(mix, t_ns)
@@ -164,27 +164,27 @@ class TraceError(DisaggError):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A recorded load; it begins anew when it is over."""
+    """A recorded load; it repeats when it is over."""
 
     step_seconds: float
     mixes: tuple[Mix, ...]
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Its length."""
         return self.step_seconds * len(self.mixes)
 
     @property
     def mean_requests_per_second(self) -> float:
-        """Over its whole length."""
+        """Mean over its whole length."""
         return sum(mix.requests_per_second for mix in self.mixes) / len(self.mixes)
 
     def rate(self, t_seconds: float) -> Mix:
-        """The mix `t_seconds` after the start."""
+        """Return the mix `t_seconds` after the start."""
         return self.mixes[int(t_seconds / self.step_seconds) % len(self.mixes)]
 
     def scaled(self, mean_requests_per_second: float) -> Trace:
-        """The same trace with this mean; the lengths of requests stay."""
+        """Return the same trace scaled to this mean rate; the lengths of requests stay."""
         factor = mean_requests_per_second / self.mean_requests_per_second
         mixes = (
             replace(mix, requests_per_second=mix.requests_per_second * factor) for mix in self.mixes
@@ -193,10 +193,10 @@ class Trace:
 
 
 def parse_trace(text: str) -> Trace:
-    """Read a trace.
+    """Parse a trace.
 
     Raises:
-        TraceError: The text is something else.
+        TraceError: The text is not a trace.
     """
     rows = list(csv.DictReader(text.splitlines()))
     if len(rows) < 2:

@@ -1,4 +1,4 @@
-"""Faults of the load and of how it is shared out: too much, too long, to the wrong engine."""
+"""Faults of the load and its distribution: too much, too long, to the wrong engine."""
 
 from __future__ import annotations
 
@@ -17,33 +17,34 @@ class Surge(LastingFault):
     factor: float
 
     def apply(self, targets: FaultTargets, *, on: bool) -> None:
-        """Let more come."""
+        """Change the rate."""
         targets.arrivals.factor = self.factor if on else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class OtherLengths(LastingFault):
-    """Requests are of other lengths, or have less in common: `then` for a while, else `usual`."""
+    """Requests have other lengths, or share less: `then` for a while, else `usual`."""
 
     then: Lengths
     usual: Lengths
 
     def apply(self, targets: FaultTargets, *, on: bool) -> None:
-        """Change what is asked."""
+        """Change the lengths."""
         targets.arrivals.lengths = self.then if on else self.usual
 
 
 @dataclass(frozen=True, slots=True)
 class Skewed(LastingFault):
-    """The router favours some prefill or mixed engines over others, as its policy can.
+    """The router favours some prefill or mixed engines over others, as far as its policy allows.
 
-    Each gets so many turns, or is held for so many times less loaded; without a weight it has 1.
+    Each gets turns in proportion to its weight, or counts as that much less loaded; the default
+    weight is 1.
     """
 
     weights: Mapping[str, float]
 
     def apply(self, targets: FaultTargets, *, on: bool) -> None:
-        """Change the router's mind."""
+        """Change the weights."""
         targets.request_flow.entry_router.weights = self.weights if on else {}
 
 
@@ -55,7 +56,7 @@ class LongToOne(LastingFault):
     least_tokens: int
 
     def apply(self, targets: FaultTargets, *, on: bool) -> None:
-        """Change the router's mind."""
+        """Change the routing of long prompts."""
         sticky = StickyLengths(self.engine, self.least_tokens)
         targets.request_flow.entry_router.sticky = sticky if on else None
 
@@ -73,12 +74,12 @@ class SlowRouter(LastingFault):
 
 @dataclass(frozen=True, slots=True)
 class BoundedRouter(LastingFault):
-    """The router lets each prefill or mixed engine have so many requests at once and no more."""
+    """The router gives each prefill or mixed engine at most so many requests at once."""
 
     most_in_flight: int
 
     def apply(self, targets: FaultTargets, *, on: bool) -> None:
-        """Bind it."""
+        """Set the limit."""
         flow = targets.request_flow
         flow.entry_router.most_in_flight = (
             self.most_in_flight if on else flow.cluster.most_in_flight
@@ -87,16 +88,16 @@ class BoundedRouter(LastingFault):
 
 @dataclass(frozen=True, slots=True)
 class LatencyFloor(LastingFault):
-    """So much passes before an engine has a request, however few there are.
+    """A constant delay before an engine has a request, however few there are.
 
-    As connections that are made anew, look-ups, or a pipeline in front of the engines take.
+    As caused by new connections, lookups, or a pipeline in front of the engines.
     """
 
     before_entry_seconds: float = 0.0
     before_decode_seconds: float = 0.0
 
     def apply(self, targets: FaultTargets, *, on: bool) -> None:
-        """Let it pass."""
+        """Set the delays."""
         flow = targets.request_flow
         flow.before_entry_seconds = self.before_entry_seconds if on else 0.0
         flow.before_decode_seconds = self.before_decode_seconds if on else 0.0

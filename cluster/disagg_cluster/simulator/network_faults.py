@@ -21,11 +21,11 @@ class SlowTransfer(LastingFault):
 
 @dataclass(frozen=True, slots=True)
 class FailingTransfer(LastingFault):
-    """A part of KV transfers fails; the decode engine computes those prompts itself."""
+    """A share of KV transfers fails; the decode engine computes those prompts itself."""
 
     ratio: float
     engine: str | None = None
 
     def apply(self, targets: FaultTargets, *, on: bool) -> None:
-        """Let them fail."""
+        """Make them fail."""
         targets.network.let_fail(self.engine, self.ratio if on else 0.0)

@@ -1,4 +1,4 @@
-"""One process of an engine, from ready to dead: it takes requests, works and reports."""
+"""One process of an engine, from ready to dead: it accepts requests, works and reports."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ _AT_REST = Price(0.0)
 
 
 class ProcessListener(Protocol):
-    """Who is notified of what becomes of the requests in a process."""
+    """Receives notifications about the requests in a process."""
 
     def started(self, process: EngineProcess, sequence: Sequence) -> None:
-        """A request has written its first token."""
+        """Called when a request has generated its first token."""
 
     def finished(self, process: EngineProcess, sequence: Sequence) -> None:
-        """A request has written its last token."""
+        """Called when a request has generated its last token."""
 
     def wants_kv(self, process: EngineProcess, sequence: Sequence) -> None:
-        """There is room for a prompt's KV: it may be sent."""
+        """Called when there is room for a prompt's KV, so that it may be sent."""
 
 
 class EngineProcess:
     """An engine process.
 
     Args:
-        spec: The engine it is of.
+        spec: Its engine.
         pid: Its process id.
-        queue: The time it lives in.
+        queue: The virtual time.
         gpus: The GPUs it works on.
         reporting: What it reports, and how often.
-        listener: Notified of what becomes of its requests.
-        rng: Its own source of chance.
+        listener: Notified about its requests.
+        rng: Its separate random source.
     """
 
     def __init__(
@@ -77,22 +77,22 @@ class EngineProcess:
         queue.every(reporting.page_seconds, self._show_page, over=self._dead)
 
     def submit(self, sequence: Sequence) -> None:
-        """Take a request."""
+        """Accept a request."""
         self.scheduler.submit(sequence)
         self._disturb()
 
     def receive(self, number: int) -> None:
-        """Take the KV of a request's prompt, which has come."""
+        """Record that the KV of a request's prompt has arrived."""
         self.scheduler.receive(number)
         self._disturb()
 
     def go_without(self, number: int) -> None:
-        """Compute a prompt here whose KV will not come."""
+        """Compute a prompt here whose KV will not arrive."""
         self.scheduler.go_without(number)
         self._disturb()
 
     def let_go(self, number: int, *, expired: bool = False) -> None:
-        """Free the KV kept for another engine: it has it, or its time is over."""
+        """Free the KV kept for another engine: it was fetched, or has expired."""
         if self.alive and self.scheduler.let_go(number):
             self.telemetry.counters.expired_requests += expired
             if self.engine.run is None:
@@ -108,28 +108,28 @@ class EngineProcess:
             self._await(self.engine.run)
 
     def reprice(self) -> None:
-        """Let the steps after the one under way cost what they do on its GPUs as these are now."""
+        """Recompute the costs of steps after the current one from the present state of its GPUs."""
         self.engine.costs = self.spec.step_costs(self._gpus.clock_ratio)
         self.engine.slowdowns.shared = 1 / self._gpus.free_ratio
         self._disturb()
 
     def change(self, change: Callable[[Engine], None]) -> None:
-        """Change its engine; that holds for the steps after the one under way."""
+        """Change its engine, with effect from the step after the current one."""
         change(self.engine)
         self._disturb()
 
     def resize(self, limits: SchedulerLimits) -> None:
-        """Hold other limits from the next step on."""
+        """Use other limits from the next step on."""
         self.scheduler.resize(limits)
         self.telemetry.resize(limits.kv_blocks)
         self._disturb()
 
     def reuse_prefixes(self, *, on: bool) -> None:
-        """Look for what prompts have in common, or not."""
+        """Enable or disable prefix caching."""
         self.scheduler.prefix_caching = on
 
     def die(self) -> None:
-        """End at once, and all requests with it; what is not reported yet never will be."""
+        """End at once with all requests; what is not reported yet never will be."""
         self._settle(self._queue.now_ns - self.telemetry.report_ns)
         run, self.engine.run = self.engine.run, None
         if run is not None:
@@ -138,14 +138,14 @@ class EngineProcess:
         self.telemetry.die()
 
     def read_gpus(self) -> list[DeviceReading]:
-        """What the driver says of its GPUs now."""
+        """Return the driver's current readings of its GPUs."""
         now_ns, run = self._queue.now_ns, self.engine.run
         if run is None:
             return self._gpus.read(now_ns, 0, _AT_REST)
         return self._gpus.read(now_ns, run.unsettled_ns(now_ns), run.price)
 
     def page(self) -> str:
-        """Its metrics page now."""
+        """Return its current metrics page."""
         self._settle()
         return self.telemetry.page(self.scheduler.state())
 
@@ -178,7 +178,7 @@ class EngineProcess:
         self._queue.at(run.end_ns(steps), partial(self._wake, run))
 
     def _wake(self, run: StepRun) -> None:
-        # A run that was cut or stalled, or a process that died, leaves alarms that mean nothing.
+        # A run that was cut or stalled, or a process that died, leaves events that are obsolete.
         if run is self.engine.run:
             self._settle()
             if run is self.engine.run:

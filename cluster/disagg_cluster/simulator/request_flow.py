@@ -1,4 +1,4 @@
-"""The way of a request: router, prefill, KV transfer, decode; or one engine that does it all."""
+"""The path of a request: router, prefill, KV transfer, decode; or one engine that does it all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NS = 1_000_000_000
 
 @dataclass(slots=True, eq=False)
 class RequestProgress:
-    """One request under way: who reads its prompt for others, and who writes its tokens."""
+    """One request under way: the engine that prefills it for another, and the one that decodes."""
 
     request: Request
     reader: EngineProcess | None = None
@@ -31,14 +31,14 @@ class RequestProgress:
 
 
 class RequestFlow:
-    """Brings requests through the engines, and says what became of them.
+    """Moves requests through the engines, and reports their ends.
 
     The prefill engine is chosen when a request arrives, the decode engine when its prompt is
-    read; a request for which there is none waits in the router.
+    computed; a request for which there is none waits in the router.
 
-    What faults make of it: the router takes `router_seconds` for each request, one after the
-    other, and `before_entry_seconds` and `before_decode_seconds` pass beside the hop before an
-    engine has a request, however many there are.
+    Faults change these: the router takes `router_seconds` for each request, one after the other,
+    and `before_entry_seconds` and `before_decode_seconds` pass beside the hop before an engine has
+    a request, however many there are.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class RequestFlow:
 
     @property
     def queued(self) -> int:
-        """Requests that the router keeps: it is not ready, or no engine may take them."""
+        """Requests held by the router: it is busy, or no engine may take them."""
         return self._in_router + len(self._to_read) + len(self._to_write)
 
     @property
@@ -79,12 +79,12 @@ class RequestFlow:
         return len(self._under_way)
 
     def unfinished(self) -> Iterator[tuple[Request, int | None]]:
-        """Those requests, each with when its user saw the first token (None: not yet)."""
+        """Yield those requests, each with the time of its user's first token (None: not yet)."""
         for progress in self._under_way.values():
             yield progress.request, progress.first_token_ns
 
     def arrive(self, request: Request) -> None:
-        """Take a request from its user."""
+        """Accept a request from its user."""
         self.front.arrived()
         self._under_way[request.number] = progress = RequestProgress(request)
         if self.router_seconds:
@@ -97,25 +97,25 @@ class RequestFlow:
             self._enter(progress)
 
     def became_ready(self, server: Server) -> None:
-        """A server is ready."""
+        """Record that a server is ready."""
         self._route()
 
     def died(self, process: EngineProcess) -> None:
-        """A process is dead: what was in it has failed, what it kept for others is lost."""
+        """Record that a process died: its requests failed, the KV it kept for others is lost."""
         for progress in list(self._under_way.values()):
             reading = progress.reader is process and not progress.read
             if reading or progress.writer is process:
                 self._end(progress, failed=True)
 
     def started(self, process: EngineProcess, sequence: Sequence) -> None:
-        """An engine has written a first token; the user sees that of the one who writes them."""
+        """Record an engine's first token; the user receives that of the decoding engine."""
         progress = self._under_way[sequence.number]
         if process is progress.writer and sequence.first_token_ns is not None:
             progress.first_token_ns = sequence.first_token_ns
             self.front.first_token(progress.request, sequence.first_token_ns)
 
     def finished(self, process: EngineProcess, sequence: Sequence) -> None:
-        """An engine has written the last token that was asked of it."""
+        """Record that an engine has generated the last requested token."""
         progress = self._under_way[sequence.number]
         if process is progress.writer:
             self._end(progress, first_token_ns=sequence.first_token_ns)
@@ -126,7 +126,7 @@ class RequestFlow:
         self._route()
 
     def wants_kv(self, process: EngineProcess, sequence: Sequence) -> None:
-        """A decode engine has room for a prompt's KV."""
+        """Start the transfer of a prompt's KV to a decode engine that has room for it."""
         progress = self._under_way[sequence.number]
         if progress.reader is None:
             return
@@ -171,7 +171,7 @@ class RequestFlow:
         return None if name is None else self.servers[name].process
 
     def _set_out(self, progress: RequestProgress) -> None:
-        """Give a request to the engine that is next."""
+        """Give a request to the next engine."""
         request = progress.request
         if request.number not in self._under_way:
             return
@@ -192,7 +192,7 @@ class RequestFlow:
             process.submit(sequence)
 
     def _arrived(self, progress: RequestProgress, transfer: Transfer) -> None:
-        """A transfer has ended, one way or the other."""
+        """Handle the end of a transfer, successful or not."""
         number = progress.request.number
         reader, writer = progress.reader, progress.writer
         if number not in self._under_way or reader is None or writer is None:

@@ -17,25 +17,25 @@ _NS = 1_000_000_000
 
 
 class ServerListener(ProcessListener, Protocol):
-    """Notified of what becomes of a server and of the requests in it."""
+    """Receives notifications about a server and its requests."""
 
     def became_ready(self, server: Server) -> None:
-        """It is ready."""
+        """Called when it is ready."""
 
     def died(self, process: EngineProcess) -> None:
-        """Its process is dead, and with it the requests in it."""
+        """Called when its process has died with the requests in it."""
 
 
 class Server:
     """An engine as its node sees it.
 
     Args:
-        spec: What it is.
-        first_pid: The process id of its first process; the next ones count on.
-        queue: The time it lives in.
+        spec: Its specification.
+        first_pid: The process id of its first process; later ones count up.
+        queue: The virtual time.
         reporting: What it reports, and how often.
-        listener: Notified of what happens in it.
-        seed: Of its chances; those of each process are its own.
+        listener: Notified about events in it.
+        seed: Of its random sources; each process has a separate one.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Server:
 
     @property
     def ready(self) -> bool:
-        """Whether it takes requests."""
+        """Whether it accepts requests."""
         return self.process is not None
 
     def start(self, *, ready_now: bool = False) -> None:
@@ -74,7 +74,7 @@ class Server:
             self._queue.after(self.spec.start_seconds, self._get_ready)
 
     def crash(self, restart_after_seconds: float | None) -> None:
-        """Let its process die; the next one starts so much later, None: never.
+        """Kill its process; the next one starts after a delay, None: never.
 
         Does nothing while none is ready.
         """
@@ -89,19 +89,19 @@ class Server:
             self._queue.after(restart_after_seconds, self.start)
 
     def throttle(self, gpu: str, clock_ratio: float, reason: Throttle = Throttle.THERMAL) -> None:
-        """Let one of its GPUs run at this part of its clock; 1 ends it."""
+        """Run one of its GPUs at this part of its clock; 1 ends it."""
         self.gpus.throttle(gpu, clock_ratio, reason)
         if self.process is not None:
             self.process.reprice()
 
     def share(self, gpu: str, stranger: Stranger | None) -> None:
-        """Let a stranger work on one of its GPUs; None ends it."""
+        """Put a foreign process on one of its GPUs; None ends it."""
         self.gpus.share(gpu, stranger)
         if self.process is not None:
             self.process.reprice()
 
     def read_gpus(self) -> list[DeviceReading]:
-        """What the driver says of its GPUs now."""
+        """Return the driver's current readings of its GPUs."""
         if self.process is not None:
             return self.process.read_gpus()
         return self.gpus.read(self._queue.now_ns, 0, _AT_REST)

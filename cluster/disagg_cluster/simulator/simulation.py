@@ -1,4 +1,4 @@
-"""A cluster, a load and faults, put together and run in virtual time; ledgers fed from it."""
+"""A cluster, a load and faults, combined and run in virtual time; feeds ledgers."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _FIRST_PID = 1000
 class Simulation:
     """A simulated cluster.
 
-    All engines are ready at the start. The same arguments give the same events, to the byte.
+    All engines are ready at the start. The same arguments give exactly the same events.
 
     Args:
         cluster: The engines.
         shape: The load on them.
         lengths: How its requests differ.
-        faults: What goes wrong.
+        faults: The faults.
         reporting: What engines and devices report, and how often.
-        seed: Of all that is left to chance.
+        seed: Seed of all randomness.
         start_ns: The time at the start, as if of CLOCK_MONOTONIC.
     """
 
@@ -87,12 +87,12 @@ class Simulation:
 
     @property
     def now_ns(self) -> int:
-        """The time that has been reached."""
+        """The current virtual time."""
         return self._queue.now_ns
 
     @property
     def actions(self) -> int:
-        """How much has happened inside: a measure of the work done, for benchmarks."""
+        """Number of executed actions: a measure of the work done, for benchmarks."""
         return self._queue.actions
 
     @property
@@ -101,11 +101,11 @@ class Simulation:
         return self._devices
 
     def events(self, until_ns: int) -> Iterator[tuple[int, Event]]:
-        """Run until then, and yield what is reported, in order of time; may be called again."""
+        """Run until then, and yield the reported events, in order of time; may be called again."""
         return self._queue.events(until_ns)
 
     def node_of(self, event: Event) -> str | None:
-        """The node that receives an event; None for one that only the user sees."""
+        """Return the node that receives an event; None for one that only the user sees."""
         match event:
             case ControlMessage():
                 return self._node_of_engine[event.key.engine]
@@ -117,9 +117,9 @@ class Simulation:
                 return None
 
     def spent_seconds(self, engine: str) -> float:
-        """GPU-seconds that the steps of an engine have really held: the truth to compare with.
+        """Return the GPU-seconds that an engine's steps have actually held: the ground truth.
 
-        Those of the steps that are under way are counted when they have ended.
+        Steps under way are counted when they have ended.
         """
         server = self.servers[engine]
         return server.gpus.busy_ns * len(server.spec.gpus) / _NS
@@ -153,7 +153,7 @@ def _devices(cluster: ClusterSpec) -> dict[str, tuple[Device, ...]]:
 
 
 def _chance(seed: int, what: str) -> random.Random:
-    """A source of chance of its own for each part, so that one does not disturb the others."""
+    """Return a separate random source for each part, so that they do not affect each other."""
     return random.Random(f"{seed} {what}")
 
 
@@ -165,9 +165,9 @@ def drive(
     advance_seconds: float = 1.0,
     watch: Callable[[int, Event], None] | None = None,
 ) -> None:
-    """Run a simulation until then, and feed the ledger of each node what is of its node.
+    """Run a simulation until then, and feed each node's events to its ledger.
 
-    The ledgers must know their devices (`add_devices`). `watch` sees every event as well.
+    The ledgers must know their devices (`add_devices`). `watch` also receives every event.
     """
     step_ns = round(advance_seconds * _NS)
     next_ns = simulation.now_ns + step_ns
@@ -186,14 +186,14 @@ def drive(
 
 
 def add_devices(ledgers: Mapping[str, Ledger], simulation: Simulation) -> None:
-    """Let each node's ledger account for the node's GPUs from now on."""
+    """Register each node's GPUs with its ledger from now on."""
     for node, ledger in ledgers.items():
         for each in simulation.nodes[node]:
             ledger.add_device(each, simulation.now_ns)
 
 
 def feed(ledger: Ledger, event: Event, now_ns: int) -> None:
-    """Give one event to a ledger; pages and the ends of requests are nothing to it."""
+    """Feed one event to a ledger; it ignores pages and the ends of requests."""
     match event:
         case ControlMessage(kind=MessageKind.STEP, step=step) if step is not None:
             ledger.step(event.key, step, now_ns=now_ns)

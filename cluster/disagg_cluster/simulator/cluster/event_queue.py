@@ -1,4 +1,4 @@
-"""Virtual time: what happens when, and what a simulation reports of it.
+"""Virtual time: the queue of events of a simulation, and the events it reports.
 
 The only clock of the simulation, and it jumps.
 """
@@ -16,7 +16,7 @@ from disagg_exporter.steps.messages import ControlMessage
 
 @dataclass(frozen=True, slots=True)
 class SimulatedPage:
-    """The metrics page of an engine, as a look at it would have found it."""
+    """The metrics page of an engine, as a scrape would have returned it."""
 
     engine: str
     t_ns: int
@@ -25,10 +25,10 @@ class SimulatedPage:
 
 @dataclass(frozen=True, slots=True)
 class RequestEnded:
-    """What became of a user's request.
+    """The end of a user's request.
 
-    Which engines served it, when its user saw the first token (None if never) and when it ended.
-    `failed` if an engine died over it or none could take it.
+    Which engines served it, when its user received the first token (None if never) and when it
+    ended. `failed` if an engine died during it or none could take it.
     """
 
     request: Request
@@ -45,11 +45,11 @@ Event = ControlMessage | Assignment | DeviceSweep | SimulatedPage | RequestEnded
 _NS = 1_000_000_000
 
 Action = Callable[[], Event | None]
-"""Something that is done at its time; what it returns is an event for the outside."""
+"""An action for a given time; its result is reported as an event."""
 
 
 class EventQueue:
-    """Things to do, in order of time; those at one time in the order they were noted."""
+    """Actions in order of time; those of the same time in the order they were added."""
 
     def __init__(self, start_ns: int) -> None:
         self.now_ns = start_ns
@@ -58,16 +58,16 @@ class EventQueue:
         self._heap: list[tuple[int, int, Action]] = []
 
     def at(self, t_ns: int, action: Action) -> None:
-        """Note something to do, now at the earliest."""
+        """Schedule an action, now at the earliest."""
         self._noted += 1
         heappush(self._heap, (max(t_ns, self.now_ns), self._noted, action))
 
     def after(self, seconds: float, action: Action) -> None:
-        """Note something to do so much later."""
+        """Schedule an action after a delay."""
         self.at(self.now_ns + round(seconds * _NS), action)
 
     def every(self, seconds: float | None, action: Action, over: Callable[[], bool]) -> None:
-        """Do something each interval from now on until it is `over`; None: never."""
+        """Repeat an action at each interval from now on until it is `over`; None: never."""
         if seconds is None:
             return
         interval_ns = round(seconds * _NS)
@@ -81,11 +81,11 @@ class EventQueue:
         self.at(self.now_ns + interval_ns, again)
 
     def emit(self, event: Event) -> None:
-        """Report something that happens now to the outside."""
+        """Report an event at the current time."""
         self.at(self.now_ns, lambda: event)
 
     def events(self, until_ns: int) -> Iterator[tuple[int, Event]]:
-        """Do everything until then, and yield the events."""
+        """Run all actions until then, and yield the events."""
         heap = self._heap
         while heap and heap[0][0] <= until_ns:
             self.now_ns, _, action = heappop(heap)

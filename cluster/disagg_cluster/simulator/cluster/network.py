@@ -1,4 +1,4 @@
-"""Between engines: a router chooses who gets the next request, links carry the KV of prompts."""
+"""Between engines: a router chooses the engine of each request, links carry the KV of prompts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Policy(StrEnum):
-    """How a router chooses."""
+    """How a router chooses engines."""
 
     ROUND_ROBIN = "round_robin"
     LEAST_LOADED = "least_loaded"
@@ -18,22 +18,22 @@ class Policy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StickyLengths:
-    """Prompts of so many tokens or more all go to one engine."""
+    """Prompts of at least so many tokens all go to one engine."""
 
     engine: str
     least_tokens: int
 
     def takes(self, prompt_tokens: int) -> bool:
-        """Whether a prompt goes there."""
+        """Return whether a prompt goes there."""
         return prompt_tokens >= self.least_tokens
 
 
 class RequestRouter:
-    """Chooses among engines of one role, and knows how many requests each has in flight.
+    """Chooses among engines of one role, and counts each engine's requests in flight.
 
-    `most_in_flight` is how many requests an engine is given at once at most. `weights` and
-    `sticky` are what faults make of it. By weights, 1 where none is told, it gives an engine so
-    many turns, or counts its requests as so many times fewer; long prompts may all go to one.
+    `most_in_flight` limits the requests per engine. Faults change `weights` and `sticky`. A weight,
+    1 by default, is an engine's share of the turns, or the divisor of its load; with `sticky`, long
+    prompts all go to one engine.
     """
 
     def __init__(self, policy: Policy, most_in_flight: int | None = None) -> None:
@@ -46,7 +46,7 @@ class RequestRouter:
         self._credits: defaultdict[str, float] = defaultdict(float)
 
     def choose(self, engines: Sequence[str], prompt_tokens: int = 0) -> str | None:
-        """Give the next request to one of these engines; None if none may have it now."""
+        """Choose an engine for the next request; None if none may have it now."""
         free = [name for name in engines if self._may_have_more(name)]
         if not free:
             return None
@@ -63,19 +63,22 @@ class RequestRouter:
         return chosen
 
     def end(self, engine: str) -> None:
-        """A request of this engine has ended."""
+        """Record that a request of this engine has ended."""
         self._in_flight[engine] -= 1
 
     def in_flight(self, engine: str) -> int:
-        """How many requests an engine has."""
+        """Return how many requests an engine has."""
         return self._in_flight[engine]
 
     def _weighted_load(self, engine: str) -> float:
-        """Its requests, the next one among them, over its weight."""
+        """Return its requests, including the next one, divided by its weight."""
         return (self._in_flight[engine] + 1) / self.weights.get(engine, 1.0)
 
     def _next_by_weights(self, engines: Sequence[str]) -> str:
-        """Whose turn it is: each saves up its weight, who has most pays for all (as nginx does)."""
+        """Return the next engine by smooth weighted round robin, as in nginx.
+
+        Each engine gains its weight in credit, and the one with most pays the sum.
+        """
         weights = {name: self.weights.get(name, 1.0) for name in engines}
         for name, weight in weights.items():
             self._credits[name] += weight
@@ -92,7 +95,7 @@ _NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class LinkSpec:
-    """What one engine can send or take: by default 400 Gb/s of network at eight tenths."""
+    """Bandwidth of one engine in each direction: by default 400 Gb/s of network at eight tenths."""
 
     bytes_per_second: float = 40e9
     latency_seconds: float = 0.002
@@ -100,7 +103,7 @@ class LinkSpec:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One prompt's KV on its way; `failed` is known at its end only."""
+    """The transfer of one prompt's KV; `failed` is known only at its end."""
 
     start_ns: int
     end_ns: int
@@ -109,12 +112,12 @@ class Transfer:
 
     @property
     def seconds(self) -> float:
-        """How long it travels, waiting for the link left out."""
+        """Its duration, without the wait for the link."""
         return (self.end_ns - self.start_ns) / _NS
 
 
 class KvNetwork:
-    """All links. An engine sends one transfer after the other and takes one after the other."""
+    """All links. An engine sends one transfer at a time and receives one at a time."""
 
     def __init__(self, link: LinkSpec, rng: random.Random) -> None:
         self._link = link
@@ -124,11 +127,11 @@ class KvNetwork:
         self._failing_ratios: dict[str | None, float] = {}
 
     def slow_down(self, engine: str | None, factor: float) -> None:
-        """Let transfers from and to an engine, None: all, take so many times as long; 1 ends it."""
+        """Make an engine's transfers, None: all, take `factor` times as long; 1 ends it."""
         self._slowdowns[engine] = factor
 
     def let_fail(self, engine: str | None, ratio: float) -> None:
-        """Let so many of the transfers from and to an engine, None: of all, fail; 0 ends it."""
+        """Make this share of the transfers from and to an engine, None: of all, fail; 0 ends it."""
         self._failing_ratios[engine] = ratio
 
     def book(self, source: str, target: str, size_bytes: int, now_ns: int) -> Transfer:

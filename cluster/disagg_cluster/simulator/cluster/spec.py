@@ -1,4 +1,4 @@
-"""What is simulated: engines on the GPUs of nodes, how they are routed, what they report."""
+"""Specification of a simulated cluster: engines on the GPUs of nodes, routing, reporting."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from disagg_exporter.model import Role
 
 
 class SpecError(DisaggError):
-    """A cluster that cannot be; says what is wrong with it."""
+    """An impossible cluster; the text says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
     """One engine. Its tensor-parallel size is the number of its `gpus` (UUIDs).
 
-    `kv_tokens`: room of its cache, None for what the memory holds. `costs`: what its steps take,
-    None for `best_costs` of its GPUs and model. `start_seconds` pass from a start of its process
-    until it is ready; its first step then takes `cold_factor` times as long (kernels compiled,
-    graphs captured), which fades over `warm_up_seconds`. Engines that are there from the start of
-    a simulation are warm. `reserved_output_tokens`: see `SchedulerLimits`.
+    `kv_tokens`: size of its cache, None for what fits into the memory. `costs`: the costs of its
+    steps, None for `best_costs` of its GPUs and model. `start_seconds` pass from a start of its
+    process until it is ready; its first step then takes `cold_factor` times as long (kernels
+    compiled, graphs captured), which fades over `warm_up_seconds`. Engines that exist from the
+    start of a simulation are warm. `reserved_output_tokens`: see `SchedulerLimits`.
     """
 
     name: str
@@ -50,15 +50,15 @@ class EngineSpec:
     costs: CostModel | None = None
 
     def roofline(self) -> Roofline:
-        """The costs of its GPUs and model by data sheets."""
+        """Return the costs of its GPUs and model by data sheets."""
         return Roofline(self.gpu, self.model, len(self.gpus))
 
     def step_costs(self, clock_ratio: float = 1.0) -> CostModel:
-        """What its steps take with its slowest GPU at this part of its clock."""
+        """Return the costs of its steps when its slowest GPU has this part of its clock."""
         return self.costs or best_costs(self.gpu, self.model, len(self.gpus), clock_ratio)
 
     def limits(self) -> SchedulerLimits:
-        """What it can hold; raises `SpecError` if that is nothing."""
+        """Return its limits; raises `SpecError` if there is no room for a cache."""
         tokens = self.roofline().kv_tokens() if self.kv_tokens is None else self.kv_tokens
         blocks = tokens // self.block_tokens - 1  # vLLM keeps one for itself
         if blocks < 1:
@@ -79,8 +79,8 @@ class EngineSpec:
 class Reporting:
     """What is reported, and how often; None for never.
 
-    Without `single_steps` equal decode steps in a row are reported as one record: the same seconds
-    and tokens with fewer records, for long simulations.
+    Without `single_steps`, consecutive equal decode steps are reported as one record: the same
+    seconds and tokens with fewer records, for long simulations.
     """
 
     single_steps: bool = True
@@ -89,13 +89,13 @@ class Reporting:
     sweep_seconds: float | None = 0.1
     requests: bool = True
     report_seconds: float = 0.0003
-    """From the end of a step to its record."""
+    """Time from the end of a step to its record."""
     wall_offset_seconds: float = 1.75e9
-    """What turns virtual into Unix time on the pages."""
+    """Offset from virtual to Unix time on the pages."""
 
 
 BRIEF = Reporting(single_steps=False, page_seconds=15.0, sweep_seconds=1.0)
-"""For simulated days: runs of steps, pages as often as a Prometheus looks, readings a second."""
+"""For simulated days: runs of steps, pages at Prometheus' scrape interval, a reading per second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +108,9 @@ class ClusterSpec:
     most_in_flight: int | None = None
     hop_seconds: float = 0.001
     lease_seconds: float = 480.0
-    """How long a prefill engine keeps KV that nobody fetches."""
+    """How long a prefill engine keeps KV that is never fetched."""
     router_tells_queue: bool = True
-    """Whether the frontend's page says how many requests wait there for an engine."""
+    """Whether the frontend's page reports how many requests wait there for an engine."""
 
     def __post_init__(self) -> None:
         names = [engine.name for engine in self.engines]
@@ -124,14 +124,14 @@ class ClusterSpec:
             raise SpecError("a prefill engine needs a decode engine, and the other way round")
 
     def of(self, role: Role) -> list[str]:
-        """The names of the engines of a role."""
+        """Return the names of the engines of a role."""
         return [engine.name for engine in self.engines if engine.role is role]
 
 
 def disaggregated(
     prefill: int, decode: int, *, gpus_each: int = 1, node: str = "sim-node", **more: object
 ) -> tuple[EngineSpec, ...]:
-    """So many prefill and decode engines on one node; `more` is for each `EngineSpec`."""
+    """Return so many prefill and decode engines on one node; `more` is for each `EngineSpec`."""
     roles = [(Role.PREFILL, number) for number in range(prefill)]
     roles += [(Role.DECODE, number) for number in range(decode)]
     uuids = _uuids(node)

@@ -1,4 +1,4 @@
-"""Requests in an engine: what it can hold, the work of one step, and what steps that ended did."""
+"""Requests in an engine: its limits, the work of one step, and the results of ended steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a user asks for: a prompt to read and so many tokens to write."""
+    """A user's request: a prompt, and the number of tokens to generate."""
 
     number: int
     arrived_ns: int
@@ -32,12 +32,12 @@ class Request:
 class Sequence:
     """A request inside one engine.
 
-    It has `tokens` so far, prompt and written; the KV of the first `computed` is in the cache.
-    Each step computes some of the rest, and writes one more token once none is left.
+    It has `tokens` so far, of prompt and output; the KV of the first `computed` is in the cache.
+    Each step computes some of the rest, and generates one more token once none is left.
 
-    `remote_prompt`: the KV of the prompt comes from another engine (`received` when it is here).
-    `kept`: its own KV stays after the last token, until another engine has fetched it. `aborted`:
-    its user is gone.
+    `remote_prompt`: the KV of the prompt comes from another engine (`received` when it has
+    arrived). `kept`: its own KV stays after the last token, until another engine has fetched it.
+    `aborted`: its user is gone.
     """
 
     number: int
@@ -64,23 +64,23 @@ class Sequence:
 
     @property
     def written(self) -> int:
-        """Tokens written so far."""
+        """Tokens generated so far."""
         return self.tokens - self.prompt_tokens
 
     @property
     def missing(self) -> int:
-        """Tokens whose KV must still be computed before the next one can be written."""
+        """Tokens whose KV must still be computed before the next one can be generated."""
         return self.tokens - self.computed
 
     @property
     def left(self) -> int:
-        """Tokens still to write."""
+        """Tokens still to generate."""
         return self.prompt_tokens + self.max_tokens - self.tokens
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLimits:
-    """What an engine can hold: the knobs of vLLM's scheduler that matter here."""
+    """Limits of an engine: the relevant options of vLLM's scheduler."""
 
     kv_blocks: int
     """Blocks of the cache that requests can have."""
@@ -88,15 +88,16 @@ class SchedulerLimits:
     running_requests: int = 256
     """Requests in the batch at once (`--max-num-seqs`)."""
     step_tokens: int = 8192
-    """Tokens of one step; longer prompts are cut into chunks (`--max-num-batched-tokens`)."""
+    """Tokens of one step; longer prompts are chunked (`--max-num-batched-tokens`)."""
     reserved_output_tokens: int = 0
-    """Room kept free for the output of each request that is there, before another's KV may come:
-    what SGLang's decode engines do (`--num-reserved-decode-tokens`)."""
+    """Room kept free for the output of each present request, before another's KV may arrive: as in
+    SGLang's decode engines (`--num-reserved-decode-tokens`).
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerState:
-    """The requests in an engine now; `deferred` wait for their KV, `waiting` for room."""
+    """The current requests in an engine; `deferred` wait for their KV, `waiting` for room."""
 
     running: int = 0
     waiting: int = 0
@@ -108,9 +109,9 @@ class SchedulerState:
 class StepBatch:
     """The work of one step.
 
-    `context`: who computes how many tokens in bulk. `writing`: who computes just the last of its
-    tokens, and so writes the next; for `starting` of them it is the first. `preempted`: how many
-    were put back to make room.
+    `context`: requests that compute several tokens, and how many. `writing`: requests that compute
+    just their last token, and so generate the next; for `starting` of them it is the first.
+    `preempted`: how many were preempted to make room.
     """
 
     context: list[tuple[Sequence, int]] = field(default_factory=list)
@@ -120,11 +121,11 @@ class StepBatch:
 
     @property
     def repeatable(self) -> bool:
-        """Whether the next step is the same again, but for one more token of everyone."""
+        """Whether the next step is the same again, except for one more token per request."""
         return not (self.context or self.starting or self.preempted)
 
     def enter(self, sequence: Sequence, tokens: int) -> None:
-        """Let a request compute its next `tokens` tokens."""
+        """Add a request that computes its next `tokens` tokens."""
         if tokens == 1 == sequence.missing:
             self.writing.append(sequence)
             self.starting += not sequence.written
@@ -132,12 +133,12 @@ class StepBatch:
             self.context.append((sequence, tokens))
 
     def everyone(self) -> Iterator[Sequence]:
-        """All requests in it."""
+        """Yield all requests in it."""
         yield from (sequence for sequence, _ in self.context)
         yield from self.writing
 
     def work(self, later_steps: float = 0.0) -> BatchWork:
-        """What the step costs the GPUs, or the same one `later_steps` steps later."""
+        """Return the GPU work of the step, or of the same one `later_steps` steps later."""
         pairs = kv_tokens = 0
         for sequence, chunk in self.context:
             kv_tokens += sequence.computed + chunk
@@ -154,15 +155,15 @@ class StepBatch:
 
 @dataclass(slots=True)
 class Outcome:
-    """`count` equal steps in a row that have ended; only of pure writing more than one.
+    """`count` equal consecutive steps that have ended; more than one only if all just decode.
 
-    What is counted is of each step: `context_*` belongs to requests that had written nothing
-    yet, `generation_*` to the others, even where they compute again what a preemption took.
-    `computed_tokens`, `cached_tokens` and `external_tokens` say where the prompts that ended in
-    the step came from, all chunks of each lumped together.
+    Counts are per step: `context_*` belongs to requests without output yet, `generation_*` to the
+    others, even where they recompute after a preemption. `computed_tokens`, `cached_tokens` and
+    `external_tokens` are the origins of the prompts that ended in the step, all chunks of each
+    together.
 
-    `started` wrote their first token, `finished` their last. `gaps` counts how many tokens came
-    how many nanoseconds after the one before, over all steps.
+    `started` generated their first token, `finished` their last. `gaps` counts the tokens by their
+    distance from the previous one in nanoseconds, over all steps.
     """
 
     ended_ns: int
@@ -189,10 +190,10 @@ class Outcome:
 def apply(
     batch: StepBatch, cache: KvCache, *, ended_ns: int, count: int, length_ns: int, period_ns: int
 ) -> Outcome:
-    """Let the requests of `batch` take `count` steps, the last of which ended at `ended_ns`.
+    """Apply `count` steps of `batch`, the last of which ended at `ended_ns`.
 
-    More than one only of a batch that is repeatable. `period_ns` is from the end of one to the
-    end of the next.
+    More than one only for a repeatable batch. `period_ns` is from the end of one to the end of the
+    next.
     """
     outcome = Outcome(ended_ns, length_ns, count, preempted=batch.preempted)
     first_ns = ended_ns - (count - 1) * period_ns

@@ -1,8 +1,8 @@
-"""One engine in time: it plans, works for as long as its cost model says, and applies what is done.
+"""One engine in time: it plans steps, takes as long as its cost model says, and applies them.
 
-As long as the same requests write and nothing else happens, one step is like the next. Such
-steps are one `StepRun`: planned once, applied together when the run ends or somebody looks. A run
-whose plan no longer holds is cut after the step that is under way.
+As long as the same requests decode and nothing else happens, one step is like the next. Such steps
+are one `StepRun`: planned once, applied together when the run ends or is inspected. A run whose
+plan no longer holds is cut after the current step.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class StepRun:
 
     @property
     def period_ns(self) -> int:
-        """From the beginning of one step to the beginning of the next."""
+        """Time from the beginning of one step to the beginning of the next."""
         return self.gap_ns + self.length_ns
 
     def end_ns(self, steps: int) -> int:
-        """When so many steps have ended."""
+        """Return when so many steps have ended."""
         return self.begun_ns + steps * self.period_ns
 
     def ended(self, now_ns: int) -> int:
-        """How many steps have ended."""
+        """Return how many steps have ended."""
         return min(self.count, (now_ns - self.begun_ns) // self.period_ns)
 
     def unsettled_ns(self, now_ns: int) -> int:
-        """How long the GPUs have worked on steps that are not applied yet."""
+        """Return how long the GPUs have worked on steps that are not applied yet."""
         ended = self.ended(now_ns)
         under_way_ns = 0
         if ended < self.count:
@@ -56,10 +56,10 @@ class StepRun:
 
 @dataclass(slots=True)
 class Slowdowns:
-    """What stretches the steps of an engine, each as the factor on their length.
+    """Factors that lengthen the steps of an engine.
 
-    `sick`: nobody knows why. `shared`: another process takes its part of the GPU. `mixed`: of
-    steps in which requests write beside a prompt. `cold`: of the first step of a process; it
+    `sick`: for no visible reason. `shared`: another process takes its part of the GPU. `mixed`: for
+    steps in which requests decode beside a prompt. `cold`: for the first step of a process; it
     fades until `warm_ns`.
     """
 
@@ -71,7 +71,7 @@ class Slowdowns:
     warm_ns: int = 0
 
     def factor(self, batch: StepBatch, now_ns: int) -> float:
-        """The factor on a step that begins now."""
+        """Return the factor on a step that begins now."""
         factor = self.sick * self.shared
         if batch.context and batch.writing:
             factor *= self.mixed
@@ -85,13 +85,13 @@ class Engine:
     """An engine's batch loop in virtual time.
 
     Args:
-        scheduler: What it works on.
-        costs: What a step takes; may be replaced between two steps.
-        step_noise: What it takes more than that; None for nothing.
-        gap_seconds: Host time before each step: scheduling, and taking in the last output; may
-            be changed.
-        longest_run: The most steps planned at once. Their length is that of the middle one,
-            so this bounds how far the growth of the cache is averaged over.
+        scheduler: Chooses its work.
+        costs: The costs of a step; may be replaced between two steps.
+        step_noise: Random factor on them; None for none.
+        gap_seconds: Host time before each step: scheduling, and processing the last output; may be
+            changed.
+        longest_run: The most steps planned at once. They all get the length of the middle one, so
+            this limits how far the growth of the cache is averaged.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Engine:
         return self.run
 
     def settle(self, now_ns: int) -> Outcome | None:
-        """Apply the steps that have ended since the last look; None if there are none."""
+        """Apply the steps that have ended since the last call; None if there are none."""
         run = self.run
         if run is None:
             return None
@@ -151,9 +151,9 @@ class Engine:
         return outcome
 
     def finish(self, now_ns: int) -> Outcome | None:
-        """Apply the one step under way, which has ended now, whenever it was planned to.
+        """Apply the current step as ended now, whatever was planned.
 
-        For who lives in real time, where a step ends when its sleeper wakes.
+        For use in real time, where a step ends when its sleep returns.
         """
         run = self.run
         if run is None:
@@ -163,7 +163,7 @@ class Engine:
         return self.settle(run.end_ns(1))
 
     def cut(self, now_ns: int) -> bool:
-        """Let the step under way be the last of its run; False if it is already."""
+        """Make the current step the last of its run; return False if it is already."""
         run = self.run
         if run is None or run.count <= run.ended(now_ns) + 1:
             return False
@@ -171,11 +171,11 @@ class Engine:
         return True
 
     def stalled(self, now_ns: int) -> bool:
-        """Whether it hangs."""
+        """Return whether it hangs."""
         return now_ns < self._stalled_until_ns
 
     def stall(self, now_ns: int, until_ns: int) -> None:
-        """Hang until then. Settle first; the step under way ends so much later."""
+        """Hang until then. Settle first; the current step ends later by as much."""
         self._stalled_until_ns = max(self._stalled_until_ns, until_ns)
         run = self.run
         if run is not None:
@@ -184,7 +184,7 @@ class Engine:
             run.length_ns += until_ns - now_ns
 
     def _repeats(self, batch: StepBatch) -> int:
-        """How many steps in a row will be the same."""
+        """Return how many consecutive steps will be the same."""
         if not batch.repeatable:
             return 1
         count = min(self._longest_run, min(sequence.left for sequence in batch.writing))

@@ -1,4 +1,4 @@
-"""GPUs and models as far as the time, the memory and the power of a step depend on them."""
+"""Properties of GPUs and models that determine the time, memory and power of a step."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _BF16_BYTES = 2
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """What one GPU can do at most.
+    """Peaks of one GPU.
 
-    `flops` are dense BF16 operations a second, `link` leads to the other GPUs of its node.
-    `flash_attention` is the generation of kernels that vLLM runs on it: those of the second
-    compute a mixed batch in one kernel, made for prompts.
+    `flops` are dense BF16 operations per second, `link` leads to the other GPUs of its node.
+    `flash_attention` is the generation of attention kernels that vLLM runs on it: those of the
+    second compute a mixed batch in one kernel, made for prompts.
     """
 
     name: str
@@ -39,10 +39,10 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What one model costs.
+    """Size and costs of one model.
 
-    `active_parameters` take part in the computation of each token. `dense_weight_bytes` are read
-    in every step; of `expert_weight_bytes` only those experts that some token of the step chose.
+    `active_parameters` take part in the computation of each token. `dense_weight_bytes` are read in
+    every step; of `expert_weight_bytes` only those experts that some token of the step chose.
     `attention_width` is heads × head size.
     """
 
@@ -59,22 +59,22 @@ class Model:
 
     @property
     def heads_per_kv_head(self) -> float:
-        """How many heads of attention read the same keys and values."""
+        """Number of attention heads that share the same keys and values."""
         kv_width = self.kv_bytes_per_token / (2 * self.layers * _BF16_BYTES)
         return self.attention_width / kv_width
 
     @property
     def weight_bytes(self) -> float:
-        """All weights, as they lie in memory."""
+        """Size of all weights in memory."""
         return self.dense_weight_bytes + self.expert_weight_bytes
 
     def weight_bytes_read(self, tokens: int) -> float:
-        """Weights that a step over `tokens` tokens reads, experts chosen evenly at random."""
+        """Return the weight bytes that a step over `tokens` tokens reads, experts at random."""
         chosen = self.experts_chosen(tokens) / self.experts
         return self.dense_weight_bytes + self.expert_weight_bytes * chosen
 
     def experts_chosen(self, tokens: int) -> float:
-        """How many experts `tokens` tokens choose in the mean, evenly at random."""
+        """Return the mean number of experts that `tokens` tokens choose, uniformly at random."""
         untouched = (1 - self.experts_per_token / self.experts) ** tokens
         return self.experts * (1 - untouched)
 
@@ -86,8 +86,9 @@ def _kv_bytes(layers: int, kv_heads: int, head_size: int) -> int:
 H100 = Gpu(
     "NVIDIA H100 80GB HBM3", 989.4e12, 3.35e12, 80 * 10**9, NVLINK_4, 700.0, 70.0, 1.98e9, 345e6
 )
-"""SXM5. NVIDIA H100 data sheet and Hopper architecture paper (2023); idle power and clock are
-what such devices show at rest."""
+"""SXM5. NVIDIA H100 data sheet and Hopper architecture paper (2023); idle power and clock are what
+idle devices report.
+"""
 
 H200 = Gpu("NVIDIA H200", 989.4e12, 4.8e12, 141 * 10**9, NVLINK_4, 700.0, 75.0, 1.98e9, 345e6)
 """SXM5. NVIDIA H200 data sheet (2024)."""
@@ -162,7 +163,8 @@ QWEN3_30B_A3B = Model(
     experts_per_token=8,
 )
 """BF16. The model's config.json: 48 layers, hidden 2048, 32 heads and 4 KV heads of 128, in each
-layer 128 experts of 3 matrices of 2048 x 768, of which 8."""
+layer 128 experts of 3 matrices of 2048 x 768, of which 8 are active.
+"""
 
 GPT_OSS_120B = Model(
     "openai/gpt-oss-120b",
@@ -176,9 +178,10 @@ GPT_OSS_120B = Model(
     experts=128,
     experts_per_token=4,
 )
-"""MXFP4 experts. OpenAI's gpt-oss model card (2508.10925): 116.8 B parameters, 5.13 B active,
-128 experts of which 4, a checkpoint of 60.8 GiB. Its sliding-window layers are priced as full
-ones."""
+"""MXFP4 experts. OpenAI's gpt-oss model card (2508.10925): 116.8 B parameters, 5.13 B active, 128
+experts of which 4 are active, a checkpoint of 60.8 GiB. Its sliding-window layers are priced as
+full ones.
+"""
 
 GPUS = (A100, B200, H100, H200, L40S, RTX_PRO_6000)
 MODELS = (LLAMA_8B, LLAMA_70B, QWEN3_32B, QWEN3_30B_A3B, GPT_OSS_120B)

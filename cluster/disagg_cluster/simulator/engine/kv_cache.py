@@ -1,4 +1,4 @@
-"""The KV cache of one engine: who holds how many blocks, and prefixes that may be used again."""
+"""The KV cache of one engine: blocks per sequence, and reusable prefixes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Shared:
-    """The blocks of one prefix, and how many sequences use them now."""
+    """The blocks of one prefix, and the number of sequences that use them now."""
 
     identity: int
     blocks: int
@@ -18,7 +18,7 @@ class Shared:
 
 @dataclass(slots=True)
 class Holding:
-    """What one sequence holds: blocks of its own, and the first `shared_blocks` of `shared`."""
+    """Blocks of one sequence: its own, and the first `shared_blocks` of `shared`."""
 
     own_blocks: int = 0
     shared_blocks: int = 0
@@ -28,8 +28,8 @@ class Holding:
 class KvCache:
     """Blocks of `block_tokens` tokens, paged as in vLLM (Kwon et al., SOSP 2023).
 
-    A prefix that nobody uses is kept, the one used last the longest, as long as its blocks are
-    not needed; so it counts as free.
+    Unused prefixes are kept until their blocks are needed, and evicted least recently used first;
+    so they count as free.
     """
 
     def __init__(self, blocks: int, block_tokens: int) -> None:
@@ -46,11 +46,11 @@ class KvCache:
         return self.used_blocks / self.blocks
 
     def blocks_of(self, tokens: int) -> int:
-        """How many blocks `tokens` tokens take."""
+        """Return the number of blocks for `tokens` tokens."""
         return -(-tokens // self.block_tokens)
 
     def find(self, identity: int, holding: Holding, most_tokens: int) -> int:
-        """Let `holding` share a prefix that is here; return how many tokens that saves.
+        """Let `holding` share a cached prefix; return how many tokens that saves.
 
         At most `most_tokens`, and whole blocks only.
         """
@@ -69,7 +69,7 @@ class KvCache:
         return blocks * self.block_tokens
 
     def hold(self, holding: Holding, tokens: int) -> bool:
-        """Let `holding` grow to `tokens` tokens; False, and nothing changed, without room."""
+        """Grow `holding` to `tokens` tokens; without room, change nothing and return False."""
         more = -(-tokens // self.block_tokens) - holding.own_blocks - holding.shared_blocks
         if more <= 0:
             return True
@@ -92,13 +92,13 @@ class KvCache:
         elif shared is None or shared is not holding.shared:
             return
         mine = holding.shared
-        # Whoever shares only a part of it cannot tell what follows.
+        # A sequence that shares only a part of it does not know what follows.
         if mine is not None and blocks > mine.blocks == holding.shared_blocks:
             holding.own_blocks -= blocks - mine.blocks
             holding.shared_blocks = mine.blocks = blocks
 
     def release(self, holding: Holding) -> None:
-        """Take everything back; a prefix that nobody uses any more rests."""
+        """Release all its blocks; a prefix without users stays cached."""
         self.used_blocks -= holding.own_blocks
         shared = holding.shared
         if shared is not None:
@@ -110,9 +110,9 @@ class KvCache:
         holding.own_blocks, holding.shared_blocks, holding.shared = 0, 0, None
 
     def steps_with_room(self, growing: Collection[tuple[Holding, int]], steps: int) -> int:
-        """How many of `steps` steps fit, in each of which every holding grows by one token.
+        """Return how many of `steps` steps fit, each of which adds one token to every holding.
 
-        `growing` are holdings with the tokens they have now.
+        `growing` are holdings with their current tokens.
         """
         free_blocks = self.blocks - self.used_blocks
         fitting, failing = 0, steps + 1
@@ -125,7 +125,7 @@ class KvCache:
         return fitting
 
     def surely_fits(self, holdings: int, tokens: int) -> bool:
-        """Whether so many holdings can grow by `tokens` tokens each, wherever they stand."""
+        """Return whether so many holdings can grow by `tokens` tokens each, in the worst case."""
         return holdings * (self.blocks_of(tokens) + 1) <= self.blocks - self.used_blocks
 
     def _more(self, holding: Holding, tokens: int) -> int:

@@ -1,9 +1,9 @@
-"""What the GPUs of an engine tell each other, and how long that takes.
+"""Communication between the GPUs of an engine, and its duration.
 
 Latency and bandwidth of each link are a straight line (seconds = latency + bytes on the wire over
 bandwidth) through vLLM's own all-reduce as NVIDIA's aiconfigurator measured it (in the wheel
-`aiconfigurator-core` 0.12.0, Apache-2.0: `comm/vllm/*/custom_allreduce_perf.parquet`, replayed
-from a CUDA graph, BF16), messages of 8 KiB to 64 MiB. No run of an engine went into them.
+`aiconfigurator-core` 0.12.0, Apache-2.0: `comm/vllm/*/custom_allreduce_perf.parquet`, replayed from
+a CUDA graph, BF16), messages of 8 KiB to 64 MiB. No run of an engine went into them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from disagg_exporter.errors import DisaggError
 
 
 class LinkError(DisaggError):
-    """A link that cannot be, or a group of GPUs that cannot; says what is wrong."""
+    """An impossible link, or group of GPUs; the text says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkRate:
-    """A link among `gpus` GPUs: a latency, and what one GPU sends a second in one direction."""
+    """A link among `gpus` GPUs: latency, and one GPU's bandwidth in one direction."""
 
     gpus: int
     latency_seconds: float
@@ -46,7 +46,7 @@ class GpuLink:
             raise LinkError(f"{self.name}: rates in order of their number of GPUs, one at least")
 
     def all_reduce_seconds(self, size_bytes: float, gpus: int) -> float:
-        """Time until all of `gpus` GPUs have the sum of `size_bytes` bytes from each; 0 for one.
+        """Return the time to sum `size_bytes` bytes from each of `gpus` GPUs on all; 0 for one.
 
         A ring sends 2 (n - 1) / n of it over each link (Patarasuk and Yuan, JPDC 2009).
 
@@ -62,9 +62,9 @@ class GpuLink:
         return rate.latency_seconds + sent_bytes / rate.bytes_per_second
 
     def rate(self, gpus: int) -> LinkRate:
-        """The rate among so many GPUs: as measured for the next larger group.
+        """Return the rate among so many GPUs: as measured for the next larger group.
 
-        Beyond the largest, which is an extrapolation: its bandwidth, and a latency that grows with
+        Beyond the largest, this is an extrapolation: its bandwidth, and a latency that grows with
         the steps around the ring.
         """
         for rate in self.rates:
@@ -91,7 +91,7 @@ NVLINK_5 = GpuLink(
     "NVLink 5",
     (LinkRate(2, 7.6e-6, 293e9), LinkRate(4, 8.6e-6, 391e9), LinkRate(8, 11.2e-6, 517e9)),
 )
-"""B200, vLLM 0.24.0; within 53 %: it changes its way of reducing with the size."""
+"""B200, vLLM 0.24.0; within 53 %: its reduction algorithm depends on the size."""
 
 PCIE_4 = GpuLink(
     "PCIe Gen4 x16",
@@ -106,5 +106,6 @@ PCIE_5_PEER = GpuLink(
     "PCIe Gen5 x16, peer to peer",
     (LinkRate(2, 4.5e-6, 37.9e9), LinkRate(4, 15.7e-6, 24.5e9), LinkRate(8, 31.6e-6, 20.1e9)),
 )
-"""RTX PRO 6000, vLLM 0.24.0; within 9 % of two GPUs' times, 51 % of more. Faster than the one
-above by more than the link's own speed leaves to software, so data goes from GPU to GPU."""
+"""RTX PRO 6000, vLLM 0.24.0; within 9 % of two GPUs' times, 51 % of more. It is faster than the one
+above by more than software can explain at that link speed, so data goes from GPU to GPU.
+"""

@@ -1,7 +1,7 @@
 """Data-parallel ranks of one engine whose steps begin and end together.
 
-Ranks that share experts wait for each other in every layer, so vLLM lets them step together; one
-that has nothing to do computes a token for nobody.
+Ranks that share experts wait for each other in every layer, so vLLM makes them step together; an
+idle rank computes a dummy token.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _WAITING_WEIGHT = 4  # of `DPLBAsyncMPClient.get_core_engine_for_request` in vLL
 
 
 class LockstepCosts(Protocol):
-    """Anything that knows what a step of several ranks costs."""
+    """Cost model for a step of several ranks."""
 
     def price(self, works: Values[BatchWork]) -> Price:
-        """The price of a step with this work of each rank."""
+        """Return the price of a step with this work of each rank."""
 
 
 class LockstepRanks:
@@ -30,14 +30,14 @@ class LockstepRanks:
     def __init__(
         self, ranks: Values[Scheduler], costs: LockstepCosts, *, gap_seconds: float = 0.0005
     ) -> None:
-        """Take the ranks, what their steps cost, and the host's time before each."""
+        """Set the ranks, the costs of their steps, and the host's time before each."""
         self.ranks = tuple(ranks)
         self._costs = costs
         self._gap_seconds = gap_seconds
         self._given = [0] * len(self.ranks)
 
     def submit(self, sequence: Sequence) -> None:
-        """Give a request to the rank with the fewest, those that wait counted four times."""
+        """Submit a request to the rank with the fewest, waiting ones counted four times."""
 
         def load(number: int) -> int:
             state = self.ranks[number].state()
@@ -48,7 +48,7 @@ class LockstepRanks:
         self.ranks[chosen].submit(sequence)
 
     def step(self, now_ns: int) -> list[Outcome]:
-        """Take one step and return what it did, rank by rank; nothing if none has work.
+        """Take one step and return its results, rank by rank; nothing if none has work.
 
         It ends at `ended_ns` of the outcomes.
         """

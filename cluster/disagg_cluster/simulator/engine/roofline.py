@@ -1,8 +1,8 @@
-"""How long a step takes by data sheets: computing and reading, plus what the GPUs tell each other.
+"""Duration of a step by data sheets: computing and reading, plus communication between GPUs.
 
 The roofline of Williams, Waterman and Patterson (CACM 2009), applied to a transformer's step:
 operations over peak against bytes over bandwidth, each at an efficiency that kernels reach, with a
-round corner between the two. Noise, drift and faults make it longer or shorter.
+round corner between the two. Noise, drift and faults lengthen or shorten it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from disagg_cluster.simulator.engine.links import LinkError
 
 _ACTIVATION_BYTES = 2
 
-# Of p in (computeᵖ + memoryᵖ)^(1/p): fitted to prefill of 3 dense models on 6 GPUs, 16 to 4096
+# The p in (computeᵖ + memoryᵖ)^(1/p): fitted to prefill of 3 dense models on 6 GPUs, 16 to 4096
 # tokens, composed of kernel times by `aiconfigurator-core` 0.12.0. Their step times are met within
 # 4 % (root mean square) by 1.7, within 9 % by 1 and by 3, within 10 % by the longer of the two.
 CORNER = 1.7
 
-# Reading the cache of requests that write beside a prompt, over reading it in a step of their own,
+# Cost of reading the cache of requests that decode beside a prompt, relative to a separate step,
 # for each head that shares a KV head: 1.5 of 4 heads, 2.7 of 8, median of 3,960 batches that
 # LLMServingSim measured on an RTX PRO 6000 under FlashAttention-2 (256 prompt tokens or more).
 _FA2_MIXED_FACTOR_PER_HEAD = 0.35
@@ -30,11 +30,12 @@ _FA2_MIXED_FACTOR_PER_HEAD = 0.35
 
 @dataclass(frozen=True, slots=True)
 class BatchWork:
-    """What one step computes.
+    """The work of one step.
 
     `context_tokens` are computed in bulk; they attend to `context_pairs` (token, earlier token)
-    pairs and read `context_kv_tokens` of cache. `writers` compute one token each and read
-    `writers_kv_tokens` of cache together (the mean of several steps may be half a token).
+    pairs and read `context_kv_tokens` of cache. `writers` are decoding requests, which compute one
+    token each and read `writers_kv_tokens` of cache together (the mean of several steps may be half
+    a token).
     """
 
     context_tokens: int = 0
@@ -46,36 +47,36 @@ class BatchWork:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What one step takes, and which part of the peaks of arithmetic and memory it makes use of."""
+    """Duration of one step, and its utilization of the peaks of arithmetic and memory."""
 
     seconds: float
     compute_ratio: float = 0.0
     memory_ratio: float = 0.0
 
     def stretched(self, factor: float) -> Price:
-        """The same work in so many times the time."""
+        """Return the price of the same work in `factor` times the time."""
         if factor == 1.0:
             return self
         return Price(self.seconds * factor, self.compute_ratio / factor, self.memory_ratio / factor)
 
 
 class CostModel(Protocol):
-    """Anything that knows what a step costs."""
+    """Cost model for steps."""
 
     def price(self, work: BatchWork) -> Price:
-        """The price of one step with this work."""
+        """Return the price of one step with this work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
     """The cost of steps of one model on a tensor-parallel group of equal GPUs.
 
-    For where no step has been measured. The efficiencies, and what a layer's kernels take however
-    small they are, are round figures with which it meets 176 steps of 3 dense models on 6 GPUs,
-    composed of kernel times by `aiconfigurator-core` 0.12.0, within 8.5 % (root mean square; 26 %
-    for the sharp corner). `corner` is the power of the mean of computing and reading: the larger,
-    the sharper. `clock_ratio` below 1 is a throttled group: it computes slower and reads
-    as fast as ever. Raises `LinkError` where there is no such group.
+    For cases where no step has been measured. The efficiencies, and the least time of a layer's
+    kernels, are round figures with which it meets 176 steps of 3 dense models on 6 GPUs, composed
+    of kernel times by `aiconfigurator-core` 0.12.0, within 8.5 % (root mean square; 26 % for the
+    sharp corner). `corner` is the power of the mean of computing and reading: the larger, the
+    sharper. `clock_ratio` below 1 is a throttled group: it computes more slowly and reads at the
+    same speed. Raises `LinkError` where there is no such group.
     """
 
     gpu: Gpu
@@ -92,7 +93,7 @@ class Roofline:
             raise LinkError(f"no group has {self.tensor_parallel} GPUs")
 
     def price(self, work: BatchWork) -> Price:
-        """The price of one step with this work."""
+        """Return the price of one step with this work."""
         peak_seconds, memory_seconds = self.least_seconds(work)
         compute_seconds = peak_seconds / (self.compute_efficiency * self.clock_ratio)
         reading_seconds = memory_seconds / self.bandwidth_efficiency
@@ -104,7 +105,7 @@ class Roofline:
         return Price(seconds, peak_seconds / seconds, memory_seconds / seconds)
 
     def least_seconds(self, work: BatchWork) -> tuple[float, float]:
-        """What arithmetic and what memory would take, each alone and at its peak."""
+        """Return the seconds of arithmetic and of memory, each alone and at its peak."""
         tokens = padded(work.context_tokens + work.writers)
         return (
             self._operations(work, tokens) / (self.gpu.flops * self.tensor_parallel),
@@ -112,13 +113,13 @@ class Roofline:
         )
 
     def exchange_seconds(self, tokens: int) -> float:
-        """Two all-reduces a layer over the hidden state of every token; 0 on one GPU."""
+        """Return the time of two all-reduces per layer of all hidden states; 0 on one GPU."""
         size_bytes = tokens * self.model.hidden * _ACTIVATION_BYTES
         each_seconds = self.gpu.link.all_reduce_seconds(size_bytes, self.tensor_parallel)
         return 2 * self.model.layers * each_seconds
 
     def mixed_seconds(self, work: BatchWork) -> float:
-        """What FlashAttention-2 reads more than once where requests write beside a prompt."""
+        """Return the time of FlashAttention-2's repeated reads in mixed batches."""
         if self.gpu.flash_attention != 2 or not work.context_tokens:
             return 0.0
         factor = max(1.0, _FA2_MIXED_FACTOR_PER_HEAD * self.model.heads_per_kv_head)
@@ -127,9 +128,9 @@ class Roofline:
         return again_bytes / bandwidth
 
     def kv_tokens(self, memory_ratio: float = 0.9, reserved_bytes: int = 4 * 10**9) -> int:
-        """Room of the KV cache: what weights and working memory leave of the engine's share.
+        """Return the KV cache's size: the engine's share minus weights and working memory.
 
-        0 where not even the weights fit. `reserved_bytes` a GPU are for activations and graphs.
+        0 where not even the weights fit. `reserved_bytes` per GPU are for activations and graphs.
         """
         share_bytes = self.gpu.memory_bytes * memory_ratio - reserved_bytes
         left_bytes = share_bytes * self.tensor_parallel - self.model.weight_bytes
@@ -142,13 +143,13 @@ class Roofline:
         return 2.0 * self.model.active_parameters * tokens + attention
 
     def _bytes(self, work: BatchWork, tokens: int) -> float:
-        """The weights once, the cache of everyone who attends to it, and what is added to it."""
+        """The weights once, the cache of all attending requests, and the newly written KV."""
         kv_tokens = work.context_kv_tokens + work.writers_kv_tokens + tokens
         return self.model.weight_bytes_read(tokens) + self.model.kv_bytes_per_token * kv_tokens
 
 
 def padded(tokens: int) -> int:
-    """The size a batch of `tokens` is run at: the next one for which there is a kernel or graph."""
+    """Return the size at which a batch of `tokens` runs: the next with a kernel or graph."""
     if tokens <= 2:
         return tokens
     if tokens <= 4:
@@ -162,10 +163,10 @@ _NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """What a price does not know; all 0 for an engine that runs like clockwork.
+    """Deviations from the price; all 0 for perfectly regular steps.
 
-    `step_ratio` is the standard deviation of one step's length, `drift_ratio` how far the mean
-    swings to either side over `drift_period_seconds`.
+    `step_ratio` is the standard deviation of one step's length, `drift_ratio` the amplitude of the
+    mean's oscillation over `drift_period_seconds`.
     """
 
     step_ratio: float = 0.0
@@ -182,13 +183,13 @@ class StepNoise:
         self._phase = rng.uniform(0, 2 * math.pi)
 
     def factor(self, now_ns: int, steps: int) -> float:
-        """The factor on the mean length of `steps` steps that begin now."""
+        """Return the factor on the mean length of `steps` steps that begin now."""
         noise, factor = self._noise, 1.0
         if noise.drift_ratio:
             turns = now_ns / _NS / noise.drift_period_seconds
             factor *= 1 + noise.drift_ratio * math.sin(2 * math.pi * turns + self._phase)
         if noise.step_ratio:
-            # The mean of n independent lengths strays √n times less than one.
+            # The mean of n independent lengths deviates √n times less than one.
             stray = self._rng.gauss(0.0, noise.step_ratio) / math.sqrt(steps)
             factor *= max(0.1, 1 + stray)
         return factor

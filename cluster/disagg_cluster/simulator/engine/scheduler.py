@@ -1,9 +1,9 @@
-"""Which requests an engine works on next: continuous batching as vLLM's scheduler does it.
+"""Chooses an engine's next work: continuous batching like vLLM's scheduler.
 
-First those that run, each with the one token it lacks or the next chunk of its prompt, within
-one budget of tokens; then, in order of arrival, those that wait, as long as there is budget and
-room. When a running one finds no room in the cache, the one that came last is put back to the
-front of the queue and loses what it has computed (recompute).
+First running requests, each with the one token it lacks or the next chunk of its prompt, within one
+token budget; then, in order of arrival, waiting ones, as long as there is budget and room. When a
+running request finds no room in the cache, the last one to arrive is returned to the front of the
+queue and loses what it has computed (recompute).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from disagg_cluster.simulator.engine.kv_cache import KvCache
 
 
 class Scheduler:
-    """The queues of one engine and its cache. It knows no time; `now_ns` is only noted down."""
+    """The queues of one engine and its cache. It has no clock; `now_ns` is only recorded."""
 
     def __init__(self, limits: SchedulerLimits, *, prefix_caching: bool = True) -> None:
         self.limits = limits
@@ -36,30 +36,30 @@ class Scheduler:
         self._kept: dict[int, Sequence] = {}
 
     def fits(self, sequence: Sequence) -> bool:
-        """Whether the cache could ever hold it; one that it cannot must not be submitted."""
+        """Return whether the cache could ever hold it; otherwise it must not be submitted."""
         whole = sequence.prompt_tokens + sequence.max_tokens
         return self.cache.blocks_of(whole) <= self.cache.blocks
 
     def submit(self, sequence: Sequence) -> None:
-        """Take a request; it is in the queue, and counted, from the next step on."""
+        """Add a request; it is queued, and counted, from the next step on."""
         self._submitted.append(sequence)
 
     def receive(self, number: int) -> None:
-        """The KV of a request in `to_fetch` has come."""
+        """Record that the KV of a request in `to_fetch` has arrived."""
         sequence = self._deferred.pop(number)
         sequence.received = True
         sequence.computed = sequence.prompt_tokens - 1
         self._arrived.append(sequence)
 
     def go_without(self, number: int) -> None:
-        """The KV of a request in `to_fetch` will not come: its prompt is computed here."""
+        """Record that the KV of a request will not arrive: its prompt is computed here."""
         sequence = self._deferred.pop(number)
         sequence.remote_prompt = False
         sequence.external_tokens = 0
         self._arrived.append(sequence)
 
     def abort(self, sequence: Sequence) -> None:
-        """Forget a request, wherever it is; the step under way still ends as it was planned."""
+        """Remove a request, wherever it is; the current step still ends as planned."""
         sequence.aborted = True
         self._deferred.pop(sequence.number, None)
         for queue in (self.running, self._submitted, self._waiting, self._arrived):
@@ -68,19 +68,19 @@ class Scheduler:
         self.cache.release(sequence.holding)
 
     def let_go(self, number: int) -> bool:
-        """Free the KV kept of a request that has ended; False if there is none."""
+        """Free the KV kept for a request that has ended; return False if there is none."""
         sequence = self._kept.pop(number, None)
         if sequence is not None:
             self.cache.release(sequence.holding)
         return sequence is not None
 
     def resize(self, limits: SchedulerLimits) -> None:
-        """Hold other limits from the next step on; a cache that is too full now empties by use."""
+        """Use other limits from the next step on; a cache that is too full now empties by use."""
         self.limits = limits
         self.cache.blocks = limits.kv_blocks
 
     def state(self) -> SchedulerState:
-        """How many requests there are, and how full the cache is."""
+        """Return the number of requests, and how full the cache is."""
         return SchedulerState(
             running=len(self.running),
             waiting=len(self._waiting),
@@ -104,7 +104,7 @@ class Scheduler:
         return batch if batch.context or batch.writing else None
 
     def end(self, finished: Iterable[Sequence]) -> None:
-        """Take out the requests that have written their last token."""
+        """Remove the requests that have generated their last token."""
         for sequence in finished:
             if sequence.kept:
                 self._kept[sequence.number] = sequence
@@ -131,7 +131,7 @@ class Scheduler:
         return budget
 
     def _make_room(self, sequence: Sequence, tokens: int, batch: StepBatch) -> bool:
-        """Grow a running request, at the cost of those that came after it, itself the last."""
+        """Grow a running request, preempting those that arrived later, and finally itself."""
         while not self.cache.hold(sequence.holding, tokens):
             victim = self.running.pop()
             self.cache.release(victim.holding)
@@ -170,7 +170,7 @@ class Scheduler:
             budget -= tokens
 
     def _leaves_reserve(self, tokens: int) -> bool:
-        """Whether a prompt that comes leaves the room kept for the output of all that are here."""
+        """Return whether an arriving prompt leaves the room reserved for others' output."""
         here = len(self.running) + len(self._deferred) + len(self._arrived)
         tokens += self.limits.reserved_output_tokens * here
         return self.cache.blocks_of(tokens) <= self.cache.blocks - self.cache.used_blocks

@@ -1,1 +1,1 @@
-"""What steps cost by measured tables: their format, reading between points, those shipped."""
+"""Costs of steps by measured tables: format, interpolation, shipped tables."""

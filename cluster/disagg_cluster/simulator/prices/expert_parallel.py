@@ -1,4 +1,4 @@
-"""What a step costs data-parallel ranks that share their experts."""
+"""Cost of a step of data-parallel ranks that share their experts."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _ACTIVATION_BYTES = 2
 class ExpertParallelCosts:
     """The cost of steps that ranks take together, each with an equal part of the experts.
 
-    `costs` is of one rank: one GPU, with a part `experts`. All but the experts each rank computes
-    by itself, and the slowest sets the time. The experts of a rank get all ranks' tokens for them,
-    as many as any other's. Tokens travel to all ranks before the experts and their sums back
-    after them; in a ring these are the two halves of an all-reduce.
+    `costs` is of one rank: one GPU, with a part `experts`. Everything but the experts is computed
+    by each rank alone, and the slowest sets the time. The experts of a rank get all ranks' tokens
+    for them, equally many on each. Tokens travel to all ranks before the experts and their sums
+    back after them; in a ring these are the two halves of an all-reduce.
     """
 
     costs: TableCosts
 
     def price(self, works: Sequence[BatchWork]) -> Price:
-        """The price of a step with this work of each rank; one with nothing computes a token."""
+        """Return the price of a step with this work of each rank; an idle rank computes a token."""
         works = [work if work.context_tokens or work.writers else ONE_TOKEN for work in works]
         ranks, model = len(works), self.costs.roofline.model
         tokens = [work.context_tokens + work.writers for work in works]

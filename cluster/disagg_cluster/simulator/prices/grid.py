@@ -1,4 +1,4 @@
-"""Values on a rectangular grid, read between its points."""
+"""Interpolation of values on a rectangular grid."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Grid:
     """A function known at every crossing of some axes.
 
     Between two points it is linear in each direction, which is exact for products such as requests
-    × cache. Below the first point of an axis it is what it is there. Beyond the last, which is an
-    extrapolation, it goes on as from half of the last to the last: times of kernels are stairs, and
-    from two neighbours nobody sees how they rise.
+    × cache. Below the first point of an axis it is constant. Beyond the last it is an extrapolation
+    along the line from half of the last point to the last: times of kernels are step functions,
+    whose trend two neighbours do not show.
 
     Args:
         values: The value at each point; as many coordinates each, at least one.
@@ -38,7 +38,7 @@ class Grid:
         self._strides = [prod(sizes[number + 1 :]) for number in range(dimensions)]
 
     def at(self, *point: float) -> float:
-        """The value there."""
+        """Return the value there."""
         corners = [(0, 1.0)]
         for axis, stride, place in zip(self.axes, self._strides, point, strict=True):
             low, high, part = _between(axis, place)
@@ -55,7 +55,7 @@ class Grid:
 
 
 def _between(axis: Sequence[float], place: float) -> tuple[int, int, float]:
-    """Two points of an axis, by number, and how far `place` lies from the first to the second."""
+    """Return two points of an axis, by number, and the position of `place` between them."""
     if place <= axis[0] or len(axis) == 1:
         return 0, 0, 0.0
     low, high = bisect_right(axis, place) - 1, len(axis) - 1

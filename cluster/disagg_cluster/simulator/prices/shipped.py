@@ -1,4 +1,4 @@
-"""Price tables by name: those that come with this package, and others from files."""
+"""Price tables by name: those of this package, and others from files."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _FOLDER = files(__package__) / "tables"
 
 
 class NoPriceTableError(PriceTableError):
-    """There is no table for these GPUs and this model; says which there are."""
+    """There is no table for these GPUs and this model; lists the existing ones."""
 
 
 @cache
 def table_names() -> tuple[str, ...]:
-    """The names of all tables."""
+    """Return the names of all tables."""
     names = (each.name for each in _FOLDER.iterdir())
     return tuple(sorted(name.removesuffix(".csv") for name in names if name.endswith(".csv")))
 
 
 @cache
 def shipped_table(name: str) -> PriceTable:
-    """The table of this name.
+    """Return the table of this name.
 
     Raises:
         NoPriceTableError: There is none.
@@ -45,10 +45,10 @@ def _tables() -> Mapping[tuple[str, str, int], PriceTable]:
 
 
 def table_costs(gpu: Gpu, model: Model, gpus: int) -> TableCosts:
-    """What steps of this model on such a group of GPUs were measured to cost.
+    """Return the measured costs of steps of this model on such a group of GPUs.
 
     Raises:
-        NoPriceTableError: They were not.
+        NoPriceTableError: There are none.
     """
     table = _tables().get((gpu.name, model.name, gpus))
     if table is None:
@@ -58,11 +58,11 @@ def table_costs(gpu: Gpu, model: Model, gpus: int) -> TableCosts:
 
 
 def named_costs(name: str) -> TableCosts:
-    """What steps cost by the table of this name, or in the file at this path if it ends in .csv.
+    """Return the costs by the table of this name, or in the file at this path if it ends in .csv.
 
     Raises:
-        NoPriceTableError: There is none, or none of its GPU and model is known here.
-        PriceTableError: The file holds something else.
+        NoPriceTableError: There is none, or its GPU or model is not known here.
+        PriceTableError: The file is not a price table.
         OSError: It cannot be read.
     """
     table = read_table(Path(name)) if name.endswith(".csv") else shipped_table(name)
@@ -80,7 +80,7 @@ def read_table(path: Path) -> PriceTable:
     """Read a table from a file.
 
     Raises:
-        PriceTableError: It holds something else; says all that is wrong.
+        PriceTableError: It is not a price table; lists all problems.
         OSError: It cannot be read.
     """
     try:
@@ -90,7 +90,7 @@ def read_table(path: Path) -> PriceTable:
 
 
 def best_costs(gpu: Gpu, model: Model, gpus: int, clock_ratio: float = 1.0) -> CostModel:
-    """Measured costs where there are any, else those of the roofline."""
+    """Return measured costs where there are any, else those of the roofline."""
     roofline = Roofline(gpu, model, gpus, clock_ratio=clock_ratio)
     table = _tables().get((gpu.name, model.name, gpus))
     return roofline if table is None else TableCosts(table, roofline)

@@ -1,4 +1,4 @@
-"""A price table: what the parts of a step were measured to take, and where that is from."""
+"""A price table: measured durations of the parts of a step, and their source."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from disagg_cluster.simulator.prices.table_text import PARTS, read_text
 from disagg_exporter.errors import DisaggError
 
 _NEEDED = ("tokens", "context", "decode")
-# Kernels change with the size, and a larger one is faster now and then; a fall by more than half,
-# and by more than a twentieth of the smallest step, is a slip of the unit or of a column.
+# Kernels change with the size, and a larger one is sometimes faster; a decrease by more than half,
+# and by more than a twentieth of the smallest step, is a wrong unit or column.
 _LEAST_OF_SMALLER = 0.5
 _LEAST_OF_STEP = 0.05
 _MOST_FALLS_TOLD = 8
 
 
 class PriceTableError(DisaggError):
-    """A text that is no price table; says all that is wrong, each with its line."""
+    """A text that is no price table; lists all problems, each with its line."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriceTable:
     """Measured microseconds of the parts of a step (`PARTS`), each as a grid.
 
-    `gpus` is the size of the group. `all_reduce`: whether what the GPUs tell each other is in the
-    times; where it is not, it is priced by their link. `surcharge` is what mixed batches take more
-    than a context and a decode batch apart (negative where less); None without mixed rows.
+    `gpus` is the size of the group. `all_reduce`: whether communication between GPUs is included in
+    the times; if not, it is priced by their link. `surcharge` is what mixed batches take more than
+    separate context and decode batches (negative where less); None without mixed rows.
     """
 
     gpu: str
@@ -43,10 +43,10 @@ class PriceTable:
 
 
 def parse_table(text: str) -> PriceTable:
-    """Read a price table.
+    """Parse a price table.
 
     Raises:
-        PriceTableError: The text is something else; all problems at once.
+        PriceTableError: The text is not one; lists all problems.
     """
     head, values, problems = read_text(text)
     parts: dict[str, Grid] = {}
@@ -77,7 +77,10 @@ def parse_table(text: str) -> PriceTable:
 
 
 def _surcharge(mixed: Mapping[Point, float], parts: Mapping[str, Grid]) -> Grid:
-    """Interpolated as such: it is small and nearly linear, the parts are neither."""
+    """Return the surcharge, which is interpolated itself: it is small and nearly linear.
+
+    The parts are neither.
+    """
     extra: dict[Point, float] = {}
     for (tokens, kv_tokens, requests, read), micros in mixed.items():
         apart = parts["context"].at(tokens, kv_tokens) + parts["decode"].at(requests, read)
@@ -88,7 +91,7 @@ def _surcharge(mixed: Mapping[Point, float], parts: Mapping[str, Grid]) -> Grid:
 
 
 def _single_sizes(part: str, grid: Grid) -> list[str]:
-    """Between one size and nothing there is no line."""
+    """Return parts with a single size, from which nothing can be interpolated."""
     return [
         f"{part}: {column} is {axis[0]:g} in all rows, and two sizes are the least"
         for column, axis in zip(PARTS[part], grid.axes, strict=True)
@@ -97,7 +100,7 @@ def _single_sizes(part: str, grid: Grid) -> list[str]:
 
 
 def _falls(part: str, points: Mapping[Point, float], grid: Grid, allowed: float) -> list[str]:
-    """Where a time collapses as the work grows."""
+    """Return places where a time collapses as the work grows."""
     problems = []
     for number, axis in enumerate(grid.axes):
         following = dict(pairwise(axis))

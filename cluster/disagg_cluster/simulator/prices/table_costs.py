@@ -1,4 +1,4 @@
-"""What steps cost by a measured table."""
+"""Costs of steps by a measured table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from disagg_exporter.errors import DisaggError
 
 _MICRO = 1e-6
 ONE_TOKEN = BatchWork(writers=1, writers_kv_tokens=1)
-"""The least that a step can be."""
+"""The smallest possible step."""
 
 
 class PriceMismatchError(DisaggError):
@@ -19,15 +19,15 @@ class PriceMismatchError(DisaggError):
 
 @dataclass(frozen=True, slots=True)
 class TableCosts:
-    """The cost of steps as a table says: the sum of the parts of a step.
+    """The cost of steps by a table: the sum of the parts of a step.
 
-    Between points it is linear, below the first as dear as there, beyond the last extrapolated
-    (`Grid`), and no step is cheaper than the smallest. Several prompts in a step cost what one of
-    as many tokens does that attends to as much. Without mixed batches in the table they cost what
-    both halves do, and what the roofline adds on GPUs with FlashAttention-2.
+    Between points it is linear, below the first it is constant, beyond the last extrapolated
+    (`Grid`), and no step is cheaper than the smallest. Several prompts in a step cost as much as
+    one with the same number of tokens and attended tokens. Without mixed batches in the table they
+    cost the sum of both halves, plus the roofline's addition on GPUs with FlashAttention-2.
 
     `roofline` is of the same GPUs and model: it prices the all-reduce where the table leaves it
-    out, and says which part of the peaks is made use of and what a throttled clock costs.
+    out, the utilization of the peaks, and the cost of a throttled clock.
 
     Raises:
         PriceMismatchError: Table and roofline are of groups of different sizes.
@@ -44,7 +44,7 @@ class TableCosts:
             )
 
     def price(self, work: BatchWork) -> Price:
-        """The price of one step with this work; an empty one costs as much as one request."""
+        """Return the price of one step with this work; an empty one costs as much as a request."""
         if not work.context_tokens and not work.writers:
             work = ONE_TOKEN
         tokens = work.context_tokens + work.writers
@@ -57,7 +57,7 @@ class TableCosts:
             seconds += self.roofline.exchange_seconds(tokens)
         compute_seconds, memory_seconds = self.roofline.least_seconds(work)
         if self.roofline.clock_ratio < 1:
-            # What arithmetic takes at most of a step takes the longer.
+            # The arithmetic's largest possible part of a step is lengthened.
             slower = 1 / self.roofline.clock_ratio - 1
             compute_share = min(1.0, compute_seconds / self.roofline.compute_efficiency / seconds)
             seconds *= 1 + slower * compute_share
@@ -66,16 +66,16 @@ class TableCosts:
         )
 
     def rank_seconds(self, work: BatchWork) -> float:
-        """What a step takes without experts and without what the GPUs tell each other."""
+        """Return the duration of a step without experts and without communication between GPUs."""
         parts = self.table.parts
         micros = parts["tokens"].at(work.context_tokens + work.writers) + self._attention(work)
         if "requests" in parts:
             micros += parts["requests"].at(max(1, work.writers))
-        # Beyond its last points a table that dips there would lead below nothing.
+        # Beyond its last points, extrapolating a dip in a table could become negative.
         return max(micros, parts["tokens"].at(0)) * _MICRO
 
     def experts_seconds(self, tokens: float, active: float) -> float:
-        """What the experts of a step over so many tokens take, so many of them chosen."""
+        """Return the time of a step's experts over so many tokens, with so many chosen."""
         return self.table.parts["experts"].at(tokens, active) * _MICRO
 
     def _attention(self, work: BatchWork) -> float:

@@ -14,7 +14,7 @@ FORMAT = "disagg step prices, version 1"
 COLUMNS = ("tokens", "kv_tokens", "requests", "request_kv_tokens", "experts")
 MICROSECONDS = "microseconds"
 
-# Part: the columns it is measured over.
+# Each part with the columns it is measured over.
 PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "tokens": ("tokens",),
@@ -33,7 +33,7 @@ PartValues = Mapping[str, Mapping[Point, float]]
 
 
 def read_text(text: str) -> tuple[dict[str, str], PartValues, list[str]]:
-    """Return the head of a table, the values of its parts, and all that is wrong with them."""
+    """Return the head of a table, the values of its parts, and all problems with them."""
     lines = text.splitlines()
     problems: list[str] = []
     head = _head(lines, problems)
@@ -43,7 +43,7 @@ def read_text(text: str) -> tuple[dict[str, str], PartValues, list[str]]:
 
 
 def render_table(head: Mapping[str, str], values: PartValues) -> str:
-    """Return the text of a table: what `read_text` reads."""
+    """Return the text of a table, in the format of `read_text`."""
     lines = [f"# {FORMAT}", *(f"# {key}: {head[key]}" for key in _HEAD)]
     lines.append(",".join(("part", *COLUMNS, MICROSECONDS)))
     for part, points in values.items():
@@ -73,7 +73,7 @@ def _head(lines: Iterable[str], problems: list[str]) -> dict[str, str]:
 
 
 def _rows(lines: list[tuple[int, str]], problems: list[str]) -> dict[str, dict[Point, float]]:
-    """The points of each part with their values."""
+    """Return the points of each part with their values."""
     values: dict[str, dict[Point, float]] = defaultdict(dict)
     named = next(csv.reader([line for _, line in lines[:1]]), [])
     missing = [name for name in ("part", *COLUMNS, MICROSECONDS) if name not in named]

@@ -1,1 +1,1 @@
-"""What simulated engines report: pages and step records."""
+"""Reports of simulated engines: pages and step records."""

@@ -1,6 +1,6 @@
-"""The metrics page of a simulated frontend: what users' requests met, as Dynamo's 1.6.1 tells it.
+"""The metrics page of a simulated frontend, as of Dynamo 1.6.1, about users' requests.
 
-Only the families that say what became of requests; times are from a request's arrival there.
+Only the families on the outcome of requests; times are from a request's arrival there.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _OUTPUT = (0.0, 100.0, 210.0, 430.0, 880.0, 1800.0, 3700.0, 7600.0, 16000.0, 320
 
 
 class FrontendPage:
-    """What a frontend has counted since the start of the simulation.
+    """Counts of a frontend since the start of the simulation.
 
     Args:
-        model_name: What it serves.
-        pending: The requests that it keeps before an engine has them; None for a router that does
-            not tell.
+        model_name: The model it serves.
+        pending: The requests that it holds before an engine has them; None for a router that does
+            not report them.
     """
 
     def __init__(self, model_name: str, pending: Callable[[], int] | None = None) -> None:
@@ -49,11 +49,11 @@ class FrontendPage:
         }
 
     def arrived(self) -> None:
-        """Count a request that arrives."""
+        """Count an arriving request."""
         self._arrived += 1
 
     def first_token(self, request: Request, now_ns: int) -> None:
-        """Count the first token that a user sees."""
+        """Count the first token that a user receives."""
         self._observe("time_to_first_token_seconds", (now_ns - request.arrived_ns) / _NS)
 
     def ended(self, request: Request, now_ns: int, *, failed: bool) -> None:
@@ -65,7 +65,7 @@ class FrontendPage:
             self._observe("output_sequence_tokens", request.output_tokens)
 
     def render(self) -> str:
-        """The page as text format 0.0.4; all zeros before the first request."""
+        """Return the page in text format 0.0.4; all zeros before the first request."""
         lines = []
         own = f'model="{self._model_name}"'
         head = f'endpoint="completions",{own},request_type="stream"'

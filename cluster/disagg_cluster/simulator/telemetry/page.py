@@ -1,7 +1,7 @@
-"""The metrics page of a simulated engine: every family that vLLM itself shows, in its form.
+"""The metrics page of a simulated engine: every family of vLLM itself, in its format.
 
-Left out is what belongs to the process and not to the engine (`python_*`, `process_*`, `http_*`).
-Added is `disagg_simulated_info`, so that nobody takes it for a real one.
+Families of the process rather than the engine are left out (`python_*`, `process_*`, `http_*`).
+`disagg_simulated_info` is added, so that it is not mistaken for a real one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from disagg_cluster.simulator.telemetry.page_families import FAMILIES, VllmFamil
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-# Labels of `vllm:cache_config_info` of which a simulated engine has nothing to say.
+# Labels of `vllm:cache_config_info` that do not apply to a simulated engine.
 _UNKNOWN_CACHE_CONFIG = dict.fromkeys(
     (
         *("cache_hit_alignment_tokens", "hash_block_size", "kv_cache_layout", "mamba_block_size"),
@@ -51,8 +51,8 @@ _USUAL_CACHE_CONFIG = {
 class PageFacts:
     """What does not change while an engine lives.
 
-    `created_seconds` is Unix time. `blocks` are those of the cache, with the one that vLLM keeps
-    for itself.
+    `created_seconds` is Unix time. `blocks` are those of the cache, including the one that vLLM
+    keeps for itself.
     """
 
     model_name: str
@@ -66,7 +66,7 @@ class PageFacts:
 
 
 class Page:
-    """One engine's page. Only numbers change between two looks at it, so the rest is kept."""
+    """One engine's page. Only numbers change between two renderings, so the rest is cached."""
 
     def __init__(self, facts: PageFacts, counters: PageCounters) -> None:
         self.counters = counters
@@ -81,7 +81,7 @@ class Page:
         self._tail += _head(name, {"engine": "0", **_cache_config(facts)}) + "1.0\n"
 
     def render(self, state: SchedulerState) -> str:
-        """The page as text format 0.0.4."""
+        """Return the page in text format 0.0.4."""
         values: list[float] = []
         for family in self._families:
             value = family.read(self.counters, state)
@@ -95,7 +95,7 @@ class Page:
         parts: list[str] = []
         known, text = 0.0, "0.0"
         for head, value in zip(self._heads, values, strict=True):
-            # Next to each other many are alike: the upper buckets of a histogram, what stays 0.
+            # Adjacent values are often equal: the upper buckets of a histogram, or zeros.
             if value != known:
                 known, text = value, number(value)
             parts += (head, text)
@@ -124,13 +124,13 @@ class Page:
                 self._tail += _head(created, labels) + number(facts.created_seconds) + "\n"
 
     def _sample(self, head: str) -> None:
-        """A sample follows whatever text there is since the one before."""
+        """Add a sample after the text since the previous one."""
         self._heads.append(self._tail + head)
         self._tail = "\n"
 
 
 def number(value: float) -> str:
-    """A number as Prometheus client libraries write it: from a million up with an exponent."""
+    """Return a number as Prometheus clients write it, from a million up with an exponent."""
     text = repr(float(value))
     if value < 1e6 or "e" in text:
         return text

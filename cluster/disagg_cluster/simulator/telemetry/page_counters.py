@@ -1,4 +1,4 @@
-"""What the metrics page of a simulated engine has counted since its process began."""
+"""Counters of a simulated engine's metrics page, since its process began."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from disagg_cluster.simulator.engine.batch import Outcome, Sequence
 
 _NS = 1_000_000_000
 
-# vLLM's own bounds, so that quantiles computed from both pages compare.
+# vLLM's own bounds, so that quantiles computed from both pages are comparable.
 _FIRST_TOKEN = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
     *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),
@@ -51,7 +51,7 @@ class HistogramCounter:
 
 
 class PageCounters:
-    """The counters and histograms of one process; token bounds reach up to `longest_tokens`."""
+    """The counters and histograms of one process; token bounds go up to `longest_tokens`."""
 
     def __init__(self, longest_tokens: int = 1024) -> None:
         self.computed_tokens = 0
@@ -95,7 +95,7 @@ class PageCounters:
             self.inter_token_latency.observe(gap_ns / _NS, times)
         self.generation_tokens += written
         if written:
-            # vLLM 0.32 keeps no stats of a step that wrote nothing (`async_llm.py`).
+            # vLLM 0.32 keeps no stats of a step without output (`async_llm.py`).
             tokens_each = outcome.computed_tokens + written / outcome.count
             self.step_tokens.observe(tokens_each, outcome.count)
         for sequence in outcome.started:
@@ -105,7 +105,7 @@ class PageCounters:
             self._finish(sequence)
 
     def transferred(self, transfer: Transfer, descriptors: int) -> None:
-        """Add one prompt's KV that was fetched, or was not."""
+        """Add one prompt's KV transfer, successful or failed."""
         if transfer.failed:
             self.failed_transfers += 1
             return
@@ -134,7 +134,7 @@ class PageCounters:
 
 
 def one_two_five(most: int) -> tuple[float, ...]:
-    """1, 2, 5, 10, 20, 50 … up to `most`."""
+    """Return 1, 2, 5, 10, 20, 50 … up to `most`."""
     powers = range(len(str(most)))
     bounds = [float(digit * 10**power) for power in powers for digit in (1, 2, 5)]
     return tuple(bound for bound in bounds if bound <= most)

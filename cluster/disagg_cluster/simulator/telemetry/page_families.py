@@ -1,7 +1,7 @@
-"""The families of a vLLM metrics page: their names, kinds and labels, and where values come from.
+"""The families of a vLLM metrics page: their names, kinds and labels, and the sources of values.
 
-In the order in which vLLM 0.32 shows them. What a simulated engine has no notion of stays 0, as
-it does on a real page.
+In the order of vLLM 0.32. What the simulated engine does not model stays 0, as it does on a real
+page.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ def _zero(_: PageCounters, __: SchedulerState) -> float:
 
 
 def _counter(name: str, text: str, read: Read = _zero, **more: object) -> VllmFamily:
-    return VllmFamily(name + "_total", "counter", text, read, **more)  # type: ignore[arg-type] # passed through as it came
+    return VllmFamily(name + "_total", "counter", text, read, **more)  # type: ignore[arg-type] # passed through
 
 
 def _gauge(name: str, text: str, read: Read, **more: object) -> VllmFamily:
-    return VllmFamily(name, "gauge", text, read, **more)  # type: ignore[arg-type] # passed through as it came
+    return VllmFamily(name, "gauge", text, read, **more)  # type: ignore[arg-type] # passed through
 
 
 def _histogram(name: str, text: str, read: Read, **more: object) -> VllmFamily:
-    return VllmFamily(name, "histogram", text, read, **more)  # type: ignore[arg-type] # passed through as it came
+    return VllmFamily(name, "histogram", text, read, **more)  # type: ignore[arg-type] # passed through
 
 
 _NIXL = (

@@ -1,6 +1,7 @@
-"""What a simulated scheduler did, as the plugin inside a real engine words it.
+"""Steps of a simulated scheduler, in the format of the plugin inside a real engine.
 
-Apart from what turns it into records, which needs numpy: a stand-in engine starts in half the time.
+Separate from the conversion into records, which needs numpy: a stand-in engine starts in half the
+time.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from disagg_exporter.inside_engine.disagg_steps.counting import Facts
 
 
 def facts_of(outcome: Outcome, state: SchedulerState) -> Facts:
-    """What steps that have ended were; more than one at once as if they were one long step."""
+    """Return the facts of ended steps; several at once as if they were one long step."""
     return Facts(
         elapsed_ns=outcome.elapsed_ns,
         context_requests=outcome.context_requests,
@@ -29,7 +30,7 @@ def facts_of(outcome: Outcome, state: SchedulerState) -> Facts:
 
 
 def state_of(state: SchedulerState) -> Facts:
-    """The state of an engine, with no step behind it."""
+    """Return the state of an engine, without a step."""
     return Facts(
         running=state.running,
         waiting=state.waiting,

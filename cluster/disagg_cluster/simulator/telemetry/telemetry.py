@@ -1,4 +1,4 @@
-"""All that one engine process reports: step records, heartbeats, its metrics page."""
+"""All reports of one engine process: step records, heartbeats, its metrics page."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from disagg_exporter.steps.messages import ControlMessage
 class LossyLink:
     """Carries the messages of one engine process.
 
-    `lost_ratio` of the step records do not get through, and all messages arrive `late_seconds`
-    late, if faults say so.
+    Faults can set `lost_ratio`, the share of step records that are lost, and `late_seconds`, the
+    delay of all messages.
     """
 
     def __init__(self, queue: EventQueue, rng: random.Random) -> None:
@@ -35,7 +35,7 @@ class LossyLink:
         self._last_ns = 0
 
     def loses(self) -> bool:
-        """Whether the next record does not get through."""
+        """Return whether the next record is lost."""
         return self.lost_ratio > 0 and self._rng.random() < self.lost_ratio
 
     def send(self, message: ControlMessage) -> ControlMessage | None:
@@ -61,10 +61,11 @@ _NS = 1_000_000_000
 
 
 class Telemetry:
-    """One process's plugin, with its socket, and its page. It says hello when it is made.
+    """One process's plugin, with its socket, and its page. It sends a hello when created.
 
     `report_ns` pass from the end of a step until the API server knows and the plugin sends it.
-    `state` is its scheduler's at any time: of the requests it has, the API server knows at once.
+    `state` returns the current state of its scheduler: the API server always knows the requests it
+    has.
     """
 
     def __init__(
@@ -120,11 +121,11 @@ class Telemetry:
         self.counters.transferred(transfer, max(1, blocks) * model.layers)
 
     def page(self, state: SchedulerState) -> str:
-        """The metrics page."""
+        """Return the metrics page."""
         return self._page.render(state)
 
     def resize(self, kv_blocks: int) -> None:
-        """Tell of a cache of another size, as a process does that was started with one."""
+        """Report another cache size, like a process that was started with it."""
         if self._facts.blocks != kv_blocks + 1:
             self._facts = replace(self._facts, blocks=kv_blocks + 1)
             self._page = Page(self._facts, self.counters)

@@ -19,11 +19,11 @@ _NEWS_KV_RATIO = 0.01
 
 
 class TelemetryEmitter:
-    """One stream: numbers its records and carries the running totals, which the plugin counts.
+    """One stream: numbers its records and carries the running totals, like the plugin.
 
     Args:
         engine: The engine's name.
-        pid, incarnation: Whose stream it is.
+        pid, incarnation: Identify the stream.
         flags: `wire` flags of every record, beside SIMULATED.
     """
 
@@ -37,15 +37,15 @@ class TelemetryEmitter:
         self._state_facts: Facts | None = None
 
     def step(self, outcome: Outcome, state: SchedulerState, t_ns: int) -> ControlMessage:
-        """The record of steps that have ended; of more than one as if they were one long step."""
+        """Return the record of ended steps; several as if they were one long step."""
         facts = facts_of(outcome, state)
         count(self._totals, facts)
-        # Runs are of pure writing, so all of their steps are of this one kind.
+        # Runs only decode, so all of their steps are of this one kind.
         self._totals[STEPS + wire.GENERATION] += outcome.count - 1
         return self._next(facts, state, t_ns)
 
     def state_change(self, state: SchedulerState, t_ns: int) -> ControlMessage | None:
-        """The record of a state between two steps; None if it has not changed."""
+        """Return the record of a state between two steps; None if it has not changed."""
         before = self._reported
         requests = (state.running, state.waiting, state.deferred)
         if requests == (before.running, before.waiting, before.deferred) and (
@@ -55,11 +55,11 @@ class TelemetryEmitter:
         return self._next(state_of(state), state, t_ns)
 
     def hello(self, t_ns: int) -> ControlMessage:
-        """The first message of a connection."""
+        """Return the first message of a connection."""
         return self._without_step(MessageKind.HELLO, t_ns)
 
     def heartbeat(self, t_ns: int, in_flight: int) -> ControlMessage:
-        """The sign that the process lives, and how many requests it has not answered."""
+        """Return a heartbeat, with the number of unanswered requests."""
         message = self._without_step(MessageKind.HEARTBEAT, t_ns)
         return message._replace(flags=self._flags | wire.IN_FLIGHT, in_flight=in_flight)
 
@@ -85,6 +85,6 @@ class TelemetryEmitter:
         return self._message(kind, self._state_facts, t_ns)
 
     def _message(self, kind: MessageKind, facts: Facts, t_ns: int) -> ControlMessage:
-        # Built without a `wire.Record` in between, which would take most of a simulated day.
+        # Built without an intermediate `wire.Record`, which would take most of a simulated day.
         step = Step(t_ns, facts[0], self._sequence, *facts[1:], False, self._step_totals)
         return ControlMessage(kind, self._key, self._flags, step, t_ns)

@@ -1,9 +1,9 @@
 """A vLLM plugin for machines with fewer cores than engines: they wait without spinning.
 
 vLLM's processes spin for a second after every message, and NIXL's progress thread spins always.
-That is right on a server and starves everybody on two cores: twenty small requests over a NIXL
-pair take a minute or two instead of a few seconds. Only the demo's CPU environment carries it.
-What is computed, and what a step's time means, stays the same.
+That is right on a server and starves all processes on two cores: twenty small requests over a NIXL
+pair take a minute or two instead of a few seconds. Only the demo's CPU environment contains it.
+Results, and the meaning of a step's time, do not change.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import logging
 from typing import Any
 
 SPIN_SECONDS = 0.0005
-# A reader that stops spinning can miss a message's wake-up; it looks again after this long
-# (vLLM: 5 s, which is rare there because it is rarely reached).
+# A reader that stops spinning can miss a message's wake-up; it checks again after this long (vLLM:
+# 5 s, which matters little there because it is rarely reached).
 RECHECK_MILLISECONDS = 1
 NIXL_PROGRESS_MICROSECONDS = 1000
 
@@ -24,7 +24,7 @@ _MARK = "disagg_calm_waits"
 
 
 def install() -> None:
-    """Make this process wait calmly; called by vLLM in each of its processes."""
+    """Make this process wait without spinning; called by vLLM in each of its processes."""
     log = logging.getLogger("vllm.disagg_calm_waits")
     queues = importlib.import_module(_QUEUES)
     if calm_queues(queues):
@@ -40,7 +40,7 @@ def install() -> None:
 
 
 def calm_queues(queues: Any) -> bool:
-    """Let readers of vLLM's shared-memory queues sleep; False if its code is another."""
+    """Let readers of vLLM's shared-memory queues sleep; return False if its code differs."""
     condition = getattr(queues, "SpinCondition", None)
     if condition is None or not hasattr(queues, "SHM_READER_RECHECK_INTERVAL_MS"):
         return False
@@ -59,7 +59,7 @@ def calm_queues(queues: Any) -> bool:
 
 
 def calm_nixl(nixl: Any) -> None:
-    """Let NIXL's progress thread sleep between its looks; it has no setting of its own."""
+    """Let NIXL's progress thread sleep between its polls; it has no setting for that."""
     bindings = nixl.nixlBind
     if hasattr(bindings, _MARK):
         return
