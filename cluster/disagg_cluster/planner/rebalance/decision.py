@@ -13,6 +13,9 @@ from disagg_exporter.model import Role
 
 _TOLERANCE = 1.1
 """Means of five minutes differ by so much by chance; Kubernetes' HPA tolerates as much."""
+_IDLE_RATIO, _IDLE_OF_TAKER = 0.5, 0.5
+"""A giver that would use at most this much of its capacity after the move, and at most this part of
+what the taker uses now, does not miss the engine."""
 _MOST_MOVES = 8
 """Further ahead than so many moves, one after the other, nobody looks."""
 
@@ -84,7 +87,7 @@ def decide(
                 break
             if told := (
                 why_not_again(taker, pair, log, now_seconds)
-                or _has_room(pair, taker)
+                or _has_room(pair, taker, giver)
                 or _too_full(pair, giver, taker)
             ):
                 full = told
@@ -101,7 +104,7 @@ def _bounded(giver: Role, limits: RebalanceLimits) -> str:
     return f"{giver} keeps at least {limits.least_engines}: a move would pay and may not be"
 
 
-def _has_room(pair: WeighedPools, taker: Role) -> str:
+def _has_room(pair: WeighedPools, taker: Role, giver: Role) -> str:
     """Why a pool need not take, by what is measured; empty where it may be short, or is unknown.
 
     A pool that is as full as it is measured now is by so much fuller as more engines are foreseen
@@ -115,9 +118,21 @@ def _has_room(pair: WeighedPools, taker: Role) -> str:
             f"by its capacity {taker} needs {pair.needed_now(taker):.1f} engines now, as measured "
             f"it fills {filled:.1f}: nothing moves by a capacity that is in doubt"
         )
-    if at_most >= SHORT_RATIO:
+    if at_most >= SHORT_RATIO or _is_idle_beside(pair, giver, taker):
         return ""
     return f"{taker} has room: as measured it would use {at_most:.0%} of its capacity at most"
+
+
+def _is_idle_beside(pair: WeighedPools, giver: Role, taker: Role) -> bool:
+    """Whether the giver would, as measured, still be far less full than the taker is now.
+
+    Then rare bursts are reason enough to move, though the taker has room between them: if the
+    futures are wrong, the move costs its downtime and nothing else.
+    """
+    after, used = pair.without_one(giver), pair.capacity_used.get(taker)
+    if after is None or used is None:
+        return False
+    return after <= min(_IDLE_RATIO, _IDLE_OF_TAKER * used)
 
 
 def _too_full(pair: WeighedPools, giver: Role, taker: Role) -> str:

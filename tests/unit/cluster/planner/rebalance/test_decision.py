@@ -121,6 +121,23 @@ def test_a_pool_that_has_room_as_measured_takes_nothing_unless_more_is_to_come()
     assert isinstance(decided(RoleSplit(4, 4), rises, some), Move)
 
 
+def test_an_idle_pool_gives_for_bursts_of_another_that_has_room_between_them() -> None:
+    """One future of ten needs a fifth engine; the mean of the futures hides it."""
+    prefill = np.full((10, BLOCKS), 3)
+    prefill[0] = 5
+    bursts = SplitNeeds(prefill, np.full_like(prefill, 2), 300.0)
+    idle = {Role.PREFILL: 0.65, Role.DECODE: 0.2}
+
+    said = decided(RoleSplit(4, 4), bursts, idle)
+
+    assert isinstance(said, Move)
+    assert (said.role, said.to_role) == (Role.DECODE, Role.PREFILL)
+    # With an engine less decode would use 0.4: it is not idle beside prefill.
+    assert isinstance(decided(RoleSplit(4, 4), bursts, {**idle, Role.DECODE: 0.3}), Stay)
+    # Neither is it where prefill hardly works.
+    assert isinstance(decided(RoleSplit(4, 4), bursts, {**idle, Role.PREFILL: 0.3}), Stay)
+
+
 def test_a_capacity_that_what_is_measured_contradicts_moves_nothing() -> None:
     used = {Role.PREFILL: 0.5, Role.DECODE: 0.75}
 
