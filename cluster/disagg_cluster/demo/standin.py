@@ -142,7 +142,7 @@ async def serve(options: Options, steps_socket: str | None) -> None:
         sender.start()
     work = asyncio.gather(steps.run(), steps.report_gpus())
     stop_asked = loop.create_task(stopping.wait())
-    _say(
+    _print(
         f"stand-in engine {options.name}: role {options.role}, model {options.model}, port "
         f"{options.port}, GPUs {list(options.gpus)} (simulated), "
         f"steps {options.prices.table.source if options.prices else 'at constant costs'}, "
@@ -159,7 +159,7 @@ async def serve(options: Options, steps_socket: str | None) -> None:
         gpus.leave()
     with suppress(asyncio.CancelledError):
         await work
-    _say(f"stand-in engine {options.name}: stopped")
+    _print(f"stand-in engine {options.name}: stopped")
 
 
 def parse_options(argv: Sequence[str]) -> Options:
@@ -193,7 +193,7 @@ def main() -> int:
     try:
         asyncio.run(serve(options, os.environ.get(wire.SOCKET_ENVIRONMENT)))
     except OSError as error:
-        _say(f"stand-in engine {options.name} stops: {error}")
+        _print(f"stand-in engine {options.name} stops: {error}")
         return 1
     return 0
 
@@ -228,7 +228,7 @@ def _prices(text: str) -> TableCosts:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     # A full disk is no reason to end.
     with suppress(OSError):
         print(text, flush=True)  # noqa: T201 - the log of this process is its standard output

@@ -99,7 +99,7 @@ class StepLoop:
         while True:
             run = self._begin()
             if run is None:
-                await self._rest()
+                await self._wait_for_work()
                 continue
             if self._gpus is not None:
                 self._gpus.work(run.price, run.begun_ns)
@@ -155,7 +155,7 @@ class StepLoop:
         self._scheduler.abort(sequence)
         self._counters.aborted += 1
 
-    async def _rest(self) -> None:
+    async def _wait_for_work(self) -> None:
         """Wait for a request or for the KV of one; the state between steps is reported once."""
         state = self._scheduler.state()
         if self._sink is not None and state != self._reported:

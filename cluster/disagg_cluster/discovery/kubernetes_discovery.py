@@ -97,12 +97,12 @@ class KubernetesDiscovery:
                         group.create_task(keep_running(part.run, health))
                 while True:
                     with self._following.round():
-                        self._keep(followers())
+                        self._update_sockets(followers())
                     await asyncio.sleep(KEEP_SECONDS)
         finally:
             self.steps.close()
 
-    def _keep(self, followers: Collection[str]) -> None:
+    def _update_sockets(self, followers: Collection[str]) -> None:
         if self._watch is None:
             return
         is_current = self._watch.listed and not self._watch.why()

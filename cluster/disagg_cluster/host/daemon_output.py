@@ -118,10 +118,10 @@ class QueuedStream(io.TextIOBase):
             with self._changed:
                 self._waiting_bytes -= len(piece)
                 if self._dropped and not self._waiting:
-                    self._say_dropped(piece)
+                    self._note_dropped(piece)
                 self._changed.notify_all()
 
-    def _say_dropped(self, last: bytes) -> None:
+    def _note_dropped(self, last: bytes) -> None:
         end = "" if last.endswith(b"\n") else "\n"
         note = (
             f"{end}(left out here, as nobody read on: {self._dropped} pieces of output)\n".encode()
@@ -163,7 +163,7 @@ def queued_output() -> Iterator[QueuedOutput]:
     is, so that the process can end whatever it still has to write.
     """
     own = sys.stdout, sys.stderr
-    streams = [_in_place_of(stream) for stream in own]
+    streams = [_queued(stream) for stream in own]
     sys.stdout, sys.stderr = (queued or plain for queued, plain in zip(streams, own, strict=True))
     try:
         yield QueuedOutput([stream for stream in streams if stream is not None])
@@ -176,7 +176,7 @@ def queued_output() -> Iterator[QueuedOutput]:
             sys.stderr = own[1]
 
 
-def _in_place_of(stream: TextIO | None) -> QueuedStream | None:
+def _queued(stream: TextIO | None) -> QueuedStream | None:
     """Return a queued stream onto the same descriptor; None without a stream or descriptor."""
     if stream is None:
         return None

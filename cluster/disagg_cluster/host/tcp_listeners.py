@@ -131,7 +131,7 @@ def _rows(net: Path) -> Iterator[tuple[int, IPv4Address | IPv6Address, int]]:
                 if fields[3] != _PROC_LISTEN:
                     break  # listeners come first, and 100,000 connections may follow
                 address, _, listening = fields[1].partition(":")
-                yield int(listening, 16), _address(family, _from_words(address)), int(fields[9])
+                yield int(listening, 16), _address(family, _from_hex_words(address)), int(fields[9])
 
 
 def _answers(netlink: socket.socket) -> Iterator[bytes]:
@@ -150,7 +150,7 @@ def _answers(netlink: socket.socket) -> Iterator[bytes]:
             return
 
 
-def _from_words(text: str) -> bytes:
+def _from_hex_words(text: str) -> bytes:
     """Return an address as /proc prints it: words of 32 bits in the machine's byte order."""
     raw = bytes.fromhex(text)
     if sys.byteorder == "big":

@@ -250,18 +250,18 @@ class Rotation:
         try:
             while True:
                 with self._health.round() as problems:
-                    await self._look(problems, executor)
+                    await self._check_logs(problems, executor)
                 await asyncio.sleep(self._every_seconds)
         finally:
             executor.shutdown(wait=False)
 
-    async def _look(self, problems: dict[str, str], executor: DaemonExecutor) -> None:
+    async def _check_logs(self, problems: dict[str, str], executor: DaemonExecutor) -> None:
         loop = asyncio.get_running_loop()
         writers = self._writers()
         for worker, path in self._logs().items():
             # A hundred megabytes take a moment to copy: not in the loop.
             try:
-                look = partial(_look_at, writers.get(worker), path, self._limit_bytes)
+                look = partial(_check_log, writers.get(worker), path, self._limit_bytes)
                 cut = await loop.run_in_executor(executor, look)
             except Exception as error:  # noqa: BLE001 - one log is not to keep the others growing
                 problems[worker] = f"{worker}: {explain(error)}"
@@ -270,7 +270,7 @@ class Rotation:
                 self._was_cut(worker)
 
 
-def _look_at(pid: int | None, path: Path, limit_bytes: int) -> bool:
+def _check_log(pid: int | None, path: Path, limit_bytes: int) -> bool:
     """Return whether the log was truncated."""
     made_anew = pid is not None and not path.exists()
     recovered = pid is not None and recover_deleted(pid, path)

@@ -209,7 +209,7 @@ class HttpSession:
                     proxies=_proxies(url),
                 )
         except _ERRORS as error:
-            raise self._why(error, url) from None
+            raise self._explain(error, url) from None
 
     def _body(self, answer: requests.Response, max_bytes: int) -> bytes:
         if answer.status_code != 200 and not self._is_api:
@@ -229,7 +229,7 @@ class HttpSession:
             raise TransportError(_CUT_OFF, answered=True) from None
         return bytes(body)
 
-    def _why(self, error: Exception, url: str) -> Exception:
+    def _explain(self, error: Exception, url: str) -> Exception:
         """Return the error of a request without an answer, in words without a header's value."""
         causes, parts = list(_causes(error)), urlsplit(url)
         if _is_timeout(causes):

@@ -60,21 +60,21 @@ class Prometheus:
 
         self._url = base_url
         self._connect = partial(HttpSession, headers, tls, is_api=True)
-        self._at_rest: list[HttpSession] = []
+        self._idle_sessions: list[HttpSession] = []
 
     def renew(self, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> None:
         """Use other credentials, or another TLS context, from the next request on."""
         from disagg_cluster.prometheus.http_session import HttpSession
 
         self._connect = partial(HttpSession, headers, tls, is_api=True)
-        old, self._at_rest = self._at_rest, []
+        old, self._idle_sessions = self._idle_sessions, []
         while old:
             old.pop().close()
 
     def close(self) -> None:
         """Close the connections."""
-        while self._at_rest:
-            self._at_rest.pop().close()
+        while self._idle_sessions:
+            self._idle_sessions.pop().close()
 
     def query_range(
         self,
@@ -109,7 +109,7 @@ class Prometheus:
     ) -> dict[str, Any]:
         root = self._url.rstrip("/")
         url = f"{root}/api/v1/{endpoint}?{urlencode(parameters)}"
-        at_rest = self._at_rest
+        at_rest = self._idle_sessions
         try:
             session = at_rest.pop()
         except IndexError:
@@ -119,7 +119,7 @@ class Prometheus:
         except TransportError as error:
             raise NoAnswerError(f"no answer from {root}: {error}") from None
         finally:
-            if at_rest is self._at_rest:
+            if at_rest is self._idle_sessions:
                 at_rest.append(session)
             else:
                 session.close()
@@ -142,34 +142,34 @@ class Prometheus:
             raise PrometheusError(f"{self._url} refuses: {answer['error']}")
         except (KeyError, TypeError, ValueError) as error:
             answered = "" if status == _OK else f"{status}, "
-            raise self._nonsense(f"{answered}{body[:80]!r}") from error
+            raise self._invalid_answer(f"{answered}{body[:80]!r}") from error
 
     def _matrix(self, data: dict[str, Any]) -> list[Samples]:
         try:
             if data["resultType"] != "matrix":
-                raise self._nonsense(f"a {data['resultType']} is no series over time")
+                raise self._invalid_answer(f"a {data['resultType']} is no series over time")
             found = data["result"]
             if not all(isinstance(each, Samples) for each in found):
-                raise self._nonsense("a series without values")
+                raise self._invalid_answer("a series without values")
         except (KeyError, TypeError) as error:
-            raise self._nonsense(error) from error
+            raise self._invalid_answer(error) from error
         return list(found)
 
-    def _nonsense(self, what: object) -> PrometheusError:
+    def _invalid_answer(self, what: object) -> PrometheusError:
         return PrometheusError(f"{self._url} does not answer like a Prometheus: {what}")
 
 
-def _read(told: dict[str, Any]) -> dict[str, Any] | Samples:
+def _read(series: dict[str, Any]) -> dict[str, Any] | Samples:
     """Convert the samples of a series as soon as its end is parsed.
 
     Millions of pairs kept until the end of an answer would be scanned by the garbage collector
     repeatedly, which takes several times as long as parsing them.
     """
-    values = told.get("values")
+    values = series.get("values")
     if not isinstance(values, list):
-        return told
+        return series
     return Samples(
-        dict(told["metric"]), tuple((float(t), float(v)) for t, v in values if v != "NaN")
+        dict(series["metric"]), tuple((float(t), float(v)) for t, v in values if v != "NaN")
     )
 
 
@@ -180,7 +180,7 @@ def _partial(answer: Mapping[str, Any]) -> str:
     """
     if answer.get("isPartial"):
         return "some of its stores do not answer (isPartial)"
-    told = [
+    series = [
         str(each) for each in answer.get("warnings") or () if not str(each).startswith("PromQL")
     ]
-    return "; ".join(told)[:_WARNING_CHARACTERS]
+    return "; ".join(series)[:_WARNING_CHARACTERS]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from disagg_cluster.simulator.fault import Fault, FaultTargets, LastingFault
-from disagg_cluster.simulator.gpus import Stranger
+from disagg_cluster.simulator.gpus import ForeignProcess
 from disagg_exporter.model import Throttle
 
 _STRANGER_PID = 31_337
@@ -41,7 +41,7 @@ class StrangerOnGpu(LastingFault):
         """Add it, or remove it."""
         server = targets.server_of(self.gpu)
         if server is not None:
-            came = Stranger(_STRANGER_PID, self.sm_ratio, self.memory_bytes)
+            came = ForeignProcess(_STRANGER_PID, self.sm_ratio, self.memory_bytes)
             server.share(self.gpu, came if on else None)
 
 

@@ -74,7 +74,7 @@ class _Done(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stranger:
+class ForeignProcess:
     """A foreign process on a GPU: its share of the SMs' time, and its memory."""
 
     pid: int
@@ -91,7 +91,7 @@ class _GroupedGpu:
     seen: _Done
     clock_ratio: float = 1.0
     throttle: Throttle = Throttle.THERMAL
-    stranger: Stranger | None = None
+    foreign: ForeignProcess | None = None
     ecc_corrected_errors: int = 0
 
 
@@ -120,17 +120,17 @@ class GpuGroup:
     @property
     def free_ratio(self) -> float:
         """The share of the SMs' time that foreign processes leave, where they take the most."""
-        strangers = (each.stranger for each in self._gpus.values())
-        return 1 - max((each.sm_ratio for each in strangers if each is not None), default=0.0)
+        processes = (each.foreign for each in self._gpus.values())
+        return 1 - max((each.sm_ratio for each in processes if each is not None), default=0.0)
 
     def throttle(self, uuid: str, clock_ratio: float, reason: Throttle = Throttle.THERMAL) -> None:
         """Run one GPU at this part of its clock; 1 ends it."""
         self._gpus[uuid].clock_ratio = clock_ratio
         self._gpus[uuid].throttle = reason
 
-    def share(self, uuid: str, stranger: Stranger | None) -> None:
+    def share(self, uuid: str, foreign: ForeignProcess | None) -> None:
         """Put a foreign process on one GPU; None ends it."""
-        self._gpus[uuid].stranger = stranger
+        self._gpus[uuid].foreign = foreign
 
     def correct(self, uuid: str, errors: int) -> None:
         """Add corrected memory errors to one GPU."""
@@ -166,8 +166,8 @@ class GpuGroup:
         self, each: _GroupedGpu, seen: _Done, done: _Done, now_ns: int, passed_ns: int
     ) -> DeviceReading:
         own_ratio = min(1.0, (done.busy_ns - seen.busy_ns) / passed_ns)
-        stranger = each.stranger or _NOBODY
-        busy_ratio = own_ratio + (1 - own_ratio) * stranger.sm_ratio
+        foreign = each.foreign or _NOBODY
+        busy_ratio = own_ratio + (1 - own_ratio) * foreign.sm_ratio
         idle_watts = self._gpu.idle_watts
         drawn_watts = idle_watts + (done.joules - seen.joules) * _NS / passed_ns
         is_throttled = each.clock_ratio < 1
@@ -179,22 +179,22 @@ class GpuGroup:
             t_ns=now_ns,
             busy_ratio=busy_ratio,
             memory_used_bytes=min(
-                self.memory_used_bytes + stranger.memory_bytes, self._gpu.memory_bytes
+                self.memory_used_bytes + foreign.memory_bytes, self._gpu.memory_bytes
             ),
             memory_total_bytes=self._gpu.memory_bytes,
             power_watts=drawn_watts,
             energy_joules=idle_watts * (now_ns - self._start_ns) / _NS + done.joules,
             sm_clock_hertz=self._clock_hertz(each.clock_ratio, busy=busy_ratio > 0),
-            pids=self.pids if each.stranger is None else (*self.pids, stranger.pid),
+            pids=self.pids if each.foreign is None else (*self.pids, foreign.pid),
             graphics_ratio=busy_ratio,
             sm_ratio=busy_ratio,
             tensor_ratio=min(1.0, (done.tensor_ns - seen.tensor_ns) / passed_ns),
             dram_ratio=min(1.0, (done.dram_ns - seen.dram_ns) / passed_ns),
             throttles=(each.throttle,) if is_throttled else (),
-            process_ratios=self._process_ratios(own_ratio, each.stranger),
+            process_ratios=self._process_ratios(own_ratio, each.foreign),
             process_memory=(
                 *((pid, self.memory_used_bytes) for pid in self.pids),
-                *(() if each.stranger is None else ((stranger.pid, stranger.memory_bytes),)),
+                *(() if each.foreign is None else ((foreign.pid, foreign.memory_bytes),)),
             ),
             ecc_corrected_errors=each.ecc_corrected_errors,
             temperature_celsius=max(celsius(drawn_watts), _HOT_CELSIUS if is_hot else 0.0),
@@ -206,12 +206,12 @@ class GpuGroup:
         )
 
     def _process_ratios(
-        self, own_ratio: float, stranger: Stranger | None
+        self, own_ratio: float, foreign: ForeignProcess | None
     ) -> tuple[tuple[int, float], ...]:
         """Return each process's share of SM time: foreign ones take theirs from the engine."""
-        taken_ratio = 0.0 if stranger is None else stranger.sm_ratio
+        taken_ratio = 0.0 if foreign is None else foreign.sm_ratio
         own = tuple((pid, own_ratio * (1 - taken_ratio)) for pid in self.pids[:1])
-        return own if stranger is None else (*own, (stranger.pid, taken_ratio))
+        return own if foreign is None else (*own, (foreign.pid, taken_ratio))
 
     def _after(self, each: _GroupedGpu, busy_ns: int, price: Price) -> _Done:
         """Return the totals of one GPU after steps of this price."""
@@ -225,4 +225,4 @@ class GpuGroup:
 
 
 _HOT_CELSIUS = 88.0
-_NOBODY = Stranger(0, 0.0, 0)
+_NOBODY = ForeignProcess(0, 0.0, 0)

@@ -86,14 +86,14 @@ class EngineProcess:
         self.scheduler.receive(number)
         self._disturb()
 
-    def go_without(self, number: int) -> None:
+    def compute_locally(self, number: int) -> None:
         """Compute a prompt here whose KV will not arrive."""
-        self.scheduler.go_without(number)
+        self.scheduler.compute_locally(number)
         self._disturb()
 
-    def let_go(self, number: int, *, expired: bool = False) -> None:
+    def release_kv(self, number: int, *, expired: bool = False) -> None:
         """Free the KV kept for another engine: it was fetched, or has expired."""
-        if self.alive and self.scheduler.let_go(number):
+        if self.alive and self.scheduler.release_kv(number):
             self.telemetry.counters.expired_requests += expired
             if self.engine.run is None:
                 self._begin()

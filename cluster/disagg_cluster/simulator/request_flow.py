@@ -24,8 +24,8 @@ class RequestProgress:
     """One request under way: the engine that prefills it for another, and the one that decodes."""
 
     request: Request
-    reader: EngineProcess | None = None
-    writer: EngineProcess | None = None
+    prefiller: EngineProcess | None = None
+    decoder: EngineProcess | None = None
     read: bool = False
     first_token_ns: int | None = None
 
@@ -64,14 +64,14 @@ class RequestFlow:
         self._emit_ends = emit_ends
         self.entry_router = RequestRouter(cluster.policy, cluster.most_in_flight)
         self._writers = RequestRouter(cluster.policy, cluster.most_in_flight)
-        self._to_read: deque[RequestProgress] = deque()
-        self._to_write: deque[RequestProgress] = deque()
+        self._awaiting_prefill: deque[RequestProgress] = deque()
+        self._awaiting_decode: deque[RequestProgress] = deque()
         self._under_way: dict[int, RequestProgress] = {}
 
     @property
     def queued(self) -> int:
         """Requests held by the router: it is busy, or no engine may take them."""
-        return self._in_router + len(self._to_read) + len(self._to_write)
+        return self._in_router + len(self._awaiting_prefill) + len(self._awaiting_decode)
 
     @property
     def under_way(self) -> int:
@@ -103,36 +103,36 @@ class RequestFlow:
     def died(self, process: EngineProcess) -> None:
         """Record that a process died: its requests failed, the KV it kept for others is lost."""
         for progress in list(self._under_way.values()):
-            reading = progress.reader is process and not progress.read
-            if reading or progress.writer is process:
+            reading = progress.prefiller is process and not progress.read
+            if reading or progress.decoder is process:
                 self._end(progress, failed=True)
 
     def started(self, process: EngineProcess, sequence: Sequence) -> None:
         """Record an engine's first token; the user receives that of the decoding engine."""
         progress = self._under_way[sequence.number]
-        if process is progress.writer and sequence.first_token_ns is not None:
+        if process is progress.decoder and sequence.first_token_ns is not None:
             progress.first_token_ns = sequence.first_token_ns
             self.front.first_token(progress.request, sequence.first_token_ns)
 
     def finished(self, process: EngineProcess, sequence: Sequence) -> None:
         """Record that an engine has generated the last requested token."""
         progress = self._under_way[sequence.number]
-        if process is progress.writer:
+        if process is progress.decoder:
             self._end(progress, first_token_ns=sequence.first_token_ns)
             return
         progress.read = True
         self.entry_router.end(process.name)
-        self._to_write.append(progress)
+        self._awaiting_decode.append(progress)
         self._route()
 
     def wants_kv(self, process: EngineProcess, sequence: Sequence) -> None:
         """Start the transfer of a prompt's KV to a decode engine that has room for it."""
         progress = self._under_way[sequence.number]
-        if progress.reader is None:
+        if progress.prefiller is None:
             return
         size_bytes = sequence.external_tokens * process.spec.model.kv_bytes_per_token
-        transfer = self.transfer.book(
-            progress.reader.name, process.name, size_bytes, self._queue.now_ns
+        transfer = self.transfer.start_transfer(
+            progress.prefiller.name, process.name, size_bytes, self._queue.now_ns
         )
         self._queue.at(transfer.end_ns, partial(self._arrived, progress, transfer))
 
@@ -141,27 +141,27 @@ class RequestFlow:
         self._enter(progress)
 
     def _enter(self, progress: RequestProgress) -> None:
-        self._to_read.append(progress)
+        self._awaiting_prefill.append(progress)
         self._route()
 
     def _route(self) -> None:
-        while self._to_read:
-            tokens = self._to_read[0].request.prompt_tokens
+        while self._awaiting_prefill:
+            tokens = self._awaiting_prefill[0].request.prompt_tokens
             process = self._choose(self.entry_router, tokens, Role.MIXED, Role.PREFILL)
             if process is None:
                 break
-            progress = self._to_read.popleft()
+            progress = self._awaiting_prefill.popleft()
             if process.spec.role is Role.MIXED:
-                progress.writer = process
+                progress.decoder = process
             else:
-                progress.reader = process
+                progress.prefiller = process
             hop_seconds = self.cluster.hop_seconds + self.before_entry_seconds
-            self._queue.after(hop_seconds, partial(self._set_out, progress))
-        while self._to_write and (process := self._choose(self._writers, 0, Role.DECODE)):
-            progress = self._to_write.popleft()
-            progress.writer = process
+            self._queue.after(hop_seconds, partial(self._send_to_engine, progress))
+        while self._awaiting_decode and (process := self._choose(self._writers, 0, Role.DECODE)):
+            progress = self._awaiting_decode.popleft()
+            progress.decoder = process
             hop_seconds = self.cluster.hop_seconds + self.before_decode_seconds
-            self._queue.after(hop_seconds, partial(self._set_out, progress))
+            self._queue.after(hop_seconds, partial(self._send_to_engine, progress))
 
     def _choose(
         self, router: RequestRouter, prompt_tokens: int, *roles: Role
@@ -170,13 +170,13 @@ class RequestFlow:
         name = router.choose([name for name in ready if self.servers[name].ready], prompt_tokens)
         return None if name is None else self.servers[name].process
 
-    def _set_out(self, progress: RequestProgress) -> None:
+    def _send_to_engine(self, progress: RequestProgress) -> None:
         """Give a request to the next engine."""
         request = progress.request
         if request.number not in self._under_way:
             return
-        process = progress.writer or progress.reader
-        reading = progress.writer is None
+        process = progress.decoder or progress.prefiller
+        reading = progress.decoder is None
         sequence = Sequence(
             number=request.number,
             prompt_tokens=request.prompt_tokens,
@@ -194,48 +194,50 @@ class RequestFlow:
     def _arrived(self, progress: RequestProgress, transfer: Transfer) -> None:
         """Handle the end of a transfer, successful or not."""
         number = progress.request.number
-        reader, writer = progress.reader, progress.writer
-        if number not in self._under_way or reader is None or writer is None:
+        prefiller, decoder = progress.prefiller, progress.decoder
+        if number not in self._under_way or prefiller is None or decoder is None:
             return
-        if not reader.alive:
+        if not prefiller.alive:
             transfer = replace(transfer, failed=True)
-        writer.telemetry.fetched(transfer)
+        decoder.telemetry.fetched(transfer)
         if transfer.failed:
             self._leave_to_expire(progress)
-            writer.go_without(number)
+            decoder.compute_locally(number)
         else:
-            self.servers[reader.name].gpus.move(Direction.SENT, transfer.bytes)
-            self.servers[writer.name].gpus.move(Direction.RECEIVED, transfer.bytes)
-            reader.let_go(number)
-            writer.receive(number)
+            self.servers[prefiller.name].gpus.move(Direction.SENT, transfer.bytes)
+            self.servers[decoder.name].gpus.move(Direction.RECEIVED, transfer.bytes)
+            prefiller.release_kv(number)
+            decoder.receive(number)
 
     def _leave_to_expire(self, progress: RequestProgress) -> None:
-        if progress.reader is not None:
-            let_go = partial(progress.reader.let_go, progress.request.number, expired=True)
-            self._queue.after(self.cluster.lease_seconds, let_go)
+        if progress.prefiller is not None:
+            release_kv = partial(
+                progress.prefiller.release_kv, progress.request.number, expired=True
+            )
+            self._queue.after(self.cluster.lease_seconds, release_kv)
 
     def _end(
         self, progress: RequestProgress, *, first_token_ns: int | None = None, failed: bool = False
     ) -> None:
-        reader, writer = progress.reader, progress.writer
+        prefiller, decoder = progress.prefiller, progress.decoder
         del self._under_way[progress.request.number]
         self.completed += not failed
         self.failed += failed
         self.front.ended(progress.request, self._queue.now_ns, failed=failed)
         if failed and progress.read:
             self._leave_to_expire(progress)
-        if writer is not None:
-            router = self.entry_router if writer.spec.role is Role.MIXED else self._writers
-            router.end(writer.name)
-        elif reader is not None and not progress.read:
-            self.entry_router.end(reader.name)
+        if decoder is not None:
+            router = self.entry_router if decoder.spec.role is Role.MIXED else self._writers
+            router.end(decoder.name)
+        elif prefiller is not None and not progress.read:
+            self.entry_router.end(prefiller.name)
         if self._emit_ends:
-            entry = reader or writer
+            entry = prefiller or decoder
             self._queue.emit(
                 RequestEnded(
                     request=progress.request,
                     prefill_engine=entry.name if entry else "",
-                    decode_engine=writer.name if writer else "",
+                    decode_engine=decoder.name if decoder else "",
                     first_token_ns=first_token_ns,
                     ended_ns=self._queue.now_ns,
                     failed=failed,

@@ -8,7 +8,7 @@ from typing import Protocol
 from disagg_cluster.simulator.cluster.event_queue import EventQueue
 from disagg_cluster.simulator.cluster.spec import EngineSpec, Reporting
 from disagg_cluster.simulator.engine.roofline import Price
-from disagg_cluster.simulator.gpus import GpuGroup, Stranger
+from disagg_cluster.simulator.gpus import ForeignProcess, GpuGroup
 from disagg_cluster.simulator.process import EngineProcess, ProcessListener
 from disagg_exporter.model import Assignment, DeviceReading, EngineState, Throttle
 
@@ -94,9 +94,9 @@ class Server:
         if self.process is not None:
             self.process.reprice()
 
-    def share(self, gpu: str, stranger: Stranger | None) -> None:
+    def share(self, gpu: str, foreign: ForeignProcess | None) -> None:
         """Put a foreign process on one of its GPUs; None ends it."""
-        self.gpus.share(gpu, stranger)
+        self.gpus.share(gpu, foreign)
         if self.process is not None:
             self.process.reprice()
 

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from disagg_exporter.model import Bottleneck, DeviceReading
 
-_MEMORY = 20
+_FADING_READINGS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class DeviceActivity:
         """Add one reading of each device; devices without a reading are forgotten."""
         self._known = {
             reading.gpu: ActivityRatios(
-                _faded(before.tensor_ratio, reading.tensor_ratio),
-                _faded(before.dram_ratio, reading.dram_ratio),
+                _fading_mean(before.tensor_ratio, reading.tensor_ratio),
+                _fading_mean(before.dram_ratio, reading.dram_ratio),
             )
             for reading in readings
             for before in (self._known.get(reading.gpu, ActivityRatios()),)
@@ -44,10 +44,10 @@ class DeviceActivity:
         return ActivityRatios(fmean(tensor) if tensor else None, fmean(dram) if dram else None)
 
 
-def _faded(before: float | None, now: float | None) -> float | None:
+def _fading_mean(before: float | None, now: float | None) -> float | None:
     if before is None or now is None:
         return now
-    return before + (now - before) / _MEMORY
+    return before + (now - before) / _FADING_READINGS
 
 
 FULL_CACHE = 0.9
@@ -56,7 +56,7 @@ ROOM = 0.5
 GAP = 0.25
 ACTIVE = 0.2
 MOSTLY = 0.5
-STAY = 0.85
+HYSTERESIS = 0.85
 """Hysteresis: a current verdict is left only when its figure falls below this part of its bound."""
 
 
@@ -89,12 +89,12 @@ def bottleneck_of(
         return Bottleneck.UNKNOWN
 
     def limit(most: float, bound: Bottleneck) -> float:
-        return most * STAY if before is bound else most
+        return most * HYSTERESIS if before is bound else most
 
     held_up = evidence.preempted or evidence.waiting_ratio >= limit(WAITING, Bottleneck.KV)
     if held_up and evidence.kv_usage_ratio >= limit(FULL_CACHE, Bottleneck.KV):
         return Bottleneck.KV
-    room = ROOM / STAY if before is Bottleneck.NONE else ROOM
+    room = ROOM / HYSTERESIS if before is Bottleneck.NONE else ROOM
     if evidence.used_ratio is not None and evidence.used_ratio < room:
         return Bottleneck.NONE
     if evidence.gap_ratio is not None and evidence.gap_ratio >= limit(GAP, Bottleneck.HOST):
@@ -102,9 +102,9 @@ def bottleneck_of(
     tensor, dram = evidence.tensor_ratio, evidence.dram_ratio
     if tensor is not None and dram is not None and max(tensor, dram) >= ACTIVE:
         if before is Bottleneck.COMPUTE:
-            return Bottleneck.COMPUTE if tensor >= dram * STAY else Bottleneck.BANDWIDTH
+            return Bottleneck.COMPUTE if tensor >= dram * HYSTERESIS else Bottleneck.BANDWIDTH
         if before is Bottleneck.BANDWIDTH:
-            return Bottleneck.BANDWIDTH if dram >= tensor * STAY else Bottleneck.COMPUTE
+            return Bottleneck.BANDWIDTH if dram >= tensor * HYSTERESIS else Bottleneck.COMPUTE
         return Bottleneck.COMPUTE if tensor >= dram else Bottleneck.BANDWIDTH
     reads = evidence.prefill_ratio is not None and evidence.prefill_ratio >= MOSTLY
     if reads and evidence.beyond_knee is not None:

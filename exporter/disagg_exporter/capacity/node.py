@@ -80,11 +80,11 @@ class CapacityModel:
         if self._inbox.count >= MOST_HELD:
             self._learn()
 
-    def heartbeat(self, key: StreamKey, said: Step, limits: StepLimits | None = None) -> None:
+    def heartbeat(self, key: StreamKey, message: Step, limits: StepLimits | None = None) -> None:
         """Queue a hello or heartbeat; a hello may contain the engine's own limits."""
         if limits is not None:
             self._configured[key.engine] = limits
-        self._inbox.heartbeat(key, said)
+        self._inbox.heartbeat(key, message)
         if self._inbox.count >= MOST_HELD:
             self._learn()
 

@@ -83,16 +83,16 @@ class StreamLoad:
             self._begin(inbox)
         rows, heartbeats = _fresh(inbox.rows(self._before), inbox.heartbeats)
         stretches, first = [], 0
-        for last, said in heartbeats:
+        for last, heartbeat in heartbeats:
             if not (rows["running"][last] or rows["waiting"][last]):
-                stretches.append(self._reach(rows[first : last + 1], inbox))
-                self._rest(said, float(rows["kv_usage_ratio"][last]))
+                stretches.append(self._stretch_of(rows[first : last + 1], inbox))
+                self._ingest_idle(heartbeat, float(rows["kv_usage_ratio"][last]))
                 first = last
-        stretches.append(self._reach(rows[first:], inbox))
+        stretches.append(self._stretch_of(rows[first:], inbox))
         if len(rows) > 1:
             self.received_ns = self.recorded_ns = int(rows["t_ns"][-1])
             self._before = joined([rows[-1:]])
-        since = [said.t_ns for last, said in heartbeats if last == len(rows) - 1]
+        since = [heartbeat.t_ns for last, heartbeat in heartbeats if last == len(rows) - 1]
         self.received_ns = max([self.received_ns, *since])
         return [stretch for stretch in stretches if len(stretch.rows) > 1]
 
@@ -107,18 +107,20 @@ class StreamLoad:
         pool[1] += batch.requests
         pool[2] += batch.step_ns
 
-    def learn_prompts(self, work: RecordColumns, such: NDArray[np.intp]) -> None:
-        """Learn from steps that prefilled: `such` are the indices of their records."""
+    def learn_prompts(self, work: RecordColumns, places: NDArray[np.intp]) -> None:
+        """Learn from steps that prefilled: `places` are the indices of their records."""
         rows = work.rows
-        context, generated = rows["context_tokens"][such], rows["generation_tokens"][such]
+        context, generated = rows["context_tokens"][places], rows["generation_tokens"][places]
         left = unfinished_tokens(
-            context - rows["computed_tokens"][such], rows["running"][such] <= 0, self._unfinished
+            context - rows["computed_tokens"][places],
+            rows["running"][places] <= 0,
+            self._unfinished,
         )
         self._unfinished = float(left[-1])
-        teaches = (work.steps[such] == 1) & (rows["encoder_inputs"][such] == 0)
+        teaches = (work.steps[places] == 1) & (rows["encoder_inputs"][places] == 0)
         teaches &= context >= _MOSTLY * generated
         # A prompt is cut before its end because the step can hold no more.
-        columns = (context + generated, work.step_ns[such], rows["t_ns"][such], left > 0)
+        columns = (context + generated, work.step_ns[places], rows["t_ns"][places], left > 0)
         for size, step_ns, t_ns, full in zip(*(c[teaches].tolist() for c in columns), strict=True):
             self._prefill.add(size, step_ns / 1e9, t_ns, full=full)
 
@@ -144,15 +146,15 @@ class StreamLoad:
             self.received_ns = self.recorded_ns = int(self._before["t_ns"][0])
         self.mark_ns = max(int(self._before["t_ns"][0]), 0)
 
-    def _rest(self, said: Step, kv_usage_ratio: float) -> None:
+    def _ingest_idle(self, heartbeat: Step, kv_usage_ratio: float) -> None:
         """Add a heartbeat that arrived while the engine is idle."""
-        length_ns = said.t_ns - self.mark_ns
+        length_ns = heartbeat.t_ns - self.mark_ns
         if length_ns > 0:
-            self.mark_ns = said.t_ns
+            self.mark_ns = heartbeat.t_ns
             self._tally.length_ns += length_ns
             self._tally.kv_ns += kv_usage_ratio * length_ns
 
-    def _reach(self, rows: Rows, inbox: StreamInbox) -> RecordStretch:
+    def _stretch_of(self, rows: Rows, inbox: StreamInbox) -> RecordStretch:
         """Return how much time each record stands for; the first row is the record before them."""
         # A heartbeat may have overtaken a record, which stands for no time then.
         reached_ns = np.maximum(rows["t_ns"], 0)
@@ -185,8 +187,8 @@ def _learn(reported: Sequence[tuple[StreamLoad, RecordStretch]]) -> None:
         stream.count(tally)
     for batch in work.batches():
         streams[batch.stretch].learn_batch(batch)
-    for number, such in work.prompts():
-        streams[number].learn_prompts(work, such)
+    for number, places in work.prompts():
+        streams[number].learn_prompts(work, places)
 
 
 def _fresh(
@@ -202,4 +204,4 @@ def _fresh(
     fresh = np.ones(len(rows), np.bool_)
     fresh[1:] = sequence[1:] > np.maximum.accumulate(sequence)[:-1]
     places = np.cumsum(fresh) - 1
-    return rows[fresh], [(int(places[last]), said) for last, said in heartbeats]
+    return rows[fresh], [(int(places[last]), heartbeat) for last, heartbeat in heartbeats]

@@ -42,9 +42,9 @@ class StreamInbox:
         self._parts.append(rows)
         self._count += len(rows)
 
-    def heartbeat(self, said: Step) -> None:
+    def heartbeat(self, message: Step) -> None:
         """Add a hello or heartbeat."""
-        self.heartbeats.append((self._count, said))
+        self.heartbeats.append((self._count, message))
 
     def rows(self, before: Rows) -> Rows:
         """Return the records, preceded by `before`."""
@@ -75,11 +75,11 @@ class Inbox:
             self._latest(key, overlapped=overlapped).steps(rows)
             self.count += len(rows)
 
-    def heartbeat(self, key: StreamKey, said: Step) -> None:
+    def heartbeat(self, key: StreamKey, message: Step) -> None:
         """Add a hello or heartbeat."""
         several = self._inboxes.get(key)
         latest = several[-1] if several else self._latest(key, overlapped=False)
-        latest.heartbeat(said)
+        latest.heartbeat(message)
         self.count += 1
 
     def take(self) -> list[tuple[StreamKey, StreamInbox]]:
@@ -170,25 +170,25 @@ class RecordColumns(NamedTuple):
 
     def batches(self) -> Iterator[BatchSums]:
         """Yield the steps that only decoded."""
-        such = np.flatnonzero(self.writes)
-        if not len(such):
+        selected = np.flatnonzero(self.writes)
+        if not len(selected):
             return
-        batch, steps = self.batch[such], self.steps[such]
+        batch, steps = self.batch[selected], self.steps[selected]
         classes = classes_of(batch)
         most = int(classes.max()) + 1
-        cells = self.stretch[such] * most + classes
-        sums = [np.bincount(cells, each) for each in (steps, steps * batch, self.step_ns[such])]
+        cells = self.stretch[selected] * most + classes
+        sums = [np.bincount(cells, each) for each in (steps, steps * batch, self.step_ns[selected])]
         found = np.flatnonzero(np.bincount(cells))
         for cell, *each in zip(found.tolist(), *(s[found].tolist() for s in sums), strict=True):
             yield BatchSums(*divmod(cell, most), *each)
 
     def prompts(self) -> Iterator[tuple[int, NDArray[np.intp]]]:
         """Yield the indices of the records of prefill steps, stretch by stretch."""
-        such = np.flatnonzero(self.reads)
-        if not len(such):
+        selected = np.flatnonzero(self.reads)
+        if not len(selected):
             return
-        bounds = np.searchsorted(such, self.first[1:])
-        for stretch, some in enumerate(np.split(such, bounds)):
+        bounds = np.searchsorted(selected, self.first[1:])
+        for stretch, some in enumerate(np.split(selected, bounds)):
             if len(some):
                 yield stretch, some
 
@@ -240,13 +240,13 @@ def _growth(rows: Rows, kinds: NDArray[np.int64]) -> tuple[_Numbers, _Numbers]:
     """Return the growth of the steps, and the time, of each row's kind over the previous row."""
     steps, step_ns = np.zeros(len(kinds)), np.zeros(len(kinds))
     for kind in np.flatnonzero(np.bincount(kinds)).tolist():
-        such = kinds == kind
+        selected = kinds == kind
         for growth, name in ((steps, STEPS_TOTALS[kind]), (step_ns, ELAPSED_TOTALS[kind])):
             total = rows[name]
-            np.subtract(total[1:], total[:-1], out=growth, where=such)
+            np.subtract(total[1:], total[:-1], out=growth, where=selected)
     return steps, step_ns
 
 
-def _masked(counts: NDArray[np.int64], such: _Flags) -> _Numbers:
+def _masked(counts: NDArray[np.int64], selected: _Flags) -> _Numbers:
     """Return counts, with 0 where they do not count, as floats, whose sums cannot overflow."""
-    return np.multiply(counts, such, dtype=np.float64)
+    return np.multiply(counts, selected, dtype=np.float64)

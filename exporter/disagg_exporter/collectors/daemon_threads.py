@@ -127,7 +127,7 @@ class DaemonThreads:
                 try:
                     job()
                 except Exception:  # noqa: BLE001 - whatever a job raises, its thread is needed again
-                    _say_failed(f"a job on {threading.current_thread().name}")
+                    _log_failure(f"a job on {threading.current_thread().name}")
                 del job
                 with self._lock:
                     self._free += 1
@@ -137,7 +137,7 @@ class DaemonThreads:
                 self._threads -= 1
 
 
-def _say_failed(what: str) -> None:
+def _log_failure(what: str) -> None:
     # If memory is short, logging may fail too; the thread continues.
     with contextlib.suppress(MemoryError):
         _log.exception("%s failed", what)

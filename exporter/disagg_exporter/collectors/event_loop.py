@@ -44,13 +44,13 @@ class CallbackErrors:
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Handle whatever the loop's callbacks raise from now on."""
-        loop.set_exception_handler(self._take)
+        loop.set_exception_handler(self._handle)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """Return the collector, once there was a failure."""
         return (self._health.status(),) if self._health.has_failed else ()
 
-    def _take(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if not isinstance(error, Exception):
             self._log.debug("event loop: %s", context.get("message"))

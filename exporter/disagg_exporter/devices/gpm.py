@@ -57,18 +57,20 @@ class GpmMeter:
 
     Args:
         nvml: The binding.
-        take: Fills a sample buffer with the current counters.
+        fill_sample: Fills a sample buffer with the current counters.
         samples: Two buffers; the meter frees them.
     """
 
-    def __init__(self, nvml: Any, take: Callable[[Any], Any], samples: tuple[Any, Any]) -> None:
+    def __init__(
+        self, nvml: Any, fill_sample: Callable[[Any], Any], samples: tuple[Any, Any]
+    ) -> None:
         self._nvml = nvml
-        self._take = take
+        self._fill_sample = fill_sample
         self._older, self._newer = samples
         self._has_older = False
         # The structure is 19 kB, so it is allocated once.
-        self._question = nvml.c_nvmlGpmMetricsGet_t()
-        self._question.version = nvml.NVML_GPM_METRICS_GET_VERSION
+        self._request = nvml.c_nvmlGpmMetricsGet_t()
+        self._request.version = nvml.NVML_GPM_METRICS_GET_VERSION
         metrics = (
             nvml.NVML_GPM_METRIC_GRAPHICS_UTIL,
             nvml.NVML_GPM_METRIC_SM_UTIL,
@@ -79,23 +81,23 @@ class GpmMeter:
             nvml.NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC,
             nvml.NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC,
         )
-        self._question.numMetrics = len(metrics)
+        self._request.numMetrics = len(metrics)
         for place, metric in enumerate(metrics):
-            self._question.metrics[place].metricId = metric
-        self._answers = tuple(_answer(self._question, place) for place in range(len(metrics)))
+            self._request.metrics[place].metricId = metric
+        self._answers = tuple(_answer(self._request, place) for place in range(len(metrics)))
 
     def read(self) -> GpmReading:
         """Return the means since the previous call; nothing at the first and after a failed one."""
         had_older, self._has_older = self._has_older, False
         try:
-            self._take(self._newer)
+            self._fill_sample(self._newer)
             self._older, self._newer = self._newer, self._older
             self._has_older = True
             if not had_older:
                 return NOTHING
             # The newest sample is now the older one of the next call.
-            self._question.sample1, self._question.sample2 = self._newer, self._older
-            self._nvml.nvmlGpmMetricsGet(self._question)
+            self._request.sample1, self._request.sample2 = self._newer, self._older
+            self._nvml.nvmlGpmMetricsGet(self._request)
         except self._nvml.NVMLError:
             return NOTHING
         parts = len(NOT_REPORTED)
@@ -114,25 +116,25 @@ class GpmMeter:
         value = self._value(returned, percent)
         return None if value is None else min(max(value / 100, 0.0), 1.0)
 
-    def _value(self, returned: Any, told: Any) -> float | None:
-        value: float = told.value
+    def _value(self, returned: Any, reported: Any) -> float | None:
+        value: float = reported.value
         if returned.value != self._nvml.NVML_SUCCESS or not math.isfinite(value):
             return None
         return value
 
 
-def _answer(question: Any, place: int) -> tuple[Any, Any]:
+def _answer(request: Any, place: int) -> tuple[Any, Any]:
     """Return where the driver writes the return code of a metric, and its value.
 
     Reading each through the binding's structures costs more than the driver's call.
     """
     import ctypes  # only needed where a driver is open
 
-    metric = type(question.metrics)._type_
-    start = type(question).metrics.offset + place * ctypes.sizeof(metric)
+    metric = type(request.metrics)._type_
+    start = type(request).metrics.offset + place * ctypes.sizeof(metric)
     return (
-        ctypes.c_uint.from_buffer(question, start + metric.nvmlReturn.offset),
-        ctypes.c_double.from_buffer(question, start + metric.value.offset),
+        ctypes.c_uint.from_buffer(request, start + metric.nvmlReturn.offset),
+        ctypes.c_double.from_buffer(request, start + metric.value.offset),
     )
 
 
@@ -154,13 +156,13 @@ def open_meter(nvml: Any, gpu: Any, gpu_instance: int | None = None) -> GpmMeter
         _free(nvml, *samples)
         return None
 
-    def take(sample: Any) -> None:
+    def fill_sample(sample: Any) -> None:
         if gpu_instance is None:
             nvml.nvmlGpmSampleGet(gpu, sample)
         else:
             nvml.nvmlGpmMigSampleGet(gpu, gpu_instance, sample)
 
-    return GpmMeter(nvml, take, (samples[0], samples[1]))
+    return GpmMeter(nvml, fill_sample, (samples[0], samples[1]))
 
 
 def _free(nvml: Any, *samples: Any) -> None:

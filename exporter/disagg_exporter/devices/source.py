@@ -126,10 +126,10 @@ def choose_devices(
             try:
                 return DeviceChoice(nvml())
             except DevicesUnavailable as unavailable:
-                return _instead(dcgm, unavailable)
+                return _fall_back(dcgm, unavailable)
 
 
-def _instead(
+def _fall_back(
     dcgm: Callable[[], DeviceSource] | None, unavailable: DevicesUnavailable
 ) -> DeviceChoice:
     if dcgm is not None:
@@ -151,7 +151,7 @@ def pseudo_device(engine: str, index: int) -> Device:
     return Device(gpu=f"cpu-{engine}", index=index, gpu_name="CPU", device="cpu")
 
 
-_FILLED = (
+_SUPPLEMENTED = (
     *("sm_ratio", "tensor_ratio", "dram_ratio", "memory_used_bytes", "memory_total_bytes"),
     *("power_watts", "energy_joules", "sm_clock_hertz"),
 )
@@ -166,14 +166,14 @@ class SupplementedDevices:
 
     Args:
         main: Lists the devices.
-        more: Provides values that `main` leaves out; its sweeps must not block.
+        supplement: Provides values that `main` leaves out; its sweeps must not block.
     """
 
-    def __init__(self, main: DeviceSource, more: DeviceSource) -> None:
+    def __init__(self, main: DeviceSource, supplement: DeviceSource) -> None:
         self._main = main
-        self._more = more
-        named = {_identity(device): device.gpu for device in more.inventory()}
-        self._twin = {
+        self._supplement = supplement
+        named = {_identity(device): device.gpu for device in supplement.inventory()}
+        self._supplement_gpu = {
             device.gpu: named[_identity(device)]
             for device in main.inventory()
             if _identity(device) in named
@@ -191,9 +191,9 @@ class SupplementedDevices:
     def sweep(self, now_ns: int) -> DeviceSweep:
         """Read both; if the other fails, only its values are missing."""
         sweep = self._main.sweep(now_ns)
-        more = {reading.gpu: reading for reading in self._more.sweep(now_ns).readings}
+        supplement = {reading.gpu: reading for reading in self._supplement.sweep(now_ns).readings}
         readings = tuple(
-            _filled(reading, more.get(self._twin.get(reading.gpu, "")))
+            _supplemented(reading, supplement.get(self._supplement_gpu.get(reading.gpu, "")))
             for reading in sweep.readings
         )
         return replace(sweep, readings=readings)
@@ -201,7 +201,7 @@ class SupplementedDevices:
     def close(self) -> None:
         """Close both."""
         self._main.close()
-        self._more.close()
+        self._supplement.close()
 
 
 def _identity(device: Device) -> str:
@@ -209,8 +209,10 @@ def _identity(device: Device) -> str:
     return f"{device.pci_bus_id.lower()}/{instance}" if slash else device.gpu
 
 
-def _filled(reading: DeviceReading, more: DeviceReading | None) -> DeviceReading:
-    if more is None:
+def _supplemented(reading: DeviceReading, supplement: DeviceReading | None) -> DeviceReading:
+    if supplement is None:
         return reading
-    missing = {name: getattr(more, name) for name in _FILLED if getattr(reading, name) is None}
-    return replace(reading, traffic=reading.traffic or more.traffic, **missing)
+    missing = {
+        name: getattr(supplement, name) for name in _SUPPLEMENTED if getattr(reading, name) is None
+    }
+    return replace(reading, traffic=reading.traffic or supplement.traffic, **missing)

@@ -99,9 +99,9 @@ class Landing:
         self._history = history
         self._now_ns = now_ns
         here = files("disagg_exporter.landing")
-        self._made: tuple[Snapshot | None, object, str] = (None, None, "")
-        self._told: tuple[Snapshot | None, int, str] = (None, -1, "")
-        self._seen: tuple[Snapshot | None, int, NodeView | None] = (None, -1, None)
+        self._cached_page: tuple[Snapshot | None, object, str] = (None, None, "")
+        self._cached_json: tuple[Snapshot | None, int, str] = (None, -1, "")
+        self._cached_view: tuple[Snapshot | None, int, NodeView | None] = (None, -1, None)
         self.style = here.joinpath("landing.css").read_bytes()
         self.script = here.joinpath("landing.js").read_bytes()
 
@@ -113,29 +113,29 @@ class Landing:
         snapshot, now_ns = self._snapshot(), self._now_ns()
         made_at = (now_ns // 1_000_000_000, bool(why_dead), why_not_ready)
         # The snapshot itself is kept: its `id` alone could be that of a later one.
-        made_of, known_at, text = self._made
+        made_of, known_at, text = self._cached_page
         if made_of is not snapshot or known_at != made_at:
             text = self._make(self._view(snapshot, now_ns), why_dead, why_not_ready)
-            self._made = (snapshot, made_at, text)
+            self._cached_page = (snapshot, made_at, text)
         return text
 
     def values(self) -> str:
         """Return the same for programs, as JSON; also rendered once."""
         snapshot, now_ns = self._snapshot(), self._now_ns()
         second = now_ns // 1_000_000_000
-        told_of, known_at, text = self._told
-        if told_of is not snapshot or known_at != second:
+        json_of, known_at, text = self._cached_json
+        if json_of is not snapshot or known_at != second:
             text = view_json(self._view(snapshot, now_ns), self._links)
-            self._told = (snapshot, second, text)
+            self._cached_json = (snapshot, second, text)
         return text
 
     def _view(self, snapshot: Snapshot | None, now_ns: int) -> NodeView | None:
         """Return the view that both show; also made once."""
         second = now_ns // 1_000_000_000
-        seen_of, seen_at, view = self._seen
+        seen_of, seen_at, view = self._cached_view
         if seen_of is not snapshot or seen_at != second:
             view = None if snapshot is None else view_of(snapshot, self._history, now_ns)
-            self._seen = (snapshot, second, view)
+            self._cached_view = (snapshot, second, view)
         return view
 
     def _make(self, view: NodeView | None, why_dead: str, why_not_ready: str) -> str:

@@ -51,9 +51,11 @@ def _pool(pool: PoolRow) -> str:
             f'focusable="false"><rect class="{pool.role.value}{full}" width="{width:.1f}%" '
             'height="100%"/></svg>'
         )
-    told = f"{percent(used)} of capacity used" if used is not None else "capacity not learned yet"
+    used_text = (
+        f"{percent(used)} of capacity used" if used is not None else "capacity not learned yet"
+    )
     return (
-        f'<b class="role {pool.role.value}">{pool.role.value}</b> <span>{told}</span> '
+        f'<b class="role {pool.role.value}">{pool.role.value}</b> <span>{used_text}</span> '
         f'<span class="name">{engines}, {gpus_text(pool.gpus)}</span>{meter}'
     )
 

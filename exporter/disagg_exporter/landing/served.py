@@ -92,7 +92,7 @@ def totals_of(snapshot: Snapshot) -> ServedTotals:
 
 
 def _best(
-    accounts: Sequence[RequestAccount], told_by: Callable[[RequestAccount], T | None]
+    accounts: Sequence[RequestAccount], value_of: Callable[[RequestAccount], T | None]
 ) -> dict[ModelName, T]:
     """Return each model's value from the best source that reports it: a sum would count twice.
 
@@ -101,9 +101,9 @@ def _best(
     best: dict[ModelName, T] = {}
     order = list(RequestSource)
     for account in sorted(accounts, key=lambda account: order.index(account.source)):
-        told = told_by(account)
-        if told is not None:
-            best.setdefault(ModelName(account.model_name, account.engine_namespace), told)
+        reported = value_of(account)
+        if reported is not None:
+            best.setdefault(ModelName(account.model_name, account.engine_namespace), reported)
     return best
 
 

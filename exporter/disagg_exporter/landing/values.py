@@ -12,8 +12,8 @@ from disagg_exporter.landing.view import DeviceRow, EngineRow, NodeView, TimeBre
 
 def view_json(view: NodeView | None, links: PageLinks) -> str:
     """Return the view as one JSON object; times have date and zone, unknown values are null."""
-    told: dict[str, object] = {"made_at": None} if view is None else _value(view)
-    return json.dumps({**told, "links": asdict(links)})
+    content: dict[str, object] = {"made_at": None} if view is None else _value(view)
+    return json.dumps({**content, "links": asdict(links)})
 
 
 def _value(view: NodeView) -> dict[str, object]:

@@ -120,7 +120,7 @@ def _escaped(value: str) -> str:
 # Histograms whose lines are cached: about four per engine and model.
 _HISTOGRAMS = 1024
 # Most cached variants of one page (format, compression); clients use about four.
-_SPELLINGS = 16
+_VARIANTS = 16
 # How long a rendering is served.
 _SERVED_NS = 200_000_000
 _VERSIONS = ("0.0.4", "1.0.0")
@@ -179,9 +179,9 @@ class PageCache(Generic[Shown]):
             self._renew()
             key = (content_type, gzipped)
             if key not in self._pages:
-                if len(self._pages) >= _SPELLINGS:
+                if len(self._pages) >= _VARIANTS:
                     self._pages.clear()
-                self._pages[key] = self._spell(content_type, gzipped)
+                self._pages[key] = self._render_variant(content_type, gzipped)
             return self._pages[key]
 
     def _renew(self) -> None:
@@ -196,7 +196,7 @@ class PageCache(Generic[Shown]):
         self._rendered_ns, self._shown, self._fresh = now_ns, latest, fresh
         self._pages.clear()
 
-    def _spell(self, content_type: str, gzipped: bool) -> PageBytes:
+    def _render_variant(self, content_type: str, gzipped: bool) -> PageBytes:
         plain_key = (content_type, False)
         if gzipped and plain_key in self._pages:
             body = self._pages[plain_key].body

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from disagg_exporter.metrics.family import Data, Family
 
-_TOLD = ("source", "model_name", "engine_namespace")
+_SOURCE_LABELS = ("source", "model_name", "engine_namespace")
 
 # One family per row: the formatter would make it eleven lines.
 # fmt: off
 REQUEST_FAMILIES: tuple[Family, ...] = (
-    Family("disagg_request_time_to_first_token_seconds", Data.REQUESTS, _TOLD,
+    Family("disagg_request_time_to_first_token_seconds", Data.REQUESTS, _SOURCE_LABELS,
            "Users' time to first token, end to end as far as its source sees: by a frontend or "
            "router from a request's arrival there; by an engine that does prefill and decode, or "
            "is asked together with its prefill engine, from its arrival there; by pools, put "
@@ -17,7 +17,7 @@ REQUEST_FAMILIES: tuple[Family, ...] = (
            "other. Take one source of a model, the first of these that there is; pools and engine "
            "add up. Where the pools are on several nodes, recording rules put them together.",
            is_histogram=True),
-    Family("disagg_request_duration_seconds", Data.REQUESTS, _TOLD,
+    Family("disagg_request_duration_seconds", Data.REQUESTS, _SOURCE_LABELS,
            "From a request's arrival to its end, by the same sources.", is_histogram=True),
     Family("disagg_request_part_seconds", Data.REQUESTS,
            ("part", "model_name", "engine_namespace"),
@@ -25,23 +25,23 @@ REQUEST_FAMILIES: tuple[Family, ...] = (
            "request's arrival at a prefill engine to its token there (prefill); from its arrival "
            "at a decode engine to the first token there (first_decode) and to the last (decode).",
            is_histogram=True),
-    Family("disagg_request_prompt_tokens", Data.REQUESTS, _TOLD,
+    Family("disagg_request_prompt_tokens", Data.REQUESTS, _SOURCE_LABELS,
            "Length of the prompts of requests that have ended, cached tokens included; told by "
            "frontends, and by decode and mixed engines.", is_histogram=True),
-    Family("disagg_request_output_tokens", Data.REQUESTS, _TOLD,
+    Family("disagg_request_output_tokens", Data.REQUESTS, _SOURCE_LABELS,
            "Length of the outputs of requests that have ended, by the same sources.",
            is_histogram=True),
-    Family("disagg_request_arrivals_total", Data.REQUESTS, _TOLD,
+    Family("disagg_request_arrivals_total", Data.REQUESTS, _SOURCE_LABELS,
            "Requests that arrived, whether they have ended or not: at a frontend or router, or at "
            "the engines where they enter, prefill and mixed ones. Those refused at the door are "
            "not in it, unless a frontend counts them."),
-    Family("disagg_request_waiting_requests", Data.REQUESTS, _TOLD,
+    Family("disagg_request_waiting_requests", Data.REQUESTS, _SOURCE_LABELS,
            "Requests that wait at a frontend or router now, for an engine that has room: told by "
            "Dynamo's frontend with a router that looks at KV. Where replicas answer in turn, of "
            "the one that was read last."),
-    Family("disagg_request_rejections_total", Data.REQUESTS, ("reason", *_TOLD),
+    Family("disagg_request_rejections_total", Data.REQUESTS, ("reason", *_SOURCE_LABELS),
            "Requests refused at the door, by reason."),
-    Family("disagg_request_ends_total", Data.REQUESTS, ("reason", *_TOLD),
+    Family("disagg_request_ends_total", Data.REQUESTS, ("reason", *_SOURCE_LABELS),
            "Requests that ended, by how: at decode and mixed engines, and those that failed at "
            "prefill engines; or by a frontend."),
     Family("disagg_node_prompt_tokens_total", Data.REQUESTS,

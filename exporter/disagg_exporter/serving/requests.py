@@ -124,7 +124,7 @@ class ModelRequests:
 
     def __init__(self) -> None:
         self._models: dict[RequestOwner, _Model] = {}
-        self._seen: dict[str, ServingCounts] = {}
+        self._last_counts: dict[str, ServingCounts] = {}
         self._taken_ns = -1
         self._left_out_models = 0
 
@@ -138,28 +138,28 @@ class ModelRequests:
         for status in engines:
             if status.serving is not None:
                 owner = RequestOwner(status.model_name, status.namespace)
-                more = self._more(f"engine {status.engine}", status.serving, seen)
+                more = self._increase(f"engine {status.engine}", status.serving, seen)
                 if owner not in self._models and not status.model_name and not _counted(more):
                     continue  # its name may not be known yet
                 model = self._model(owner, now_ns, left_out)
                 if model is not None and more is not None:
-                    self._take_engine(status, model, more)
+                    self._count_engine(status, model, more)
                     _add_parts(waits.setdefault(owner, {}), status, more)
         for model in self._models.values():
             model.fronts.clear()
-            for told in model.requests.values():
-                told.waiting = None
+            for known in model.requests.values():
+                known.waiting = None
         for front in fronts:
             for model_name, counts in front.by_model.items():
-                more = self._more(f"{front.source} {front.name} {model_name}", counts, seen)
+                more = self._increase(f"{front.source} {front.name} {model_name}", counts, seen)
                 owner = RequestOwner(model_name, front.namespace)
                 model = None if front.is_stale else self._model(owner, now_ns, left_out)
                 if model is not None:
-                    self._take_front(front.source, model, more)
+                    self._count_front(front.source, model, more)
                     model.of(front.source).wait(front.waiting.get(model_name))
         for owner, parts in waits.items():
             self._join(self._models[owner], parts, now_ns)
-        self._seen, self._taken_ns = seen, now_ns
+        self._last_counts, self._taken_ns = seen, now_ns
         self._left_out_models = len(left_out) + sum(front.left_out_models for front in fronts)
 
     def accounts(self) -> RequestAccounts:
@@ -168,8 +168,8 @@ class ModelRequests:
         for owner, model in self._models.items():
             shown = (RequestSource.ENGINE, *model.fronts)
             requests += [
-                told.account(source, owner)
-                for source, told in model.requests.items()
+                known.account(source, owner)
+                for source, known in model.requests.items()
                 if source in shown
             ]
             whole = model.first_token.whole, model.duration.whole
@@ -206,37 +206,39 @@ class ModelRequests:
         del self._models[oldest]
         return True
 
-    def _more(
-        self, who: str, counts: ServingCounts, seen: dict[str, ServingCounts]
+    def _increase(
+        self, source_key: str, counts: ServingCounts, seen: dict[str, ServingCounts]
     ) -> ServingCounts | None:
         """Return what was counted since the last call; None if nothing new was read."""
-        before, seen[who] = self._seen.get(who), counts
+        before, seen[source_key] = self._last_counts.get(source_key), counts
         if before is counts:
             return None
         return difference(before or ServingCounts(), counts)
 
-    def _take_front(self, source: RequestSource, model: _Model, more: ServingCounts | None) -> None:
+    def _count_front(
+        self, source: RequestSource, model: _Model, more: ServingCounts | None
+    ) -> None:
         model.fronts.add(source)
         if more is not None:
-            told = model.of(source)
-            told.count(more, Total)
-            told.observe(more, (*_WHOLE, *_LENGTHS))
+            known = model.of(source)
+            known.count(more, Total)
+            known.observe(more, (*_WHOLE, *_LENGTHS))
 
-    def _take_engine(self, status: EngineStatus, model: _Model, more: ServingCounts) -> None:
+    def _count_engine(self, status: EngineStatus, model: _Model, more: ServingCounts) -> None:
         role = status.role
         if role not in (Role.PREFILL, Role.DECODE, Role.MIXED):
             return
-        told = model.of(RequestSource.ENGINE)
-        told.count(more, REJECTIONS.values())
+        known = model.of(RequestSource.ENGINE)
+        known.count(more, REJECTIONS.values())
         if role is Role.PREFILL:
-            told.count(more, (ENDINGS[reason] for reason in _FAILED))
+            known.count(more, (ENDINGS[reason] for reason in _FAILED))
         else:
-            told.count(more, ENDINGS.values())
-            told.observe(more, _LENGTHS)
+            known.count(more, ENDINGS.values())
+            known.observe(more, _LENGTHS)
         if role is not Role.DECODE:
-            told.count(more, (Total.ARRIVED_REQUESTS,))
+            known.count(more, (Total.ARRIVED_REQUESTS,))
         if role is Role.MIXED or (role is Role.DECODE and is_asked_at_once(status.kind)):
-            told.observe(more, _WHOLE)
+            known.observe(more, _WHOLE)
         for origin, total in PROMPT_TOKENS.items():
             if total in more.totals:
                 model.prompt_tokens[role, origin] += more.totals[total]

@@ -47,7 +47,7 @@ class Attachment(EngineRecord):
         return endpoints[self.at % len(endpoints)].url if endpoints else ""
 
     @property
-    def whence(self) -> str:
+    def provenance(self) -> str:
         """How it was found, for the log."""
         engine = self.engine
         parts = [engine.kind or "unknown kind", f"by {', '.join(engine.seen_by)}"]
@@ -55,7 +55,7 @@ class Attachment(EngineRecord):
             parts.append(f"pid {engine.leader.pid}")
         return ", ".join(filter(None, (*parts, self.endpoint_url)))
 
-    def is_other_than(self, engine: FoundEngine) -> bool:
+    def is_other_incarnation(self, engine: FoundEngine) -> bool:
         """Return whether an engine of the same name is another incarnation, restarted since."""
         mine = (self.engine.leader, self.engine.pod_uid)
         theirs = (engine.leader, engine.pod_uid)

@@ -89,7 +89,7 @@ class AttachedEngines:
             self._mark_gone(name, now_ns)
         for engine in (*known, *new[:room]):
             self._add_or_update(engine, now_ns)
-        self._forget_the_gone(now_ns)
+        self._forget_gone(now_ns)
 
     def candidates(self) -> tuple[Candidate, ...]:
         """Return what is needed to judge each current engine."""
@@ -135,8 +135,8 @@ class AttachedEngines:
         if attachment is None:
             attachment = attachment_of(engine)
             self._by_name[engine.name] = self._registry.records[engine.name] = attachment
-            _log.info("%s: found (%s)", engine.name, attachment.whence)
-        elif attachment.gone_ns is not None or attachment.is_other_than(engine):
+            _log.info("%s: found (%s)", engine.name, attachment.provenance)
+        elif attachment.gone_ns is not None or attachment.is_other_incarnation(engine):
             self._mark_gone(engine.name, now_ns)
             _log.info("%s: engine restarted", engine.name)
             attachment.restart()
@@ -157,7 +157,7 @@ class AttachedEngines:
             self._report(attachment, now_ns)
             self._registry.sources.forget(name)
 
-    def _forget_the_gone(self, now_ns: int) -> None:
+    def _forget_gone(self, now_ns: int) -> None:
         gone = [(a.gone_ns, name) for name, a in self._by_name.items() if a.gone_ns is not None]
         too_many = len(self._by_name) - 2 * MAX_ENGINES
         for number, (gone_ns, name) in enumerate(sorted(gone)):

@@ -104,7 +104,7 @@ class ProcessFinder:
         self._parts.begin()
         seen = [self._observation(server, on_gpu, settled) for server in servers]
         found = tuple(s for s in seen if s.also_at or s.gpus)
-        return Scan(found, _lost(table, on_gpu, servers, found))
+        return Scan(found, _missing(table, on_gpu, servers, found))
 
     def _observation(
         self, server: EngineServer, on_gpu: Mapping[int, Sequence[str]], settled: Set[str]
@@ -209,7 +209,7 @@ def _started_by(
     )
 
 
-def _lost(
+def _missing(
     table: Mapping[int, HostProcess],
     on_gpu: Mapping[int, Sequence[str]],
     servers: Sequence[EngineServer],

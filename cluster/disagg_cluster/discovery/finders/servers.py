@@ -17,7 +17,7 @@ from disagg_cluster.host.processes.process_table import HostProcess, ancestors, 
 from disagg_exporter.roles.command_line.flags import CERTIFICATE_FILE, read_flags
 from disagg_exporter.roles.command_line.programs import Program
 from disagg_exporter.roles.command_line.shell_words import program_name
-from disagg_exporter.roles.command_line.spanning import EnginePart, is_place
+from disagg_exporter.roles.command_line.spanning import EnginePart, is_host_port
 from disagg_exporter.roles.evidence.command_line import parse_command_line
 
 _RANK = re.compile(r"tensorrt_llm\.llmapi\.mgmn_(leader|worker)_node")
@@ -84,7 +84,7 @@ def _worker_group(
     pids = descendants((process.pid for process in members), table)
     if kind == "vllm":
         head = read_flags(table[starter].argv).value("gcs-address") or ""
-        return WorkerGroup(first, kind, starter, pids, head=head if is_place(head) else "")
+        return WorkerGroup(first, kind, starter, pids, head=head if is_host_port(head) else "")
     return WorkerGroup(first, kind, starter, pids, next(_commands(first, table), ()))
 
 

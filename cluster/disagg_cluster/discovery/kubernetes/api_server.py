@@ -59,7 +59,7 @@ class ApiServer:
             ApiServerError: It cannot be reached or refuses.
         """
         connection = self._connection()
-        with contextlib.ExitStack() as stack, _worded(self.url):
+        with contextlib.ExitStack() as stack, _wrap_errors(self.url):
             stack.callback(connection.close)
             connection.connect()
             connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -79,7 +79,7 @@ class ApiServer:
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
         except (OSError, ssl.SSLError) as error:
-            raise ApiServerError(f"{self.ca_file}: no certificate: {_words(error)}") from None
+            raise ApiServerError(f"{self.ca_file}: no certificate: {_reason(error)}") from None
         return http.client.HTTPSConnection(host, port, timeout=CONNECT_SECONDS, context=context)
 
     def _headers(self) -> dict[str, str]:
@@ -89,7 +89,7 @@ class ApiServer:
                 with self.token_file.open("rb") as file:
                     token = file.read(MAX_TOKEN_BYTES).decode("ascii").strip()
             except (OSError, UnicodeDecodeError) as error:
-                raise ApiServerError(f"{self.token_file}: no token: {_words(error)}") from None
+                raise ApiServerError(f"{self.token_file}: no token: {_reason(error)}") from None
             headers["Authorization"] = f"Bearer {token}"
         return headers
 
@@ -115,12 +115,12 @@ class ApiResponse:
 
     def read(self, most_bytes: int) -> bytes:
         """Return what has arrived, `most_bytes` at most; empty at the end."""
-        with _worded(self._url):
+        with _wrap_errors(self._url):
             return self._response.read1(most_bytes)
 
     def line(self, most_bytes: int) -> bytes:
         """Return the next line with its end, without if cut off or too long; empty at the end."""
-        with _worded(self._url):
+        with _wrap_errors(self._url):
             return self._response.readline(most_bytes)
 
     def hang_up(self) -> None:
@@ -149,15 +149,15 @@ def in_cluster(
 
 
 @contextlib.contextmanager
-def _worded(url: str) -> Iterator[None]:
+def _wrap_errors(url: str) -> Iterator[None]:
     """Raise failures of a server as `ApiServerError`."""
     try:
         yield
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise ApiServerError(f"{url}: {_words(error)}") from None
+        raise ApiServerError(f"{url}: {_reason(error)}") from None
 
 
-def _words(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         return f"TLS: {error.reason or 'failed'}"
     if isinstance(error, TimeoutError):

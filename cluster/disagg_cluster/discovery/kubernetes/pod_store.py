@@ -75,7 +75,7 @@ class ListReader:
                 raise StreamError("an object of the API is nested too deep") from None
             self._at = end
             yield item
-        self._wait()
+        self._await_more()
 
     def _find_items(self) -> bool:
         items = _ITEMS.search(self._text)
@@ -91,7 +91,7 @@ class ListReader:
         self._done = items[1] == "null"
         return not self._done
 
-    def _wait(self) -> None:
+    def _await_more(self) -> None:
         """Drop what was parsed, and retry at twice the length, not after every chunk."""
         self._text, self._at = self._text[self._at :], 0
         if len(self._text) > MAX_OBJECT_CHARACTERS:

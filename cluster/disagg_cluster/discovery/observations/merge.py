@@ -22,15 +22,17 @@ def merge_observations(observations: Iterable[Observation]) -> tuple[FoundEngine
     """
     groups = [
         _Group([seen])
-        for seen in sorted(observations, key=lambda s: (s.finder.order, s.name, s.pod, _place(s)))
+        for seen in sorted(
+            observations, key=lambda s: (s.finder.order, s.name, s.pod, _sort_key(s))
+        )
     ]
     for tokens_of in (_identities, _addresses):
         groups = _merge(groups, tokens_of)
     engines = [_engine(g.seen) for g in groups if any(seen.sure for seen in g.seen)]
-    return tuple(_beside_its_leader(engine, engines) for engine in engines)
+    return tuple(_without_leaders_gpus(engine, engines) for engine in engines)
 
 
-def _beside_its_leader(engine: FoundEngine, engines: Iterable[FoundEngine]) -> FoundEngine:
+def _without_leaders_gpus(engine: FoundEngine, engines: Iterable[FoundEngine]) -> FoundEngine:
     """Return a follower without the GPUs of its leader on this node: no step counts twice."""
     if not engine.follows or not engine.gpus:
         return engine
@@ -89,7 +91,7 @@ def _addresses(seen: Observation) -> Iterator[_Token]:
         yield "at", str(endpoint)
 
 
-def _place(seen: Observation) -> tuple[object, ...]:
+def _sort_key(seen: Observation) -> tuple[object, ...]:
     leader = (seen.leader.pid, seen.leader.start_ticks) if seen.leader else (0, 0)
     return (*leader, *(str(endpoint) for endpoint in seen.endpoints))
 
@@ -100,13 +102,13 @@ def _engine(seen: Sequence[Observation]) -> FoundEngine:
     pod = next((s for s in first if s.pod), None)
     part = _part(first)
     # What a follower's pod declares belongs to its leader.
-    asked = [s for s in first if not (part and part.follows and s.finder is Finder.PODS)]
+    candidates = [s for s in first if not (part and part.follows and s.finder is Finder.PODS)]
     return FoundEngine(
         keys=tuple(dict.fromkeys(key for s in first for key in _keys(s))),
         proposed_name=next(filter(None, map(_proposed_name, first)), "engine"),
         kind=_kind(first),
         seen_by=tuple(dict.fromkeys(s.finder for s in first)),
-        endpoints=_endpoints(asked),
+        endpoints=_endpoints(candidates),
         leader=next((s.leader for s in first if s.leader), None),
         pids=frozenset().union(*(s.pids for s in first)),
         gpus=_gpus(first),
@@ -123,9 +125,9 @@ def _engine(seen: Sequence[Observation]) -> FoundEngine:
     )
 
 
-def _endpoints(asked: Sequence[Observation]) -> tuple[Endpoint, ...]:
+def _endpoints(candidates: Sequence[Observation]) -> tuple[Endpoint, ...]:
     """Return where its page may be; TLS counts if any observation says so."""
-    known = [e for s in sorted(asked, key=_nearness) for e in s.endpoints]
+    known = [e for s in sorted(candidates, key=_nearness) for e in s.endpoints]
     secure = {endpoint for endpoint in known if endpoint.tls}
     return tuple(replace(e, tls=e in secure) for e in dict.fromkeys(known))
 

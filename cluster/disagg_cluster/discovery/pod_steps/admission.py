@@ -122,7 +122,7 @@ class AdmissionControl:
         """Return the part of it that may be passed on."""
         rows = event.rows if isinstance(event, StepRecords) else rows_of([event.step or _NOTHING])
         times = rows["t_ns"] if isinstance(event, StepRecords) else np.array([event.t_ns])
-        sound = _sound(rows, times, now_ns)
+        sound = _valid(rows, times, now_ns)
         if not sound.any() or not self._has_room(event.key, now_ns):
             self.refused += len(rows)
             return None
@@ -141,7 +141,7 @@ class AdmissionControl:
         return True
 
 
-def _sound(rows: Rows, t_ns: NDArray[np.int64], now_ns: int) -> NDArray[np.bool_]:
+def _valid(rows: Rows, t_ns: NDArray[np.int64], now_ns: int) -> NDArray[np.bool_]:
     age_seconds = (now_ns - t_ns) / 1e9
     sound = (age_seconds >= -AHEAD_SECONDS) & (age_seconds <= OLDEST_SECONDS)
     sound &= rows["elapsed_ns"] <= MAX_STEP_SECONDS * 1e9
@@ -173,7 +173,7 @@ class Warnings:
 
     def __init__(self) -> None:
         self._running_ns: dict[str, int] = {}
-        self._said: set[tuple[str, str]] = set()
+        self._warned: set[tuple[str, str]] = set()
 
     def due(self, statuses: Iterable[SocketStatus], now_ns: int) -> Iterator[str]:
         """Yield the warnings due now; pods that are no longer listed are forgotten."""
@@ -182,9 +182,9 @@ class Warnings:
             each.uid: self._running_ns.get(each.uid, now_ns) for each in known if each.running
         }
         found = {(each.uid, text) for each in known for text in self._warnings(each, now_ns)}
-        yield from sorted(text for uid, text in found - self._said)
+        yield from sorted(text for uid, text in found - self._warned)
         uids = {each.uid for each in known}
-        self._said = found | {(uid, text) for uid, text in self._said if uid in uids}
+        self._warned = found | {(uid, text) for uid, text in self._warned if uid in uids}
 
     def _warnings(self, socket: SocketStatus, now_ns: int) -> Iterator[str]:
         silent_ns = now_ns - self._running_ns.get(socket.uid, now_ns)

@@ -29,25 +29,25 @@ class PodFolderError(DisaggError):
 
 def make_root(root: Path) -> None:
     """Create the parent of all pods' folders, or check the existing one."""
-    with _named(root):
+    with _wrap_errors(root):
         root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             root.mkdir()
-    _own(root)
+    _check_owner(root)
 
 
 def entries(root: Path) -> tuple[str, ...]:
     """Return the entries of the root, at most `MAX_ENTRIES`."""
-    with _named(root), os.scandir(root) as inside:
+    with _wrap_errors(root), os.scandir(root) as inside:
         return tuple(entry.name for entry in islice(inside, MAX_ENTRIES))
 
 
 def make_folder(root: Path, uid: str) -> Path:
     """Create a pod's folder, or check the kubelet's; return its socket's path."""
     folder = root / uid
-    with _named(folder), contextlib.suppress(FileExistsError):
+    with _wrap_errors(folder), contextlib.suppress(FileExistsError):
         folder.mkdir()
-    _own(folder)
+    _check_owner(folder)
     return folder / SOCKET_NAME
 
 
@@ -67,17 +67,17 @@ def remove_folder(root: Path, uid: str) -> None:
             ) from None
 
 
-def _own(folder: Path) -> None:
+def _check_owner(folder: Path) -> None:
     """Check that it is a folder of ours or of root's (the kubelet's); set its permissions."""
     with _opened(folder) as descriptor:
         if os.fstat(descriptor).st_uid not in (0, os.geteuid()):
             raise PodFolderError(f"{folder} belongs to somebody else")
-        with _named(folder):
+        with _wrap_errors(folder):
             os.fchmod(descriptor, MODE)
 
 
 @contextlib.contextmanager
-def _named(folder: Path) -> Iterator[None]:
+def _wrap_errors(folder: Path) -> Iterator[None]:
     """Raise failures at a folder as `PodFolderError`."""
     try:
         yield

@@ -82,7 +82,7 @@ class PodStepSockets:
         with self._health.round() as problems:
             folders.make_root(self._root)
             plan = plan_sockets(
-                known, self._open, self._strange_seconds(known), is_current=is_current
+                known, self._open, self._unknown_entry_seconds(known), is_current=is_current
             )
             for uid in plan.end:
                 listener = self._open.pop(uid)
@@ -149,7 +149,7 @@ class PodStepSockets:
                     flags=admission.flags,
                 )
 
-    def _strange_seconds(self, known: Iterable[Pod]) -> dict[str, float]:
+    def _unknown_entry_seconds(self, known: Iterable[Pod]) -> dict[str, float]:
         """Return the root's entries, with the seconds for which each was no known pod."""
         now_ns, uids = self._clock_ns(), {pod.uid for pod in known}
         present = folders.entries(self._root)

@@ -25,7 +25,7 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
     Raises:
         OSError: It cannot be written; the previous file is unchanged.
     """
-    unfinished, descriptor = _begun(path, mode)
+    unfinished, descriptor = _open_unfinished(path, mode)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
     unfinished.replace(path)
@@ -37,12 +37,12 @@ def check_writable(path: Path) -> None:
     Raises:
         OSError: It could not be written now.
     """
-    unfinished, descriptor = _begun(path, 0o600)
+    unfinished, descriptor = _open_unfinished(path, 0o600)
     os.close(descriptor)
     unfinished.unlink()
 
 
-def _begun(path: Path, mode: int) -> tuple[Path, int]:
+def _open_unfinished(path: Path, mode: int) -> tuple[Path, int]:
     unfinished = path.with_name(f".{path.name}.part")
     if not unfinished.is_symlink():
         unfinished.unlink(missing_ok=True)

@@ -87,10 +87,10 @@ def make_private(path: Path, is_ours: Callable[[str], bool]) -> tuple[str, ...]:
         OSError: It cannot be created or checked.
     """
     path = path.absolute()
-    _check_way(path)
+    _check_path(path)
     path.mkdir(mode=_DIR_MODE, parents=True, exist_ok=True)
     real = path.resolve(strict=True)
-    _check_way(real)
+    _check_path(real)
     descriptor = os.open(real, _DIR_FLAGS)
     try:
         return _close_to_others(path, descriptor, is_ours)
@@ -110,13 +110,13 @@ def make_inner(path: Path) -> None:
     """
     path.mkdir(mode=_DIR_MODE, parents=True, exist_ok=True)
     if path.is_symlink():
-        _check_way(path.absolute())
-        _check_way(path.resolve(strict=True))
+        _check_path(path.absolute())
+        _check_path(path.resolve(strict=True))
     descriptor = os.open(path.resolve(strict=True), _DIR_FLAGS)
     try:
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid():
-            _check_given(path, found)
+            _check_foreign_folder(path, found)
         elif path.is_symlink() and found.st_mode & _OTHERS_WRITE:
             raise UnsafeDirError(f"others may write into {path}; `chmod go-w` it")
         elif found.st_mode & 0o077 and not path.is_symlink():
@@ -125,7 +125,7 @@ def make_inner(path: Path) -> None:
         os.close(descriptor)
 
 
-def _check_way(path: Path) -> None:
+def _check_path(path: Path) -> None:
     """Refuse a path on which another user can put a different folder in place of ours."""
     trusted = {_ROOT, os.geteuid()}
     for part in (*reversed(path.parents), path):
@@ -136,8 +136,8 @@ def _check_way(path: Path) -> None:
         if stat.S_ISLNK(found.st_mode):
             if found.st_uid not in trusted:
                 raise UnsafeDirError(
-                    f"{_named(part, path)} is a link that another user laid (uid {found.st_uid}); "
-                    "remove it, or choose another folder"
+                    f"{_location(part, path)} is a link that another user laid "
+                    f"(uid {found.st_uid}); remove it, or choose another folder"
                 )
         elif part != path and _anybody_may_replace(part, found):
             raise UnsafeDirError(
@@ -162,7 +162,7 @@ def _close_to_others(
     found = os.fstat(descriptor)
     mode = stat.S_IMODE(found.st_mode)
     if found.st_uid != os.geteuid():
-        return _check_given(path, found)
+        return _check_foreign_folder(path, found)
     if not mode & 0o077:
         return ()
     if not all(map(is_ours, os.listdir(descriptor))):
@@ -181,7 +181,7 @@ def _close_to_others(
     return (f"{path} was open to other users (mode {mode:04o}) and is closed to them now",)
 
 
-def _check_given(path: Path, found: os.stat_result) -> tuple[str, ...]:
+def _check_foreign_folder(path: Path, found: os.stat_result) -> tuple[str, ...]:
     """Return whether another owner's folder will do: root's, if only we can write into it."""
     mode = stat.S_IMODE(found.st_mode)
     if found.st_uid != _ROOT:
@@ -207,5 +207,5 @@ def _foreign_entry(descriptor: int) -> str | None:
     return None
 
 
-def _named(part: Path, path: Path) -> str:
+def _location(part: Path, path: Path) -> str:
     return str(path) if part == path else f"{part}, on the way to {path},"

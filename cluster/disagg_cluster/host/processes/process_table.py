@@ -20,8 +20,8 @@ MAX_COMMAND_BYTES = 128 * 1024
 MAX_ENVIRONMENT_BYTES = 1024 * 1024
 _MAX_DEPTH = 64
 
-YOUNG_LOOKS = 30
-OLD_LOOKS = 16
+YOUNG_SCANS = 30
+OLD_SCANS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,13 @@ class ProcessTable:
     """Every process that has a command line, scanned repeatedly at little cost.
 
     The command of a process hardly changes once it is some scans old. So an old one that is no
-    engine's is read again only at every `OLD_LOOKS`th scan, a share of them at each: a shell that
+    engine's is read again only at every `OLD_SCANS`th scan, a share of them at each: a shell that
     becomes an engine after a minute (`exec vllm serve`) is found that much later.
     """
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc
-        self._looks = 0
+        self._scans = 0
         self._known: dict[int, _KnownProcess] = {}
 
     def read(self) -> dict[int, HostProcess]:
@@ -72,26 +72,26 @@ class ProcessTable:
         Raises:
             OSError: There is no such folder, or we may not list it.
         """
-        self._looks += 1
+        self._scans += 1
         with os.scandir(self._proc) as entries:
             folders = {int(e.name): e.inode() for e in entries if e.name.isdigit()}
-        self._known = {pid: self._look(pid, folder) for pid, folder in folders.items()}
+        self._known = {pid: self._recognise(pid, folder) for pid, folder in folders.items()}
         return {pid: k.process for pid, k in self._known.items() if k.process is not None}
 
-    def _look(self, pid: int, folder: int) -> _KnownProcess:
+    def _recognise(self, pid: int, folder: int) -> _KnownProcess:
         known = self._known.get(pid)
         if known is not None and known.folder == folder and not self._is_due(pid, known):
             return known
         process = _read(self._proc, pid)
         # Pids are reused. But the kernel also recreates folders after reclaiming memory.
         same = known is not None and _started(known.process) == _started(process)
-        return _KnownProcess(folder, known.first if known and same else self._looks, process)
+        return _KnownProcess(folder, known.first if known and same else self._scans, process)
 
     def _is_due(self, pid: int, known: _KnownProcess) -> bool:
         engine = known.process is not None and bool(known.process.argv)
-        if self._looks - known.first < YOUNG_LOOKS or engine:
+        if self._scans - known.first < YOUNG_SCANS or engine:
             return True
-        return (self._looks + pid) % OLD_LOOKS == 0
+        return (self._scans + pid) % OLD_SCANS == 0
 
 
 def _started(process: HostProcess | None) -> int | None:

@@ -52,7 +52,7 @@ def writes_log(pid: int, place: LogPlace) -> bool:
     output = output.removesuffix(_DELETED)
     if output != place.path and not output.startswith(f"{place.path}."):
         return False
-    return _sees_the_same_place(pid, place.path)
+    return _sees_same_path(pid, place.path)
 
 
 def stdout_path(pid: int) -> str:
@@ -61,7 +61,7 @@ def stdout_path(pid: int) -> str:
         output = os.readlink(f"/proc/{pid}/fd/1").removesuffix(_DELETED)  # noqa: PTH115 - as above
     except OSError:
         return ""
-    return output if output.startswith("/") and _sees_the_same_place(pid, output) else ""
+    return output if output.startswith("/") and _sees_same_path(pid, output) else ""
 
 
 def mark_of(pid: int) -> str:
@@ -79,7 +79,7 @@ def mark_of(pid: int) -> str:
     found = dict(variable.partition(b"=")[::2] for variable in variables)
     # Nothing weaker will do: everything a command line needs is printed for people to use by hand.
     mark = os.fsdecode(found.get(WORKER_MARK.encode(), b""))
-    return mark if mark and _sees_the_same_place(pid, mark) else ""
+    return mark if mark and _sees_same_path(pid, mark) else ""
 
 
 def leads_to_the_same(pid: int, path: Path) -> bool:
@@ -98,7 +98,7 @@ def leads_to_the_same(pid: int, path: Path) -> bool:
     return os.path.samestat(theirs, place.stat())
 
 
-def _sees_the_same_place(pid: int, log: str) -> bool:
+def _sees_same_path(pid: int, log: str) -> bool:
     """Return whether a log's path means the same to a process.
 
     The folder above the run folder is compared, as the run folder may have been recreated.

@@ -202,7 +202,7 @@ _STEPS = {
 }
 
 
-def faulty(engine: EngineView) -> Iterator[Diagnosis]:
+def tls_faults(engine: EngineView) -> Iterator[Diagnosis]:
     """Yield why the page of an engine is not known, where TLS is the reason."""
     try:
         fault = TlsFault(engine.tls_fault)
@@ -212,7 +212,7 @@ def faulty(engine: EngineView) -> Iterator[Diagnosis]:
     yield Diagnosis(Level.WRONG, what, _STEPS[fault].format(engine=engine.engine), gain=6)
 
 
-def unverified(engine: EngineView) -> Iterator[Diagnosis]:
+def unverified_engines(engine: EngineView) -> Iterator[Diagnosis]:
     """Yield engines that any server could impersonate."""
     if engine.verified == Verified.INSECURE:
         what = f"{engine.engine} is asked by TLS, and not verified (`insecure: true`)"

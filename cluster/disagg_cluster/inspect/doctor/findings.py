@@ -10,8 +10,8 @@ from disagg_cluster.inspect.doctor.facts import (
     Level,
     NodeFacts,
     accuracy,
-    faulty,
-    unverified,
+    tls_faults,
+    unverified_engines,
 )
 from disagg_cluster.inspect.doctor.workers import examine_worker
 
@@ -159,7 +159,7 @@ def engines(facts: NodeFacts) -> Iterator[Diagnosis]:
                 f"restart {engine.engine}",
                 gain=8,
             )
-        by_tls = tuple(faulty(engine))
+        by_tls = tuple(tls_faults(engine))
         yield from by_tls
         if not engine.up and not by_tls:
             needs = "; SGLang needs --enable-metrics" if engine.kind == "sglang" else ""
@@ -169,7 +169,7 @@ def engines(facts: NodeFacts) -> Iterator[Diagnosis]:
                 f"look at the log of {engine.engine}{needs}",
                 gain=6,
             )
-        yield from unverified(engine)
+        yield from unverified_engines(engine)
         if engine.up and not engine.gpus and engine.follows is None:
             yield Diagnosis(
                 Level.WRONG,

@@ -76,7 +76,7 @@ def _hours(curve: RuleSeries) -> dict[tuple[str, ...], float]:
     return {key: curve.total(key) / _HOUR_SECONDS for key in curve.buckets}
 
 
-_NOT_WHOSE = frozenset({"__name__", "alertname", "alertstate", "severity"})
+_NOT_IDENTIFYING = frozenset({"__name__", "alertname", "alertstate", "severity"})
 # The words of the rule files, and the chart's defaults.
 _ORDER = ("page", "critical", "ticket", "warning", "info")
 
@@ -113,7 +113,7 @@ def incidents(
         whose = ", ".join(
             f"{name} {value}"
             for name, value in sorted(labels.items())
-            if name not in _NOT_WHOSE and value
+            if name not in _NOT_IDENTIFYING and value
         )
         for first, last in _runs(each.instants, 3 * step_seconds):
             found.append(

@@ -96,17 +96,17 @@ class Report:
     @property
     def prefill_share_ratio(self) -> float | None:
         """P / (P + D), of the sums; None below one busy GPU-second."""
-        return _over(self.gpu_hours["prefill"], self.busy_gpu_hours)
+        return _ratio_of(self.gpu_hours["prefill"], self.busy_gpu_hours)
 
     @property
     def prefill_decode_ratio(self) -> float | None:
         """P / D, of the sums; None below one GPU-second of decode."""
-        return _over(self.gpu_hours["prefill"], self.gpu_hours["decode"])
+        return _ratio_of(self.gpu_hours["prefill"], self.gpu_hours["decode"])
 
     @property
     def occupancy_ratio(self) -> float | None:
         """Busy share of the observed time; busy is not full."""
-        return _over(self.busy_gpu_hours, self.all_gpu_hours)
+        return _ratio_of(self.busy_gpu_hours, self.all_gpu_hours)
 
     @property
     def shares(self) -> tuple[float | None, ...]:
@@ -227,5 +227,5 @@ def _notes(history: History, currencies: Sequence[str], price: GpuHourPrice | No
     return notes
 
 
-def _over(part_hours: float, whole_hours: float) -> float | None:
+def _ratio_of(part_hours: float, whole_hours: float) -> float | None:
     return part_hours / whole_hours if whole_hours * HOUR_SECONDS >= 1 else None

@@ -54,13 +54,13 @@ class EventQueue:
     def __init__(self, start_ns: int) -> None:
         self.now_ns = start_ns
         self.actions = 0
-        self._noted = 0
+        self._added = 0
         self._heap: list[tuple[int, int, Action]] = []
 
     def at(self, t_ns: int, action: Action) -> None:
         """Schedule an action, now at the earliest."""
-        self._noted += 1
-        heappush(self._heap, (max(t_ns, self.now_ns), self._noted, action))
+        self._added += 1
+        heappush(self._heap, (max(t_ns, self.now_ns), self._added, action))
 
     def after(self, seconds: float, action: Action) -> None:
         """Schedule an action after a delay."""

@@ -47,7 +47,7 @@ class RequestRouter:
 
     def choose(self, engines: Sequence[str], prompt_tokens: int = 0) -> str | None:
         """Choose an engine for the next request; None if none may have it now."""
-        free = [name for name in engines if self._may_have_more(name)]
+        free = [name for name in engines if self._has_room(name)]
         if not free:
             return None
         if self.sticky and self.sticky.takes(prompt_tokens) and self.sticky.engine in free:
@@ -86,7 +86,7 @@ class RequestRouter:
         self._credits[chosen] -= sum(weights.values())
         return chosen
 
-    def _may_have_more(self, engine: str) -> bool:
+    def _has_room(self, engine: str) -> bool:
         return self.most_in_flight is None or self._in_flight[engine] < self.most_in_flight
 
 
@@ -134,7 +134,7 @@ class KvNetwork:
         """Make this share of the transfers from and to an engine, None: of all, fail; 0 ends it."""
         self._failing_ratios[engine] = ratio
 
-    def book(self, source: str, target: str, size_bytes: int, now_ns: int) -> Transfer:
+    def start_transfer(self, source: str, target: str, size_bytes: int, now_ns: int) -> Transfer:
         """Send `size_bytes` as soon as both ends are free."""
         sender, taker = f"from {source}", f"to {target}"
         start_ns = max(now_ns, self._free_ns.get(sender, 0), self._free_ns.get(taker, 0))

@@ -189,7 +189,7 @@ class Engine:
             return 1
         count = min(self._longest_run, min(sequence.left for sequence in batch.writing))
         cache = self.scheduler.cache
-        if count > 1 and not cache.surely_fits(len(batch.writing), count):
+        if count > 1 and not cache.always_fits(len(batch.writing), count):
             growing = [(sequence.holding, sequence.computed) for sequence in batch.writing]
             count = max(1, cache.steps_with_room(growing, count))
         return count

@@ -37,8 +37,8 @@ class KvCache:
         self.block_tokens = block_tokens
         self.used_blocks = 0
         self._prefixes: dict[int, Shared] = {}
-        self._resting: OrderedDict[int, Shared] = OrderedDict()
-        self._resting_blocks = 0
+        self._unused: OrderedDict[int, Shared] = OrderedDict()
+        self._unused_blocks = 0
 
     @property
     def usage_ratio(self) -> float:
@@ -61,8 +61,8 @@ class KvCache:
         if not blocks:
             return 0
         if not shared.users:
-            del self._resting[identity]
-            self._resting_blocks -= shared.blocks
+            del self._unused[identity]
+            self._unused_blocks -= shared.blocks
             self.used_blocks += shared.blocks
         shared.users += 1
         holding.shared, holding.shared_blocks = shared, blocks
@@ -77,9 +77,9 @@ class KvCache:
             return False
         self.used_blocks += more
         holding.own_blocks += more
-        while self._resting_blocks > self.blocks - self.used_blocks:
-            identity, oldest = self._resting.popitem(last=False)
-            self._resting_blocks -= oldest.blocks
+        while self._unused_blocks > self.blocks - self.used_blocks:
+            identity, oldest = self._unused.popitem(last=False)
+            self._unused_blocks -= oldest.blocks
             del self._prefixes[identity]
         return True
 
@@ -105,8 +105,8 @@ class KvCache:
             shared.users -= 1
             if not shared.users:
                 self.used_blocks -= shared.blocks
-                self._resting[shared.identity] = shared
-                self._resting_blocks += shared.blocks
+                self._unused[shared.identity] = shared
+                self._unused_blocks += shared.blocks
         holding.own_blocks, holding.shared_blocks, holding.shared = 0, 0, None
 
     def steps_with_room(self, growing: Collection[tuple[Holding, int]], steps: int) -> int:
@@ -124,7 +124,7 @@ class KvCache:
                 failing = middle
         return fitting
 
-    def surely_fits(self, holdings: int, tokens: int) -> bool:
+    def always_fits(self, holdings: int, tokens: int) -> bool:
         """Return whether so many holdings can grow by `tokens` tokens each, in the worst case."""
         return holdings * (self.blocks_of(tokens) + 1) <= self.blocks - self.used_blocks
 

@@ -51,7 +51,7 @@ class Scheduler:
         sequence.computed = sequence.prompt_tokens - 1
         self._arrived.append(sequence)
 
-    def go_without(self, number: int) -> None:
+    def compute_locally(self, number: int) -> None:
         """Record that the KV of a request will not arrive: its prompt is computed here."""
         sequence = self._deferred.pop(number)
         sequence.remote_prompt = False
@@ -67,7 +67,7 @@ class Scheduler:
                 queue.remove(sequence)
         self.cache.release(sequence.holding)
 
-    def let_go(self, number: int) -> bool:
+    def release_kv(self, number: int) -> bool:
         """Free the KV kept for a request that has ended; return False if there is none."""
         sequence = self._kept.pop(number, None)
         if sequence is not None:

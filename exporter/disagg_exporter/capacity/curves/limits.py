@@ -121,7 +121,7 @@ def find_batch(points: Sequence[Point], target_seconds: float) -> DecodeLimit | 
         more = (target_seconds - last.seconds) / max(slope, _FLAT)
         return DecodeLimit(min(last.size + more, FARTHEST * last.size), LimitConfidence.ONE)
     if not quick:
-        return _led_back(points, slow[0], target_seconds)
+        return _extrapolate_down(points, slow[0], target_seconds)
     low, high = quick[-1], slow[0]
     part = (target_seconds - low.seconds) / (high.seconds - low.seconds)
     samples = min(sum(point.samples for point in side) for side in (quick, slow))
@@ -130,7 +130,7 @@ def find_batch(points: Sequence[Point], target_seconds: float) -> DecodeLimit | 
     return DecodeLimit(batch, LimitConfidence.BOTH if both else LimitConfidence.ONE)
 
 
-def _led_back(points: Sequence[Point], first: Point, target_seconds: float) -> DecodeLimit:
+def _extrapolate_down(points: Sequence[Point], first: Point, target_seconds: float) -> DecodeLimit:
     """Return the batch below all observed ones, of which `first` is the smallest."""
     slope, error = _line([point for point in points if point.size <= first.size * _NEAR])
     steepest = first.seconds / first.size

@@ -42,7 +42,7 @@ class _Page:
     seen_ns: int
 
 
-def _on_a_thread(scrape: Callable[[], None]) -> None:
+def _in_thread(scrape: Callable[[], None]) -> None:
     # A daemon thread: name resolution has no deadline, and must not keep the process from ending.
     DaemonThread(scrape, "dcgm-page").start()
 
@@ -58,7 +58,7 @@ class DcgmDevices:
         url: Its root, such as `http://127.0.0.1:9400`.
         interval_seconds: How often it collects (its `--collect-interval`).
         fetch, clock_ns: Replaceable for tests.
-        beside: Runs a scrape concurrently with sweeps; may raise RuntimeError.
+        run_concurrently: Runs a scrape concurrently with sweeps; may raise RuntimeError.
 
     Raises:
         DevicesUnavailable: The page cannot be fetched, or has no device on it.
@@ -73,12 +73,12 @@ class DcgmDevices:
         *,
         fetch: Fetch = fetch,
         clock_ns: Callable[[], int] = time.monotonic_ns,
-        beside: Callable[[Callable[[], None]], None] = _on_a_thread,
+        run_concurrently: Callable[[Callable[[], None]], None] = _in_thread,
     ) -> None:
         self._url = url.rstrip("/") + "/metrics"
         self._fetch = fetch
         self._clock_ns = clock_ns
-        self._beside = beside
+        self._run_concurrently = run_concurrently
         self._prompt = interval_seconds <= PROMPT_SECONDS
         between_seconds = min(max(interval_seconds / 2, _LEAST_SECONDS), _MOST_SECONDS)
         self._between_ns = round(between_seconds * 1e9)
@@ -106,12 +106,12 @@ class DcgmDevices:
 
     def sweep(self, now_ns: int) -> DeviceSweep:
         """Return what the page last reported, if still valid; start the next scrape when due."""
-        again_ns = _AGAIN_NS if self._away(self._page, now_ns) else 0
+        again_ns = _AGAIN_NS if self._is_missing(self._page, now_ns) else 0
         if not self._scraping and now_ns - self._began_ns >= max(self._between_ns, again_ns):
             self._began_ns = now_ns
             self._begin_scrape()
         page = self._page
-        away = self._away(page, now_ns)
+        away = self._is_missing(page, now_ns)
         known: Mapping[str, DcgmDevice] = {} if away else page.devices
         readings = tuple(
             self._reading(known[device.gpu], page, now_ns)
@@ -129,18 +129,18 @@ class DcgmDevices:
     def close(self) -> None:
         """Do nothing: each scrape has a separate connection, which it closes."""
 
-    def _away(self, page: _Page, now_ns: int) -> bool:
+    def _is_missing(self, page: _Page, now_ns: int) -> bool:
         return now_ns - page.seen_ns > _HELD_SCRAPES * self._between_ns
 
     def _begin_scrape(self) -> None:
         self._scraping = True
         try:
-            self._beside(self._scrape_beside)
+            self._run_concurrently(self._scrape_concurrently)
         except RuntimeError as error:
             self._scraping = False
             self._health.fail(f"no thread is to be had for it: {error}")
 
-    def _scrape_beside(self) -> None:
+    def _scrape_concurrently(self) -> None:
         try:
             with self._health.round():
                 self._page = self._scrape()
@@ -151,14 +151,14 @@ class DcgmDevices:
         devices = parse_dcgm(self._fetch(self._url, DEADLINE_SECONDS), self._heads)
         for entry in devices:
             if entry.xid is not None:
-                self._see_xid(entry.device.gpu, entry.xid)
+                self._count_xid(entry.device.gpu, entry.xid)
         return _Page(
             {entry.device.gpu: entry for entry in devices},
             {gpu: tuple(sorted(counted.items())) for gpu, counted in self._xids.items()},
             self._clock_ns(),
         )
 
-    def _see_xid(self, gpu: str, number: int) -> None:
+    def _count_xid(self, gpu: str, number: int) -> None:
         """Count an error when the latest number changes; a repetition cannot be detected."""
         before = self._xid.setdefault(gpu, number)
         counted = self._xids.setdefault(gpu, Counter())

@@ -171,7 +171,7 @@ class NvmlDevices:
 
     def _read(self, opened: OpenDevice, now_ns: int) -> DeviceReading:
         nvml, handle = self._nvml, opened.handle
-        memory = None if opened.memory is None else self._core(opened.memory, handle)
+        memory = None if opened.memory is None else self._call_or_decline(opened.memory, handle)
         meter = self._meters.get(opened.device.gpu)
         counted = NOTHING if meter is None else meter.read()
         parts = counted.ratios
@@ -180,12 +180,12 @@ class NvmlDevices:
         # instance.
         if not opened.mig:
             if parts.graphics_ratio is None:
-                rates = self._core(nvml.nvmlDeviceGetUtilizationRates, handle)
+                rates = self._call_or_decline(nvml.nvmlDeviceGetUtilizationRates, handle)
                 utilization = None if rates is None else _known(rates.gpu)
             power = _known(ask(nvml, nvml.nvmlDeviceGetPowerUsage, handle))
             energy = _known(ask(nvml, nvml.nvmlDeviceGetTotalEnergyConsumption, handle))
         throttles = ask(nvml, opened.throttles, opened.gpu_handle)
-        self._read_slowly(opened, now_ns)
+        self._read_slow_values(opened, now_ns)
         return DeviceReading(
             gpu=opened.device.gpu,
             t_ns=now_ns,
@@ -213,7 +213,7 @@ class NvmlDevices:
     def _xids_of(self, gpu: str) -> tuple[tuple[int, int], ...] | None:
         return None if self._xids is None else self._xids.counts(gpu)
 
-    def _core(self, call: Callable[[Any], Any], handle: Any) -> Any:
+    def _call_or_decline(self, call: Callable[[Any], Any], handle: Any) -> Any:
         """Make a call that every healthy device answers or plainly declines; None if it declines.
 
         Raises:
@@ -224,7 +224,7 @@ class NvmlDevices:
         except self._declined:
             return None
 
-    def _read_slowly(self, opened: OpenDevice, now_ns: int) -> None:
+    def _read_slow_values(self, opened: OpenDevice, now_ns: int) -> None:
         if opened.slow_ns is not None and now_ns - opened.slow_ns < SLOW_EVERY_NS:
             return
         opened.slow_ns = now_ns

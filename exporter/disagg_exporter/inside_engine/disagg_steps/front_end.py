@@ -50,9 +50,9 @@ def _count(known: Callable[[], Any]) -> int | None:
         return None
     # Copied at once: the engine's own thread adds and removes.
     states = list(processor.request_states.values())
-    return sum(not _waits_for_words(state) for state in states)
+    return sum(not _awaits_input(state) for state in states)
 
 
-def _waits_for_words(state: Any) -> bool:
+def _awaits_input(state: Any) -> bool:
     """Return whether this is a session that has been answered and waits for more input."""
     return bool(getattr(state, "streaming_input", False)) and state.input_chunk_queue is None

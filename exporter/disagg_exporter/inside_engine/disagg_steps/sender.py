@@ -64,7 +64,7 @@ class Sender:
     _lock: threading.Lock
     _bell: SimpleQueue[None]
     _thread: threading.Thread | None
-    _dozing: bool
+    _is_idle: bool
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Sender:
         held = self._lock.acquire(timeout=CLOSE_SECONDS)
         try:
             if held:
-                self._tell(self._clock_ns())
+                self._send_kept(self._clock_ns())
         finally:
             self._link.close()
             if held:
@@ -125,20 +125,20 @@ class Sender:
     def keep(self, t_ns: int, *report: Any) -> None:
         """Queue a report made at `t_ns`; send the queue if that is due. Never waits."""
         if self._getpid() != self._pid:
-            self._start_over()
+            self._restart_stream()
         kept = self._kept
         kept.append((t_ns, report))
         if t_ns >= self._due_ns or len(kept) >= KEPT_RECORDS:
             if self._lock.acquire(blocking=False):
                 try:
-                    self._tell(t_ns)
+                    self._send_kept(t_ns)
                 finally:
                     self._lock.release()
             elif len(kept) > MOST_KEPT:
                 kept.pop()
                 self.drop()
-        elif self._dozing:
-            self._dozing = False
+        elif self._is_idle:
+            self._is_idle = False
             self._bell.put(None)
 
     def step(self, facts: Facts, t_ns: int, *, counted: bool = True, dummy: bool = False) -> None:
@@ -162,7 +162,7 @@ class Sender:
                 self._link.open()
                 if self._link.is_open:
                     self._link.send(self._standing(wire.HELLO, now_ns))
-            self._tell(now_ns, heartbeat=connected)
+            self._send_kept(now_ns, heartbeat=connected)
 
     def _begin(self) -> None:
         self._pid = self._getpid()
@@ -171,10 +171,10 @@ class Sender:
         )
         self._kept, self._lock = deque(), threading.Lock()
         self._due_ns = 0
-        self._bell, self._dozing, self._closing = SimpleQueue(), False, False
+        self._bell, self._is_idle, self._closing = SimpleQueue(), False, False
         self._thread = None
 
-    def _start_over(self) -> None:
+    def _restart_stream(self) -> None:
         """Start a new stream in a forked child, which has no copy of our thread."""
         beating = self._thread is not None
         self._link.close()
@@ -197,18 +197,18 @@ class Sender:
             wake_ns = min(self._due_ns, until_ns)
             if wake_ns <= now_ns:
                 # Set before the check: anything queued after the check will ring.
-                self._dozing = True
+                self._is_idle = True
                 if self._kept:
-                    self._dozing = False
+                    self._is_idle = False
                     with self._lock:
-                        self._tell(now_ns)
+                        self._send_kept(now_ns)
                     continue
                 wake_ns = until_ns
             with suppress(Empty):
                 self._bell.get(timeout=(wake_ns - now_ns) / 1e9)
-            self._dozing = False
+            self._is_idle = False
 
-    def _tell(self, now_ns: int, *, heartbeat: bool = False) -> None:
+    def _send_kept(self, now_ns: int, *, heartbeat: bool = False) -> None:
         """Make records of the queue and send them as one packet; the caller holds the lock."""
         kept, stream = self._kept, self._stream
         packet: list[bytes] = []

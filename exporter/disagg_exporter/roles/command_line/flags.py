@@ -40,7 +40,7 @@ class KvConfig(NamedTuple):
         real = self.connectors - {"multiconnector"}
         return bool(real) and real <= STORE_CONNECTORS
 
-    def with_other(self, other: KvConfig) -> KvConfig:
+    def union(self, other: KvConfig) -> KvConfig:
         """Return the union of both."""
         return KvConfig(*(mine | others for mine, others in zip(self, other, strict=True)))
 
@@ -140,7 +140,7 @@ class Flags:
         found = KvConfig()
         # vLLM makes one document of the dotted keys and puts it last: it replaces the other.
         for part in keys or whole:
-            found = found.with_other(part)
+            found = found.union(part)
         return found
 
 

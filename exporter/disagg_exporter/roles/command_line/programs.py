@@ -98,7 +98,7 @@ _TABLE: tuple[tuple[str, Program, str], ...] = (
 )
 # Programs that are not engines, by name. Models and arguments may be named like this too, so only
 # the first word is checked.
-_BESIDE_BY_NAME = re.compile(
+_NON_ENGINE_NAME = re.compile(
     r"[\w.-]*(sidecar|proxy|router|gateway|scheduler|autoscaler|exporter|manager|operator|controller|tokenizer|"
     r"load-?balancer)[\w.-]*|[\w.-]+-epp"
 )
@@ -164,7 +164,7 @@ def find_program(tokens: Sequence[str]) -> FoundProgram:
                 return FoundProgram(program, word, at + 1)
     whole = tokens[0].strip() if tokens else ""
     own = whole.startswith("/") or "/" not in whole
-    if own and _BESIDE_BY_NAME.fullmatch(first):
+    if own and _NON_ENGINE_NAME.fullmatch(first):
         return FoundProgram(Program.NOT_AN_ENGINE, "router or sidecar", 1)
     return FoundProgram(Program.UNKNOWN)
 

@@ -69,26 +69,29 @@ def _command(tokens: list[str], depth: int) -> list[list[str]]:
             break
         if token == "eval":
             return _script(" ".join(tokens[at + 1 :]), [], depth + 1)
-    return [_opened(tokens)]
+    return [_split_flag_values(tokens)]
 
 
 def _script(text: str, arguments: list[str], depth: int) -> list[list[str]]:
     """Return the commands of a script; `arguments` are its `$0`, `$1` and so on."""
     found = [
-        command for words in _simple(text) if words for command in _command(list(words), depth)
+        command
+        for words in _simple_commands(text)
+        if words
+        for command in _command(list(words), depth)
     ]
     if arguments and re.search(r"\$\{?[@*]", text):
-        more = _opened(arguments)
+        more = _split_flag_values(arguments)
         found = [c if c in ([OPEN], [CLOSE]) else c + more for c in found] or [more]
     return found
 
 
 def split_arguments(text: str) -> list[str]:
     """Return the arguments held in one string, as in an environment variable."""
-    return _opened([word for words in _split(text[:MAX_TOKEN_CHARS]) for word in words])
+    return _split_flag_values([word for words in _split(text[:MAX_TOKEN_CHARS]) for word in words])
 
 
-def _simple(text: str) -> Iterator[list[str]]:
+def _simple_commands(text: str) -> Iterator[list[str]]:
     """Yield a script's words, command by command, with subshell brackets as separate commands."""
     depth = 0
     for words in _split(without_data(text)):
@@ -151,7 +154,7 @@ def _words(text: str) -> list[str]:
     return list(lexer)
 
 
-def _opened(tokens: list[str]) -> list[str]:
+def _split_flag_values(tokens: list[str]) -> list[str]:
     """Split tokens that hold both a flag and its value (`--mode prefill` as one item)."""
     opened: list[str] = []
     for token in tokens:

@@ -31,7 +31,7 @@ _OWN_SERVERS = (
     *("data-parallel-rank", "data-parallel-start-rank"),
 )
 # An address is displayed, so it must look like one.
-_PLACE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|\[?[0-9A-Fa-f:]{2,45}\]?")
+_HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|\[?[0-9A-Fa-f:]{2,45}\]?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +110,10 @@ def _vllm_head(flags: Flags, *, spanned: bool) -> str:
     """Return the rendezvous address: of a model over nodes, or of data-parallel ranks on nodes."""
     host = flags.value("master-addr")
     if spanned:
-        return _place(host or _HOST, _count(flags, "master-port") or _PORT)
+        return _host_port(host or _HOST, _count(flags, "master-port") or _PORT)
     address = flags.value("data-parallel-address", "dpa")
     port = _count(flags, "data-parallel-rpc-port", "dpp") or _DATA_PARALLEL_PORT
-    return _place(address or host or _HOST, port)
+    return _host_port(address or host or _HOST, port)
 
 
 def _sglang(flags: Flags) -> EnginePart | None:
@@ -122,18 +122,18 @@ def _sglang(flags: Flags) -> EnginePart | None:
     if not known or (not rank and flags.value("nnodes") in (None, "1")):
         return None
     head = flags.value("dist-init-addr", "nccl-init-addr") or ""
-    return EnginePart(head if is_place(head) else "", rank or 0, follows=bool(rank))
+    return EnginePart(head if is_host_port(head) else "", rank or 0, follows=bool(rank))
 
 
-def is_place(text: str) -> bool:
+def is_host_port(text: str) -> bool:
     """Return whether a text is a host and a port, and so may be shown."""
     host, _, port = text.rpartition(":")
     known = port.isascii() and port.isdecimal() and len(port) <= 5
-    return known and _PLACE.fullmatch(host) is not None
+    return known and _HOST_NAME.fullmatch(host) is not None
 
 
-def _place(host: str, port: int) -> str:
-    return f"{host}:{port}" if _PLACE.fullmatch(host) else ""
+def _host_port(host: str, port: int) -> str:
+    return f"{host}:{port}" if _HOST_NAME.fullmatch(host) else ""
 
 
 def _count(flags: Flags, *names: str) -> int | None:

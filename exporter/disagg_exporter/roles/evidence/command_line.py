@@ -17,7 +17,7 @@ from disagg_exporter.roles.command_line.shell_words import (
 )
 from disagg_exporter.roles.command_line.spanning import EnginePart, part_of
 from disagg_exporter.roles.evidence.environment import ARGUMENT_NAMES
-from disagg_exporter.roles.evidence.options import option_claims, silence_claims
+from disagg_exporter.roles.evidence.options import default_claims, option_claims
 from disagg_exporter.roles.evidence.types import Claim, Confidence, Source, stated
 
 _ASSIGNMENT = re.compile(r"(?:--env=|-e=?)?([A-Z][A-Z0-9_]{0,79})=(.*)", re.S)
@@ -67,7 +67,7 @@ def _command(tokens: list[str], shell: _Shell, env: Mapping[str, str]) -> ShellC
     found = find_program(tokens)
     ahead = tokens[: found.arguments_at or len(tokens)]
     here = {m[1]: m[2] for token in ahead if (m := _ASSIGNMENT.fullmatch(token))}
-    if found.program is Program.UNKNOWN and _only_sets(tokens):
+    if found.program is Program.UNKNOWN and _only_assigns(tokens):
         shell.known.update(here)
         if _EXPORTS & set(tokens):
             # `export A` also exports earlier assignments.
@@ -76,7 +76,7 @@ def _command(tokens: list[str], shell: _Shell, env: Mapping[str, str]) -> ShellC
     return ShellCommand(tokens, found, {**env, **shell.known, **here}, {**exported, **here})
 
 
-def _only_sets(tokens: Sequence[str]) -> bool:
+def _only_assigns(tokens: Sequence[str]) -> bool:
     """Return whether a command does nothing but set variables for later ones."""
     return all(
         token in _SETS or token.startswith("-") or re.match(r"[A-Za-z_]\w*(=|$)", token)
@@ -124,7 +124,7 @@ class ParsedCommandLine:
     @property
     def has_engine(self) -> bool:
         """Whether one of the programs is an engine, by name and by its options."""
-        named = any(program not in _BESIDE for program in self.programs)
+        named = any(program not in _NON_ENGINES for program in self.programs)
         return named and not any(claim.says is None for claim in self.claims)
 
 
@@ -132,7 +132,7 @@ def parse_command_line(argv: Sequence[str], env: Mapping[str, str]) -> ParsedCom
     """Parse a command line; `env` resolves the variables that hold more arguments."""
     parts = list(scoped(commands(argv), env)) or _arguments_only(env)
     programs = tuple(part.found.program for part in parts)
-    engines = [part for part in parts if part.found.program not in _BESIDE]
+    engines = [part for part in parts if part.found.program not in _NON_ENGINES]
     claims: list[Claim] = []
     spans: set[EnginePart | None] = set()
     options: list[Flags] = []
@@ -147,16 +147,16 @@ def parse_command_line(argv: Sequence[str], env: Mapping[str, str]) -> ParsedCom
         options.append(flags)
         spans.add(part_of(found.program, own, flags, whole))
         said = tuple(option_claims(found, flags, tokens[0] if tokens else ""))
-        if not _open_ended(own, whole):
-            said += tuple(silence_claims(found.program, flags, said))
+        if not _may_hold_options(own, whole):
+            said += tuple(default_claims(found.program, flags, said))
         # If nothing else is known, they are all that is known of the engine's own arguments.
-        claims.extend(map(_perhaps, said) if more and tokens else said)
+        claims.extend(map(_uncertain, said) if more and tokens else said)
     spanning = spans.pop() if len(spans) == 1 else None
     environments = tuple((part.found.program, {**env, **part.read}) for part in read or parts)
     return ParsedCommandLine(programs, environments, tuple(claims), spanning, tuple(options))
 
 
-_BESIDE = (Program.NOT_AN_ENGINE, Program.TOOL, Program.UNKNOWN)
+_NON_ENGINES = (Program.NOT_AN_ENGINE, Program.TOOL, Program.UNKNOWN)
 
 
 def _arguments_only(env: Mapping[str, str]) -> list[ShellCommand]:
@@ -176,7 +176,7 @@ def _more_arguments(found: FoundProgram, env: Mapping[str, str]) -> list[str]:
     return [argument for name in names for argument in split_arguments(env[name])]
 
 
-def _perhaps(claim: Claim) -> Claim:
+def _uncertain(claim: Claim) -> Claim:
     """Lower the confidence of a claim that holds only if an unknown program uses these options."""
     sure = min(claim.confidence, Confidence.MEDIUM, key=lambda confidence: confidence.rank)
     return replace(claim, confidence=sure)
@@ -222,7 +222,7 @@ def _resolved(token: str, env: Mapping[str, str]) -> list[str]:
     return split_arguments(value) if value.startswith("-") else [found["head"] + value]
 
 
-def _open_ended(tokens: Sequence[str], env: Mapping[str, str]) -> bool:
+def _may_hold_options(tokens: Sequence[str], env: Mapping[str, str]) -> bool:
     """Return whether a variable may hold whole options, so that absence of one means nothing."""
     return any(
         match[1] not in env

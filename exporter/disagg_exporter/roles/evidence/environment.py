@@ -60,7 +60,7 @@ _FREE_NAMES = (
 )
 _AIBRIX_NAMES = ("ROLESET_NAME", "ROLE_REPLICA_INDEX", "STORM_SERVICE_NAME")
 _AIBRIX = (Source.AIBRIX, Confidence.HIGH)
-_ANYBODYS = (Source.ROLE_LABEL, Confidence.MEDIUM)
+_GENERIC = (Source.ROLE_LABEL, Confidence.MEDIUM)
 NAMES_READ = frozenset(
     (
         *(EXPLICIT_NAME, _TENSORRT_NAME, "DYN_COMPONENT", "ROLE_NAME"),
@@ -90,7 +90,7 @@ def environment_claims(
         yield definite_claim(Source.EXPLICIT, EXPLICIT_NAME, explicit, Confidence.CERTAIN)
     if "ROLE_NAME" in env:
         ours = any(name in env for name in _AIBRIX_NAMES)
-        source, sure = _AIBRIX if ours else _ANYBODYS
+        source, sure = _AIBRIX if ours else _GENERIC
         yield from word_claims(source, "ROLE_NAME", env["ROLE_NAME"], sure)
     if anything or program.is_dynamo:
         yield from _dynamo(env, mode_on_command_line)

@@ -34,7 +34,7 @@ DYNAMO_WORKER_TYPE = "dynamo worker_type"
 _SPLIT_GUIDES = ("pd-disaggregation", "wide-ep")
 _NOT_PROOF = "aggregated pods carry it too"
 _AIBRIX = (Source.AIBRIX, Confidence.HIGH)
-_ANYBODYS = (Source.ROLE_LABEL, Confidence.MEDIUM)
+_GENERIC = (Source.ROLE_LABEL, Confidence.MEDIUM)
 
 # The label's owner, and the confidence in its role words; `decode` is unambiguous in all of these.
 _DIRECT = (
@@ -75,19 +75,23 @@ def label_claims(labels: Mapping[str, str]) -> Iterator[Claim]:
     for key, source, sure in _DIRECT:
         known.add(key)
         if key in labels:
-            yield from _role_or_beside(source, key, labels[key], sure)
+            yield from _role_or_non_engine(source, key, labels[key], sure)
     for key in sorted(labels.keys() - known)[:MAX_LABELS]:
         last = plain(key.rsplit("/", 1)[-1])
         if key.startswith(_DYNAMO):
             continue
         if last in _ROLE_KEYS or last.endswith(("-role", ".role")):
             marker = f"label {last}" if last in _ROLE_KEYS else "label …-role"
-            yield from _role_or_beside(Source.ROLE_LABEL, marker, labels[key], Confidence.MEDIUM)
+            yield from _role_or_non_engine(
+                Source.ROLE_LABEL, marker, labels[key], Confidence.MEDIUM
+            )
     for key in _NAME_KEYS:
         yield from name_claims(f"label {key}", labels.get(key, ""))
 
 
-def _role_or_beside(source: Source, marker: str, value: str, sure: Confidence) -> Iterator[Claim]:
+def _role_or_non_engine(
+    source: Source, marker: str, value: str, sure: Confidence
+) -> Iterator[Claim]:
     claims = word_claims(source, marker, value, sure)
     yield from claims
     for found in () if claims else name_claims(marker, value):
@@ -161,8 +165,8 @@ def _aibrix(labels: Mapping[str, str]) -> Iterator[Claim]:
         or key == "storm-service-name"
         for key in labels
     )
-    source, sure = _AIBRIX if ours else _ANYBODYS
-    yield from _role_or_beside(source, "role-name", labels["role-name"], sure)
+    source, sure = _AIBRIX if ours else _GENERIC
+    yield from _role_or_non_engine(source, "role-name", labels["role-name"], sure)
 
 
 def _production_stack(labels: Mapping[str, str]) -> Iterator[Claim]:

@@ -197,7 +197,7 @@ _MIXED_BY_DEFAULT = {
 }
 
 
-def silence_claims(program: Program, flags: Flags, said: Sequence[Claim]) -> Iterator[Claim]:
+def default_claims(program: Program, flags: Flags, said: Sequence[Claim]) -> Iterator[Claim]:
     """Yield the claims of an engine's defaults, where no option changed them.
 
     Args:

@@ -56,7 +56,7 @@ NAME_LABELS = ("pod", "job", "container", "exported_pod", "kubernetes_pod_name",
 
 
 @dataclass(slots=True)
-class _Seen:
+class _PageEvidence:
     """What was found while reading the lines."""
 
     engine: bool = False
@@ -71,7 +71,7 @@ class _Seen:
 
 def page_claims(lines: Iterable[str]) -> tuple[list[Claim], Traffic | None]:
     """Return a page's claims, and the traffic since its engine began, if the page has both."""
-    seen = _Seen()
+    seen = _PageEvidence()
     room = MAX_CHARS
     for at, line in enumerate(lines):
         room -= len(line)
@@ -83,7 +83,7 @@ def page_claims(lines: Iterable[str]) -> tuple[list[Claim], Traffic | None]:
     return list(_claims(seen)), _traffic(seen)
 
 
-def _read(seen: _Seen, name: str, labels: Mapping[str, str], value: str) -> None:
+def _read(seen: _PageEvidence, name: str, labels: Mapping[str, str], value: str) -> None:
     if name.startswith(ROUTER_PREFIXES):
         seen.router = True
         return
@@ -105,7 +105,7 @@ def _read(seen: _Seen, name: str, labels: Mapping[str, str], value: str) -> None
     _count(seen, bare, labels, value)
 
 
-def _count(seen: _Seen, bare: str, labels: Mapping[str, str], value: str) -> None:
+def _count(seen: _PageEvidence, bare: str, labels: Mapping[str, str], value: str) -> None:
     counts = TOTALS.get(bare, "")
     part = labels.get(counts[1:], "") if counts.startswith("=") else counts
     if not part or len(seen.totals) > 32:
@@ -118,7 +118,7 @@ def _count(seen: _Seen, bare: str, labels: Mapping[str, str], value: str) -> Non
         seen.totals[part] += number  # type: ignore[assignment] # a Counter of floats
 
 
-def _claims(seen: _Seen) -> Iterator[Claim]:
+def _claims(seen: _PageEvidence) -> Iterator[Claim]:
     if seen.router and not seen.engine:
         yield stated(Source.PROGRAM, "page", "router's series", None, Confidence.MEDIUM)
     for word in sorted(seen.engine_types):
@@ -145,7 +145,7 @@ def _claims(seen: _Seen) -> Iterator[Claim]:
         yield from (claim for claim in claims if claim.says is not None)
 
 
-def _traffic(seen: _Seen) -> Traffic | None:
+def _traffic(seen: _PageEvidence) -> Traffic | None:
     totals = seen.totals
     if not totals:
         return None

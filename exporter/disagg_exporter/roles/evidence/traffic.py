@@ -36,11 +36,13 @@ def traffic_claim(traffic: Traffic) -> Claim | None:
         return note(Source.TRAFFIC, _MARKER, TOO_LITTLE, "too few requests to tell")
     per_request = made / requests
     if external / prompt >= _MOST and per_request >= _MANY_TOKENS:
-        return _says(Role.DECODE, "prompts come from elsewhere, answers are long")
+        return _claim_of(Role.DECODE, "prompts come from elsewhere, answers are long")
     if computed / prompt >= _MOST and per_request <= _ONE_TOKEN:
-        return _says(Role.PREFILL, "computes prompts, about one token each; scoring does so too")
+        return _claim_of(
+            Role.PREFILL, "computes prompts, about one token each; scoring does so too"
+        )
     if computed / prompt >= _MOST and per_request >= _MANY_TOKENS:
-        return _says(Role.MIXED, "computes prompts and writes long answers")
+        return _claim_of(Role.MIXED, "computes prompts and writes long answers")
     return note(Source.TRAFFIC, _MARKER, "undecided", "fits no role")
 
 
@@ -54,14 +56,14 @@ def _by_tokens(computed: float, external: float, made: float) -> Claim:
     if made <= _ALMOST_NONE * computed:
         # On a mixed engine, long prompts with short answers look the same unless extreme.
         if made <= 0.001 * computed:
-            return _says(Role.PREFILL, "computes prompts, writes next to nothing")
+            return _claim_of(Role.PREFILL, "computes prompts, writes next to nothing")
         return note(Source.TRAFFIC, _MARKER, "undecided", "short answers, or a prefill engine")
     if computed <= _ALMOST_NONE * made:
-        return _says(Role.DECODE, "writes tokens, computes next to no prompt")
-    return _says(Role.MIXED, "computes prompts and writes answers")
+        return _claim_of(Role.DECODE, "writes tokens, computes next to no prompt")
+    return _claim_of(Role.MIXED, "computes prompts and writes answers")
 
 
-def _says(role: Role, why: str) -> Claim:
+def _claim_of(role: Role, why: str) -> Claim:
     return Claim(ClaimKind.TRAFFIC, Source.TRAFFIC, _MARKER, role.value, role, Confidence.LOW, why)
 
 

@@ -50,9 +50,9 @@ def test_transfers_queue_at_both_ends() -> None:
     """A gigabyte a second: each takes a second and the latency, one after the other."""
     transfer = KvNetwork(LinkSpec(1e9, 0.5), random.Random(0))
 
-    first = transfer.book("p0", "d0", 10**9, 0)
-    same_target = transfer.book("p1", "d0", 10**9, 0)
-    others = transfer.book("p2", "d1", 10**9, 0)
+    first = transfer.start_transfer("p0", "d0", 10**9, 0)
+    same_target = transfer.start_transfer("p1", "d0", 10**9, 0)
+    others = transfer.start_transfer("p2", "d1", 10**9, 0)
 
     assert (first.start_ns, first.end_ns) == (0, 1_500_000_000)
     assert (same_target.start_ns, same_target.end_ns) == (1_500_000_000, 3_000_000_000)

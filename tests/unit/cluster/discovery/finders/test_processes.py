@@ -12,7 +12,7 @@ import pytest
 
 from disagg_cluster.discovery.finders.processes import NAMES_KEPT, ProcessFinder, visible_gpus
 from disagg_cluster.discovery.observations.types import Endpoint, Leader, Observation
-from disagg_cluster.host.processes.process_table import OLD_LOOKS, YOUNG_LOOKS, ProcessTable
+from disagg_cluster.host.processes.process_table import OLD_SCANS, YOUNG_SCANS, ProcessTable
 from disagg_exporter.model import Device, DeviceReading
 from support.fake_engines import FakeEngine, install
 
@@ -131,7 +131,7 @@ def test_what_one_of_ours_leaves_behind_is_not_found_while_it_is_being_ended(
 def test_an_engine_is_read_at_each_look(tmp_path: Path) -> None:
     table = ProcessTable(tmp_path)
     process(tmp_path, 7, "vllm serve a")
-    for _ in range(YOUNG_LOOKS + 1):
+    for _ in range(YOUNG_SCANS + 1):
         table.read()
 
     process(tmp_path, 7, "vllm serve b")
@@ -143,13 +143,13 @@ def test_an_old_shell_that_becomes_an_engine_is_seen_in_the_end(tmp_path: Path) 
     """Thousands of old processes that are no engines cost little, and none is forgotten."""
     table = ProcessTable(tmp_path)
     process(tmp_path, 7, "bash start.sh")
-    for _ in range(YOUNG_LOOKS + 1):
+    for _ in range(YOUNG_SCANS + 1):
         table.read()
 
     process(tmp_path, 7, "vllm serve a")
 
-    looks = next(n for n in range(1, 1 + OLD_LOOKS) if table.read()[7].argv)
-    assert 1 < looks <= OLD_LOOKS
+    looks = next(n for n in range(1, 1 + OLD_SCANS) if table.read()[7].argv)
+    assert 1 < looks <= OLD_SCANS
     (tmp_path / "7" / "cmdline").unlink()
     assert table.read() == {}
 
@@ -166,7 +166,7 @@ def instead(proc: Path, pid: int, command: str) -> None:
 def test_a_pid_that_is_used_again_is_not_taken_for_the_old_process(tmp_path: Path) -> None:
     table = ProcessTable(tmp_path)
     process(tmp_path, 7, "bash start.sh")
-    for _ in range(YOUNG_LOOKS + 1):
+    for _ in range(YOUNG_SCANS + 1):
         table.read()
 
     instead(tmp_path, 7, "vllm serve a")
@@ -178,7 +178,7 @@ def test_a_process_is_young_again_where_a_pid_is_used_again(tmp_path: Path) -> N
     """A shell that becomes an engine within its first looks is seen at the next one."""
     table = ProcessTable(tmp_path)
     process(tmp_path, 7, "bash start.sh")
-    for _ in range(YOUNG_LOOKS + 1):
+    for _ in range(YOUNG_SCANS + 1):
         table.read()
 
     instead(tmp_path, 7, "bash other.sh")

@@ -74,7 +74,7 @@ def test_room_is_found_to_the_step() -> None:
         cache.hold(holding, tokens)
         growing.append((holding, tokens))
 
-    assert not cache.surely_fits(2, 40)
+    assert not cache.always_fits(2, 40)
     # 48 and 49 tokens take all three; one step later the first needs a fourth block as well.
     assert cache.steps_with_room(growing, 40) == 18
     assert cache.steps_with_room(growing, 5) == 5

@@ -215,7 +215,7 @@ def test_a_prompt_whose_kv_does_not_come_is_computed_here() -> None:
     engine = bench()
     engine.scheduler.submit(asked(1, 100, 1, remote_prompt=True))
     engine.step()
-    engine.scheduler.go_without(1)
+    engine.scheduler.compute_locally(1)
 
     (step,) = engine.run()
 
@@ -230,9 +230,9 @@ def test_kv_kept_for_another_engine_stays_until_it_is_let_go() -> None:
 
     assert engine.scheduler.state().running == 0
     assert engine.scheduler.cache.used_blocks == 10
-    assert engine.scheduler.let_go(1)
+    assert engine.scheduler.release_kv(1)
     assert engine.scheduler.cache.used_blocks == 0
-    assert not engine.scheduler.let_go(1)
+    assert not engine.scheduler.release_kv(1)
 
 
 def test_what_the_cache_can_never_hold_does_not_fit() -> None:

@@ -51,7 +51,11 @@ class Exporter:
     def open(self, interval_seconds: float = 30.0) -> DcgmDevices:
         url = "http://127.0.0.1:9400/"
         self.source = DcgmDevices(
-            url, interval_seconds, fetch=self, clock_ns=lambda: self.now_ns, beside=self._beside
+            url,
+            interval_seconds,
+            fetch=self,
+            clock_ns=lambda: self.now_ns,
+            run_concurrently=self._beside,
         )
         return self.source
 
@@ -293,7 +297,9 @@ def test_a_look_for_which_there_is_no_thread_is_a_failed_look() -> None:
     def refuse(_look: Callable[[], None]) -> None:
         raise RuntimeError("can't start new thread")
 
-    source = DcgmDevices("http://x", 1.0, fetch=exporter, clock_ns=lambda: 0, beside=refuse)
+    source = DcgmDevices(
+        "http://x", 1.0, fetch=exporter, clock_ns=lambda: 0, run_concurrently=refuse
+    )
 
     sweeps = [source.sweep(second * SECOND) for second in range(5)]
 
