@@ -16,10 +16,10 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "nothing else on this page is about them. Absent where none are searched for."),
     Family("disagg_engine_up", Data.ENGINES, ("engine",),
            "1 when the engine answered its last health probe, 0 when it did not; absent for a "
-           "follower, which answers nobody, and while the probe itself cannot be made."),
+           "follower, which serves no requests, and while the probe itself cannot be made."),
     Family("disagg_engine_follower_info", Data.ENGINES, ("engine", "leader"),
-           "An engine that is one node's part of an engine which is led elsewhere, and where the "
-           "parts meet."),
+           "An engine that is one node's part of an engine led from another node, with the "
+           "address at which the parts meet."),
     Family("disagg_engine_role_changes_total", Data.ENGINES, ("engine",),
            "How often a found engine went from one known role to another; absent for one that this "
            "node launched, whose role is the node file's."),
@@ -30,10 +30,10 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "1 when a Dynamo worker is registered where its frontends look, 0 when it answers but "
            "is not: then no request reaches it. Absent where that is unknown."),
     Family("disagg_engine_tls_info", Data.ENGINES, ("engine", "verified", "fault"),
-           "How an engine that speaks TLS was known at the last scrape of its page: ca (its "
-           "certificate is signed by the CA in the node file), pinned (its certificate is the one "
-           "its own process was started with) or insecure (not verified); and the TLS fault, if "
-           "that is why there is no page."),
+           "How an engine that speaks TLS was verified at the last scrape of its page: ca (its "
+           "certificate is signed by the CA in the node file), pinned (its certificate is the "
+           "one its own process was started with) or insecure (not verified); and the TLS fault, "
+           "if that is why there is no page."),
     Family("disagg_engine_dynamo_worker_info", Data.ENGINES,
            ("engine", "worker_id", "worker_id_decimal"),
            "The id of a Dynamo worker, as workers write it (hex) and as frontends do (decimal)."),
@@ -41,9 +41,9 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "Unix time up to which the engine's GPU-seconds are committed; absent while no source "
            "reports its work."),
     Family("disagg_engine_unreported_step_seconds", Data.ENGINES, ("engine",),
-           "How long a step has run, or been awaited since a request came, of which no record "
-           "tells yet: the engine's time waits for it, so minutes here explain a watermark that "
-           "lags. 0 while it rests; absent for an engine that reports no single steps."),
+           "How long a step has run, or been awaited since a request arrived, without a record "
+           "so far: the engine's time waits for it, so minutes here explain a watermark that "
+           "lags. 0 while it idles; absent for an engine that reports no single steps."),
     Family("disagg_engine_gpu_seconds_total", Data.ENGINES, ("engine", "role", "phase"),
            "GPU-seconds an engine used: an engine on four devices uses four a second."),
     Family("disagg_engine_phase_tokens_total", Data.ENGINES, ("engine", "role", "phase"),
@@ -73,7 +73,8 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "answer) and inflight (for KV to leave); of its decode engines: prealloc (for room for "
            "their KV) and transfer (for KV to arrive). Of vLLM's: transfer."),
     Family("disagg_engine_kv_cache_usage_ratio", Data.ENGINES, ("engine", "role"),
-           "Share of the engine's KV cache in use; known from where disagg_engine_requests is."),
+           "Share of the engine's KV cache in use; from the same source as "
+           "disagg_engine_requests."),
     Family("disagg_attribution_info", Data.ENGINES, ("engine", "method", "split", "confidence"),
            "How an engine's GPU-seconds were found: steps, fpm, engine_timers, page, page_cpu, "
            "follower, role or none; and how steps that prefill and decode at once are divided now: "
@@ -82,19 +83,20 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "steps; or none; and how sure the phases' shares are."),
     Family("disagg_attribution_share_error_ratio", Data.ENGINES, ("engine",),
            "How far prefill's share of the engine's step time may be off where its cost model "
-           "divides mixed steps: the truth is that near nine times in ten. 0 for one that does not "
-           "mix."),
+           "divides mixed steps: the true share is within that nine times in ten. 0 for one that "
+           "does not mix."),
     Family("disagg_attribution_residual_ratio", Data.ENGINES, ("engine",),
            "Mean error of the cost model's prediction of a step's length over that length: of "
            "mixed steps where there are enough, else of all."),
     Family("disagg_attribution_fitted_steps", Data.ENGINES, ("engine",),
            "Steps the cost model has learned from; the latest hundred thousands count most."),
     Family("disagg_engine_step_cost_seconds", Data.ENGINES, ("engine", "point"),
-           "What a step costs now, as learned: of a prompt of so many tokens, beside so many "
-           "requests that decode, contexts as they are lately. Of a step that has nothing to do: "
-           "empty. Absent beyond twice the tokens of any step that was seen."),
+           "What a step costs now, as learned: for a prompt of so many tokens, beside so many "
+           "requests that decode, at recent context lengths; point is empty for a step without "
+           "work. Absent beyond twice the tokens of any observed step."),
     Family("disagg_engine_step_cost_error_seconds", Data.ENGINES, ("engine", "point"),
-           "How far that may be off: the truth is that near nine times in ten."),
+           "How far disagg_engine_step_cost_seconds may be off: the true cost is within that "
+           "nine times in ten."),
     Family("disagg_engine_interference_seconds_total", Data.ENGINES, ("engine", "effect"),
            "Seconds by which mixed steps took longer (loss), or shorter (gain), than their prefill "
            "and decode would have taken in steps of their own, the engine's constant share counted "
@@ -104,14 +106,15 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "Seconds of all steps, mixed or not, while what mixing costs and saves was known: what "
            "loss less gain is a part of."),
     Family("disagg_engine_interference_error_ratio", Data.ENGINES, ("engine",),
-           "How far loss less gain may be off, over the step time of which it is known: the truth "
-           "is that near nine times in ten."),
+           "How far loss less gain may be off, over the step time of which it is known: the true "
+           "value is within that nine times in ten."),
     Family("disagg_span_cut_seconds_total", Data.ENGINES, ("engine",),
-           "Seconds of steps that fitted nowhere, even late, and are in no other counter."),
+           "Seconds of steps that could not be placed in time, even late; they are in no other "
+           "counter."),
     Family("disagg_late_records_total", Data.ENGINES, ("engine",),
-           "Step records that came after their time had been committed."),
+           "Step records that arrived after their time had been committed."),
     Family("disagg_lost_records_total", Data.ENGINES, ("engine",),
-           "Step records that never came, by the gaps in their numbering."),
+           "Step records that never arrived, by the gaps in their numbering."),
 
     # Capacity in use, and the limits that it is measured against.
     Family("disagg_node_capacity_used_gpus", Data.NODE, _POOL,
@@ -126,12 +129,14 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "the inter-token target, its KV cache in use, and the time in which requests waited "
            "and none could be taken in. 1 is full, more is beyond. Absent until learned."),
     Family("disagg_engine_gpu_sm_ratio", Data.ENGINES, ("engine", "gpu"),
-           "Share of SM time that an engine's processes took of a GPU which several engines share, "
-           "as its driver sampled them in the last second: to hold against the GPU-seconds, which "
-           "are halved while two have a step there. Absent on GPUs of one engine and on MIG."),
+           "Share of SM time that an engine's processes took of a GPU which several engines "
+           "share, as its driver sampled them in the last second: for comparison with the "
+           "GPU-seconds, which are halved while two engines have a step there. Absent on GPUs of "
+           "one engine and on MIG."),
     Family("disagg_engine_max_num_batched_tokens", Data.ENGINES, ("engine",),
-           "Tokens that an engine, or each of its data-parallel ranks, takes into a step at most: "
-           "as our plugin tells, else by its command line (SGLang: chunked-prefill-size)."),
+           "Tokens that an engine, or each of its data-parallel ranks, takes into a step at "
+           "most: as reported by our plugin, else by its command line (SGLang: "
+           "chunked-prefill-size)."),
     Family("disagg_engine_max_num_seqs", Data.ENGINES, ("engine",),
            "Requests that it takes into a step at most, known likewise (SGLang: "
            "max-running-requests)."),
@@ -198,10 +203,11 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "Requests an engine has finished, by how they ended. Each request of a prefill engine "
            "ends there, too, mostly by length."),
     Family("disagg_engine_arrivals_total", Data.ENGINES, ("engine", "role"),
-           "Requests an engine has taken in: those it finished and the most that were seen inside "
-           "beside them. A burst that came and went between two looks at its page is in it."),
+           "Requests an engine has accepted: the highest sum observed so far of those it has "
+           "finished and those inside. A burst that came and went between two scrapes of its "
+           "page is included."),
     Family("disagg_engine_rejections_total", Data.ENGINES, ("engine", "role", "reason"),
-           "Requests an engine refused at its door; they are in no other number of it."),
+           "Requests an engine refused on arrival; they are in no other of its numbers."),
     Family("disagg_engine_prompt_tokens_total", Data.ENGINES, ("engine", "role", "origin"),
            "Tokens of prompts, by where their KV came from."),
     Family("disagg_engine_request_prompt_tokens", Data.ENGINES, ("engine", "role"),
@@ -211,7 +217,7 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
     Family("disagg_engine_preemptions_total", Data.ENGINES, ("engine", "role"),
            "Requests that lost their place for want of KV cache and had to be computed again."),
     Family("disagg_engine_kv_transfers_total", Data.ENGINES, ("engine", "role"),
-           "KV transfers that an engine counts: the one that pulls does, or the one that sends."),
+           "KV transfers, counted either by the engine that pulls or by the one that sends."),
     Family("disagg_engine_kv_transfer_seconds_total", Data.ENGINES, ("engine", "role"),
            "Seconds that KV transfers took; they overlap in time."),
     Family("disagg_engine_kv_transfer_bytes_total", Data.ENGINES, ("engine", "role"),

@@ -36,9 +36,9 @@ NODE_FAMILIES: tuple[Family, ...] = (
            "ends shows 1. It is one sample, not an average between scrapes; take shares of time "
            "from the seconds counters."),
     Family("disagg_gpu_foreign_sm_ratio", Data.DEVICES, ("gpu",),
-           "Share of SM time that processes of no engine of this node took, as the driver sampled "
-           "them in the last second; 0 where there are none. Absent where processes are not "
-           "told (dcgm-exporter, MIG) or an engine's own are not among them (another PID "
+           "Share of SM time that processes of no engine of this node took, as the driver "
+           "sampled them in the last second; 0 where there are none. Absent where processes are "
+           "not reported (dcgm-exporter, MIG) or an engine's own are not among them (another PID "
            "namespace)."),
     Family("disagg_gpu_foreign_memory_bytes", Data.DEVICES, ("gpu",),
            "Device memory that these processes hold; 0 where there are none."),
@@ -95,24 +95,24 @@ NODE_FAMILIES: tuple[Family, ...] = (
     Family("disagg_node_activity_gpu_seconds_total", Data.NODE, ("role", "unit", *_NODE),
            "GPU-seconds of the devices that report the activity of a unit, prefill, decode, idle "
            "and unattributed, and of no other: divide disagg_node_activity_seconds_total by it, "
-           "and devices that report no activity bend nothing."),
+           "so that devices that report no activity do not distort it."),
     Family("disagg_node_energy_joules_total", Data.NODE, ("role", "phase", *_NODE),
            "The sum of this node's device energy by what the time went to; of the devices that "
            "report it."),
     Family("disagg_node_energy_gpu_seconds_total", Data.NODE, ("role", "phase", *_NODE),
            "GPU-seconds in which the joules of disagg_node_energy_joules_total were used: divide "
-           "by them for mean watts, and devices that report no energy, as MIG instances, bend "
-           "nothing. Absent until a device's energy total has moved."),
+           "by them for mean watts, so that devices that report no energy, such as MIG "
+           "instances, do not distort it. Absent until a device's energy total has moved."),
     Family("disagg_node_phase_tokens_total", Data.NODE,
            ("role", "phase", "model_name", "engine_namespace"),
-           "The sum of this node's tokens computed, by engines long gone too; cached and "
+           "The sum of this node's tokens computed, including engines that are gone; cached and "
            "transferred tokens are not in it."),
     Family("disagg_node_token_gpu_seconds_total", Data.NODE,
            ("role", "phase", "model_name", "engine_namespace"),
            "GPU-seconds in a phase of the engines whose tokens are in "
            "disagg_node_phase_tokens_total, and of their followers, whose leaders report them: "
-           "divide one by the other, and engines that report no tokens bend nothing. 0 on a node "
-           "where none does."),
+           "divide one by the other, so that engines that report no tokens do not distort it. 0 "
+           "on a node where none does."),
     Family("disagg_node_role_gpus", Data.NODE, ("role", "gpu_name"),
            "Devices that have this role now, in whole GPUs (a MIG slice counts as its share)."),
     Family("disagg_node_busy_gpus", Data.NODE, ("role", "phase", *_NODE),
@@ -183,7 +183,7 @@ DAEMON_FAMILIES: tuple[Family, ...] = (
            "Rounds that failed of a defect of this program, by kind of collector (`engine` sums "
            "over all engines): please report it."),
     Family("disagg_http_refusals_total", Data.HTTP, ("reason",),
-           "Connections and requests that the daemon's own pages turned away, by reason."),
+           "Connections and requests that the daemon's own pages refused, by reason."),
     Family("disagg_run_folder_restores_total", Data.WORKERS, (),
            "How often the run folder, or its lock, journal or a folder in it, was found removed or "
            "replaced and was made anew."),

@@ -33,11 +33,11 @@ LABELS: dict[str, str] = {
     "phase": "what was done: prefill or decode; for device seconds also idle and unattributed, "
     "for energy unobserved, too",
     "reason": "why the seconds were not work; of throttling power_cap, thermal, hw_slowdown (by a "
-    "half or more), sync_boost or other (clocks that somebody set, and what drivers add); of KV "
-    "transfers transfer, notification, receive, bootstrap or expired; of what the pages turned "
-    "away displaced (for longest at it, as places were short), no_thread, timeout, too_large, "
+    "half or more), sync_boost or other (clocks set by a user, and what drivers add); of KV "
+    "transfers transfer, notification, receive, bootstrap or expired; of what the pages refused "
+    "displaced (the longest-running one, as places were short), no_thread, timeout, too_large, "
     "malformed or tls; of requests that ended stop, length, abort, error, other, or success where "
-    "stop and length are not told apart; of those refused queued_requests or queued_tokens (an "
+    "stop and length are not distinguished; of those refused queued_requests or queued_tokens (an "
     "engine's limit of either) or overload; of what the planner leaves undecided a word of "
     "docs/planner.md, of a diagnosis missing_evidence or unexplained",
     "component": "stage of a request before its first token: queue, prefill, kv_transfer or "
@@ -64,31 +64,31 @@ LABELS: dict[str, str] = {
     "of memory errors: corrected or uncorrected; of planned GPUs: current, needed or recommended",
     "version": "version of the engine, or of disagg-node",
     "split": "how steps that prefill and decode at once are divided: model, unsure (by the model, "
-    "but with doubt), tokens or none; of planned pools: actual, or shadow, the one that was not",
+    "but with doubt), tokens or none; of planned pools: actual, or shadow, the hypothetical one",
     "point": "work of a step: tokens of a prompt, requests that decode, or both; or empty",
     "effect": "what a mixture of prefill and decode does to its step: loss or gain of time",
     "step_tokens": "prefill tokens of a step",
     "batch": "requests that decode in a step",
     "method": "how the engine's GPU-seconds were found; of a device's energy power or time",
-    "verified": "how the engine is known to be the one that is meant; empty if not asked by TLS",
+    "verified": "how the engine's identity was verified; empty if not scraped over TLS",
     "fault": "what is wrong with its TLS; empty if nothing is",
     "leader": "rendezvous address of an engine on several nodes, by its options; empty if unknown",
     "sensor": "what a temperature is of: gpu or memory",
     "link": "what a device is connected by: pcie or nvlink",
-    "direction": "which way bytes go, seen from the device: sent or received",
+    "direction": "direction of bytes relative to the device: sent or received",
     "xid": "NVIDIA's number of an error; other beyond 32 different ones",
-    "bound": "what keeps an engine from doing more: compute, bandwidth, kv, host, none, unknown",
-    "node": "name of an engine's node, as its own series have it from the scrape; only the planner "
-    "sets it, of engines that it speaks of",
+    "bound": "what limits an engine: compute, bandwidth, kv, host, none, unknown",
+    "node": "name of an engine's node, as its own series have it from the scrape; set only by the "
+    "planner, for the engines in its verdicts",
     "cause": "what holds first tokens back, a word of docs/diagnosis.md",
     "action": "what to do: route_away, set_max_num_batched_tokens, set_max_num_seqs, move_worker, "
     "replace_gpu, merge_pools or none",
     "worker": "name of the child process in the node file; of a router's engine elsewhere its "
     "address",
-    "verb": "what was asked of the daemon: pause, resume, restart, status, or unknown",
-    "outcome": "what became of it: done, accepted, refused, failed, timeout, invalid (not "
-    "understood), denied (of a user who may not ask), busy (too many at a time); of failures "
-    "passed to the hook: delivered, failed or dropped",
+    "verb": "request to the daemon: pause, resume, restart, status, or unknown",
+    "outcome": "result: done, accepted, refused, failed, timeout, invalid (not understood), denied "
+    "(of a user who may not ask), busy (too many at a time); of failures passed to the hook: "
+    "delivered, failed or dropped",
     "worker_id": "id of a Dynamo worker in hex, as its own metrics have it",
     "worker_id_decimal": "the same id in decimal, as the frontend's metrics have it",
     "horizon": "how far ahead, such as 5m, 1h or 24h; empty for now",
@@ -96,5 +96,5 @@ LABELS: dict[str, str] = {
     "verdict": "prefill-heavy, decode-heavy, balanced or shifting",
     "mode": "what the planner does about roles of engines: off, advise or act",
     "to_role": "role that an engine should change to",
-    "collector": "which reader of devices, steps or pages; which part of the planner's round",
+    "collector": "which collector of devices, steps or pages; which part of the planner's round",
 }
