@@ -253,7 +253,7 @@ def in_trouble() -> dict[str, tuple[Snapshot, tuple[str, ...]]]:
         ),
         "empty": (
             Snapshot(TAKEN_NS, WALL_OFFSET_SECONDS, FRESH_UNTIL_NS),
-            ("Nothing runs here", "Nothing was booked yet", "of 0 GPUs"),
+            ("Nothing runs here", "Nothing was attributed yet", "of 0 GPUs"),
         ),
     }
 

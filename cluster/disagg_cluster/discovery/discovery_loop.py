@@ -65,7 +65,7 @@ class DiscoveryLoop:
                 f"discovery:{finder.finder}",
                 _log,
                 subject=f"discovery by {finder.finder}",
-                recovered="sees everything again",
+                recovered="observes everything again",
             )
             for finder in finders
         }

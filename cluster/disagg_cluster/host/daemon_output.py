@@ -123,9 +123,7 @@ class QueuedStream(io.TextIOBase):
 
     def _note_dropped(self, last: bytes) -> None:
         end = "" if last.endswith(b"\n") else "\n"
-        note = (
-            f"{end}(left out here, as nobody read on: {self._dropped} pieces of output)\n".encode()
-        )
+        note = f"{end}(output dropped here, as nothing read it: {self._dropped} pieces)\n".encode()
         self._dropped = 0
         self._waiting.append(note)
         self._waiting_bytes += len(note)

@@ -145,7 +145,7 @@ def verdict_text(shares: NodeShares) -> str:
 def when_text(shares: NodeShares) -> str:
     """Return the time span of the shares as text."""
     if not shares.made_at or shares.window_seconds <= 0:
-        return "nothing was booked yet"
+        return "nothing was attributed yet"
     return f"over {shares.window_seconds:.0f} s, until {shares.behind_seconds:.0f} s ago"
 
 

@@ -126,7 +126,7 @@ def fetch(target: Target, path: str, deadline_seconds: float) -> bytes:
 
 def _why_refused(status: int, scheme: str, credentials: Credentials) -> str:
     if status == 401 and credentials.authorization:
-        return f"it does not let in who {credentials.source} says we are (401)"
+        return f"it rejects the credentials in {credentials.source} (401)"
     if status == 401:
         return (
             "it wants a name and a password (401); "

@@ -225,7 +225,7 @@ def _sums(view: NodeView) -> str:
         f"<div><dt>{name}</dt><dd><b>{value}</b> <span>{unit}</span></dd></div>"
         for name, value, unit in figures
     )
-    when = "Nothing was booked yet"
+    when = "Nothing was attributed yet"
     if view.window_seconds > 0:
         when = f"Over {view.window_seconds:.0f} s, until {view.behind_seconds:.0f} s ago"
     return (

@@ -217,7 +217,7 @@ def _missing(
 ) -> str:
     if on_gpu and not table.keys() & on_gpu.keys():
         return (
-            "the processes on the GPUs are not among those that we see, so nobody tells which "
+            "the processes on the GPUs are not among those that we see, so it is not known which "
             "engine is on which GPU: share the host's PID namespace (hostPID)"
         )
     hidden = len(servers) - len(found)

@@ -55,7 +55,7 @@ class PodWatch:
         self._health = CollectorHealth(
             COLLECTOR,
             _log,
-            recovered="tells the pods of this node",
+            recovered="reports the pods of this node",
             untried="the API server was not asked yet",
         )
         self._store = PodStore(node)

@@ -146,7 +146,7 @@ def _undivided(engine: EngineView) -> str:
 
 
 def _by_step(engine: EngineView) -> Accuracy:
-    lost = f", {engine.lost_records:.0f} records made good" if engine.lost_records else ""
+    lost = f", {engine.lost_records:.0f} records recovered" if engine.lost_records else ""
     if engine.split == "model":
         return Accuracy(
             True, f"by every single step{lost}; mixed ones by a cost model{_error(engine)}"

@@ -173,7 +173,7 @@ def engines(facts: NodeFacts) -> Iterator[Diagnosis]:
         if engine.up and not engine.gpus and engine.follows is None:
             yield Diagnosis(
                 Level.WRONG,
-                f"{engine.engine} answers, and no time can be booked for it: it is not known "
+                f"{engine.engine} answers, and no time can be attributed to it: it is not known "
                 "which GPUs it has",
                 "run the daemon as root or as the engine's user, or name its `gpus:` under "
                 "`attach: endpoints:` (docs/attach.md)",
@@ -233,7 +233,9 @@ def collectors(facts: NodeFacts) -> Iterator[Diagnosis]:
 def rights(facts: NodeFacts) -> Iterator[Diagnosis]:
     """Yield what a scan without the daemon could not observe."""
     for lost in facts.lost:
-        yield Diagnosis(Level.WRONG, lost, "docs/attach.md says which right buys what", gain=7)
+        yield Diagnosis(
+            Level.WRONG, lost, "docs/attach.md lists the rights and what each allows", gain=7
+        )
 
 
 def packages(facts: NodeFacts) -> Iterator[Diagnosis]:

@@ -60,10 +60,10 @@ def examine_worker(worker: WorkerFacts) -> Iterator[Diagnosis]:
             yield Diagnosis(Level.FINE, f"{name} is draining{since}")
         case "backoff":
             until = f", next start in {left}" if left else ""
-            what = f"{name} has crashed: {worker.cause or 'why is not known'}{until}{printed}"
+            what = f"{name} has crashed: {worker.cause or 'the cause is not known'}{until}{printed}"
             yield Diagnosis(Level.WRONG, what, f"disagg-node logs {name}", gain=8)
         case "failed":
-            cause = worker.cause or "why is not known"
+            cause = worker.cause or "the cause is not known"
             given_up = f"was given up after {counted(worker.restarts, 'restart')}"
             until = f", next start in {left}" if left else ""
             what = f"{name} {given_up}: {cause}{until}{printed}"

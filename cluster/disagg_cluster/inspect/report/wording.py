@@ -17,7 +17,7 @@ REASONS = {
     "draining": "engine draining",
     "no_request": "no request",
     "kv_wait": "waiting for KV from another engine",
-    "host_gap": "work promised, nothing run",
+    "host_gap": "work pending, nothing running",
 }
 """Meanings of the reasons of idle time (docs/accounting.md, A5)."""
 

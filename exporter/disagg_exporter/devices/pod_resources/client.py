@@ -107,7 +107,7 @@ class PodResources:
         self._health = CollectorHealth(
             COLLECTOR,
             logging.getLogger(__name__),
-            recovered="tells who holds which GPU",
+            recovered="reports which pod holds which GPU",
             untried="the kubelet was not asked yet",
             clock_ns=clock_ns,
         )

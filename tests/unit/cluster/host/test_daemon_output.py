@@ -72,8 +72,8 @@ def test_a_full_pipe_blocks_nobody_and_what_was_left_out_is_said(pipe: tuple[int
     read(reader, filled)
     shown = read(reader, len(b"line 0\nline 1\n"))
     assert shown == b"line 0\nline 1\n"
-    note = read(reader, len(b"(left out here, as nobody read on: "))
-    assert note == b"(left out here, as nobody read on: "
+    note = read(reader, len(b"(output dropped here, as nothing read it: "))
+    assert note == b"(output dropped here, as nothing read it: "
     assert stream.drain(20)
     assert output.status().success
 

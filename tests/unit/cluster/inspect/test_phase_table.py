@@ -92,7 +92,7 @@ def test_a_table_is_within_80_columns_however_long_the_names_are() -> None:
 def test_where_nothing_is_booked_or_the_daemon_is_older_nothing_is_said() -> None:
     assert read_shares(b'{"made_at": null}') == NodeShares()
     assert read_shares(view()).by_gpu == {"GPU-a": {}}
-    assert when_text(NodeShares()) == "nothing was booked yet"
+    assert when_text(NodeShares()) == "nothing was attributed yet"
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"made_at": 1}', b"[" * 100_000])

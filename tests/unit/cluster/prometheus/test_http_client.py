@@ -167,7 +167,7 @@ def test_a_password_is_shown_and_missed_where_it_is_wanted(tmp_path: Path) -> No
         assert fetch(Target(url, key(tmp_path, basic)), "/metrics", 10.0)
         assert why(Target(url)).startswith("it wants a name and a password (401); `basic_auth:")
         wrong = key(tmp_path, basic.replace("_file: word", ": wrong"))
-        assert why(Target(url, wrong)) == f"it does not let in who {wrong.source} says we are (401)"
+        assert why(Target(url, wrong)) == f"it rejects the credentials in {wrong.source} (401)"
 
 
 def test_each_protocol_asked_of_the_other_is_told(tmp_path: Path) -> None:

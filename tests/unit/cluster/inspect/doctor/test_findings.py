@@ -68,7 +68,7 @@ def test_workers_that_a_daemon_has_left_are_told_and_how_they_get_one_again() ->
     ("facts", "word"),
     [
         (replace(WELL, version=None), "nothing is counted"),
-        (engine(gpus=()), "no time can be booked for it"),
+        (engine(gpus=()), "no time can be attributed to it"),
         (replace(WELL, collectors={"nvml": False}), "GPUs cannot all be read"),
         (replace(WELL, collectors={"discovery:processes": False}), "processes"),
         (replace(WELL, collectors={"discovery:pods": False}), "pods are not known whole"),
@@ -133,7 +133,7 @@ def test_what_could_be_better_is_said(facts: NodeFacts, word: str, step: str) ->
         ({}, "a cost model (error 3% over 900 samples)"),
         ({"split": "tokens"}, "by tokens until"),
         ({"split": "none"}, "by every single step"),
-        ({"lost_records": 7.0}, "7 records made good"),
+        ({"lost_records": 7.0}, "7 records recovered"),
         ({"method": "fpm"}, "by every single step"),
     ],
 )
