@@ -1,4 +1,4 @@
-"""The files of a checkpoint: the last that was whole, or none."""
+"""The files of a checkpoint: the last that was complete, or none."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_last_that_was_written_is_read(tmp_path: Path) -> None:
     file = file_in(tmp_path)
     assert file.read(100, OURS) is None
     for taken_ns in range(1, 4):
-        # A shorter one leaves nothing of the longer that was there.
+        # A shorter one leaves nothing of the longer one before.
         file.write(content(taken_ns, names=4 - taken_ns))
         assert file_in(tmp_path).read(100, OURS) == content(taken_ns, names=4 - taken_ns)
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
@@ -70,7 +70,7 @@ def test_what_is_not_trusted_is_kept_aside_and_said(
 
 
 def test_one_that_cannot_be_written_takes_the_other_away(tmp_path: Path) -> None:
-    """A successor that went on from it would show less than was shown, and not begin at zero."""
+    """A successor that continued from it would show lower counters, but not begin at zero."""
     file = file_in(tmp_path)
     file.write(content(1))
     (tmp_path / "accounting-1.json").symlink_to(tmp_path / "elsewhere")
@@ -127,7 +127,7 @@ def test_one_that_another_daemon_has_outlived_is_not_gone_on_with(
 
 
 def test_one_of_an_earlier_daemon_stands_back_behind_that_of_the_last(tmp_path: Path) -> None:
-    """It was told further, by a daemon that wrote it and left no more than the other's name."""
+    """It is newer, but its daemon was followed by another whose checkpoint counts."""
     file = file_in(tmp_path)
     file.write(content(5)._replace(daemon="4700 1"))
     file.write(content(3))

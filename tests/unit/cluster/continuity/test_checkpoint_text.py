@@ -1,4 +1,4 @@
-"""A checkpoint as text: what was written comes back, and nothing else is believed."""
+"""A checkpoint as text: what was written comes back, and nothing else is accepted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOW_NS = ns(21)
 
 
 def checkpoint() -> Checkpoint:
-    """What a daemon with two busy engines on three devices leaves at 20 s."""
+    """The state that a daemon with two busy engines on three devices leaves at 20 s."""
     books = NodeAccounting(gpus=3)
     for number, name in enumerate(("a", "b")):
         teller = StepReporter(name, pid=number + 1)
@@ -109,7 +109,7 @@ JSON = st.recursive(
 
 @given(st.data(), JSON)
 def test_nothing_that_is_put_into_it_does_harm(data: st.DataObject, value: object) -> None:
-    """It is refused, or a ledger can go on from it."""
+    """It is refused, or a ledger can continue from it."""
     body = at = json.loads(TEXT.partition(b"\n")[2])
     while True:
         keys = list(at) if isinstance(at, dict) else list(range(len(at)))

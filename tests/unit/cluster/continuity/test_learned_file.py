@@ -1,4 +1,4 @@
-"""The file of what was learned: whole, ours, and no harm if it is neither."""
+"""The file of what was learned: complete, ours, and harmless if it is neither."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who inherits what was learned: an engine of the same identity, and nobody else."""
+"""Who inherits what was learned: only an engine of the same identity."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_of_an_engine_that_is_not_known_yet_nothing_is_inherited_and_nothing_los
 
 
 def test_while_it_runs_an_engine_keeps_what_it_knows_better() -> None:
-    """It is not known for a moment; what was kept of it is older than what is there."""
+    """It is briefly unknown; what was kept of it is older than its present state."""
     node = LearningNode(left_by()).see(STATUS)
     more = replace(LEARNED, costs=((0, costs_of(500)),))
     node.learners.restore("mixed-0", more, NOW_NS)

@@ -1,4 +1,4 @@
-"""The text of what was learned: exact, bounded, and nothing believed that cannot be."""
+"""The text of what was learned: exact, bounded, and never accepted with impossible values."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def resumed(folder: Path, started: dict[int, int] = STARTED) -> tuple[NodeAccoun
 
 
 def test_an_engine_whose_process_is_another_one_now_is_not_awaited(tmp_path: Path) -> None:
-    """Its pid was used again: it began at another tick."""
+    """Its pid was reused: it began at another tick."""
     left_behind(tmp_path)
     after, _ = resumed(tmp_path, {1: 101})
     after.advance(57)
@@ -93,7 +93,7 @@ def test_an_engine_that_comes_back_late_is_not_forgotten(tmp_path: Path) -> None
 
 
 def test_with_the_last_engine_ends_the_accounting(tmp_path: Path) -> None:
-    """Who has stopped all engines wants no hours of nothing on the next page."""
+    """A user who has stopped all engines does not want hours without engines on the next page."""
     books = left_behind(tmp_path)
     ending = continuity(tmp_path, books.ledger)
     ending.finish(ns(21), 5.0)
@@ -146,7 +146,7 @@ def test_a_daemon_that_dies_before_it_shows_anything_hands_on_what_it_found(tmp_
 def test_a_checkpoint_that_the_accounting_fails_on_ends_no_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With it in its place no daemon would ever start again, and no engine be looked after."""
+    """With it in place no daemon could start again, and no engine would be supervised."""
     left_behind(tmp_path)
     monkeypatch.setattr(DeviceLedger, "commit", fail)
     after = Ledger()
@@ -167,7 +167,7 @@ def fail(*_: object) -> None:
 def test_what_is_written_may_be_shown_and_what_cannot_be_only_if_nothing_older_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A successor that went on from the older one would step back behind what was shown."""
+    """A successor that continued from the older one would show less than before."""
     books = left_behind(tmp_path)
     keeping = continuity(tmp_path, books.ledger)
     assert keeping.save(ns(21), 5.0)

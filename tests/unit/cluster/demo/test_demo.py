@@ -87,7 +87,7 @@ def test_who_takes_requests_is_asked_for_each_and_a_kind_without_any_keeps_its_o
     eventually(lambda: len(taken) >= 10)
     assert {prefill for prefill, _ in taken[:10]} == {"http://p1"}
     now[0] = PoolUrls((), ("http://d9",))
-    # Those that were under way meanwhile still go where they were sent.
+    # Those that were under way meanwhile still go to their first target.
     eventually(lambda: {decode for _, decode in taken[-20:]} == {"http://d9"})
     generator.stop()
 

@@ -1,4 +1,4 @@
-"""The client that plays the router, against a tiny server that answers like two engines."""
+"""The client that acts as the router, against a tiny server that answers like two engines."""
 
 from __future__ import annotations
 

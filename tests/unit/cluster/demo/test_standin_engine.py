@@ -30,7 +30,7 @@ def standin(limits: SchedulerLimits = LIMITS) -> Engine:
 
 
 def run(engine: Engine, *requests: Sequence) -> list[Outcome]:
-    """Step until there is nothing left to do; the KV of remote prompts comes at once."""
+    """Step until there is nothing left to do; the KV of remote prompts arrives at once."""
     for request in requests:
         engine.scheduler.submit(request)
     steps: list[Outcome] = []

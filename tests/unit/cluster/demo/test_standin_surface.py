@@ -1,4 +1,4 @@
-"""What a stand-in engine shows to the outside: its page, its completions, its HTTP, its GPUs."""
+"""The interfaces of a stand-in engine: its page, its completions, its HTTP, its GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left of a demo that was killed is ended; nothing else is."""
+"""What is left of a killed demo is ended; nothing else is."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def children() -> Iterator[ExitStack]:
 def started(
     stack: ExitStack, output: Path, environment: dict[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """A process that runs for good, with its output in a file."""
+    """A process that runs indefinitely, with its output in a file."""
     output.parent.mkdir(parents=True, exist_ok=True)
     file = stack.enter_context(output.open("wb"))
     child = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""dcgm-exporter's job mapping files: what they say, whose they are, when they go."""
+"""dcgm-exporter's job mapping files: content, ownership, removal."""
 
 from __future__ import annotations
 

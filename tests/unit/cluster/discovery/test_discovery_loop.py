@@ -1,4 +1,4 @@
-"""The scout: a look at everything on a clock, whatever becomes of one of its finders."""
+"""The discovery loop: a periodic scan with all finders, whatever happens to one of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SECRET = "s3cret"
 
 
 class Broken:
-    """A finder that stumbles over what it finds."""
+    """A finder that fails on what it finds."""
 
     finder = Finder.DYNAMO
 
@@ -36,7 +36,7 @@ class Broken:
 
 
 class Sees:
-    """A finder that sees what it is given."""
+    """A finder that reports what it is given."""
 
     finder = Finder.PROCESSES
 
@@ -60,11 +60,11 @@ def server(markers: Markers) -> Observation:
 def after_some_looks(
     *finders: Broken | Sees, ours: Sequence[int] = ()
 ) -> tuple[DiscoveryLoop, Sequence[str]]:
-    """A scout that has looked some times, and the engines that it found."""
+    """A discovery loop after some scans, and the engines that it found."""
     ledger, scans = Ledger(), 0
 
     class Counting(EngineRegistry):
-        """Counts how often the engines that we launched were asked for."""
+        """Counts how often the engines that we launched were requested."""
 
         def launched_pids(self) -> tuple[int, ...]:
             return tuple(ours)

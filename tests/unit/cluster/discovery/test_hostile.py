@@ -1,4 +1,4 @@
-"""An engine that means harm: what it says must not reach our page, our log or its neighbours."""
+"""A malicious engine: its data must not reach our page, our log or its neighbours."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def engines(tmp_path: Path) -> Iterator[Callable[..., FakeEngine]]:
 
 
 def watched(until: Callable[[Snapshot], bool]) -> tuple[Snapshot, str]:
-    """Run a daemon that attaches to what it finds until something is true; its page, too."""
+    """Run a daemon that attaches to what it finds until a condition holds; yield its page, too."""
 
     async def story(folder: Path) -> tuple[Snapshot, str]:
         file = {"devices": "cpu", "listen": {"metrics": "127.0.0.1:0"}, "attach": {}}
@@ -77,7 +77,7 @@ def of(snapshot: Snapshot, engine: FakeEngine) -> EngineStatus | None:
 
 
 def seen(status: EngineStatus) -> bool:
-    """Whether its page was read, and what it says taken."""
+    """Whether its page was read, and its data used."""
     return status.up and bool(status.model_name)
 
 

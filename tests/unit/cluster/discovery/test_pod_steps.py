@@ -1,4 +1,4 @@
-"""An engine in somebody else's pod tells its steps, and they are booked on that pod's GPU."""
+"""An engine in another pod reports its steps, which are attributed to that pod's GPU."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NO_PAGE = "192.0.2.1"
 
 @dataclass
 class Node:
-    """A node with attach mode on, its cluster, and its books."""
+    """A node with attach mode on, its cluster, and its accounting."""
 
     api: FakeApiServer
     kubelet: FakeKubelet
@@ -52,18 +52,18 @@ class Node:
         self.kubelet.given = [*self.kubelet.given, Given(name, [UUIDS[gpu]])]
 
     def socket(self, pod: str) -> Path:
-        """Where a pod finds its socket."""
+        """Return where a pod finds its socket."""
         return self.folder.pods / uid_of(pod) / "steps.sock"
 
     def account(self, engine: str) -> EngineAccount | None:
-        """What the books say of an engine now."""
+        """Return an engine's current account."""
         now_ns = time.monotonic_ns()
         self.ledger.advance(now_ns)
         accounts = self.ledger.engine_accounts(now_ns)
         return next((account for account in accounts if account.engine == engine), None)
 
     def told_steps(self, engine: str) -> int:
-        """How many steps an engine has told."""
+        """Return how many steps an engine has reported."""
         account = self.account(engine)
         return sum(account.reported.steps) if account else 0
 
@@ -112,7 +112,7 @@ async def test_steps_of_an_annotated_pod_are_booked_on_its_gpu(node: Node) -> No
 
 @told
 async def test_a_pod_cannot_tell_steps_of_another(node: Node) -> None:
-    """Bar 5 of the attach issue: whose a step is, is where it was told."""
+    """Bar 5 of the attach issue: a step belongs to the pod of the socket it arrives on."""
     node.pod("victim", 0)
     node.pod("hostile", 1)
     async with running(node.attaching.run()):

@@ -1,4 +1,4 @@
-"""Output that nobody reads blocks nobody; what was left out is said."""
+"""Output without a reader blocks nothing; dropped output is reported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 def fill(writer: int) -> int:
-    """Write until nothing more fits; how many bytes that were."""
+    """Write until nothing more fits; return how many bytes that were."""
     os.set_blocking(writer, False)
     total = 0
     for piece in (b"." * 4096, b"."):
@@ -121,7 +121,7 @@ def test_without_a_thread_nothing_is_lost(
 
 
 def test_a_process_ends_whatever_it_still_has_to_say(pipe: tuple[int, int]) -> None:
-    """Its last words and its exit code, too, and the traceback of what nobody caught."""
+    """Including its last words, its exit code, and the traceback of an uncaught error."""
     _reader, writer = pipe
     fill(writer)
     script = (

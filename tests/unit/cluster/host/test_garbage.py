@@ -1,4 +1,4 @@
-"""When cyclic garbage is looked for: not while modules are loaded, and rarely in a daemon."""
+"""When cyclic garbage is collected: never while modules load, and rarely in a daemon."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from disagg_cluster.host.garbage import rarely_collected, uncollected
 
 
 def test_nothing_is_looked_for_until_a_daemon_runs_and_then_rarely() -> None:
-    """What was loaded is never looked at again; what came before is there again at the end."""
+    """What was loaded is never scanned again; the previous settings are restored at the end."""
     before = gc.get_threshold()
 
     with uncollected():

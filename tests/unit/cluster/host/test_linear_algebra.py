@@ -26,7 +26,7 @@ def _solve_without_memory(before: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
 def test_a_process_without_memory_still_solves_small_systems() -> None:
-    """Without the buffer OpenBLAS ends the process; for a product on several threads, with it."""
+    """Without the buffer OpenBLAS ends the process; with it, a threaded product still does."""
     held = _solve_without_memory("one_thread(); hold_buffer()")
 
     assert (held.returncode, held.stdout) == (0, "1.0\n20000.0\n"), held.stderr

@@ -1,4 +1,4 @@
-"""However often something happens, the log stays one that can be read."""
+"""However often something happens, the log stays readable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Clock:
 
 
 def line(limit: LogRateLimit, text: str, *values: object, level: int = logging.WARNING) -> str:
-    """The line as it is written; empty if it is not."""
+    """Return the line as written; empty if it is not."""
     record = logging.LogRecord("disagg_node", level, __file__, 1, text, values, None)
     return record.getMessage() if limit.filter(record) else ""
 
@@ -30,7 +30,7 @@ def test_an_event_that_repeats_itself_each_second_is_written_some_times_and_once
     written: list[str] = []
     for second in range(3600):
         clock.seconds = float(second)
-        # What is behind the first value may change at will, as an engine's words do.
+        # What follows the first value may change at will, as an engine's words do.
         written.append(line(limit, "%s: metrics page: %s", "vllm-8100", f"x is -{second}"))
 
     lines = [text for text in written if text]

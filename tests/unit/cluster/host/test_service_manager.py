@@ -1,4 +1,4 @@
-"""What a service manager is told arrives, and that it cannot be told harms nobody."""
+"""Notifications to a service manager arrive, and a failure to send them is harmless."""
 
 import asyncio
 import logging
@@ -98,7 +98,7 @@ def test_signs_of_life_come_while_all_is_well_and_only_then(notify: NotifySocket
             seen = await asyncio.to_thread(notify.until, "WATCHDOG=1")
             assert "STATUS=2 of 2 workers ready" in seen
             well[0] = False
-            # A beat of the watchdog's task after that is sure to have seen it.
+            # A beat of the watchdog's task after that is certain to have observed it.
             await asyncio.sleep(0.05)
             notify.waiting()
             assert await asyncio.to_thread(notify.is_silent, 0.2)

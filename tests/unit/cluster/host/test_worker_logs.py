@@ -1,4 +1,4 @@
-"""A worker's log: opened though the disk is full, rotated under a writer that has it open."""
+"""A worker's log: opened even if the disk is full, rotated while its writer has it open."""
 
 import asyncio
 import errno
@@ -86,7 +86,7 @@ def test_a_rotation_cuts_no_file_that_a_link_leads_to(log: Path, tmp_path: Path)
 
 
 def test_what_is_written_to_a_deleted_log_is_moved_to_its_place(log: Path) -> None:
-    """The writer has the deleted file open still: it would fill the disk unseen."""
+    """The writer still has the deleted file open, which would fill the disk unnoticed."""
     script = "import sys\nfor word in sys.stdin: print(word.strip(), flush=True)"
     with (
         open_log(log)[0] as output,
@@ -172,7 +172,7 @@ def test_without_any_room_the_log_stays_as_it_is_and_no_half_copy_stays(log: Pat
 
 
 def look(logs: dict[str, Path], until_cut: int) -> list[str]:
-    """Let a rotation look until so many logs were cut or it has had three looks."""
+    """Run a rotation until so many logs were cut or it has made three checks."""
     cut: list[str] = []
     looks = 0
 

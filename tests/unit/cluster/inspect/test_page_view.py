@@ -1,4 +1,4 @@
-"""What the commands of a node read back from its page."""
+"""What the commands of a node parse from its page."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def page(prefill: float, decode: float, idle: float, watermark: float, **more: s
 
 
 def view(**uses: float) -> bytes:
-    """What a daemon says of its one GPU."""
+    """A daemon's view of its one GPU."""
     value = {
         "made_at": "2026-11-23T10:00:00.000+00:00",
         "window_seconds": 60.2,

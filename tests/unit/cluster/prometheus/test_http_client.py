@@ -24,7 +24,7 @@ NAMED = "tls_config: {ca_file: ca.pem}\n"
 
 
 def context_of(*names: str, expired: bool = False) -> ssl.SSLContext:
-    """A server's end with a certificate for other names."""
+    """A server's TLS context with a certificate for other names."""
     long_ago = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC) if expired else None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority().issue_cert(*names, not_after=long_ago).configure_cert(context)
@@ -39,7 +39,7 @@ def asking_for_certificates() -> ssl.SSLContext:
 
 
 def key(folder: Path, text: str = NAMED) -> Credentials:
-    """What a person's file says; beside it lies what it names."""
+    """The settings in a person's file; the files that it names are beside it."""
     write_files(folder, {"client.yml": text, "word": "secret\n"})
     client = authority().issue_cert("scraper.example")
     client.private_key_and_cert_chain_pem.write_to_path(folder / "client.pem")
@@ -47,7 +47,7 @@ def key(folder: Path, text: str = NAMED) -> Credentials:
 
 
 def why(target: Target) -> str:
-    """Why there is no page, without the address."""
+    """Return why there is no page, without the address."""
     with pytest.raises(RefusedError) as caught:
         fetch(target, "/metrics", 10.0)
     address, _, told = str(caught.value).partition("/metrics: ")
@@ -78,7 +78,7 @@ def test_the_certificate_of_ones_own_node_needs_no_authority_and_no_name() -> No
 
 
 def test_a_certificate_that_the_pinned_one_signed_is_not_the_pinned_one() -> None:
-    """One that was made with `openssl req -x509` may sign: whoever it signed for is not us."""
+    """One made with `openssl req -x509` may sign others, which are not us."""
     signer = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     signer.issue_cert("127.0.0.1").configure_cert(context)
@@ -91,7 +91,7 @@ def test_a_certificate_that_the_pinned_one_signed_is_not_the_pinned_one() -> Non
 
 
 def test_a_file_that_trusts_others_opens_no_other_door_than_the_pinned(tmp_path: Path) -> None:
-    """A person's file is for all nodes; of the own one more is known."""
+    """A person's file applies to all nodes; for our own node the certificate is known."""
     pinned = authority().issue_cert("gpu-7.example").cert_chain_pems[0].bytes()
     skipping = key(tmp_path, "tls_config: {ca_file: ca.pem, insecure_skip_verify: true}\n")
     with serving(Access(tls=server_context())) as port:
@@ -184,7 +184,7 @@ def test_where_nobody_listens_nobody_answers() -> None:
 
 
 def test_who_hangs_up_in_the_clear_is_nobody() -> None:
-    """A daemon that ends does so, and so does whatever held its port."""
+    """An ending daemon does so, and so does any program that held its port."""
     with (
         raw_server(lambda _connection, _over: None) as (url, _),
         pytest.raises(UnansweredError, match="closed without an answer"),

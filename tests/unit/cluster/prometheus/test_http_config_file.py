@@ -16,7 +16,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def problems(folder: Path, text: str) -> list[str]:
-    """What is wrong with it: line, path and message of each problem."""
+    """Return its problems: line, path and message of each."""
     with pytest.raises(ConfigError) as caught:
         load(written(folder, text))
     assert caught.value.exit_code == 2

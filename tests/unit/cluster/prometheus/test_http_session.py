@@ -1,4 +1,4 @@
-"""Sessions of commands: retries, deadlines, bounds, proxies, and what they keep to themselves."""
+"""Sessions of commands: retries, deadlines, bounds, proxies, and secrecy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.raw_server import raw_server
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nup"
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\nbusy"
 FOREIGN = "http://192.0.2.1:9090"
-"""Of a network for documentation: nobody is there."""
+"""In a network reserved for documentation: nothing answers there."""
 SECRET = "Bearer s3cret"
 
 Behave = Callable[[socket.socket, threading.Event], None]
@@ -87,7 +87,7 @@ def test_no_pause_goes_beyond_the_deadline() -> None:
 
 @pytest.mark.parametrize("begin", [b"HTTP/1.1 200 OK\r\n", OK[:-2]])
 def test_a_server_that_drips_has_no_more_time_than_one_that_hangs(begin: bytes) -> None:
-    """Each byte would begin the time-out of `requests` anew."""
+    """Each byte would restart the timeout of `requests`."""
 
     def drip(connection: socket.socket, over: threading.Event) -> None:
         connection.sendall(begin.replace(b"Length: 2", b"Length: 900"))
@@ -121,7 +121,7 @@ def test_an_answer_beyond_the_bound_is_none(head: bytes) -> None:
 
 
 def test_a_compressed_answer_is_not_blown_up() -> None:
-    """Nobody asked for one; unpacked it might be a thousand times as large."""
+    """None was requested; unpacked it might be a thousand times as large."""
     answer = OK.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n")
     with raw_server(answering(answer)) as (url, heads):
         assert get(url).body == b"up"
@@ -129,7 +129,7 @@ def test_a_compressed_answer_is_not_blown_up() -> None:
 
 
 def test_redirects_have_an_end() -> None:
-    # Said to be closed, or a request may go to a connection that just ends, and be made once more.
+    # Declared closed, or a request may go to a connection that just ends, and be repeated.
     close = b"Connection: close\r\nContent-Length: 0\r\n\r\n"
     again = b"HTTP/1.1 302 Found\r\nLocation: /again\r\n" + close
     with (
@@ -246,7 +246,7 @@ def test_a_post_is_read_line_by_line_as_it_comes_and_leaving_it_hangs_up() -> No
     def stream(connection: socket.socket, over: threading.Event) -> None:
         connection.sendall(CHUNKED + b"5\r\none\nt\r\n")
         connection.sendall(b"3\r\nwo\n\r\n")
-        # The request's body may come in a packet of its own.
+        # The request's body may arrive in a separate packet.
         while connection.recv(65536):
             pass
         hung_up.set()

@@ -1,4 +1,4 @@
-"""The Prometheus of the node: its config, how it is found and started."""
+"""The Prometheus of the node: its config, and how it is found and started."""
 
 from __future__ import annotations
 

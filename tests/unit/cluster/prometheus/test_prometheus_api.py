@@ -1,4 +1,4 @@
-"""What a Prometheus answers, and what is no answer."""
+"""Valid and invalid answers of a Prometheus."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Client = Callable[..., Prometheus]
 
 
 class Stub(BaseHTTPRequestHandler):
-    """Answers each expression with the status and body that `answers` has for it."""
+    """Answers each expression with the status and body in `answers`."""
 
     answers: ClassVar[dict[str, tuple[int, str]]] = {}
     asked: ClassVar[list[tuple[str, dict[str, str], str | None]]] = []

@@ -1,4 +1,4 @@
-"""A simulation's GPU-seconds, run through the real accounting: nothing is lost, nothing doubled."""
+"""A simulation's GPU-seconds, through the real accounting: none is lost or counted twice."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_disaggregated_engines_work_in_their_own_phase_only() -> None:
 
 
 def test_tokens_are_those_of_the_requests() -> None:
-    """Prompts are computed once but for what the caches have; one decode token is recomputed."""
+    """Prompts are computed once except for cached parts; one decode token is recomputed."""
     simulation = Simulation(pair(), LOAD, lengths=LENGTHS, reporting=COARSE, seed=3)
     ledger, heard = account(simulation, END)
 
@@ -119,7 +119,7 @@ def test_tokens_are_those_of_the_requests() -> None:
 
 
 def test_activity_of_the_gpus_is_explained_by_the_steps() -> None:
-    """What the readings show and the steps tell is one and the same: next to nothing is left."""
+    """Readings and steps agree: almost nothing is left unattributed."""
     simulation = Simulation(pair(), LOAD, lengths=LENGTHS, seed=3)
     ledger, _ = account(simulation, END)
 

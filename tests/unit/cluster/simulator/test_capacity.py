@@ -1,4 +1,4 @@
-"""What is learned of simulated engines, against what the simulator knows of them."""
+"""What is learned of simulated engines, compared with the simulator's parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOISE = Noise(step_ratio=0.10)
 
 
 def learned(requests_per_second: float, output_tokens: float) -> dict[str, EngineCapacity]:
-    """What is known of an 8B prefill and an 8B decode engine on an H100 each, by name."""
+    """Return what is learned of an 8B prefill and an 8B decode engine on an H100 each, by name."""
     simulation = Simulation(
         pair(noise=NOISE),
         Constant(Mix(requests_per_second, 1155, output_tokens)),
@@ -64,7 +64,7 @@ def test_a_half_used_prefill_engine_is_half_full_and_knows_its_knee() -> None:
 
 
 def test_eighteen_of_256_requests_are_a_small_share() -> None:
-    """The engine never rests, and uses 7 % of its cache; hundreds would meet the target."""
+    """The engine never idles, and uses 7 % of its cache; hundreds would meet the target."""
     decode = learned(6, 400)["decode-0"]
 
     assert decode.decode is not None

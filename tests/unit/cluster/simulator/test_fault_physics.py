@@ -41,7 +41,7 @@ def heard_with(
     sweep_seconds: float | None = None,
     page_seconds: float | None = None,
 ) -> Heard:
-    """Twenty seconds of a load; faults begin at ten, those before are as it is else."""
+    """Twenty seconds of a load; faults begin at ten, before that all is normal."""
     simulation = Simulation(
         cluster or pair(),
         Until(Constant(mix), 20),
@@ -69,7 +69,7 @@ def wait_seconds(heard: Heard, start: float = 10, end: float = 20) -> float:
 
 
 def entries(heard: Heard, start: float, end: float) -> list[str]:
-    """The engine that read each request that arrived in between."""
+    """The prefill engine of each request that arrived in between."""
     return [
         ended.prefill_engine
         for ended in heard.requests
@@ -342,7 +342,7 @@ def test_failing_links_of_one_engine_leave_the_others_prompts_alone() -> None:
         for name in ("decode-0", "decode-1")
     }
     prompts = len(heard.requests) // 2
-    # Of a prompt that comes its last token is computed anew.
+    # The last token of an arriving prompt is recomputed.
     assert computed["decode-0"] <= prompts + 1
     assert computed["decode-1"] >= 1500 * (prompts - 1)
 

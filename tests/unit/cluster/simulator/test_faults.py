@@ -103,7 +103,7 @@ def test_late_records_keep_their_order_and_their_own_times() -> None:
 
 
 def test_what_was_late_is_heard_when_its_engine_dies() -> None:
-    """The daemon drains the socket before it books the death."""
+    """The daemon drains the socket before it accounts the death."""
     heard = heard_with(
         LateRecords(5.0, 10.0, "decode-0", late_seconds=3.0),
         Crash(10.0, "decode-0", restart_after_seconds=None),

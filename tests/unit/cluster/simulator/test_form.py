@@ -1,4 +1,4 @@
-"""A simulated engine's steps and page have the form of those captured from vLLM 0.32."""
+"""A simulated engine's steps and page have the format of those captured from vLLM 0.32."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SECONDS = 12
 
 @pytest.fixture(scope="module")
 def heard() -> Heard:
-    """A pair as small as the captured one, with short prompts of which many begin alike."""
+    """A pair as small as the captured one, with short prompts many of which share a prefix."""
     return _hear(pair(model=TINY, kv_tokens=16384, block_tokens=32, longest_tokens=1024))
 
 
@@ -39,7 +39,7 @@ def _hear(cluster: ClusterSpec) -> Heard:
 
 
 def captured(name: str) -> list[Step]:
-    """The captured rows as the plugin would have sent them and the daemon have heard them."""
+    """The captured rows as the plugin would have sent them and the daemon received them."""
     totals, steps = list(counting.NOTHING_YET), []
     for row in captured_steps(CAPTURES / f"{name}.steps.jsonl.gz"):
         facts = counting.Facts(
@@ -58,12 +58,12 @@ def captured(name: str) -> list[Step]:
 
 
 def told_by_steps(heard: Heard, role: str) -> list[Step]:
-    """The records that have a step behind them, not only a state."""
+    """The records of a step, without those of a mere state."""
     return [step for step in heard.steps(f"{role}-0") if step.elapsed_ns]
 
 
 def shape(step: Step) -> tuple[object, ...]:
-    """Which fields are 0 and how they relate: what a reader of records could build upon."""
+    """Which fields are 0 and how they relate: what a reader of records could rely on."""
     return (
         step.context_requests > 0,
         not step.computed_tokens and step.context_tokens == step.context_requests,
@@ -83,7 +83,7 @@ def shape(step: Step) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("role", ["prefill", "decode"])
 def test_steps_come_in_the_same_shapes_as_from_vllm(heard: Heard, role: str) -> None:
-    """Every shape that vLLM showed is there, and no other."""
+    """Every shape that vLLM showed occurs, and no other."""
     real = {shape(step) for step in captured(f"nixl_{role}")}
 
     assert {shape(step) for step in told_by_steps(heard, role)} == real
@@ -133,7 +133,7 @@ def test_sequence_and_totals_are_those_that_the_plugin_would_count(heard: Heard,
 
 
 def test_every_message_fits_the_wire_and_comes_out_as_it_went_in(heard: Heard) -> None:
-    """But for the cache usage, which the wire carries with seven digits."""
+    """Except for the cache usage, which the wire carries with seven digits."""
     for _, message in heard.messages:
         packet = wire.encode(_record(message))
         (again,) = messages_of([packet], message.key.engine, message.key.pid)

@@ -97,7 +97,7 @@ def test_a_verdict_does_not_flap_at_its_limit(
     edge: BottleneckEvidence,
     outside: BottleneckEvidence,
 ) -> None:
-    """It stands while its figure trembles around the limit, and is not entered by that."""
+    """It stays while its figure fluctuates around the limit, and is not entered by that."""
     told = Bottleneck.UNKNOWN
     verdicts = []
     for evidence in (edge, inside, edge, inside, edge, outside, edge):

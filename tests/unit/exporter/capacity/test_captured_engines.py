@@ -21,7 +21,7 @@ STEP_TOKENS = 128
 
 
 def learned(name: str, role: Role, *, overlapped: bool = False) -> EngineCapacity:
-    """What is known of a captured engine at the end of its capture; a token may take 0.5 s."""
+    """What is learned of an engine at the end of its capture; the target is 0.5 s per token."""
     status = EngineStatus(
         "engine", role, "vllm", "", "m", ("gpu",), EngineState.READY, True, "", ""
     )

@@ -106,6 +106,6 @@ def test_only_whole_gpus_of_known_names_have_a_peak() -> None:
 
 
 def test_every_peak_is_a_balance_that_such_gpus_have() -> None:
-    """Between 100 and 500 operations for each byte: a figure with a digit too many is not."""
+    """Between 100 and 500 operations per byte: a figure with an extra digit is not."""
     for name, peak in PEAKS.items():
         assert 100 < peak.flops_per_second / peak.bytes_per_second < 500, name

@@ -28,7 +28,7 @@ TARGET_BATCH = 100
 
 
 class Node:
-    """A `CapacityModel` with one engine whose steps a test dictates; a second passes in each."""
+    """A `CapacityModel` with one engine whose steps a test sets; a second passes in each."""
 
     def __init__(self, role: Role = Role.DECODE, *, overlapped: bool = False) -> None:
         self.capacity_model = CapacityModel(TARGET_SECONDS)
@@ -125,7 +125,7 @@ def test_a_saturated_prefill_engine_is_full() -> None:
 
 
 def test_an_idle_engine_uses_nothing_and_says_so() -> None:
-    """Heartbeats tell that it lives; 0 is then a fact."""
+    """Heartbeats show that it lives; 0 is then a fact."""
     node = Node()
     node.learn_decode()
 
@@ -148,7 +148,7 @@ def test_a_silent_engine_has_no_ratio() -> None:
 
 
 def test_an_engine_stuck_in_a_step_has_no_ratio() -> None:
-    """Its heart beats, but what it does was told more than a minute ago."""
+    """Its heartbeats continue, but its last record is more than a minute old."""
     node = Node()
     node.learn_decode()
     node.decode_for(50, 30)
@@ -285,7 +285,7 @@ def test_the_hosts_gap_counts_against_the_target() -> None:
 
 
 def test_of_an_overlapped_engine_the_time_between_records_counts() -> None:
-    """Its `elapsed` is a mere wait; records burst, and only their sums are right."""
+    """Its `elapsed` is only a wait; records burst, and only their sums are right."""
     node = Node(overlapped=True)
     node.engine.rest(1)
     rng = random.Random(1)
@@ -309,7 +309,7 @@ def test_of_an_overlapped_engine_the_time_between_records_counts() -> None:
 
 
 def test_lost_records_are_made_good_by_the_totals() -> None:
-    """Every second record never came: the steps' mean time is told all the same."""
+    """Every second record was lost: the steps' mean time is still known."""
     node = Node()
     whole = node.hear
     count = 0
@@ -350,7 +350,7 @@ def test_a_record_that_comes_twice_or_late_changes_nothing() -> None:
 
 
 def test_records_that_come_in_packets_teach_what_they_teach_one_by_one() -> None:
-    """With heartbeats and rest between them, and other engines told of at the same time."""
+    """With heartbeats and idle time between them, and other engines at the same time."""
     node, packets = Node(), Node()
     packet: list[Step] = []
 
@@ -410,7 +410,7 @@ def test_what_an_engine_computes_and_reads_follows_from_its_steps() -> None:
 
 
 def test_an_engine_that_is_heard_again_after_silence_is_known_again() -> None:
-    """Though its first word is a record, and the next comes seconds later."""
+    """Even if its first message is a record, and the next arrives seconds later."""
     node = Node()
     node.learn_decode()
     node.capacity_model.advance([node.status], node.engine.now_ns + 31 * SECOND_NS)
@@ -435,7 +435,7 @@ def test_data_parallel_filler_is_no_load() -> None:
 
 
 def test_limits_are_those_that_the_engine_tells_else_those_of_its_command() -> None:
-    """Its hello may come before anything else is known of it."""
+    """Its hello may arrive before anything else is known of it."""
     node, key = Node(), StreamKey("engine-0", 1, 1, 0)
     node.status = replace(node.status, limits=StepLimits(None, 256))
     by_command = node.capacity().configured

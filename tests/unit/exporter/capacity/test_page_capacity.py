@@ -20,7 +20,7 @@ TARGET_SECONDS = 0.050
 
 
 class PagedEngine:
-    """An engine of which a page is read each second; decode steps of 10 ms + 0.4 ms a request."""
+    """An engine whose page is read each second; decode steps of 10 ms + 0.4 ms per request."""
 
     def __init__(self) -> None:
         self.paged = PageCapacity(TARGET_SECONDS)

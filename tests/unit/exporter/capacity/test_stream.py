@@ -1,4 +1,4 @@
-"""Streams whose records are worked on together say what one says that takes each by itself."""
+"""Streams whose records are processed together give the same result as one by one."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Heard(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a stream shows at the end of a second."""
+    """The state of a stream at the end of a second."""
 
     times_ns: tuple[int, int, int]
     gap_seconds: float | None
     sums: tuple[float, ...]
 
 
-# Of each stream: one of prefill, one of decode.
+# Curves of each stream: one of prefill, one of decode.
 Curves = defaultdict[StreamKey, tuple[Curve, Curve]]
 
 
@@ -68,14 +68,14 @@ WORK = st.sampled_from(
 MESSAGES = st.lists(
     st.tuples(
         st.sampled_from(["step"] * 8 + ["lose", "twice", "anew", "beat", "beat", "flag", "look"]),
-        st.integers(0, 1),  # whose
+        st.integers(0, 1),  # which stream
         st.sampled_from([0.0, 0.001, 0.01, 0.3]),  # how much later than the message before
         st.sampled_from([0.0, 0.001, 0.02, 1.0]),  # elapsed
         WORK,
         st.sampled_from([(0, 0), (0, 0), (3, 0), (0, 1), (3, 2)]),  # running, waiting
         st.sampled_from([0.0, 0.25, 0.9]),  # KV cache in use
         st.sampled_from([0, 0, 0, 1, 4]),  # how many messages overtake it
-        st.booleans(),  # whether it comes alone
+        st.booleans(),  # whether it arrives alone
     ),
     min_size=5,
     max_size=60,
@@ -83,7 +83,7 @@ MESSAGES = st.lists(
 
 
 def heard(messages: Iterable[tuple[Any, ...]]) -> Iterator[list[Heard]]:
-    """Yield what arrives from look to look."""
+    """Yield what arrives from call to call."""
     tellers = (StepReporter(pid=1), StepReporter(pid=2))
     held: list[tuple[int, list[Heard]]] = []
     now, overlapped = 1.0, False
@@ -114,7 +114,7 @@ def heard(messages: Iterable[tuple[Any, ...]]) -> Iterator[list[Heard]]:
 
 
 def plainly(seconds: Iterable[list[Heard]]) -> Iterator[tuple[list[Seen], list[list[Point]]]]:
-    """Yield what is to be seen second by second, if each message is taken by itself."""
+    """Yield the state second by second, with each message processed alone."""
     curves: Curves = defaultdict(lambda: (Curve(), Curve()))
     streams: dict[StreamKey, PlainStream] = {}
     for second, messages in enumerate(seconds):
@@ -128,7 +128,7 @@ def plainly(seconds: Iterable[list[Heard]]) -> Iterator[tuple[list[Seen], list[l
 
 
 def together(seconds: Iterable[list[Heard]]) -> Iterator[tuple[list[Seen], list[list[Point]]]]:
-    """Yield the same of streams whose messages are put aside, many of them as rows."""
+    """Yield the same of streams whose messages are queued, many of them as rows."""
     curves: Curves = defaultdict(lambda: (Curve(), Curve()))
     streams: dict[StreamKey, StreamLoad] = {}
     inbox = Inbox()
@@ -169,7 +169,7 @@ def seen(
 
 
 def assert_equal(messages: list[tuple[Any, ...]]) -> None:
-    """To rounding: sums are added up in another order."""
+    """Up to rounding: sums are added in another order."""
     pairs = zip(together(heard(messages)), plainly(heard(messages)), strict=True)
     for (shown, curves), (plain, plain_curves) in pairs:
         assert [one.times_ns for one in shown] == [one.times_ns for one in plain]
@@ -221,7 +221,7 @@ def test_a_busy_minute() -> None:
 
 @pytest.mark.parametrize("t_ns", [-(2**63), -1, 2**62])
 def test_a_time_that_no_clock_shows_makes_no_negative_time(t_ns: int) -> None:
-    """Of a stream that begins with such a record, and of one that goes on with it."""
+    """For a stream that begins with such a record, and for one that continues with it."""
     key = StreamKey("engine", 1, 1, 0)
     steps = [Step(ns(1), 0, 1), Step(t_ns, 0, 2), Step(ns(2), 0, 3), Step(ns(3), 0, 4)]
     for begins in (0, 1):

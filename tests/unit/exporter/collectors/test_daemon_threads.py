@@ -1,4 +1,4 @@
-"""Threads that are kept, refused aloud, and waited for by nobody."""
+"""Threads that are kept, refused with an error, and block nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from disagg_exporter.collectors import (
 START = next(
     name for name in ("_start_joinable_thread", "_start_new_thread") if hasattr(threading, name)
 )
-"""What `threading` has the system start a thread with: the first since Python 3.13."""
+"""How `threading` starts a system thread: the first name since Python 3.13."""
 
 
 def test_jobs_run_side_by_side_up_to_the_limit_and_threads_are_kept() -> None:
@@ -91,7 +91,7 @@ def _refused(*_: object, **__: object) -> None:
 
 @pytest.fixture
 def stillborn(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
-    """Threads that end before their first instruction, as without memory: what they were to do."""
+    """Threads that end before their first instruction, as without memory; returns their work."""
     begun: list[Callable[[], None]] = []
     monkeypatch.setattr(daemon_threads, "_FIRST_SIGN_SECONDS", 0.01)
     monkeypatch.setattr(threading, START, lambda work, *_, **__: begun.append(work))

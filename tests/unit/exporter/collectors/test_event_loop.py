@@ -1,4 +1,4 @@
-"""Tasks that ought never to end do not, and the loop's own callbacks are told of."""
+"""Tasks that should never end keep running, and errors of the loop's callbacks are reported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Fails:
 
 
 async def kept(task: Fails, health: CollectorHealth) -> None:
-    """Keep it running until it is well."""
+    """Keep it running until it is healthy."""
     keeping = asyncio.create_task(
         keep_running(task.run, health, backoff=AT_ONCE, steady_seconds=0.01)
     )

@@ -1,4 +1,4 @@
-"""Counters of defects outlive the collectors that had them."""
+"""Counters of bugs outlive the collectors that had them."""
 
 from disagg_exporter.collectors.health import FailureCounts
 from disagg_exporter.model import CollectorStatus

@@ -1,4 +1,4 @@
-"""The one guard of all collectors: whatever a round raises is told, and ends nothing."""
+"""The one guard of all collectors: an exception in a round is reported, and ends nothing."""
 
 from __future__ import annotations
 

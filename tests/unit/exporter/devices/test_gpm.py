@@ -194,7 +194,7 @@ def test_each_mig_instance_has_the_counters_of_its_own(counting: StubDriver) -> 
 
 
 def test_compute_instances_that_share_counters_are_told_none(counting: StubDriver) -> None:
-    """What the GPU instance did cannot be parted between them."""
+    """The GPU instance's activity cannot be divided between them."""
     mig_of_two(counting, 4, 4)
     counting.child.open()
 

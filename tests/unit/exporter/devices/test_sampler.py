@@ -14,7 +14,7 @@ LOG = logging.getLogger("test")
 
 
 class Trips(NoDevices):
-    """Devices whose sweep fails for a while in a way that nobody foresaw."""
+    """Devices whose sweep fails for a while with an unexpected error."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -196,7 +196,7 @@ def test_a_file_of_an_earlier_boot_is_a_device_at_rest() -> None:
 
 
 def test_a_file_newer_than_the_sweep_is_read() -> None:
-    """The sweep is stamped before it looks, so a version may be a little younger."""
+    """The sweep is stamped before it reads, so a version may be slightly newer."""
     second = later(START, 250, busy=250)
 
     assert follow(begun(), second, second.t_ns - 5 * MS).ratios.graphics_ratio == 1.0
@@ -237,7 +237,7 @@ def test_energy_goes_on_over_rest_and_the_next_process() -> None:
 
 
 def test_a_second_at_rest_is_charged_once() -> None:
-    """The sweep at rest has charged time that a process's first version, seen later, precedes."""
+    """The idle sweep has charged time that a process's first version, read later, precedes."""
     resting = follow(SimTrack(charged_ns=START.t_ns - SECOND), None, START.t_ns + SECOND)
     taken_up = follow(resting, START, START.t_ns + SECOND)
     left = follow(taken_up, None, START.t_ns + 2 * SECOND)

@@ -17,7 +17,7 @@ from disagg_exporter.model import Device, DeviceSweep
 
 
 class Opened(NoDevices):
-    """A source that only says which opener made it."""
+    """A source that only records which opener made it."""
 
     def __init__(self, name: str) -> None:
         self.name = name

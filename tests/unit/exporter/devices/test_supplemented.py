@@ -1,4 +1,4 @@
-"""Sweeps of a driver go on while the page that fills them up is slow to come."""
+"""Sweeps of a driver continue while the page that supplements them is slow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE_SECONDS = 20.0
 
 
 class SlowExporter:
-    """A dcgm-exporter that answers at once, until it is held up."""
+    """A dcgm-exporter that answers at once, until it is blocked."""
 
     def __init__(self) -> None:
         self.page = PAGE
@@ -35,7 +35,7 @@ class SlowExporter:
 
 
 class CountingNvml(NoDevices):
-    """A fake driver with one GPU, of which it tells no tensor activity."""
+    """A fake driver with one GPU, which does not report tensor activity."""
 
     name = "nvml"
 
@@ -51,7 +51,7 @@ class CountingNvml(NoDevices):
 
 
 class Clock:
-    """CLOCK_MONOTONIC, which a test may put forward."""
+    """CLOCK_MONOTONIC, which a test may advance."""
 
     ahead_ns = 0
 
@@ -60,7 +60,7 @@ class Clock:
 
 
 class Delivered:
-    """The sweeps as they come, to be waited for."""
+    """The sweeps as they arrive, to be waited for."""
 
     def __init__(self) -> None:
         self._come = threading.Condition()
@@ -78,7 +78,7 @@ class Delivered:
             return self._come.wait_for(lambda: len(self._ratios) >= until, PATIENCE_SECONDS)
 
     def one_with(self, tensor_ratio: float) -> bool:
-        """Wait for a sweep that tells this."""
+        """Wait for a sweep with this value."""
         with self._come:
             return self._come.wait_for(
                 lambda: self._ratios[-1:] == [tensor_ratio], PATIENCE_SECONDS
@@ -88,14 +88,14 @@ class Delivered:
 def test_the_driver_is_swept_on_while_dcgm_exporter_takes_its_time() -> None:
     exporter, nvml, clock, delivered = SlowExporter(), CountingNvml(), Clock(), Delivered()
     with page_server(exporter) as url:
-        # Longer than the test waits: what ends the look is the answer.
+        # Longer than the test waits: the scrape ends with the answer.
         page = DcgmDevices(
             url, 1.0, fetch=lambda at, _s: fetch(at, 3 * PATIENCE_SECONDS), clock_ns=clock
         )
         exporter.asked.clear()
         exporter.goes_on.clear()
         exporter.page = PAGE.replace(b" 0.500000", b" 0.250000")
-        clock.ahead_ns = 1_000_000_000  # time for the next look
+        clock.ahead_ns = 1_000_000_000  # time for the next scrape
         health = CollectorHealth("nvml", logging.getLogger("test"))
         source = SupplementedDevices(nvml, page)
         sampler = Sampler(source, 0.001, delivered, health, clock_ns=clock)
@@ -104,7 +104,7 @@ def test_the_driver_is_swept_on_while_dcgm_exporter_takes_its_time() -> None:
             assert exporter.asked.wait(PATIENCE_SECONDS)
             before = nvml.swept
             assert delivered.so_many_more(20)
-            # The first of them may have been swept before we looked, and delivered after.
+            # The first of them may have been swept before the check, and delivered after.
             assert nvml.swept >= before + 19
             assert not exporter.goes_on.is_set(), "it has not answered yet"
 

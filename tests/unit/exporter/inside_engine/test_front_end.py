@@ -1,4 +1,4 @@
-"""Requests in flight, found where vLLM keeps them: among the callers that make its stat loggers."""
+"""Requests in flight, found where vLLM keeps them: among the callers that create its loggers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Count = Callable[[], int | None]
 
 
 class OutputProcessor:
-    """As vLLM's: an entry for each request that its engine has."""
+    """Like vLLM's: an entry for each request that its engine has."""
 
     def __init__(self, states: object) -> None:
         self.request_states = states
 
 
 class Engine:
-    """Makes its loggers while it is made, several calls below, as vLLM's `AsyncLLM` does."""
+    """Creates its loggers during construction, several calls below, as vLLM's `AsyncLLM` does."""
 
     def __init__(self, output_processor: object) -> None:
         self.output_processor = output_processor
@@ -57,7 +57,7 @@ def test_a_session_that_waits_for_its_users_next_words_is_no_request() -> None:
 
 
 class Hostile:
-    """An object among the callers that raises when anything is asked of it."""
+    """An object among the callers that raises on any attribute access."""
 
     def __init__(self) -> None:
         self.in_flight: Count = find_in_flight()

@@ -1,4 +1,4 @@
-"""The folder that is put alone on an engine's PYTHONPATH: complete, and nobody's burden."""
+"""The folder that is put alone on an engine's PYTHONPATH: complete, and harmless."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_its_metadata_names_one_distribution_with_one_entry_point() -> None:
 
 
 def test_nothing_else_lies_in_the_folder() -> None:
-    """Whatever lies here could shadow a module of the engine."""
+    """Any file here could shadow a module of the engine."""
     assert {entry.name for entry in FOLDER.iterdir()} - {"__pycache__"} == {
         "disagg_steps",
         "disagg_steps-1.dist-info",

@@ -1,4 +1,4 @@
-"""The engine's end of the step records: it keeps them a moment, counts always, never waits."""
+"""The engine's end of the step records: it queues them briefly, counts always, never waits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from support.wire_records import records_in
 PREFILL_STEP = Facts(elapsed_ns=300, context_requests=1, context_tokens=512, computed_tokens=512)
 DECODE_STEP = Facts(elapsed_ns=20, generation_requests=7, generation_tokens=7, running=7)
 
-# A step that comes so long after a packet is sent at once.
+# A step this long after a packet is sent at once.
 LATER = round(KEPT_SECONDS * 1e9)
 
 
@@ -129,7 +129,7 @@ def test_no_more_steps_are_kept_than_belong_into_a_packet(
 def test_a_beat_brings_what_is_kept_and_names_no_other_step(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
-    """A heartbeat that named a step before it is out would report it lost."""
+    """A heartbeat that named a step before it is sent would report it lost."""
     sender = make()
     sender.beat()
     daemon.accept()
@@ -196,7 +196,7 @@ def another_thread_sending(daemon: BareDaemon, make: Callable[..., Sender]) -> I
 def test_a_step_is_kept_while_another_thread_sends(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
-    """The engine's thread waits for nobody."""
+    """The engine's thread never waits."""
     with another_thread_sending(daemon, make) as sender:
         sender.step(DECODE_STEP, t_ns=2 * LATER)
     sender.beat()
@@ -307,7 +307,7 @@ def test_a_daemon_that_died_while_idle_is_noticed_by_a_beat(
 
 
 def test_steps_never_connect(daemon: BareDaemon, make: Callable[..., Sender]) -> None:
-    """Connecting is the beating thread's, once a second: steps come by the thousand."""
+    """Connecting is the beating thread's task, once a second: there are thousands of steps."""
     sender = make()
 
     for number in range(10):
@@ -349,7 +349,7 @@ def test_a_record_of_state_alone_is_no_step_in_the_totals(
 def test_a_fact_out_of_range_is_counted_nowhere(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
-    """A poisoned total would make every later record unsendable."""
+    """An invalid total would make every later record unsendable."""
     sender = make()
     sender.beat()
     daemon.accept()
@@ -380,7 +380,7 @@ def test_a_forked_child_becomes_a_stream_of_its_own(
     daemon.accept()
     hello = daemon.hear()
     assert (parent.pid, parent.incarnation, parent.sequence) == (10, 1, 1)
-    # Not 14: the step that the parent had kept is the parent's to tell.
+    # Not 14: the step that the parent had queued is the parent's to send.
     assert (hello.pid, hello.sequence, hello.drops, hello.decode_tokens) == (11, 1, 1, 7)
     assert hello.incarnation > parent.incarnation
 
@@ -495,7 +495,7 @@ def test_a_listener_of_another_type_is_only_a_missing_daemon(
 def test_what_cannot_be_sent_for_long_is_dropped_and_not_kept(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
-    """Such as while connecting hangs: what is kept holds what the engine told of its steps."""
+    """For example while connecting hangs: the queue holds the engine's data."""
     with another_thread_sending(daemon, make) as sender:
         for number in range(MOST_KEPT + 10):
             sender.step(DECODE_STEP, t_ns=2 + number)

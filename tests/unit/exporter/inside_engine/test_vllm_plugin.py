@@ -40,7 +40,7 @@ def vllm_config(
 
 @pytest.fixture
 def plugin(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The plugin module, imported with a stub in vLLM's place."""
+    """The plugin module, imported with a stub in place of vLLM."""
     stub = ModuleType("vllm.v1.metrics.loggers")
     stub.StatLoggerBase = type("StatLoggerBase", (), {})  # type: ignore[attr-defined]
     for name in ("vllm", "vllm.v1", "vllm.v1.metrics"):
@@ -76,9 +76,9 @@ def start(
     iteration_logger: logging.Logger,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Callable[..., Any]]:
-    """Make a logger as vLLM does; return it, connected, and its hello. Hangs up in the end.
+    """Make a logger as vLLM does; return it, connected, and its hello. Closes it in the end.
 
-    Its calls come so far apart that each is told at once.
+    Its calls come so far apart that each is sent at once.
     """
     made: list[Any] = []
     seconds = itertools.count()
@@ -118,7 +118,7 @@ def test_a_step_is_told_with_all_its_counts(daemon: BareDaemon, start: Callable[
     assert (step.steps_mixed, step.prefill_tokens, step.decode_tokens) == (1, 512, 8)
 
 
-# Its totals add up the time that the engine was held, not the mere waits that its steps tell.
+# Its totals add up the time that the engine was held, not the waits that its steps report.
 OVERLAPPED = wire.OVERLAPPED | wire.HELD_TOTALS
 
 
@@ -241,7 +241,7 @@ def test_a_dummy_step_is_marked(daemon: BareDaemon, start: Callable[..., Any]) -
 def test_state_without_a_step_is_told_only_when_it_changes(
     daemon: BareDaemon, start: Callable[..., Any]
 ) -> None:
-    """A decode engine that waits for KV calls us thousands of times a second with nothing new."""
+    """A decode engine that waits for KV calls us thousands of times a second without news."""
     logger, _hello = start(vllm_config())
 
     for _ in range(50):

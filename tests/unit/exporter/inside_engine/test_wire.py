@@ -14,7 +14,7 @@ def record(sequence: int, record_bytes: int = wire.BYTES) -> wire.Record:
 
 
 def heard(packet: bytes) -> tuple[list[int], int]:
-    """The numbers of the steps in a packet, and whether something is wrong with it."""
+    """The numbers of the steps in a packet, and whether it has an error."""
     runs, bad = record_runs([packet])
     told = [run.rows["sequence"].tolist() for run in runs if run.rows is not None]
     return [number for some in told for number in some], bad

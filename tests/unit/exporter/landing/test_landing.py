@@ -41,7 +41,7 @@ HOSTILE = "<img src=x onerror=alert(1)>\"'&"
 def account(
     seconds: dict[Use, float], watermark_seconds: float, start_seconds: float = 0
 ) -> DeviceAccount:
-    """Books of one device; times are seconds of the snapshot's clock."""
+    """An account of one device; times are seconds of the snapshot's clock."""
     cells = slice_ns({Cell(Role.PREFILL, use): value for use, value in seconds.items()})
     device = Device("GPU-a", 0, "H100", "nvidia0")
     start_ns, mark_ns = round(start_seconds * SECOND), round(watermark_seconds * SECOND)
@@ -58,7 +58,7 @@ def page(snapshot: Snapshot | None, now_ns: int = TAKEN_NS) -> str:
 
 
 def text_of(html: str) -> str:
-    """What a reader reads, with a bar between the pieces."""
+    """Return the readable text, with a bar between the pieces."""
 
     class Reader(HTMLParser):
         pieces: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ def test_a_young_device_is_told_since_it_began() -> None:
 
 def test_an_old_device_is_told_over_its_last_minute() -> None:
     history = AccountHistory()
-    for now in range(0, 300):  # one GPU, half busy until 200 s, then wholly busy
+    for now in range(0, 300):  # one GPU, half busy until 200 s, then fully busy
         busy = min(now, 200) / 2 + max(0, now - 200)
         books = account({Use.PREFILL: busy, Use.IDLE: now - busy}, now)
         history.remember(at(now + 6, books))

@@ -1,4 +1,4 @@
-"""What a live view begins with: devices' seconds at even times."""
+"""The initial data of a live view: devices' seconds at even times."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_who_only_tells_how_requests_end_tells_no_arrivals() -> None:
 
 
 def slow(late: float) -> Histogram:
-    """As many first tokens that came in 0.2 s, and so many that took 5 s."""
+    """So many first tokens that took 0.2 s, and so many that took 5 s."""
     return Histogram((0.5, 10.0), (100.0, 100.0 + late, 100.0 + late), 20.0 + 5 * late)
 
 

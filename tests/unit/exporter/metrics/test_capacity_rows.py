@@ -1,4 +1,4 @@
-"""How full engines are, as the page shows it: each by itself and summed up as GPUs."""
+"""How full engines are on the page: each alone and summed as GPUs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def page(
 
 
 def test_a_pool_sums_what_its_engines_use_in_gpus() -> None:
-    """A TP-2 engine half full and one on a single GPU quite full use two GPUs of three."""
+    """A TP-2 engine half full and one on a single GPU completely full use two GPUs of three."""
     rows = page(
         [engine("d-0", Role.DECODE, "a", "b"), engine("d-1", Role.DECODE, "c")],
         [EngineCapacity("d-0", 0.5), EngineCapacity("d-1", 1.0)],

@@ -1,6 +1,6 @@
-"""Each counter on the page, as it is written there, through all that may happen to a node.
+"""Each counter on the page, as written there, through all events of a node.
 
-Prometheus takes a counter that falls, be it by the last bit of a float, for one that began anew,
+Prometheus takes a counter that decreases, even by the last bit of a float, for one that was reset,
 and `increase()` then adds the whole of it once more.
 """
 
@@ -55,7 +55,7 @@ class Node:
             self.start(engine, MODELS[0])
 
     def start(self, engine: str, model_name: str) -> None:
-        """Let an engine come, or serve another model."""
+        """Add an engine, or let it serve another model."""
         if engine not in self.tellers:
             self._incarnations += 1
             self.tellers[engine] = StepReporter(engine, pid=1, incarnation=self._incarnations)
@@ -64,7 +64,7 @@ class Node:
         self._assign(engine, EngineState.READY, model_name)
 
     def step(self, engine: str, length_ns: int, tokens: tuple[int, int]) -> None:
-        """Let an engine that is there make a step, and all time pass that it takes."""
+        """Let an existing engine make a step, and let its duration pass."""
         self.pass_time(length_ns)
         if engine in self.tellers:
             teller = self.tellers[engine]
@@ -78,7 +78,7 @@ class Node:
             self.ledger.step(teller.key, step, now_ns=self.now_ns)
 
     def pass_time(self, length_ns: int) -> None:
-        """Let time pass, with a reading of each device and a sign of life of each engine."""
+        """Let time pass, with a reading of each device and a heartbeat of each engine."""
         self.now_ns += length_ns
         self.joules += length_ns / SECOND_NS * 123.4
         readings = tuple(
@@ -92,14 +92,14 @@ class Node:
         self.ledger.advance(self.now_ns)
 
     def leave(self, engine: str) -> None:
-        """Let an engine go for good; a pseudo-device goes with it."""
+        """Remove an engine for good; a pseudo-device goes with it."""
         if self.tellers.pop(engine, None) is not None:
             self._assign(engine, EngineState.GONE, MODELS[0])
             self.ledger.advance(self.now_ns)
             self.ledger.forget(engine)
 
     def restart(self, without: str) -> None:
-        """Let the next daemon come, which may find a device fewer."""
+        """Start the next daemon, which may find one device fewer."""
         text = encode(HERE, Checkpoint(self.ledger.checkpoint(self.now_ns)))
         self.now_ns += SECOND_NS
         self.gpus = [gpu for gpu in self.gpus if gpu.gpu != without]
@@ -108,7 +108,7 @@ class Node:
         self.ledger.resume(before, self.gpus, range(2), self.now_ns)
 
     def counters(self) -> dict[str, float]:
-        """Return the rows of all counters, as a reader of the page's text takes them."""
+        """Return the rows of all counters, as parsed from the page's text."""
         snapshot = Snapshot(
             self.now_ns,
             0.0,
@@ -201,7 +201,7 @@ A_MODEL_IS_STILL_SERVED_ON_ONE_DEVICE = [
 def test_no_counter_falls_when_devices_go_and_names_are_forgotten(
     events: list[tuple[Any, ...]],
 ) -> None:
-    """A row may end, as those of a forgotten model do; while it is there it does not fall."""
+    """A row may end, like those of a forgotten model; while it exists it does not decrease."""
     node = Node()
     before = node.counters()
     for name, *details in events:

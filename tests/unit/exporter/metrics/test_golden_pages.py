@@ -1,4 +1,4 @@
-"""One page at least of every engine version we know, and what must be read from it."""
+"""At least one page of every known engine version, and what must be read from it."""
 
 import re
 from pathlib import Path
@@ -66,7 +66,7 @@ PAGES: dict[str, dict[Any, object]] = {
         "computed_tokens_total": 2598,
         "generation_tokens_total": 121,
         Total.FINISHED_REQUESTS: 121,
-        # Pulled KV is counted by the engine that pulls, KV that nobody fetched by this one.
+        # Pulled KV is counted by the engine that pulls, unfetched KV by this one.
         Total.TRANSFERS: 0,
         Total.EXPIRED_TRANSFERS: 5,
         Total.COMPUTED_PROMPT_TOKENS: 2598,
@@ -204,7 +204,7 @@ PAGES: dict[str, dict[Any, object]] = {
         "kind": "dynamo",
         "running": None,
         "model_name": None,
-        # Of its two endpoints the one that serves requests.
+        # The one of its two endpoints that serves requests.
         Total.FINISHED_REQUESTS: 202,
         Total.ARRIVED_REQUESTS: None,
     },

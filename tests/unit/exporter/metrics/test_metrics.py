@@ -74,7 +74,7 @@ def page(snapshot: Snapshot | None, now_ns: int) -> str:
 def test_each_family_keeps_the_naming_rules(family: Family) -> None:
     """Prefix, no colon, counters end in _total and nothing else does, unit last, real help.
 
-    What the daemon's own process uses goes by the names of all client libraries.
+    Metrics of the daemon's own process have the names of all client libraries.
     """
     prefix = "process" if family.data is Data.PROCESS else "disagg"
     assert re.fullmatch(rf"{prefix}(_[a-z]+)+", family.name)
@@ -90,12 +90,12 @@ def test_each_family_keeps_the_naming_rules(family: Family) -> None:
     assert family.unit or not any(stem.endswith("_" + unit) for unit in base_units)
 
     assert family.help.endswith(".")
-    assert "|" not in family.help  # it stands in a Markdown table
+    assert "|" not in family.help  # it is in a Markdown table
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_no_label_is_the_scrapers(family: Family) -> None:
-    """The planner speaks of other pages than its own, and says the node of whom it means."""
+    """The planner exports about other nodes, and sets `node` for them."""
     scrapers = {"node", "cluster", "instance", "job", "pod", "namespace", "container", "le"}
     if family.name.startswith(("disagg_bottleneck", "disagg_rebalance_advised")):
         scrapers -= {"node"}
@@ -240,7 +240,7 @@ def test_an_engine_that_is_gone_serves_no_device() -> None:
 
 
 def test_the_last_errors_of_a_gpu_that_answers_no_more_are_shown() -> None:
-    """The alert on Xid 79 (fallen off the bus) could not see it otherwise."""
+    """The alert on Xid 79 (fallen off the bus) would miss it otherwise."""
     golden = golden_snapshot()
     left = tuple(reading for reading in golden.readings if reading.gpu != GPU_1)
     lost = DeviceFailure(GPU_1, "GPU is lost", ((79, 1),))
@@ -282,7 +282,7 @@ def test_an_engine_that_only_the_router_knows_goes_by_its_url() -> None:
     }
 
 
-# Rows that stand at 0
+# Rows that exist at 0
 
 
 def test_a_router_s_engine_has_its_errors_before_the_first() -> None:
@@ -291,7 +291,7 @@ def test_a_router_s_engine_has_its_errors_before_the_first() -> None:
 
 
 def test_a_new_device_has_all_its_pairs_at_zero() -> None:
-    """So that rate() sees the first move, also after a change of role."""
+    """So that rate() sees the first increase, also after a change of role."""
     device = Device("GPU-x", 0, "H100", "nvidia0")
     new = Snapshot(0, 0.0, 1, (device,), accounts=(DeviceAccount(device, Role.NONE, 0, 0, {}),))
 
@@ -354,7 +354,7 @@ SGLANG_PAGE = EnginePage(
         (Method.STEPS, None, {"prefill", "decode"}),
         (Method.FPM, None, {"prefill", "decode"}),
         (Method.ENGINE_TIMERS, SGLANG_PAGE, {"prefill", "decode"}),
-        # It counts prompts at their ends only, and those whose KV came from elsewhere, too.
+        # It counts prompts only at their ends, including those whose KV came from elsewhere.
         (Method.PAGE, TRTLLM_PAGE, {"decode"}),
         (Method.PAGE, None, set()),
         (Method.FOLLOWER, None, set()),
@@ -396,7 +396,7 @@ def test_tokens_that_were_counted_stay_when_their_source_is_gone() -> None:
 
 
 def test_the_zeros_of_an_engine_that_has_reported_steps_stay_when_it_is_gone() -> None:
-    """A counter that ends and begins again has begun at whatever it shows then."""
+    """A counter that ends and returns begins with the value it shows then."""
     golden = golden_snapshot()
     counted, steps = {(Role.DECODE, Phase.DECODE): 9}, StepTotals(steps=(0, 3, 0, 0))
     account = EngineAccount(
@@ -525,7 +525,7 @@ ACTIVITY = st.dictionaries(
 def test_node_energy_and_activity_are_the_sums_of_the_devices(
     devices: list[tuple[dict[ActivityCell, int], dict[Cell, int] | None]],
 ) -> None:
-    """Invariant (d); a device that tells no energy adds none."""
+    """Invariant (d); a device that reports no energy adds none."""
     accounts = tuple(
         DeviceAccount(
             Device(f"GPU-{i}", i, "H100", f"nvidia{i}"),

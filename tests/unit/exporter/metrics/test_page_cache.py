@@ -15,7 +15,7 @@ OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0
 
 @dataclass
 class Daemon:
-    """Has a clock and a latest snapshot, both set by hand, and counts how often it is asked."""
+    """Has a clock and a latest snapshot, both set by a test, and counts how often it is asked."""
 
     now_ns: int = TAKEN_NS
     snapshot: Snapshot | None = field(default_factory=golden_snapshot)

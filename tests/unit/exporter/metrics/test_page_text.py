@@ -1,4 +1,4 @@
-"""The text of a page against the client library, which writes the same rows."""
+"""The text of a page compared with the client library's for the same rows."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_names_are_escaped_by_dots_as_the_library_does(as_openmetrics: bool) -> 
 def test_whatever_labels_and_values_are(
     rows: list[tuple[object, list[str], float]], as_openmetrics: bool
 ) -> None:
-    """Quotes, line ends, backslashes, surrogates; endless, tiny and huge numbers, or none."""
+    """Quotes, line ends, backslashes, surrogates; infinite, tiny and huge numbers, or none."""
     page_rows = MetricRows()
     for family, labels, value in rows:
         page_rows.set(family.name, value, *labels[: len(family.labels)])  # type: ignore[attr-defined]

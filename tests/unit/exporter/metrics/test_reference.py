@@ -7,7 +7,7 @@ DOCS = Path(__file__).parents[4] / "docs"
 
 
 def test_the_committed_reference_is_the_table() -> None:
-    """Otherwise: python -m disagg_exporter.metrics.reference > docs/metrics.md."""
+    """If it fails: python -m disagg_exporter.metrics.reference > docs/metrics.md."""
     assert (DOCS / "metrics.md").read_text() == reference()
 
 

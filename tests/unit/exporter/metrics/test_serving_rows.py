@@ -22,7 +22,7 @@ COMPONENT = "disagg_engine_ttft_component_seconds_total"
 
 
 def of_decode(**changes: object) -> Snapshot:
-    """The golden node with nothing but its decode engine, changed."""
+    """The golden node with only its decode engine, changed."""
     snapshot = golden_snapshot()
     decode: EngineStatus = next(e for e in snapshot.engines if e.engine == "decode-0")
     return replace(snapshot, engines=(replace(decode, **changes),))  # type: ignore[arg-type]
@@ -48,7 +48,7 @@ def rows(snapshot: Snapshot, name: str) -> dict[tuple[str, ...], float]:
     ],
 )
 def test_the_first_token_is_told_where_users_get_it(role: Role, shown: bool) -> None:
-    """A prefill engine's is a request of one token; both together would be twice the truth."""
+    """A prefill engine's is a request of one token; both together would count twice."""
     snapshot = of_decode(role=role)
 
     assert bool(rows(snapshot, TTFT)) is shown
@@ -68,7 +68,7 @@ def test_a_histogram_has_its_buckets_sum_and_count() -> None:
 
 
 def test_a_prefill_engines_first_token_has_a_name_of_its_own() -> None:
-    """Sums over the other family, as rules of before make, must not count a request twice."""
+    """Sums over the other family, as in older rules, must not count a request twice."""
     name = "disagg_engine_prefill_time_to_first_token_seconds"
 
     assert rows(of_decode(role=Role.PREFILL), name)["_count", "decode-0", "prefill"] == 1198
@@ -162,7 +162,7 @@ QUEUES = {queue: float(number) for number, queue in enumerate(KvQueue)}
     ],
 )
 def test_queues_are_those_of_the_role(role: Role, shown: dict[str, float]) -> None:
-    """SGLang's engines have the other role's on their page, too, at 0 for ever."""
+    """SGLang's engines have the other role's on their page, too, always at 0."""
     snapshot = of_decode(role=role, page=EnginePage("sglang", TAKEN_NS, kv_queues=QUEUES))
 
     assert {key[-1]: value for key, value in rows(snapshot, QUEUE).items()} == shown

@@ -15,7 +15,7 @@ from disagg_exporter.model.pool_verdict import pool_verdicts
 
 RULES = Path(__file__).parents[4] / "alerts" / "rules" / "disagg-recording-verdict.yaml"
 GONE = {"no prefill engine is left", "no decode engine is left", "no engine is left"}
-"""What only dashboards tell: a node does not know what the others have lost."""
+"""What only dashboards show: a node does not know what the others have lost."""
 RATIOS = st.none() | st.sampled_from([0.0, 0.25, 0.5, 0.51, 0.7, 0.71, 0.95, 1.0, 1.02, 1.1])
 
 

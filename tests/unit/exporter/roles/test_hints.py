@@ -1,4 +1,4 @@
-"""The few lines of a page that tell a role, against the whole page."""
+"""The few relevant lines of a page, compared with the whole page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines that can switch roles have the role of what they do, and keep it until another lasts."""
+"""Engines that can switch roles have the role of their traffic, and keep it until another lasts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESTS, LITTLE = (0.0, 0.0), (3000.0, 1.0)
 
 
 class Story:
-    """What an engine does, a window at a time, and the role that it is given meanwhile."""
+    """An engine's traffic, a window at a time, and the role that it gets meanwhile."""
 
     def __init__(self, computed: float = 0.0, made: float = 0.0) -> None:
         self.switching, self.seconds = SwitchingRole(), 0.0

@@ -12,7 +12,7 @@ BOUNDS = (0.1, 0.25, 0.5, 1.0)
 
 
 def histogram(*inside: float, total: float = 0.0, bounds: tuple[float, ...] = BOUNDS) -> Histogram:
-    """So many observations in each bucket."""
+    """A histogram with so many observations in each bucket."""
     return Histogram(bounds, tuple(accumulate(inside)), total)
 
 

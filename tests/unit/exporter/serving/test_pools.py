@@ -7,13 +7,13 @@ BOUNDS = (0.25, 1.0)
 
 
 def waits(count: float, seconds: float = 0.5) -> Histogram:
-    """So many waits, all as long."""
+    """So many waits of the same length."""
     counts = tuple(count * (seconds <= bound) for bound in BOUNDS)
     return Histogram(BOUNDS, (*counts, count), count * seconds)
 
 
 def taken(*looks: tuple[float, Histogram | None, Histogram | None]) -> PoolsWait:
-    """What is known after these looks: (second, prefill, decode)."""
+    """The result after these calls: (second, prefill, decode)."""
     pools = PoolsWait(BOUNDS)
     for seconds, prefill, decode in looks:
         pools.take(prefill, decode, round(seconds * 1e9))
@@ -43,7 +43,7 @@ def test_a_count_that_was_made_never_changes() -> None:
 def test_decode_waits_for_the_first_that_is_known_of_prefill_a_minute(
     seconds: float, known: bool
 ) -> None:
-    """Those of an hour before it would be a jump of the counter that says nothing of now."""
+    """Those of an hour before would be a jump of the counter that says nothing of now."""
     looks = [(0.0, None, waits(4)), (seconds, None, waits(1)), (seconds + 0.5, waits(5), None)]
     whole = taken(*looks).whole
 
@@ -64,7 +64,7 @@ def test_prompts_of_long_ago_say_little_of_those_of_now() -> None:
 def test_prompts_of_more_than_a_minute_ago_say_nothing_any_more(
     seconds: float, known: bool
 ) -> None:
-    """Prefill engines that are gone, or tell nothing, must not colour what users wait for today."""
+    """Prefill engines that are gone, or report nothing, must not affect today's waits."""
     whole = taken((1.0, waits(5), None), (1.0 + seconds, None, waits(4))).whole
 
     assert (whole is not None) is known

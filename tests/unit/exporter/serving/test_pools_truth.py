@@ -1,4 +1,4 @@
-"""Users' time to first token, put together from both pools, beside what simulated users saw."""
+"""Users' time to first token, combined from both pools, compared with simulated users'."""
 
 from functools import cache
 
@@ -18,7 +18,7 @@ from disagg_exporter.serving.convolution import coefficients
 from support.served import Served, late, serve, truly_late
 
 UNLIKE = Lengths(prompt_spread=0.5, output_spread=0.5)
-# Prefill and decode engines, requests a second, prompt and output tokens.
+# Prefill and decode engines, requests per second, prompt and output tokens.
 LOADS = [
     (1, 1, Mix(2, 2000, 100)),
     (1, 1, Mix(5, 4000, 150)),
@@ -37,7 +37,7 @@ NAMES = [
 
 @cache
 def served_by(prefill: int, decode: int, mix: Mix) -> Served:
-    """What is known after four minutes, beside the truth."""
+    """The result after four minutes, and the true values."""
     return serve(ClusterSpec(disaggregated(prefill, decode)), mix, UNLIKE, seconds=240)
 
 
@@ -69,7 +69,7 @@ def test_the_share_of_late_requests_is_within_five_points_of_what_users_saw(
 def test_so_it_is_of_the_parts_on_the_page_that_rules_put_together(
     prefill: int, decode: int, mix: Mix
 ) -> None:
-    """By fewer bounds than engines have, and evenly spread within them: from 0.25 s on."""
+    """With fewer bounds than engines have, and evenly spread within them: from 0.25 s on."""
     served = served_by(prefill, decode, mix)
 
     parts = {each.part: each.seconds.at(PART_BOUNDS_SECONDS) for each in served.known.parts}

@@ -23,7 +23,7 @@ def waits(count: float) -> Histogram:
 
 
 def serving(count: float, **more: float) -> ServingCounts:
-    """So many requests, of which each told everything."""
+    """So many requests, each reported completely."""
     totals = {
         Total.ARRIVED_REQUESTS: count,
         Total.ENDED_STOP: count,
@@ -36,7 +36,7 @@ def serving(count: float, **more: float) -> ServingCounts:
 
 
 def counted(*looks: list[EngineStatus], fronts: tuple[FrontCounts, ...] = ()) -> ModelRequests:
-    """What is counted after a look a second."""
+    """The counts after one call per second."""
     counts = ModelRequests()
     for number, look in enumerate(looks):
         counts.take(look, fronts, number * SECOND_NS)
@@ -60,7 +60,7 @@ def test_a_request_is_counted_once_where_it_enters_and_where_it_ends() -> None:
     assert account.rejections == {"queued_requests": 20 + 18}
     assert account.prompt_tokens == waits(90)
     assert account.output_tokens == waits(90)
-    # Neither engine sees how long a user waits.
+    # Neither engine sees a user's whole wait.
     assert account.time_to_first_token is None
     assert account.duration is None
 
@@ -103,7 +103,7 @@ def test_pools_are_put_together_from_both_parts() -> None:
 
 @pytest.mark.parametrize("role", [Role.PREFILL, Role.DECODE])
 def test_of_one_pool_alone_nobody_knows_the_whole(role: Role) -> None:
-    """The other is on other nodes; here is its part, for rules to put together."""
+    """The other is on other nodes; here is its part, for rules to combine."""
     counts = counted([engine_status("e", role, serving(5))])
 
     assert {each.source for each in counts.accounts().requests} == {RequestSource.ENGINE}
@@ -150,7 +150,7 @@ def test_a_frontend_is_a_source_of_its_own_by_model() -> None:
 
 
 def test_a_frontend_that_is_not_read_is_no_source_and_counts_on_when_it_is_again() -> None:
-    """What users meet there is not known: its counts, frozen, would hide those who are asked."""
+    """What users experience there is unknown: frozen counts would hide current ones."""
     counts, engine = ModelRequests(), engine_status("m", Role.MIXED, serving(9))
     shown = []
     for number, (told, is_stale) in enumerate([(3, False), (3, True), (7, False)]):
@@ -207,7 +207,7 @@ def test_models_that_nobody_serves_any_more_are_forgotten_once_they_are_many() -
 
 
 def test_what_waits_at_frontends_is_added_up_as_it_is_now() -> None:
-    """One that does not tell adds nothing; one that is not read any more tells nothing."""
+    """One that does not report it adds nothing, nor does one that is not read any more."""
 
     def front(name: str, waiting: dict[str, float], **more: bool) -> FrontCounts:
         by_model = {"llama": serving(1)}

@@ -19,7 +19,7 @@ TARGET = Path("/envs/vllm")
 
 
 class Commands:
-    """Stands for the shell: remembers what was run and answers as the test says."""
+    """Replaces the shell: records what was run and answers as the test says."""
 
     def __init__(self, **answers: tuple[int, str]) -> None:
         self.answers = answers

@@ -1,4 +1,4 @@
-"""What the tests with real engines stand on: the truth that workers stamp, and their node files."""
+"""The basis of the tests with real engines: workers' time stamps, and their node files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_line_that_is_no_step_is_an_error(tmp_path: Path, line: str) -> None:
 
 
 class Worker:
-    """What vLLM's wrapper wraps; `step_ns` passes on the clock in each of its calls."""
+    """The object that vLLM's wrapper wraps; `step_ns` pass on the clock in each of its calls."""
 
     rank = 0
 

@@ -1,4 +1,4 @@
-"""The tiny model's folder: whole or not there, and never in place of something else."""
+"""The tiny model's folder: complete or absent, and never in place of something else."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ SHIPPED = Shipped(
 
 
 def run(*args: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of `disagg-node install`."""
+    """Return exit code, standard output and standard error of `disagg-node install`."""
     result = CliRunner().invoke(main, ["install", *args], prog_name="disagg-node")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

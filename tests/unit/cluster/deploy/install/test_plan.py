@@ -12,7 +12,7 @@ UNIT, NODE = Path("/x/unit"), Path("/x/node.yaml")
 
 
 def action(there: str | None, wanted: str, written: str | None = None, force: bool = False) -> str:
-    """What becomes of one file of ours."""
+    """Return what happens to one file of ours."""
     found = {} if there is None else {UNIT: there}
     ours = {} if written is None else {str(UNIT): digest(written)}
     (step,) = plan([DesiredFile(UNIT, wanted)], found, ours, force=force)

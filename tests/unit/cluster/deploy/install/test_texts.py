@@ -25,7 +25,7 @@ def unit(config: NodeConfig | None = None, user: str = "root", node: Path = NODE
 
 
 def setting(text: str, name: str) -> str:
-    """One setting of the service; each may be there once."""
+    """Return one setting of the service; each may occur once."""
     (found,) = re.findall(rf"^{name}=(.*)$", text, flags=re.MULTILINE)
     return str(found)
 
@@ -61,7 +61,7 @@ def test_nothing_is_forbidden_that_drivers_or_engines_need(forbidden: str) -> No
 
 @pytest.mark.parametrize("implies", ["LockPersonality", "RestrictSUIDSGID", "ProtectHostname"])
 def test_a_user_who_is_not_root_keeps_setuid_programs(implies: str) -> None:
-    """NoNewPrivileges is what systemd makes of these for all but root."""
+    """NoNewPrivileges is what systemd implies from these for all but root."""
     assert f"{implies}=yes" in unit()
     assert implies not in unit(user="vllm")
     assert setting(unit(user="vllm"), "User") == "vllm"
@@ -111,7 +111,7 @@ def test_systemd_takes_it(tmp_path: Path, user: str) -> None:
     path.write_text(text, encoding="utf-8")
     done = subprocess.run([tool, "verify", str(path)], capture_output=True, text=True, check=False)
 
-    # One before 254 says that it does not know this, and goes on without.
+    # Versions before 254 log that they do not know this, and continue without.
     said = [line for line in done.stderr.splitlines() if "'DelegateSubgroup'" not in line]
     assert (done.returncode, said) == (0, [])
 

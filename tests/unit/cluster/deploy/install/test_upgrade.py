@@ -1,4 +1,4 @@
-"""An installation brought up to another version, and taken away again."""
+"""An installation upgraded to another version, and removed again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def actions(value: dict[str, Any]) -> dict[str, str]:
 
 
 def test_taken_away_all_is_as_it_was(tmp_path: Path) -> None:
-    """A folder that was there before goes with what was ours; what is not ours stays."""
+    """A folder that existed before keeps only what is not ours."""
     folder, theirs = tmp_path / "disagg", tmp_path / "disagg" / "grafana" / "mine.json"
     assert run("install", "--into", str(folder), "--apply")[0] == 0
     theirs.write_text("theirs")
@@ -122,7 +122,7 @@ def test_an_upgrade_writes_the_new_texts_and_removes_what_is_no_longer_needed(
     place = ("install", "--into", str(tmp_path), "--apply")
     run(*place)
     new = tree(tmp_path)
-    # As an older version would have left it: another text, and a file that is no longer shipped.
+    # As an older version would have left it: another text, and a file no longer shipped.
     record, rules = tmp_path / ".installed.json", tmp_path / "prometheus" / "rules"
     value = json.loads(record.read_text())
     shipped = rules / "disagg-recording.yaml"

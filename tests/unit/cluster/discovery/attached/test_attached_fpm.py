@@ -58,7 +58,7 @@ def found(
 
 
 class Steps:
-    """What engines tell by our plugin: nothing, unless told when they did last."""
+    """Steps reported by our plugin: none, unless a test sets when they last arrived."""
 
     def __init__(self, received_ns: int | None = None) -> None:
         self.received_ns = received_ns
@@ -85,7 +85,7 @@ def books() -> Ledger:
 
 
 def follow(told: AttachedFpm, publish: Callable[[], object], until: Callable[[], bool]) -> None:
-    """Follow the engines: publish once somebody listens, and go on until something is true."""
+    """Follow the engines: publish once there is a subscriber, until a condition holds."""
 
     async def story() -> None:
         following = asyncio.create_task(told.run())
@@ -153,7 +153,7 @@ def test_a_found_worker_that_publishes_is_heard_and_then_forgotten() -> None:
 
 
 def test_a_process_that_takes_the_place_of_another_is_heard_from_its_first_message() -> None:
-    """Its numbers begin anew: they would be taken for repetitions of the other's."""
+    """Its sequence numbers restart, and would be taken for duplicates."""
     ledger, now = books(), [found()]
     with Publisher() as publisher:
         env = {PORT: publisher.address.rpartition(":")[2]}
@@ -246,7 +246,7 @@ def test_where_an_engine_publishes_is_known_from_how_it_was_started(
 def test_a_dynamo_worker_that_somebody_started_is_booked_by_the_steps_it_publishes(
     tmp_path: Path,
 ) -> None:
-    """Found among the processes of this host, with no word to it or from it but its messages."""
+    """Found among the processes of this host, with no contact except its messages."""
     install(tmp_path)
     ledger, capacity_model = Ledger(), CapacityModel(0.05)
     registry = EngineRegistry(ledger, 0.2)

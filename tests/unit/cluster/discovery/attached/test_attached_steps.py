@@ -1,4 +1,4 @@
-"""Steps of engines that a person started: whose they are is asked of the kernel."""
+"""Steps of engines that a person started, attributed by the kernel's peer credentials."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from disagg_exporter.roles.command_line.spanning import EnginePart
 from disagg_exporter.steps.messages import StepRecords
 from disagg_exporter.steps.rows import rows_of
 
-# An engine that says hello, takes one step, and waits for its end.
+# An engine that sends a hello and one step, and waits for its end.
 SPEAKER = """
 import sys, time
 from disagg_steps.counting import Facts
@@ -82,7 +82,7 @@ class Speaker:
 def story(
     folder: RunFolder, flags: int, engine_of: Callable[[int], FoundEngine], seconds: float = 20.0
 ) -> tuple[AttachedSteps, Ledger]:
-    """Listen while an engine speaks, until it was heard or the time is over."""
+    """Listen while an engine sends, until it was received or the time is over."""
 
     async def run() -> tuple[AttachedSteps, Ledger]:
         ledger = Ledger()
@@ -158,14 +158,14 @@ def test_steps_without_a_time_are_no_source(folder: RunFolder) -> None:
 def test_a_leader_is_not_booked_for_the_ranks_of_its_followers(
     folder: RunFolder, ranks_here: int | None, booked: int
 ) -> None:
-    """They compute on other nodes' devices, where they are booked as followers."""
+    """They compute on other nodes' devices, where they are accounted as followers."""
     ledger = Ledger()
     ledger.assign(Assignment("e", Role.PREFILL, (), EngineState.READY, 0))
     part = EnginePart("10.0.0.1:13345", 0, follows=False, local_ranks=ranks_here)
     engine = found(7, pod_uid="u", part=part)
     told = AttachedSteps(folder, ledger, CapacityModel(1.0), lambda: (engine,))
 
-    for number in (1, 2):  # what the first says was before us
+    for number in (1, 2):  # the first message only sets the baseline
         for rank in range(3):
             totals = StepTotals((number, 0, 0, 0), (5 * number, 0, 0, 0))
             step = Step(number * 10**9, 5, number, 1, 9, totals=totals)
@@ -199,7 +199,7 @@ def test_a_pod_speaks_for_its_own_engine_only(folder: RunFolder) -> None:
 
 
 def test_a_socket_that_cannot_be_had_is_told_and_nothing_ends(tmp_path: Path) -> None:
-    """A path too long for a socket, say."""
+    """For example a path too long for a socket."""
     told = AttachedSteps(RunFolder(tmp_path / ("x" * 120)), Ledger(), CapacityModel(1.0), tuple)
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""Found engines as they come and go, and what the ledger and the page are told."""
+"""Found engines as they come and go, in the ledger and on the page."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ROUTER = Verdict(Role.NONE, "program", Confidence.HIGH, is_engine=False)
 
 
 class Pages:
-    """What a `PageScraper` would know, as a test says it."""
+    """A `PageScraper` with pages set by a test."""
 
     def __init__(self) -> None:
         self.known: dict[str, EnginePage] = {}
@@ -80,7 +80,7 @@ class Pages:
 
 
 class Silent:
-    """Engines that tell no steps; remembers who was forgotten."""
+    """Engines without step reports; remembers which were forgotten."""
 
     def __init__(self) -> None:
         self.forgotten: list[str] = []
@@ -102,7 +102,7 @@ class Silent:
 
 
 class Node:
-    """Attached engines over a ledger, with a clock that a test turns."""
+    """Attached engines over a ledger, with a clock that a test advances."""
 
     def __init__(self, gpus: tuple[Device, ...] = (), **more: Any) -> None:
         self.now_ns = 1000 * SECOND_NS
@@ -112,7 +112,7 @@ class Node:
         self.attach(gpus, **more)
 
     def attach(self, gpus: Sequence[Device], **more: Any) -> None:
-        """Have a registry without any engine."""
+        """Attach to a registry without any engine."""
         clock: dict[str, Any] = {"clock_ns": lambda: self.now_ns}
         self.registry = EngineRegistry(self.ledger, 1.0, **clock)
         self.registry.pages = self.pages  # type: ignore[assignment] # as a PageScraper
@@ -120,7 +120,7 @@ class Node:
         self.attached = AttachedEngines(self.registry, self.ledger, gpus, **clock, **more)
 
     def see(self, *engines: FoundEngine, seconds: float = 2.0, **verdicts: Verdict) -> None:
-        """Let time pass, look, and judge: those that a test names, the others as prefill."""
+        """Advance the clock, scan, and judge: the roles a test gives, others as prefill."""
         self.now_ns += round(seconds * SECOND_NS)
         self.ledger.advance(self.now_ns)
         self.attached.update(engines)
@@ -457,7 +457,7 @@ def test_a_follower_is_ready_when_it_is_there_and_waits_for_no_page(head: str) -
 
 
 def test_an_engine_of_the_daemon_before_keeps_its_role_until_it_has_answered() -> None:
-    """What it did without a daemon is of that role, and its counters go on."""
+    """Its work without a daemon has that role, and its counters continue."""
     before = Node((GPU,))
     before.pages.answer("e", before.now_ns)
     for _ in range(10):

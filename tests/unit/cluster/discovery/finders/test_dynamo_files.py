@@ -1,4 +1,4 @@
-"""Dynamo's workers in the files by which they find one another."""
+"""Dynamo's workers in their discovery files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from disagg_exporter.roles.judge import explain
 
 DATA = Path(__file__).parents[4] / "data"
 
-# As ai-dynamo 1.6.1's mocker wrote them, less what we do not read.
+# As ai-dynamo 1.6.1's mocker wrote them, without unused fields.
 WORKER = 18063493074947125173
 ENDPOINT = {
     "type": "Endpoint",

@@ -30,7 +30,7 @@ def engine(tmp_path: Path) -> Iterator[Callable[..., FakeEngine]]:
 
 
 def seen(finder: ProcessFinder, engine: FakeEngine, *, listening: bool = True) -> Observation:
-    """Wait until an engine is seen."""
+    """Wait until an engine is found."""
     until = time.monotonic() + 20
     while time.monotonic() < until:
         for observation in finder.scan().observations:
@@ -54,7 +54,7 @@ def test_an_engine_is_found_with_its_kind_and_its_port(
 def test_ports_that_nobody_named_are_known_and_never_asked(
     engine: Callable[..., FakeEngine],
 ) -> None:
-    """An engine's own parts and peers talk there, in other tongues than HTTP."""
+    """An engine's own parts and peers talk there, in protocols other than HTTP."""
     started = engine("vllm", arguments=("--port", "1"))
 
     found = seen(ProcessFinder(tuple), started, listening=False)
@@ -106,7 +106,7 @@ def test_our_own_engines_are_never_found(engine: Callable[..., FakeEngine]) -> N
 
 
 def process(proc: Path, pid: int, command: str, *, session: int = 1) -> None:
-    """A process as /proc tells it, a child of the first one."""
+    """A process as in /proc, a child of the first one."""
     (proc / str(pid)).mkdir(exist_ok=True)
     (proc / str(pid) / "cmdline").write_bytes(command.replace(" ", "\0").encode() + b"\0")
     stat = f"{pid} (x) S 1 {session} {session} " + "0 " * 15 + "5\n"
@@ -140,7 +140,7 @@ def test_an_engine_is_read_at_each_look(tmp_path: Path) -> None:
 
 
 def test_an_old_shell_that_becomes_an_engine_is_seen_in_the_end(tmp_path: Path) -> None:
-    """Thousands of old processes that are no engines cost little, and none is forgotten."""
+    """Thousands of old processes that are no engines are cheap, and none is forgotten."""
     table = ProcessTable(tmp_path)
     process(tmp_path, 7, "bash start.sh")
     for _ in range(YOUNG_SCANS + 1):
@@ -155,7 +155,7 @@ def test_an_old_shell_that_becomes_an_engine_is_seen_in_the_end(tmp_path: Path) 
 
 
 def instead(proc: Path, pid: int, command: str) -> None:
-    """Another process under a pid: the kernel makes a folder of its own for it."""
+    """Another process under a pid: the kernel creates a new folder for it."""
     (proc / "new").mkdir()
     process(proc / "new", pid, command)
     (proc / str(pid)).rename(proc / f"gone-{len(list(proc.iterdir()))}")
@@ -175,7 +175,7 @@ def test_a_pid_that_is_used_again_is_not_taken_for_the_old_process(tmp_path: Pat
 
 
 def test_a_process_is_young_again_where_a_pid_is_used_again(tmp_path: Path) -> None:
-    """A shell that becomes an engine within its first looks is seen at the next one."""
+    """A shell that becomes an engine within its first scans is found at the next one."""
     table = ProcessTable(tmp_path)
     process(tmp_path, 7, "bash start.sh")
     for _ in range(YOUNG_SCANS + 1):
@@ -204,7 +204,7 @@ def test_a_host_without_proc_is_told(tmp_path: Path) -> None:
 
 
 def test_a_hostile_command_line_costs_little(tmp_path: Path) -> None:
-    """Megabytes of arguments, no UTF-8, a name with brackets, a process that has just gone."""
+    """Megabytes of arguments, no UTF-8, a name with brackets, a process that has just exited."""
     for pid, cmdline in {
         "10": b"python\0vllm\0serve\0" + b"--x\0" * 1_000_000,
         "11": b"\xff\xfe\0vllm\0\0\0",

@@ -148,7 +148,7 @@ def test_the_workers_of_ray_are_the_one_servers_that_has_its_workers_from_it() -
     server = (20, 1, VLLM + " --distributed-executor-backend ray")
 
     assert found(*rows, server, (30, 1, VLLM)) == {20: ("vllm", {10, 20}), 30: ("vllm", {30})}
-    # Of two it cannot be told, and nothing is guessed.
+    # With two candidates it is unknown, and nothing is guessed.
     assert found(*rows, server, (21, 1, server[2])) == {20: ("vllm", {20}), 21: ("vllm", {21})}
 
 
@@ -177,7 +177,7 @@ def test_which_part_a_server_is_goes_with_its_arguments_and_its_environment() ->
 
 
 def test_who_is_older_than_an_engine_is_no_child_of_it_whatever_pid_its_parent_had() -> None:
-    """Its parent has gone since it was looked at, and the engine got that pid."""
+    """Its parent exited after the last scan, and the engine got that pid."""
     rows = table((10, 1, VLLM), (20, 10, "sleep 9"), (30, 10, "VLLM::EngineCore"))
     rows[10] = replace(rows[10], start_ticks=7)
     rows[30] = replace(rows[30], start_ticks=7)

@@ -1,4 +1,4 @@
-"""Which container holds which of our devices, out of what the kubelet calls them."""
+"""Which container holds which of our devices, by the kubelet's names for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A list of the API is read item by item, wherever its pieces end."""
+"""A list of the API is parsed item by item, wherever its chunks end."""
 
 from __future__ import annotations
 

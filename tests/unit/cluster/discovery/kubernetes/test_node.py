@@ -1,4 +1,4 @@
-"""Bar 2 of the attach issue, its Kubernetes half: who holds which GPU, through every change.
+"""Bar 2 of the attach issue, its Kubernetes half: holders of GPUs, through every change.
 
 A kubelet over gRPC and an API server over HTTP, both fakes; 8 GPUs, 5 engines in three stacks.
 """
@@ -34,7 +34,7 @@ DECODE_ARGS = ("--model", "m", "--kv-transfer-config", '{"kv_role":"kv_consumer"
 
 
 class Node:
-    """A node of a cluster: what its kubelet and its API server say, and what we make of it."""
+    """A node of a cluster: the reports of its kubelet and its API server, and our result."""
 
     def __init__(self, api: FakeApiServer, kubelet: FakeKubelet, url: str, socket: Path) -> None:
         self.api = api
@@ -43,7 +43,7 @@ class Node:
         self.resources = PodResources(socket, 0.05)
 
     def runs(self, pod: Told, *gpus: int) -> None:
-        """Start a pod, as a kubelet does: it is told of, and then has its devices."""
+        """Start a pod, as a kubelet does: it is reported, and then has its devices."""
         self.api.put(pod)
         name = pod["metadata"]["name"]
         self.kubelet.given = [
@@ -57,7 +57,7 @@ class Node:
         self.api.delete(name)
 
     def table(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Role and GPUs of every engine in a pod, as discovery joins what both say now."""
+        """Return role and GPUs of every engine in a pod, joined from both reports."""
         finder = PodFinder(self.watch.pods, self.resources.holders, DEVICES)
         return {
             seen.pod: (
@@ -116,7 +116,7 @@ async def test_a_pod_that_is_rolled_hands_its_gpu_on(node: Node) -> None:
 
 @told
 async def test_a_pod_that_comes_back_under_its_name_is_the_new_one(node: Node) -> None:
-    """A StatefulSet's pod: it ends, and the next of its name has another UID and other labels."""
+    """A StatefulSet's pod: the next of its name has another UID and other labels."""
     start_all(node)
     async with running(node.watch.run(), node.resources.run()):
         await until(lambda: node.table() == ALL)

@@ -1,4 +1,4 @@
-"""The pods of a node, kept by what a list and a watch tell."""
+"""The pods of a node, kept from a list and a watch."""
 
 from __future__ import annotations
 

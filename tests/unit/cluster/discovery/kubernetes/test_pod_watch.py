@@ -31,7 +31,7 @@ def names(watch: PodWatch) -> list[str]:
 
 
 def resident_bytes() -> int:
-    """What of this process is in memory."""
+    """Return the resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
@@ -114,7 +114,7 @@ async def test_a_forgotten_past_is_listed_anew_and_what_went_meanwhile_is_gone(
         api.status = 0
         await until(lambda: names(watch) == ["b"])
 
-    # Not from the memory of a server that may lag behind what we knew.
+    # Not from the memory of a server that may be behind our version.
     assert "resourceVersion=0" not in [r for r in api.requests if "watch" not in r][-1]
 
 
@@ -291,7 +291,7 @@ async def test_ten_thousand_events_leave_nothing_behind(cluster: tuple[FakeApiSe
     gc.collect()
     kept = [each for each in gc.get_objects() if isinstance(each, Pod) and "round" in each.labels]
     assert kept == []
-    # What they would have taken: 9,000 events of a kilobyte, without counting what Python adds.
+    # What they would have taken: 9,000 events of a kilobyte, without Python's overhead.
     assert grown_bytes < 8 << 20
 
 

@@ -1,4 +1,4 @@
-"""What is kept of a pod, whoever wrote it and whatever they wrote."""
+"""What is kept of a pod, whatever its manifest contains."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_a_listed_address_and_the_process_behind_it_are_one_engine() -> None:
     ("running", "expected"), [("trtllm", "trtllm"), ("engine", "vllm"), ("", "vllm")]
 )
 def test_what_runs_says_its_kind_before_what_was_listed(running: str, expected: str) -> None:
-    """A listed address is a vLLM unless said; a TensorRT-LLM must not be asked for vLLM's page."""
+    """A listed address is a vLLM by default; a TensorRT-LLM must not be scraped like one."""
     listed = Observation(finder=Finder.LISTED, endpoints=(HERE,), kind="vllm")
 
     [engine] = merge_observations([listed, process(10, HERE, kind=running)])
@@ -62,7 +62,7 @@ def test_a_process_in_a_pod_is_the_pods_engine_with_its_labels_and_own_arguments
 
 
 def test_two_servers_on_one_port_stay_two() -> None:
-    """SO_REUSEPORT, or two network namespaces that we cannot tell apart."""
+    """SO_REUSEPORT, or two network namespaces that cannot be distinguished."""
     assert len(merge_observations([process(10, HERE), process(20, HERE)])) == 2
 
 
@@ -97,7 +97,7 @@ def test_containers_of_one_pod_are_engines_of_their_own() -> None:
 def test_devices_are_those_of_the_finder_that_knows_best(
     listed: Any, driver: Any, kubelet: Any, expected: Any
 ) -> None:
-    """What a person listed, else what the driver sees, else what was handed out."""
+    """What a person listed, else what the driver reports, else what was allocated."""
     seen = [
         Observation(finder=Finder.LISTED, endpoints=(HERE,), gpus=listed),
         process(10, HERE, gpus=driver, pod_uid="u"),
@@ -129,7 +129,7 @@ def test_arguments_are_in_no_repr() -> None:
 
 
 def test_an_engine_is_recognised_by_its_port_before_it_listens_there() -> None:
-    """A restart is seen long before the engine serves: its parts listen, it does not yet."""
+    """A restart is found long before the engine serves: its parts listen, it does not yet."""
     [before] = merge_observations([process(10, HERE, port_argument=8000)])
     [after] = merge_observations(
         [process(20, also_at=(Endpoint("127.0.0.1", 45678),), port_argument=8000)]

@@ -1,4 +1,4 @@
-"""What found engines are called."""
+"""The names of found engines."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_engines_without_end_are_not_remembered_without_end() -> None:
 
 
 def test_the_next_daemon_calls_engines_what_they_were_called() -> None:
-    """Whichever of two that are alike it finds first; a worker's name stays the worker's."""
+    """Whichever of two similar ones it finds first; a worker's name stays the worker's."""
     before = EngineNames()
     alike = engine("vllm", "at 8000"), engine("vllm", "at 8001"), engine("worker", "at 8002")
     assert names(before, *alike) == ["vllm", "vllm-2", "worker"]

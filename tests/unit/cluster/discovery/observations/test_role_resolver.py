@@ -1,4 +1,4 @@
-"""What found engines are for, beside one another and over time."""
+"""The roles of found engines, together with their peers and over time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAYBE_DECODE = Markers(argv=BOTH.argv, labels={"llm-d.ai/role": "decode"})
 
 
 def traffic(computed: float, external: float, made: float, requests: float) -> tuple[str, ...]:
-    """The lines of a vLLM page that count."""
+    """The relevant lines of a vLLM page."""
     by = "vllm:prompt_tokens_by_source_total"
     return (
         f'{by}{{source="local_compute"}} {computed}',

@@ -1,4 +1,4 @@
-"""What one pod's stream of steps may bring into the books of a node."""
+"""What one pod's stream of steps may add to the accounting of a node."""
 
 from __future__ import annotations
 

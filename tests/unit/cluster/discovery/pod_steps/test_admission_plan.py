@@ -1,4 +1,4 @@
-"""Which pods are heard: those that the API server confirms and that asked for it."""
+"""Which pods get a socket: those that the API server confirms and that request it."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ RATIO = st.sampled_from([0.0, 0.5, 1.0, -1.0, float("nan"), float("inf")])
 
 @st.composite
 def records(draw: st.DrawFn) -> wire.Record:
-    """Any record that can stand on the wire; times are told as an offset from now."""
+    """Any valid record on the wire; times are an offset from now."""
     ints32 = [draw(U32) for _ in range(11)]
     return wire.Record(
         wire.VERSION,
@@ -59,7 +59,7 @@ def records(draw: st.DrawFn) -> wire.Record:
 
 
 def node(gate: AdmissionControl | None, told: list[list[wire.Record]]) -> Ledger:
-    """A node of two engines over some seconds; the hostile one tells what it likes, if at all."""
+    """A node of two engines over some seconds; the hostile one sends what it likes, if at all."""
     ledger, victim = Ledger(), StepReporter("victim")
     for gpu, engine, role in (("A", "victim", Role.DECODE), ("B", HOSTILE, Role.PREFILL)):
         ledger.add_device(Device(gpu, 0, "H100", gpu), ns(START))
@@ -87,7 +87,7 @@ def _hear(ledger: Ledger, gate: AdmissionControl, record: wire.Record, now_ns: i
 
 
 def of_victim(ledger: Ledger) -> dict[str, Any]:
-    """All that the page says of the victim."""
+    """Everything on the page about the victim."""
     now_ns = ns(START + 20)
     (account,) = [a for a in ledger.engine_accounts(now_ns) if a.engine == "victim"]
     gpus, _ = ledger.fast_gauges(now_ns)
@@ -111,7 +111,7 @@ def a_record(**fields: int) -> wire.Record:
     return wire.Record._make(blank)._replace(**fields)
 
 
-# A step that never ends would widen the window of everybody's fast gauges.
+# A step that never ends would widen the window of all fast gauges.
 ENDLESS = a_record(elapsed_ns=ns(599), context_requests=1, context_tokens=1, running=1)
 
 

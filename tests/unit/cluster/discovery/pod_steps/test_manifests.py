@@ -1,4 +1,4 @@
-"""The patches in examples/kubernetes: sound, and an engine under them is really heard."""
+"""The patches in examples/kubernetes: valid, and steps of an engine under them arrive."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ ENGINE = {
 }
 PLUGIN_ENV = ("PYTHONPATH", "DISAGG_STEPS_SOCKET")
 
-# What vLLM does with the environment, as far as we are concerned: find the plugin by its entry
-# point's distribution, and let it tell a step. Nothing of ours is on its path but the plugin. It
-# is nobody as soon as it has found what it needs of Python: engines run as any user.
+# The part of vLLM that matters here: it finds the plugin by its entry point's distribution, and
+# passes it a step. Nothing of ours is on its path but the plugin. It drops its privileges as soon
+# as it has loaded what it needs of Python: engines run as any user.
 ENGINE_PROGRAM = """
 import __future__, atexit, collections.abc, contextlib, os, queue, socket, struct, threading, time
 import typing
@@ -60,7 +60,7 @@ sender.close()
 
 
 def patched(folder: str, bases: list[Manifest]) -> dict[str, Manifest]:
-    """What kustomize makes of the bases with the patches of an example."""
+    """Return kustomize's output for the bases with the patches of an example."""
     (steps,) = documents(EXAMPLES / folder / "steps.yaml")
     operations = yaml.safe_load((EXAMPLES / folder / "details.yaml").read_text(encoding="utf-8"))
     name = {base["metadata"]["name"]: base for base in bases}
@@ -74,7 +74,7 @@ def deployments() -> dict[str, Manifest]:
 
 
 def pods() -> dict[str, Manifest]:
-    """The pods of every stack under our patches, KServe's and the chart's as those make them."""
+    """Yield the pods of every stack under our patches, including KServe's and the chart's."""
     found = {name: each["spec"]["template"] for name, each in deployments().items()}
     (kserve,) = documents(EXAMPLES / "kserve" / "steps.yaml")
     parts = {"kserve": kserve["spec"], "kserve-prefill": kserve["spec"]["prefill"]}
@@ -93,7 +93,7 @@ def pods() -> dict[str, Manifest]:
 
 
 def _chart_pod(model: Manifest) -> Manifest:
-    """What helm/templates/deployment-vllm-multi.yaml of production-stack makes of these values."""
+    """Production-stack's helm/templates/deployment-vllm-multi.yaml with these values."""
     init = dict(model["initContainer"])
     init["volumeMounts"] = init.pop("extraVolumeMounts")
     engine = {
@@ -116,7 +116,7 @@ def engine_of(name: str, pod: Manifest) -> Manifest:
 def folder() -> Iterator[Path]:
     """A folder with a short path: a socket's may have 107 bytes."""
     made = Path(tempfile.mkdtemp(prefix="dn-"))
-    # Only root's own mount stands between a container and its folder.
+    # Only root's own mount is between a container and its folder.
     made.chmod(0o711)
     yield made
     shutil.rmtree(made)
@@ -183,7 +183,7 @@ def test_an_engine_can_read_what_it_gets_and_write_none_of_it(name: str) -> None
 @pytest.mark.parametrize("name", sorted(pods()))
 @story
 async def test_an_engine_in_the_patched_pod_is_heard(name: str, folder: Path) -> None:
-    """The init container's command, the volumes and the environment, played with real programs."""
+    """The init container's command, the volumes and the environment, run with real programs."""
     stage = Stage(pods()[name], UID, folder / "pod", folder / "host")
     command = stage.container("disagg-node-plugin")["command"]
     copied = CliRunner().invoke(
@@ -207,7 +207,7 @@ async def test_an_engine_in_the_patched_pod_is_heard(name: str, folder: Path) ->
 
 
 async def _engine(environment: dict[str, str]) -> None:
-    """Run an engine that has nothing of ours but what the manifest gives it."""
+    """Run an engine that has only what the manifest gives it of ours."""
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         "-S",
@@ -235,7 +235,7 @@ def test_a_plugin_that_cannot_be_copied_is_said_in_one_line(folder: Path) -> Non
 
 @pytest.mark.parametrize("no_folder", ["/proc/plugin", "/sys/plugin"])
 def test_where_nobody_may_write_the_way_out_is_said(no_folder: str) -> None:
-    """What an init container says whose volume was not mounted."""
+    """The message of an init container whose volume was not mounted."""
     result = CliRunner().invoke(main, ["plugin", "copy", no_folder])
 
     assert result.exit_code == 1

@@ -1,6 +1,6 @@
-"""The LeaderWorkerSets in examples/kubernetes: sound, and their engines found in their roles.
+"""The LeaderWorkerSets in examples/kubernetes: valid, and their engines found in their roles.
 
-A pod is made of them as the controller of LeaderWorkerSet makes one (pkg/utils/pod at 060ab4d).
+Pods are made from them like the controller of LeaderWorkerSet does (pkg/utils/pod at 060ab4d).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LWS = "leaderworkerset.sigs.k8s.io"
 
 
 def closed(schema: Any) -> Any:
-    """The same schema, in which a property that it does not name is wrong."""
+    """The same schema, in which properties that it does not name are errors."""
     if isinstance(schema, list):
         return [closed(each) for each in schema]
     if not isinstance(schema, dict):
@@ -48,7 +48,7 @@ SCHEMA = closed(yaml.safe_load(SCHEMA_FILE.read_text(encoding="utf-8")))
 
 
 def group_pod(name: str, index: int) -> Manifest:
-    """A pod of the first group of a set: 0 leads, the others work."""
+    """A pod of the first group of a set: 0 leads, the others are workers."""
     spec = SETS[name]["spec"]["leaderWorkerTemplate"]
     pod = copy.deepcopy(spec["leaderTemplate" if index == 0 else "workerTemplate"])
     pod["metadata"].setdefault("annotations", {})[f"{LWS}/size"] = str(spec["size"])

@@ -37,7 +37,7 @@ def pod(uid: str) -> Pod:
 
 
 class Heard:
-    """The sockets of one root, and what was heard by pod."""
+    """The sockets of one root, and what was received by pod."""
 
     def __init__(self, root: Path) -> None:
         self.told: list[tuple[str, StepEvent]] = []
@@ -54,7 +54,7 @@ class Heard:
         self.steps.keep([pod(uid) for uid in uids], loop, is_current=told)
 
     def taken(self, uid: str) -> int:
-        """How many steps of a pod were heard."""
+        """How many steps of a pod were received."""
         ours = [told for found, told in self.told if found == uid]
         return sum(len(told.rows) for told in ours if isinstance(told, StepRecords))
 
@@ -238,7 +238,7 @@ async def test_a_pod_that_floods_is_heard_at_its_rate_and_its_neighbour_at_once(
 
     await until(lambda: heard.taken(B) == 1)
 
-    # A second's worth at once, and then as the seconds go by.
+    # A second's worth at once, and then at the permitted rate.
     assert heard.taken(A) <= 4000 * (2 + time.monotonic() - began)
     flooding.close()
     calm.close()
@@ -254,7 +254,7 @@ async def test_connections_of_one_pod_are_bounded(heard: Heard) -> None:
         try:
             link.connect(str(heard.root / A / "steps.sock"))
         except BlockingIOError:
-            # The queue is full until the loop has turned.
+            # The queue is full until the loop has run once.
             await asyncio.sleep(0.01)
             link.connect(str(heard.root / A / "steps.sock"))
         links.append(link)

@@ -1,4 +1,4 @@
-"""What is said of pods that are not heard well, and how often."""
+"""Warnings about pods whose steps do not arrive properly, and how often they appear."""
 
 from __future__ import annotations
 

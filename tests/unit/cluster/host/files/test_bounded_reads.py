@@ -1,4 +1,4 @@
-"""Files that a person names, whatever they turn out to be."""
+"""Files named by a person, whatever they turn out to be."""
 
 from __future__ import annotations
 

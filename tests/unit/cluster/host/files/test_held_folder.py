@@ -1,4 +1,4 @@
-"""A held folder: written to as it is mounted now, and never to another."""
+"""A held folder: written to as it is mounted now, and never replaced by another."""
 
 import shutil
 import subprocess
@@ -29,7 +29,7 @@ def test_another_folder_than_the_one_meant_is_not_held(tmp_path: Path) -> None:
 
 
 def test_one_that_was_mounted_read_only_is_not_written_to(tmp_path: Path) -> None:
-    """By a descriptor of the folder before the mount one could."""
+    """A descriptor of the folder from before the mount would allow it."""
     run = tmp_path / "run"
     run.mkdir()
     (run / "mine").touch()

@@ -1,4 +1,4 @@
-"""A file that a process has named is read as that process sees it, and nothing else is."""
+"""A file named by a process is read in that process's view, and nothing else is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PID = 7
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """The root of a process that has one of its own, whose folder in /proc is at `proc`."""
+    """The root of a process with a separate one, whose folder in /proc is at `proc`."""
     root = tmp_path / "its-root"
     (root / "etc" / "tls").mkdir(parents=True)
     (root / "etc" / "tls" / "tls.crt").write_text("inside")
@@ -85,7 +85,7 @@ def test_a_chain_of_links_has_an_end(root: Path) -> None:
 
 
 def test_what_is_no_regular_file_is_not_opened(root: Path) -> None:
-    """A pipe would be waited for; a device may do anything when it is opened."""
+    """Opening a pipe would block; opening a device may have any effect."""
     os.mkfifo(root / "pipe")
     (root / "empty").touch()
     with socket.socket(socket.AF_UNIX) as listener:

@@ -40,7 +40,7 @@ def test_the_engine_side_holds_the_plugin_and_how_vllm_finds_it() -> None:
 
 
 def started_by(name: str) -> str:
-    """What an example starts, with its part of the environment."""
+    """Return what an example starts, with its part of the environment."""
     config = load(Path(str(asset_dir("examples"))) / name, HAS_ALL)
     layout = place(config, expected_devices(config))
     folder = Path("RUN")

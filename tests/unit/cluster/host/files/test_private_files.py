@@ -1,4 +1,4 @@
-"""A file is opened only if nobody else can have laid it, and is private from then on."""
+"""A file is opened only if no other user can have created it, and is private from then on."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The run folder is ours alone, or is refused with the way out."""
+"""The run folder is ours alone, or is refused with a remedy."""
 
 import os
 from pathlib import Path

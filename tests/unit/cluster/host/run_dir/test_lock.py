@@ -105,7 +105,7 @@ def test_a_lock_that_nobody_holds_names_nobody_whatever_its_file_says(lock: Path
 
 @pytest.mark.parametrize("text", ["", "x y", "12", f"{os.getpid()}", f"{os.getpid()} 1"])
 def test_a_holder_that_its_file_does_not_name_is_named_by_the_kernel(lock: Path, text: str) -> None:
-    """The disk was full when it started, say."""
+    """The disk was full when it started, for example."""
     with RunLock(lock, patience_seconds=0):
         lock.write_text(text)
         assert holder(lock) == os.getpid()
@@ -147,7 +147,7 @@ def test_a_removed_folder_or_lock_lets_no_second_daemon_in(
 def test_a_daemon_that_answers_nobody_is_there_however_many_have_asked(
     lock: Path, other: ChildProcess
 ) -> None:
-    """It was stopped, say: then its queue is full and a further asker is not even let in."""
+    """It was stopped, for example: then its queue is full and further clients are refused."""
     os.kill(other.pid, signal.SIGSTOP)
     shutil.rmtree(lock.parent)
     for _ in range(20):
@@ -179,7 +179,7 @@ def test_a_lock_that_somebody_else_has_made_meanwhile_is_not_taken_from_him(
 ) -> None:
     with RunLock(lock, patience_seconds=0) as held:
         lock.rename(tmp_path / "aside")
-        # As a daemon of an older version would: it asks for the lock alone.
+        # As a daemon of an older version would: it requests only the lock.
         lock.touch(mode=0o600)
         with lock.open("w") as theirs:
             fcntl.flock(theirs, fcntl.LOCK_EX)
@@ -200,7 +200,7 @@ def test_asking_who_is_there_many_times_wears_nothing_out(lock: Path) -> None:
 def test_what_is_written_goes_into_the_folder_that_was_locked_whatever_lies_in_its_place(
     lock: Path, tmp_path: Path
 ) -> None:
-    """Somebody moved the folder, and laid a link to that of another daemon in its place."""
+    """Somebody moved the folder, and put a link to another daemon's folder in its place."""
     aside, theirs = tmp_path / "aside", tmp_path / "theirs"
     journal = lock.parent / "journal.json"
     open_before = descriptors()
@@ -270,7 +270,7 @@ def test_whoever_gets_the_lock_learns_who_held_it_last(lock: Path) -> None:
 
 
 def test_until_it_is_signed_it_says_who_held_it_before(lock: Path) -> None:
-    """Who dies in between has taken nothing over."""
+    """A daemon that dies in between has taken over nothing."""
     with RunLock(lock):
         pass
     lock.write_text("4711 99\n")

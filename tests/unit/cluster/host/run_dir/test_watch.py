@@ -1,4 +1,4 @@
-"""What vanishes from the run folder is made anew, said and counted."""
+"""What vanishes from the run folder is recreated, logged and counted."""
 
 import logging
 from pathlib import Path
@@ -9,7 +9,7 @@ from disagg_cluster.host.run_dir.watch import RunDirWatch
 
 
 class Thing:
-    """A file that is there or not, and may be impossible to restore."""
+    """A file that exists or not, and may be impossible to restore."""
 
     def __init__(self) -> None:
         self.is_in_place = True

@@ -1,4 +1,4 @@
-"""What the doctor says of a node."""
+"""The doctor's findings on a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `disagg-node report` says when it cannot report."""
+"""Messages of `disagg-node report` when it cannot report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.raw_server import raw_server
 
 
 def said(*arguments: str) -> tuple[int, str]:
-    """Exit code, and the last line on standard error."""
+    """Return exit code, and the last line on standard error."""
     result = CliRunner().invoke(main, ["report", *arguments], prog_name="disagg-node")
     assert result.exception is None or isinstance(result.exception, SystemExit)
     return result.exit_code, result.stderr.splitlines()[-1]
@@ -29,7 +29,7 @@ def test_where_no_prometheus_answers_the_option_that_names_it_is_said() -> None:
 
 
 def _nothing(connection: socket.socket, _over: threading.Event) -> None:
-    """Answer like a Prometheus that holds nothing."""
+    """Answer like a Prometheus without data."""
     body = b'{"status": "success", "data": {"resultType": "matrix", "result": []}}'
     connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n" + body)
 

@@ -1,4 +1,4 @@
-"""How much of all GPU time a report knows, and how it says so."""
+"""How much of all GPU time a report covers, and how it states that."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_all_gpu_time_is_counted_unobserved_or_missing() -> None:
 
 
 def test_what_was_counted_late_is_counted() -> None:
-    """A gap of twenty minutes, after which all of it was known: hourly rates have it."""
+    """A gap of twenty minutes, after which all of it was known: hourly rates include it."""
     history = half_a_week(**{SPLIT: curve({("mixed", "idle"): (6.0, 7.0, 4.0, 4.0)}, (1.0,) * 4)})
 
     known = coverage_of(history)

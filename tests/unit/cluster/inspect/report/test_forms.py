@@ -21,7 +21,7 @@ def report() -> Report:
 
 
 def hostile() -> tuple[str, str]:
-    """Both forms of a report whose labels mean harm."""
+    """Both forms of a report whose labels are malicious."""
     rows = {(HOSTILE, HOSTILE, "prefill"): (1.0, None, 1.0, 1.0)}
     history = four_hours(**{SHOWBACK: curve(rows, (1.0, 0.0, 0.5, 1.0))})
     firing = Firing(ALERT | {"alertname": HOSTILE, "node": HOSTILE}, (float(PERIOD.start_seconds),))
@@ -30,7 +30,7 @@ def hostile() -> tuple[str, str]:
 
 
 def bars_of_tables(text: str) -> list[set[int]]:
-    """For each table of a Markdown text: how many bars that part cells its rows have."""
+    """For each table of a Markdown text: the numbers of cell-separating bars of its rows."""
     tables = re.findall(r"(?:^\|.*\n?)+", text, flags=re.MULTILINE)
     return [{len(re.findall(r"(?<!\\)\|", row)) for row in t.splitlines()} for t in tables]
 

@@ -15,7 +15,7 @@ MS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Milliseconds:
-    """A millisecond a prompt token, ten a step of writing, and one for each 100 tokens read."""
+    """A millisecond per prompt token, ten per decode step, and one for each 100 tokens read."""
 
     def price(self, work: BatchWork) -> Price:
         writing = 0.010 + work.writers_kv_tokens * 1e-5 if work.writers else 0.0
@@ -33,7 +33,7 @@ def engine(noise: Noise | None = None, *, longest_run: int = 128, blocks: int = 
 
 
 def writing(*lengths: int, **more: int) -> Engine:
-    """An engine that has just read prompts of 10 tokens and begins to write."""
+    """An engine that has just read prompts of 10 tokens and begins to decode."""
     made = engine(**more)  # type: ignore[arg-type]
     for number, output in enumerate(lengths):
         made.scheduler.submit(Sequence(number, 10, output, 0))
@@ -139,7 +139,7 @@ def test_a_stalled_engine_at_rest_begins_nothing_until_it_is_over() -> None:
 
 
 def test_a_run_stops_where_the_cache_is_full() -> None:
-    """Two requests with 10 tokens computed, three blocks: both need their second after six more."""
+    """Two requests with 10 tokens computed, three blocks: both need a second after six more."""
     made = writing(90, 90, blocks=3)
 
     run = made.begin(0)
@@ -182,7 +182,7 @@ def _spread(values: list[float]) -> float:
 
 
 def test_in_real_time_a_step_ends_when_it_has_ended() -> None:
-    """Whatever was planned: latencies and lengths are those that were."""
+    """Whatever was planned: latencies and durations are the actual ones."""
     made = engine()
     made.scheduler.submit(Sequence(1, 100, 2, 0))
     made.begin(10 * MS)

@@ -31,7 +31,7 @@ def test_prefill_is_bound_by_arithmetic_and_decode_by_memory() -> None:
 
 
 def test_the_slower_side_sets_the_time_far_from_the_corner() -> None:
-    """Bare bounds: no launch, one GPU, so nothing but operations or bytes."""
+    """Bare bounds: no launch, one GPU, so only operations or bytes."""
     costs = Roofline(H100, LLAMA_8B, layer_seconds=0.0)
     pairs = PREFILL.context_pairs
     operations = 2 * 8.03e9 * 2048 + 4 * 32 * 4096 * pairs
@@ -71,7 +71,7 @@ def test_a_throttled_gpu_computes_slower_and_reads_as_fast() -> None:
 
 
 def test_a_mixed_step_is_dearer_under_flash_attention_2() -> None:
-    """Requests that write beside a prompt: a maximum of two lines is not dearer than its parts."""
+    """Requests that decode beside a prompt: a maximum of two lines costs no more than its parts."""
     both = BatchWork(1024, 1024 * 1025 // 2, 1024, writers=128, writers_kv_tokens=128 * 1500)
 
     extra = {
@@ -86,7 +86,7 @@ def test_a_mixed_step_is_dearer_under_flash_attention_2() -> None:
 
 
 def test_four_gpus_are_faster_than_one_but_not_four_times() -> None:
-    """What they tell each other is paid for, and more over PCIe than over NVLink."""
+    """Communication costs time, and more over PCIe than over NVLink."""
     one, four = Roofline(H100, LLAMA_8B), Roofline(H100, LLAMA_8B, 4)
     speed_up = one.price(DECODE).seconds / four.price(DECODE).seconds
     pcie = Roofline(L40S, LLAMA_8B).price(PREFILL).seconds / (
@@ -98,7 +98,7 @@ def test_four_gpus_are_faster_than_one_but_not_four_times() -> None:
 
 
 def test_a_huge_group_is_priced_by_what_it_has_to_tell_and_none_is_refused() -> None:
-    """More GPUs than any link was measured with: the ring grows, nothing else helps any more."""
+    """More GPUs than any link was measured with: the ring grows, and nothing gets faster."""
     huge = Roofline(L40S, LLAMA_8B, 4096).price(DECODE).seconds
 
     assert huge > Roofline(L40S, LLAMA_8B, 1024).price(DECODE).seconds

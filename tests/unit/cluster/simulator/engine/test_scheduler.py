@@ -23,7 +23,7 @@ MS = 1_000_000
 
 @dataclass(slots=True)
 class Bench:
-    """A scheduler that is stepped by hand, a millisecond a step."""
+    """A scheduler that is stepped manually, a millisecond per step."""
 
     scheduler: Scheduler
     now_ns: int = 0
@@ -111,7 +111,7 @@ def test_no_more_run_than_allowed_and_the_rest_waits() -> None:
 
 
 def test_without_room_the_last_comer_is_put_back_and_computes_again() -> None:
-    """Two prompts of two blocks in five: one of them must go when both need a third block."""
+    """Two prompts of two blocks in five: one is preempted when both need a third block."""
     engine = bench(blocks=5)
     first, second = asked(1, 32, 20), asked(2, 32, 20)
     engine.scheduler.submit(first)
@@ -126,7 +126,7 @@ def test_without_room_the_last_comer_is_put_back_and_computes_again() -> None:
 
 
 def test_a_step_that_preempts_admits_nobody() -> None:
-    """As in vLLM; the one put back has lost all, though a chunk of it would fit at once."""
+    """As in vLLM; the preempted one has lost all, though a chunk of it would fit at once."""
     engine = bench(blocks=5, step_tokens=10)
     first, second = asked(1, 32, 20), asked(2, 32, 20)
     engine.scheduler.submit(first)
@@ -140,7 +140,7 @@ def test_a_step_that_preempts_admits_nobody() -> None:
 
 
 def test_what_is_computed_again_after_writing_is_told_as_generation() -> None:
-    """As vLLM tells it: context is only what has written nothing yet."""
+    """As vLLM reports it: context is only what has generated nothing yet."""
     engine = bench(blocks=5)
     for number in (1, 2):
         engine.scheduler.submit(asked(number, 32, 20))

@@ -31,7 +31,7 @@ def test_beyond_the_last_it_goes_on_as_over_the_upper_half() -> None:
 
 
 def test_the_last_step_of_a_stair_says_nothing_of_its_rise() -> None:
-    """Level for the last 16 tokens, as every kernel's time is."""
+    """Constant for the last 16 tokens, as every kernel's time is."""
     stairs = Grid({(1024.0,): 40.0, (1025.0,): 46.0, (2032.0,): 76.0, (2048.0,): 76.0})
 
     assert stairs.at(4096.0) == pytest.approx(76.0 + 2 * 36.0)

@@ -1,4 +1,4 @@
-"""The text of price tables: what is read, and what is refused with all that is wrong."""
+"""The text of price tables: what is parsed, and what is refused with all its problems."""
 
 from __future__ import annotations
 

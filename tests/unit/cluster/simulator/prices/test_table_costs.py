@@ -1,4 +1,4 @@
-"""What steps cost by a table: parts summed, extrapolated, throttled."""
+"""Costs of steps by a table: parts summed, extrapolated, throttled."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_many_short_prompts_attend_to_less_than_a_long_one() -> None:
 
 
 def test_a_mixed_step_costs_what_was_measured_of_it() -> None:
-    """1,024 prompt tokens beside 128 requests: dearer than both apart, on FlashAttention-2."""
+    """1,024 prompt tokens beside 128 requests: costlier than both apart, on FlashAttention-2."""
     costs = table_costs(RTX_PRO_6000, QWEN3_32B, 2)
     first, second = prompt(1024), writing(128, 1024)
     mixed = costs.price(both(first, second)).seconds
@@ -105,7 +105,7 @@ def test_tokens_beyond_the_table_go_on_as_in_its_upper_half() -> None:
 
 
 def test_no_step_is_cheaper_than_the_smallest_of_the_table() -> None:
-    """Beyond its last point a decode that falls there would lead below nothing."""
+    """Beyond its last point, extrapolating a falling decode would become negative."""
     points = {(1.0, 16.0): 4e3, (1.0, 32.0): 3.9e3, (2.0, 16.0): 3.9e3, (2.0, 32.0): 3.8e3}
     falling = {**COSTS.table.parts, "decode": Grid(points)}
     costs = TableCosts(replace(COSTS.table, parts=falling), COSTS.roofline)
@@ -148,7 +148,7 @@ def test_every_shipped_table_says_whose_it_is_and_is_small() -> None:
     [(H100, LLAMA_8B, 1), (H100, LLAMA_70B, 4), (RTX_PRO_6000, LLAMA_8B, 1)],
 )
 def test_data_sheets_say_about_what_was_measured(gpu: Gpu, model: Model, gpus: int) -> None:
-    """The roofline is for where nothing was measured; here both are known."""
+    """The roofline is for what was not measured; here both are known."""
     table, sheet = table_costs(gpu, model, gpus), Roofline(gpu, model, gpus)
 
     for work in (prompt(256), prompt(2048), writing(16, 1200), writing(128, 1200)):

@@ -12,7 +12,7 @@ from disagg_exporter.model import DecodeLimit, LimitConfidence
 
 
 def line(*batches: float, base: float = 0.010, each: float = 0.0002, n: int = 20) -> list[Point]:
-    """Decode steps of 10 ms and 0.2 ms for each request."""
+    """Decode steps of 10 ms plus 0.2 ms per request."""
     return [Point(b, base + each * b, n, scatter=0.02) for b in batches]
 
 
@@ -46,7 +46,7 @@ def test_batches_that_take_nearly_as_long_do_not_promise_a_flat_line() -> None:
 def test_more_steps_of_the_same_sizes_do_not_make_a_far_batch_certain(
     doublings: int, wider: float, each: float
 ) -> None:
-    """What no size has in common with its neighbours stays, however often they were seen."""
+    """Differences between neighbouring sizes stay, however often they were observed."""
     sizes = [2.0**n for n in range(doublings + 1)]
     seen = line(*sizes, base=0.010, each=each, n=64)
     target = wider * seen[-1].seconds
@@ -101,7 +101,7 @@ def test_a_single_batch_that_no_smaller_one_can_undo_is_unreachable() -> None:
 
 
 def test_a_batch_led_back_to_is_hardly_ever_too_large() -> None:
-    """Of two neighbouring sizes with chance in their times, on a flat curve."""
+    """For two neighbouring sizes with random times, on a flat curve."""
     draw, found = Random(1), []
     for _ in range(300):
         seconds = [(0.030 + 1e-4 * n) * draw.gauss(1, 0.01) for n in (64, 72)]
@@ -162,7 +162,7 @@ def test_growing_never_falls_and_keeps_the_mean(several: list[Point]) -> None:
 def test_a_wider_target_never_allows_fewer_requests(
     several: list[Point], target: float, wider: float
 ) -> None:
-    """Whatever was seen; within the rounding of floats."""
+    """Whatever was observed; within floating-point rounding."""
     narrow, wide = find_batch(several, target), find_batch(several, target * wider)
 
     if narrow is not None and narrow.requests is not None:

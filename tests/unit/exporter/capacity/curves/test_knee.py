@@ -20,7 +20,7 @@ def rate(size: float) -> float:
 
 
 def test_the_knee_lies_where_nine_tenths_of_the_best_rate_are_reached() -> None:
-    """Between 1000 and 1200 tokens, if 4000 is the best that is seen."""
+    """Between 1000 and 1200 tokens, if 4000 is the best observed."""
     sizes = (100, 200, 400, 800, 1000, 1200, 1400, 2000, 3000, 4000)
     found = find_knee(affine(*sizes))
 
@@ -65,12 +65,12 @@ def test_without_small_steps_the_rate_is_known_and_the_knee_is_not() -> None:
 def test_a_plateau_counts_only_when_its_end_or_the_engines_limit_was_seen(
     points: list[Point], known: bool
 ) -> None:
-    """Small steps never tell how much faster larger ones would be."""
+    """Small steps never show how much faster larger ones would be."""
     assert (find_knee(points) is not None) is known
 
 
 def test_long_contexts_lower_the_rate_but_move_no_knee() -> None:
-    """Attention makes a token of a 16,000-token step dearer by a third."""
+    """Attention makes a token of a 16,000-token step a third more expensive."""
     sizes = (100, 200, 400, 800, 1600, 2000, 3000, 4000)
     short = find_knee(affine(*sizes))
     long = find_knee([*affine(*sizes), Point(16_000, 1.08, 20)])
@@ -95,7 +95,7 @@ def test_one_lucky_size_is_not_the_plateau() -> None:
 
 
 def test_steps_whose_time_does_not_follow_their_size_have_no_knee() -> None:
-    """One size seems quick and all larger ones are thrice as slow: other work is on the cores."""
+    """One size seems fast and larger ones are three times slower: other work is on the cores."""
     noise = [Point(20, 0.015, 10), *(Point(20 * n, 0.045 * n, 10) for n in (2, 4, 8, 16))]
 
     assert find_knee(noise) is None

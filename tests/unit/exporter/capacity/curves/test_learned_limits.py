@@ -1,4 +1,4 @@
-"""What is saved of the step times that an engine's limits are read off."""
+"""The saved step times that an engine's limits are read off."""
 
 from __future__ import annotations
 

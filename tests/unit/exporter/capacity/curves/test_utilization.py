@@ -50,7 +50,7 @@ def test_what_is_used_depends_on_the_role(role: Role, load: Load, used: float | 
 def test_without_the_limit_it_needs_a_role_has_no_ratio(
     role: Role, prefill: PrefillLimit | None, decode: DecodeLimit | None
 ) -> None:
-    """A full cache alone would say how full a decode engine is, an empty one never."""
+    """A full cache alone would show how full a decode engine is, an empty one never."""
     assert utilization(role, Load(0, 0, 1.0), prefill, decode) is None
 
 
@@ -58,7 +58,7 @@ def test_without_the_limit_it_needs_a_role_has_no_ratio(
 def test_an_engine_that_only_ever_ran_too_large_batches_is_full(
     batch: float, used: float | None
 ) -> None:
-    """The batch at the target is smaller than 50, nobody knows by how much."""
+    """The batch at the target is smaller than 50, by an unknown amount."""
     limit = DecodeLimit(None, LimitConfidence.ONE, below=50.0)
 
     assert utilization(Role.DECODE, Load(0, batch, 0.5), PREFILL, limit) == used

@@ -30,9 +30,9 @@ SECOND, MIB = 1_000_000_000, 1024 * 1024
 
 
 class Exporter:
-    """A dcgm-exporter whose page a test sets; counts the looks at it, and answers at once.
+    """A dcgm-exporter whose page a test sets; counts its scrapes, and answers at once.
 
-    While it is `slow` nothing of a look happens.
+    While it is `slow`, a scrape does not finish.
     """
 
     def __init__(self, page: bytes = WHOLE) -> None:

@@ -1,4 +1,4 @@
-"""The real pynvml over a stub driver: what is read, and what is left out when it is not told."""
+"""The real pynvml over a stub driver: what is read, and what is left out when not reported."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_xid_errors_are_counted_by_number_from_the_opening_on(stub: StubDriver) 
 
 
 def test_a_gpu_that_falls_off_the_bus_says_so_with_its_last_error(stub: StubDriver) -> None:
-    """It answers nothing from then on, not even its own name; the error is told all the same."""
+    """It answers nothing from then on, not even its name; the error is still reported."""
     stub.child.open()
     stub.child.sweep()
 
@@ -60,7 +60,7 @@ def test_a_gpu_that_reports_no_events_tells_no_xid_errors(stub: StubDriver) -> N
 
 
 def test_many_different_numbers_are_counted_together_in_the_end(stub: StubDriver) -> None:
-    """A broken driver must not make labels without end."""
+    """A broken driver must not create labels without limit."""
     stub.child.open()
 
     for start in range(1, 49, 8):
@@ -123,7 +123,7 @@ def test_without_a_gpu_that_reports_there_is_no_event_set(stub: StubDriver) -> N
 
 
 def test_processes_are_told_by_the_samples_since_the_last_look(stub: StubDriver) -> None:
-    """The first look only tells where samples begin: old ones may be minutes old."""
+    """The first call only finds where samples begin: old ones may be minutes old."""
     gpu = stub.state.gpus[0]
     gpu.sample((5 * MILLION, 11, 99))
     stub.child.open()
@@ -141,7 +141,7 @@ def test_processes_are_told_by_the_samples_since_the_last_look(stub: StubDriver)
 
 
 def test_what_cannot_be_a_share_or_a_process_is_left_out(stub: StubDriver) -> None:
-    """A process of another PID namespace is told as 0; an ended one as thousands of per cent."""
+    """A process of another PID namespace is reported as 0; an ended one as thousands of percent."""
     gpu = stub.state.gpus[0]
     gpu.sample((1, 11, 50))
     stub.child.open()

@@ -1,4 +1,4 @@
-"""Which container holds which GPU, as the kubelet says over real gRPC and in its own bytes."""
+"""Which container holds which GPU, from the kubelet over real gRPC and in its own bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start scripts: which programs they run, and what each of them can know."""
+"""Start scripts: the programs they run, and the variables of each."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ SCRIPT = (
 
 
 def part(text: str, **env: str) -> EnginePart | None:
-    """Which part it is, but for the name of the model."""
+    """Return which part it is, without the name of the model."""
     found = parse_command_line(shlex.split(text), env).part
     return found and replace(found, model_name="")
 
@@ -95,7 +95,7 @@ def test_the_leader_is_told_from_its_followers(
     [
         "vllm serve m --tensor-parallel-size 8",
         "vllm serve m --data-parallel-size 8",
-        # Each of these nodes has a server, which tells of its own ranks.
+        # Each of these nodes has a server, which reports its own ranks.
         VLLM_RANKS.format(2) + " --data-parallel-hybrid-lb",
         VLLM_RANKS.format(2) + " --data-parallel-start-rank 2",
         "vllm serve m --data-parallel-size 2 --data-parallel-rank 1 --data-parallel-address a",
