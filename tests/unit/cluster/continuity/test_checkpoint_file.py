@@ -40,7 +40,7 @@ def test_the_last_that_was_written_is_read(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
 
-def test_one_whose_write_was_cut_short_leaves_the_one_before(tmp_path: Path) -> None:
+def test_an_interrupted_write_leaves_the_previous_checkpoint(tmp_path: Path) -> None:
     file = file_in(tmp_path)
     for taken_ns in (1, 2, 3):
         file.write(content(taken_ns, names=10))
@@ -58,7 +58,7 @@ def test_when_the_lock_was_removed_the_newest_counts(tmp_path: Path) -> None:
     assert file_in(tmp_path).read(100, None) == content(2)
 
 
-def test_what_is_not_trusted_is_kept_aside_and_said(
+def test_an_untrusted_checkpoint_is_kept_aside_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file_in(tmp_path).write(content(1))
@@ -69,7 +69,7 @@ def test_what_is_not_trusted_is_kept_aside_and_said(
     assert [path.name for path in tmp_path.iterdir()] == ["accounting-0.json.rejected"]
 
 
-def test_one_that_cannot_be_written_takes_the_other_away(tmp_path: Path) -> None:
+def test_a_failed_write_removes_both_checkpoints(tmp_path: Path) -> None:
     """A successor that continued from it would show lower counters, but not begin at zero."""
     file = file_in(tmp_path)
     file.write(content(1))
@@ -82,7 +82,7 @@ def test_one_that_cannot_be_written_takes_the_other_away(tmp_path: Path) -> None
     assert file_in(tmp_path).read(100, OURS) == content(3)
 
 
-def test_what_of_two_cannot_be_removed_keeps_nothing_of_the_other(tmp_path: Path) -> None:
+def test_an_unremovable_checkpoint_does_not_keep_the_other(tmp_path: Path) -> None:
     file = file_in(tmp_path)
     file.write(content(1))
     file.write(content(2))
@@ -96,7 +96,7 @@ def test_what_of_two_cannot_be_removed_keeps_nothing_of_the_other(tmp_path: Path
 
 
 @pytest.mark.parametrize("before", [1, 2])
-def test_what_was_shown_last_is_there_while_the_next_daemon_writes_for_the_first_time(
+def test_the_last_checkpoint_survives_the_next_daemons_first_write(
     tmp_path: Path, before: int
 ) -> None:
     file = file_in(tmp_path)
@@ -113,7 +113,7 @@ def test_what_was_shown_last_is_there_while_the_next_daemon_writes_for_the_first
 
 
 @pytest.mark.parametrize("since", ["4712 50", ""])
-def test_one_that_another_daemon_has_outlived_is_not_gone_on_with(
+def test_a_checkpoint_older_than_the_last_daemon_is_not_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, since: str
 ) -> None:
     """That daemon knew no checkpoints: what it showed began at zero."""
@@ -126,7 +126,7 @@ def test_one_that_another_daemon_has_outlived_is_not_gone_on_with(
     assert {path.suffix for path in tmp_path.iterdir()} == {".rejected"}
 
 
-def test_one_of_an_earlier_daemon_stands_back_behind_that_of_the_last(tmp_path: Path) -> None:
+def test_the_last_daemons_checkpoint_is_preferred_to_an_earlier_daemons(tmp_path: Path) -> None:
     """It is newer, but its daemon was followed by another whose checkpoint counts."""
     file = file_in(tmp_path)
     file.write(content(5)._replace(daemon="4700 1"))
@@ -135,7 +135,7 @@ def test_one_of_an_earlier_daemon_stands_back_behind_that_of_the_last(tmp_path: 
     assert file_in(tmp_path).read(100, OURS) == content(3)
 
 
-def test_it_goes_where_the_folder_that_was_locked_is_by_now(tmp_path: Path) -> None:
+def test_it_is_written_into_the_locked_folder(tmp_path: Path) -> None:
     aside, theirs = tmp_path / "aside", tmp_path / "theirs"
     aside.mkdir()
     theirs.mkdir()
@@ -155,7 +155,7 @@ def refuse(*_: object, **__: object) -> None:
     raise OSError(errno.EROFS, "Read-only file system")
 
 
-def test_one_that_can_be_neither_written_nor_removed_is_said_to_be_stuck(
+def test_a_checkpoint_that_cannot_be_written_or_removed_is_stuck(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fake: the disk has turned read-only."""
@@ -174,7 +174,7 @@ def test_one_that_can_be_neither_written_nor_removed_is_said_to_be_stuck(
     assert file_in(tmp_path).read(100, OURS) == content(3)
 
 
-def test_where_the_older_cannot_be_removed_the_last_stays_as_it_holds_what_was_shown(
+def test_the_last_stays_if_the_older_cannot_be_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = file_in(tmp_path)

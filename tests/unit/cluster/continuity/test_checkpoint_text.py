@@ -95,7 +95,7 @@ LANE = (*LEDGER, 2, 0, 3, 0)
         (changed(set_at("a", *LEDGER, 2, 1, 0, "engine")), "names an engine or a device twice"),
     ],
 )
-def test_what_cannot_be_is_refused_and_said(text: bytes, why: str) -> None:
+def test_impossible_values_are_refused_with_a_reason(text: bytes, why: str) -> None:
     with pytest.raises(CheckpointError, match=why):
         decode(text, HERE, NOW_NS)
 
@@ -108,7 +108,7 @@ JSON = st.recursive(
 
 
 @given(st.data(), JSON)
-def test_nothing_that_is_put_into_it_does_harm(data: st.DataObject, value: object) -> None:
+def test_no_manipulated_checkpoint_does_harm(data: st.DataObject, value: object) -> None:
     """It is refused, or a ledger can continue from it."""
     body = at = json.loads(TEXT.partition(b"\n")[2])
     while True:

@@ -19,7 +19,7 @@ def file_of(path: Path, node: LearningNode) -> LearnedFile:
     return LearnedFile(path / "learned.json", node.models, LOG, round_seconds=0.0, wall=lambda: NOW)
 
 
-def test_what_one_daemon_wrote_the_next_goes_on_with(tmp_path: Path) -> None:
+def test_the_next_daemon_continues_with_the_file(tmp_path: Path) -> None:
     before = LearningNode(left_by()).see(STATUS)
     first = file_of(tmp_path, before)
     first.end()
@@ -34,7 +34,7 @@ def test_what_one_daemon_wrote_the_next_goes_on_with(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"version":1,"engines":[]}', b"\xff" * 100])
-def test_a_file_that_is_not_trusted_is_put_aside_and_said(
+def test_an_untrusted_file_is_put_aside_and_logged(
     tmp_path: Path, text: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "learned.json").write_bytes(text)
@@ -58,7 +58,7 @@ def test_a_link_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert list(node.models.stored(NOW)) == []
 
 
-def test_a_first_daemon_finds_nothing_and_says_nothing(
+def test_a_first_daemon_finds_nothing_and_logs_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file_of(tmp_path, LearningNode()).read()
@@ -83,7 +83,7 @@ def test_a_file_that_cannot_be_written_is_a_failed_collector_until_it_can(
     assert "is written again" in caplog.text
 
 
-def test_what_cannot_be_kept_fails_the_collector_and_ends_nothing(
+def test_a_failed_save_fails_the_collector_and_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = LearningNode(left_by()).see(STATUS)

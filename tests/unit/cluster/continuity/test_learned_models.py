@@ -13,7 +13,7 @@ from support.learned import FOUND, LEARNED, NOW, NOW_NS, STATUS, LearningNode, c
 
 
 @pytest.mark.parametrize("status", [STATUS, FOUND], ids=["launched", "found"])
-def test_an_engine_goes_on_with_what_was_learned_of_it_at_the_first_look(
+def test_an_engine_inherits_its_learned_data_at_the_first_round(
     status: EngineStatus,
 ) -> None:
     after = LearningNode(left_by(status)).see(status)
@@ -36,7 +36,7 @@ OTHERS: list[tuple[EngineStatus, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("status", "change"), OTHERS, ids=str)
-def test_an_engine_that_is_another_begins_anew(
+def test_an_engine_of_another_identity_inherits_nothing(
     status: EngineStatus, change: dict[str, Any]
 ) -> None:
     other = replace(status, **change)
@@ -44,7 +44,7 @@ def test_an_engine_that_is_another_begins_anew(
     assert not LearningNode(left_by(status)).see(other).learned(other)
 
 
-def test_another_command_or_gpu_kind_begins_anew() -> None:
+def test_another_command_or_gpu_kind_inherits_nothing() -> None:
     command = LearningNode(left_by())
     command.command = "another"
     arguments = LearningNode(left_by(FOUND))
@@ -67,7 +67,7 @@ def test_a_role_that_is_inferred_may_change() -> None:
     [{"model_name": ""}, {"devices": ()}, {"devices": ("GPU-9",)}, {"page": None}],
     ids=str,
 )
-def test_of_an_engine_that_is_not_known_yet_nothing_is_inherited_and_nothing_lost(
+def test_an_unidentified_engine_inherits_and_loses_nothing(
     unknown: dict[str, Any],
 ) -> None:
     node = LearningNode(left_by(FOUND)).see(replace(FOUND, **unknown))
@@ -80,7 +80,7 @@ def test_of_an_engine_that_is_not_known_yet_nothing_is_inherited_and_nothing_los
     assert len(list(node.models.stored(NOW))) == 1
 
 
-def test_while_it_runs_an_engine_keeps_what_it_knows_better() -> None:
+def test_a_running_engine_keeps_its_newer_data() -> None:
     """It is briefly unknown; what was kept of it is older than its present state."""
     node = LearningNode(left_by()).see(STATUS)
     more = replace(LEARNED, costs=((0, costs_of(500)),))
@@ -91,9 +91,7 @@ def test_while_it_runs_an_engine_keeps_what_it_knows_better() -> None:
     assert node.learned() == more
 
 
-def test_an_engine_that_becomes_another_while_the_daemon_runs_begins_anew_and_may_come_back() -> (
-    None
-):
+def test_an_engine_may_change_identity_and_return() -> None:
     node = LearningNode(left_by()).see(STATUS)
     node.command = "another"
 
@@ -105,7 +103,7 @@ def test_an_engine_that_becomes_another_while_the_daemon_runs_begins_anew_and_ma
 
 
 @pytest.mark.parametrize("status", [STATUS, FOUND], ids=["launched", "found"])
-def test_a_pid_that_has_become_another_process_is_asked_again(status: EngineStatus) -> None:
+def test_a_reused_pid_is_read_again(status: EngineStatus) -> None:
     node = LearningNode(left_by(status)).see(status)
     node.command, node.arguments = "another", ("serve", "m", "--tensor-parallel-size", "2")
 
@@ -123,14 +121,14 @@ def test_the_hours_without_a_daemon_count() -> None:
     assert known.age_ns == 3600 * 10**9
 
 
-def test_what_nobody_has_used_for_a_day_is_no_longer_written() -> None:
+def test_data_unused_for_a_day_is_not_written() -> None:
     models = LearningNode(left_by()).models
 
     assert len(list(models.stored(NOW + 86_000))) == 1
     assert list(models.stored(NOW + 86_500)) == []
 
 
-def test_what_was_learned_is_due_when_it_has_grown_or_is_old() -> None:
+def test_saving_is_due_after_growth_or_time() -> None:
     node = LearningNode().see(STATUS)
     fresh = node.models.due(NOW_NS)
     node.models.keep("mixed-0", NOW_NS, NOW)

@@ -83,7 +83,7 @@ def test_what_is_read_is_what_was_written(
     assert decode_entry(read[1]).learned == learned
 
 
-def test_an_engine_that_knows_too_much_forgets_samples_and_divides_the_same() -> None:
+def test_dropping_samples_keeps_the_division_of_steps() -> None:
     known = EngineLearned(
         tuple((rank, costs_of(4000, spread=True)) for rank in range(4)), sampled(97, 64), SHARES
     )
@@ -97,7 +97,7 @@ def test_an_engine_that_knows_too_much_forgets_samples_and_divides_the_same() ->
     assert [c.number for c in kept.limits.decode] == list(range(97))
 
 
-def test_what_is_too_long_however_light_is_not_written() -> None:
+def test_an_entry_too_long_even_without_samples_is_not_written() -> None:
     many = EngineLearned(tuple((rank, costs_of(40)) for rank in range(1024)))
 
     with pytest.raises(LearnedError, match="bytes"):
@@ -113,7 +113,7 @@ def test_a_file_holds_the_engines_that_were_used_last() -> None:
     assert {identity.engine for identity in read} == {f"e{n}" for n in range(MOST_ENGINES)}
 
 
-def test_what_nobody_used_for_a_day_is_forgotten() -> None:
+def test_entries_unused_for_a_day_are_dropped() -> None:
     small = EngineLearned(((0, costs_of(40)),))
     stored = [
         encode_entry(entry(small, NOW - STALE_SECONDS - 1, engine="old")),
@@ -147,7 +147,7 @@ GOOD = encode([encode_entry(entry(EngineLearned(((0, costs_of(60)),), sampled(2,
         (b" " * (FILE_BYTES + 1), "bytes"),
     ],
 )
-def test_what_is_not_ours_is_refused_with_the_reason(text: bytes, why: str) -> None:
+def test_foreign_files_are_refused_with_the_reason(text: bytes, why: str) -> None:
     with pytest.raises(LearnedError, match=why):
         decode(text, NOW)
 
@@ -177,9 +177,7 @@ PATHS = paths(json.loads(GOOD))
 
 @example(("engines", 0, "learned", "costs", 0, 1, "cells", 5, 4), 1e-320)
 @given(st.sampled_from(PATHS), VALUES)
-def test_whatever_stands_in_a_file_it_is_refused_or_good_for_a_model(
-    path: tuple[Any, ...], value: Any
-) -> None:
+def test_any_file_is_refused_or_usable(path: tuple[Any, ...], value: Any) -> None:
     whole = json.loads(GOOD)
     place = whole
     for key in path[:-1]:

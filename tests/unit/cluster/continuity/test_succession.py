@@ -51,7 +51,7 @@ def resumed(folder: Path, started: dict[int, int] = STARTED) -> tuple[NodeAccoun
     return after, following
 
 
-def test_an_engine_whose_process_is_another_one_now_is_not_awaited(tmp_path: Path) -> None:
+def test_an_engine_with_a_reused_pid_is_not_waited_for(tmp_path: Path) -> None:
     """Its pid was reused: it began at another tick."""
     left_behind(tmp_path)
     after, _ = resumed(tmp_path, {1: 101})
@@ -92,7 +92,7 @@ def test_an_engine_that_comes_back_late_is_not_forgotten(tmp_path: Path) -> None
     assert after.ledger.has_engines
 
 
-def test_with_the_last_engine_ends_the_accounting(tmp_path: Path) -> None:
+def test_accounting_ends_with_the_last_engine(tmp_path: Path) -> None:
     """A user who has stopped all engines does not want hours without engines on the next page."""
     books = left_behind(tmp_path)
     ending = continuity(tmp_path, books.ledger)
@@ -132,7 +132,7 @@ def test_a_node_that_was_out_of_service_begins_at_zero(tmp_path: Path) -> None:
     assert continuity(tmp_path, Ledger(), STARTED).resume([GPU], late_ns, "", "") is not None
 
 
-def test_a_daemon_that_dies_before_it_shows_anything_hands_on_what_it_found(tmp_path: Path) -> None:
+def test_a_daemon_that_dies_early_passes_on_what_it_found(tmp_path: Path) -> None:
     """The lock names it, and no longer the one that wrote the checkpoint."""
     left_behind(tmp_path)
     resumed(tmp_path)
@@ -143,7 +143,7 @@ def test_a_daemon_that_dies_before_it_shows_anything_hands_on_what_it_found(tmp_
     assert after.watermark() == 14
 
 
-def test_a_checkpoint_that_the_accounting_fails_on_ends_no_daemon(
+def test_an_unusable_checkpoint_ends_no_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With it in place no daemon could start again, and no engine would be supervised."""
@@ -164,7 +164,7 @@ def fail(*_: object) -> None:
     raise AssertionError("of a version that is not ours")
 
 
-def test_what_is_written_may_be_shown_and_what_cannot_be_only_if_nothing_older_is_left(
+def test_accounts_are_shown_only_if_written_or_nothing_older_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A successor that continued from the older one would show less than before."""

@@ -54,7 +54,7 @@ def test_the_load_swings_between_its_two_mixes() -> None:
 
 
 @given(st.floats(0, 1e6))
-def test_the_load_never_leaves_what_lies_between_its_mixes(t_seconds: float) -> None:
+def test_the_load_stays_between_its_mixes(t_seconds: float) -> None:
     mix = LoadShape().rate(t_seconds)
 
     assert 6.0 - 1e-9 <= mix.requests_per_second <= 12.0 + 1e-9
@@ -77,7 +77,7 @@ def test_engines_of_each_kind_are_taken_in_turn() -> None:
         assert max(each) - min(each) <= 1
 
 
-def test_who_takes_requests_is_asked_for_each_and_a_kind_without_any_keeps_its_own() -> None:
+def test_pools_are_read_for_each_request_and_an_empty_kind_keeps_its_own() -> None:
     now = [PoolUrls(("http://p1",), DECODE)]
     taken: list[tuple[str, str]] = []
     generator = LoadGenerator(POOLS, lambda p, d, mix: taken.append((p, d)), shape=BUSY)
@@ -94,7 +94,7 @@ def test_who_takes_requests_is_asked_for_each_and_a_kind_without_any_keeps_its_o
     assert {prefill for prefill, _ in taken[-20:]} == set(PREFILL)
 
 
-def test_a_request_that_fails_is_counted_and_the_load_goes_on() -> None:
+def test_a_failed_request_is_counted_and_the_load_continues() -> None:
     def send(prefill_url: str, decode_url: str, mix: Mix) -> None:
         if prefill_url == "http://p0":
             raise CompletionError("down")
@@ -161,7 +161,7 @@ def test_the_demo_wants_a_port_for_each_worker() -> None:
         demo_node_file([1, 2])
 
 
-def test_free_ports_are_all_different_and_none_that_a_connection_is_given() -> None:
+def test_free_ports_are_distinct_and_not_ephemeral() -> None:
     ports = [*free_ports(20), *free_ports(20)]
 
     assert len(set(ports)) == 40

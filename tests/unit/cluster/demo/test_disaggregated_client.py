@@ -58,7 +58,7 @@ def engine(
         yield url, bodies
 
 
-def test_nixl_hands_the_blocks_of_prefill_to_decode() -> None:
+def test_nixl_passes_the_blocks_from_prefill_to_decode() -> None:
     with (
         engine(lambda _: (200, _answer("x", kv_transfer_params=HANDED_OVER))) as (prefill, asked),
         engine(lambda _: (200, _answer("hello"))) as (decode, handed),
@@ -79,7 +79,7 @@ def test_nixl_hands_the_blocks_of_prefill_to_decode() -> None:
         assert (body["model"], body["prompt"], body["temperature"]) == ("tiny", "a prompt", 0)
 
 
-def test_the_example_connector_hands_nothing_over_in_the_request() -> None:
+def test_the_example_connector_adds_nothing_to_the_request() -> None:
     with (
         engine(lambda _: (200, _answer("x"))) as (prefill, asked),
         engine(lambda _: (200, _answer("hello"))) as (decode, handed),
@@ -91,7 +91,7 @@ def test_the_example_connector_hands_nothing_over_in_the_request() -> None:
     assert not any("kv_transfer_params" in body for body in (*asked, *handed))
 
 
-def test_decode_is_not_asked_when_prefill_hands_nothing_over() -> None:
+def test_decode_gets_no_request_without_transfer_parameters() -> None:
     with (
         engine(lambda _: (200, _answer("x"))) as (prefill, _),
         engine(lambda _: (200, _answer("hello"))) as (decode, handed),
@@ -102,7 +102,7 @@ def test_decode_is_not_asked_when_prefill_hands_nothing_over() -> None:
     assert handed == []
 
 
-def test_what_an_engine_refuses_is_told_with_its_words() -> None:
+def test_an_engines_refusal_is_reported_with_its_text() -> None:
     with (
         engine(lambda _: (200, _answer("x"))) as (prefill, _),
         engine(lambda _: (400, b'{"error": "too long"}')) as (decode, _),
@@ -128,7 +128,7 @@ def test_an_answer_that_is_no_completion_is_an_error(content: bytes, told: str) 
         complete_on_one(url, "tiny", "a prompt", 5, 10)
 
 
-def test_an_engine_that_is_not_there_is_named() -> None:
+def test_an_unreachable_engine_is_named() -> None:
     with engine(lambda _: (200, b"")) as (gone, _):
         pass
 
@@ -136,7 +136,7 @@ def test_an_engine_that_is_not_there_is_named() -> None:
         complete(gone, gone, "tiny", "a prompt", 5, NIXL, 10)
 
 
-def test_an_engine_that_says_nothing_is_given_up_after_the_timeout() -> None:
+def test_a_silent_engine_is_given_up_after_the_timeout() -> None:
     over = threading.Event()
 
     def never(_: dict[str, Any]) -> tuple[int, bytes]:
@@ -159,7 +159,7 @@ def test_a_connection_cut_off_is_an_error() -> None:
         complete_on_one(url, "tiny", "a prompt", 5, 10)
 
 
-def test_the_environments_proxy_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environments_proxy_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
     with engine(lambda _: (200, _answer("hello"))) as (url, _):

@@ -26,14 +26,14 @@ def test_all_engines_take_requests_by_the_node_file_at_first() -> None:
 
 
 @pytest.mark.parametrize("state", ["starting", "draining", "failed"])
-def test_who_is_not_ready_takes_none(state: str) -> None:
+def test_engines_that_are_not_ready_take_no_requests(state: str) -> None:
     roles = {worker.name: worker.role for worker in CONFIG.workers}
     states = dict.fromkeys(roles, "ready") | {"prefill-3": state}
 
     assert shown(roles, states) == PoolUrls(ALL.prefill[:3], ALL.decode)
 
 
-def test_who_has_another_role_now_takes_requests_of_that() -> None:
+def test_an_engine_takes_requests_of_its_current_role() -> None:
     roles = {worker.name: worker.role for worker in CONFIG.workers} | {"prefill-3": Role.DECODE}
 
     pools = shown(roles, dict.fromkeys(roles, "ready"))

@@ -90,7 +90,7 @@ requests = st.tuples(st.integers(1, 6000), st.integers(1, 12), st.booleans())
 
 
 @given(st.lists(requests, max_size=12), st.integers(16, 4096), st.integers(1, 6))
-def test_every_token_is_computed_received_and_written_exactly_once(
+def test_every_token_is_computed_or_received_and_generated_exactly_once(
     load: list[tuple[int, int, bool]], step_tokens: int, running_requests: int
 ) -> None:
     limits = SchedulerLimits(5000, running_requests=running_requests, step_tokens=step_tokens)

@@ -42,7 +42,7 @@ def shown() -> str:
     return Page(facts, counters).render(standing)
 
 
-def test_the_page_tells_what_the_engine_did() -> None:
+def test_the_page_reports_the_engines_work() -> None:
     values = {
         (
             sample.name,
@@ -90,7 +90,7 @@ def test_a_value_on_a_bound_is_in_its_bucket() -> None:
     assert (buckets["0.01"], buckets["0.02"], buckets["2560.0"], buckets["+Inf"]) == (0, 1, 1, 2)
 
 
-def test_every_series_but_the_mark_is_one_of_vllms_with_its_type_and_labels() -> None:
+def test_every_series_except_the_marker_is_one_of_vllms() -> None:
     def forms(page: str) -> set[tuple[str, str, str]]:
         return {
             (
@@ -155,7 +155,7 @@ def test_the_answer_of_prefill_makes_the_request_to_decode_a_remote_one() -> Non
     assert answer["usage"] == {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
 
 
-def test_a_plain_completion_hands_nothing_over() -> None:
+def test_a_plain_completion_transfers_nothing() -> None:
     asked = routes.parse_completion(b'{"prompt": "a", "max_tokens": 3, "kv_transfer_params": null}')
 
     answer = routes.completion_body(asked, model="m", engine="e", request_id="r1")
@@ -184,7 +184,7 @@ def test_requests_are_cut_off_the_buffer_one_by_one() -> None:
         (b"GET / HTTP/1.0\r\n\r\n", True),
     ],
 )
-def test_a_client_may_say_that_it_wants_no_other_answer(head: bytes, last: bool) -> None:
+def test_a_client_may_ask_to_close_the_connection(head: bytes, last: bool) -> None:
     assert take_request(bytearray(head)) == HttpRequest("GET", "/", b"", last)
 
 
@@ -200,7 +200,7 @@ def test_a_client_may_say_that_it_wants_no_other_answer(head: bytes, last: bool)
         b"x" * 20_000,
     ],
 )
-def test_bytes_that_are_no_request_are_refused(sent: bytes) -> None:
+def test_invalid_requests_are_refused(sent: bytes) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         take_request(bytearray(sent))
 
@@ -235,7 +235,7 @@ def test_a_connection_answers_in_order_and_is_kept_open() -> None:
     )
 
 
-def test_a_connection_is_closed_after_the_answer_that_was_to_be_the_last() -> None:
+def test_a_connection_is_closed_after_the_last_answer() -> None:
     async def handler(request: HttpRequest) -> HttpAnswer:
         return HttpAnswer(200, b"bye", "text/plain")
 
@@ -284,7 +284,7 @@ def test_a_meter_charges_each_stretch_at_its_own_power() -> None:
     assert meter.tensor_ns == 3 * S * PREFILL.tensor_ratio
 
 
-def test_the_device_source_sees_the_work_of_an_engines_gpus(tmp_path: Path) -> None:
+def test_the_device_source_reads_the_work_of_an_engines_gpus(tmp_path: Path) -> None:
     devices = SimDevices(tmp_path, 3)
     gpus = SimGpus(tmp_path, [0, 2], 10 * S)
     gpus.write(10 * S)
@@ -302,7 +302,7 @@ def test_the_device_source_sees_the_work_of_an_engines_gpus(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_prompt_draws_more_than_writing_at_constant_costs_and_by_table() -> None:
+def test_prefill_draws_more_than_decode_at_constant_costs_and_by_table() -> None:
     """Joules of the same seconds differ by phase."""
     table, gpu = parse_options([*NEEDED, "--prices", "rtx-pro-6000_llama-3.1-8b_1"]).step_costs()
     prompt = BatchWork(2048, 2048 * 2049 // 2, 2048)
@@ -314,7 +314,7 @@ def test_a_prompt_draws_more_than_writing_at_constant_costs_and_by_table() -> No
         assert gpu.max_watts * 1.2 > drawn[0] > 1.3 * drawn[1] > 0.4 * of.max_watts
 
 
-def test_a_table_may_be_a_file_and_what_is_wrong_with_it_is_said(
+def test_a_table_may_be_a_file_whose_problems_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own, broken = tmp_path / "own.csv", tmp_path / "broken.csv"

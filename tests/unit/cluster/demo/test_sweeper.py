@@ -41,7 +41,7 @@ def started(
     return child
 
 
-def test_what_writes_into_the_folder_is_ended_and_the_folder_removed(
+def test_processes_writing_into_the_folder_are_ended_and_it_is_removed(
     tmp_path: Path, children: ExitStack
 ) -> None:
     folder = tmp_path / "demo"
@@ -55,7 +55,7 @@ def test_what_writes_into_the_folder_is_ended_and_the_folder_removed(
     assert not folder.exists()
 
 
-def test_what_was_started_in_a_workers_name_belongs_to_the_demo_wherever_it_writes(
+def test_a_workers_process_belongs_to_the_demo_wherever_it_writes(
     tmp_path: Path, children: ExitStack
 ) -> None:
     folder = tmp_path / "demo"

@@ -12,7 +12,7 @@ VLLM = (("vllm", "/opt/vllm/bin/python"),)
 
 @pytest.mark.parametrize("gpus", [0, 1, 2, 3, 8])
 @pytest.mark.parametrize("node", ["gpu-7", "7", "no", "a: b"])
-def test_what_is_written_is_right_wherever_what_it_names_is(gpus: int, node: str) -> None:
+def test_the_node_file_is_valid_if_what_it_names_exists(gpus: int, node: str) -> None:
     found = MachineFindings(node, (H100,) * gpus, VLLM, ("org/model-7B",))
 
     config = parse(first_node_file(found, "2026-11-23"), "node.yaml", ELSEWHERE)
@@ -24,7 +24,7 @@ def test_what_is_written_is_right_wherever_what_it_names_is(gpus: int, node: str
     assert {worker.python for worker in config.workers} == {"/opt/vllm/bin/python"}
 
 
-def test_what_was_not_found_is_said_where_a_person_has_to_fill_it_in() -> None:
+def test_missing_items_are_marked_where_they_belong() -> None:
     text = first_node_file(MachineFindings("gpu-7"), "2026-11-23")
 
     assert "# No GPU was found: the engine runs on the CPU." in text
@@ -32,7 +32,7 @@ def test_what_was_not_found_is_said_where_a_person_has_to_fill_it_in() -> None:
     assert "# `model:` has to name a folder, or a name on the hub." in text
 
 
-def test_more_than_is_used_is_named_too() -> None:
+def test_unused_findings_are_listed_too() -> None:
     found = MachineFindings(
         "gpu-7", (H100, H100, "A100"), (*VLLM, ("sglang", "/opt/sg/bin/python")), ("a/b", "c/d")
     )

@@ -24,7 +24,7 @@ def test_a_gpu_is_named_by_its_number_and_an_instance_by_both() -> None:
 
 
 @pytest.mark.parametrize("role", [Role.NONE, Role.UNKNOWN])
-def test_what_is_not_known_gives_no_label(role: Role) -> None:
+def test_an_unknown_role_gives_no_label(role: Role) -> None:
     assert job_files([(GPU0, role)]) == {"0": ""}
 
 
@@ -68,7 +68,7 @@ def texts(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
-def test_files_follow_the_roles_and_go_in_the_end(files: JobFiles, tmp_path: Path) -> None:
+def test_files_follow_the_roles_and_are_removed_in_the_end(files: JobFiles, tmp_path: Path) -> None:
     files.show([(GPU0, Role.PREFILL), (GPU1, Role.NONE)])
     assert texts(tmp_path) == {"0": "prefill\n", "1": ""}
 
@@ -135,7 +135,7 @@ def test_a_link_in_the_way_is_not_followed(files: JobFiles, tmp_path: Path) -> N
     assert not files.status().success
 
 
-def test_a_folder_that_is_not_there_is_a_complaint_and_tried_again(
+def test_a_missing_folder_is_reported_and_retried(
     tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = JobFiles(tmp_path / "later", clock=clock)

@@ -106,13 +106,13 @@ def test_a_finder_that_fails_hides_nothing_of_the_others(
     assert SECRET not in caplog.text
 
 
-def test_what_was_started_by_us_while_the_finders_looked_is_not_found() -> None:
+def test_engines_launched_during_a_scan_are_not_found() -> None:
     assert (
         after_some_looks(Sees(replace(server(Markers()), pids=frozenset({7}))), ours=(7,))[1] == []
     )
 
 
-def test_what_cannot_be_judged_is_found_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engines_are_found_even_if_judging_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def stumbles(*_anything: object) -> None:
         raise RecursionError
 

@@ -81,7 +81,7 @@ def seen(status: EngineStatus) -> bool:
     return status.up and bool(status.model_name)
 
 
-def test_a_look_without_a_daemon_repeats_nothing_either(
+def test_a_scan_without_a_daemon_repeats_nothing_either(
     engines: Callable[..., FakeEngine],
 ) -> None:
     hostile = engines("vllm", arguments=HOSTILE_ARGUMENTS, environment=HOSTILE_ENVIRONMENT)
@@ -104,7 +104,7 @@ PAGES = (
 )
 
 
-def test_nothing_that_hostile_engines_say_is_repeated_or_changes_their_neighbour(
+def test_hostile_engines_text_is_not_repeated_and_affects_no_neighbour(
     engines: Callable[..., FakeEngine], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

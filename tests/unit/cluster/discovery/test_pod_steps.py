@@ -93,7 +93,7 @@ def node() -> Iterator[Node]:
 
 
 @told
-async def test_steps_of_an_annotated_pod_are_booked_on_its_gpu(node: Node) -> None:
+async def test_steps_of_an_annotated_pod_are_attributed_to_its_gpu(node: Node) -> None:
     node.pod("decode-0", 0)
     async with running(node.attaching.run()):
         await until(lambda: node.socket("decode-0").exists() and bool(node.account("decode-0")))
@@ -111,7 +111,7 @@ async def test_steps_of_an_annotated_pod_are_booked_on_its_gpu(node: Node) -> No
 
 
 @told
-async def test_a_pod_cannot_tell_steps_of_another(node: Node) -> None:
+async def test_a_pod_cannot_report_steps_of_another(node: Node) -> None:
     """Bar 5 of the attach issue: a step belongs to the pod of the socket it arrives on."""
     node.pod("victim", 0)
     node.pod("hostile", 1)
@@ -130,7 +130,7 @@ async def test_a_pod_cannot_tell_steps_of_another(node: Node) -> None:
 
 
 @told
-async def test_a_pod_that_does_not_ask_has_no_socket(node: Node) -> None:
+async def test_a_pod_without_the_annotation_has_no_socket(node: Node) -> None:
     node.pod("quiet", 0, proposed_name="no")
     async with running(node.attaching.run()):
         await until(lambda: bool(node.account("quiet")))

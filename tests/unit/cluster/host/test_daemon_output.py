@@ -45,7 +45,7 @@ def read(reader: int, count: int) -> bytes:
     return found
 
 
-def test_what_is_written_arrives_in_order_and_whole(pipe: tuple[int, int]) -> None:
+def test_output_arrives_completely_and_in_order(pipe: tuple[int, int]) -> None:
     reader, writer = pipe
     stream = QueuedStream(writer)
 
@@ -58,7 +58,7 @@ def test_what_is_written_arrives_in_order_and_whole(pipe: tuple[int, int]) -> No
     assert stream.drain(20)
 
 
-def test_a_full_pipe_blocks_nobody_and_what_was_left_out_is_said(pipe: tuple[int, int]) -> None:
+def test_a_full_pipe_does_not_block_and_drops_are_reported(pipe: tuple[int, int]) -> None:
     reader, writer = pipe
     filled = fill(writer)
     stream = QueuedStream(writer, max_bytes=20)
@@ -78,7 +78,7 @@ def test_a_full_pipe_blocks_nobody_and_what_was_left_out_is_said(pipe: tuple[int
     assert output.status().success
 
 
-def test_a_reader_that_has_gone_is_told_to_whoever_writes_next(pipe: tuple[int, int]) -> None:
+def test_the_next_write_after_a_reader_is_gone_fails(pipe: tuple[int, int]) -> None:
     reader, writer = pipe
     os.close(reader)
     stream = QueuedStream(writer)
@@ -120,7 +120,7 @@ def test_without_a_thread_nothing_is_lost(
     assert read(reader, 13) == b"first\nsecond\n"
 
 
-def test_a_process_ends_whatever_it_still_has_to_say(pipe: tuple[int, int]) -> None:
+def test_queued_output_does_not_keep_a_process_from_ending(pipe: tuple[int, int]) -> None:
     """Including its last words, its exit code, and the traceback of an uncaught error."""
     _reader, writer = pipe
     fill(writer)

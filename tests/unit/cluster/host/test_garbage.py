@@ -7,7 +7,7 @@ import gc
 from disagg_cluster.host.garbage import rarely_collected, uncollected
 
 
-def test_nothing_is_looked_for_until_a_daemon_runs_and_then_rarely() -> None:
+def test_garbage_is_not_collected_until_a_daemon_runs_and_then_rarely() -> None:
     """What was loaded is never scanned again; the previous settings are restored at the end."""
     before = gc.get_threshold()
 

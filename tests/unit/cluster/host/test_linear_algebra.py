@@ -32,7 +32,7 @@ def test_a_process_without_memory_still_solves_small_systems() -> None:
     assert (held.returncode, held.stdout) == (0, "1.0\n20000.0\n"), held.stderr
 
 
-def test_linear_algebra_is_kept_on_the_thread_that_asks() -> None:
+def test_linear_algebra_stays_on_the_calling_thread() -> None:
     script = (
         "from disagg_cluster.host.linear_algebra import one_thread\n"
         "from threadpoolctl import threadpool_info\n"

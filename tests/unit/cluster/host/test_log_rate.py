@@ -24,7 +24,7 @@ def line(limit: LogRateLimit, text: str, *values: object, level: int = logging.W
     return record.getMessage() if limit.filter(record) else ""
 
 
-def test_an_event_that_repeats_itself_each_second_is_written_some_times_and_once_a_minute() -> None:
+def test_a_repeated_event_is_written_a_few_times_and_then_once_a_minute() -> None:
     clock = Clock()
     limit = LogRateLimit(clock)
     written: list[str] = []
@@ -50,7 +50,7 @@ def test_one_engine_that_flaps_hides_no_other_and_no_other_event() -> None:
     assert line(limit, "%s: has gone", "liar") == "liar: has gone"
 
 
-def test_who_has_changed_what_is_never_held_back() -> None:
+def test_audit_lines_always_pass() -> None:
     limit = LogRateLimit(Clock())
     for _ in range(1000):
         record = logging.LogRecord("x", logging.INFO, __file__, 1, "control: %s", ("pause",), None)
@@ -58,14 +58,14 @@ def test_who_has_changed_what_is_never_held_back() -> None:
         assert limit.filter(record)
 
 
-def test_what_helps_to_debug_is_never_held_back() -> None:
+def test_debug_lines_always_pass() -> None:
     limit = LogRateLimit(Clock())
 
     assert all(line(limit, "the judge failed", level=logging.DEBUG) for _ in range(1000))
 
 
 @given(st.lists(st.tuples(st.integers(0, 2000), st.floats(0, 10)), max_size=300))
-def test_whoever_is_spoken_of_the_memory_is_bounded(said: list[tuple[int, float]]) -> None:
+def test_memory_is_bounded_whatever_the_subjects(said: list[tuple[int, float]]) -> None:
     clock = Clock()
     limit = LogRateLimit(clock)
     for subject, seconds in said:

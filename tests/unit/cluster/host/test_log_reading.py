@@ -29,7 +29,7 @@ def parts_of(folder: Path, *texts: str | None, until_bytes: int | None = None) -
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=3), st.integers(0, 9), st.integers(1, 9))
-def test_the_last_lines_are_the_last_of_all_whatever_a_chunk_holds(
+def test_the_last_lines_do_not_depend_on_chunk_boundaries(
     texts: list[str], count: int, chunk_bytes: int
 ) -> None:
     lines = [line for text in texts for line in text.removesuffix("\n").split("\n") if text]
@@ -43,7 +43,7 @@ def test_the_last_lines_are_the_last_of_all_whatever_a_chunk_holds(
         assert [*parts.forwards(FIRST)] == lines
 
 
-def test_what_came_after_it_began_is_not_read_twice(tmp_path: Path) -> None:
+def test_lines_written_meanwhile_are_not_read_twice(tmp_path: Path) -> None:
     parts = parts_of(tmp_path, "one\ntwo and more\n", until_bytes=len("one\ntwo"))
 
     assert [*parts.last(9, bool)] == ["one", "two"]
@@ -54,7 +54,7 @@ def test_an_older_part_that_is_not_there_has_no_lines(tmp_path: Path) -> None:
     assert [*parts_of(tmp_path / "none", None).last(2, bool)] == []
 
 
-def test_lines_from_a_moment_on_with_those_that_bear_no_time(tmp_path: Path) -> None:
+def test_lines_since_a_moment_include_those_without_a_time(tmp_path: Path) -> None:
     old, new = f"{OLD}\nmore of old\n", f"{NEW}\nmore of new\n"
     begin = NOW - timedelta(minutes=5)
 

@@ -25,7 +25,7 @@ def manager(notify: NotifySocket, **environ: str) -> ServiceManager:
     return ServiceManager({"NOTIFY_SOCKET": notify.address, **environ}, LOG)
 
 
-def test_everything_that_is_told_arrives(notify: NotifySocket) -> None:
+def test_every_notification_arrives(notify: NotifySocket) -> None:
     told = manager(notify)
     told.ready()
     told.status("2 of 2\nworkers")
@@ -64,7 +64,7 @@ def test_the_watchdog_is_that_of_this_process(
 
 
 @pytest.mark.parametrize("named", ["", "vsock:2:1", "relative"])
-def test_without_one_that_we_know_nothing_is_told(named: str) -> None:
+def test_nothing_is_sent_without_a_supported_address(named: str) -> None:
     nobody = ServiceManager({"NOTIFY_SOCKET": named, "WATCHDOG_USEC": "1"}, LOG)
     nobody.ready()
 
@@ -72,7 +72,7 @@ def test_without_one_that_we_know_nothing_is_told(named: str) -> None:
     assert nobody.watchdog_seconds is None
 
 
-def test_one_that_has_gone_or_reads_nothing_is_said_once_and_blocks_nobody(
+def test_an_unreachable_manager_is_logged_once_and_blocks_nothing(
     notify: NotifySocket, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = manager(notify)
@@ -108,7 +108,7 @@ def test_signs_of_life_come_while_all_is_well_and_only_then(notify: NotifySocket
     asyncio.run(story())
 
 
-def test_a_loop_that_is_stuck_gives_no_sign_of_life(notify: NotifySocket) -> None:
+def test_a_hung_loop_sends_no_sign_of_life(notify: NotifySocket) -> None:
     async def story() -> None:
         async with signs(notify, [True]).given():
             await asyncio.to_thread(notify.until, "WATCHDOG=1")
@@ -119,7 +119,7 @@ def test_a_loop_that_is_stuck_gives_no_sign_of_life(notify: NotifySocket) -> Non
     asyncio.run(story())
 
 
-def test_an_end_is_told_once_and_asks_for_time(notify: NotifySocket) -> None:
+def test_stopping_is_sent_once_and_requests_time(notify: NotifySocket) -> None:
     async def story() -> None:
         ending = signs(notify, [True], usec=60_000_000)
         async with ending.given():

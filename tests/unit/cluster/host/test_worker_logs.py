@@ -45,7 +45,7 @@ def test_a_log_that_may_not_be_written_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("planted", ["link", "hard link"])
-def test_a_log_that_leads_elsewhere_is_refused_and_nothing_is_written(
+def test_a_linked_log_is_refused_and_nothing_is_written(
     log: Path, tmp_path: Path, planted: str
 ) -> None:
     victim = tmp_path / "victim"
@@ -85,7 +85,7 @@ def test_a_rotation_cuts_no_file_that_a_link_leads_to(log: Path, tmp_path: Path)
     assert victim.read_text() == "theirs, and long"
 
 
-def test_what_is_written_to_a_deleted_log_is_moved_to_its_place(log: Path) -> None:
+def test_output_to_a_deleted_log_is_moved_to_its_path(log: Path) -> None:
     """The writer still has the deleted file open, which would fill the disk unnoticed."""
     script = "import sys\nfor word in sys.stdin: print(word.strip(), flush=True)"
     with (
@@ -194,7 +194,7 @@ def look(logs: dict[str, Path], until_cut: int) -> list[str]:
     return cut
 
 
-def test_logs_are_looked_at_again_and_again_and_whose_was_cut_is_told(log: Path) -> None:
+def test_logs_are_checked_repeatedly_and_truncations_reported(log: Path) -> None:
     log.parent.mkdir()
     log.write_bytes(b"x" * 1_000_001)
     short = log.with_name("v.log")
@@ -205,7 +205,7 @@ def test_logs_are_looked_at_again_and_again_and_whose_was_cut_is_told(log: Path)
     assert log.with_name("w.log.1").stat().st_size == 1_000_001
 
 
-def test_a_log_that_cannot_be_rotated_is_said_once_and_the_others_are_rotated(
+def test_a_failed_rotation_is_logged_once_and_others_continue(
     log: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log.parent.mkdir()

@@ -55,7 +55,7 @@ def why(target: Target) -> str:
     return told
 
 
-def test_the_page_comes_over_tls_from_whom_the_file_trusts(tmp_path: Path) -> None:
+def test_the_page_is_fetched_over_tls_from_a_trusted_server(tmp_path: Path) -> None:
     with serving(Access(tls=server_context())) as port:
         for host in ("127.0.0.1", "localhost"):
             page = fetch(Target(f"https://{host}:{port}", key(tmp_path)), "/metrics", 10.0)
@@ -90,7 +90,7 @@ def test_a_certificate_that_the_pinned_one_signed_is_not_the_pinned_one() -> Non
         assert "not the one that w.yml names" in why(target)
 
 
-def test_a_file_that_trusts_others_opens_no_other_door_than_the_pinned(tmp_path: Path) -> None:
+def test_a_pinned_certificate_excludes_the_files_authorities(tmp_path: Path) -> None:
     """A person's file applies to all nodes; for our own node the certificate is known."""
     pinned = authority().issue_cert("gpu-7.example").cert_chain_pems[0].bytes()
     skipping = key(tmp_path, "tls_config: {ca_file: ca.pem, insecure_skip_verify: true}\n")
@@ -107,7 +107,7 @@ def test_the_file_may_name_the_certificate_itself(tmp_path: Path) -> None:
         assert fetch(Target(f"https://127.0.0.1:{port}", opened), "/metrics", 10.0)
 
 
-def test_a_stranger_is_not_trusted_and_the_way_out_is_told() -> None:
+def test_an_untrusted_certificate_is_reported_with_a_remedy() -> None:
     with serving(Access(tls=server_context())) as port:
         told = why(Target(f"https://127.0.0.1:{port}"))
 
@@ -122,7 +122,7 @@ def test_a_stranger_is_not_trusted_and_the_way_out_is_told() -> None:
         (lambda: context_of("127.0.0.1", expired=True), "its certificate has expired"),
     ],
 )
-def test_what_is_wrong_with_a_certificate_is_told(
+def test_certificate_problems_are_reported(
     context: Callable[[], ssl.SSLContext], told: str, tmp_path: Path
 ) -> None:
     with serving(Access(tls=context())) as port:
@@ -130,7 +130,7 @@ def test_what_is_wrong_with_a_certificate_is_told(
 
 
 @pytest.mark.parametrize("more", ["server_name: gpu-8.example", "insecure_skip_verify: true"])
-def test_the_file_says_which_name_to_expect_or_that_none_matters(more: str, tmp_path: Path) -> None:
+def test_the_file_may_set_or_disable_the_expected_name(more: str, tmp_path: Path) -> None:
     with serving(Access(tls=context_of("gpu-8.example"))) as port:
         opened = key(tmp_path, f"tls_config: {{ca_file: ca.pem, {more}}}\n")
 
@@ -138,7 +138,7 @@ def test_the_file_says_which_name_to_expect_or_that_none_matters(more: str, tmp_
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_certificate_of_ours_is_shown_and_missed_where_it_is_wanted(
+def test_a_required_client_certificate_is_sent_or_reported_missing(
     version: ssl.TLSVersion, tmp_path: Path
 ) -> None:
     context = asking_for_certificates()
@@ -151,7 +151,7 @@ def test_a_certificate_of_ours_is_shown_and_missed_where_it_is_wanted(
         assert "`tls_config: cert_file: key_file:`" in why(Target(url, key(tmp_path)))
 
 
-def test_one_that_is_for_nobody_it_knows_is_hung_up_on_and_that_is_told(tmp_path: Path) -> None:
+def test_a_rejected_client_certificate_is_reported(tmp_path: Path) -> None:
     access = Access(tls=asking_for_certificates(), client_names=frozenset({"other.example"}))
     with serving(access) as port:
         ours = key(tmp_path, "tls_config: {ca_file: ca.pem, cert_file: client.pem}\n")
@@ -159,7 +159,7 @@ def test_one_that_is_for_nobody_it_knows_is_hung_up_on_and_that_is_told(tmp_path
         assert why(Target(f"https://127.0.0.1:{port}", ours)).startswith("it hung up (")
 
 
-def test_a_password_is_shown_and_missed_where_it_is_wanted(tmp_path: Path) -> None:
+def test_a_required_password_is_sent_or_reported_missing(tmp_path: Path) -> None:
     basic = "basic_auth: {username: me, password_file: word}\n"
     with serving(Access(passwords=Passwords({"me": ""}, lambda word, _: word == b"secret"))) as at:
         url = f"http://127.0.0.1:{at}"
@@ -170,7 +170,7 @@ def test_a_password_is_shown_and_missed_where_it_is_wanted(tmp_path: Path) -> No
         assert why(Target(url, wrong)) == f"it rejects the credentials in {wrong.source} (401)"
 
 
-def test_each_protocol_asked_of_the_other_is_told(tmp_path: Path) -> None:
+def test_the_wrong_protocol_is_reported(tmp_path: Path) -> None:
     with serving(Access(tls=server_context())) as encrypted, serving(OPEN) as plain:
         assert "is asked by https://" in why(Target(f"http://127.0.0.1:{encrypted}"))
         told = why(Target(f"https://127.0.0.1:{plain}", key(tmp_path)))
@@ -178,12 +178,12 @@ def test_each_protocol_asked_of_the_other_is_told(tmp_path: Path) -> None:
         assert "is asked by http://" in told
 
 
-def test_where_nobody_listens_nobody_answers() -> None:
+def test_a_closed_port_is_unanswered() -> None:
     with pytest.raises(UnansweredError, match="/metrics: Connection refused"):
         fetch(Target(f"https://127.0.0.1:{free_port()}"), "/metrics", 10.0)
 
 
-def test_who_hangs_up_in_the_clear_is_nobody() -> None:
+def test_a_plain_disconnect_is_unanswered() -> None:
     """An ending daemon does so, and so does any program that held its port."""
     with (
         raw_server(lambda _connection, _over: None) as (url, _),
@@ -193,7 +193,7 @@ def test_who_hangs_up_in_the_clear_is_nobody() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_server_that_says_nothing_is_not_waited_for(scheme: str) -> None:
+def test_a_silent_server_times_out(scheme: str) -> None:
     with (
         raw_server(lambda _connection, over: over.wait(10)) as (url, _),
         pytest.raises(UnansweredError, match=r"no whole answer in 0\.3 s"),
@@ -208,7 +208,7 @@ def test_a_server_that_says_nothing_is_not_waited_for(scheme: str) -> None:
         (b"\r\n" + bytes(9 << 20), "the page is larger than 8388608 bytes"),
     ],
 )
-def test_a_page_that_is_cut_off_or_endless_is_none(rest: bytes, told: str) -> None:
+def test_a_truncated_or_endless_page_is_an_error(rest: bytes, told: str) -> None:
     def answer(connection: socket.socket, _over: threading.Event) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\n" + rest)
 

@@ -33,17 +33,17 @@ def problems(folder: Path, text: str) -> list[str]:
         ("authorization: {type: Token, credentials: abc}", "Token abc"),
     ],
 )
-def test_credentials_stand_in_the_file_or_beside_it(text: str, shown: str, tmp_path: Path) -> None:
+def test_credentials_are_in_the_file_or_beside_it(text: str, shown: str, tmp_path: Path) -> None:
     assert load(written(tmp_path, text)).authorization == shown
 
 
-def test_a_secret_is_not_told_by_what_holds_it(tmp_path: Path) -> None:
+def test_secrets_are_not_in_the_repr(tmp_path: Path) -> None:
     opened = load(written(tmp_path, "authorization: {credentials_file: word}"))
 
     assert "s3cret" not in repr(opened)
 
 
-def test_everything_that_is_wrong_is_told_at_once_and_no_secret(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once_without_secrets(tmp_path: Path) -> None:
     text = """\
 basic_auth:
   username: a:b
@@ -92,17 +92,17 @@ tls_config:
         ),
     ],
 )
-def test_what_does_not_go_together_is_told(text: str, told: str, tmp_path: Path) -> None:
+def test_conflicting_settings_are_reported(text: str, told: str, tmp_path: Path) -> None:
     assert problems(tmp_path, text) == [told]
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gone\.yml: cannot be read: No such file"):
         load(tmp_path / "gone.yml")
 
 
 @pytest.mark.parametrize("key", ["authorization", "basic_auth"])
-def test_a_secret_where_a_section_belongs_is_not_told(key: str, tmp_path: Path) -> None:
+def test_a_misplaced_secret_is_not_repeated(key: str, tmp_path: Path) -> None:
     told = problems(tmp_path, f"{key}: Bearer s3cret\n")
 
     assert told[0].startswith(f"1 {key}: expected a mapping")

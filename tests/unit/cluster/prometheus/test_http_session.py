@@ -51,7 +51,7 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("first", [b"", BUSY, BUSY.replace(b"503", b"502")])
-def test_what_passes_is_asked_again_after_a_pause(first: bytes) -> None:
+def test_transient_failures_are_retried_after_a_pause(first: bytes) -> None:
     pauses: list[float] = []
     with raw_server(answering(first, first, OK)) as (url, heads):
         assert get(url, sleep=pauses.append) == HttpResponse(200, b"up")
@@ -65,7 +65,7 @@ def test_attempts_end_and_the_last_answer_counts() -> None:
     assert len(heads) == 4
 
 
-def test_nothing_is_asked_again_that_would_be_answered_alike() -> None:
+def test_permanent_failures_are_not_retried() -> None:
     with raw_server(answering(OK.replace(b"200", b"404"))) as (url, heads):
         assert get(url).status == 404
     assert len(heads) == 1
@@ -86,7 +86,7 @@ def test_no_pause_goes_beyond_the_deadline() -> None:
 
 
 @pytest.mark.parametrize("begin", [b"HTTP/1.1 200 OK\r\n", OK[:-2]])
-def test_a_server_that_drips_has_no_more_time_than_one_that_hangs(begin: bytes) -> None:
+def test_a_dripping_server_has_the_same_deadline_as_a_hanging_one(begin: bytes) -> None:
     """Each byte would restart the timeout of `requests`."""
 
     def drip(connection: socket.socket, over: threading.Event) -> None:
@@ -114,13 +114,13 @@ def test_connections_are_kept_and_each_request_has_the_whole_deadline() -> None:
 
 
 @pytest.mark.parametrize("head", [b"Content-Length: 2000\r\n\r\n", b"\r\n"])
-def test_an_answer_beyond_the_bound_is_none(head: bytes) -> None:
+def test_an_oversized_answer_is_an_error(head: bytes) -> None:
     answer = b"HTTP/1.1 200 OK\r\n" + head + bytes(2000)
     with raw_server(answering(answer)) as (url, _), pytest.raises(TransportError, match="1000"):
         get(url)
 
 
-def test_a_compressed_answer_is_not_blown_up() -> None:
+def test_a_compressed_answer_is_not_unpacked() -> None:
     """None was requested; unpacked it might be a thousand times as large."""
     answer = OK.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n")
     with raw_server(answering(answer)) as (url, heads):
@@ -128,7 +128,7 @@ def test_a_compressed_answer_is_not_blown_up() -> None:
     assert b"Accept-Encoding: identity" in heads[0]
 
 
-def test_redirects_have_an_end() -> None:
+def test_redirects_are_limited() -> None:
     # Declared closed, or a request may go to a connection that just ends, and be repeated.
     close = b"Connection: close\r\nContent-Length: 0\r\n\r\n"
     again = b"HTTP/1.1 302 Found\r\nLocation: /again\r\n" + close
@@ -141,7 +141,7 @@ def test_redirects_have_an_end() -> None:
     assert [SECRET.encode() in head for head in heads] == [True, *[False] * 10]
 
 
-def test_servers_elsewhere_are_asked_by_the_proxy_of_the_environment(
+def test_remote_servers_are_reached_through_the_environments_proxy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with raw_server(answering(OK)) as (proxy, heads):
@@ -152,7 +152,7 @@ def test_servers_elsewhere_are_asked_by_the_proxy_of_the_environment(
     assert b"Proxy-Authorization: Basic bWU6dzByZA==" in heads[0]
 
 
-def test_a_tunnel_is_asked_of_the_proxy_for_https(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_https_uses_a_tunnel_through_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     refusal = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
     with raw_server(answering(refusal)) as (proxy, heads):
         monkeypatch.setenv("https_proxy", proxy.replace("//", "//me:w0rd@"))
@@ -164,7 +164,7 @@ def test_a_tunnel_is_asked_of_the_proxy_for_https(monkeypatch: pytest.MonkeyPatc
     assert "w0rd" not in str(caught.value)
 
 
-def test_no_proxy_names_who_is_asked_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_proxy_lists_direct_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "192.0.2.1")
 
     with raw_server(answering(OK)) as (proxy, heads):
@@ -175,18 +175,14 @@ def test_no_proxy_names_who_is_asked_directly(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_no_proxy_sees_what_goes_to_this_machine(
-    host: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_local_requests_bypass_the_proxy(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
 
     with raw_server(answering(OK)) as (url, _):
         assert get(url.replace("127.0.0.1", host)).body == b"up"
 
 
-def test_credentials_are_ours_whatever_the_home_folder_holds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_netrc_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".netrc").write_text("default login me password w0rd\n")
     monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
 
@@ -195,7 +191,7 @@ def test_credentials_are_ours_whatever_the_home_folder_holds(
     assert f"Authorization: {SECRET}\r\n".encode() in heads[0]
 
 
-def test_nobody_is_trusted_but_whom_the_context_trusts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_contexts_authorities_are_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     """`requests` adds the authorities of its own bundle to whatever it is given."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
@@ -232,7 +228,7 @@ def test_no_secret_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://:9", "http://a b/", "localhost", "ftp://localhost"])
-def test_what_is_no_address_is_said_to_be_none(url: str) -> None:
+def test_an_invalid_address_is_reported(url: str) -> None:
     with pytest.raises(TransportError, match=r"is no host|unknown"):
         get(url)
 
@@ -240,7 +236,7 @@ def test_what_is_no_address_is_said_to_be_none(url: str) -> None:
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def test_a_post_is_read_line_by_line_as_it_comes_and_leaving_it_hangs_up() -> None:
+def test_a_post_is_streamed_by_line_and_leaving_it_disconnects() -> None:
     hung_up = threading.Event()
 
     def stream(connection: socket.socket, over: threading.Event) -> None:
@@ -267,7 +263,7 @@ def test_a_post_is_read_line_by_line_as_it_comes_and_leaving_it_hangs_up() -> No
         (CHUNKED + b"fff\r\n" + bytes(4095) + b"\r\n", "larger than 1000"),
     ],
 )
-def test_a_stream_that_breaks_off_or_never_ends_is_told(answer: bytes, why: str) -> None:
+def test_a_broken_or_endless_stream_is_reported(answer: bytes, why: str) -> None:
     with (
         raw_server(answering(answer)) as (url, _),
         closing(session()) as asking,
@@ -291,7 +287,7 @@ def test_a_stream_that_stalls_ends_at_its_deadline() -> None:
         list(told.lines)
 
 
-def test_the_body_of_a_refused_post_is_told() -> None:
+def test_the_body_of_a_refused_post_is_returned() -> None:
     body = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\nno"
     with (
         raw_server(answering(body)) as (url, _),

@@ -62,7 +62,7 @@ def test_the_named_prometheus_is_taken_before_the_one_on_the_path() -> None:
     assert find_prometheus(named, installed) == Path("/opt/p/prometheus")
 
 
-def test_a_prometheus_that_is_not_there_is_none_and_never_another() -> None:
+def test_a_missing_prometheus_is_not_replaced_by_another() -> None:
     installed = {"prometheus": "/usr/bin/prometheus"}.get
 
     assert find_prometheus({"DISAGG_PROMETHEUS": "/gone"}, installed) is None
@@ -70,7 +70,7 @@ def test_a_prometheus_that_is_not_there_is_none_and_never_another() -> None:
     assert "apt-get install prometheus" in HOW_TO_GET
 
 
-def test_all_that_a_launched_prometheus_writes_lies_in_its_folder(tmp_path: Path) -> None:
+def test_a_launched_prometheus_writes_only_into_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "prometheus"
 
     launch = prepare_prometheus(Path("/p"), folder, "global: {}\n", listen="127.0.0.1:9090")

@@ -110,7 +110,7 @@ def served(tls: ssl.SSLContext | None = None) -> Iterator[int]:
         server.server_close()
 
 
-def test_nobody_at_the_address_is_said_with_the_address(prometheus: Client) -> None:
+def test_an_unreachable_address_is_reported(prometheus: Client) -> None:
     with pytest.raises(
         PrometheusError, match=r"no answer from http://127.0.0.1:1: Connection refused"
     ):
@@ -132,9 +132,7 @@ def test_a_range_gives_the_values_with_their_times_and_no_nan(
     assert Stub.asked == [("/api/v1/query_range", {"query": "over time", **steps}, "me")]
 
 
-def test_a_label_may_be_called_as_the_values_of_a_series_are(
-    base_url: str, prometheus: Client
-) -> None:
+def test_a_label_may_be_called_values(base_url: str, prometheus: Client) -> None:
     found = prometheus(base_url).query_range("a label", 60, 60, 60)
 
     assert found == [Samples({"values": "a"}, ((60.0, 1.0),))]
@@ -165,13 +163,13 @@ def test_an_answer_without_series_says_why(
         prometheus(base_url).query_range(expr, 0, 60, 60)
 
 
-def test_what_prometheus_says_of_an_expression_does_not_make_its_answer_less(
+def test_warnings_about_an_expression_do_not_invalidate_its_answer(
     base_url: str, prometheus: Client
 ) -> None:
     assert prometheus(base_url).query_range("odd rate", 0, 60, 60) == []
 
 
-def test_several_threads_may_ask_at_once(base_url: str, prometheus: Client) -> None:
+def test_several_threads_may_query_at_once(base_url: str, prometheus: Client) -> None:
     client = prometheus(base_url)
     with ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(client.query_range, "over time", 60, 180, 60) for _ in range(40)]
@@ -180,7 +178,7 @@ def test_several_threads_may_ask_at_once(base_url: str, prometheus: Client) -> N
     assert all(each == found[0] != [] for each in found)
 
 
-def test_a_prometheus_that_asks_who_asks_is_told(base_url: str, prometheus: Client) -> None:
+def test_credentials_are_sent(base_url: str, prometheus: Client) -> None:
     me = {"Authorization": "Basic bWU6czNjcmV0"}
 
     assert prometheus(base_url, me).query_range("mine", 0, 60, 60) == []
@@ -188,7 +186,7 @@ def test_a_prometheus_that_asks_who_asks_is_told(base_url: str, prometheus: Clie
         prometheus(base_url).query_range("mine", 0, 60, 60)
 
 
-def test_whoever_it_sends_us_to_is_not_told_who_we_are(base_url: str, prometheus: Client) -> None:
+def test_credentials_are_not_sent_to_redirect_targets(base_url: str, prometheus: Client) -> None:
     me = {"Authorization": "Basic bWU6czNjcmV0", "X-Scope-OrgID": "me"}
 
     with pytest.raises(PrometheusError, match="does not let us in"):
@@ -197,7 +195,7 @@ def test_whoever_it_sends_us_to_is_not_told_who_we_are(base_url: str, prometheus
 
 
 @pytest.mark.usefixtures("base_url")
-def test_a_prometheus_behind_tls_is_trusted_as_we_say(
+def test_tls_uses_the_given_context(
     prometheus: Client,
 ) -> None:
     with served(server_context()) as port:
@@ -208,9 +206,7 @@ def test_a_prometheus_behind_tls_is_trusted_as_we_say(
             prometheus(url).query_samples("up[1m]", 90.5)
 
 
-def test_a_client_that_is_somebody_else_by_now_asks_as_who_it_is(
-    base_url: str, prometheus: Client
-) -> None:
+def test_renewed_credentials_are_used(base_url: str, prometheus: Client) -> None:
     client = prometheus(base_url)
     with pytest.raises(PrometheusError, match="does not let us in"):
         client.query_range("mine", 0, 60, 60)

@@ -45,7 +45,7 @@ def unbalanced(ledger: Ledger) -> list[str]:
 
 @pytest.mark.parametrize("reporting", [Reporting(page_seconds=None), COARSE], ids=["steps", "runs"])
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_engines_are_credited_with_what_their_steps_really_held(
+def test_engines_are_credited_with_the_time_their_steps_held(
     name: str, reporting: Reporting
 ) -> None:
     simulation = Simulation(CLUSTERS[name], LOAD, lengths=LENGTHS, reporting=reporting, seed=3)
@@ -61,7 +61,7 @@ def test_engines_are_credited_with_what_their_steps_really_held(
         assert server.gpus.busy_ns == sum(heard.steps(engine)[-1].totals.elapsed_ns)
 
 
-def test_steps_and_runs_tell_of_the_same_time_and_tokens() -> None:
+def test_steps_and_runs_report_the_same_time_and_tokens() -> None:
     """The same simulation in fewer records: its totals are equal to the nanosecond."""
     told = []
     for reporting in (Reporting(page_seconds=None), COARSE):
@@ -77,7 +77,7 @@ def test_steps_and_runs_tell_of_the_same_time_and_tokens() -> None:
     assert few < many / 5
 
 
-def test_a_small_cache_preempts_and_nothing_of_it_is_lost() -> None:
+def test_preemption_in_a_small_cache_loses_no_time() -> None:
     load = Until(Constant(Mix(3, 500, 300)), 20)
     simulation = Simulation(CLUSTERS["short of cache"], load, reporting=COARSE, seed=3)
     ledger, heard = account(simulation, END)
@@ -132,7 +132,7 @@ def test_activity_of_the_gpus_is_explained_by_the_steps() -> None:
     assert strange < 0.01 * sum(simulation.spent_seconds(name) for name in simulation.servers)
 
 
-def test_lost_records_are_made_good() -> None:
+def test_lost_records_are_recovered_from_totals() -> None:
     faults = [LostRecords(5.0, 10.0, "decode-0", ratio=0.3)]
     simulation = Simulation(pair(), LOAD, lengths=LENGTHS, faults=faults, seed=3)
 
@@ -189,7 +189,7 @@ def test_a_stuck_engine_holds_its_gpus_until_its_step_ends() -> None:
     assert unbalanced(ledger) == []
 
 
-def test_each_node_has_books_of_its_own() -> None:
+def test_each_node_has_separate_accounting() -> None:
     cluster = ClusterSpec(
         tuple(
             replace(spec, node=f"node-{spec.role}")
@@ -227,7 +227,7 @@ def test_a_shifting_load_moves_the_share_of_the_phases() -> None:
     assert shares[0] > 2 * shares[1]
 
 
-def test_joules_are_divided_by_what_each_phase_draws() -> None:
+def test_joules_are_divided_by_each_phases_power() -> None:
     """Prefill draws 689 W and decode 380 to 450 W here, so time alone would bill it too little."""
     load = Shifting(Mix(6, 1500, 120), Mix(3, 300, 150), period_seconds=60)
     lengths = Lengths(prompt_spread=0.6, output_spread=0.6)

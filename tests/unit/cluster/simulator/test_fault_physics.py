@@ -77,7 +77,7 @@ def entries(heard: Heard, start: float, end: float) -> list[str]:
     ]
 
 
-def test_a_slow_host_leaves_gaps_between_steps_that_take_as_long_as_ever() -> None:
+def test_a_slow_host_widens_gaps_and_not_steps() -> None:
     steps = heard_with(SlowHost(10.0, 50.0, "decode-0", gap_seconds=0.03)).steps("decode-0")
 
     def gaps(some: list[Step]) -> float:
@@ -105,7 +105,7 @@ def test_slow_mixed_steps_leave_steps_of_one_phase_as_they_are() -> None:
     assert shortest(ill, mixed=True) > 2 * shortest(well, mixed=True)
 
 
-def test_a_stranger_takes_time_from_steps_and_shows_among_the_processes() -> None:
+def test_a_foreign_process_slows_steps_and_is_listed() -> None:
     fault = StrangerOnGpu(10.0, 50.0, GPU, sm_ratio=0.5, memory_bytes=10**9)
     heard = heard_with(fault, sweep_seconds=0.5)
 
@@ -132,7 +132,7 @@ def reading_at(heard: Heard, gpu: str, t_seconds: float) -> DeviceReading:
     )
 
 
-def test_those_who_wait_for_a_throttled_gpu_keep_their_clock_and_draw_more_than_it() -> None:
+def test_gpus_waiting_for_a_throttled_one_keep_their_clock() -> None:
     other = "GPU-sim-node-0001"
     heard = heard_with(
         Throttled(0.0, 60.0, GPU, 0.4, Throttle.HW_SLOWDOWN),
@@ -159,7 +159,7 @@ def test_a_heat_wave_shows_in_the_temperature_and_a_cap_in_the_limit() -> None:
     assert reading_at(capped, GPU, 10).power_limit_watts == 350
 
 
-def test_memory_errors_are_counted_on() -> None:
+def test_memory_errors_accumulate() -> None:
     faults = [MemoryErrors(5.0, GPU, 3), MemoryErrors(8.0, GPU, 4)]
     heard = heard_with(*faults, sweep_seconds=1.0)
 
@@ -176,7 +176,7 @@ def test_a_skewed_router_gives_turns_by_weights() -> None:
     assert after.count("prefill-1") / len(after) == pytest.approx(0.8, abs=0.02)
 
 
-def test_a_skewed_router_that_counts_lets_a_favoured_engine_have_so_many_more() -> None:
+def test_a_skewed_least_loaded_router_favours_an_engine_by_weight() -> None:
     router = RequestRouter(Policy.LEAST_LOADED)
     router.weights = {"b": 3.0}
 
@@ -195,14 +195,14 @@ def test_long_prompts_stick_to_one_engine_and_short_ones_do_not() -> None:
     assert short == {"prefill-0", "prefill-1", "prefill-2"}
 
 
-def test_a_surge_brings_so_many_times_as_many_requests() -> None:
+def test_a_surge_multiplies_the_requests() -> None:
     heard = heard_with(Surge(10.0, 50.0, factor=3.0), mix=Mix(20, 100, 2))
 
     before, after = (len(entries(heard, *span)) for span in ((0, 10), (10, 20)))
     assert after / before == pytest.approx(3, rel=0.15)
 
 
-def test_a_few_giants_and_longer_outputs_come_while_lengths_are_others() -> None:
+def test_giant_prompts_and_longer_outputs_occur_while_lengths_differ() -> None:
     usual = Lengths()
     then = Lengths(giant_ratio=0.2, giant_tokens=20_000, output_factor=2.0)
     heard = heard_with(OtherLengths(10.0, 50.0, then, usual))
@@ -214,7 +214,7 @@ def test_a_few_giants_and_longer_outputs_come_while_lengths_are_others() -> None
     assert {r.output_tokens for r in requests if r.arrived_ns > 10.5 * SECOND} == {120}
 
 
-def test_a_router_that_takes_its_time_lets_requests_wait_and_tells_how_many() -> None:
+def test_a_slow_router_delays_requests_and_reports_how_many_wait() -> None:
     simulation = Simulation(
         pair(),
         Until(Constant(MIX), 20),
@@ -229,7 +229,7 @@ def test_a_router_that_takes_its_time_lets_requests_wait_and_tells_how_many() ->
     assert wait_seconds(heard, 10, 14) > 5 * wait_seconds(heard, 0, 10)
 
 
-def test_a_bounded_router_keeps_what_engines_may_not_have() -> None:
+def test_a_bounded_router_holds_back_requests() -> None:
     fault = BoundedRouter(0.0, 60.0, most_in_flight=1)
     simulation = Simulation(
         alone(),
@@ -245,7 +245,7 @@ def test_a_bounded_router_keeps_what_engines_may_not_have() -> None:
 
 
 @pytest.mark.parametrize("where", ["before_entry_seconds", "before_decode_seconds"])
-def test_a_floor_is_added_to_each_wait_however_few_requests_there_are(where: str) -> None:
+def test_a_latency_floor_is_added_to_each_wait(where: str) -> None:
     few = Mix(0.5, 1500, 10)
     fault = LatencyFloor(10.0, 50.0, **{where: 2.0})
 
@@ -279,7 +279,7 @@ def test_a_smaller_cache_preempts_until_what_is_in_it_fits() -> None:
     )
 
 
-def test_a_smaller_cache_is_told_on_the_page_of_its_engine() -> None:
+def test_a_smaller_cache_is_reported_on_the_engines_page() -> None:
     heard = heard_with(Resized(5.0, 5.0, "decode-0", kv_ratio=0.5), page_seconds=1.0)
 
     pages = [page.text for page in heard.pages if page.engine == "decode-0"]
@@ -289,7 +289,7 @@ def test_a_smaller_cache_is_told_on_the_page_of_its_engine() -> None:
     assert sizes[0] == sizes[-1] == max(sizes)
 
 
-def test_decode_engines_refuse_prompts_for_the_sake_of_outputs_while_their_cache_is_empty() -> None:
+def test_reserved_output_room_delays_prompts_though_the_cache_is_empty() -> None:
     """sglang#8816: it looks like slow prefill, and grows with the outputs."""
     fault = Resized(0.0, 60.0, "decode-0", reserved_output_tokens=100_000)
     heard = heard_with(fault, mix=Mix(3, 1500, 200))
@@ -301,7 +301,7 @@ def test_decode_engines_refuse_prompts_for_the_sake_of_outputs_while_their_cache
     assert wait_seconds(heard) > 2
 
 
-def test_an_engine_without_prefix_caching_computes_what_it_has() -> None:
+def test_an_engine_without_prefix_caching_recomputes_prefixes() -> None:
     fault = NoPrefixCaching(10.0, 50.0, "prefill-0")
     lengths = Lengths(reuse_ratio=1.0, prefixes=2, prefix_tokens=1024)
     steps = heard_with(fault, lengths=lengths).steps("prefill-0")
@@ -311,7 +311,7 @@ def test_an_engine_without_prefix_caching_computes_what_it_has() -> None:
     assert cached[1] == 0
 
 
-def test_the_first_steps_after_a_restart_are_slow_and_it_fades() -> None:
+def test_slow_first_steps_after_a_restart_fade() -> None:
     cluster = pair(start_seconds=2.0, cold_factor=5.0, warm_up_seconds=6.0)
     steps = heard_with(Crash(5.0, "prefill-0", 1.0), cluster=cluster).steps("prefill-0")
 
@@ -322,7 +322,7 @@ def test_the_first_steps_after_a_restart_are_slow_and_it_fades() -> None:
 
 
 @pytest.mark.parametrize("engine", ["prefill-1", "decode-0"])
-def test_a_slow_link_of_one_engine_holds_up_what_goes_over_it(engine: str) -> None:
+def test_a_slow_link_of_one_engine_delays_its_transfers(engine: str) -> None:
     cluster = pair(2, 2)
     heard = heard_with(SlowTransfer(10.0, 50.0, 200.0, engine), cluster=cluster)
 
@@ -347,13 +347,13 @@ def test_failing_links_of_one_engine_leave_the_others_prompts_alone() -> None:
     assert computed["decode-1"] >= 1500 * (prompts - 1)
 
 
-def test_a_fault_of_what_there_is_not_is_refused() -> None:
+def test_a_fault_of_an_unknown_target_is_refused() -> None:
     for fault in (Crash(1.0, "decode-9"), Throttled(1.0, 1.0, "GPU-none", 0.5)):
         with pytest.raises(SpecError, match="a fault of"):
             heard_with(fault)
 
 
-def test_the_frontend_tells_what_users_met() -> None:
+def test_the_frontend_reports_users_requests() -> None:
     simulation = Simulation(
         pair(), Until(Constant(MIX), 20), reporting=Reporting(page_seconds=None), seed=5
     )

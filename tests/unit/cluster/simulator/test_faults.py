@@ -31,7 +31,7 @@ def lengths(steps: list[Step], start: float, end: float) -> list[int]:
     return [s.elapsed_ns for s in steps if start * SECOND < s.t_ns < end * SECOND and s.elapsed_ns]
 
 
-def test_a_slow_engine_takes_so_many_times_as_long_for_its_steps() -> None:
+def test_a_slow_engines_steps_are_longer_by_its_factor() -> None:
     well = heard_with().steps("decode-0")
     ill = heard_with(Slow(10.0, 10.0, "decode-0", factor=3.0)).steps("decode-0")
 
@@ -49,7 +49,7 @@ def test_an_engine_of_two_that_is_slow_has_the_longer_waits() -> None:
     assert means["decode-0"] > 3 * means["decode-1"]
 
 
-def test_a_stuck_engine_beats_and_tells_no_step() -> None:
+def test_a_stuck_engine_sends_heartbeats_and_no_steps() -> None:
     heard = heard_with(Stuck(10.0, 6.0, "decode-0"))
 
     during = [
@@ -102,7 +102,7 @@ def test_late_records_keep_their_order_and_their_own_times() -> None:
     assert arrived[-1][0] == arrived[-1][1].t_ns
 
 
-def test_what_was_late_is_heard_when_its_engine_dies() -> None:
+def test_late_records_arrive_when_their_engine_dies() -> None:
     """The daemon drains the socket before it accounts the death."""
     heard = heard_with(
         LateRecords(5.0, 10.0, "decode-0", late_seconds=3.0),

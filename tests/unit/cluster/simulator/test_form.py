@@ -90,7 +90,7 @@ def test_steps_come_in_the_same_shapes_as_from_vllm(heard: Heard, role: str) -> 
 
 
 @pytest.mark.parametrize("role", ["prefill", "decode"])
-def test_each_field_is_of_the_type_and_range_of_vllms(heard: Heard, role: str) -> None:
+def test_each_field_has_vllms_type_and_range(heard: Heard, role: str) -> None:
     real, simulated = captured(f"nixl_{role}"), told_by_steps(heard, role)
 
     for field in Step._fields:
@@ -132,7 +132,7 @@ def test_sequence_and_totals_are_those_that_the_plugin_would_count(heard: Heard,
     assert number > 100
 
 
-def test_every_message_fits_the_wire_and_comes_out_as_it_went_in(heard: Heard) -> None:
+def test_every_message_survives_the_wire_format(heard: Heard) -> None:
     """Except for the cache usage, which the wire carries with seven digits."""
     for _, message in heard.messages:
         packet = wire.encode(_record(message))
@@ -162,7 +162,7 @@ def test_the_page_of_a_mixed_engine_has_every_line_of_vllms() -> None:
     assert skeleton(heard.pages[-1].text) == real
 
 
-def test_the_page_tells_what_the_steps_told(heard: Heard) -> None:
+def test_the_page_agrees_with_the_steps(heard: Heard) -> None:
     steps = told_by_steps(heard, "decode")
     text = next(page.text for page in reversed(heard.pages) if page.engine == "decode-0")
     values = {

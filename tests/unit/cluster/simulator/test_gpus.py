@@ -169,7 +169,7 @@ def test_kv_leaves_the_prefill_engines_gpus_and_comes_to_the_decode_engines() ->
     assert prefill[Direction.RECEIVED] == decode[Direction.SENT] == 0
 
 
-def test_a_gpu_is_the_warmer_the_more_it_draws() -> None:
+def test_a_gpu_is_warmer_at_higher_power() -> None:
     group = GpuGroup(H100, ["a"], 0)
     (rest,) = group.read(SECOND, 0, HARD)
     (work,) = group.read(2 * SECOND, SECOND, HARD)

@@ -33,7 +33,7 @@ def drawn(shape: LoadOverTime, seconds: float, lengths: Lengths | None = None) -
     return requests
 
 
-def test_a_constant_load_comes_at_its_rate_at_random() -> None:
+def test_a_constant_load_arrives_randomly_at_its_rate() -> None:
     requests = drawn(Constant(Mix(5, 100, 10)), 2000)
     gaps = [(b.arrived_ns - a.arrived_ns) / 1e9 for a, b in pairwise(requests)]
     mean = sum(gaps) / len(gaps)
@@ -43,7 +43,7 @@ def test_a_constant_load_comes_at_its_rate_at_random() -> None:
     assert spread == pytest.approx(0.2, rel=0.05)
 
 
-def test_a_load_of_nothing_brings_nothing_and_passes_time() -> None:
+def test_a_zero_load_brings_no_requests() -> None:
     assert drawn(Constant(Mix(0, 0, 0)), 100) == []
 
 
@@ -57,7 +57,7 @@ def test_lengths_keep_their_mean_and_spread_around_it() -> None:
     assert min(prompts) < 300 < 3000 < max(prompts)
 
 
-def test_a_part_of_the_requests_begins_alike() -> None:
+def test_a_share_of_the_requests_has_a_common_prefix() -> None:
     lengths = Lengths(0.5, 0, reuse_ratio=0.25, prefixes=4, prefix_tokens=200)
     requests = drawn(Constant(Mix(10, 300, 10)), 1000, lengths)
     alike = [request for request in requests if request.prefix is not None]
@@ -78,7 +78,7 @@ def test_a_shifting_load_passes_through_both_mixes() -> None:
     assert between.output_tokens == pytest.approx(40)
 
 
-def test_a_trace_gives_its_rows_and_begins_anew() -> None:
+def test_a_trace_returns_its_rows_and_repeats() -> None:
     trace = read_trace(TRACE)
 
     assert (trace.step_seconds, trace.seconds) == (60.0, 58 * 60.0)
@@ -126,7 +126,7 @@ def test_a_step_without_requests_is_idle() -> None:
         ("a,b\n1,2\n3,4\n", "t_s is None"),
     ],
 )
-def test_what_is_no_trace_is_refused_with_its_line(text: str, why: str) -> None:
+def test_an_invalid_trace_is_refused_with_its_line(text: str, why: str) -> None:
     with pytest.raises(TraceError, match=why):
         parse_trace(text)
 

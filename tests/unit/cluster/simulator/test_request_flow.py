@@ -38,7 +38,7 @@ def test_round_robin_takes_turns_and_least_loaded_counts() -> None:
     assert counts.choose(names) == "b"
 
 
-def test_an_engine_with_enough_gets_no_more() -> None:
+def test_an_engine_at_its_limit_gets_no_more() -> None:
     router = RequestRouter(Policy.ROUND_ROBIN, most_in_flight=1)
 
     assert [router.choose(["a", "b"]) for _ in range(3)] == ["a", "b", None]
@@ -59,7 +59,7 @@ def test_transfers_queue_at_both_ends() -> None:
     assert others.end_ns == 1_500_000_000
 
 
-def test_a_request_is_read_by_one_engine_and_written_by_another() -> None:
+def test_a_request_is_prefilled_by_one_engine_and_decoded_by_another() -> None:
     heard = heard_of(pair(2, 2))
 
     assert {ended.prefill_engine for ended in heard.requests} == {"prefill-0", "prefill-1"}
@@ -106,7 +106,7 @@ def test_prompts_whose_transfer_fails_are_computed_by_the_decode_engine() -> Non
     assert _last_value(heard, "prefill-0", "kv_cache_usage_perc") == 0
 
 
-def test_requests_of_an_engine_that_dies_fail_and_the_others_go_on() -> None:
+def test_only_requests_of_a_dying_engine_fail() -> None:
     heard = heard_of(pair(1, 2), Crash(10.0, "decode-0", restart_after_seconds=None))
     failed = [ended for ended in heard.requests if ended.failed]
 
@@ -125,7 +125,7 @@ def test_kv_that_a_dead_engine_does_not_fetch_any_more_expires() -> None:
     assert _last_value(heard, "prefill-0", "kv_cache_usage_perc") == 0
 
 
-def test_the_router_keeps_requests_while_nobody_is_ready() -> None:
+def test_the_router_holds_requests_while_no_engine_is_ready() -> None:
     cluster = pair(start_seconds=5.0)
     simulation = Simulation(
         cluster, LOAD, faults=[Crash(5.0, "prefill-0")], reporting=QUIET, seed=1
@@ -157,7 +157,7 @@ def test_a_request_that_no_cache_could_hold_fails_at_once() -> None:
         ((), "one at least"),
     ],
 )
-def test_clusters_that_cannot_be_are_refused(engines: tuple[EngineSpec, ...], why: str) -> None:
+def test_impossible_clusters_are_refused(engines: tuple[EngineSpec, ...], why: str) -> None:
     with pytest.raises(SpecError, match=why):
         ClusterSpec(engines)
 
@@ -169,7 +169,7 @@ def test_a_model_too_large_for_its_gpus_is_refused() -> None:
         Simulation(cluster, LOAD)
 
 
-def test_a_fault_of_an_engine_there_is_not_is_refused() -> None:
+def test_a_fault_of_an_unknown_engine_is_refused() -> None:
     with pytest.raises(SpecError, match="nobody"):
         Simulation(alone(), LOAD, faults=[Crash(1.0, "nobody")])
 

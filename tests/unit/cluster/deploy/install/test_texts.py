@@ -55,7 +55,7 @@ def test_the_service_is_up_once_it_serves_and_is_replaced_when_it_is_stuck() -> 
         *("ProtectClock", "ProtectKernelModules", "ProtectKernelLogs", "NoNewPrivileges"),
     ],
 )
-def test_nothing_is_forbidden_that_drivers_or_engines_need(forbidden: str) -> None:
+def test_hardening_allows_what_drivers_and_engines_need(forbidden: str) -> None:
     assert re.search(rf"^{forbidden}=", unit(), flags=re.MULTILINE) is None
 
 
@@ -94,7 +94,7 @@ def test_a_unit_is_made_of_three_sections() -> None:
     assert parser.sections() == ["Unit", "Service", "Install"]
 
 
-def test_what_the_daemon_makes_is_its_own_and_its_groups_are_delegated() -> None:
+def test_the_daemons_files_are_private_and_its_cgroups_are_delegated() -> None:
     lines = unit_text(NodeConfig(), Path("/p"), Path("/n"), ENVIRONMENT, "root").splitlines()
 
     wanted = {"RuntimeDirectoryMode=0700", "UMask=0077", "Delegate=yes", "DelegateSubgroup=daemon"}
@@ -102,7 +102,7 @@ def test_what_the_daemon_makes_is_its_own_and_its_groups_are_delegated() -> None
 
 
 @pytest.mark.parametrize("user", ["root", "daemon"])
-def test_systemd_takes_it(tmp_path: Path, user: str) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path, user: str) -> None:
     tool = shutil.which("systemd-analyze")
     if tool is None:
         pytest.skip("systemd-analyze is not installed: the unit was not verified")
@@ -117,7 +117,7 @@ def test_systemd_takes_it(tmp_path: Path, user: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gpu-7", 'a "b": c', "on", "7"])
-def test_a_new_node_file_is_right_as_it_is(name: str) -> None:
+def test_a_new_node_file_is_valid(name: str) -> None:
     config = parse(starter_text(name, name), "node.yaml")
     assert config.attach is not None, "it measures what it finds before anybody fills it in"
 
@@ -125,7 +125,7 @@ def test_a_new_node_file_is_right_as_it_is(name: str) -> None:
     assert config.run_folder == Path("/run/disagg-node")
 
 
-def test_the_example_in_it_is_right_once_it_is_uncommented(tmp_path: Path) -> None:
+def test_its_example_is_valid_when_uncommented(tmp_path: Path) -> None:
     text = re.sub(r"^# (?=workers:|  )", "", starter_text("gpu-7"), flags=re.MULTILINE)
     config = parse(text.replace("/srv/vllm/bin/python", sys.executable), "node.yaml")
 

@@ -40,7 +40,7 @@ def actions(value: dict[str, Any]) -> dict[str, str]:
     return {Path(step["path"]).name: step["action"] for step in value["files"]}
 
 
-def test_taken_away_all_is_as_it_was(tmp_path: Path) -> None:
+def test_removal_restores_the_previous_state(tmp_path: Path) -> None:
     """A folder that existed before keeps only what is not ours."""
     folder, theirs = tmp_path / "disagg", tmp_path / "disagg" / "grafana" / "mine.json"
     assert run("install", "--into", str(folder), "--apply")[0] == 0
@@ -75,7 +75,7 @@ def test_on_a_system_nothing_is_left_but_the_folders_of_others(tmp_path: Path) -
     assert not (tmp_path / "etc" / "disagg-node").exists()
 
 
-def test_what_a_person_filled_in_is_kept_and_with_force_removed(tmp_path: Path) -> None:
+def test_filled_in_files_are_kept_and_with_force_removed(tmp_path: Path) -> None:
     place = ("--into", str(tmp_path))
     run("install", *place, "--apply")
     node = tmp_path / "node.yaml"
@@ -91,7 +91,7 @@ def test_what_a_person_filled_in_is_kept_and_with_force_removed(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("command", [("uninstall",), ("install", "--upgrade")])
-def test_where_nothing_is_installed_that_is_told(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_missing_installation_is_reported(command: tuple[str, ...], tmp_path: Path) -> None:
     code, out, err = run(*command, "--into", str(tmp_path), "--apply")
 
     assert (code, out) == (1, "")
@@ -101,7 +101,7 @@ def test_where_nothing_is_installed_that_is_told(command: tuple[str, ...], tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_upgrade_does_again_what_was_chosen_then(tmp_path: Path) -> None:
+def test_an_upgrade_repeats_the_original_choices(tmp_path: Path) -> None:
     place = ("install", "--into", str(tmp_path), "--apply")
     chosen = ("--part", "service", "--part", "prometheus", "--user", "inference")
     run(*place, *chosen, "--runbooks", "https://wiki.example")
@@ -140,7 +140,7 @@ def test_an_upgrade_writes_the_new_texts_and_removes_what_is_no_longer_needed(
     assert "systemctl reload prometheus" in upgraded["next"]
 
 
-def test_engines_that_go_on_serving_are_named_with_what_ends_them(
+def test_engines_left_serving_are_named_with_the_command_that_ends_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = SimpleNamespace(worker="prefill-0", pid=12)
@@ -188,7 +188,7 @@ def test_a_folder_that_is_a_link_stays(tmp_path: Path) -> None:
     assert tree(tmp_path) == {}
 
 
-def test_a_record_of_before_there_were_options_is_enough(tmp_path: Path) -> None:
+def test_a_record_without_options_is_accepted(tmp_path: Path) -> None:
     place = ("install", "--into", str(tmp_path), "--apply")
     run(*place)
     record = tmp_path / ".installed.json"
@@ -197,7 +197,7 @@ def test_a_record_of_before_there_were_options_is_enough(tmp_path: Path) -> None
     assert set(actions(told(*place, "--upgrade")).values()) == {"same"}
 
 
-def test_a_record_that_names_no_part_of_ours_is_told(tmp_path: Path) -> None:
+def test_a_record_with_an_unknown_part_is_reported(tmp_path: Path) -> None:
     place = ("install", "--into", str(tmp_path), "--apply")
     run(*place)
     record = tmp_path / ".installed.json"
@@ -219,7 +219,7 @@ def fake_systemctl(folder: Path, code: int = 0) -> SystemdService:
     return SystemdService(str(program))
 
 
-def test_the_service_is_taken_up_anew_and_ended_by_systemctl(tmp_path: Path) -> None:
+def test_systemctl_restarts_and_stops_the_service(tmp_path: Path) -> None:
     said: list[str] = []
     service = replace(fake_systemctl(tmp_path), say=said.append)
 
@@ -236,7 +236,7 @@ def test_the_service_is_taken_up_anew_and_ended_by_systemctl(tmp_path: Path) -> 
     assert service.take_up(restart=False) == ("systemctl daemon-reload",)
 
 
-def test_what_systemctl_refuses_is_told_in_its_words(tmp_path: Path) -> None:
+def test_errors_of_systemctl_are_reported_with_its_text(tmp_path: Path) -> None:
     with pytest.raises(ServiceError) as error:
         fake_systemctl(tmp_path, code=5).end()
 
@@ -257,7 +257,7 @@ def test_where_no_systemd_runs_nothing_is_done() -> None:
         (f"devices: cpu\nworkers: [{WORKER}]", False),
     ],
 )
-def test_only_a_node_file_that_leaves_its_engines_lets_the_daemon_be_started_anew(
+def test_a_restart_needs_a_node_file_that_leaves_its_engines(
     text: str, spares: bool, tmp_path: Path
 ) -> None:
     config = parse(f"node: n\n{text}\n", "node.yaml", folder=tmp_path)

@@ -130,7 +130,7 @@ def test_an_unforeseen_error_is_a_failed_collector_of_that_engine_alone(
     ]
 
 
-def test_a_found_worker_that_publishes_is_heard_and_then_forgotten() -> None:
+def test_steps_of_a_publishing_worker_are_received_until_it_is_forgotten() -> None:
     ledger, seen = books(), []
     with Publisher() as publisher:
         engine = found({PORT: publisher.address.rpartition(":")[2]})
@@ -152,7 +152,7 @@ def test_a_found_worker_that_publishes_is_heard_and_then_forgotten() -> None:
     assert told.collectors() == ()
 
 
-def test_a_process_that_takes_the_place_of_another_is_heard_from_its_first_message() -> None:
+def test_a_replacement_process_is_received_from_its_first_message() -> None:
     """Its sequence numbers restart, and would be taken for duplicates."""
     ledger, now = books(), [found()]
     with Publisher() as publisher:
@@ -190,7 +190,7 @@ def test_a_process_that_takes_the_place_of_another_is_heard_from_its_first_messa
     assert decode_steps(ledger) == 4
 
 
-def test_steps_told_by_the_plugin_are_not_booked_twice() -> None:
+def test_steps_reported_by_the_plugin_are_not_accounted_twice() -> None:
     ledger = books()
     with Publisher() as publisher:
         engine = found({PORT: publisher.address.rpartition(":")[2]})
@@ -209,7 +209,7 @@ def test_steps_told_by_the_plugin_are_not_booked_twice() -> None:
     assert decode_steps(ledger) == 0
 
 
-def test_several_ways_of_telling_are_one() -> None:
+def test_several_sources_of_steps_count_as_one() -> None:
     both = StepSources(Steps(received_ns=7), Steps())
 
     assert both.last_received("e") == {Method.STEPS: 7}
@@ -243,7 +243,7 @@ def test_where_an_engine_publishes_is_known_from_how_it_was_started(
     assert addresses_of(engine) == addresses
 
 
-def test_a_dynamo_worker_that_somebody_started_is_booked_by_the_steps_it_publishes(
+def test_a_found_dynamo_worker_is_accounted_by_its_published_steps(
     tmp_path: Path,
 ) -> None:
     """Found among the processes of this host, with no contact except its messages."""

@@ -113,7 +113,7 @@ def _steps(ledger: Ledger) -> int:
     return sum(sum(account.reported.steps) for account in ledger.engine_accounts(0))
 
 
-def test_the_steps_of_a_found_engine_are_booked_under_its_name(folder: RunFolder) -> None:
+def test_steps_of_a_found_engine_are_accounted_under_its_name(folder: RunFolder) -> None:
     told, ledger = story(folder, 0, found)
 
     assert _steps(ledger) > 0
@@ -122,13 +122,13 @@ def test_the_steps_of_a_found_engine_are_booked_under_its_name(folder: RunFolder
     assert status.collector == "steps:attached"
 
 
-def test_a_child_of_the_engine_speaks_for_it(folder: RunFolder) -> None:
+def test_steps_of_a_child_count_for_its_engine(folder: RunFolder) -> None:
     _, ledger = story(folder, 0, lambda _pid: found(os.getpid()))
 
     assert _steps(ledger) > 0
 
 
-def test_a_process_that_has_the_pid_of_an_engine_that_has_gone_is_not_heard(
+def test_a_process_with_the_reused_pid_of_a_gone_engine_is_refused(
     folder: RunFolder,
 ) -> None:
     told, ledger = story(
@@ -139,7 +139,7 @@ def test_a_process_that_has_the_pid_of_an_engine_that_has_gone_is_not_heard(
     assert told.last_received("e") == {}
 
 
-def test_a_stranger_is_not_heard(folder: RunFolder) -> None:
+def test_a_foreign_process_is_refused(folder: RunFolder) -> None:
     told, ledger = story(folder, 0, lambda _pid: found(1 << 22), seconds=1.0)
 
     assert _steps(ledger) == 0
@@ -155,7 +155,7 @@ def test_steps_without_a_time_are_no_source(folder: RunFolder) -> None:
 
 
 @pytest.mark.parametrize(("ranks_here", "booked"), [(None, 3), (1, 1), (0, 0)])
-def test_a_leader_is_not_booked_for_the_ranks_of_its_followers(
+def test_a_leader_is_not_accounted_for_its_followers_ranks(
     folder: RunFolder, ranks_here: int | None, booked: int
 ) -> None:
     """They compute on other nodes' devices, where they are accounted as followers."""
@@ -174,7 +174,7 @@ def test_a_leader_is_not_booked_for_the_ranks_of_its_followers(
     assert _steps(ledger) == booked
 
 
-def test_what_an_engine_told_is_forgotten_with_it(folder: RunFolder) -> None:
+def test_reports_of_an_engine_are_forgotten_with_it(folder: RunFolder) -> None:
     told, _ = story(folder, 0, found)
 
     told.forget("e")
@@ -182,7 +182,7 @@ def test_what_an_engine_told_is_forgotten_with_it(folder: RunFolder) -> None:
     assert told.last_received("e") == {}
 
 
-def test_a_pod_speaks_for_its_own_engine_only(folder: RunFolder) -> None:
+def test_a_pod_reports_only_its_own_engine(folder: RunFolder) -> None:
     ledger = Ledger()
     for name in ("a", "b"):
         ledger.assign(Assignment(name, Role.PREFILL, (), EngineState.READY, 0))
@@ -198,7 +198,7 @@ def test_a_pod_speaks_for_its_own_engine_only(folder: RunFolder) -> None:
     assert (told.last_received("a"), told.last_received("b").keys()) == ({}, {Method.STEPS})
 
 
-def test_a_socket_that_cannot_be_had_is_told_and_nothing_ends(tmp_path: Path) -> None:
+def test_an_unavailable_socket_is_logged_and_ends_nothing(tmp_path: Path) -> None:
     """For example a path too long for a socket."""
     told = AttachedSteps(RunFolder(tmp_path / ("x" * 120)), Ledger(), CapacityModel(1.0), tuple)
 

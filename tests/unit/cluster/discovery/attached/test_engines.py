@@ -165,7 +165,7 @@ def engine(name: str = "e", pid: int = 7, **changes: Any) -> FoundEngine:
     return replace(found, **changes)
 
 
-def test_an_engine_is_starting_until_it_answers_and_gone_when_it_is_not_seen() -> None:
+def test_an_engine_is_starting_until_it_answers_and_gone_when_not_found() -> None:
     node = Node()
     node.see(engine())
     assert node.statuses()["e"].state is EngineState.STARTING
@@ -189,7 +189,7 @@ def test_on_a_host_without_gpus_each_engine_is_one_device() -> None:
     assert node.statuses()["b"].devices == ("cpu-b",)
 
 
-def test_on_a_host_with_gpus_an_engine_has_those_that_it_is_seen_on() -> None:
+def test_on_a_host_with_gpus_an_engine_has_the_gpus_it_is_found_on() -> None:
     gpu = GPU
     node = Node((gpu,))
     node.see(engine("a", gpus=("GPU-a",)), engine("b", gpus=None))
@@ -199,7 +199,7 @@ def test_on_a_host_with_gpus_an_engine_has_those_that_it_is_seen_on() -> None:
     assert node.statuses()["b"].devices == ()
 
 
-def test_nothing_of_an_engine_is_left_once_it_is_forgotten_but_the_nodes_sums() -> None:
+def test_a_forgotten_engine_leaves_only_the_nodes_sums() -> None:
     node = Node()
     node.see(engine("mortal"))
     node.pages.answer("mortal", node.now_ns)
@@ -216,7 +216,7 @@ def test_nothing_of_an_engine_is_left_once_it_is_forgotten_but_the_nodes_sums() 
     assert node.node_seconds() >= before > 0
 
 
-def test_an_engine_that_is_started_again_goes_on_with_its_books() -> None:
+def test_a_restarted_engine_continues_its_account() -> None:
     node = Node()
     node.see(engine(pid=7))
     node.pages.answer("e", node.now_ns)
@@ -232,7 +232,7 @@ def test_an_engine_that_is_started_again_goes_on_with_its_books() -> None:
     assert node.snapshot().accounts[0].start_ns == start_ns
 
 
-def test_another_process_under_the_same_name_begins_anew() -> None:
+def test_another_process_under_the_same_name_starts_at_zero() -> None:
     node = Node()
     node.see(engine(pid=7))
     node.pages.answer("e", node.now_ns)
@@ -254,7 +254,7 @@ def test_a_role_that_changes_is_followed() -> None:
     assert node.ledger.engine_accounts(node.now_ns)[0].role is Role.DECODE
 
 
-def test_what_turns_out_to_be_no_engine_is_not_shown() -> None:
+def test_a_non_engine_is_not_shown() -> None:
     node = Node()
     node.see(engine(), e=ROUTER)
 
@@ -270,7 +270,7 @@ def test_a_pod_that_is_being_deleted_drains() -> None:
     assert node.statuses()["e"].state is EngineState.DRAINING
 
 
-def test_an_engine_that_only_its_page_tells_of_is_gone_when_that_is_silent() -> None:
+def test_an_engine_known_only_by_its_page_is_gone_when_the_page_is() -> None:
     listed = engine(leader=None, seen_by=(Finder.LISTED,))
     node = Node()
     node.pages.answer("e", node.now_ns)
@@ -285,7 +285,7 @@ def test_an_engine_that_only_its_page_tells_of_is_gone_when_that_is_silent() -> 
     assert node.statuses()["e"].state is EngineState.READY
 
 
-def test_where_no_page_is_the_next_address_is_tried_and_the_right_one_kept() -> None:
+def test_the_next_address_is_tried_until_one_has_a_page() -> None:
     two = engine(endpoints=(Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 2)))
     node = Node()
     node.see(two)
@@ -312,7 +312,7 @@ def test_more_engines_than_any_node_has_are_left_out() -> None:
     assert "disagg_left_out_engines 3.0" in node.page()
 
 
-def test_engines_that_keep_coming_and_going_take_no_room_from_those_that_stay() -> None:
+def test_transient_engines_displace_no_lasting_ones() -> None:
     node = Node()
     for number in range(3 * MAX_ENGINES):
         node.see(engine("stays"), engine(f"e{number}", number), seconds=0.1)
@@ -349,7 +349,7 @@ def test_an_engine_that_changes_its_models_name_at_will_does_not_fill_the_page()
     assert max(len(line) for line in node.page().splitlines() if line[0] != "#") < 500
 
 
-def test_forty_hours_of_invented_names_leave_the_page_bounded_and_honest_ones_shown() -> None:
+def test_forty_hours_of_invented_names_leave_the_page_bounded() -> None:
     """And no second is lost: what has lost its name stays in the sums of its device."""
     node = Node((GPU,))
     liar = engine("liar", 1)
@@ -392,7 +392,7 @@ def test_a_dynamo_worker_that_changes_its_id_at_will_does_not_fill_the_page() ->
         (None, False, ("ff", None)),
     ],
 )
-def test_a_dynamo_worker_that_answers_unregistered_is_told(
+def test_an_unregistered_dynamo_worker_that_answers_is_reported(
     claimed: Claimed | None, registering: bool, expected: tuple[str, bool | None]
 ) -> None:
     node = Node(registering=registering)
@@ -405,7 +405,7 @@ def test_a_dynamo_worker_that_answers_unregistered_is_told(
     assert (told.worker, told.registered) == expected
 
 
-def test_no_counter_of_the_node_falls_whoever_comes_and_goes() -> None:
+def test_no_counter_of_the_node_decreases_when_engines_come_and_go() -> None:
     node, last = Node(), 0.0
     for number in range(40):
         here = [engine(f"e{n}", n) for n in range(3) if (number >> n) & 1]
@@ -417,7 +417,7 @@ def test_no_counter_of_the_node_falls_whoever_comes_and_goes() -> None:
         last = now
 
 
-def test_engines_without_end_leave_nothing_but_one_sum() -> None:
+def test_endlessly_many_engines_leave_only_one_sum() -> None:
     node = Node()
     for number in range(300):
         one = engine(f"e{number}", number)
@@ -435,7 +435,7 @@ def test_engines_without_end_leave_nothing_but_one_sum() -> None:
 
 
 @pytest.mark.parametrize("head", ["10.0.0.1:29501", ""])
-def test_a_follower_is_ready_when_it_is_there_and_waits_for_no_page(head: str) -> None:
+def test_a_follower_is_ready_without_a_page(head: str) -> None:
     node = Node((GPU,), registering=True)
     follower = engine(
         endpoints=(), gpus=("GPU-a",), kind="dynamo", part=EnginePart(head, 1, True, model_name="m")
@@ -456,7 +456,7 @@ def test_a_follower_is_ready_when_it_is_there_and_waits_for_no_page(head: str) -
     assert node.statuses() == {}
 
 
-def test_an_engine_of_the_daemon_before_keeps_its_role_until_it_has_answered() -> None:
+def test_a_previous_daemons_engine_keeps_its_role_until_it_answers() -> None:
     """Its work without a daemon has that role, and its counters continue."""
     before = Node((GPU,))
     before.pages.answer("e", before.now_ns)
@@ -487,7 +487,7 @@ def test_an_engine_of_the_daemon_before_keeps_its_role_until_it_has_answered() -
     assert account.watermark_ns > watermark_ns
 
 
-def test_another_process_under_the_name_of_one_before_is_another_engine() -> None:
+def test_another_process_under_a_previous_name_is_another_engine() -> None:
     before = Node((GPU,))
     before.pages.answer("e", before.now_ns)
     before.see(engine(gpus=("GPU-a",)))
@@ -505,7 +505,7 @@ def test_another_process_under_the_name_of_one_before_is_another_engine() -> Non
     assert "starting" in reasons
 
 
-def test_an_engine_runs_since_its_process_began_and_takes_what_its_command_says() -> None:
+def test_start_time_and_limits_come_from_the_process() -> None:
     node, markers = Node(), Markers(argv=("vllm", "serve", "m", "--max-num-seqs", "64"))
     own = os.getpid()
     node.see(engine(leader=Leader(own, 1), markers=markers))

@@ -86,7 +86,7 @@ def test_the_model_card_tells_the_role(tmp_path: Path, word: str) -> None:
     assert explain(worker.markers).role is expected
 
 
-def test_the_process_that_listens_where_requests_go_is_that_worker(tmp_path: Path) -> None:
+def test_the_process_on_the_request_port_is_that_worker(tmp_path: Path) -> None:
     write(tmp_path, "instances", "a", ENDPOINT)
     process = Observation(
         finder=Finder.PROCESSES,
@@ -109,7 +109,7 @@ def test_other_endpoints_of_a_worker_are_no_workers(tmp_path: Path) -> None:
     assert look(tmp_path) == ()
 
 
-def test_a_file_that_is_no_longer_refreshed_is_of_a_worker_that_has_ended(tmp_path: Path) -> None:
+def test_a_stale_file_belongs_to_an_ended_worker(tmp_path: Path) -> None:
     path = write(tmp_path, "instances", "a", ENDPOINT)
     os.utime(path, (1000.0, 1000.0))
 
@@ -117,7 +117,7 @@ def test_a_file_that_is_no_longer_refreshed_is_of_a_worker_that_has_ended(tmp_pa
     assert look(tmp_path, wall=lambda: 1000.0 + STALE_SECONDS + 1) == ()
 
 
-def test_a_folder_that_is_not_there_is_told_with_what_is_lost(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported_with_its_consequence(tmp_path: Path) -> None:
     lost = DynamoFinder(tmp_path / "no").scan().lost
 
     assert "registration" in lost
@@ -137,7 +137,7 @@ def test_a_folder_that_is_not_there_is_told_with_what_is_lost(tmp_path: Path) ->
         ENDPOINT | {"instance_id": True} | {"endpoint": ["generate"]},
     ],
 )
-def test_what_makes_no_sense_is_nobody(tmp_path: Path, told: object) -> None:
+def test_invalid_files_give_no_worker(tmp_path: Path, told: object) -> None:
     write(tmp_path, "instances", "a", told)
 
     assert look(tmp_path) == ()
@@ -150,7 +150,7 @@ def test_what_makes_no_sense_is_nobody(tmp_path: Path, told: object) -> None:
         *({"tcp": text} for text in ("no port", ":80", "h:99999", "h:1" + "1" * 5000, "h\0h:80")),
     ],
 )
-def test_a_worker_that_nobody_can_join_is_still_registered(
+def test_a_worker_without_a_matching_process_is_still_registered(
     tmp_path: Path, transport: object
 ) -> None:
     write(tmp_path, "instances", "a", ENDPOINT | {"transport": transport})

@@ -51,7 +51,7 @@ def test_a_pod_with_an_engine_is_one_with_its_labels_and_address() -> None:
         ("postgres:16", ""),
     ],
 )
-def test_an_image_tells_what_arguments_do_not(image: str, kind: str) -> None:
+def test_the_image_gives_the_kind_if_arguments_do_not(image: str, kind: str) -> None:
     container = Container("c", image=image, argv=("--model", "m"), ports=(8000,))
 
     [seen] = observations(replace(POD, labels={}, containers=(container,)))
@@ -59,7 +59,7 @@ def test_an_image_tells_what_arguments_do_not(image: str, kind: str) -> None:
     assert (seen.sure, seen.kind) == (bool(kind), kind)
 
 
-def test_a_pod_that_is_nobodys_engine_lends_its_labels_to_the_engine_in_it() -> None:
+def test_a_pod_lends_its_labels_to_the_engine_process_in_it() -> None:
     [lends] = observations(replace(POD, containers=(Container("c", image="own/image"),)))
     process = Observation(
         finder=Finder.PROCESSES,
@@ -86,7 +86,7 @@ def test_two_engines_of_one_pod_are_two() -> None:
     }
 
 
-def test_a_pod_on_its_way_out_drains_and_a_finished_one_is_none() -> None:
+def test_a_deleted_pod_drains_and_a_finished_one_is_ignored() -> None:
     leaving, finished = replace(POD, deleted=True), replace(POD, phase="Succeeded")
 
     [seen] = PodFinder(lambda: [leaving, finished], tuple, ()).scan().observations
@@ -101,7 +101,7 @@ def test_the_gpus_are_those_that_the_kubelet_handed_out() -> None:
     assert [seen.gpus for seen in finder.scan().observations] == [(UUID,)]
 
 
-def test_what_keeps_pods_away_is_told() -> None:
+def test_missing_pod_data_is_reported() -> None:
     finder = PodFinder(tuple, tuple, (), lambda: ("no RBAC", "", "no socket"))
 
     assert finder.scan().lost == "no RBAC; no socket"

@@ -51,7 +51,7 @@ def test_an_engine_is_found_with_its_kind_and_its_port(
     assert (found.kind, found.endpoints) == (kind, (Endpoint("127.0.0.1", started.port),))
 
 
-def test_ports_that_nobody_named_are_known_and_never_asked(
+def test_other_listening_ports_are_known_and_never_scraped(
     engine: Callable[..., FakeEngine],
 ) -> None:
     """An engine's own parts and peers talk there, in protocols other than HTTP."""
@@ -73,7 +73,7 @@ def test_only_listed_variables_are_kept(engine: Callable[..., FakeEngine]) -> No
     assert not secrets.keys() & NAMES_KEPT
 
 
-def test_what_computes_on_a_gpu_is_on_that_gpu(engine: Callable[..., FakeEngine]) -> None:
+def test_an_engine_has_the_gpus_it_computes_on(engine: Callable[..., FakeEngine]) -> None:
     started = engine("vllm")
     pids = (started.process.pid,)
     readings = [DeviceReading(f"GPU-{n}{n}", 0, pids=pids if n else ()) for n in range(3)]
@@ -83,7 +83,7 @@ def test_what_computes_on_a_gpu_is_on_that_gpu(engine: Callable[..., FakeEngine]
     assert found.gpus == ("GPU-11", "GPU-22")
 
 
-def test_no_variable_claims_a_gpu_that_the_driver_sees_others_on(
+def test_a_variable_cannot_claim_a_gpu_with_known_processes(
     engine: Callable[..., FakeEngine],
 ) -> None:
     """A process that only pretends to be an engine must not share its neighbour's time."""
@@ -113,7 +113,7 @@ def process(proc: Path, pid: int, command: str, *, session: int = 1) -> None:
     (proc / str(pid) / "stat").write_text(stat)
 
 
-def test_what_one_of_ours_leaves_behind_is_not_found_while_it_is_being_ended(
+def test_orphans_of_our_own_engines_are_not_found(
     tmp_path: Path,
 ) -> None:
     process(tmp_path, 11, "VLLM::EngineCore", session=10)
@@ -128,7 +128,7 @@ def test_what_one_of_ours_leaves_behind_is_not_found_while_it_is_being_ended(
     assert orphan.leader == Leader(11, 5)
 
 
-def test_an_engine_is_read_at_each_look(tmp_path: Path) -> None:
+def test_an_engine_is_read_at_each_scan(tmp_path: Path) -> None:
     table = ProcessTable(tmp_path)
     process(tmp_path, 7, "vllm serve a")
     for _ in range(YOUNG_SCANS + 1):
@@ -139,7 +139,7 @@ def test_an_engine_is_read_at_each_look(tmp_path: Path) -> None:
     assert table.read()[7].argv == ("vllm", "serve", "b")
 
 
-def test_an_old_shell_that_becomes_an_engine_is_seen_in_the_end(tmp_path: Path) -> None:
+def test_an_old_shell_that_becomes_an_engine_is_eventually_found(tmp_path: Path) -> None:
     """Thousands of old processes that are no engines are cheap, and none is forgotten."""
     table = ProcessTable(tmp_path)
     process(tmp_path, 7, "bash start.sh")
@@ -163,7 +163,7 @@ def instead(proc: Path, pid: int, command: str) -> None:
     (proc / "new").rmdir()
 
 
-def test_a_pid_that_is_used_again_is_not_taken_for_the_old_process(tmp_path: Path) -> None:
+def test_a_reused_pid_is_another_process(tmp_path: Path) -> None:
     table = ProcessTable(tmp_path)
     process(tmp_path, 7, "bash start.sh")
     for _ in range(YOUNG_SCANS + 1):
@@ -190,13 +190,13 @@ def test_a_process_is_young_again_where_a_pid_is_used_again(tmp_path: Path) -> N
     assert table.read()[7].argv == ("vllm", "serve", "a")
 
 
-def test_gpu_processes_that_cannot_be_seen_are_told_with_the_missing_right() -> None:
+def test_invisible_gpu_processes_are_reported_with_the_missing_right() -> None:
     elsewhere = (DeviceReading("GPU-22", 0, pids=(1 << 22,)),)
 
     assert "hostPID" in ProcessFinder(lambda: elsewhere, DEVICES).scan().lost
 
 
-def test_a_host_without_proc_is_told(tmp_path: Path) -> None:
+def test_a_host_without_proc_is_reported(tmp_path: Path) -> None:
     look = ProcessFinder(tuple, proc=tmp_path / "no").scan()
 
     assert look.observations == ()
@@ -245,7 +245,7 @@ def test_cuda_visible_devices_is_read_as_cuda_reads_it(
     assert visible_gpus(text, DEVICES, contained=contained) == expected
 
 
-def test_a_look_leaves_no_descriptor_open() -> None:
+def test_a_scan_leaves_no_descriptor_open() -> None:
     finder = ProcessFinder(tuple)
     finder.scan()
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - as many as there are

@@ -54,11 +54,11 @@ def found(*rows: tuple[int, int, str]) -> dict[int, tuple[str, set[int]]]:
         ("python3 train.py", ""),
     ],
 )
-def test_only_what_serves_is_an_engine(text: str, kind: str) -> None:
+def test_only_servers_are_engines(text: str, kind: str) -> None:
     assert engine_kind(tuple(shlex.split(text))) == kind
 
 
-def test_an_engine_has_its_parts_and_forks_with_it() -> None:
+def test_an_engine_includes_its_parts_and_forks() -> None:
     rows = [(1, 0, "init"), (10, 1, VLLM), (11, 10, "VLLM::EngineCore"), (12, 11, "VLLM::Worker")]
     rows += [(13, 10, VLLM), (20, 1, "bash")]
 
@@ -94,9 +94,7 @@ def test_the_shell_above_an_engine_s_part_is_not_its_server() -> None:
         (["--port", "000001" + "1" * 5000], None),
     ],
 )
-def test_the_port_is_the_one_that_the_engine_was_told(
-    arguments: list[str], port: int | None
-) -> None:
+def test_the_port_is_the_configured_one(arguments: list[str], port: int | None) -> None:
     assert port_argument(("vllm", "serve", "m", *arguments), "vllm") == port
 
 
@@ -116,7 +114,7 @@ def followers(*rows: tuple[int, int, str]) -> dict[int, tuple[str, set[int], str
     }
 
 
-def test_ranks_whose_server_is_elsewhere_are_one_follower_with_what_they_were_to_serve() -> None:
+def test_ranks_with_a_remote_server_form_one_follower() -> None:
     rows = [(9, 1, "slurmstepd: [7.0]"), (10, 9, LAUNCH), (11, 10, RANK.format("worker"))]
     rows += [(20, 9, LAUNCH), (21, 20, RANK.format("worker"))]
 
@@ -126,7 +124,7 @@ def test_ranks_whose_server_is_elsewhere_are_one_follower_with_what_they_were_to
     assert server.process.argv[:2] == ("trtllm-serve", "m")
 
 
-def test_ranks_beside_their_server_are_its_own() -> None:
+def test_ranks_beside_their_server_belong_to_it() -> None:
     serve = "python3 /usr/bin/trtllm-serve m"
     rows = [(9, 1, "prted"), (10, 9, LAUNCH), (11, 10, RANK.format("leader")), (12, 10, LAUNCH)]
     rows += [(13, 12, serve), (20, 9, LAUNCH), (21, 20, RANK.format("worker"))]
@@ -136,14 +134,14 @@ def test_ranks_beside_their_server_are_its_own() -> None:
     assert followers(*rows, *other) == {}
 
 
-def test_the_workers_of_ray_follow_where_no_server_is() -> None:
+def test_ray_workers_without_a_local_server_form_a_follower() -> None:
     rows = [(9, 1, RAYLET), (10, 9, "ray::RayWorkerWrapper.execute_method")]
     rows += [(11, 9, "ray::RayWorkerWrapper"), (12, 9, "VLLM::Worker_TP9"), (13, 9, "ray::IDLE")]
 
     assert followers(*rows) == {10: ("vllm", {10, 11, 12}, "10.0.0.1:6379")}
 
 
-def test_the_workers_of_ray_are_the_one_servers_that_has_its_workers_from_it() -> None:
+def test_ray_workers_belong_to_the_only_ray_server() -> None:
     rows = [(9, 1, RAYLET), (10, 9, "ray::RayWorkerWrapper")]
     server = (20, 1, VLLM + " --distributed-executor-backend ray")
 
@@ -152,7 +150,7 @@ def test_the_workers_of_ray_are_the_one_servers_that_has_its_workers_from_it() -
     assert found(*rows, server, (21, 1, server[2])) == {20: ("vllm", {20}), 21: ("vllm", {21})}
 
 
-def test_the_workers_of_an_engine_inside_a_replica_of_ray_serve_are_its_own() -> None:
+def test_workers_inside_a_ray_serve_replica_belong_to_its_engine() -> None:
     rows = [
         (9, 1, RAYLET),
         (10, 9, "ray::ServeReplica:app:LLMServer"),
@@ -164,7 +162,7 @@ def test_the_workers_of_an_engine_inside_a_replica_of_ray_serve_are_its_own() ->
     assert followers(*rows) == {}
 
 
-def test_which_part_a_server_is_goes_with_its_arguments_and_its_environment() -> None:
+def test_a_servers_part_depends_on_arguments_and_environment() -> None:
     parts = PartCache()
     [server] = find_servers(table((10, 1, "python3 -m dynamo.vllm --model m --nnodes 2")))
     answers = []
@@ -176,7 +174,7 @@ def test_which_part_a_server_is_goes_with_its_arguments_and_its_environment() ->
     assert answers == [False, True, True, False]
 
 
-def test_who_is_older_than_an_engine_is_no_child_of_it_whatever_pid_its_parent_had() -> None:
+def test_a_process_older_than_an_engine_is_no_child_of_it() -> None:
     """Its parent exited after the last scan, and the engine got that pid."""
     rows = table((10, 1, VLLM), (20, 10, "sleep 9"), (30, 10, "VLLM::EngineCore"))
     rows[10] = replace(rows[10], start_ticks=7)

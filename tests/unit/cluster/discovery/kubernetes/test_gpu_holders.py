@@ -37,20 +37,20 @@ def test_a_container_has_all_its_devices() -> None:
         ("nvidia7/gi3", MIG.gpu),
     ],
 )
-def test_each_of_a_devices_names_means_it(told: str, gpu: str) -> None:
+def test_each_name_of_a_device_resolves_to_it(told: str, gpu: str) -> None:
     tenant = only(holds("a", told))
 
     assert (tenant.gpus, tenant.unresolved) == ((gpu,), ())
 
 
 @pytest.mark.parametrize("told", ["gpu-3-mig-1g6gb-14-0", "gpu-9", "nvidia9/gi1"])
-def test_a_name_that_is_surely_none_of_our_devices_is_not_guessed(told: str) -> None:
+def test_an_unknown_name_is_not_guessed(told: str) -> None:
     tenant = only(holds("a", told))
 
     assert (tenant.gpus, tenant.unresolved) == ((), (told,))
 
 
-def test_a_name_that_two_devices_would_have_is_neithers() -> None:
+def test_an_ambiguous_name_resolves_to_no_device() -> None:
     twins = [Device(uuid, at, "H100", "nvidia0") for at, uuid in enumerate(UUIDS[:2])]
 
     (tenant,) = tenants(holds("a", "gpu-0"), twins).values()

@@ -39,13 +39,11 @@ def read(data: bytes, sizes: list[int]) -> tuple[list[object], str]:
     st.lists(st.dictionaries(st.text(max_size=4), VALUES, max_size=4), max_size=6),
     st.lists(st.integers(1, 40), max_size=30),
 )
-def test_the_items_are_the_same_wherever_the_pieces_end(
-    items: list[object], sizes: list[int]
-) -> None:
+def test_the_items_do_not_depend_on_chunk_boundaries(items: list[object], sizes: list[int]) -> None:
     assert read(listed(items), sizes) == (items, "42")
 
 
-def test_a_list_without_items_is_null_as_go_writes_it() -> None:
+def test_a_null_list_is_empty() -> None:
     data = b'{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":null}'
 
     assert read(data, []) == ([], "7")
@@ -72,7 +70,7 @@ def test_a_list_that_is_cut_off_is_an_error(data: st.DataObject) -> None:
         b'{"x":"' + b"a" * 200_000,
     ],
 )
-def test_what_is_no_list_is_an_error(data: bytes) -> None:
+def test_a_non_list_is_an_error(data: bytes) -> None:
     with pytest.raises(StreamError):
         read(data, [])
 
@@ -84,7 +82,7 @@ def test_an_object_nested_too_deep_is_an_error() -> None:
         read(head + b"[" * 200_000, [])
 
 
-def test_one_object_may_not_be_larger_than_the_api_makes_them(
+def test_an_oversized_object_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pod_store, "MAX_OBJECT_CHARACTERS", 1000)
@@ -94,7 +92,7 @@ def test_one_object_may_not_be_larger_than_the_api_makes_them(
         read(listed([{"a": "x" * 5000}]), [300] * 99)
 
 
-def test_a_long_list_is_read_in_the_memory_of_its_largest_object() -> None:
+def test_a_long_list_needs_memory_for_its_largest_object_only() -> None:
     """A hundred pods of a megabyte each must not take a hundred megabytes."""
     import tracemalloc
 

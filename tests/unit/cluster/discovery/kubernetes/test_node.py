@@ -104,7 +104,7 @@ async def test_five_engines_of_three_stacks_are_joined_to_their_gpus(node: Node)
 
 
 @told
-async def test_a_pod_that_is_rolled_hands_its_gpu_on(node: Node) -> None:
+async def test_a_rolled_pod_passes_its_gpu_on(node: Node) -> None:
     start_all(node)
     async with running(node.watch.run(), node.resources.run()):
         await until(lambda: node.table() == ALL)
@@ -115,7 +115,7 @@ async def test_a_pod_that_is_rolled_hands_its_gpu_on(node: Node) -> None:
 
 
 @told
-async def test_a_pod_that_comes_back_under_its_name_is_the_new_one(node: Node) -> None:
+async def test_a_pod_with_a_reused_name_is_a_new_one(node: Node) -> None:
     """A StatefulSet's pod: the next of its name has another UID and other labels."""
     start_all(node)
     async with running(node.watch.run(), node.resources.run()):
@@ -168,7 +168,7 @@ async def test_while_the_api_server_restarts_nothing_is_lost(node: Node) -> None
 
 
 @told
-async def test_a_gpu_by_a_name_that_we_do_not_know_is_told_as_lost(node: Node) -> None:
+async def test_a_gpu_with_an_unknown_name_is_reported_as_lost(node: Node) -> None:
     node.runs(pod_json("claimed", labels=LLM_D_PREFILL))
     node.kubelet.given = [Given("claimed", claimed=["gpu-0-mig-1g6gb-14-0"])]
     finder = PodFinder(node.watch.pods, node.resources.holders, DEVICES)
@@ -202,7 +202,7 @@ SECRET = "s3cr3t-value"
         {"annotations": {"disagg-node/role": SECRET}},
     ],
 )
-def test_nothing_that_a_pod_wrote_is_repeated_in_why_its_role_is_what_it_is(
+def test_no_raw_text_of_a_pod_is_in_the_evidence_of_its_role(
     wrote: dict[str, Any],
 ) -> None:
     """Bar 5 of the attach issue, as far as pods go."""

@@ -35,7 +35,7 @@ def test_a_pod_that_is_deleted_before_it_was_known_changes_nothing() -> None:
 @pytest.mark.parametrize(
     "event", [None, [], "x", {}, {"type": "ADDED"}, {"type": "?", "object": pod_json("a")}]
 )
-def test_what_is_no_event_changes_nothing(event: object) -> None:
+def test_invalid_events_change_nothing(event: object) -> None:
     store = PodStore(NODE)
     store.replace(pods_of(1), "1")
 
@@ -44,7 +44,7 @@ def test_what_is_no_event_changes_nothing(event: object) -> None:
     assert len(store.pods) == 1
 
 
-def test_after_an_error_a_list_comes_first_and_until_then_the_pods_stay() -> None:
+def test_pods_stay_until_the_list_after_an_error() -> None:
     store = PodStore(NODE)
     store.replace(pods_of(2), "7")
 

@@ -76,7 +76,7 @@ async def test_only_the_pods_of_this_node_are_asked_for_and_kept(
 
 
 @told
-async def test_a_cut_watch_goes_on_where_it_was_without_a_list(
+async def test_a_cut_watch_continues_without_a_list(
     cluster: tuple[FakeApiServer, str],
 ) -> None:
     api, url = cluster
@@ -94,7 +94,7 @@ async def test_a_cut_watch_goes_on_where_it_was_without_a_list(
 
 
 @told
-async def test_a_forgotten_past_is_listed_anew_and_what_went_meanwhile_is_gone(
+async def test_an_expired_version_leads_to_a_new_list(
     cluster: tuple[FakeApiServer, str],
 ) -> None:
     api, url = cluster
@@ -136,7 +136,7 @@ async def test_an_error_event_leads_to_a_new_list(
 
 
 @told
-async def test_bookmarks_move_the_place_to_go_on_from(cluster: tuple[FakeApiServer, str]) -> None:
+async def test_bookmarks_advance_the_watch_position(cluster: tuple[FakeApiServer, str]) -> None:
     api, url = cluster
     api.put(pod_json("a"))
     watch = watch_of(url)
@@ -196,7 +196,7 @@ async def test_an_unforeseen_error_is_a_failed_collector_until_the_pods_are_list
 
 
 @told
-async def test_nobody_there_is_said_and_asked_ever_less_often() -> None:
+async def test_an_unreachable_server_is_reported_and_retried_with_back_off() -> None:
     watch = PodWatch(ApiServer("http://127.0.0.1:1"), NODE)
 
     async with running(watch.run()):
@@ -206,7 +206,7 @@ async def test_nobody_there_is_said_and_asked_ever_less_often() -> None:
 
 
 @told
-async def test_a_token_is_read_anew_for_every_request(
+async def test_the_token_is_read_for_every_request(
     cluster: tuple[FakeApiServer, str], tmp_path: Path
 ) -> None:
     api, url = cluster
@@ -226,7 +226,7 @@ async def test_a_token_is_read_anew_for_every_request(
 
 
 @told
-async def test_over_tls_the_clusters_own_authority_is_believed(tmp_path: Path) -> None:
+async def test_the_clusters_own_authority_is_trusted(tmp_path: Path) -> None:
     write_files(tmp_path)
     with fake_api_server(server_context()) as (api, url):
         api.put(pod_json("a"))
@@ -241,7 +241,7 @@ async def test_over_tls_the_clusters_own_authority_is_believed(tmp_path: Path) -
     ("ca", "words"), [(None, "TLS: "), ("other-cert.pem", "TLS: "), ("missing", "No such file")]
 )
 @told
-async def test_a_server_of_another_authority_is_told_nothing(
+async def test_a_server_of_another_authority_receives_nothing(
     tmp_path: Path, ca: str | None, words: str
 ) -> None:
     write_files(tmp_path, {"token": "t"})
@@ -255,7 +255,7 @@ async def test_a_server_of_another_authority_is_told_nothing(
 
 
 @told
-async def test_a_token_that_cannot_be_read_is_said_without_its_text(tmp_path: Path) -> None:
+async def test_an_unreadable_token_is_reported_without_its_text(tmp_path: Path) -> None:
     watch = PodWatch(ApiServer("http://127.0.0.1:1", token_file=tmp_path / "token"), NODE)
 
     async with running(watch.run()):
@@ -295,7 +295,7 @@ async def test_ten_thousand_events_leave_nothing_behind(cluster: tuple[FakeApiSe
     assert grown_bytes < 8 << 20
 
 
-def test_in_a_cluster_the_server_is_where_the_pod_is_told(tmp_path: Path) -> None:
+def test_in_a_cluster_the_server_address_is_in_the_environment(tmp_path: Path) -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
 
     server = in_cluster(environ, tmp_path)

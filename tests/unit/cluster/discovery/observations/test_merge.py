@@ -42,7 +42,9 @@ def test_a_listed_address_and_the_process_behind_it_are_one_engine() -> None:
 @pytest.mark.parametrize(
     ("running", "expected"), [("trtllm", "trtllm"), ("engine", "vllm"), ("", "vllm")]
 )
-def test_what_runs_says_its_kind_before_what_was_listed(running: str, expected: str) -> None:
+def test_the_running_process_determines_the_kind_before_the_list(
+    running: str, expected: str
+) -> None:
     """A listed address is a vLLM by default; a TensorRT-LLM must not be scraped like one."""
     listed = Observation(finder=Finder.LISTED, endpoints=(HERE,), kind="vllm")
 
@@ -78,7 +80,7 @@ def test_a_pod_that_claims_another_pods_address_gains_nothing() -> None:
         assert engines["b"].leader is None
 
 
-def test_containers_of_one_pod_are_engines_of_their_own() -> None:
+def test_containers_of_one_pod_are_separate_engines() -> None:
     found = merge_observations([pod(container="prefill"), pod(container="decode")])
 
     assert {engine.proposed_name for engine in found} == {"pod-u-prefill", "pod-u-decode"}
@@ -107,7 +109,7 @@ def test_devices_are_those_of_the_finder_that_knows_best(
     assert {engine.gpus for engine in merge_observations(seen)} == {expected}
 
 
-def test_the_order_of_the_sightings_changes_nothing() -> None:
+def test_the_order_of_observations_does_not_matter() -> None:
     seen = [
         Observation(finder=Finder.LISTED, endpoints=(HERE,), name="mine"),
         process(10, HERE, pod_uid="u"),
@@ -138,9 +140,7 @@ def test_an_engine_is_recognised_by_its_port_before_it_listens_there() -> None:
     assert set(before.keys) & set(after.keys) == {"port 8000 vllm"}
 
 
-def test_a_follower_is_known_again_by_whom_it_follows_and_never_by_a_port_that_its_leader_has() -> (
-    None
-):
+def test_a_follower_is_recognised_by_its_leader_and_never_by_port() -> None:
     markers = Markers(argv=("vllm", "serve", "m", "--headless"))
     leader = process(10, HERE, port_argument=8000)
     follower = process(20, port_argument=8000, part=FOLLOWER, markers=markers)
@@ -152,7 +152,7 @@ def test_a_follower_is_known_again_by_whom_it_follows_and_never_by_a_port_that_i
     assert second.keys[-1] == "follower vllm 10.0.0.1:29501 1"
 
 
-def test_what_a_process_was_started_as_beats_what_its_pod_might_have_started() -> None:
+def test_process_arguments_override_the_pods() -> None:
     argv = ("vllm", "serve")
     declared = pod("u", Endpoint("10.0.0.9", 8000), part=FOLLOWER, markers=Markers(argv=argv))
     running = process(10, HERE, pod_uid="u", markers=Markers(argv=argv))
@@ -165,9 +165,7 @@ def test_what_a_process_was_started_as_beats_what_its_pod_might_have_started() -
     assert (engine.follows, engine.endpoints) == (True, ())
 
 
-def test_a_follower_beside_its_leader_has_none_of_the_gpus_that_its_leader_was_listed_with() -> (
-    None
-):
+def test_a_follower_beside_its_leader_has_none_of_the_leaders_gpus() -> None:
     markers = Markers(argv=("vllm", "serve", "m"))
     head = EnginePart(FOLLOWER.head, 0, follows=False)
     listed = Observation(finder=Finder.LISTED, endpoints=(HERE,), name="mine", gpus=("a", "b", "c"))

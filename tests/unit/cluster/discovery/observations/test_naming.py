@@ -32,7 +32,7 @@ def names(book: EngineNames, *engines: FoundEngine) -> list[str]:
 
 
 @given(st.text(max_size=300))
-def test_any_wish_becomes_a_clean_short_name(proposed_name: str) -> None:
+def test_any_proposed_name_becomes_clean_and_short(proposed_name: str) -> None:
     name = clean_name(proposed_name)
 
     assert re.fullmatch(r"[a-z0-9-]+", name)
@@ -43,7 +43,7 @@ def test_long_names_that_begin_alike_stay_different() -> None:
     assert clean_name("a" * 100 + "x") != clean_name("a" * 100 + "y")
 
 
-def test_an_engine_that_comes_back_has_its_name_again() -> None:
+def test_a_returning_engine_gets_its_name_back() -> None:
     book = EngineNames()
     first = names(book, engine("vllm-8000", "at 8000"), engine("vllm-8000", "elsewhere"))
     names(book)
@@ -60,7 +60,7 @@ def test_an_engine_keeps_its_name_when_it_begins_to_listen() -> None:
     assert names(book, engine("vllm-8000", "process 99", "at 8000")) == ["vllm-77"]
 
 
-def test_an_engine_that_never_went_keeps_its_name_from_one_that_is_like_it() -> None:
+def test_a_present_engine_keeps_its_name_from_a_similar_one() -> None:
     """Two containers may both have been told port 8000."""
     book = EngineNames()
     lives = engine("vllm-8000", "process 77", "port 8000")
@@ -77,14 +77,14 @@ def test_the_names_of_our_own_workers_are_never_given() -> None:
 
 
 @given(st.lists(st.lists(st.sampled_from(["a", "b", "a-2", "A", "é"]), unique=True), max_size=8))
-def test_names_are_unique_whoever_comes_and_goes(rounds: list[list[str]]) -> None:
+def test_names_stay_unique_as_engines_come_and_go(rounds: list[list[str]]) -> None:
     book = EngineNames()
     for wishes in rounds:
         given = names(book, *(engine(proposed_name) for proposed_name in wishes))
         assert len(set(given)) == len(wishes)
 
 
-def test_engines_without_end_are_not_remembered_without_end() -> None:
+def test_the_number_of_remembered_engines_is_bounded() -> None:
     book = EngineNames()
     for number in range(MAX_REMEMBERED + 1):
         names(book, engine(f"e{number}"))
@@ -93,7 +93,7 @@ def test_engines_without_end_are_not_remembered_without_end() -> None:
     assert names(book, engine("other", "e9")) == ["e9"]
 
 
-def test_the_next_daemon_calls_engines_what_they_were_called() -> None:
+def test_the_next_daemon_keeps_the_names_of_engines() -> None:
     """Whichever of two similar ones it finds first; a worker's name stays the worker's."""
     before = EngineNames()
     alike = engine("vllm", "at 8000"), engine("vllm", "at 8001"), engine("worker", "at 8002")

@@ -38,14 +38,14 @@ def role(
     return resolver.resolve(candidates, peers, at)[candidates[0].name].role
 
 
-def test_kv_both_is_unknown_until_traffic_tells() -> None:
+def test_kv_both_is_unknown_until_traffic_shows_the_role() -> None:
     resolver = RoleResolver()
 
     assert role(resolver, Candidate("e", BOTH)) is Role.UNKNOWN
     assert role(resolver, Candidate("e", BOTH, traffic(0, 9000, 9000, 100))) is Role.DECODE
 
 
-def test_traffic_of_late_overrules_that_of_long_ago() -> None:
+def test_recent_traffic_overrides_old_traffic() -> None:
     """An engine that changes its role is followed within a window, however much it did before."""
     resolver, was_decode = RoleResolver(), (0, 900_000, 900_000, 10_000)
     assert role(resolver, Candidate("e", BOTH, traffic(*was_decode))) is Role.DECODE
@@ -54,14 +54,14 @@ def test_traffic_of_late_overrules_that_of_long_ago() -> None:
     assert role(resolver, Candidate("e", BOTH, now), at=TRAFFIC_SECONDS / 2) is Role.PREFILL
 
 
-def test_too_little_of_late_leaves_the_role_as_it_was() -> None:
+def test_too_little_recent_traffic_keeps_the_role() -> None:
     resolver = RoleResolver()
     role(resolver, Candidate("e", BOTH, traffic(0, 9000, 9000, 100)))
 
     assert role(resolver, Candidate("e", BOTH, traffic(9, 9000, 9001, 101)), at=30.0) is Role.DECODE
 
 
-def test_counters_that_begin_anew_are_not_taken_for_traffic() -> None:
+def test_reset_counters_are_not_taken_for_traffic() -> None:
     resolver = RoleResolver()
     role(resolver, Candidate("e", BOTH, traffic(0, 9000, 9000, 100)))
 
@@ -79,13 +79,13 @@ def test_a_decode_label_counts_beside_a_prefill_engine_of_the_same_model() -> No
     assert role(RoleResolver(), maybe, peers=(KnownPeer("m", Role.PREFILL),)) is Role.DECODE
 
 
-def test_engines_of_unknown_models_are_nobodys_peers() -> None:
+def test_engines_of_unknown_models_have_no_peers() -> None:
     assert (
         role(RoleResolver(), Candidate("e", MAYBE_DECODE), Candidate("p", PRODUCER)) is Role.UNKNOWN
     )
 
 
-def test_what_a_person_said_is_certain() -> None:
+def test_a_configured_role_is_certain() -> None:
     [verdict] = (
         RoleResolver().resolve([Candidate("e", PRODUCER, role=Role.DECODE)], (), 0.0).values()
     )
@@ -110,7 +110,7 @@ def sglang(computed: float, made: float) -> tuple[str, ...]:
     return (f'{name}{{mode="prefill_compute"}} {computed}', f'{name}{{mode="decode"}} {made}')
 
 
-def test_an_engine_that_can_switch_is_judged_by_what_it_does_not_by_its_flag() -> None:
+def test_a_switching_engine_is_judged_by_traffic_not_by_its_flag() -> None:
     resolver = RoleResolver()
     verdict = resolver.resolve([Candidate("e", SWITCHES)], (), 0.0)["e"]
     assert (verdict.role, verdict.source) == (Role.UNKNOWN, "dynamic")
@@ -123,7 +123,7 @@ def test_an_engine_that_can_switch_is_judged_by_what_it_does_not_by_its_flag() -
     )
 
 
-def test_a_switch_counts_once_it_lasts_and_a_rest_changes_nothing() -> None:
+def test_a_switch_counts_once_it_lasts_and_idle_time_changes_nothing() -> None:
     resolver, roles = RoleResolver(), []
     computed, made = 100.0, 900_000.0
     for second in range(0, 120, 2):

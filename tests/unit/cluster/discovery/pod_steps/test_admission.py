@@ -30,7 +30,7 @@ def test_steps_of_the_recent_past_pass(age: float) -> None:
     assert AdmissionControl(0).admitted(message(age_seconds=age), NOW) is not None
 
 
-def test_an_engine_that_has_stepped_for_years_is_believed() -> None:
+def test_totals_of_years_are_accepted() -> None:
     years_ns = ns(4 * 365 * 86400)
     told = message(totals=StepTotals(elapsed_ns=(0, years_ns, 0, 0)))
 
@@ -53,14 +53,14 @@ def test_an_engine_that_has_stepped_for_years_is_believed() -> None:
         message(index=MAX_RANKS),
     ],
 )
-def test_what_no_engine_would_say_is_turned_away_and_counted(told: StepRecords) -> None:
+def test_implausible_records_are_refused_and_counted(told: StepRecords) -> None:
     gate = AdmissionControl(0)
 
     assert gate.admitted(told, NOW) is None
     assert gate.refused == 1
 
 
-def test_what_is_sound_passes_without_what_is_not() -> None:
+def test_valid_records_pass_without_invalid_ones() -> None:
     gate, good = AdmissionControl(0), message()
     mixed = good._replace(rows=np.concatenate((good.rows, message(age_seconds=601.0).rows)))
 
@@ -70,7 +70,7 @@ def test_what_is_sound_passes_without_what_is_not() -> None:
     assert (admitted.rows.tolist(), gate.refused) == (good.rows.tolist(), 1)
 
 
-def test_hellos_and_hanging_up_are_held_to_the_same() -> None:
+def test_hellos_and_disconnects_obey_the_same_limits() -> None:
     gate, key = AdmissionControl(0), StreamKey("uid", 0, 1, 0)
     hello = ControlMessage(MessageKind.HELLO, key, 0, Step(NOW, 0, 1), NOW)
 
@@ -81,7 +81,7 @@ def test_hellos_and_hanging_up_are_held_to_the_same() -> None:
     assert gate.admitted(gone._replace(t_ns=NOW + ns(1)), NOW) is None
 
 
-def test_streams_begin_anew_as_often_as_engines_do_and_no_more_often() -> None:
+def test_new_streams_are_limited_to_plausible_restarts() -> None:
     gate = AdmissionControl(NOW)
 
     def admitted(now_ns: int, days: float) -> int:

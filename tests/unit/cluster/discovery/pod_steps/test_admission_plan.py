@@ -26,30 +26,30 @@ def pod(
     return Pod(uid, "p", "llm", annotations=annotations, phase=phase, deleted=deleted)
 
 
-def test_a_pod_that_asks_is_heard_and_one_that_is_gone_is_not() -> None:
+def test_a_requesting_pod_gets_a_socket_and_a_gone_one_loses_it() -> None:
     assert plan_sockets([pod(A)], [], {}, is_current=True) == Plan(begin=(A,))
     assert plan_sockets([pod(A)], [A], {A: 0}, is_current=True) == Plan()
     assert plan_sockets([], [A], {A: 0}, is_current=True) == Plan(end=(A,), remove=(A,))
 
 
 @pytest.mark.parametrize("proposed_name", [None, "", "false", "True", "yes", "true\n"])
-def test_only_the_one_word_is_asking(proposed_name: str | None) -> None:
+def test_only_the_exact_annotation_is_a_request(proposed_name: str | None) -> None:
     assert plan_sockets([pod(A, proposed_name)], [], {}, is_current=True) == Plan()
 
 
-def test_a_pod_that_is_starting_or_ending_is_heard_and_one_that_has_ended_is_not() -> None:
+def test_starting_and_ending_pods_have_sockets_and_ended_ones_do_not() -> None:
     pods = [pod(A, phase="Pending"), pod(B, deleted=True)]
 
     assert plan_sockets(pods, [], {}, is_current=True).begin == (A, B)
     assert plan_sockets([pod(A, phase="Failed")], [A], {A: 0}, is_current=True) == Plan(end=(A,))
 
 
-def test_a_folder_of_a_pod_that_we_do_not_know_yet_is_left_alone() -> None:
+def test_the_folder_of_a_pod_not_known_yet_is_kept() -> None:
     assert plan_sockets([], [], {A: STRANGE_SECONDS - 1}, is_current=True) == Plan()
     assert plan_sockets([], [], {A: STRANGE_SECONDS + 1}, is_current=True) == Plan(remove=(A,))
 
 
-def test_while_the_api_server_is_silent_no_folder_is_given_up() -> None:
+def test_no_folder_is_removed_while_the_api_server_is_silent() -> None:
     assert plan_sockets([], [], {A: STRANGE_SECONDS + 1}, is_current=False) == Plan()
     assert plan_sockets([], [A], {A: 0}, is_current=False).remove == ()
 
@@ -59,11 +59,11 @@ def test_names_that_are_no_uid_stay(name: str) -> None:
     assert plan_sockets([], [], {name: STRANGE_SECONDS + 1}, is_current=True) == Plan()
 
 
-def test_a_uid_that_is_none_makes_no_path() -> None:
+def test_an_invalid_uid_makes_no_path() -> None:
     assert plan_sockets([pod("../../etc")], [], {}, is_current=True) == Plan()
 
 
-def test_newcomers_push_nobody_out() -> None:
+def test_new_pods_displace_none() -> None:
     uids = [str(uuid.UUID(int=at)) for at in range(MAX_SOCKETS + 2)]
     heard = uids[2:]
 

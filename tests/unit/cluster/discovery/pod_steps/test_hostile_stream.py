@@ -117,13 +117,13 @@ ENDLESS = a_record(elapsed_ns=ns(599), context_requests=1, context_tokens=1, run
 
 @example([[]] * 19 + [[ENDLESS]])
 @given(st.lists(st.lists(records(), max_size=8), max_size=20))
-def test_whatever_a_pod_tells_its_neighbours_numbers_stay(
+def test_a_pods_reports_never_change_its_neighbours_numbers(
     told: list[list[wire.Record]],
 ) -> None:
     assert of_victim(node(AdmissionControl(ns(START)), told)) == QUIET
 
 
-def test_a_flood_of_new_streams_takes_a_bounded_share_of_the_books() -> None:
+def test_a_flood_of_new_streams_takes_bounded_memory() -> None:
     gate = AdmissionControl(ns(START))
     flood = [
         a_record(engine_index=at % 4096, incarnation=at, sequence=1, elapsed_ns=1000)

@@ -182,7 +182,7 @@ def test_an_engine_can_read_what_it_gets_and_write_none_of_it(name: str) -> None
 
 @pytest.mark.parametrize("name", sorted(pods()))
 @story
-async def test_an_engine_in_the_patched_pod_is_heard(name: str, folder: Path) -> None:
+async def test_steps_of_an_engine_in_the_patched_pod_arrive(name: str, folder: Path) -> None:
     """The init container's command, the volumes and the environment, run with real programs."""
     stage = Stage(pods()[name], UID, folder / "pod", folder / "host")
     command = stage.container("disagg-node-plugin")["command"]
@@ -221,7 +221,7 @@ async def _engine(environment: dict[str, str]) -> None:
     assert child.returncode == 0, errors.decode()
 
 
-def test_a_plugin_that_cannot_be_copied_is_said_in_one_line(folder: Path) -> None:
+def test_a_failed_copy_of_the_plugin_is_reported_in_one_line(folder: Path) -> None:
     (folder / "disagg_steps").write_text("in the way")
 
     result = CliRunner().invoke(main, ["plugin", "copy", str(folder)])
@@ -234,7 +234,7 @@ def test_a_plugin_that_cannot_be_copied_is_said_in_one_line(folder: Path) -> Non
 
 
 @pytest.mark.parametrize("no_folder", ["/proc/plugin", "/sys/plugin"])
-def test_where_nobody_may_write_the_way_out_is_said(no_folder: str) -> None:
+def test_an_unwritable_target_is_reported_with_a_remedy(no_folder: str) -> None:
     """The message of an init container whose volume was not mounted."""
     result = CliRunner().invoke(main, ["plugin", "copy", no_folder])
 

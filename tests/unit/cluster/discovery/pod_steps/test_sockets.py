@@ -80,7 +80,7 @@ def sender_of(root: Path, uid: str) -> Sender:
 
 
 @story
-async def test_each_pod_is_heard_on_its_own_socket(heard: Heard) -> None:
+async def test_each_pod_has_its_own_socket(heard: Heard) -> None:
     heard.keep(A, B)
     a, b = sender_of(heard.root, A), sender_of(heard.root, B)
     a.step(DECODE_STEP, time.monotonic_ns())
@@ -97,7 +97,7 @@ async def test_each_pod_is_heard_on_its_own_socket(heard: Heard) -> None:
 
 
 @story
-async def test_engines_of_any_user_may_connect_and_nobody_may_look_around(heard: Heard) -> None:
+async def test_any_user_may_connect_and_none_may_list_the_folder(heard: Heard) -> None:
     heard.keep(A)
 
     folder = heard.root / A
@@ -173,7 +173,9 @@ def spoil_the_folder(folder: Path) -> None:
     "spoil", [spoil_with_a_file, spoil_with_a_link, spoil_with_a_listener, spoil_the_folder]
 )
 @story
-async def test_what_a_pod_puts_in_the_way_harms_that_pod_only(heard: Heard, spoil: object) -> None:
+async def test_an_obstacle_in_a_pods_folder_affects_only_that_pod(
+    heard: Heard, spoil: object
+) -> None:
     assert callable(spoil)
     spoil(heard.root / A)
     passwd = Path("/etc/passwd").stat()
@@ -190,7 +192,7 @@ async def test_what_a_pod_puts_in_the_way_harms_that_pod_only(heard: Heard, spoi
 
 
 @story
-async def test_files_that_a_pod_leaves_are_not_ours_to_remove(heard: Heard) -> None:
+async def test_files_left_by_a_pod_are_not_removed(heard: Heard) -> None:
     heard.keep(A)
     (heard.root / A / "big").mkdir()
 
@@ -223,7 +225,7 @@ async def test_a_root_that_is_a_link_is_not_followed(root: Path, tmp_path: Path)
 
 
 @story
-async def test_a_pod_that_floods_is_heard_at_its_rate_and_its_neighbour_at_once(
+async def test_a_flooding_pod_is_rate_limited_and_its_neighbour_is_not(
     heard: Heard,
 ) -> None:
     heard.keep(A, B)
@@ -272,7 +274,7 @@ async def test_connections_of_one_pod_are_bounded(heard: Heard) -> None:
 
 
 @story
-async def test_taking_the_annotation_off_and_on_clears_no_record(
+async def test_toggling_the_annotation_resets_no_limits(
     heard: Heard, caplog: pytest.LogCaptureFixture
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -291,7 +293,7 @@ async def test_taking_the_annotation_off_and_on_clears_no_record(
 
 
 @story
-async def test_a_pod_that_asked_and_says_nothing_is_named(
+async def test_a_requesting_pod_without_steps_is_named(
     heard: Heard, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard.keep(A, B)
@@ -306,7 +308,7 @@ async def test_a_pod_that_asked_and_says_nothing_is_named(
 
 
 @story
-async def test_of_a_follower_that_says_nothing_nothing_is_said(
+async def test_a_silent_follower_gets_no_warning(
     heard: Heard, caplog: pytest.LogCaptureFixture
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -318,7 +320,7 @@ async def test_of_a_follower_that_says_nothing_nothing_is_said(
 
 
 @story
-async def test_what_a_pod_said_last_is_heard_before_its_socket_goes(heard: Heard) -> None:
+async def test_a_pods_last_steps_are_received_before_its_socket_closes(heard: Heard) -> None:
     heard.keep(A)
     sender = sender_of(heard.root, A)
     heard.steps.drain(A)

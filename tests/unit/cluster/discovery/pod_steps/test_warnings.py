@@ -20,7 +20,7 @@ def said(*rounds: tuple[SocketStatus, int]) -> list[str]:
     return [text for socket, now_ns in rounds for text in warnings.due([socket], now_ns)]
 
 
-def test_of_a_pod_that_is_heard_nothing_is_said() -> None:
+def test_a_pod_with_steps_gets_no_warning() -> None:
     assert said((WELL, 0), (WELL, LATER)) == []
 
 
@@ -32,7 +32,7 @@ def test_of_a_pod_that_is_heard_nothing_is_said() -> None:
         (replace(WELL, refused=7), "refused"),
     ],
 )
-def test_what_is_wrong_is_said_once_with_the_way_out(socket: SocketStatus, words: str) -> None:
+def test_a_problem_is_logged_once_with_a_remedy(socket: SocketStatus, words: str) -> None:
     (text,) = said((socket, 0), (socket, LATER), (socket, 2 * LATER))
 
     assert text.startswith("llm/decode-0 ")
@@ -45,7 +45,7 @@ def test_a_pod_that_is_still_starting_may_be_silent() -> None:
     assert said((starting, 0), (starting, LATER), (SILENT, LATER + 1)) == []
 
 
-def test_a_pod_that_was_gone_and_is_back_is_spoken_of_again() -> None:
+def test_a_returning_pod_is_warned_about_again() -> None:
     warnings = Warnings()
     wrong = replace(WELL, refused=1)
     first = list(warnings.due([wrong], 0))

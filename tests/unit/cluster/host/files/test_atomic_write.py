@@ -41,7 +41,7 @@ def test_a_second_name_where_the_unfinished_file_goes_is_not_written_to(tmp_path
     assert (target.read_text(), file.read_text()) == ("theirs", "ours")
 
 
-def test_looking_whether_a_file_can_be_written_leaves_all_as_it_was(tmp_path: Path) -> None:
+def test_checking_writability_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("theirs")
 

@@ -24,7 +24,7 @@ def test_a_larger_file_is_refused(tmp_path: Path) -> None:
         read_bounded(tmp_path / "file", 5)
 
 
-def test_what_never_ends_or_never_begins_is_refused_at_once(tmp_path: Path) -> None:
+def test_devices_and_pipes_are_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
     for path in (Path("/dev/zero"), tmp_path / "pipe"):

@@ -15,7 +15,7 @@ def test_until_it_is_held_a_file_is_written_by_its_own_path(tmp_path: Path) -> N
     assert HeldFolder(tmp_path).at(tmp_path / "file") == tmp_path / "file"
 
 
-def test_another_folder_than_the_one_meant_is_not_held(tmp_path: Path) -> None:
+def test_an_unintended_folder_is_not_held(tmp_path: Path) -> None:
     before = descriptors()
     (tmp_path / "mine").touch()
     (tmp_path / "run").mkdir()

@@ -40,7 +40,7 @@ def read(root: Path, path: str, most_bytes: int = 100) -> bytes:
         "/../../../../etc/tls/tls.crt",
     ],
 )
-def test_a_path_is_taken_as_the_process_means_it(root: Path, path: str) -> None:
+def test_a_path_is_resolved_in_the_processs_view(root: Path, path: str) -> None:
     assert read(root, path) == b"inside"
 
 
@@ -66,7 +66,7 @@ def test_no_link_leads_out_of_its_root(root: Path) -> None:
             read(root, path)
 
 
-def test_links_that_lead_to_one_another_end(root: Path) -> None:
+def test_circular_links_end(root: Path) -> None:
     (root / "a").symlink_to("/b")
     (root / "b").symlink_to("/a")
 
@@ -84,7 +84,7 @@ def test_a_chain_of_links_has_an_end(root: Path) -> None:
         read(root, "/l0")
 
 
-def test_what_is_no_regular_file_is_not_opened(root: Path) -> None:
+def test_only_regular_files_are_opened(root: Path) -> None:
     """Opening a pipe would block; opening a device may have any effect."""
     os.mkfifo(root / "pipe")
     (root / "empty").touch()

@@ -24,7 +24,7 @@ EXAMPLES = sorted(
 
 
 @pytest.mark.parametrize("kind", ["grafana", "alerts", "examples"])
-def test_what_we_ship_is_found(kind: Literal["grafana", "alerts", "examples"]) -> None:
+def test_shipped_files_are_found(kind: Literal["grafana", "alerts", "examples"]) -> None:
     assert [entry.name for entry in asset_dir(kind).iterdir()]
 
 

@@ -34,9 +34,7 @@ def test_a_file_of_ours_that_others_may_read_is_closed_to_them(tmp_path: Path) -
     ("kind", "why"),
     [("link", "symbolic link"), ("dangling", "symbolic link"), ("second name", "hard link")],
 )
-def test_what_leads_to_another_file_is_refused_and_that_file_not_touched(
-    tmp_path: Path, kind: str, why: str
-) -> None:
+def test_links_are_refused_and_their_targets_unchanged(tmp_path: Path, kind: str, why: str) -> None:
     victim, file = tmp_path / "victim", tmp_path / "file"
     victim.write_text("theirs")
     victim.chmod(0o644)
@@ -53,7 +51,7 @@ def test_what_leads_to_another_file_is_refused_and_that_file_not_touched(
     assert descriptors() == before
 
 
-def test_a_pipe_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_a_pipe_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "file")
 
     with pytest.raises(OSError, match=r"No such device|it is no file"):

@@ -16,7 +16,7 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o7777
 
 
-def test_a_folder_that_is_made_is_closed_to_others(tmp_path: Path) -> None:
+def test_a_created_folder_is_private(tmp_path: Path) -> None:
     folder = tmp_path / "state" / "run"
 
     assert make_private(folder, is_ours) == ()
@@ -25,7 +25,7 @@ def test_a_folder_that_is_made_is_closed_to_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("was", [0o755, 0o750, 0o777])
-def test_a_folder_of_ours_that_was_open_is_closed_and_said(tmp_path: Path, was: int) -> None:
+def test_our_open_folder_is_closed_and_reported(tmp_path: Path, was: int) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "lock").touch()
@@ -36,7 +36,7 @@ def test_a_folder_of_ours_that_was_open_is_closed_and_said(tmp_path: Path, was: 
     assert mode(folder) == 0o700
 
 
-def test_a_folder_of_something_else_stays_as_it_is_and_is_said(tmp_path: Path) -> None:
+def test_a_foreign_folder_is_left_alone_and_reported(tmp_path: Path) -> None:
     """`run_dir: /run`, as root: closing that to others would stop the whole machine."""
     folder = tmp_path / "run"
     (folder / "dbus").mkdir(parents=True)
@@ -49,9 +49,7 @@ def test_a_folder_of_something_else_stays_as_it_is_and_is_said(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("was", [0o777, 0o1777, 0o770])
-def test_a_folder_of_something_else_that_others_may_write_into_is_refused(
-    tmp_path: Path, was: int
-) -> None:
+def test_a_foreign_writable_folder_is_refused(tmp_path: Path, was: int) -> None:
     folder = tmp_path / "run"
     (folder / "dbus").mkdir(parents=True)
     folder.chmod(was)
@@ -62,7 +60,7 @@ def test_a_folder_of_something_else_that_others_may_write_into_is_refused(
 
 
 @needs_root
-def test_what_others_put_into_an_open_folder_is_found(tmp_path: Path) -> None:
+def test_files_of_others_in_an_open_folder_are_found(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "lock").touch()
@@ -86,7 +84,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
 
 @needs_root
 @pytest.mark.parametrize("where", ["run", "above"])
-def test_a_link_that_another_user_laid_is_refused(tmp_path: Path, where: str) -> None:
+def test_a_link_of_another_user_is_refused(tmp_path: Path, where: str) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / where).symlink_to(tmp_path / "elsewhere")
     os.lchown(tmp_path / where, NOBODY, NOBODY)
@@ -105,7 +103,7 @@ def test_a_link_of_our_own_is_followed(tmp_path: Path) -> None:
     assert (tmp_path / "big-disk" / "run").is_dir()
 
 
-def test_a_way_on_which_anybody_can_replace_the_folder_is_refused(tmp_path: Path) -> None:
+def test_a_path_with_a_replaceable_folder_is_refused(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)

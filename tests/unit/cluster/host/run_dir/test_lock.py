@@ -52,9 +52,7 @@ def other(lock: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterato
 
 
 @pytest.mark.parametrize("other", ["plain"], indirect=True)
-def test_a_second_daemon_is_refused_at_once_and_told_how_to_end_the_first(
-    lock: Path, other: ChildProcess
-) -> None:
+def test_a_second_daemon_is_refused_with_a_remedy(lock: Path, other: ChildProcess) -> None:
     with pytest.raises(RunLockError) as refused, RunLock(lock, patience_seconds=1000):
         pass
 
@@ -90,13 +88,13 @@ def test_a_child_between_fork_and_exec_is_waited_for(lock: Path, other: ChildPro
         assert other.survivors() == ()
 
 
-def test_a_lock_that_was_let_go_can_be_taken_again(lock: Path) -> None:
+def test_a_released_lock_can_be_taken_again(lock: Path) -> None:
     for _ in range(2):
         with RunLock(lock, patience_seconds=0):
             pass
 
 
-def test_a_lock_that_nobody_holds_names_nobody_whatever_its_file_says(lock: Path) -> None:
+def test_a_free_lock_names_no_holder(lock: Path) -> None:
     with RunLock(lock, patience_seconds=0):
         assert holder(lock) == os.getpid()
     assert lock.read_text().startswith(str(os.getpid()))
@@ -111,7 +109,7 @@ def test_a_holder_that_its_file_does_not_name_is_named_by_the_kernel(lock: Path,
         assert holder(lock) == os.getpid()
 
 
-def test_a_line_of_the_kernels_list_is_read_by_device_and_inode(tmp_path: Path) -> None:
+def test_the_kernels_list_of_locks_is_read_by_device_and_inode(tmp_path: Path) -> None:
     found = tmp_path.stat()
     device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}"
     table = tmp_path / "locks"
@@ -144,7 +142,7 @@ def test_a_removed_folder_or_lock_lets_no_second_daemon_in(
 
 
 @pytest.mark.parametrize("other", ["with a short queue"], indirect=True)
-def test_a_daemon_that_answers_nobody_is_there_however_many_have_asked(
+def test_a_hung_daemon_is_detected_however_many_clients_asked(
     lock: Path, other: ChildProcess
 ) -> None:
     """It was stopped, for example: then its queue is full and further clients are refused."""
@@ -174,9 +172,7 @@ def test_a_lock_that_was_removed_or_replaced_is_restored(lock: Path) -> None:
     assert holder(lock) is None
 
 
-def test_a_lock_that_somebody_else_has_made_meanwhile_is_not_taken_from_him(
-    lock: Path, tmp_path: Path
-) -> None:
+def test_a_lock_made_by_another_meanwhile_is_not_taken(lock: Path, tmp_path: Path) -> None:
     with RunLock(lock, patience_seconds=0) as held:
         lock.rename(tmp_path / "aside")
         # As a daemon of an older version would: it requests only the lock.
@@ -189,7 +185,7 @@ def test_a_lock_that_somebody_else_has_made_meanwhile_is_not_taken_from_him(
         assert held.is_in_place
 
 
-def test_asking_who_is_there_many_times_wears_nothing_out(lock: Path) -> None:
+def test_many_requests_for_the_holder_exhaust_nothing(lock: Path) -> None:
     with RunLock(lock, patience_seconds=0) as held:
         lock.unlink()
         for _ in range(100):
@@ -197,9 +193,7 @@ def test_asking_who_is_there_many_times_wears_nothing_out(lock: Path) -> None:
             assert holder(lock) == os.getpid()
 
 
-def test_what_is_written_goes_into_the_folder_that_was_locked_whatever_lies_in_its_place(
-    lock: Path, tmp_path: Path
-) -> None:
+def test_files_are_written_into_the_locked_folder(lock: Path, tmp_path: Path) -> None:
     """Somebody moved the folder, and put a link to another daemon's folder in its place."""
     aside, theirs = tmp_path / "aside", tmp_path / "theirs"
     journal = lock.parent / "journal.json"
@@ -227,7 +221,7 @@ def test_what_is_written_goes_into_the_folder_that_was_locked_whatever_lies_in_i
 
 
 @pytest.mark.parametrize("planted", ["link", "hard link", "folder"])
-def test_what_was_planted_in_the_locks_place_is_refused_and_its_target_kept(
+def test_a_planted_lock_is_refused_and_its_target_kept(
     lock: Path, tmp_path: Path, planted: str
 ) -> None:
     victim = tmp_path / "victim"
@@ -243,7 +237,7 @@ def test_what_was_planted_in_the_locks_place_is_refused_and_its_target_kept(
     assert victim.read_text() == "precious"
 
 
-def test_an_open_folder_is_closed_and_said(lock: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_open_folder_is_closed_and_logged(lock: Path, caplog: pytest.LogCaptureFixture) -> None:
     lock.parent.mkdir()
     lock.parent.chmod(0o755)
 
@@ -260,7 +254,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         RunLock(tmp_path / "file" / "run" / "lock").__enter__()
 
 
-def test_whoever_gets_the_lock_learns_who_held_it_last(lock: Path) -> None:
+def test_a_new_holder_learns_the_previous_one(lock: Path) -> None:
     with RunLock(lock) as first:
         assert first.predecessor is None
     lock.write_text("4711 99\n")
@@ -269,7 +263,7 @@ def test_whoever_gets_the_lock_learns_who_held_it_last(lock: Path) -> None:
     assert lock.read_text().strip() == second.signature == first.signature
 
 
-def test_until_it_is_signed_it_says_who_held_it_before(lock: Path) -> None:
+def test_until_signed_it_names_the_previous_holder(lock: Path) -> None:
     """A daemon that dies in between has taken over nothing."""
     with RunLock(lock):
         pass

@@ -39,7 +39,7 @@ def watch(tmp_path: Path, thing: Thing, looks: list[str]) -> RunDirWatch:
     return RunDirWatch(tmp_path, (tmp_path / "logs",), (("lock", thing),), log, each)
 
 
-def test_while_all_is_there_nothing_is_said_or_counted(
+def test_nothing_is_logged_or_counted_while_nothing_is_missing(
     watch: RunDirWatch, looks: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     watch.look()
@@ -48,7 +48,7 @@ def test_while_all_is_there_nothing_is_said_or_counted(
     assert caplog.records == []
 
 
-def test_what_is_gone_is_restored_once_said_and_counted(
+def test_a_missing_file_is_restored_once_logged_and_counted(
     watch: RunDirWatch, thing: Thing, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     thing.is_in_place = False
@@ -65,7 +65,7 @@ def test_what_is_gone_is_restored_once_said_and_counted(
     ]
 
 
-def test_what_cannot_be_restored_is_shown_and_tried_again(
+def test_a_failed_restoration_is_shown_and_retried(
     watch: RunDirWatch, thing: Thing, looks: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     thing.is_in_place = thing.restorable = False

@@ -55,7 +55,7 @@ def test_a_step_takes_the_host_and_then_the_gpu() -> None:
     assert made.settle(17 * MS) is not None
 
 
-def test_equal_steps_are_planned_at_once_until_somebody_ends() -> None:
+def test_equal_steps_are_planned_at_once_until_a_request_ends() -> None:
     made = writing(20, 9)
 
     run = made.begin(100 * MS)
@@ -66,7 +66,7 @@ def test_equal_steps_are_planned_at_once_until_somebody_ends() -> None:
     assert run.length_ns == pytest.approx((0.010 + 29e-5) * 1e9, abs=1)
 
 
-def test_a_run_is_as_long_as_its_steps_one_by_one() -> None:
+def test_a_run_is_as_long_as_its_single_steps() -> None:
     """The middle step's length, times the count, is the sum of all lengths."""
     together, single = writing(101), writing(101, longest_run=1)
     run = together.begin(0)
@@ -82,7 +82,7 @@ def test_a_run_is_as_long_as_its_steps_one_by_one() -> None:
     assert run.end_ns(100) == pytest.approx(now_ns, abs=100)
 
 
-def test_looking_at_a_run_changes_nothing_but_the_packets_it_is_told_in() -> None:
+def test_inspecting_a_run_changes_only_how_it_is_split() -> None:
     def told(*looks_ms: int) -> list[Outcome]:
         made = writing(30)
         run = made.begin(0)
@@ -113,7 +113,7 @@ def test_a_cut_run_ends_with_the_step_that_is_under_way() -> None:
     assert made.run is None
 
 
-def test_a_stalled_engine_ends_its_step_so_much_later_and_begins_none() -> None:
+def test_a_stalled_engine_ends_its_step_later_and_begins_none() -> None:
     made = writing(30)
     run = made.begin(0)
     assert run is not None
@@ -129,7 +129,7 @@ def test_a_stalled_engine_ends_its_step_so_much_later_and_begins_none() -> None:
     assert (outcome.count, outcome.elapsed_ns) == (1, length_ns + 1000 * MS)
 
 
-def test_a_stalled_engine_at_rest_begins_nothing_until_it_is_over() -> None:
+def test_a_stalled_idle_engine_begins_nothing_until_it_is_over() -> None:
     made = engine()
     made.stall(0, 50 * MS)
     made.scheduler.submit(Sequence(1, 10, 1, 0))
@@ -168,7 +168,7 @@ def test_noise_makes_steps_differ_and_long_runs_less() -> None:
     assert _spread(runs) == pytest.approx(0.01, rel=0.1)
 
 
-def test_drift_swings_to_both_sides_in_its_period() -> None:
+def test_drift_oscillates_within_its_period() -> None:
     noise = StepNoise(Noise(drift_ratio=0.2, drift_period_seconds=10), random.Random(0))
     factors = [noise.factor(tenth * 100 * MS, 1) for tenth in range(100)]
 
@@ -181,7 +181,7 @@ def _spread(values: list[float]) -> float:
     return (sum((value - mean) ** 2 for value in values) / len(values)) ** 0.5
 
 
-def test_in_real_time_a_step_ends_when_it_has_ended() -> None:
+def test_in_real_time_a_step_ends_when_it_actually_ends() -> None:
     """Whatever was planned: latencies and durations are the actual ones."""
     made = engine()
     made.scheduler.submit(Sequence(1, 100, 2, 0))

@@ -38,7 +38,7 @@ def test_a_published_prefix_is_shared_while_in_use_and_found_after_it() -> None:
     assert cache.used_blocks == 3
 
 
-def test_a_prefix_that_rests_gives_way_to_who_needs_room_the_oldest_first() -> None:
+def test_unused_prefixes_are_evicted_oldest_first() -> None:
     cache = KvCache(10, 16)
     for identity in (1, 2):
         holding = Holding()
@@ -65,7 +65,7 @@ def test_a_longer_prefix_extends_the_one_that_is_shared() -> None:
     assert cache.used_blocks == 5
 
 
-def test_room_is_found_to_the_step() -> None:
+def test_the_number_of_fitting_steps_is_exact() -> None:
     """Two requests at 30 and 31 tokens of 16-token blocks, three blocks left."""
     cache = KvCache(7, 16)
     growing = []
@@ -91,7 +91,7 @@ def test_room_is_found_to_the_step() -> None:
         max_size=60,
     )
 )
-def test_no_block_is_lost_or_held_twice(acts: list[tuple[str, int, int, int]]) -> None:
+def test_no_block_is_lost_or_counted_twice(acts: list[tuple[str, int, int, int]]) -> None:
     """What is used is what is held, never more than there is; released, all is free again."""
     cache = KvCache(20, 16)
     holdings = [Holding() for _ in range(5)]

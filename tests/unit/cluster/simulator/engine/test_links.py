@@ -29,18 +29,18 @@ MEASURED = {
 
 
 @pytest.mark.parametrize("link", MEASURED, ids=lambda link: link.name)
-def test_an_all_reduce_takes_about_what_was_measured(link: GpuLink) -> None:
+def test_an_all_reduce_takes_about_the_measured_time(link: GpuLink) -> None:
     for kilobytes, micros in MEASURED[link].items():
         seconds = link.all_reduce_seconds(kilobytes * 1024, 2)
         assert seconds == pytest.approx(micros * 1e-6, rel=0.15)
 
 
-def test_one_gpu_tells_nobody_anything() -> None:
+def test_one_gpu_needs_no_communication() -> None:
     assert PCIE_5.all_reduce_seconds(1e9, 1) == 0.0
 
 
 @given(st.sampled_from(LINKS), st.integers(2, 10_000), st.floats(0, 1e12))
-def test_a_group_of_any_size_takes_longer_for_more(link: GpuLink, gpus: int, size: float) -> None:
+def test_any_group_takes_longer_for_larger_messages(link: GpuLink, gpus: int, size: float) -> None:
     """Beyond the largest measured the latency grows with the ring."""
     seconds = link.all_reduce_seconds(size, gpus)
 
@@ -55,12 +55,12 @@ def test_a_group_between_two_that_were_measured_is_as_slow_as_the_larger() -> No
 
 
 @pytest.mark.parametrize("gpus", [0, -2])
-def test_there_is_no_group_of_nobody(gpus: int) -> None:
+def test_an_empty_group_is_refused(gpus: int) -> None:
     with pytest.raises(LinkError, match=f"no group has {gpus} GPUs"):
         NVLINK_4.all_reduce_seconds(1.0, gpus)
 
 
-def test_a_link_that_cannot_be_is_refused() -> None:
+def test_an_impossible_link_is_refused() -> None:
     with pytest.raises(LinkError, match="two GPUs or more"):
         LinkRate(1, 1e-6, 1e9)
     with pytest.raises(LinkError, match="bandwidth above 0"):

@@ -62,7 +62,7 @@ def test_more_memory_bandwidth_helps_decode_and_hardly_prefill() -> None:
     assert h200.price(DECODE).seconds < 0.75 * h100.price(DECODE).seconds
 
 
-def test_a_throttled_gpu_computes_slower_and_reads_as_fast() -> None:
+def test_a_throttled_gpu_computes_more_slowly_and_reads_at_the_same_speed() -> None:
     costs = Roofline(H100, LLAMA_8B)
     hot = replace(costs, clock_ratio=0.5)
 
@@ -70,7 +70,7 @@ def test_a_throttled_gpu_computes_slower_and_reads_as_fast() -> None:
     assert hot.price(DECODE).seconds < 1.05 * costs.price(DECODE).seconds
 
 
-def test_a_mixed_step_is_dearer_under_flash_attention_2() -> None:
+def test_a_mixed_step_costs_more_under_flash_attention_2() -> None:
     """Requests that decode beside a prompt: a maximum of two lines costs no more than its parts."""
     both = BatchWork(1024, 1024 * 1025 // 2, 1024, writers=128, writers_kv_tokens=128 * 1500)
 
@@ -97,7 +97,7 @@ def test_four_gpus_are_faster_than_one_but_not_four_times() -> None:
     assert pcie < one.price(PREFILL).seconds / four.price(PREFILL).seconds
 
 
-def test_a_huge_group_is_priced_by_what_it_has_to_tell_and_none_is_refused() -> None:
+def test_a_huge_group_is_priced_by_its_communication() -> None:
     """More GPUs than any link was measured with: the ring grows, and nothing gets faster."""
     huge = Roofline(L40S, LLAMA_8B, 4096).price(DECODE).seconds
 
@@ -108,11 +108,11 @@ def test_a_huge_group_is_priced_by_what_it_has_to_tell_and_none_is_refused() -> 
             Roofline(H100, LLAMA_8B, none)
 
 
-def test_a_batch_runs_at_the_next_size_there_is_a_kernel_for() -> None:
+def test_a_batch_runs_at_the_next_kernel_size() -> None:
     assert [padded(n) for n in (1, 2, 3, 5, 8, 9, 257, 513)] == [1, 2, 4, 8, 8, 16, 272, 576]
 
 
-def test_padding_makes_nine_requests_as_dear_as_sixteen() -> None:
+def test_padding_makes_nine_requests_cost_as_much_as_sixteen() -> None:
     costs = Roofline(H100, LLAMA_8B)
     nine = costs.price(BatchWork(writers=9, writers_kv_tokens=9000))
     sixteen = costs.price(BatchWork(writers=16, writers_kv_tokens=9000))
@@ -132,7 +132,7 @@ def test_a_small_batch_reads_few_of_the_experts() -> None:
     assert LLAMA_8B.weight_bytes_read(1) == LLAMA_8B.weight_bytes
 
 
-def test_the_cache_gets_what_the_weights_leave() -> None:
+def test_the_cache_gets_the_memory_left_by_the_weights() -> None:
     assert 300_000 < Roofline(H100, LLAMA_8B).kv_tokens() < 450_000
     assert Roofline(H100, LLAMA_70B).kv_tokens() == 0
     assert 300_000 < Roofline(H100, LLAMA_70B, 4).kv_tokens() < 500_000

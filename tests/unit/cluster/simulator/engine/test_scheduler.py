@@ -61,7 +61,7 @@ def asked(number: int, prompt: int, output: int, **more: object) -> Sequence:
     return Sequence(number, prompt, output, 0, **more)  # type: ignore[arg-type]
 
 
-def test_a_long_prompt_is_cut_into_chunks_and_told_whole_where_it_ends() -> None:
+def test_a_long_prompt_is_chunked_and_reported_whole_at_its_end() -> None:
     engine = bench(step_tokens=1000)
     engine.scheduler.submit(asked(1, 2500, 2))
 
@@ -72,7 +72,7 @@ def test_a_long_prompt_is_cut_into_chunks_and_told_whole_where_it_ends() -> None
     assert [step.generation_tokens for step in steps] == [0, 0, 0, 1]
 
 
-def test_chunks_go_beside_decoding_within_one_budget() -> None:
+def test_chunks_share_one_budget_with_decoding() -> None:
     engine = bench(step_tokens=100)
     engine.scheduler.submit(asked(1, 50, 9))
     engine.step()
@@ -98,7 +98,7 @@ def test_a_budget_of_one_token_does_not_make_a_chunk_an_answer() -> None:
     assert [len(step.started) for step in steps] == [0, 0, 1]
 
 
-def test_no_more_run_than_allowed_and_the_rest_waits() -> None:
+def test_the_number_of_running_requests_is_limited() -> None:
     engine = bench(running_requests=2)
     for number in range(3):
         engine.scheduler.submit(asked(number, 10, 3))
@@ -110,7 +110,7 @@ def test_no_more_run_than_allowed_and_the_rest_waits() -> None:
     assert (engine.scheduler.state().running, engine.scheduler.state().waiting) == (2, 1)
 
 
-def test_without_room_the_last_comer_is_put_back_and_computes_again() -> None:
+def test_without_room_the_last_request_is_preempted_and_recomputed() -> None:
     """Two prompts of two blocks in five: one is preempted when both need a third block."""
     engine = bench(blocks=5)
     first, second = asked(1, 32, 20), asked(2, 32, 20)
@@ -125,7 +125,7 @@ def test_without_room_the_last_comer_is_put_back_and_computes_again() -> None:
     assert engine.scheduler.cache.used_blocks == 0
 
 
-def test_a_step_that_preempts_admits_nobody() -> None:
+def test_a_preempting_step_admits_no_request() -> None:
     """As in vLLM; the preempted one has lost all, though a chunk of it would fit at once."""
     engine = bench(blocks=5, step_tokens=10)
     first, second = asked(1, 32, 20), asked(2, 32, 20)
@@ -139,7 +139,7 @@ def test_a_step_that_preempts_admits_nobody() -> None:
     assert engine.scheduler.state().waiting == 1
 
 
-def test_what_is_computed_again_after_writing_is_told_as_generation() -> None:
+def test_recomputation_after_output_is_reported_as_generation() -> None:
     """As vLLM reports it: context is only what has generated nothing yet."""
     engine = bench(blocks=5)
     for number in (1, 2):
@@ -199,7 +199,7 @@ def test_a_remote_prompt_waits_for_its_kv_and_then_computes_one_token() -> None:
     assert [step.generation_tokens for step in rest] == [1, 1]
 
 
-def test_a_remote_prompt_fetches_only_what_the_cache_has_not() -> None:
+def test_a_remote_prompt_fetches_only_uncached_parts() -> None:
     engine = bench()
     prefix = Prefix(1, 64)
     for number in (1, 2):
@@ -211,7 +211,7 @@ def test_a_remote_prompt_fetches_only_what_the_cache_has_not() -> None:
     assert (step.cached_tokens, step.external_tokens, step.computed_tokens) == (64, 36, 0)
 
 
-def test_a_prompt_whose_kv_does_not_come_is_computed_here() -> None:
+def test_a_prompt_whose_kv_does_not_arrive_is_computed_here() -> None:
     engine = bench()
     engine.scheduler.submit(asked(1, 100, 1, remote_prompt=True))
     engine.step()
@@ -223,7 +223,7 @@ def test_a_prompt_whose_kv_does_not_come_is_computed_here() -> None:
     assert kind_of_step(step) == wire.CONTEXT
 
 
-def test_kv_kept_for_another_engine_stays_until_it_is_let_go() -> None:
+def test_kv_kept_for_another_engine_stays_until_released() -> None:
     engine = bench(blocks=100)
     engine.scheduler.submit(asked(1, 160, 1, kept=True))
     engine.run()
@@ -235,7 +235,7 @@ def test_kv_kept_for_another_engine_stays_until_it_is_let_go() -> None:
     assert not engine.scheduler.release_kv(1)
 
 
-def test_what_the_cache_can_never_hold_does_not_fit() -> None:
+def test_a_request_larger_than_the_cache_does_not_fit() -> None:
     scheduler = bench(blocks=10).scheduler
 
     assert scheduler.fits(asked(1, 150, 10))
@@ -250,7 +250,7 @@ sizes = st.lists(
 
 
 @given(sizes, st.integers(11, 40), st.integers(1, 200), st.integers(1, 8))
-def test_every_request_is_answered_whole_whatever_the_limits(
+def test_every_request_is_completed_whatever_the_limits(
     requests: list[tuple[int, int, bool, int]], blocks: int, step_tokens: int, running: int
 ) -> None:
     """Nothing starves, nobody is over budget, and in the end the cache is empty."""

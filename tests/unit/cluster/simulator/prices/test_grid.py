@@ -13,24 +13,24 @@ CURVE = Grid({(1.0,): 10.0, (2.0,): 12.0, (4.0,): 20.0})
 
 
 @given(st.floats(1, 8), st.floats(0, 64))
-def test_a_product_is_read_exactly_between_points(x: float, y: float) -> None:
+def test_a_product_is_interpolated_exactly(x: float, y: float) -> None:
     assert SQUARE.at(x, y) == pytest.approx(2 + x * y)
 
 
 @given(st.floats(1, 1e9), st.floats(0, 1e9))
-def test_and_beyond_the_last(x: float, y: float) -> None:
+def test_a_product_is_extrapolated_exactly(x: float, y: float) -> None:
     assert SQUARE.at(x, y) == pytest.approx(2 + x * y)
 
 
-def test_below_the_first_point_it_is_level() -> None:
+def test_below_the_first_point_it_is_constant() -> None:
     assert [CURVE.at(0.0), CURVE.at(1.0), CURVE.at(1.5)] == [10.0, 10.0, 11.0]
 
 
-def test_beyond_the_last_it_goes_on_as_over_the_upper_half() -> None:
+def test_beyond_the_last_point_it_continues_the_upper_halfs_slope() -> None:
     assert [CURVE.at(3.0), CURVE.at(4.0), CURVE.at(8.0)] == [16.0, 20.0, 36.0]
 
 
-def test_the_last_step_of_a_stair_says_nothing_of_its_rise() -> None:
+def test_the_last_two_points_do_not_determine_the_slope() -> None:
     """Constant for the last 16 tokens, as every kernel's time is."""
     stairs = Grid({(1024.0,): 40.0, (1025.0,): 46.0, (2032.0,): 76.0, (2048.0,): 76.0})
 

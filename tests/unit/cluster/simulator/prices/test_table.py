@@ -52,7 +52,7 @@ def problems(text: str) -> str:
     return str(refused.value)
 
 
-def test_a_table_says_what_it_is_of_and_where_it_is_from() -> None:
+def test_a_table_states_its_subject_and_source() -> None:
     table = parsed(GOOD)
 
     assert (table.gpu, table.model, table.gpus) == ("NVIDIA H100 80GB HBM3", "a model", 1)
@@ -62,7 +62,7 @@ def test_a_table_says_what_it_is_of_and_where_it_is_from() -> None:
     assert table.surcharge is None
 
 
-def test_what_a_mixed_batch_takes_more_than_its_halves_is_kept_apart() -> None:
+def test_the_surcharge_of_mixed_batches_is_separate() -> None:
     surcharge = parsed(GOOD + MIXED).surcharge
 
     assert surcharge is not None
@@ -80,7 +80,7 @@ def test_the_order_of_rows_and_of_columns_does_not_matter() -> None:
         )
 
 
-def test_what_is_written_is_read_back() -> None:
+def test_a_rendered_table_is_read_back() -> None:
     head, values, wrong = read_text(GOOD + MIXED)
 
     assert wrong == []
@@ -119,16 +119,16 @@ def test_what_is_written_is_read_back() -> None:
         (GOOD + "mixed,16,0,1,16,,16\n", "mixed: tokens is 16 in all rows"),
     ],
 )
-def test_what_is_wrong_is_said(text: str, said: str) -> None:
+def test_each_problem_is_reported(text: str, said: str) -> None:
     assert said in problems(text)
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     told = problems(GOOD + "tokens,512,,,,,-3\nprefill,1,,,,,1\ncontext,x,0,,,,1\n")
 
     assert all(f"line {line}: " in told for line in (19, 20, 21))
 
 
-def test_a_small_dip_is_no_slip() -> None:
+def test_a_small_decrease_is_accepted() -> None:
     """Kernels change with the size: lm_head of one request takes longer than of two."""
     assert parsed(GOOD + "tokens,512,,,,,21000\n").parts["tokens"].at(512) == 21000

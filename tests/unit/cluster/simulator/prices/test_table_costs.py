@@ -67,7 +67,7 @@ def test_many_short_prompts_attend_to_less_than_a_long_one() -> None:
     assert 0.9 < COSTS.price(short).seconds / COSTS.price(prompt(2048)).seconds < 1
 
 
-def test_a_mixed_step_costs_what_was_measured_of_it() -> None:
+def test_a_mixed_step_costs_the_measured_time() -> None:
     """1,024 prompt tokens beside 128 requests: costlier than both apart, on FlashAttention-2."""
     costs = table_costs(RTX_PRO_6000, QWEN3_32B, 2)
     first, second = prompt(1024), writing(128, 1024)
@@ -80,7 +80,7 @@ def test_a_mixed_step_costs_what_was_measured_of_it() -> None:
     assert mixed > costs.price(first).seconds + extra.at(1024, 0, 128, 1024) * MICRO
 
 
-def test_without_mixed_rows_the_kernels_of_the_gpu_say_what_mixing_costs() -> None:
+def test_without_mixed_rows_the_gpus_kernels_determine_the_cost_of_mixing() -> None:
     first, second = prompt(1024), writing(64, 1024)
     for gpu, surcharge in ((H100, False), (L40S, True)):
         costs = table_costs(gpu, LLAMA_8B, 1)
@@ -96,7 +96,7 @@ def test_an_empty_step_costs_as_much_as_one_request() -> None:
     assert COSTS.price(BatchWork()) == COSTS.price(writing(1, 1))
 
 
-def test_tokens_beyond_the_table_go_on_as_in_its_upper_half() -> None:
+def test_tokens_beyond_the_table_are_extrapolated_from_its_upper_half() -> None:
     parts = COSTS.table.parts["tokens"]
     each = (parts.at(2048) - parts.at(1024)) / 1024
 
@@ -134,7 +134,7 @@ def test_every_shipped_table_prices_any_step(
     assert 0 <= price.memory_ratio <= 1
 
 
-def test_every_shipped_table_says_whose_it_is_and_is_small() -> None:
+def test_every_shipped_table_states_its_source_and_is_small() -> None:
     tables = [shipped_table(name) for name in table_names()]
 
     assert len(tables) >= 10
@@ -147,7 +147,7 @@ def test_every_shipped_table_says_whose_it_is_and_is_small() -> None:
     ("gpu", "model", "gpus"),
     [(H100, LLAMA_8B, 1), (H100, LLAMA_70B, 4), (RTX_PRO_6000, LLAMA_8B, 1)],
 )
-def test_data_sheets_say_about_what_was_measured(gpu: Gpu, model: Model, gpus: int) -> None:
+def test_data_sheets_come_close_to_measurements(gpu: Gpu, model: Model, gpus: int) -> None:
     """The roofline is for what was not measured; here both are known."""
     table, sheet = table_costs(gpu, model, gpus), Roofline(gpu, model, gpus)
 
@@ -162,7 +162,7 @@ def test_a_throttled_gpu_is_slower_where_it_computes() -> None:
     assert hot.price(writing(8, 1000)).seconds < 1.1 * COSTS.price(writing(8, 1000)).seconds
 
 
-def test_where_no_table_is_the_roofline_prices() -> None:
+def test_without_a_table_the_roofline_is_used() -> None:
     assert isinstance(best_costs(RTX_PRO_6000, LLAMA_8B, 1), TableCosts)
     assert best_costs(RTX_PRO_6000, LLAMA_8B, 4) == Roofline(RTX_PRO_6000, LLAMA_8B, 4)
 
@@ -188,7 +188,7 @@ def test_a_table_of_a_gpu_or_a_model_that_is_unknown_is_refused(tmp_path: Path) 
         named_costs(str(file))
 
 
-def test_ranks_that_share_experts_wait_for_the_slowest_and_talk() -> None:
+def test_ranks_that_share_experts_wait_for_the_slowest_and_communicate() -> None:
     costs = table_costs(RTX_PRO_6000, QWEN3_30B_A3B, 1)
     shared = ExpertParallelCosts(costs)
     much, little = both(prompt(1024), writing(64, 1000)), writing(8, 1000)
