@@ -16,7 +16,7 @@ disagg_engine_tls_info{engine="a",verified="pinned",fault="certificate_expired"}
 GOLDEN = Path(__file__).parents[3] / "data" / "golden_page.prom"
 
 
-def test_how_an_engine_was_known_by_tls_and_who_was_left_out_is_read_back() -> None:
+def test_tls_verification_and_left_out_engines_are_parsed() -> None:
     page = read_node_page(PAGE)
 
     assert page.left_out_engines == 3
@@ -26,7 +26,7 @@ def test_how_an_engine_was_known_by_tls_and_who_was_left_out_is_read_back() -> N
     ]
 
 
-def test_a_page_that_says_nothing_of_either_leaves_nobody_out() -> None:
+def test_without_these_series_no_engine_is_left_out() -> None:
     said = (b"disagg_left_out_engines", b"disagg_engine_tls_info")
     lines = GOLDEN.read_bytes().splitlines(keepends=True)
 

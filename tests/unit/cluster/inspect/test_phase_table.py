@@ -53,7 +53,7 @@ def view(**uses: float) -> bytes:
     return json.dumps(value).encode()
 
 
-def test_shares_are_those_of_the_observed_time_that_the_daemon_booked_last() -> None:
+def test_shares_are_of_the_last_observed_time() -> None:
     shares = read_shares(view(prefill=0.1, decode=0.3, idle=0.4, unobserved=0.2))
     [row] = rows_of(read_node_page(page(10, 10, 100, 50).encode()), shares)
 
@@ -68,7 +68,7 @@ def test_shares_are_those_of_the_observed_time_that_the_daemon_booked_last() -> 
     assert (value["made_at"], value["window_seconds"]) == ("2026-11-23T10:00:00.000+00:00", 60.2)
 
 
-def test_a_worker_that_is_not_ready_has_the_state_that_the_page_for_people_shows() -> None:
+def test_a_worker_that_is_not_ready_has_the_web_pages_state() -> None:
     told = json.loads(view(idle=1.0))
     node = read_node_page(page(0, 0, 1, 1).encode())
     for state, shown in (("starting", "starting"), ("ready", "ready")):
@@ -89,7 +89,7 @@ def test_a_table_is_within_80_columns_however_long_the_names_are() -> None:
     assert "llama-3-3-…ker-7f9c-0" in lines[1]
 
 
-def test_where_nothing_is_booked_or_the_daemon_is_older_nothing_is_said() -> None:
+def test_without_attributed_time_or_with_an_older_daemon_there_are_no_shares() -> None:
     assert read_shares(b'{"made_at": null}') == NodeShares()
     assert read_shares(view()).by_gpu == {"GPU-a": {}}
     assert when_text(NodeShares()) == "nothing was attributed yet"
@@ -101,7 +101,7 @@ def test_another_answer_is_no_view(text: bytes) -> None:
         read_shares(text)
 
 
-def test_an_engine_without_a_device_and_one_that_lost_its_registration_are_rows_too() -> None:
+def test_engines_without_device_or_registration_have_rows() -> None:
     lost = page(
         *(0, 0, 1, 1),
         other='disagg_engine_info{engine="f",role="unknown"} 1',
@@ -130,9 +130,7 @@ def test_other_pages_are_refused(text: bytes) -> None:
 
 
 @pytest.mark.parametrize(("leader", "state"), [("a:1", "follower of a:1"), ("", "follower")])
-def test_a_follower_says_whom_it_follows_instead_of_whether_it_answers(
-    leader: str, state: str
-) -> None:
+def test_a_follower_shows_its_leader_instead_of_its_health(leader: str, state: str) -> None:
     text = page(
         0, 0, 1, 1, follower=f'disagg_engine_follower_info{{engine="e",leader="{leader}"}} 1'
     )
@@ -151,7 +149,7 @@ def shares_with(*pools: dict[str, object]) -> NodeShares:
     return read_shares(json.dumps({**made, "gpus": [], "pools": pools}).encode())
 
 
-def test_what_stands_on_the_pools_is_said_of_each_model() -> None:
+def test_each_model_has_its_verdict() -> None:
     llama = {"model_name": "llama", "namespace": "", "verdicts": [LATE]}
     qwen = {"model_name": "qwen", "namespace": "prod", "verdicts": ["mixed engines have room"]}
     unknown = {"model_name": "opt", "namespace": "", "verdicts": []}
@@ -163,7 +161,7 @@ def test_what_stands_on_the_pools_is_said_of_each_model() -> None:
     assert verdict_text(shares_with()) == ""
 
 
-def test_each_row_has_what_stands_on_the_pools_of_its_model() -> None:
+def test_each_row_has_its_models_verdict() -> None:
     llama = {"model_name": "llama", "namespace": "", "verdicts": [LATE]}
     rows = (PhaseRow("GPU-0", "0", "e", model_name="llama"), PhaseRow("GPU-1", "1"))
 

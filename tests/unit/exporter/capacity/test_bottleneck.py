@@ -107,7 +107,7 @@ def test_a_verdict_does_not_flap_at_its_limit(
     assert verdicts == [False, True, True, True, True, False, False]
 
 
-def test_activity_is_a_mean_that_fades_over_the_devices_that_tell() -> None:
+def test_activity_is_a_fading_mean_over_reporting_devices() -> None:
     activity = DeviceActivity()
     for _ in range(100):
         activity.ingest(

@@ -27,7 +27,7 @@ LLAMA_8B: dict[str, Any] = {
 }
 
 
-def test_the_size_of_a_known_model_is_that_of_its_card() -> None:
+def test_the_size_of_a_known_model_matches_its_card() -> None:
     """8.03 billion parameters, of which the input embedding is read for single tokens only."""
     size = size_from_config(LLAMA_8B)
 
@@ -37,7 +37,7 @@ def test_the_size_of_a_known_model_is_that_of_its_card() -> None:
     assert size.kv_bytes_per_token == 2 * 32 * 8 * 128 * 2
 
 
-def test_heads_may_have_a_size_of_their_own() -> None:
+def test_heads_may_have_a_separate_size() -> None:
     """Qwen3-0.6B: 16 heads of 128 on a hidden size of 1024; 0.44 billion without embedding."""
     size = size_from_config(
         {
@@ -72,7 +72,7 @@ def test_heads_may_have_a_size_of_their_own() -> None:
         {"intermediate_size": 10**12},
     ],
 )
-def test_what_is_not_surely_known_has_no_size(change: dict[str, Any]) -> None:
+def test_uncertain_models_have_no_size(change: dict[str, Any]) -> None:
     assert size_from_config({**LLAMA_8B, **change}) is None
 
 
@@ -91,7 +91,7 @@ def test_operations_and_bytes_are_those_of_the_tokens_and_steps() -> None:
     assert bytes_per_second(load, size, kv_cache_tokens=None) is None
 
 
-def test_ranks_compute_each_their_own() -> None:
+def test_ranks_compute_separately() -> None:
     size = ModelSize(1_000, 100, 2, 16)
     load = Load(500.0, 0.0, 0.0, ranks=4)
 
@@ -105,7 +105,7 @@ def test_only_whole_gpus_of_known_names_have_a_peak() -> None:
     assert peak_of("Simulated GPU") is None
 
 
-def test_every_peak_is_a_balance_that_such_gpus_have() -> None:
+def test_every_peak_has_a_plausible_balance() -> None:
     """Between 100 and 500 operations per byte: a figure with an extra digit is not."""
     for name, peak in PEAKS.items():
         assert 100 < peak.flops_per_second / peak.bytes_per_second < 500, name

@@ -97,7 +97,7 @@ def test_eighteen_requests_of_a_hundred_are_eighteen_hundredths() -> None:
     assert capacity.used_ratio == pytest.approx(0.18, rel=0.02)
 
 
-def test_an_engine_that_rests_half_of_the_time_uses_half() -> None:
+def test_an_engine_that_idles_half_of_the_time_uses_half() -> None:
     node = Node()
     node.learn_decode()
 
@@ -124,7 +124,7 @@ def test_a_saturated_prefill_engine_is_full() -> None:
     assert capacity.prefill.knee_tokens == pytest.approx(1440, rel=0.15)
 
 
-def test_an_idle_engine_uses_nothing_and_says_so() -> None:
+def test_an_idle_engine_has_a_ratio_of_0() -> None:
     """Heartbeats show that it lives; 0 is then a fact."""
     node = Node()
     node.learn_decode()
@@ -196,7 +196,7 @@ def test_a_restart_keeps_the_limits_and_not_the_load() -> None:
     assert after.used_ratio == 0
 
 
-def test_requests_that_cannot_be_taken_in_make_an_engine_full() -> None:
+def test_requests_that_cannot_be_admitted_make_an_engine_full() -> None:
     """18 run because the engine may run no more (`--max-num-seqs`), and others wait."""
     node = Node()
     node.learn_decode()
@@ -259,7 +259,7 @@ def test_ranks_are_averaged_and_learn_together() -> None:
     assert node.capacity().used_ratio == pytest.approx(0.2, rel=0.03)
 
 
-def test_an_api_server_that_hears_of_no_steps_is_no_rank() -> None:
+def test_an_api_server_without_steps_is_no_rank() -> None:
     node = Node()
     node.learn_decode()
     other = ScriptedEngine(node.hear, pid=7, now_ns=node.engine.now_ns)
@@ -284,7 +284,7 @@ def test_the_hosts_gap_counts_against_the_target() -> None:
     assert decode.requests == pytest.approx(75, rel=0.02)
 
 
-def test_of_an_overlapped_engine_the_time_between_records_counts() -> None:
+def test_for_an_overlapped_engine_the_time_between_records_counts() -> None:
     """Its `elapsed` is only a wait; records burst, and only their sums are right."""
     node = Node(overlapped=True)
     node.engine.rest(1)
@@ -308,7 +308,7 @@ def test_of_an_overlapped_engine_the_time_between_records_counts() -> None:
     assert decode.requests == pytest.approx(TARGET_BATCH, rel=0.05)
 
 
-def test_lost_records_are_made_good_by_the_totals() -> None:
+def test_lost_records_are_recovered_from_the_totals() -> None:
     """Every second record was lost: the steps' mean time is still known."""
     node = Node()
     whole = node.hear
@@ -349,7 +349,7 @@ def test_a_record_that_comes_twice_or_late_changes_nothing() -> None:
     assert other.capacity() == node.capacity()
 
 
-def test_records_that_come_in_packets_teach_what_they_teach_one_by_one() -> None:
+def test_records_in_packets_teach_the_same_as_single_ones() -> None:
     """With heartbeats and idle time between them, and other engines at the same time."""
     node, packets = Node(), Node()
     packet: list[Step] = []
@@ -382,7 +382,7 @@ def test_records_that_come_in_packets_teach_what_they_teach_one_by_one() -> None
     assert together.prefill == one_by_one.prefill
 
 
-def test_an_engine_that_serves_something_else_is_learned_anew() -> None:
+def test_an_engine_with_another_model_is_learned_again() -> None:
     node = Node()
     node.learn_decode()
 
@@ -409,7 +409,7 @@ def test_what_an_engine_computes_and_reads_follows_from_its_steps() -> None:
     assert capacity.bytes_per_second == pytest.approx((2 * 1_100 + 16 * 100) / 0.0172, rel=0.01)
 
 
-def test_an_engine_that_is_heard_again_after_silence_is_known_again() -> None:
+def test_an_engine_is_known_again_after_silence() -> None:
     """Even if its first message is a record, and the next arrives seconds later."""
     node = Node()
     node.learn_decode()
@@ -434,7 +434,7 @@ def test_data_parallel_filler_is_no_load() -> None:
     assert node.capacity().used_ratio == pytest.approx(0.2, rel=0.05)
 
 
-def test_limits_are_those_that_the_engine_tells_else_those_of_its_command() -> None:
+def test_limits_come_from_the_engine_or_else_its_command() -> None:
     """Its hello may arrive before anything else is known of it."""
     node, key = Node(), StreamKey("engine-0", 1, 1, 0)
     node.status = replace(node.status, limits=StepLimits(None, 256))

@@ -109,7 +109,7 @@ def test_the_load_is_that_of_the_last_minute() -> None:
     assert load.blocked_ratio == 0
 
 
-def test_a_counter_that_began_anew_begins_a_new_minute() -> None:
+def test_a_reset_counter_begins_a_new_minute() -> None:
     engine = PagedEngine()
     for _ in range(70):
         engine.second(running=20)

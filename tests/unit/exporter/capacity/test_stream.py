@@ -185,7 +185,7 @@ def assert_equal(messages: list[tuple[Any, ...]]) -> None:
 
 
 @given(MESSAGES)
-def test_whatever_is_told(messages: list[tuple[Any, ...]]) -> None:
+def test_any_messages(messages: list[tuple[Any, ...]]) -> None:
     """Two streams; lost, late and repeated records, totals that fall, heartbeats, a flag."""
     assert_equal(messages)
 
@@ -220,7 +220,7 @@ def test_a_busy_minute() -> None:
 
 
 @pytest.mark.parametrize("t_ns", [-(2**63), -1, 2**62])
-def test_a_time_that_no_clock_shows_makes_no_negative_time(t_ns: int) -> None:
+def test_an_impossible_time_makes_no_negative_time(t_ns: int) -> None:
     """For a stream that begins with such a record, and for one that continues with it."""
     key = StreamKey("engine", 1, 1, 0)
     steps = [Step(ns(1), 0, 1), Step(t_ns, 0, 2), Step(ns(2), 0, 3), Step(ns(3), 0, 4)]
@@ -235,7 +235,7 @@ def test_a_time_that_no_clock_shows_makes_no_negative_time(t_ns: int) -> None:
         assert stream.mark_ns == max(t_ns, ns(3))
 
 
-def test_a_packet_of_no_records_says_nothing() -> None:
+def test_an_empty_packet_changes_nothing() -> None:
     inbox = Inbox()
 
     inbox.steps(StreamKey("engine", 1, 1, 0), rows_of([]), overlapped=False)

@@ -70,7 +70,7 @@ def test_a_job_that_gets_no_thread_is_refused_and_never_run(
     threads.close()
 
 
-def test_a_job_waits_for_a_thread_that_is_busy_if_no_more_can_be_had(
+def test_a_job_waits_for_a_busy_thread_if_there_are_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     threads, busy, free, done = DaemonThreads(2, "test"), *(threading.Event() for _ in range(3))
@@ -98,7 +98,7 @@ def stillborn(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
     return begun
 
 
-def test_a_thread_without_a_sign_of_life_is_given_up_and_does_nothing_when_it_comes_late(
+def test_a_thread_without_a_sign_of_life_is_given_up(
     stillborn: list[Callable[[], None]],
 ) -> None:
     ran: list[int] = []
@@ -125,7 +125,7 @@ def test_a_job_that_met_a_stillborn_thread_is_refused_and_the_next_is_done(
     threads.close()
 
 
-def test_a_job_that_fails_for_want_of_memory_to_say_so_ends_no_thread(
+def test_a_job_that_fails_without_memory_to_log_ends_no_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     threads, done = DaemonThreads(1, "test"), threading.Event()

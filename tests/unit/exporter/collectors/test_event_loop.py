@@ -48,7 +48,7 @@ async def kept(task: Fails, health: CollectorHealth) -> None:
         await keeping
 
 
-def test_a_task_that_ends_in_any_way_is_told_of_and_begun_again() -> None:
+def test_a_task_that_ends_in_any_way_is_reported_and_restarted() -> None:
     async def story() -> None:
         health = CollectorHealth("task:x", LOG)
         ends = (ValueError(), None, OSError(24, "no files"), asyncio.CancelledError(), KeyError())
@@ -60,7 +60,7 @@ def test_a_task_that_ends_in_any_way_is_told_of_and_begun_again() -> None:
     asyncio.run(story())
 
 
-def test_one_that_runs_is_well() -> None:
+def test_a_running_task_is_healthy() -> None:
     async def story() -> None:
         health, task = CollectorHealth("task:x", LOG), Fails()
         await kept(task, health)
@@ -69,7 +69,7 @@ def test_one_that_runs_is_well() -> None:
     asyncio.run(story())
 
 
-def test_whoever_cancels_it_ends_the_task() -> None:
+def test_cancelling_ends_the_task() -> None:
     async def story() -> bool:
         ended = asyncio.Event()
 
@@ -88,7 +88,7 @@ def test_whoever_cancels_it_ends_the_task() -> None:
     assert asyncio.run(story())
 
 
-def test_what_a_callback_raises_is_said_once_shown_and_over_after_a_while(
+def test_a_callbacks_error_is_logged_once_and_shown_for_a_while(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def trip() -> None:

@@ -16,7 +16,7 @@ def test_collectors_are_added_up_by_kind() -> None:
     assert sums == {"nvml": 0, "engine": 5}
 
 
-def test_a_collector_that_leaves_takes_nothing_with_it_and_brings_nothing_twice() -> None:
+def test_counts_survive_a_removed_collector_and_are_not_doubled() -> None:
     tally = FailureCounts()
     tally.take([status("engine:a", 2)])
 

@@ -48,7 +48,7 @@ def test_a_round_is_timed_and_dated() -> None:
         (RecursionError(), "it fails with RecursionError (see --verbose); please report it", 1),
     ],
 )
-def test_whatever_a_round_raises_ends_with_it_and_is_shown(
+def test_an_exception_of_a_round_is_not_propagated_and_is_shown(
     error: Exception, said: str, unexpected: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     collector = health()
@@ -65,7 +65,7 @@ def test_whatever_a_round_raises_ends_with_it_and_is_shown(
     assert "s3cret" not in caplog.text
 
 
-def test_a_defect_is_logged_with_the_place_where_it_was_raised(
+def test_a_bug_is_logged_with_its_location(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     fail(health(), ValueError("s3cret"))
@@ -76,7 +76,7 @@ def test_a_defect_is_logged_with_the_place_where_it_was_raised(
     assert "in fail" in record.getMessage()
 
 
-def test_a_failure_is_said_when_it_changes_and_when_it_is_over(
+def test_a_failure_is_logged_when_it_changes_and_when_it_is_over(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     collector = health(subject="s", failing="page: ", recovered="page: is back")
@@ -100,7 +100,7 @@ def test_failures_of_one_cause_are_one_whatever_values_they_name(
     assert collector.why == "it answers 2"
 
 
-def test_each_of_several_problems_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_of_several_problems_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     collector = health()
 
     for _ in range(2):
@@ -113,7 +113,7 @@ def test_each_of_several_problems_is_said_once(caplog: pytest.LogCaptureFixture)
     assert (collector.ok, collector.problems) == (False, ("y is gone",))
 
 
-def test_two_defects_in_turn_are_each_said_once_until_all_is_well(
+def test_two_alternating_bugs_are_each_logged_once_until_recovery(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     collector = health()
@@ -131,7 +131,7 @@ def test_two_defects_in_turn_are_each_said_once_until_all_is_well(
     assert [record.levelname for record in caplog.records].count("ERROR") == 3
 
 
-def test_failures_that_are_no_news_are_shown_and_not_said(
+def test_repeated_failures_are_shown_and_not_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     collector = health(silent_failures=1)
@@ -146,7 +146,7 @@ def test_failures_that_are_no_news_are_shown_and_not_said(
     assert caplog.messages == ["c: a"]
 
 
-def test_one_that_was_not_tried_yet_says_so_and_its_first_success_is_news(
+def test_an_untried_collector_is_marked_and_its_first_success_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     collector = health(untried="not asked yet", recovered="answers")
@@ -158,7 +158,7 @@ def test_one_that_was_not_tried_yet_says_so_and_its_first_success_is_news(
     assert caplog.messages == ["c: answers"]
 
 
-def test_what_fails_between_two_rounds_fails_the_collector_and_ends_there() -> None:
+def test_a_failure_between_two_rounds_fails_the_collector() -> None:
     collector = health()
     with collector.guard():
         raise ValueError
@@ -169,7 +169,7 @@ def test_what_fails_between_two_rounds_fails_the_collector_and_ends_there() -> N
     assert not collector.ok
 
 
-def test_one_that_rests_has_forgotten_its_rounds() -> None:
+def test_resting_forgets_earlier_rounds() -> None:
     collector = health()
     collector.succeed()
     collector.fail("a")
@@ -181,7 +181,7 @@ def test_one_that_rests_has_forgotten_its_rounds() -> None:
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_what_ends_the_process_is_not_kept_from_it(end: type[BaseException]) -> None:
+def test_exceptions_that_end_the_process_are_propagated(end: type[BaseException]) -> None:
     def stop() -> None:
         with health().round():
             raise end

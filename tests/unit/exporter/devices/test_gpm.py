@@ -37,7 +37,7 @@ def read(stub: StubDriver) -> DeviceReading:
     return stub.child.sweep().readings[0]
 
 
-def test_the_parts_are_told_as_means_between_two_sweeps(counting: StubDriver) -> None:
+def test_the_parts_are_means_between_two_sweeps(counting: StubDriver) -> None:
     counting.child.open()
     gpu = counting.state.gpus[0]
 
@@ -78,7 +78,7 @@ def test_a_driver_without_the_functions_has_its_own_utilisation(old_stub: StubDr
     assert reading.throttles == (Throttle.POWER_CAP,)
 
 
-def test_one_part_that_is_not_told_is_absent_and_the_others_are_there(
+def test_an_unreported_part_is_absent_and_the_others_are_present(
     counting: StubDriver,
 ) -> None:
     counting.state.gpus[0].gpm_metric_error = NOT_SUPPORTED
@@ -90,7 +90,7 @@ def test_one_part_that_is_not_told_is_absent_and_the_others_are_there(
     assert ratios(read(counting)) == (0.8, 0.5, 0.3, None)
 
 
-def test_ratios_beyond_the_scale_are_cut_and_numbers_that_are_none_are_absent(
+def test_ratios_are_clamped_and_non_numbers_are_absent(
     counting: StubDriver,
 ) -> None:
     counting.child.open()
@@ -107,7 +107,7 @@ def test_ratios_beyond_the_scale_are_cut_and_numbers_that_are_none_are_absent(
 
 
 @pytest.mark.parametrize("error", [NO_PERMISSION, NOT_SUPPORTED, UNKNOWN])
-def test_after_a_failed_sample_the_counting_begins_anew(counting: StubDriver, error: int) -> None:
+def test_counting_restarts_after_a_failed_sample(counting: StubDriver, error: int) -> None:
     counting.child.open()
     gpu = counting.state.gpus[0]
 
@@ -193,7 +193,7 @@ def test_each_mig_instance_has_the_counters_of_its_own(counting: StubDriver) -> 
     assert [reading.busy_ratio for reading in readings] == [0.8, 0.4]
 
 
-def test_compute_instances_that_share_counters_are_told_none(counting: StubDriver) -> None:
+def test_compute_instances_that_share_counters_report_none(counting: StubDriver) -> None:
     """The GPU instance's activity cannot be divided between them."""
     mig_of_two(counting, 4, 4)
     counting.child.open()
@@ -227,7 +227,7 @@ def test_each_bit_of_the_mask_has_one_reason_and_idleness_has_none(
     assert throttles_of(bits) == throttles
 
 
-def test_throttling_of_a_gpu_is_told_of_its_instances_too(counting: StubDriver) -> None:
+def test_throttling_of_a_gpu_is_reported_for_its_instances(counting: StubDriver) -> None:
     mig_of_two(counting, 4, 9)
     counting.state.gpus[0].throttle_error = 0
     counting.state.gpus[0].throttle_reasons = 0x4 | 0x20
@@ -238,7 +238,7 @@ def test_throttling_of_a_gpu_is_told_of_its_instances_too(counting: StubDriver) 
     assert [r.throttles for r in readings] == [(Throttle.POWER_CAP, Throttle.THERMAL)] * 2
 
 
-def test_throttling_that_is_not_told_is_not_none_of_it(stub: StubDriver) -> None:
+def test_unreported_throttling_is_absent_not_empty(stub: StubDriver) -> None:
     stub.state.gpus[1].throttle_error = 0
 
     stub.child.open()
@@ -247,7 +247,7 @@ def test_throttling_that_is_not_told_is_not_none_of_it(stub: StubDriver) -> None
     assert [reading.throttles for reading in readings[:2]] == [None, ()]
 
 
-def test_memory_errors_are_told_by_kind_and_absent_without_ecc(stub: StubDriver) -> None:
+def test_memory_errors_are_reported_by_kind_and_absent_without_ecc(stub: StubDriver) -> None:
     stub.state.gpus[0].ecc_error = 0
     stub.state.gpus[0].ecc_errors = (12, 1)
 
@@ -286,9 +286,7 @@ def test_bytes_over_links_are_added_up_from_the_first_sweep_on(counting: StubDri
 
 
 @pytest.mark.parametrize("without", ["gpm_supported", "gpm_metric_error", "mig"])
-def test_where_no_counters_report_it_nothing_is_said_of_links(
-    counting: StubDriver, without: str
-) -> None:
+def test_without_counters_there_is_no_link_traffic(counting: StubDriver, without: str) -> None:
     gpu = counting.state.gpus[0]
     if without == "mig":
         gpu.mig = 1
@@ -304,7 +302,7 @@ def test_where_no_counters_report_it_nothing_is_said_of_links(
     assert traffic(counting.child.sweep(1_000_000_000).readings[0]) == {}
 
 
-def test_temperatures_and_the_power_limit_are_asked_for_once_a_second(
+def test_temperatures_and_the_power_limit_are_read_once_a_second(
     counting: StubDriver,
 ) -> None:
     counting.child.open()
@@ -334,14 +332,14 @@ def test_sensors_that_are_not_there_are_absent(counting: StubDriver, error: int)
     assert reading.power_limit_watts is None
 
 
-def test_a_board_without_a_sensor_in_its_memory_says_0_degrees(counting: StubDriver) -> None:
+def test_a_memory_temperature_of_0_means_no_sensor(counting: StubDriver) -> None:
     counting.state.gpus[0].memory_celsius = 0
     counting.child.open()
 
     assert read(counting).memory_temperature_celsius is None
 
 
-def test_an_instance_is_as_warm_as_its_gpu(counting: StubDriver) -> None:
+def test_an_instance_has_its_gpus_temperature(counting: StubDriver) -> None:
     gpu = counting.state.gpus[0]
     gpu.mig, gpu.celsius, gpu.limit_milliwatts = 1, 55, 400_000
     gpu.instances[0].slices, gpu.instances[0].gpu_instance = 3, 1

@@ -5,14 +5,14 @@ SENT = (LinkKind.PCIE, Direction.SENT)
 SECOND_NS = 1_000_000_000
 
 
-def test_a_rate_counts_for_the_time_since_the_look_before() -> None:
+def test_a_rate_counts_for_the_time_since_the_previous_call() -> None:
     links = LinkBytes()
 
     assert links.add([(SENT, 100.0)], SECOND_NS) == (LinkTraffic(*SENT, 0.0),)
     assert links.add([(SENT, 100.0)], 3 * SECOND_NS) == (LinkTraffic(*SENT, 200.0),)
 
 
-def test_a_rate_that_is_not_reported_counts_nothing_and_takes_nothing_away() -> None:
+def test_an_unreported_rate_changes_nothing() -> None:
     links = LinkBytes()
 
     assert links.add([(SENT, None)], 0) == ()
@@ -20,7 +20,7 @@ def test_a_rate_that_is_not_reported_counts_nothing_and_takes_nothing_away() -> 
     assert links.add([(SENT, None)], 2 * SECOND_NS) == (LinkTraffic(*SENT, 100.0),)
 
 
-def test_a_rate_says_nothing_of_long_ago() -> None:
+def test_a_rate_covers_a_bounded_time() -> None:
     links = LinkBytes()
     links.add([], 0)
 

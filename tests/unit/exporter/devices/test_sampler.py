@@ -55,7 +55,7 @@ def test_a_sweep_that_fails_is_shown_and_sweeping_goes_on() -> None:
     assert health.ok
 
 
-def test_what_fails_to_take_a_sweep_is_told_and_the_next_one_comes() -> None:
+def test_a_failed_delivery_is_reported_and_sweeping_continues() -> None:
     health, taken = CollectorHealth("cpu", LOG), threading.Semaphore(0)
 
     def trip(_sweep: DeviceSweep, _seconds: float) -> None:

@@ -59,7 +59,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "devices"
 
 
-def test_the_devices_are_numbered_and_say_that_they_are_simulated(two: SimDevices) -> None:
+def test_the_devices_are_numbered_and_named_as_simulated(two: SimDevices) -> None:
     assert two.name == "sim"
     assert two.inventory()[1] == Device(
         gpu="GPU-sim-0001",
@@ -70,7 +70,7 @@ def test_the_devices_are_numbered_and_say_that_they_are_simulated(two: SimDevice
     )
 
 
-def test_a_device_that_nobody_uses_rests(two: SimDevices) -> None:
+def test_an_unused_device_is_idle(two: SimDevices) -> None:
     two.sweep(50 * SECOND)
     sweep = two.sweep(52 * SECOND)
 
@@ -221,7 +221,7 @@ def test_more_work_than_time_is_a_full_device() -> None:
     assert follow(begun(), second, second.t_ns).ratios.graphics_ratio == 1.0
 
 
-def test_energy_goes_on_over_rest_and_the_next_process() -> None:
+def test_energy_continues_through_idle_time_and_the_next_process() -> None:
     second = later(START, 1000, busy=900, joules=600.0)
     successor = replace(START, t_ns=START.t_ns + 11 * SECOND, energy_joules=3.0, pid=32)
 
@@ -245,7 +245,7 @@ def test_a_second_at_rest_is_charged_once() -> None:
     assert left.energy_joules == 3 * IDLE_WATTS
 
 
-def test_an_energy_that_falls_takes_nothing_back() -> None:
+def test_a_decreasing_energy_subtracts_nothing() -> None:
     second = later(START, 100, busy=50, joules=-10.0)
 
     assert follow(begun(), second, second.t_ns).energy_joules == 0.0

@@ -39,7 +39,7 @@ def must_not_be_opened() -> DeviceSource:
     raise AssertionError("a source was opened that nobody asked for")
 
 
-def test_auto_takes_the_gpus_where_there_are_any() -> None:
+def test_auto_uses_gpus_if_there_are_any() -> None:
     choice = choose_devices(DeviceKind.AUTO, nvml=opens_nvml, sim=must_not_be_opened)
 
     assert choice.source.name == "nvml"
@@ -54,12 +54,12 @@ def test_auto_without_a_driver_falls_back_to_no_devices_and_says_why() -> None:
     assert str(choice.fallback) == "no driver; install one"
 
 
-def test_gpus_asked_for_by_name_are_never_silently_missing() -> None:
+def test_explicitly_requested_gpus_are_never_silently_missing() -> None:
     with pytest.raises(DevicesUnavailable, match="no driver; install one"):
         choose_devices(DeviceKind.NVML, nvml=has_no_driver, sim=must_not_be_opened)
 
 
-def test_a_host_told_to_have_no_gpus_does_not_touch_the_driver() -> None:
+def test_kind_cpu_does_not_touch_the_driver() -> None:
     choice = choose_devices(DeviceKind.CPU, nvml=must_not_be_opened, sim=must_not_be_opened)
 
     assert choice.source.name == "cpu"
@@ -93,7 +93,7 @@ def test_auto_with_neither_says_both_reasons() -> None:
     assert choice.fallback.why == "no driver; no dcgm-exporter"
 
 
-def test_a_dcgm_exporter_asked_for_by_name_is_never_silently_missing() -> None:
+def test_an_explicitly_requested_dcgm_exporter_is_never_silently_missing() -> None:
     with pytest.raises(DevicesUnavailable, match="no dcgm-exporter"):
         choose_devices(
             DeviceKind.DCGM,
@@ -105,7 +105,7 @@ def test_a_dcgm_exporter_asked_for_by_name_is_never_silently_missing() -> None:
         choose_devices(DeviceKind.DCGM, nvml=must_not_be_opened, sim=must_not_be_opened)
 
 
-def test_simulated_devices_come_only_when_asked_for() -> None:
+def test_simulated_devices_are_used_only_on_request() -> None:
     choice = choose_devices(DeviceKind.SIM, nvml=must_not_be_opened, sim=opens_sim)
 
     assert choice.source.name == "sim"

@@ -85,7 +85,7 @@ class Delivered:
             )
 
 
-def test_the_driver_is_swept_on_while_dcgm_exporter_takes_its_time() -> None:
+def test_sweeps_of_the_driver_continue_while_dcgm_exporter_is_slow() -> None:
     exporter, nvml, clock, delivered = SlowExporter(), CountingNvml(), Clock(), Delivered()
     with page_server(exporter) as url:
         # Longer than the test waits: the scrape ends with the answer.

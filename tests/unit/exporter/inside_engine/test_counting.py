@@ -58,7 +58,7 @@ def test_a_recompute_beside_generation_is_decode_too() -> None:
     assert (totals[PREFILL_TOKENS], totals[DECODE_TOKENS]) == (0, 6)
 
 
-def test_a_prompt_received_in_part_is_prefill_of_what_was_computed() -> None:
+def test_a_partly_received_prompt_is_prefill_of_the_rest() -> None:
     partly = Facts(
         context_requests=1,
         context_tokens=87,
@@ -91,9 +91,7 @@ def test_encoder_work_is_a_context_step() -> None:
 
 
 @given(facts, st.booleans(), st.booleans())
-def test_a_step_is_of_the_kind_that_both_ends_agreed_on(
-    step: Facts, context_free: bool, dummy: bool
-) -> None:
+def test_both_ends_agree_on_a_steps_kind(step: Facts, context_free: bool, dummy: bool) -> None:
     if context_free:
         step = step._replace(context_tokens=0, encoder_inputs=0)
     agreed = wire.step_kind(

@@ -49,7 +49,7 @@ def test_it_counts_the_requests_of_the_engine_that_is_being_made() -> None:
     assert (before, engine.in_flight()) == (0, 2)
 
 
-def test_a_session_that_waits_for_its_users_next_words_is_no_request() -> None:
+def test_a_session_waiting_for_more_input_is_no_request() -> None:
     rests = SimpleNamespace(streaming_input=True, input_chunk_queue=None)
     works = SimpleNamespace(streaming_input=True, input_chunk_queue=deque())
 
@@ -76,7 +76,7 @@ def test_whatever_is_among_the_callers_it_does_not_raise() -> None:
         Hostile().in_flight  # noqa: B018 # its own doing: it was made
 
 
-def test_no_engine_among_the_callers_is_nothing_known() -> None:
+def test_without_an_engine_among_the_callers_the_count_is_unknown() -> None:
     assert find_in_flight()() is None
 
 

@@ -54,7 +54,9 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Sender]]:
         sender.close()
 
 
-def test_it_says_hello_once_and_then_beats(daemon: BareDaemon, make: Callable[..., Sender]) -> None:
+def test_it_sends_one_hello_and_then_heartbeats(
+    daemon: BareDaemon, make: Callable[..., Sender]
+) -> None:
     sender = make(engine_index=3, flags=wire.OVERLAPPED, clock_ns=iter(range(100, 200)).__next__)
 
     sender.beat()
@@ -70,7 +72,7 @@ def test_it_says_hello_once_and_then_beats(daemon: BareDaemon, make: Callable[..
     }
 
 
-def test_a_step_after_a_rest_goes_out_at_once_with_the_totals_so_far(
+def test_a_step_after_an_idle_period_is_sent_at_once_with_its_totals(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
     sender = make()
@@ -93,7 +95,7 @@ def test_a_step_after_a_rest_goes_out_at_once_with_the_totals_so_far(
     assert (second.prefill_tokens, second.decode_tokens, second.drops) == (512, 7, 0)
 
 
-def test_steps_in_quick_succession_go_out_together(
+def test_steps_in_quick_succession_are_sent_together(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
     sender = make()
@@ -113,7 +115,7 @@ def test_steps_in_quick_succession_go_out_together(
     assert [r.decode_tokens for r in records] == [7, 14, 21, 28]
 
 
-def test_no_more_steps_are_kept_than_belong_into_a_packet(
+def test_no_more_steps_are_queued_than_fit_into_a_packet(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
     sender = make()
@@ -126,7 +128,7 @@ def test_no_more_steps_are_kept_than_belong_into_a_packet(
     assert daemon.hear_all()[-1].sequence == 1 + KEPT_RECORDS
 
 
-def test_a_beat_brings_what_is_kept_and_names_no_other_step(
+def test_a_beat_sends_the_queue_and_names_no_other_step(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
     """A heartbeat that named a step before it is sent would report it lost."""
@@ -146,7 +148,7 @@ def test_a_beat_brings_what_is_kept_and_names_no_other_step(
     ]
 
 
-def test_what_is_kept_is_read_when_it_is_sent_and_what_cannot_be_read_is_a_drop(
+def test_queued_reports_are_read_when_sent_and_unreadable_ones_are_drops(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
     told: list[str] = []
@@ -193,7 +195,7 @@ def another_thread_sending(daemon: BareDaemon, make: Callable[..., Sender]) -> I
     other.join()
 
 
-def test_a_step_is_kept_while_another_thread_sends(
+def test_a_step_is_queued_while_another_thread_sends(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
     """The engine's thread never waits."""
@@ -204,7 +206,7 @@ def test_a_step_is_kept_while_another_thread_sends(
     assert [r.t_ns for r in daemon.hear_all() if r.kind == wire.STEP] == [1, 2 * LATER]
 
 
-def test_a_heartbeat_repeats_the_standing_of_the_last_step_without_its_work(
+def test_a_heartbeat_repeats_the_last_steps_state_without_its_work(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
     sender = make()
@@ -222,7 +224,7 @@ def test_a_heartbeat_repeats_the_standing_of_the_last_step_without_its_work(
     assert (beat.steps_generation, beat.ns_generation, beat.decode_tokens) == (1, 20, 7)
 
 
-def test_steps_without_a_daemon_are_counted_and_told_in_the_next_hello(
+def test_steps_without_a_daemon_are_counted_in_the_next_hello(
     tmp_path: Path, make: Callable[..., Sender]
 ) -> None:
     sender = make()
@@ -332,7 +334,7 @@ def test_a_dummy_step_counts_its_time_but_no_tokens(
     assert (record.prefill_tokens, record.decode_tokens) == (0, 0)
 
 
-def test_a_record_of_state_alone_is_no_step_in_the_totals(
+def test_a_state_record_is_no_step_in_the_totals(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
     sender = make()
@@ -362,7 +364,7 @@ def test_a_fact_out_of_range_is_counted_nowhere(
     assert (record.drops, sender.drops) == (1, 1)
 
 
-def test_a_forked_child_becomes_a_stream_of_its_own(
+def test_a_forked_child_becomes_a_separate_stream(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
     pids = [10, 10]
@@ -417,7 +419,7 @@ def test_its_thread_connects_and_beats_while_the_engine_does_nothing(
     assert [daemon.hear().kind for _ in range(3)] == [wire.HELLO, wire.HEARTBEAT, wire.HEARTBEAT]
 
 
-def test_its_thread_sends_what_a_silent_engine_left_without_waiting_for_a_beat(
+def test_its_thread_sends_the_queue_without_waiting_for_a_beat(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
     sender = make(beat_seconds=10**6)
@@ -433,7 +435,7 @@ def test_its_thread_sends_what_a_silent_engine_left_without_waiting_for_a_beat(
     assert [daemon.hear().sequence for _ in range(3)] == [1, 2, 3]
 
 
-def test_closing_sends_what_is_kept_and_hangs_up(
+def test_closing_sends_the_queue_and_disconnects(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
     sender = make(beat_seconds=10**6, clock_ns=lambda: 0)
@@ -461,7 +463,7 @@ for _ in range(3):
 """
 
 
-def test_an_engine_that_ends_as_it_should_leaves_nothing_untold(daemon: BareDaemon) -> None:
+def test_an_engine_that_ends_normally_sends_everything(daemon: BareDaemon) -> None:
     subprocess.run([sys.executable, "-c", EXITING, str(daemon.path)], check=True, timeout=60)
 
     daemon.accept()
@@ -492,7 +494,7 @@ def test_a_listener_of_another_type_is_only_a_missing_daemon(
     assert sender.drops == 1
 
 
-def test_what_cannot_be_sent_for_long_is_dropped_and_not_kept(
+def test_steps_that_cannot_be_sent_for_long_are_dropped(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
     """For example while connecting hangs: the queue holds the engine's data."""
@@ -547,7 +549,7 @@ def test_a_sender_that_may_start_no_thread_can_be_closed(
     sender.close()
 
 
-def test_a_heartbeat_says_how_many_requests_are_in_flight(
+def test_a_heartbeat_contains_the_requests_in_flight(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
     sender = make(in_flight=iter([7, 0]).__next__)
@@ -563,7 +565,7 @@ def test_a_heartbeat_says_how_many_requests_are_in_flight(
 
 
 @pytest.mark.parametrize("count", [lambda: None, lambda: -1, lambda: 1 / 0, lambda: "many"])
-def test_a_number_in_flight_that_cannot_be_had_is_not_told(
+def test_an_unknown_number_in_flight_is_not_sent(
     count: Callable[[], int | None], daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
     sender = make(in_flight=count)

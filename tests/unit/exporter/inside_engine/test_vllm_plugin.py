@@ -100,7 +100,7 @@ def steps_of(daemon: BareDaemon) -> list[wire.Record]:
     return [record for record in daemon.hear_all() if record.kind == wire.STEP]
 
 
-def test_a_step_is_told_with_all_its_counts(daemon: BareDaemon, start: Callable[..., Any]) -> None:
+def test_a_step_is_sent_with_all_its_counts(daemon: BareDaemon, start: Callable[..., Any]) -> None:
     logger, _hello = start(vllm_config(speculative_tokens=1), 2)
     details = iteration_details((1, 512), (7, 8), elapsed_ms=22.5, encoder_inputs=3)
     stats = scheduler_stats(details, running=8, waiting=4, deferred=2, kv=0.25)
@@ -133,7 +133,7 @@ OVERLAPPED = wire.OVERLAPPED | wire.HELD_TOTALS
         (SimpleNamespace(), wire.NO_DETAILS),
     ],
 )
-def test_the_hello_says_how_far_the_steps_can_be_trusted(
+def test_the_hello_has_the_flags_of_the_steps(
     config: object, flags: int, start: Callable[..., Any]
 ) -> None:
     _logger, hello = start(config)
@@ -141,7 +141,7 @@ def test_the_hello_says_how_far_the_steps_can_be_trusted(
     assert (hello.kind, hello.flags) == (wire.HELLO, flags)
 
 
-def test_the_hello_says_how_much_the_engine_takes_into_a_step(start: Callable[..., Any]) -> None:
+def test_the_hello_contains_the_engines_step_limits(start: Callable[..., Any]) -> None:
     config = vllm_config()
     config.scheduler_config.max_num_batched_tokens = 8192
     config.scheduler_config.max_num_seqs = 64
@@ -152,7 +152,7 @@ def test_the_hello_says_how_much_the_engine_takes_into_a_step(start: Callable[..
 
 
 @pytest.mark.parametrize("tokens", [None, 0, -1, 2**40, "many"])
-def test_limits_that_cannot_be_are_not_told(tokens: object, start: Callable[..., Any]) -> None:
+def test_impossible_limits_are_not_sent(tokens: object, start: Callable[..., Any]) -> None:
     config = vllm_config()
     config.scheduler_config.max_num_batched_tokens = tokens
     config.scheduler_config.max_num_seqs = 64
@@ -171,7 +171,7 @@ def test_limits_that_cannot_be_are_not_told(tokens: object, start: Callable[...,
         pytest.param((8, 540), 3, (1, 508, 32), id="more than can be verified"),
     ],
 )
-def test_what_a_preempted_request_computes_anew_is_prompt_work(
+def test_recomputation_after_preemption_is_prompt_work(
     generation: tuple[int, int],
     speculative_tokens: int,
     told: tuple[int, int, int],
@@ -189,7 +189,7 @@ def test_what_a_preempted_request_computes_anew_is_prompt_work(
     assert step.generation_requests == generation[0]
 
 
-def test_it_is_told_beside_a_prompt_too(daemon: BareDaemon, start: Callable[..., Any]) -> None:
+def test_it_is_also_sent_beside_a_prompt(daemon: BareDaemon, start: Callable[..., Any]) -> None:
     logger, _hello = start(vllm_config())
 
     logger.record(scheduler_stats(iteration_details((1, 100), (4, 60), elapsed_ms=1)), None)
@@ -200,7 +200,7 @@ def test_it_is_told_beside_a_prompt_too(daemon: BareDaemon, start: Callable[...,
 
 
 @pytest.mark.parametrize("tokens", [None, "two", object()])
-def test_where_speculation_is_not_known_all_is_generated(
+def test_with_unknown_speculation_all_tokens_are_generated(
     tokens: Any, daemon: BareDaemon, start: Callable[..., Any]
 ) -> None:
     config = vllm_config()
@@ -213,7 +213,7 @@ def test_where_speculation_is_not_known_all_is_generated(
     assert (step.context_tokens, step.decode_tokens) == (0, 519)
 
 
-def test_an_engine_that_is_being_made_is_asked_for_its_requests_in_flight(
+def test_requests_in_flight_come_from_the_engine_being_created(
     daemon: BareDaemon, start: Callable[..., Any]
 ) -> None:
     class Engine:
@@ -238,7 +238,7 @@ def test_a_dummy_step_is_marked(daemon: BareDaemon, start: Callable[..., Any]) -
     assert (step.flags, step.steps_dummy, step.elapsed_ns) == (wire.DUMMY, 1, 5_000_000)
 
 
-def test_state_without_a_step_is_told_only_when_it_changes(
+def test_state_without_a_step_is_sent_only_when_it_changes(
     daemon: BareDaemon, start: Callable[..., Any]
 ) -> None:
     """A decode engine that waits for KV calls us thousands of times a second without news."""
@@ -269,7 +269,7 @@ def test_state_without_a_step_is_told_only_when_it_changes(
         (scheduler_stats(), iteration_stats(preempted=1)),
     ],
 )
-def test_every_kind_of_news_is_told(
+def test_every_kind_of_change_is_sent(
     news: tuple[Any, Any], daemon: BareDaemon, start: Callable[..., Any]
 ) -> None:
     logger, _hello = start(vllm_config(details=False))
@@ -280,7 +280,7 @@ def test_every_kind_of_news_is_told(
     assert len(steps_of(daemon)) == 2
 
 
-def test_the_end_of_all_requests_is_told_though_no_step_ran(
+def test_the_end_of_all_requests_is_sent_without_a_step(
     daemon: BareDaemon, start: Callable[..., Any]
 ) -> None:
     """After an abort: otherwise the engine would look busy for ever (A6)."""
@@ -377,7 +377,7 @@ def test_the_line_per_step_is_hidden_and_nothing_else(
 ACCESS = '%s - "%s %s HTTP/%s" %d'
 
 
-def test_the_access_log_tells_of_no_probe_that_went_well(
+def test_successful_probes_are_not_in_the_access_log(
     start: Callable[..., Any], iteration_logger: logging.Logger, caplog: pytest.LogCaptureFixture
 ) -> None:
     start(vllm_config(), 0)
@@ -443,7 +443,7 @@ def test_an_engine_starts_even_when_the_plugin_cannot(
     assert iteration_logger.filters == []
 
 
-def test_steps_in_quick_succession_are_told_together_and_no_state_that_is_no_news(
+def test_quick_steps_are_sent_together_without_unchanged_states(
     plugin: Any,
     daemon: BareDaemon,
     start: Callable[..., Any],

@@ -26,7 +26,7 @@ def test_a_packet_holds_its_records_in_their_order() -> None:
     assert heard(b"".join(sent)) == ([3, 1, 2], 0)
 
 
-def test_a_record_that_names_no_length_is_a_packet_of_its_own() -> None:
+def test_a_record_without_a_length_is_a_whole_packet() -> None:
     assert heard(wire.encode(record(7, record_bytes=0))) == ([7], 0)
     assert heard(wire.encode(record(7, record_bytes=0)) + b"of a later version") == ([7], 0)
 
@@ -52,10 +52,10 @@ def test_longer_records_of_a_later_version_are_read_as_far_as_known() -> None:
         wire.encode(record(1)._replace(kv_usage_ratio=-0.5)),
     ],
 )
-def test_what_is_no_packet_of_records_is_not_heard(packet: bytes) -> None:
+def test_invalid_packets_are_refused(packet: bytes) -> None:
     assert heard(packet) == ([], 1)
 
 
 @pytest.mark.parametrize("wrong", [wire.encode(record(3)._replace(version=0)), b"half a record"])
-def test_what_is_good_before_what_is_wrong_is_heard(wrong: bytes) -> None:
+def test_valid_records_before_an_invalid_one_are_accepted(wrong: bytes) -> None:
     assert heard(wire.encode(record(1)) + wire.encode(record(2)) + wrong) == ([1, 2], 1)

@@ -51,7 +51,7 @@ def test_the_node_is_the_sum_of_its_devices_and_each_bin_all_of_its_time() -> No
         assert shares == pytest.approx((0.25, 0.25, 0.5, 0.0, 0.0))
 
 
-def test_a_device_has_an_hour_of_its_own() -> None:
+def test_each_device_has_a_separate_hour() -> None:
     history = lived(60)
 
     bins = history.hour.device(account("GPU-b", 60, 0.0, 30.0), 4)
@@ -61,7 +61,7 @@ def test_a_device_has_an_hour_of_its_own() -> None:
     assert history.hour.device(account("GPU-c", 60, 0.0, 0.0), 4) is None
 
 
-def test_a_device_that_began_anew_takes_nothing_back_from_the_node() -> None:
+def test_a_reset_device_reduces_nothing_of_the_node() -> None:
     history = AccountHistory()
     for at in range(1, 21):
         again = account("GPU-a", at, 0.0, at / 2) if at < 11 else account("GPU-a", at, 0, 0, 10)
@@ -92,7 +92,7 @@ def test_an_hour_is_kept_and_no_more() -> None:
 
 
 @given(st.lists(st.floats(0.1, 30.0), min_size=2, max_size=80), st.floats(0, 1))
-def test_what_grows_evenly_is_found_between_any_two_rows(gaps: list[float], where: float) -> None:
+def test_linear_growth_is_interpolated_between_rows(gaps: list[float], where: float) -> None:
     track, at = Track(1), 0.0
     for gap in gaps:
         at += gap
@@ -115,7 +115,7 @@ def test_an_area_has_a_gap_where_nothing_is_known() -> None:
     assert "style=" not in svg
 
 
-def test_a_small_one_shows_the_phases_only() -> None:
+def test_a_sparkline_shows_the_phases_only() -> None:
     assert "idle" not in spark(BINS, 18)
 
 

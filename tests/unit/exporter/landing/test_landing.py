@@ -71,7 +71,7 @@ def text_of(html: str) -> str:
     return "|".join(piece for piece in reader.pieces if piece)
 
 
-def test_a_young_device_is_told_since_it_began() -> None:
+def test_a_young_device_is_shown_since_its_start() -> None:
     books = account({Use.PREFILL: 10.0, Use.IDLE: 20.0}, 130, start_seconds=100)
 
     window_ns, seconds = AccountHistory().last_minute(books)
@@ -80,7 +80,7 @@ def test_a_young_device_is_told_since_it_began() -> None:
     assert (seconds[Use.PREFILL], seconds[Use.IDLE]) == (10.0, 20.0)
 
 
-def test_an_old_device_is_told_over_its_last_minute() -> None:
+def test_an_old_device_is_shown_over_its_last_minute() -> None:
     history = AccountHistory()
     for now in range(0, 300):  # one GPU, half busy until 200 s, then fully busy
         busy = min(now, 200) / 2 + max(0, now - 200)
@@ -94,7 +94,7 @@ def test_an_old_device_is_told_over_its_last_minute() -> None:
     assert seconds[Use.IDLE] == pytest.approx(0.0)
 
 
-def test_books_that_began_anew_are_not_subtracted_from() -> None:
+def test_nothing_is_subtracted_from_a_reset_account() -> None:
     history = AccountHistory()
     history.remember(at(500, account({Use.PREFILL: 400.0}, 494)))
     again = account({Use.PREFILL: 90.0}, 1090, start_seconds=1000)
@@ -114,7 +114,7 @@ def test_ratios_are_those_of_the_accounting() -> None:
     assert split.ratios[Use.PREFILL] == 0.3
 
 
-def test_what_has_no_value_has_none() -> None:
+def test_unknown_values_are_absent() -> None:
     nearly_idle = TimeBreakdown({Use.PREFILL: 0.5, Use.DECODE: 0.4, Use.IDLE: 59.1})
 
     assert (nearly_idle.prefill_share_ratio, nearly_idle.prefill_decode_ratio) == (None, None)
@@ -147,7 +147,7 @@ def test_the_view_sums_what_its_devices_did() -> None:
     assert view.behind_seconds == pytest.approx(30.0)
 
 
-def test_a_stale_snapshot_shows_no_books_and_no_readings() -> None:
+def test_a_stale_snapshot_shows_no_accounts_and_no_readings() -> None:
     view = view_of(golden_snapshot(), AccountHistory(), FRESH_UNTIL_NS + 1)
 
     assert {(row.split, row.reading, row.role) for row in view.devices} == {
@@ -156,7 +156,7 @@ def test_a_stale_snapshot_shows_no_books_and_no_readings() -> None:
     assert view.problems[0].text.startswith("The daemon has measured nothing for 10 s")
 
 
-def test_everything_that_is_wrong_is_said_broken_things_first() -> None:
+def test_all_problems_are_listed_broken_things_first() -> None:
     golden = golden_snapshot()
     hot = replace(golden.readings[0], throttles=(Throttle.THERMAL, Throttle.POWER_CAP))
     snapshot = replace(
@@ -180,7 +180,7 @@ def test_everything_that_is_wrong_is_said_broken_things_first() -> None:
     assert severities == [Severity.BROKEN] * 5 + [Severity.NOTICE] * 2
 
 
-def test_the_page_says_it_in_words() -> None:
+def test_the_page_has_everything_in_words() -> None:
     told = text_of(page(golden_snapshot()))
 
     assert "gpu-7|simulated" in told
@@ -189,7 +189,7 @@ def test_the_page_says_it_in_words() -> None:
     assert "(5) gpu-7" in told
 
 
-def test_an_engine_is_said_to_be_as_full_as_is_known_and_by_what() -> None:
+def test_an_engines_fullness_and_bottleneck_are_shown() -> None:
     golden = golden_snapshot()
     unknown = replace(golden, capacities=(replace(golden.capacities[0], used_ratio=None),))
 
@@ -213,7 +213,7 @@ def test_the_page_is_made_once_for_a_snapshot_and_second_however_many_ask() -> N
     assert landing.page("", "") is not second
 
 
-def test_what_programs_are_told_is_made_once_likewise() -> None:
+def test_the_json_is_also_made_once() -> None:
     now = [TAKEN_NS]
     shown = [golden_snapshot()]
     landing = Landing("gpu-7", lambda: shown[0], AccountHistory(), lambda: now[0])
@@ -231,7 +231,7 @@ def test_a_page_before_the_first_snapshot_is_a_page() -> None:
     assert "Nothing was measured yet." in text_of(page(None))
 
 
-def test_a_node_without_engines_and_troubles_says_so() -> None:
+def test_a_node_without_engines_or_problems_says_so() -> None:
     quiet = Snapshot(TAKEN_NS, 0.0, FRESH_UNTIL_NS)
 
     told = text_of(page(quiet))
@@ -283,7 +283,7 @@ def test_reasons_do_not_split_a_use() -> None:
 @pytest.mark.parametrize(
     ("head", "state"), [("10.0.0.7:1", "follower of 10.0.0.7:1"), ("", "ready")]
 )
-def test_a_follower_says_whom_it_follows(head: str, state: str) -> None:
+def test_a_follower_shows_its_leader(head: str, state: str) -> None:
     golden = golden_snapshot()
     engines = tuple(
         replace(engine, follows=head) if engine.follows is not None else engine
@@ -311,13 +311,13 @@ def test_a_follower_says_whom_it_follows(head: str, state: str) -> None:
         (PageLinks(grafana="http://g/'x"), '<a href="http://g/&#x27;x/">Grafana</a>: dashboards'),
     ],
 )
-def test_the_page_leads_to_where_more_is_known(links: PageLinks, leads: str) -> None:
+def test_the_page_links_to_other_pages(links: PageLinks, leads: str) -> None:
     page = Landing("n", lambda: None, AccountHistory(), lambda: 0, links).page("", "")
 
     assert leads in page
 
 
-def test_a_worker_that_was_given_up_stays_listed_with_why_and_its_last_words() -> None:
+def test_a_given_up_worker_stays_listed_with_cause_and_last_lines() -> None:
     golden = golden_snapshot()
     failed = replace(GIVEN_UP, last_lines=("RuntimeError: <script>",))
     gone = replace(golden.engines[0], state=EngineState.GONE, up=None)
@@ -337,9 +337,7 @@ def test_a_worker_that_was_given_up_stays_listed_with_why_and_its_last_words() -
 
 
 @pytest.mark.parametrize(("minutes", "told"), [(3, True), (61, False)])
-def test_why_a_worker_crashed_is_told_for_an_hour_after_it_came_back(
-    minutes: int, told: bool
-) -> None:
+def test_the_cause_of_a_crash_is_shown_for_an_hour_after_recovery(minutes: int, told: bool) -> None:
     since = NOW_SECONDS - 60 * minutes
     back = replace(GIVEN_UP, state="ready", restarts=1, since_timestamp_seconds=since)
 
@@ -349,7 +347,7 @@ def test_why_a_worker_crashed_is_told_for_an_hour_after_it_came_back(
     assert (what in text) is told
 
 
-def test_a_start_says_how_long_it_takes_and_when_it_is_given_up() -> None:
+def test_a_start_shows_its_duration_and_deadline() -> None:
     now = NOW_SECONDS
     starting = WorkerStatus(
         "prefill-0",
@@ -367,7 +365,7 @@ def test_a_start_says_how_long_it_takes_and_when_it_is_given_up() -> None:
     assert "Loading weights: 45 %" in told
 
 
-def test_pools_are_told_in_the_words_that_dashboards_show() -> None:
+def test_pool_verdicts_match_the_dashboards() -> None:
     golden = golden_snapshot()
     engines = tuple(
         replace(golden.engines[0], engine=name, role=role, devices=(), state=EngineState.READY)

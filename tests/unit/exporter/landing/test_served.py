@@ -43,7 +43,7 @@ def test_rates_are_of_the_last_minute_by_the_best_source() -> None:
     assert len(history.rates) == 13
 
 
-def test_a_counter_that_begins_anew_is_not_known_and_no_negative_rate() -> None:
+def test_a_reset_counter_gives_no_rate() -> None:
     history = ServedHistory(LatencyTargets())
     history.remember(at(0, 100.0, 100))
     history.remember(at(10, 5.0, 200))
@@ -60,7 +60,7 @@ def test_waits_are_those_between_two_moments() -> None:
     assert history.rates[-1].first_token_p95_seconds == pytest.approx(0.3)
 
 
-def test_who_only_tells_how_requests_end_tells_no_arrivals() -> None:
+def test_a_source_of_ends_only_gives_no_arrivals() -> None:
     history = ServedHistory(LatencyTargets())
     for seconds in (0, 10):
         told = RequestAccount(RequestSource.ROUTER, "llama", "", ends={"stop": 7.0 * seconds})
@@ -87,7 +87,7 @@ def test_a_model_is_late_for_five_minutes_after_its_last_late_token() -> None:
     assert (late[400], late[430]) == ({"llama"}, set())
 
 
-def test_what_was_not_known_at_first_is_told_since_it_was() -> None:
+def test_a_value_known_later_counts_from_then() -> None:
     history = ServedHistory(LatencyTargets())
     history.remember(Snapshot(0, 0.0, 0))
     history.remember(at(10, 0.0, 0, replace(TTFT, counts=(0.0,) * 4, sum=0.0)))
@@ -98,7 +98,7 @@ def test_what_was_not_known_at_first_is_told_since_it_was() -> None:
     assert last.first_token_p95_seconds == pytest.approx(0.3)
 
 
-def test_waits_that_only_both_pools_together_tell_are_told_beside_the_engines_requests() -> None:
+def test_waits_of_both_pools_are_shown_with_the_engines_requests() -> None:
     history = ServedHistory(LatencyTargets())
     for seconds, waits in ((0, replace(TTFT, counts=(0.0,) * 4, sum=0.0)), (10, TTFT)):
         engines = RequestAccount(RequestSource.ENGINE, "llama", "", arrivals=seconds * 2.0)

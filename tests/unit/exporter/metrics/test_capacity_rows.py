@@ -97,7 +97,7 @@ def test_a_mig_slice_counts_as_its_share() -> None:
     assert known == pytest.approx(3 / 7)
 
 
-def test_limits_are_shown_with_how_they_are_known() -> None:
+def test_limits_are_shown_with_their_source() -> None:
     """An engine that is not full yet, or not ready, has learned limits all the same."""
     rows = page(
         [engine("m-0", Role.MIXED, "a")],
@@ -120,7 +120,7 @@ def test_limits_are_shown_with_how_they_are_known() -> None:
     assert rows[info, "m-0", "decode", "steps", "unreachable"] == 1
 
 
-def test_what_a_model_takes_is_shown_over_the_peak_of_its_gpus() -> None:
+def test_a_models_operations_are_relative_to_its_gpus_peak() -> None:
     rows = page(
         [engine("d-0", Role.DECODE, "a", "b")],
         [EngineCapacity("d-0", 0.5, flops_per_second=197.88e12, bytes_per_second=3.35e12)],

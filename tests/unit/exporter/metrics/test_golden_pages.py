@@ -224,7 +224,7 @@ def told(page: EnginePage, what: str) -> object:
 
 
 @pytest.mark.parametrize("file", PAGES)
-def test_a_golden_page_gives_what_it_says(file: str) -> None:
+def test_a_golden_page_gives_its_values(file: str) -> None:
     page = parse_page((DATA / file).read_bytes(), 0)
 
     assert {what: told(page, what) for what in PAGES[file]} == PAGES[file]

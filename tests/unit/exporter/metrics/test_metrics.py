@@ -186,7 +186,7 @@ def test_only_a_simulated_node_says_simulated() -> None:
 # Absence
 
 
-def test_a_value_the_driver_does_not_tell_is_absent_not_zero() -> None:
+def test_a_value_the_driver_does_not_report_is_absent_not_zero() -> None:
     power = samples(golden_snapshot(), "disagg_gpu_power_watts")
     memory = samples(golden_snapshot(), "disagg_gpu_memory_used_bytes")
 
@@ -209,7 +209,7 @@ def test_an_engine_without_records_shows_its_pages_load_and_no_more() -> None:
     assert requests["prefill-0/prefill/deferred"] == 0.0
 
 
-def test_an_engine_that_told_nothing_has_no_load() -> None:
+def test_an_engine_without_reports_has_no_load() -> None:
     golden = golden_snapshot()
     silent = dataclasses.replace(
         golden, engines=tuple(dataclasses.replace(e, page=None) for e in golden.engines)
@@ -219,7 +219,7 @@ def test_an_engine_that_told_nothing_has_no_load() -> None:
     assert samples(silent, "disagg_engine_up")["decode-0"] == 0.0
 
 
-def test_an_engine_that_could_not_be_asked_is_neither_up_nor_down() -> None:
+def test_an_engine_that_could_not_be_probed_is_neither_up_nor_down() -> None:
     golden = golden_snapshot()
     unknown = dataclasses.replace(
         golden, engines=tuple(dataclasses.replace(e, up=None) for e in golden.engines)
@@ -253,7 +253,7 @@ def test_the_last_errors_of_a_gpu_that_answers_no_more_are_shown() -> None:
     assert shown[f"{GPU_1}/48"] == 0
 
 
-def test_a_node_without_a_router_says_nothing_of_one() -> None:
+def test_a_node_without_a_router_has_no_router_rows() -> None:
     without = dataclasses.replace(golden_snapshot(), router=None)
 
     assert not [name for name in names(without, TAKEN_NS) if "_router_" in name]
@@ -420,7 +420,7 @@ def test_a_state_nobody_announced_is_still_shown() -> None:
     assert states["decode-0/ready"] == 0.0
 
 
-def test_a_unit_of_activity_stands_at_zero_for_every_role_once_it_is_told() -> None:
+def test_a_reported_unit_of_activity_is_zero_for_every_role() -> None:
     rows = samples(golden_snapshot(), "disagg_gpu_activity_seconds_total")
 
     assert rows[f"{GPU_0}/prefill/tensor"] == 30.25
@@ -428,7 +428,7 @@ def test_a_unit_of_activity_stands_at_zero_for_every_role_once_it_is_told() -> N
     assert not [row for row in rows if row.startswith(GPU_1)]
 
 
-def test_energy_stands_at_zero_for_every_role_and_is_absent_where_it_is_not_told() -> None:
+def test_energy_is_zero_for_every_role_or_absent_if_unreported() -> None:
     rows = samples(golden_snapshot(), "disagg_gpu_phase_energy_joules_total")
 
     assert rows[f"{GPU_0}/prefill/prefill"] == 36_150.0
@@ -589,7 +589,7 @@ def test_role_gpus_count_a_slice_as_its_share() -> None:
 # Text
 
 
-def test_a_name_that_cannot_be_encoded_does_not_cost_the_page() -> None:
+def test_an_unencodable_name_does_not_fail_the_page() -> None:
     golden = golden_snapshot()
     odd = dataclasses.replace(golden.engines[0], model_name='/models/\udce9t\u00e9\n"x"')
 

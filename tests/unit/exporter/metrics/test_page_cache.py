@@ -57,7 +57,7 @@ def test_a_changed_snapshot_is_rendered_at_most_five_times_a_second() -> None:
     assert b"disagg_node_busy_window_seconds 2.0" in later.body
 
 
-def test_a_snapshot_that_went_stale_is_rendered_anew_though_it_is_the_same() -> None:
+def test_a_snapshot_that_became_stale_is_rendered_again() -> None:
     """Otherwise a dead sampler would show as frozen numbers."""
     daemon = Daemon()
     cache = daemon.cache()
@@ -83,7 +83,7 @@ def test_gzip_is_the_same_page_smaller() -> None:
     assert len(packed.body) < len(plain(cache).body) / 3
 
 
-def test_openmetrics_is_given_to_who_asks_for_it() -> None:
+def test_openmetrics_is_served_on_request() -> None:
     page = Daemon().cache().page(OPENMETRICS, gzipped=False)
 
     assert page.content_type.startswith("application/openmetrics-text; version=1.0.0;")
@@ -106,14 +106,14 @@ def test_openmetrics_is_given_to_who_asks_for_it() -> None:
         "text/plain;version=1.x",
     ],
 )
-def test_everyone_else_gets_plain_text(accept: str) -> None:
+def test_other_clients_get_plain_text(accept: str) -> None:
     cache = Daemon().cache()
 
     assert cache.page(accept, gzipped=False) == plain(cache)
     assert plain(cache).content_type == "text/plain; version=0.0.4; charset=utf-8"
 
 
-def test_many_who_ask_at_once_get_one_rendering() -> None:
+def test_concurrent_requests_share_one_rendering() -> None:
     cache = Daemon().cache()
     together = threading.Barrier(8)
     pages: list[PageBytes] = []

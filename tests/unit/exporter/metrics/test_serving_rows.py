@@ -47,7 +47,7 @@ def rows(snapshot: Snapshot, name: str) -> dict[tuple[str, ...], float]:
         (Role.UNKNOWN, False),
     ],
 )
-def test_the_first_token_is_told_where_users_get_it(role: Role, shown: bool) -> None:
+def test_the_first_token_is_reported_where_users_get_it(role: Role, shown: bool) -> None:
     """A prefill engine's is a request of one token; both together would count twice."""
     snapshot = of_decode(role=role)
 
@@ -84,14 +84,14 @@ def test_a_prefill_engines_first_token_has_a_name_of_its_own() -> None:
         (Role.UNKNOWN, {"queue"}),
     ],
 )
-def test_the_way_to_the_first_token_is_called_what_it_is_to_the_role(
+def test_the_component_before_the_first_token_depends_on_the_role(
     role: Role, components: set[str]
 ) -> None:
     """From its first step to its first token a request that came with its KV decodes."""
     assert {row[-1] for row in rows(of_decode(role=role), COMPONENT)} == components
 
 
-def test_an_engine_that_was_never_seen_has_no_counts() -> None:
+def test_an_engine_that_was_never_read_has_no_counts() -> None:
     snapshot = of_decode(serving=None)
 
     assert rows(snapshot, COMPONENT) == rows(snapshot, "disagg_engine_preemptions") == {}
@@ -106,7 +106,7 @@ def test_an_engine_that_was_never_seen_has_no_counts() -> None:
         ("dynamo", "x", [0.0]),
     ],
 )
-def test_a_version_is_known_unknown_or_not_told(
+def test_a_version_is_known_unknown_or_unreported(
     kind: str, version: str, expected: list[float]
 ) -> None:
     snapshot = of_decode(version=version, page=EnginePage(kind, TAKEN_NS))
@@ -124,7 +124,7 @@ def test_a_version_is_known_unknown_or_not_told(
         (Method.NONE, "sglang", None),
     ],
 )
-def test_what_the_length_of_a_step_means_is_told(
+def test_the_meaning_of_a_steps_duration_is_reported(
     method: Method, kind: str, clock: str | None
 ) -> None:
     snapshot = of_decode(kind=kind)
@@ -135,7 +135,7 @@ def test_what_the_length_of_a_step_means_is_told(
     assert [row[-1] for row in told] == ([] if clock is None else [clock])
 
 
-def test_the_cache_in_use_is_the_pages_where_steps_tell_tokens_only() -> None:
+def test_cache_use_comes_from_the_page_if_steps_report_only_tokens() -> None:
     snapshot = of_decode()
     accounts = tuple(
         replace(a, method=Method.FPM, running=3, kv_usage_ratio=0.0)
@@ -168,7 +168,7 @@ def test_queues_are_those_of_the_role(role: Role, shown: dict[str, float]) -> No
     assert {key[-1]: value for key, value in rows(snapshot, QUEUE).items()} == shown
 
 
-def test_queues_that_are_not_told_are_absent() -> None:
+def test_unreported_queues_are_absent() -> None:
     page = EnginePage("vllm", TAKEN_NS, kv_queues={KvQueue.TRANSFER: 4.0})
 
     shown = rows(of_decode(page=page), QUEUE)
@@ -178,7 +178,7 @@ def test_queues_that_are_not_told_are_absent() -> None:
 @pytest.mark.parametrize(
     ("role", "shown"), [(Role.PREFILL, True), (Role.MIXED, True), (Role.DECODE, False)]
 )
-def test_lengths_of_prompts_are_told_of_engines_that_read_them(role: Role, shown: bool) -> None:
+def test_prompt_lengths_are_reported_for_prefilling_engines(role: Role, shown: bool) -> None:
     prompts = Histogram((1000.0, 10_000.0), (3.0, 5.0, 6.0), 40_000.0)
     serving = ServingCounts(prompt_tokens=prompts)
 

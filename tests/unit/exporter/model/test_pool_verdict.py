@@ -40,9 +40,7 @@ def words(
         (None, 0.2, "what prefill can take is not learned yet"),
     ],
 )
-def test_two_pools_are_told_of_together(
-    prefill: float | None, decode: float | None, told: str
-) -> None:
+def test_two_pools_have_one_verdict(prefill: float | None, decode: float | None, told: str) -> None:
     assert words(prefill, decode) == [told]
 
 
@@ -54,11 +52,11 @@ def test_two_pools_are_told_of_together(
         (0.95, "mixed engines are full"),
     ],
 )
-def test_mixed_engines_are_told_of_beside(mixed: float, told: str) -> None:
+def test_mixed_engines_have_a_separate_verdict(mixed: float, told: str) -> None:
     assert words(0.1, 0.1, mixed) == ["nothing to do, both below 50 %", told]
 
 
-def test_nothing_is_said_of_pools_of_which_nothing_is_known() -> None:
+def test_unknown_pools_have_no_verdict() -> None:
     assert words(None, None) == []
 
 
@@ -68,7 +66,7 @@ def test_room_in_both_pools_is_no_reason_to_do_nothing_while_tokens_are_late() -
 
 
 @given(RATIOS, RATIOS, RATIOS, st.booleans())
-def test_the_words_are_those_of_the_recorded_verdict(
+def test_the_words_match_the_recorded_verdict(
     prefill: float | None, decode: float | None, mixed: float | None, late: bool
 ) -> None:
     rules = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"][0]["rules"]
@@ -77,7 +75,7 @@ def test_the_words_are_those_of_the_recorded_verdict(
     assert set(words(prefill, decode, mixed, late=late)) <= recorded
 
 
-def test_every_recorded_verdict_is_told_of_some_pools() -> None:
+def test_every_recorded_verdict_occurs_for_some_pools() -> None:
     rules = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"][0]["rules"]
     recorded = {rule["labels"]["verdict"] for rule in rules if "labels" in rule}
     steps = (None, 0.1, 0.5, 0.6, 0.8, 1.0)

@@ -32,19 +32,19 @@ def test_without_observations_there_is_no_latency() -> None:
     assert (quantile(None, 0.5), mean(None), mean(TTFT)) == (None, None, 0.18)
 
 
-def test_histograms_of_several_are_one_by_the_bounds_of_the_first() -> None:
+def test_histograms_are_merged_by_the_bounds_of_the_first() -> None:
     coarse = Histogram((0.2,), (10.0, 20.0), 5.0)
 
     assert merged([coarse, TTFT]) == Histogram((0.2,), (100.0, 120.0), 23.0)
     assert merged([]) is None
 
 
-def test_a_histogram_that_fell_began_anew() -> None:
+def test_a_decreased_histogram_was_reset() -> None:
     assert since(TTFT, replace(TTFT, counts=(1.0, 91.0, 101.0, 101.0))) == TTFT
 
 
 @given(st.lists(st.integers(0, 9), min_size=3, max_size=3), st.integers(0, 9))
-def test_what_came_since_is_what_was_added(counts: list[int], added: int) -> None:
+def test_the_increase_is_what_was_added(counts: list[int], added: int) -> None:
     earlier = Histogram((0.1, 0.2), (counts[0], sum(counts[:2]), sum(counts)), 1.0)
     later = replace(earlier, counts=tuple(count + added for count in earlier.counts), sum=1.5)
 

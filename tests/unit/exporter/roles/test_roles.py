@@ -93,7 +93,7 @@ def test_every_spelling_of_the_kv_role_is_read(spelling: str) -> None:
     assert (verdict.answer, verdict.confidence) == ("prefill", Confidence.HIGH)
 
 
-def test_markers_that_disagree_lower_the_confidence_and_are_all_told() -> None:
+def test_conflicting_markers_lower_the_confidence_and_are_all_listed() -> None:
     argv = ("python", "-m", "sglang.launch_server", "--disaggregation-mode", "decode")
     alone = explain(Markers(argv=argv))
     against = explain(Markers(argv=argv, labels={"llm-d.ai/role": "prefill"}))
@@ -102,7 +102,7 @@ def test_markers_that_disagree_lower_the_confidence_and_are_all_told() -> None:
     assert {item.role for item in against.evidence} == {"prefill", "decode"}
 
 
-def test_one_who_is_told_on_purpose_is_certain_of_it() -> None:
+def test_an_explicit_role_is_certain() -> None:
     assert explain(Markers(env={"DISAGG_NODE_ROLE": "decode"})).confidence is Confidence.CERTAIN
 
 
@@ -117,7 +117,7 @@ def test_decode_by_label_becomes_decode_with_a_prefill_peer_or_with_traffic() ->
     assert explain(Markers(labels=labels, traffic=decoding)).answer == "decode"
 
 
-def test_few_requests_tell_nothing() -> None:
+def test_few_requests_are_no_evidence() -> None:
     few = Traffic(
         finished_requests=3, computed_tokens=10, external_tokens=1e6, generation_tokens=1e5
     )
@@ -178,7 +178,7 @@ def test_no_raw_value_gets_into_the_evidence() -> None:
         "names",
     ],
 )
-def test_what_a_hostile_pod_says_costs_little(markers: Markers) -> None:
+def test_hostile_markers_are_parsed_cheaply(markers: Markers) -> None:
     start = time.process_time()
     verdict = explain(markers)
 
@@ -230,7 +230,7 @@ _SETTINGS = settings(max_examples=60, deadline=None)
 
 @_SETTINGS
 @given(_MARKERS)
-def test_nothing_that_markers_hold_raises_or_is_called_certain(markers: Markers) -> None:
+def test_no_markers_raise_or_give_certainty(markers: Markers) -> None:
     verdict = explain(markers)
 
     assert verdict.confidence is not Confidence.CERTAIN
@@ -272,7 +272,7 @@ def test_the_order_of_markers_does_not_matter(markers: Markers, random: Random) 
 
 @_SETTINGS
 @given(_MARKERS, st.dictionaries(st.text("QZ", min_size=1, max_size=5), _TEXTS, max_size=3))
-def test_keys_that_nobody_knows_change_nothing(markers: Markers, extra: dict[str, str]) -> None:
+def test_unknown_keys_change_nothing(markers: Markers, extra: dict[str, str]) -> None:
     more = replace(markers, env={**extra, **markers.env}, labels={**extra, **markers.labels})
 
     assert explain(more) == explain(markers)

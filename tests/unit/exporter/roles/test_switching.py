@@ -37,18 +37,18 @@ class Story:
         return roles
 
 
-def test_what_it_has_done_so_far_tells_first() -> None:
+def test_its_total_traffic_counts_first() -> None:
     assert Story(100, 900_000).switching.role is Role.DECODE
     assert Story(100, 100).switching.role is None
 
 
-def test_another_role_counts_once_two_windows_tell_of_it() -> None:
+def test_another_role_counts_after_two_windows() -> None:
     story = Story(100, 900_000)
 
     assert story.does(PREFILLS, PREFILLS) == [Role.DECODE, Role.PREFILL]
 
 
-def test_the_window_in_which_it_switches_is_no_role_of_its_own() -> None:
+def test_the_switching_window_gives_no_role() -> None:
     story = Story(100, 900_000)
 
     assert story.does(DECODES, BOTH, PREFILLS, PREFILLS) == [
@@ -59,7 +59,7 @@ def test_the_window_in_which_it_switches_is_no_role_of_its_own() -> None:
     ]
 
 
-def test_one_that_flaps_from_window_to_window_has_no_role_until_one_lasts() -> None:
+def test_a_flapping_engine_has_no_role_until_one_lasts() -> None:
     story = Story(100, 900_000)
 
     roles = story.does(*(PREFILLS, DECODES) * 20)
@@ -69,7 +69,7 @@ def test_one_that_flaps_from_window_to_window_has_no_role_until_one_lasts() -> N
     assert story.does(PREFILLS, PREFILLS)[-1] is Role.PREFILL
 
 
-def test_a_window_of_another_kind_now_and_then_takes_no_role_away() -> None:
+def test_occasional_other_windows_do_not_remove_a_role() -> None:
     story = Story(100, 900_000)
 
     assert set(story.does(*(DECODES, DECODES, PREFILLS) * 10)) == {Role.DECODE}
@@ -88,17 +88,17 @@ def test_traffic_that_fits_no_role_for_long_leaves_none() -> None:
     assert (switching.role, switching.traffic_seen) == (None, None)
 
 
-def test_one_that_rests_keeps_its_role() -> None:
+def test_an_idle_engine_keeps_its_role() -> None:
     assert set(Story(900_000, 100).does(*(RESTS,) * 30)) == {Role.PREFILL}
 
 
-def test_little_traffic_is_looked_at_for_longer() -> None:
+def test_little_traffic_is_observed_for_longer() -> None:
     story = Story(100, 900_000)
 
     assert story.does(*(LITTLE,) * 8)[-1] is Role.PREFILL
 
 
-def test_a_process_that_begins_anew_is_judged_anew() -> None:
+def test_a_restarted_process_is_judged_again() -> None:
     story = Story(100, 900_000)
     story.computed = story.made = 0.0
     story.does(RESTS)

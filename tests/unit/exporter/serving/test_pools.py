@@ -20,7 +20,7 @@ def taken(*looks: tuple[float, Histogram | None, Histogram | None]) -> PoolsWait
     return pools
 
 
-def test_each_wait_at_a_decode_engine_is_one_of_the_whole() -> None:
+def test_each_decode_wait_is_one_whole_wait() -> None:
     whole = taken((1, waits(10), waits(3)), (2, None, waits(4)), (3, waits(5), None)).whole
 
     assert whole is not None
@@ -40,7 +40,7 @@ def test_a_count_that_was_made_never_changes() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "known"), [(PATIENCE_SECONDS, True), (61.1, False)])
-def test_decode_waits_for_the_first_that_is_known_of_prefill_a_minute(
+def test_decode_observations_wait_a_minute_for_the_first_of_prefill(
     seconds: float, known: bool
 ) -> None:
     """Those of an hour before would be a jump of the counter that says nothing of now."""
@@ -50,7 +50,7 @@ def test_decode_waits_for_the_first_that_is_known_of_prefill_a_minute(
     assert (whole is not None) is known
 
 
-def test_prompts_of_long_ago_say_little_of_those_of_now() -> None:
+def test_old_prompts_have_little_weight() -> None:
     slow_then_fast = taken((0, waits(100, 2.0), None), (60, waits(10, 0.1), waits(10, 0.1)))
     just_slow = taken((0, waits(100, 2.0), None), (60, None, waits(10, 0.1)))
 
@@ -61,16 +61,14 @@ def test_prompts_of_long_ago_say_little_of_those_of_now() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "known"), [(PATIENCE_SECONDS, True), (60.1, False)])
-def test_prompts_of_more_than_a_minute_ago_say_nothing_any_more(
-    seconds: float, known: bool
-) -> None:
+def test_prompts_older_than_a_minute_have_no_weight(seconds: float, known: bool) -> None:
     """Prefill engines that are gone, or report nothing, must not affect today's waits."""
     whole = taken((1.0, waits(5), None), (1.0 + seconds, None, waits(4))).whole
 
     assert (whole is not None) is known
 
 
-def test_a_decode_wait_takes_the_first_prompts_that_come_after_such_a_pause() -> None:
+def test_after_a_pause_decode_waits_use_the_first_new_prompts() -> None:
     whole = taken((0, waits(5, 2.0), None), (100, None, waits(4)), (101, waits(9, 0.1), None)).whole
 
     assert whole is not None

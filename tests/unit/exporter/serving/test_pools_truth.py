@@ -42,7 +42,7 @@ def served_by(prefill: int, decode: int, mix: Mix) -> Served:
 
 
 @pytest.mark.parametrize(("prefill", "decode", "mix"), LOADS, ids=NAMES)
-def test_the_share_of_late_requests_is_within_five_points_of_what_users_saw(
+def test_the_share_of_late_requests_is_within_five_points(
     prefill: int, decode: int, mix: Mix
 ) -> None:
     served = served_by(prefill, decode, mix)
@@ -66,9 +66,7 @@ def test_the_share_of_late_requests_is_within_five_points_of_what_users_saw(
 
 
 @pytest.mark.parametrize(("prefill", "decode", "mix"), LOADS, ids=NAMES)
-def test_so_it_is_of_the_parts_on_the_page_that_rules_put_together(
-    prefill: int, decode: int, mix: Mix
-) -> None:
+def test_so_it_is_for_the_parts_that_rules_combine(prefill: int, decode: int, mix: Mix) -> None:
     """With fewer bounds than engines have, and evenly spread within them: from 0.25 s on."""
     served = served_by(prefill, decode, mix)
 

@@ -73,7 +73,7 @@ def test_a_mixed_engine_sees_the_whole() -> None:
     assert account.duration == waits(7)
 
 
-def test_a_decode_engine_that_is_asked_at_once_sees_the_whole_wait_and_no_arrival() -> None:
+def test_a_decode_engine_with_immediate_requests_sees_the_whole_wait() -> None:
     pair = [
         engine_status("p", Role.PREFILL, serving(5), kind="sglang"),
         engine_status("d", Role.DECODE, serving(4), kind="sglang"),
@@ -86,7 +86,7 @@ def test_a_decode_engine_that_is_asked_at_once_sees_the_whole_wait_and_no_arriva
     assert {each.source for each in counts.accounts().requests} == {RequestSource.ENGINE}
 
 
-def test_pools_are_put_together_from_both_parts() -> None:
+def test_pools_are_combined_from_both_parts() -> None:
     pair = [
         engine_status("p", Role.PREFILL, serving(5)),
         engine_status("d", Role.DECODE, serving(4)),
@@ -102,7 +102,7 @@ def test_pools_are_put_together_from_both_parts() -> None:
 
 
 @pytest.mark.parametrize("role", [Role.PREFILL, Role.DECODE])
-def test_of_one_pool_alone_nobody_knows_the_whole(role: Role) -> None:
+def test_one_pool_alone_does_not_give_the_whole(role: Role) -> None:
     """The other is on other nodes; here is its part, for rules to combine."""
     counts = counted([engine_status("e", role, serving(5))])
 
@@ -110,7 +110,7 @@ def test_of_one_pool_alone_nobody_knows_the_whole(role: Role) -> None:
     assert counts.accounts().parts
 
 
-def test_an_engine_that_leaves_takes_nothing_with_it_and_one_that_begins_anew_is_added() -> None:
+def test_counts_survive_engines_that_leave_or_restart() -> None:
     first = engine_status("m", Role.MIXED, serving(10))
     other = engine_status("n", Role.MIXED, serving(3))
     again = engine_status("m", Role.MIXED, serving(2))
@@ -124,7 +124,7 @@ def test_an_engine_of_unknown_role_is_left_out() -> None:
     assert not counted([engine_status("e", Role.UNKNOWN, serving(10))]).accounts().requests
 
 
-def test_what_an_engine_does_not_tell_is_absent() -> None:
+def test_unreported_values_are_absent() -> None:
     account = told(
         counted([engine_status("m", Role.MIXED, ServingCounts({Total.FINISHED_REQUESTS: 3.0}))]),
         RequestSource.ENGINE,
@@ -140,7 +140,7 @@ def test_an_engine_whose_model_is_not_known_yet_makes_no_empty_series() -> None:
     assert counted([engine_status("e", Role.MIXED, serving(1), model="")]).accounts().requests
 
 
-def test_a_frontend_is_a_source_of_its_own_by_model() -> None:
+def test_a_frontend_is_a_separate_source_by_model() -> None:
     front = FrontCounts(RequestSource.FRONTEND, "f", {"a": serving(3), "b": serving(4)})
 
     accounts = counted([], fronts=(front,)).accounts().requests
@@ -149,7 +149,7 @@ def test_a_frontend_is_a_source_of_its_own_by_model() -> None:
     assert {each.source for each in accounts} == {RequestSource.FRONTEND}
 
 
-def test_a_frontend_that_is_not_read_is_no_source_and_counts_on_when_it_is_again() -> None:
+def test_an_unread_frontend_is_no_source_until_read_again() -> None:
     """What users experience there is unknown: frozen counts would hide current ones."""
     counts, engine = ModelRequests(), engine_status("m", Role.MIXED, serving(9))
     shown = []
@@ -167,7 +167,7 @@ def test_a_frontend_that_is_not_read_is_no_source_and_counts_on_when_it_is_again
     ]
 
 
-def test_of_more_models_than_can_be_shown_at_once_those_beyond_are_said_to_be_left_out() -> None:
+def test_models_beyond_the_limit_are_counted_as_left_out() -> None:
     names = [f"model-{number}" for number in range(KEPT_MODELS + 3)]
     front = FrontCounts(
         RequestSource.FRONTEND, "f", {name: serving(1) for name in names}, left_out_models=5
@@ -195,7 +195,7 @@ def test_a_model_that_was_left_out_is_counted_from_when_there_is_room_for_it() -
     assert counts.accounts().left_out_models == 0
 
 
-def test_models_that_nobody_serves_any_more_are_forgotten_once_they_are_many() -> None:
+def test_unserved_models_are_forgotten_once_there_are_many() -> None:
     counts = ModelRequests()
     for number in range(KEPT_MODELS + 3):
         engine = engine_status("m", Role.MIXED, serving(number + 1), model=f"model-{number}")
@@ -206,7 +206,7 @@ def test_models_that_nobody_serves_any_more_are_forgotten_once_they_are_many() -
     assert {"model-0", "model-1", "model-2"}.isdisjoint(names)
 
 
-def test_what_waits_at_frontends_is_added_up_as_it_is_now() -> None:
+def test_waiting_requests_of_frontends_are_summed() -> None:
     """One that does not report it adds nothing, nor does one that is not read any more."""
 
     def front(name: str, waiting: dict[str, float], **more: bool) -> FrontCounts:

@@ -41,7 +41,7 @@ def engine(**changes: Any) -> NodeFacts:
     return replace(WELL, engines=(replace(ENGINE, **changes),))
 
 
-def test_a_node_that_is_well_has_nothing_to_do() -> None:
+def test_a_healthy_node_has_no_next_step() -> None:
     assert {finding.level for finding in examine(WELL)} == {Level.FINE}
     assert next_step(examine(WELL)) is None
 
@@ -53,7 +53,7 @@ def test_a_worker_that_starts_need_not_report_steps_yet() -> None:
     assert of(Level.WRONG, facts) == []
 
 
-def test_workers_that_a_daemon_has_left_are_told_and_how_they_get_one_again() -> None:
+def test_workers_left_by_a_daemon_are_listed_with_a_remedy() -> None:
     facts = NodeFacts("http://here", left_workers=("prefill-0", "decode-0"), file="node.yaml")
     told = "\n".join(finding.what for finding in examine(facts))
 
@@ -92,7 +92,7 @@ def test_workers_that_a_daemon_has_left_are_told_and_how_they_get_one_again() ->
         (engine(up=False), "does not answer"),
     ],
 )
-def test_what_does_not_work_is_said_with_a_way_out(facts: NodeFacts, word: str) -> None:
+def test_failures_are_reported_with_a_remedy(facts: NodeFacts, word: str) -> None:
     [finding] = of(Level.WRONG, facts)
 
     assert word in finding.what
@@ -120,7 +120,7 @@ def test_what_does_not_work_is_said_with_a_way_out(facts: NodeFacts, word: str) 
         (engine(method="page", kind="dynamo"), "inexact", "DYN_FORWARDPASS_METRIC_PORT"),
     ],
 )
-def test_what_could_be_better_is_said(facts: NodeFacts, word: str, step: str) -> None:
+def test_possible_improvements_are_reported(facts: NodeFacts, word: str, step: str) -> None:
     [finding] = of(Level.BETTER, facts)
 
     assert word in finding.what
@@ -137,13 +137,13 @@ def test_what_could_be_better_is_said(facts: NodeFacts, word: str, step: str) ->
         ({"method": "fpm"}, "by every single step"),
     ],
 )
-def test_an_engine_that_tells_its_steps_is_exact(changes: dict[str, Any], word: str) -> None:
+def test_an_engine_with_step_reports_is_exact(changes: dict[str, Any], word: str) -> None:
     assert of(Level.BETTER, engine(**changes)) == []
     assert any(word in finding.what for finding in of(Level.FINE, engine(**changes)))
 
 
 @pytest.mark.parametrize("fault", TlsFault)
-def test_each_fault_of_tls_has_its_own_words_and_its_own_way_out(fault: TlsFault) -> None:
+def test_each_tls_fault_has_its_own_text_and_remedy(fault: TlsFault) -> None:
     [found] = of(Level.WRONG, engine(up=False, kind="vllm", tls_fault=fault.value))
     others = [
         of(Level.WRONG, engine(up=False, tls_fault=other.value))[0]
@@ -157,7 +157,7 @@ def test_each_fault_of_tls_has_its_own_words_and_its_own_way_out(fault: TlsFault
     assert found.step not in [other.step for other in others]
 
 
-def test_what_is_wrong_with_the_tls_of_an_engine_is_said_whole() -> None:
+def test_a_tls_fault_is_reported_completely() -> None:
     found = {
         fault: of(Level.WRONG, engine(up=False, tls_fault=fault.value))[0]
         for fault in (TlsFault.EXPIRED, TlsFault.UNTRUSTED, TlsFault.TLS_WANTED)
@@ -180,7 +180,7 @@ def test_what_is_wrong_with_the_tls_of_an_engine_is_said_whole() -> None:
     ]
 
 
-def test_an_engine_that_switches_roles_is_not_to_be_given_one() -> None:
+def test_no_fixed_role_is_advised_for_a_switching_engine() -> None:
     [found] = of(Level.BETTER, engine(role="unknown", source="dynamic"))
 
     assert (found.what, found.step) == (
@@ -200,14 +200,14 @@ def test_only_sglang_is_said_to_need_an_option_for_its_page() -> None:
     }
 
 
-def test_an_engine_that_anybody_could_pretend_to_be_is_told() -> None:
+def test_an_unverified_engine_is_reported() -> None:
     [found] = of(Level.BETTER, engine(verified="insecure"))
 
     assert found.what == "vllm-8000 is asked by TLS, and not verified (`insecure: true`)"
     assert of(Level.BETTER, engine(verified="pinned")) == []
 
 
-def test_a_fault_of_a_newer_daemon_is_no_end_of_the_doctor() -> None:
+def test_an_unknown_fault_of_a_newer_daemon_is_ignored() -> None:
     assert of(Level.WRONG, engine(tls_fault="of_tomorrow")) == []
 
 
@@ -220,13 +220,13 @@ def test_the_next_step_is_that_of_the_worst_finding_that_gains_most() -> None:
     assert (next_step(examine(engine(role="unknown", method="none"))) or best).gain == 6
 
 
-def test_an_engine_that_nobody_counts_has_no_accuracy() -> None:
+def test_an_unmeasured_engine_has_no_accuracy() -> None:
     facts = replace(WELL, version=None)
 
     assert not any("single step" in finding.what for finding in examine(facts))
 
 
-def test_a_follower_lacks_nothing_that_its_leader_has() -> None:
+def test_a_follower_needs_nothing_its_leader_provides() -> None:
     follower = {"method": "follower", "follows": "10.0.0.1:29501", "split": "none"}
     facts = engine(**follower)
 
@@ -249,9 +249,7 @@ def test_a_follower_lacks_nothing_that_its_leader_has() -> None:
         ("encode", "its role, encode, does not say which phase"),
     ],
 )
-def test_a_follower_whose_time_is_no_phases_is_told_why_by_its_own_role(
-    role: str, text: str
-) -> None:
+def test_a_followers_undivided_time_is_explained_by_its_role(role: str, text: str) -> None:
     [found] = of(Level.BETTER, engine(method="none", follows="", role=role))
 
     assert (found.what, found.step) == (
@@ -260,7 +258,7 @@ def test_a_follower_whose_time_is_no_phases_is_told_why_by_its_own_role(
     )
 
 
-def test_it_is_said_by_which_command_an_engine_gets_our_plugin() -> None:
+def test_the_command_that_adds_the_plugin_is_shown() -> None:
     [by_hand] = of(Level.BETTER, engine(method="page"))
     [in_pod] = of(Level.BETTER, engine(method="page", pod="llama-0"))
 
@@ -274,7 +272,7 @@ def test_it_is_said_by_which_command_an_engine_gets_our_plugin() -> None:
     )
 
 
-def test_engines_beyond_those_that_are_attached_to_are_told() -> None:
+def test_engines_beyond_the_limit_are_reported() -> None:
     [found] = of(Level.WRONG, replace(WELL, left_out_engines=3))
 
     assert (found.what, found.step) == (
@@ -284,7 +282,7 @@ def test_engines_beyond_those_that_are_attached_to_are_told() -> None:
     )
 
 
-def test_a_follower_of_unknown_role_is_told_who_could_tell() -> None:
+def test_a_follower_of_unknown_role_is_referred_to_its_leader() -> None:
     [_, undivided] = of(Level.BETTER, engine(method="none", follows="", role="unknown"))
     assert undivided.what == (
         "vllm-8000: not divided: a follower reports nothing, and its role is unknown"
@@ -300,7 +298,7 @@ def worker(state: str, **more: Any) -> NodeFacts:
     return replace(WELL, workers=(facts,), engines=(replace(ENGINE, up=False),))
 
 
-def test_a_worker_that_starts_is_not_wrong_and_says_how_far_it_is() -> None:
+def test_a_starting_worker_is_fine_and_shows_its_progress() -> None:
     facts = worker(
         "starting", state_seconds=40.0, left_seconds=560.0, last_lines=("Loading weights: 45 %",)
     )
@@ -314,7 +312,7 @@ def test_a_worker_that_starts_is_not_wrong_and_says_how_far_it_is() -> None:
     )
 
 
-def test_a_worker_that_was_given_up_is_wrong_with_why_and_the_way_out() -> None:
+def test_a_given_up_worker_is_reported_with_cause_and_remedy() -> None:
     facts = worker("failed", restarts=5, cause="exit code 1", last_lines=("ValueError: no memory",))
 
     [finding] = of(Level.WRONG, facts)
@@ -329,7 +327,7 @@ def test_a_worker_that_was_given_up_is_wrong_with_why_and_the_way_out() -> None:
     assert finding.what.startswith("vllm-8000 was given up after 1 restart: ")
 
 
-def test_one_that_waits_is_wrong_until_it_runs_and_a_paused_one_could_be_better() -> None:
+def test_a_crashed_worker_is_wrong_and_a_paused_one_could_be_better() -> None:
     waits = of(Level.WRONG, worker("backoff", cause="signal 9", left_seconds=3.0))
     [paused] = of(Level.BETTER, replace(WELL, workers=(WorkerFacts("w", "ready", paused=True),)))
 
@@ -339,7 +337,7 @@ def test_one_that_waits_is_wrong_until_it_runs_and_a_paused_one_could_be_better(
     assert paused.step == "disagg-node resume w"
 
 
-def test_of_a_worker_without_a_process_no_role_is_told() -> None:
+def test_a_worker_without_a_process_has_no_role_finding() -> None:
     ended = replace(ENGINE, engine="w", up=False, source="", confidence="", gpus=())
 
     said = [each.what for each in examine(replace(WELL, engines=(ended,)))]
@@ -366,11 +364,11 @@ def test_two_daemons_on_one_host_are_named() -> None:
         ((), False),
     ],
 )
-def test_a_daemon_is_known_by_its_command_line(argv: tuple[str, ...], starts: bool) -> None:
+def test_a_daemon_is_recognised_by_its_command_line(argv: tuple[str, ...], starts: bool) -> None:
     assert starts_daemon(argv) is starts
 
 
-def test_workers_are_read_from_what_the_daemon_shows() -> None:
+def test_workers_are_read_from_the_daemons_view() -> None:
     worker = {
         **{"state": "starting", "restarts": 2, "paused": False, "cause": "", "next_start": None},
         **{"since": "2026-11-23T10:00:00+00:00", "deadline": "2026-11-23T10:10:00+00:00"},

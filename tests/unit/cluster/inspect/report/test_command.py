@@ -20,7 +20,7 @@ def said(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.stderr.splitlines()[-1]
 
 
-def test_where_no_prometheus_answers_the_option_that_names_it_is_said() -> None:
+def test_an_unreachable_prometheus_is_reported_with_its_option() -> None:
     assert said("--prometheus", "http://127.0.0.1:1") == (
         1,
         "disagg-node: no answer from http://127.0.0.1:1: Connection refused; "
@@ -45,14 +45,14 @@ def _nothing(connection: socket.socket, _over: threading.Event) -> None:
         (["--since", "7x"], "'7x' is no span of time"),
     ],
 )
-def test_bad_usage_is_told_before_anything_is_asked(arguments: list[str], error: str) -> None:
+def test_bad_usage_is_reported_before_any_request(arguments: list[str], error: str) -> None:
     code, line = said(*arguments)
 
     assert code == 2
     assert error in line
 
 
-def test_a_name_that_the_address_does_not_give_is_refused(tmp_path: Path) -> None:
+def test_a_mismatched_server_name_is_refused(tmp_path: Path) -> None:
     config = tmp_path / "client.yml"
     config.write_text("tls_config: {server_name: prometheus}\n", encoding="utf-8")
 
@@ -61,7 +61,7 @@ def test_a_name_that_the_address_does_not_give_is_refused(tmp_path: Path) -> Non
     assert (code, "not `server_name:`" in line) == (2, True)
 
 
-def test_the_http_config_says_who_asks(tmp_path: Path) -> None:
+def test_the_http_config_sets_the_credentials(tmp_path: Path) -> None:
     config = tmp_path / "client.yml"
     config.write_text("authorization: {credentials: abc}\n", encoding="utf-8")
     with raw_server(_nothing) as (url, told):

@@ -27,7 +27,7 @@ def test_all_gpu_time_is_counted_unobserved_or_missing() -> None:
     assert (known.nodes, known.nodes_part_time) == (2, 1)
 
 
-def test_what_was_counted_late_is_counted() -> None:
+def test_late_counts_are_included() -> None:
     """A gap of twenty minutes, after which all of it was known: hourly rates include it."""
     history = half_a_week(**{SPLIT: curve({("mixed", "idle"): (6.0, 7.0, 4.0, 4.0)}, (1.0,) * 4)})
 
@@ -38,14 +38,14 @@ def test_what_was_counted_late_is_counted() -> None:
 
 
 @pytest.mark.parametrize("recorded", [None, curve({(): (None, None, 4.0, 4.0)}, (0.0, 0.0, 1, 1))])
-def test_before_the_rule_was_recorded_the_split_says_what_was_counted(recorded: object) -> None:
+def test_before_the_rule_was_recorded_the_split_is_used(recorded: object) -> None:
     known = coverage_of(half_a_week(**{ACCOUNTED: recorded}))  # type: ignore[arg-type]
 
     assert known is not None
     assert known.accounted_gpu_hours == pytest.approx(22.0)
 
 
-def test_more_than_all_is_never_counted() -> None:
+def test_coverage_never_exceeds_all() -> None:
     """Rates overshoot by some percent."""
     known = coverage_of(half_a_week(**{ACCOUNTED: curve({(): (8.3,) * 4}, (1.0,) * 4)}))
 
@@ -79,7 +79,7 @@ def test_without_the_number_of_gpus_nothing_is_called_covered() -> None:
     ("ratio", "text"),
     [(1.0, "100.0 %"), (0.99999, "99.9 %"), (0.5, "50.0 %"), (1e-9, "0.1 %"), (0.0, "0.0 %")],
 )
-def test_only_all_is_a_hundred_percent_and_only_nothing_is_none(ratio: float, text: str) -> None:
+def test_only_full_coverage_is_100_percent_and_only_none_is_0(ratio: float, text: str) -> None:
     assert wording.almost(ratio) == text
 
 

@@ -13,7 +13,7 @@ COVERED = (1.0, 0.0, 0.5, 1.0)
 KNOWN_HOURS = 2.5
 
 
-def test_sums_are_over_what_is_known_and_nothing_is_made_up() -> None:
+def test_sums_are_over_known_values_only() -> None:
     report = report_of(four_hours(), None, None)
 
     assert report.covered_ratio == pytest.approx(KNOWN_HOURS / 4)
@@ -60,14 +60,14 @@ def test_idle_time_is_told_by_reason_with_what_it_cost() -> None:
     ]
 
 
-def test_a_price_that_is_given_goes_before_those_of_the_nodes() -> None:
+def test_a_given_price_overrides_the_nodes_prices() -> None:
     report = report_of(four_hours(), None, GpuHourPrice(10.0, "EUR"))
 
     assert (report.cost, report.currency) == (pytest.approx(200.0), "EUR")
     assert sum(share.cost or 0 for share in report.idle) == pytest.approx(75.0)
 
 
-def test_models_are_told_apart_and_idle_gpus_without_one_too() -> None:
+def test_models_are_separate_and_so_are_idle_gpus_without_one() -> None:
     llama, nobody = report_of(four_hours(), None, None).accounts
 
     assert (llama.model_name, llama.namespace) == ("llama", "search")
@@ -77,7 +77,7 @@ def test_models_are_told_apart_and_idle_gpus_without_one_too() -> None:
     assert (nobody.model_name, nobody.gpu_hours["idle"]) == ("", pytest.approx(7.5))
 
 
-def test_what_nobody_recorded_is_absent_and_said_to_be() -> None:
+def test_unrecorded_figures_are_absent_and_noted() -> None:
     history = four_hours(**{COST: None, ENERGY: None, IDLE: None, SHOWBACK: None})
 
     report = report_of(history, None, None)
@@ -116,7 +116,7 @@ def test_instants_that_touch_are_one_incident() -> None:
     assert (told.open_start, told.open_end) == (False, False)
 
 
-def test_a_longer_break_parts_incidents_and_the_worst_come_first() -> None:
+def test_a_longer_gap_separates_incidents_and_the_worst_come_first() -> None:
     ticket = Firing(ALERT, (600.0, 660.0, 780.0, 960.0, 1020.0))  # a step is missing; then two
     page = Firing(ALERT | {"severity": "page", "alertname": "Z"}, (600.0,))
 
@@ -129,7 +129,7 @@ def test_a_longer_break_parts_incidents_and_the_worst_come_first() -> None:
     ]
 
 
-def test_an_incident_at_an_edge_may_be_longer_than_was_seen() -> None:
+def test_an_incident_at_an_edge_may_be_longer() -> None:
     (whole,) = incidents([Firing(ALERT, (30.0, 90.0, 150.0))], 60.0, 0.0, 180.0)
 
     assert (whole.open_start, whole.open_end, whole.end_seconds) == (True, True, 180.0)

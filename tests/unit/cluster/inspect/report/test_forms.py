@@ -99,7 +99,7 @@ def test_lengths_of_time_are_short(seconds: float, text: str) -> None:
         (1e4, "10,000"),
     ],
 )
-def test_hours_have_as_many_digits_as_mean_something(value: float, text: str) -> None:
+def test_hours_have_meaningful_digits_only(value: float, text: str) -> None:
     assert wording.hours(value) == text
 
 

@@ -15,13 +15,13 @@ def test_spans_are_read(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "7", "d", "-1d", "1.5h", "7 d", "9m", "9999w", "1y"])
-def test_what_is_no_span_is_refused(text: str) -> None:
+def test_invalid_spans_are_refused(text: str) -> None:
     with pytest.raises(PeriodError) as caught:
         parse_since(text)
     assert caught.value.exit_code == 2
 
 
-def test_a_week_is_told_in_whole_hours_of_utc() -> None:
+def test_a_week_is_divided_into_whole_hours_of_utc() -> None:
     period = period_until(1_763_571_234.5, 604_800)
 
     assert period == Period(1_763_568_000 - 604_800, 1_763_568_000 + 0, 3600)
@@ -29,7 +29,7 @@ def test_a_week_is_told_in_whole_hours_of_utc() -> None:
 
 
 @given(st.floats(1e9, 2e9), st.integers(600, 2 * 366 * 86400))
-def test_a_period_is_whole_buckets_and_as_long_as_was_asked(now: float, since: int) -> None:
+def test_a_period_is_whole_buckets_of_at_least_the_requested_length(now: float, since: int) -> None:
     period = period_until(now, since)
 
     assert period.end_seconds <= now < period.end_seconds + period.bucket_seconds

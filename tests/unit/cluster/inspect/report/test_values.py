@@ -9,7 +9,7 @@ from disagg_cluster.inspect.report.values import report_value
 from support.histories import four_hours
 
 
-def test_json_says_what_is_not_known_and_how_much_that_is() -> None:
+def test_json_states_how_much_is_unknown() -> None:
     told = report_of(four_hours(), "east", None)
     coverage = Coverage(8.0, 32.0, 20.0, (("no_reading", 4.0),), 2, 1)
 

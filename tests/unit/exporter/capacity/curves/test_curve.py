@@ -21,7 +21,7 @@ def test_sizes_are_kept_in_four_classes_to_a_doubling() -> None:
     assert class_of(10**30) == class_of(10**31)
 
 
-def test_many_sizes_are_classed_like_each() -> None:
+def test_classes_of_many_sizes_match_single_ones() -> None:
     sizes = [*range(1, 5000), *(2.0**n for n in range(63)), 1e300]
 
     assert classes_of(np.array(sizes, np.float64)).tolist() == [class_of(size) for size in sizes]

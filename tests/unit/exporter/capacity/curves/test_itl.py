@@ -23,7 +23,7 @@ def test_a_target_between_two_batches_is_read_off() -> None:
     assert found == DecodeLimit(pytest.approx(100), LimitConfidence.BOTH)
 
 
-def test_a_target_seen_from_below_goes_on_along_a_steep_line() -> None:
+def test_a_target_above_all_steps_is_extrapolated_along_a_steep_line() -> None:
     """The slope's error makes the batch too small rather than too large."""
     found = find_batch(line(8, 16, 24, 32), 0.030)
 
@@ -33,7 +33,7 @@ def test_a_target_seen_from_below_goes_on_along_a_steep_line() -> None:
     assert found.confidence is LimitConfidence.ONE
 
 
-def test_batches_that_take_nearly_as_long_do_not_promise_a_flat_line() -> None:
+def test_nearly_equal_times_do_not_imply_a_flat_line() -> None:
     """A line through them says 72; but kernels like one size better than the next by 2 %."""
     found = find_batch([Point(4, 0.0083, 64), Point(5.6, 0.00835, 64), Point(8, 0.0084, 64)], 0.010)
 
@@ -62,21 +62,21 @@ def test_more_steps_of_the_same_sizes_do_not_make_a_far_batch_certain(
     assert many.requests <= sizes[-1] + (target - seen[-1].seconds) / max(each, 1e-9) * (1 + 1e-6)
 
 
-def test_from_a_single_batch_the_step_is_taken_to_grow_with_it() -> None:
+def test_with_a_single_batch_the_step_is_assumed_proportional() -> None:
     """18 requests in 12 ms could be 45 in 30 ms at the least."""
     found = find_batch([Point(18, 0.012, 50)], 0.030)
 
     assert found == DecodeLimit(pytest.approx(45), LimitConfidence.ONE)
 
 
-def test_nothing_is_concluded_far_beyond_what_was_seen() -> None:
+def test_nothing_is_inferred_far_beyond_observations() -> None:
     """Steps that do not grow at all would allow any batch."""
     found = find_batch(line(4, 8, 16, each=0.0, n=64), 10.0)
 
     assert found == DecodeLimit(FARTHEST * 16, LimitConfidence.ONE)
 
 
-def test_a_target_below_all_that_was_seen_leads_back_along_the_line() -> None:
+def test_a_target_below_all_steps_is_extrapolated_down() -> None:
     """20 ms are met by 50 requests; never fewer than 64 ran. The slope's error makes it fewer."""
     found = find_batch(line(64, 128, 256), 0.020)
 
@@ -86,21 +86,21 @@ def test_a_target_below_all_that_was_seen_leads_back_along_the_line() -> None:
     assert found.confidence is LimitConfidence.ONE
 
 
-def test_a_single_batch_beyond_the_target_says_only_that_a_smaller_one_meets_it() -> None:
+def test_a_single_slow_batch_gives_only_an_upper_bound() -> None:
     """64 requests in 22.8 ms: 56 meet 20 ms if steps grew with the batch, and 50 by the truth."""
     found = find_batch(line(64), 0.020)
 
     assert found == DecodeLimit(None, LimitConfidence.ONE, below=pytest.approx(64 * 20 / 22.8))
 
 
-def test_a_single_batch_that_no_smaller_one_can_undo_is_unreachable() -> None:
+def test_a_far_too_slow_single_batch_is_unreachable() -> None:
     """64 requests in 6.4 s: even one alone would take 0.1 s."""
     found = find_batch([Point(64, 6.4, 20, scatter=0.02)], 0.09)
 
     assert found == DecodeLimit(None, LimitConfidence.UNREACHABLE)
 
 
-def test_a_batch_led_back_to_is_hardly_ever_too_large() -> None:
+def test_an_extrapolated_smaller_batch_is_hardly_ever_too_large() -> None:
     """For two neighbouring sizes with random times, on a flat curve."""
     draw, found = Random(1), []
     for _ in range(300):
@@ -119,7 +119,7 @@ def test_a_target_that_one_request_misses_is_unreachable() -> None:
     assert found == DecodeLimit(None, LimitConfidence.UNREACHABLE)
 
 
-def test_too_few_steps_tell_nothing() -> None:
+def test_too_few_steps_give_no_limit() -> None:
     assert find_batch(line(8, 16, n=4), 0.030) is None
     assert find_batch([], 0.030) is None
 

@@ -62,7 +62,7 @@ def test_without_small_steps_the_rate_is_known_and_the_knee_is_not() -> None:
         pytest.param(affine(4000, 8000, samples=4), False, id="no size seen five times"),
     ],
 )
-def test_a_plateau_counts_only_when_its_end_or_the_engines_limit_was_seen(
+def test_a_plateau_counts_only_if_its_end_or_the_engines_limit_was_observed(
     points: list[Point], known: bool
 ) -> None:
     """Small steps never show how much faster larger ones would be."""
@@ -101,7 +101,7 @@ def test_steps_whose_time_does_not_follow_their_size_have_no_knee() -> None:
     assert find_knee(noise) is None
 
 
-def test_the_hosts_gap_is_a_part_of_what_a_step_costs() -> None:
+def test_the_hosts_gap_is_part_of_a_steps_cost() -> None:
     found = find_knee(affine(4000, 8000), gap_seconds=0.02)
 
     assert found is not None

@@ -26,7 +26,7 @@ def curve_of(steps: list[tuple[float, float, bool, int]]) -> Curve:
 
 
 @given(STEPS, STEPS, st.floats(0.0, 0.02))
-def test_limits_read_off_what_was_saved_are_the_same_at_once(
+def test_restored_limits_are_the_same_at_once(
     prompts: list[tuple[float, float, bool, int]],
     batches: list[tuple[float, float, bool, int]],
     gap_seconds: float,
@@ -69,7 +69,7 @@ def test_an_engine_known_by_its_page_has_its_limits_at_once() -> None:
     assert page.prefill.tokens_per_second == pytest.approx(900.0)
 
 
-def test_the_time_between_daemons_counts_as_any_other() -> None:
+def test_the_time_between_daemons_counts() -> None:
     """What was known 5 hours before a daemon's end is forgotten 2 hours after it."""
     saved = LearnedLimits(curve_of([(20.0, 0.02, False, 5 * 3600 * 10**9)]).save(NOW_NS))
     later = saved.older(2 * 3600 * 10**9)
@@ -92,14 +92,14 @@ def test_the_time_between_daemons_counts_as_any_other() -> None:
         (0, 0, ((1.0, math.inf, False),)),
     ],
 )
-def test_what_is_no_class_of_steps_is_refused(
+def test_invalid_classes_of_steps_are_refused(
     number: int, age_ns: int, samples: tuple[tuple[float, float, bool], ...]
 ) -> None:
     with pytest.raises(ValueError, match=r"expected"):
         LearnedClass(number, age_ns, samples)
 
 
-def test_a_class_stands_in_a_curve_once() -> None:
+def test_a_class_occurs_in_a_curve_once() -> None:
     known = LearnedClass(0, 0, ((1.0, 0.1, False),))
 
     with pytest.raises(ValueError, match="twice"):

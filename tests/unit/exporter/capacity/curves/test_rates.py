@@ -44,13 +44,13 @@ def test_a_curve_stays_between_sizes_that_are_far_apart() -> None:
         assert curve.at(size) == pytest.approx(_rate(size), rel=0.12)
 
 
-def test_nothing_is_told_beyond_what_was_seen() -> None:
+def test_curves_stay_within_observed_sizes() -> None:
     curve = rate_curve([Point(n, n / _rate(n), 20) for n in (200, 400, 700, 900, 1100)])
 
     assert [sample.size for sample in curve.samples()] == [256, 512, 1024]
 
 
-def test_curves_are_told_at_eight_places_at_most() -> None:
+def test_curves_have_at_most_eight_samples() -> None:
     points = [Point(2.0**n, 0.01 + 1e-5 * 2**n, 20, 0.1) for n in range(16)]
 
     assert len(rate_curve(points).samples()) == 8

@@ -30,7 +30,7 @@ DECODE = DecodeLimit(100.0, LimitConfidence.BOTH)
         (Role.UNKNOWN, Load(5_000.0, 18.0, 0.07), None),
     ],
 )
-def test_what_is_used_depends_on_the_role(role: Role, load: Load, used: float | None) -> None:
+def test_the_used_ratio_depends_on_the_role(role: Role, load: Load, used: float | None) -> None:
     """Golden vectors of A9 with 20,000 tokens/s at the knee and 100 requests at the target."""
     assert utilization(role, load, PREFILL, DECODE) == (
         None if used is None else pytest.approx(used)
@@ -74,7 +74,7 @@ def test_a_load_is_the_mean_of_the_ranks_over_time() -> None:
     assert load_of([busy, idle]) == Load(5_000.0, 2.5, 0.25, 0.25, ranks=2)
 
 
-def test_a_rank_that_told_of_a_few_seconds_only_is_left_out() -> None:
+def test_a_rank_with_only_a_few_seconds_is_left_out() -> None:
     short = LoadTally(LEAST_SECONDS * 1e9 - 1, batch_ns=1e12)
     enough = LoadTally(LEAST_SECONDS * 1e9, batch_ns=LEAST_SECONDS * 1e9)
 

@@ -15,7 +15,7 @@ def test_a_window_sums_what_there_is_of_the_last_minute() -> None:
     assert window.total == LoadTally(30 * SECOND, 3_000, 150 * SECOND)
 
 
-def test_what_is_older_than_a_minute_leaves_it() -> None:
+def test_tallies_older_than_a_minute_are_removed() -> None:
     window = LoadWindow()
     for second in range(200):
         window.add(LoadTally(SECOND, prefill_tokens=second))
@@ -34,7 +34,7 @@ def test_the_oldest_stretch_counts_as_far_as_it_reaches_in() -> None:
     assert window.total.prefill_tokens == pytest.approx(4_000)
 
 
-def test_one_stretch_longer_than_a_minute_is_taken_as_its_mean() -> None:
+def test_a_stretch_longer_than_a_minute_counts_as_its_mean() -> None:
     window = LoadWindow()
     window.add(LoadTally(120 * SECOND, prefill_tokens=1_200))
 

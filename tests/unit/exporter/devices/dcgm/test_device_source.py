@@ -121,13 +121,13 @@ def test_xid_errors_are_counted_when_another_is_the_latest() -> None:
     assert counted[3] == counted[4] == ((31, 1), (79, 1))
 
 
-def test_a_page_that_is_collected_each_second_says_when_a_device_is_busy() -> None:
+def test_a_page_collected_each_second_shows_when_a_device_is_busy() -> None:
     readings = Exporter().open(interval_seconds=1.0).sweep(0).readings
 
     assert [reading.busy_ratio for reading in readings] == [0.953125, 0.0]
 
 
-def test_without_profiling_counters_the_drivers_utilisation_is_what_there_is() -> None:
+def test_without_profiling_counters_the_drivers_utilisation_is_used() -> None:
     exporter = Exporter(b"".join(line for line in WHOLE.splitlines(True) if b"_PROF_" not in line))
 
     reading = exporter.open(interval_seconds=1.0).sweep(0).readings[0]
@@ -136,7 +136,7 @@ def test_without_profiling_counters_the_drivers_utilisation_is_what_there_is() -
     assert (reading.sm_ratio, reading.tensor_ratio, reading.dram_ratio) == (None, None, None)
 
 
-def test_counters_that_say_rest_while_the_driver_says_work_are_not_believed() -> None:
+def test_idle_counters_are_ignored_while_the_driver_reports_work() -> None:
     """The profiling module tells 0 for weeks then."""
     exporter = Exporter(
         WHOLE.replace(b" 0.953125", b" 0.000000")
@@ -164,7 +164,7 @@ def test_mig_instances_are_devices_with_their_weight() -> None:
     assert reading.memory_used_bytes == 312 * MIB
 
 
-def test_a_gpu_that_pods_share_is_there_once() -> None:
+def test_a_gpu_shared_by_pods_is_listed_once() -> None:
     line = b'DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-a",device="nvidia0",pod="%s"} 100\n'
 
     (told,) = parse_dcgm(line % b"x" + line % b"y", SeriesKeys())
@@ -217,7 +217,7 @@ def test_the_page_is_read_twice_in_its_own_interval_and_holds_in_between() -> No
     assert len(exporter.urls) == 1 + 4
 
 
-def test_a_page_that_stays_away_fails_after_three_looks_and_comes_back() -> None:
+def test_a_missing_page_fails_after_three_scrapes_and_may_return() -> None:
     exporter = Exporter()
     exporter.open(interval_seconds=10.0)
 
@@ -233,7 +233,7 @@ def test_a_page_that_stays_away_fails_after_three_looks_and_comes_back() -> None
     assert len(back.readings) == 2
 
 
-def test_a_page_that_stays_away_is_asked_for_seldom() -> None:
+def test_a_missing_page_is_scraped_rarely() -> None:
     """Each look may keep a thread until its deadline."""
     exporter = Exporter()
     exporter.open(interval_seconds=1.0)
@@ -271,7 +271,7 @@ def test_the_last_values_hold_while_a_page_is_slow_to_come_and_then_they_are_abs
     assert len(exporter.sweep(20 * SECOND).readings) == 2
 
 
-def test_a_look_that_trips_us_up_is_a_failed_look_and_the_next_one_is_taken(
+def test_an_unexpected_error_fails_one_scrape_only(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exporter = Exporter()
@@ -291,7 +291,7 @@ def test_a_look_that_trips_us_up_is_a_failed_look_and_the_next_one_is_taken(
     assert len(exporter.sweep(14 * SECOND).readings) == 2
 
 
-def test_a_look_for_which_there_is_no_thread_is_a_failed_look() -> None:
+def test_a_scrape_without_a_thread_fails() -> None:
     exporter = Exporter()
 
     def refuse(_look: Callable[[], None]) -> None:
@@ -327,7 +327,7 @@ class Listed:
         self.closed = True
 
 
-def test_what_the_driver_does_not_tell_is_filled_up_and_nothing_else() -> None:
+def test_only_values_the_driver_lacks_are_supplemented() -> None:
     """An A100 tells its power through NVML, and its tensor activity only through DCGM."""
     told = DeviceReading(GPU_0, 5, busy_ratio=0.9, power_watts=600.0)
     failed = DeviceFailure(GPU_1, "lost")
@@ -381,7 +381,7 @@ def test_rates_over_links_are_added_up_while_they_hold() -> None:
     }
 
 
-def test_an_instance_is_not_given_the_links_of_its_gpu() -> None:
+def test_an_instance_has_no_link_traffic() -> None:
     line = (
         f'DCGM_FI_PROF_PCIE_TX_BYTES{{gpu="0",UUID="{GPU_0}",GPU_I_ID="1",'
         'GPU_I_PROFILE="3g.40gb",device="nvidia0"} 1000\n'

@@ -28,7 +28,7 @@ def uuid(number: int) -> str:
     return f"GPU-57ab0000-0000-0000-0000-{number:012x}"
 
 
-def test_the_driver_under_test_is_the_stub_and_says_so(stub: StubDriver) -> None:
+def test_the_driver_under_test_is_the_stub(stub: StubDriver) -> None:
     stub.child.open()
 
     assert stub.child.call("driver_version") == "stub"
@@ -82,9 +82,7 @@ def test_a_reading_is_in_base_units(stub: StubDriver) -> None:
 
 
 @pytest.mark.parametrize("error", [NOT_SUPPORTED, NO_PERMISSION])
-def test_what_a_device_declines_to_tell_is_absent_and_the_rest_is_read(
-    stub: StubDriver, error: int
-) -> None:
+def test_declined_values_are_absent_and_the_rest_is_read(stub: StubDriver, error: int) -> None:
     gpu = stub.state.gpus[0]
     gpu.utilization_percent = 50
     gpu.utilization_error = gpu.power_error = gpu.energy_error = error
@@ -142,7 +140,7 @@ def test_a_gpu_that_fails_in_mid_run_is_a_failure_until_it_is_back(
     assert [r.gpu for r in during.readings] == [uuid(n) for n in range(8) if n != 3]
 
 
-def test_a_broken_sensor_takes_only_its_own_value_away(stub: StubDriver) -> None:
+def test_a_broken_sensor_loses_only_its_own_value(stub: StubDriver) -> None:
     stub.state.gpus[0].power_error = UNKNOWN
     stub.state.gpus[0].energy_millijoules = 5000
 
@@ -167,7 +165,7 @@ def test_a_gpu_lost_before_the_start_is_a_failure_of_every_sweep(
         assert len(sweep.readings) == 7
 
 
-def test_processes_are_asked_for_once_a_second_and_remembered_between(stub: StubDriver) -> None:
+def test_processes_are_read_once_a_second_and_kept_between(stub: StubDriver) -> None:
     stub.state.gpu_count = 1
     stub.state.gpus[0].run(11)
     stub.child.open()
@@ -183,7 +181,7 @@ def test_processes_are_asked_for_once_a_second_and_remembered_between(stub: Stub
     assert [sweep.readings[0].pids for sweep in (first, second, third)] == [(11,), (11,), (22,)]
 
 
-def test_a_list_of_processes_that_cannot_be_had_is_not_an_empty_one(stub: StubDriver) -> None:
+def test_an_unavailable_list_of_processes_is_not_empty(stub: StubDriver) -> None:
     """An engine would lose this GPU, and its seconds there, for as long as that lasts."""
     stub.state.gpus[0].run(11)
     stub.child.open()
@@ -199,7 +197,7 @@ def test_a_list_of_processes_that_cannot_be_had_is_not_an_empty_one(stub: StubDr
     assert [sweep.readings[0].process_memory for sweep in (failed, ended)] == [None, ()]
 
 
-def test_a_process_of_another_pid_namespace_is_nobody(stub: StubDriver) -> None:
+def test_a_process_of_another_pid_namespace_has_no_pid(stub: StubDriver) -> None:
     stub.state.gpus[0].run(0, 12, 0)
 
     stub.child.open()
@@ -209,7 +207,7 @@ def test_a_process_of_another_pid_namespace_is_nobody(stub: StubDriver) -> None:
     assert [pid for pid, _ in reading.process_memory or ()] == [0, 12, 0]
 
 
-def test_memory_that_the_driver_does_not_tell_of_a_process_is_absent(stub: StubDriver) -> None:
+def test_unreported_process_memory_is_absent(stub: StubDriver) -> None:
     stub.state.gpus[0].run(11, 12, memory_bytes=(2**64 - 1, GIB))
 
     stub.child.open()
@@ -217,7 +215,7 @@ def test_memory_that_the_driver_does_not_tell_of_a_process_is_absent(stub: StubD
     assert stub.child.sweep().readings[0].process_memory == ((11, None), (12, GIB))
 
 
-def test_an_old_driver_tells_less_and_breaks_nothing(old_stub: StubDriver) -> None:
+def test_an_old_driver_reports_less_and_breaks_nothing(old_stub: StubDriver) -> None:
     gpu = old_stub.state.gpus[0]
     gpu.utilization_percent = 40
     gpu.memory_used_bytes = GIB
@@ -244,7 +242,7 @@ def test_a_shutdown_by_someone_else_is_repaired_within_the_sweep(stub: StubDrive
     assert (len(sweep.readings), sweep.failures) == (8, ())
 
 
-def test_a_driver_that_does_not_come_back_fails_every_device_and_is_retried_calmly(
+def test_a_gone_driver_fails_every_device_and_is_retried_slowly(
     stub: StubDriver,
 ) -> None:
     stub.state.gpus[7].open_error = GPU_IS_LOST
@@ -303,7 +301,7 @@ def test_a_host_without_the_library_is_unavailable(tmp_path: Path) -> None:
         child.open()
 
 
-def test_a_closed_source_lets_go_once_and_sweeps_nothing(stub: StubDriver) -> None:
+def test_a_closed_source_releases_the_driver_once_and_sweeps_nothing(stub: StubDriver) -> None:
     stub.child.open()
     stub.child.call("close")
     stub.child.call("close")
@@ -344,7 +342,7 @@ def test_a_gpu_in_mig_mode_is_listed_as_its_instances(stub: StubDriver) -> None:
     assert inventory[0].memory_total_bytes == 30 * GIB
 
 
-def test_two_compute_instances_of_one_gpu_instance_have_names_of_their_own(
+def test_compute_instances_of_one_gpu_instance_have_distinct_names(
     stub: StubDriver,
 ) -> None:
     mig_of_two_instances(stub)
@@ -357,7 +355,7 @@ def test_two_compute_instances_of_one_gpu_instance_have_names_of_their_own(
     assert names == ["nvidia0/gi1", "nvidia0/gi1/ci2"]
 
 
-def test_an_instance_tells_memory_and_processes_but_nothing_of_the_whole_gpu(
+def test_an_instance_has_memory_and_processes_but_no_whole_gpu_values(
     stub: StubDriver,
 ) -> None:
     stub.state.gpu_count = 1

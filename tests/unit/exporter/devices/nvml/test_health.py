@@ -34,7 +34,7 @@ def test_xid_errors_are_counted_by_number_from_the_opening_on(stub: StubDriver) 
     assert readings[2].xid_errors == ((48, 1),)
 
 
-def test_a_gpu_that_falls_off_the_bus_says_so_with_its_last_error(stub: StubDriver) -> None:
+def test_a_gpu_that_falls_off_the_bus_reports_its_last_error(stub: StubDriver) -> None:
     """It answers nothing from then on, not even its name; the error is still reported."""
     stub.child.open()
     stub.child.sweep()
@@ -49,7 +49,7 @@ def test_a_gpu_that_falls_off_the_bus_says_so_with_its_last_error(stub: StubDriv
     assert sweep.readings[0].xid_errors == ((31, 1),)
 
 
-def test_a_gpu_that_reports_no_events_tells_no_xid_errors(stub: StubDriver) -> None:
+def test_a_gpu_without_events_has_no_xid_errors(stub: StubDriver) -> None:
     stub.state.gpus[1].events_error = NOT_SUPPORTED
 
     stub.child.open()
@@ -89,7 +89,7 @@ def test_the_error_of_an_instance_is_its_own_and_that_of_the_gpu_is_everyones(
     assert fifth.xid_errors == ((13, 1), (79, 1))
 
 
-def test_counts_go_on_when_the_driver_is_opened_anew(stub: StubDriver) -> None:
+def test_counts_continue_when_the_driver_is_reopened(stub: StubDriver) -> None:
     stub.child.open()
     stub.state.report(0, 31)
     stub.child.sweep()
@@ -102,7 +102,7 @@ def test_counts_go_on_when_the_driver_is_opened_anew(stub: StubDriver) -> None:
     assert reading.xid_errors == ((31, 2),)
 
 
-def test_the_event_set_is_given_back(stub: StubDriver) -> None:
+def test_the_event_set_is_freed(stub: StubDriver) -> None:
     before = stub.state.event_sets
 
     stub.child.open()
@@ -122,7 +122,7 @@ def test_without_a_gpu_that_reports_there_is_no_event_set(stub: StubDriver) -> N
     assert stub.state.event_sets == before
 
 
-def test_processes_are_told_by_the_samples_since_the_last_look(stub: StubDriver) -> None:
+def test_process_shares_come_from_samples_since_the_last_reading(stub: StubDriver) -> None:
     """The first call only finds where samples begin: old ones may be minutes old."""
     gpu = stub.state.gpus[0]
     gpu.sample((5 * MILLION, 11, 99))
@@ -140,7 +140,7 @@ def test_processes_are_told_by_the_samples_since_the_last_look(stub: StubDriver)
     assert third.process_ratios == ()
 
 
-def test_what_cannot_be_a_share_or_a_process_is_left_out(stub: StubDriver) -> None:
+def test_invalid_process_samples_are_left_out(stub: StubDriver) -> None:
     """A process of another PID namespace is reported as 0; an ended one as thousands of percent."""
     gpu = stub.state.gpus[0]
     gpu.sample((1, 11, 50))

@@ -110,7 +110,7 @@ def test_claims_on_other_drivers_and_the_first_form_of_claims_are_passed_over() 
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", 'a"} 1', "é", "x" * 254, "-a"])
-def test_a_name_that_kubernetes_would_refuse_is_not_taken(name: str) -> None:
+def test_an_invalid_name_is_not_accepted(name: str) -> None:
     assert read_holders(answer([Given(name, [GPU])])) == ()
 
 
@@ -128,7 +128,7 @@ def test_more_holders_than_a_node_can_have_are_an_error() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_bytes_that_are_no_message_are_an_error_or_nothing(data: bytes) -> None:
+def test_invalid_bytes_are_an_error_or_empty(data: bytes) -> None:
     try:
         holders = read_holders(data)
     except PodResourcesError:
@@ -177,7 +177,7 @@ async def test_changes_are_seen_over_grpc(short_folder: Path) -> None:
 
 
 @told
-async def test_a_kubelet_that_comes_late_and_restarts_is_heard_again(short_folder: Path) -> None:
+async def test_a_kubelet_may_start_late_and_restart(short_folder: Path) -> None:
     socket = short_folder / "kubelet.sock"
     resources = PodResources(socket, 0.02)
     async with running(resources.run()):
@@ -194,7 +194,7 @@ async def test_a_kubelet_that_comes_late_and_restarts_is_heard_again(short_folde
 
 
 @told
-async def test_a_kubelet_that_stays_away_is_believed_no_longer(short_folder: Path) -> None:
+async def test_the_answer_of_a_missing_kubelet_expires(short_folder: Path) -> None:
     socket = short_folder / "kubelet.sock"
     now = [0]
     with fake_kubelet(socket) as kubelet:
@@ -220,7 +220,7 @@ async def test_a_kubelet_that_stays_away_is_believed_no_longer(short_folder: Pat
     ],
 )
 @told
-async def test_a_refusal_is_said_in_words(short_folder: Path, code: str, words: str) -> None:
+async def test_a_refusal_is_explained(short_folder: Path, code: str, words: str) -> None:
     socket = short_folder / "kubelet.sock"
     with fake_kubelet(socket) as kubelet:
         kubelet.refuses = code
@@ -241,7 +241,7 @@ async def test_an_old_kubelet_without_the_method_is_named(short_folder: Path) ->
 
 
 @told
-async def test_an_answer_that_is_too_large_is_not_taken(short_folder: Path) -> None:
+async def test_an_oversized_answer_is_refused(short_folder: Path) -> None:
     socket = short_folder / "kubelet.sock"
     with fake_kubelet(socket) as kubelet:
         kubelet.message = field(1, bytes(17 << 20))
@@ -274,7 +274,7 @@ async def test_an_unforeseen_error_is_a_failed_collector_until_it_is_answered_ag
 
 
 @told
-async def test_without_grpcio_it_says_what_to_install(
+async def test_without_grpcio_the_message_says_what_to_install(
     short_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     socket = short_folder / "kubelet.sock"

@@ -26,9 +26,7 @@ from disagg_exporter.roles.command_line.limits import step_limits
         ("vllm serve m --max-num-seqs 999999999M --max-num-batched-tokens", (None, None)),
     ],
 )
-def test_limits_are_those_that_the_command_names(
-    command: str, limits: tuple[int | None, int | None]
-) -> None:
+def test_limits_come_from_the_command(command: str, limits: tuple[int | None, int | None]) -> None:
     assert step_limits(command.split()) == limits
 
 

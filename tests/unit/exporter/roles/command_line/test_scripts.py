@@ -61,7 +61,7 @@ def test_an_engine_beside_another_program_in_one_script_is_an_engine(text: str) 
         f"until ssh gpu-1 {ENGINE}; do sleep 1; done; {ROUTER}",
     ],
 )
-def test_a_router_that_only_speaks_of_an_engine_is_none(text: str) -> None:
+def test_a_router_that_only_names_an_engine_is_none(text: str) -> None:
     assert not script(text).is_engine
 
 
@@ -88,7 +88,7 @@ def test_a_router_that_only_speaks_of_an_engine_is_none(text: str) -> None:
         ("timeout", "30", "vllm", "serve", "m"),
     ],
 )
-def test_an_engine_is_found_behind_what_starts_it(argv: tuple[str, ...]) -> None:
+def test_an_engine_is_found_behind_its_launcher(argv: tuple[str, ...]) -> None:
     verdict = explain(Markers(argv=argv))
 
     assert (verdict.answer, verdict.confidence) == ("mixed", Confidence.MEDIUM)
@@ -106,19 +106,19 @@ def test_an_engine_is_found_behind_what_starts_it(argv: tuple[str, ...]) -> None
         (("python", "-m", "sglang.launch_server"), {MODE: "prefill"}),
     ],
 )
-def test_a_program_is_not_what_a_variable_says_that_it_never_reads(
+def test_variables_that_a_program_never_reads_do_not_count(
     argv: tuple[str, ...], env: dict[str, str]
 ) -> None:
     assert explain(Markers(argv=argv, env=env)).answer == "mixed"
 
 
-def test_a_variable_counts_where_a_script_hands_it_on() -> None:
+def test_a_variable_counts_if_a_script_passes_it_on() -> None:
     handed = script("vllm serve m $VLLM_ADDITIONAL_ARGS", **MORE)
 
     assert (handed.answer, handed.confidence) == ("prefill", Confidence.HIGH)
 
 
-def test_options_that_an_unknown_program_may_take_up_are_no_more_than_likely() -> None:
+def test_options_of_an_unknown_program_are_only_likely() -> None:
     for argv in (("/start.sh",), ("--model", "m")):
         verdict = explain(Markers(argv=argv, env=MORE))
         assert (verdict.answer, verdict.confidence) == ("prefill", Confidence.MEDIUM)
@@ -141,7 +141,7 @@ def test_options_that_an_unknown_program_may_take_up_are_no_more_than_likely() -
         ),
     ],
 )
-def test_a_variable_is_that_of_the_command_for_which_it_is_set(text: str, answer: str) -> None:
+def test_a_variable_belongs_to_the_command_it_is_set_for(text: str, answer: str) -> None:
     assert script(text).answer == answer
 
 
@@ -150,14 +150,14 @@ def test_a_shell_sees_the_variables_of_its_container() -> None:
 
 
 @given(st.text(alphabet="()&;|$\"'\\ \nabc<EOF{}=-", max_size=200))
-def test_any_script_is_taken_apart(text: str) -> None:
+def test_any_script_is_parsed(text: str) -> None:
     explain(Markers(argv=("sh", "-c", text)))
 
 
 @pytest.mark.parametrize(
     "text", ["(" * 40_000, ")" * 40_000, "(a" * 20_000, "( " * 20_000, "<<A\n" * 9000]
 )
-def test_a_script_of_brackets_alone_is_taken_apart_at_little_cost(text: str) -> None:
+def test_a_script_of_brackets_is_parsed_cheaply(text: str) -> None:
     """Each would be a shell within a shell."""
     found = commands(("sh", "-c", text + "; " + ENGINE))
 

@@ -67,9 +67,7 @@ def part(text: str, **env: str) -> EnginePart | None:
          "[fd00::1]:5", 1),
     ],
 )  # fmt: skip
-def test_a_follower_is_known_by_its_options_and_so_is_whom_it_follows(
-    text: str, head: str | None, rank: int
-) -> None:
+def test_options_identify_a_follower_and_its_leader(text: str, head: str | None, rank: int) -> None:
     assert part(text) == EnginePart(head or "10.99.48.128:13345", rank, follows=True)
 
 
@@ -84,7 +82,7 @@ def test_a_follower_is_known_by_its_options_and_so_is_whom_it_follows(
         (DYNAMO_SGLANG.format(0), "10.0.0.7:29500", None),
     ],
 )
-def test_the_leader_is_told_from_its_followers(
+def test_the_leader_is_distinguished_from_its_followers(
     text: str, head: str, local_ranks: int | None
 ) -> None:
     assert part(text) == EnginePart(head, 0, follows=False, local_ranks=local_ranks)
@@ -104,12 +102,12 @@ def test_the_leader_is_told_from_its_followers(
         "trtllm-serve m --tp_size 16",
     ],
 )
-def test_an_engine_with_a_server_of_its_own_is_no_part(text: str) -> None:
+def test_an_engine_with_its_own_server_is_no_part(text: str) -> None:
     assert part(text) is None
 
 
 @pytest.mark.parametrize(("said", "follows"), [("1", True), ("true", True), ("0", False)])
-def test_dynamo_may_say_it_in_its_environment(said: str, follows: bool) -> None:
+def test_dynamo_may_set_it_in_its_environment(said: str, follows: bool) -> None:
     found = part(
         DYNAMO_VLLM, DYN_VLLM_HEADLESS=said, LWS_LEADER_ADDRESS="a.b", LWS_WORKER_INDEX="1"
     )
@@ -139,14 +137,14 @@ def test_a_variable_that_numbers_the_pods_is_read(index: str, follows: bool) -> 
         (DYNAMO_VLLM + " --headless", "m"),
     ],
 )
-def test_a_follower_serves_its_leaders_model(text: str, name: str) -> None:
+def test_a_follower_has_its_leaders_model(text: str, name: str) -> None:
     found = parse_command_line(shlex.split(text), {}).part
 
     assert found is not None
     assert found.model_name == name
 
 
-def test_a_script_that_may_start_either_tells_nothing() -> None:
+def test_a_script_that_may_start_either_is_no_evidence() -> None:
     lead, follow = VLLM_OVER_NODES.format(0), VLLM_OVER_NODES.format(1)
     script = f"if [ $I = 0 ]; then {lead}; else {follow} --headless; fi"
 
