@@ -29,7 +29,7 @@ from disagg_cluster.control.remote.coding import (
     encode_call,
 )
 from disagg_cluster.control.remote.token_file import TokenFile
-from disagg_cluster.control.remote.transport import GrpcTransport, NetworkDoor
+from disagg_cluster.control.remote.transport import GrpcTransport, NetworkEndpoint
 from disagg_cluster.control.views import DaemonView, NodeOverview, WorkerView
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.lifecycle.state import WorkerState
@@ -75,7 +75,7 @@ class Served:
         if access is not None:
             self.listener = open_listener(ListenAddress("127.0.0.1", 0))
             self.port = self.listener.getsockname()[1]
-            network = NetworkDoor(self.listener, lambda: access, token)
+            network = NetworkEndpoint(self.listener, lambda: access, token)
         self.transport = GrpcTransport(self.folder, self.core, LOG, network)
 
     async def _read(self, _verb: RereadNodeFile) -> RereadReport:

@@ -25,7 +25,7 @@ from disagg_cluster.lifecycle.state import WorkerState
 class Change:
     """A change in progress on the process numbered `incarnation`, until `deadline_ns`.
 
-    `asked` holds the requests for it with their ids; `said` is the last progress text reported.
+    `asked` holds the requests for it with their ids; `reported` is its last progress text.
     """
 
     id: str
@@ -34,10 +34,10 @@ class Change:
     begun_ns: int
     deadline_ns: int
     asked: tuple[tuple[str, Verb], ...]
-    said: str = ""
+    reported: str = ""
 
 
-def reached(change: Change, node: NodeOverview, now_ns: int) -> ControlReply:
+def progress_of(change: Change, node: NodeOverview, now_ns: int) -> ControlReply:
     """Progress of a change at `now_ns`."""
     match change.verb:
         case RestartWorker():

@@ -1,13 +1,13 @@
 """Runs one change at a time and answers each request id once, also when it is repeated.
 
-Pure: `take` handles a request; `advance` handles node changes and the passing of time.
+Pure: `handle` takes each request, `advance` each change of the node and the passing of time.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from disagg_cluster.control.change import Change, reached
+from disagg_cluster.control.change import Change, progress_of
 from disagg_cluster.control.decisions import Orders, decide
 from disagg_cluster.control.explanation import move_reply
 from disagg_cluster.control.messages import (
@@ -57,19 +57,19 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Handled:
     """Result of one request: orders to give and the reply; without a reply it waits.
 
-    It waits for the running change. `again`: a repeated request, for which nothing is done.
+    It waits for the running change. `repeated`: a repeated request, for which nothing is done.
     """
 
     changes: Changes
     orders: Orders | None = None
     reply: ControlReply | None = None
-    again: bool = False
+    repeated: bool = False
 
 
-def take(changes: Changes, request: ControlRequest, node: NodeOverview, now_ns: int) -> Taken:
+def handle(changes: Changes, request: ControlRequest, node: NodeOverview, now_ns: int) -> Handled:
     """Handle a request for a change.
 
     A repeated id gets the earlier answer, also when this daemon found the move of the worker in the
@@ -78,38 +78,38 @@ def take(changes: Changes, request: ControlRequest, node: NodeOverview, now_ns: 
     """
     verb, running = request.verb, changes.running
     assert not isinstance(verb, ExplainWorker | RereadNodeFile | DaemonStatus | WatchStatus)
-    if again := _asked_before(changes, request) or _journalled(changes, request, node, now_ns):
-        return again
+    if earlier := _repeated(changes, request) or _journalled(changes, request, node, now_ns):
+        return earlier
     if running is not None and running.verb == verb and not isinstance(verb, RestartWorker):
         return _joined(changes, running, request, f"{text_of(verb)} begun")
     decided = decide(verb, node)
     if isinstance(decided, ControlRefusal):
-        return Taken(changes, reply=refused(request, decided))
+        return Handled(changes, reply=refused(request, decided))
     rehearsed = isinstance(verb, ReassignWorker) and verb.dry_run
     if decided.takes_time or rehearsed:
         assert not isinstance(verb, PauseWorkers | ResumeWorkers)
         if busy := _busy(running, verb, node, now_ns):
             way_out = "one change at a time: try later"
             refusal = ControlRefusal(RefusalReason.CHANGE_UNDER_WAY, busy, way_out)
-            return Taken(changes, reply=refused(request, refusal))
+            return Handled(changes, reply=refused(request, refusal))
     if not decided.takes_time:
-        taken = _done(changes, request, decided.text)
-        return replace(taken, orders=decided)
+        handled = _done(changes, request, decided.text)
+        return replace(handled, orders=decided)
     assert not isinstance(verb, PauseWorkers | ResumeWorkers)
     if running is not None:
         # Given again: the restart may have to cut the drain short.
         return replace(_joined(changes, running, request, decided.text), orders=decided)
     worker = node.worker(verb.worker)
     assert worker is not None
-    begun = replace(changes, running=_begun(request, verb, worker, now_ns))
-    return Taken(begun, decided, _accepted(request, decided.text))
+    begun = replace(changes, running=_new_change(request, verb, worker, now_ns))
+    return Handled(begun, decided, _accepted(request, decided.text))
 
 
-def _joined(changes: Changes, running: Change, request: ControlRequest, text: str) -> Taken:
+def _joined(changes: Changes, running: Change, request: ControlRequest, text: str) -> Handled:
     """Make a request wait for the change already in progress."""
     asked = (*running.asked, (request.id, request.verb))[-REMEMBERED:]
     changes = replace(changes, running=replace(running, asked=asked))
-    return Taken(changes, reply=_accepted(request, text))
+    return Handled(changes, reply=_accepted(request, text))
 
 
 def _accepted(request: ControlRequest, text: str) -> ControlReply | None:
@@ -117,7 +117,7 @@ def _accepted(request: ControlRequest, text: str) -> ControlReply | None:
     return None if request.wait else ControlReply(request.id, ReplyOutcome.ACCEPTED, text)
 
 
-def _begun(request: ControlRequest, verb: LongVerb, worker: WorkerView, now_ns: int) -> Change:
+def _new_change(request: ControlRequest, verb: LongVerb, worker: WorkerView, now_ns: int) -> Change:
     # A shorter client deadline ends only the wait: the change goes on and blocks others.
     seconds = max(request.deadline_seconds or 0.0, _usual_seconds(verb, worker) + _MARGIN_SECONDS)
     deadline_ns = now_ns + to_ns(seconds)
@@ -157,22 +157,22 @@ def _busy(running: Change | None, verb: LongVerb, node: NodeOverview, now_ns: in
 
 def _journalled(
     changes: Changes, request: ControlRequest, node: NodeOverview, now_ns: int
-) -> Taken | None:
+) -> Handled | None:
     """Answers a request that was sent to the previous daemon, if its move is in the journal."""
     move, verb = node.move, request.verb
     if move is None or move.id != request.id or changes.running is not None:
         return None
     if not isinstance(verb, ReassignWorker):
-        return _taken_id(changes, request)
+        return _id_conflict(changes, request)
     if (verb.worker, verb.role) != (move.worker, move.to_role):
-        return _taken_id(changes, request)
+        return _id_conflict(changes, request)
     if move.step.final:
-        return Taken(changes, reply=move_reply(move), again=True)
+        return Handled(changes, reply=move_reply(move), repeated=True)
     worker = node.worker(move.worker)
     if worker is None:
         return None
-    changes = replace(changes, running=_begun(request, verb, worker, now_ns))
-    return Taken(changes, reply=_accepted(request, f"{text_of(verb)} begun"), again=True)
+    changes = replace(changes, running=_new_change(request, verb, worker, now_ns))
+    return Handled(changes, reply=_accepted(request, f"{text_of(verb)} begun"), repeated=True)
 
 
 def advance(
@@ -182,24 +182,24 @@ def advance(
     running = changes.running
     if running is None:
         return changes, None
-    reply = reached(running, node, now_ns)
+    reply = progress_of(running, node, now_ns)
     if reply.outcome.final:
         moving = isinstance(running.verb, ReassignWorker)
         # A move still running after the timeout is answered from the journal when asked again.
         asked = () if moving and reply.outcome is ReplyOutcome.TIMEOUT else running.asked
         done = (Answered(id, verb, replace(reply, id=id)) for id, verb in asked)
-        return replace(remembered(changes, *done), running=None), reply
-    if reply.text == running.said:
+        return replace(with_answered(changes, *done), running=None), reply
+    if reply.text == running.reported:
         return changes, None
-    return replace(changes, running=replace(running, said=reply.text)), reply
+    return replace(changes, running=replace(running, reported=reply.text)), reply
 
 
-def remembered(changes: Changes, *answered: Answered) -> Changes:
+def with_answered(changes: Changes, *answered: Answered) -> Changes:
     """The same changes with these answers remembered."""
     return replace(changes, answered=(*changes.answered, *answered)[-REMEMBERED:])
 
 
-def known(changes: Changes, request: ControlRequest) -> ControlReply | None:
+def earlier_reply(changes: Changes, request: ControlRequest) -> ControlReply | None:
     """The answer to a repeated request id; None if the id is new or not answered yet."""
     asked = {} if changes.running is None else dict(changes.running.asked)
     before = next((a for a in changes.answered if a.id == request.id), None)
@@ -216,17 +216,17 @@ def reused_id(request: ControlRequest) -> ControlReply:
     return refused(request, refusal)
 
 
-def _asked_before(changes: Changes, request: ControlRequest) -> Taken | None:
-    if reply := known(changes, request):
-        return Taken(changes, reply=reply, again=True)
+def _repeated(changes: Changes, request: ControlRequest) -> Handled | None:
+    if reply := earlier_reply(changes, request):
+        return Handled(changes, reply=reply, repeated=True)
     if changes.running is None or request.id not in dict(changes.running.asked):
         return None
     begun = _accepted(request, f"{text_of(request.verb)} begun")
-    return Taken(changes, reply=begun, again=True)
+    return Handled(changes, reply=begun, repeated=True)
 
 
-def _taken_id(changes: Changes, request: ControlRequest) -> Taken:
-    return Taken(changes, reply=reused_id(request), again=True)
+def _id_conflict(changes: Changes, request: ControlRequest) -> Handled:
+    return Handled(changes, reply=reused_id(request), repeated=True)
 
 
 def refused(request: ControlRequest, refusal: ControlRefusal) -> ControlReply:
@@ -235,6 +235,6 @@ def refused(request: ControlRequest, refusal: ControlRefusal) -> ControlReply:
     return ControlReply(request.id, refused, refusal.why, refusal.way_out, reason=refusal.reason)
 
 
-def _done(changes: Changes, request: ControlRequest, text: str) -> Taken:
+def _done(changes: Changes, request: ControlRequest, text: str) -> Handled:
     reply = ControlReply(request.id, ReplyOutcome.DONE, text)
-    return Taken(remembered(changes, Answered(request.id, request.verb, reply)), reply=reply)
+    return Handled(with_answered(changes, Answered(request.id, request.verb, reply)), reply=reply)

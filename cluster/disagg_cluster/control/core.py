@@ -19,10 +19,10 @@ from disagg_cluster.control.changes import (
     Answered,
     Changes,
     advance,
-    known,
+    earlier_reply,
+    handle,
     refused,
-    remembered,
-    take,
+    with_answered,
 )
 from disagg_cluster.control.decisions import IS_STOPPING, Orders, unknown_worker
 from disagg_cluster.control.explanation import explain
@@ -46,7 +46,7 @@ from disagg_cluster.control.watching import MOST_WATCHES, Watching
 from disagg_cluster.host.daemon_output import AUDIT
 from disagg_cluster.lifecycle.state import to_ns
 
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 """How often a change is checked when no event is reported."""
 
 
@@ -143,15 +143,15 @@ class ControlCore:
             yield await self._reload(request, request.verb, caller)
             return
         replies: asyncio.Queue[ControlReply] = asyncio.Queue()
-        final = self._take(request, caller)
+        final = self._handle(request, caller)
         if final is not None:
             yield final
             return
         until_ns = _until(request, time.monotonic_ns())
         self._waiting.add(replies)
-        if (running := self._changes.running) is not None and running.said:
+        if (running := self._changes.running) is not None and running.reported:
             # For a change begun by another request, the next progress reply may be minutes away.
-            replies.put_nowait(ControlReply(request.id, ReplyOutcome.PROGRESS, running.said))
+            replies.put_nowait(ControlReply(request.id, ReplyOutcome.PROGRESS, running.reported))
         try:
             while final is None:
                 reply = await self._next(replies, request, until_ns)
@@ -206,7 +206,7 @@ class ControlCore:
     async def _reload(
         self, request: ControlRequest, verb: RereadNodeFile, caller: Caller
     ) -> ControlReply:
-        if before := known(self._changes, request):
+        if before := earlier_reply(self._changes, request):
             return before
         if not verb.dry_run and self._supervisor.view().daemon.stopping:
             refusal = refused(request, IS_STOPPING)
@@ -225,21 +225,21 @@ class ControlCore:
             return
         self._audit(request, caller, reply)
         if reply.outcome is ReplyOutcome.DONE:
-            self._changes = remembered(self._changes, Answered(request.id, verb, reply))
+            self._changes = with_answered(self._changes, Answered(request.id, verb, reply))
 
-    def _take(self, request: ControlRequest, caller: Caller) -> ControlReply | None:
+    def _handle(self, request: ControlRequest, caller: Caller) -> ControlReply | None:
         """Decide and give orders; returns the final reply, or None if it is still to come."""
         node = self._supervisor.view()
-        taken = take(self._changes, request, node, time.monotonic_ns())
-        self._changes = taken.changes
-        if not taken.again:
-            self._audit(request, caller, taken.reply)
-        if taken.orders is not None and taken.orders.workers:
-            self._supervisor.obey(taken.orders, request.id)
+        handled = handle(self._changes, request, node, time.monotonic_ns())
+        self._changes = handled.changes
+        if not handled.repeated:
+            self._audit(request, caller, handled.reply)
+        if handled.orders is not None and handled.orders.workers:
+            self._supervisor.obey(handled.orders, request.id)
         if self._changes.running is not None and (self._follower is None or self._follower.done()):
             self._follower = asyncio.create_task(self._follow())
         self.changed()
-        return taken.reply
+        return handled.reply
 
     async def _next(
         self, replies: asyncio.Queue[ControlReply], request: ControlRequest, until_ns: int | None
@@ -250,7 +250,7 @@ class ControlCore:
                 return replace(await replies.get(), id=request.id)
         except TimeoutError:
             running = self._changes.running
-            said = running.said if running is not None else ""
+            said = running.reported if running is not None else ""
             return _late(request, said or text_of(request.verb))
 
     async def _follow(self) -> None:
@@ -272,7 +272,7 @@ class ControlCore:
                 self._report(name_of(running.verb), reply)
             if changes.running is not None:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_LOOK_SECONDS):
+                    async with asyncio.timeout(_POLL_SECONDS):
                         await self._happened.wait()
 
     def _report(self, verb: str, reply: ControlReply) -> None:

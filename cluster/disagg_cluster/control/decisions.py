@@ -156,7 +156,7 @@ def _reassign(
         return Orders(verb, (name,), f"{text_of(verb)} begun", takes_time=True)
     seconds = worker.drain_seconds if verb.drain_seconds is None else verb.drain_seconds
     gpus = f" with {_listed(list(worker.gpus))}" if worker.gpus else ""
-    routed = "leave the router, " if node.around.membership else ""
+    routed = "leave the router, " if node.constraints.membership else ""
     text = (
         f"{name} would {routed}end its requests within {seconds:g} s, serve {worker.model_name} as "
         f"{verb.role}{gpus} in place of {worker.role}, and be taken back if that shows no effect; "

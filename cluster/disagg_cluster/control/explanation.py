@@ -32,16 +32,16 @@ def explain(worker: WorkerView, node: NodeOverview, now_ns: int) -> tuple[str, .
     name = worker.worker
     because = f": {worker.reason}" if worker.reason else ""
     state = _STATES.get(worker.state, worker.state.value)
-    said = [f"{name} has been {state} for {duration_text(worker.state_seconds)}{because}"]
-    said.extend(_next(worker))
+    sentences = [f"{name} has been {state} for {duration_text(worker.state_seconds)}{because}"]
+    sentences.extend(_next_change(worker))
     if worker.unanswered:
         end = "" if worker.paused else "; it is started anew if that lasts and it does no work"
-        said.append(f"its last health probe was not answered well: {worker.unanswered}{end}")
+        sentences.append(f"its last health probe was not answered well: {worker.unanswered}{end}")
     move = node.move
     if move is not None and move.worker == name:
-        said.append(_move_told(move, now_ns))
+        sentences.append(_move_sentence(move, now_ns))
     if worker.paused_seconds is not None:
-        said.append(
+        sentences.append(
             f"it has been paused for {duration_text(worker.paused_seconds)}: observed, and "
             "nothing else; "
             f"disagg-node resume {name} ends that"
@@ -49,27 +49,27 @@ def explain(worker: WorkerView, node: NodeOverview, now_ns: int) -> tuple[str, .
     if worker.drained:
         gets = "the router has not let it go yet" if worker.routed_as else "it gets no new requests"
         ends = f"disagg-node resume {name} ends that"
-        said.append(f"it is drained by hand: {gets}; {worker.left_text}; {ends}")
+        sentences.append(f"it is drained by hand: {gets}; {worker.left_text}; {ends}")
     if worker.file_role and worker.file_role != worker.role:
-        said.append(
+        sentences.append(
             f"it is a {worker.role} worker because it was reassigned; the node file says "
             f"{worker.file_role}, which holds again once it was stopped"
         )
-    said.extend(_routing(worker, node))
-    said.extend(
+    sentences.extend(_routing(worker, node))
+    sentences.extend(
         f"the node file says otherwise, which waits for the next daemon: {what.removeprefix(own)}"
         for what in node.daemon.waiting
         if what.startswith(own := f"{name}: ")
     )
     if worker.restarts:
         times = "once" if worker.restarts == 1 else f"{worker.restarts} times"
-        said.append(f"it was started again after a crash {times}")
+        sentences.append(f"it was started again after a crash {times}")
     if worker.state in _UNWELL and worker.log_path:
-        said.append(f"disagg-node logs {name} shows what it printed")
-    return tuple(said)
+        sentences.append(f"disagg-node logs {name} shows what it printed")
+    return tuple(sentences)
 
 
-def _next(worker: WorkerView) -> list[str]:
+def _next_change(worker: WorkerView) -> list[str]:
     """What changes its state next: a deadline or an operator."""
     if worker.state is WorkerState.FAILED and not worker.restarting:
         by_hand = f"disagg-node restart {worker.worker} tries it now"
@@ -120,7 +120,7 @@ def move_reply(move: Reassignment) -> ControlReply:
             return ControlReply(move.id, ReplyOutcome.PROGRESS, text)
 
 
-def _move_told(move: Reassignment, now_ns: int) -> str:
+def _move_sentence(move: Reassignment, now_ns: int) -> str:
     ago = duration_text((now_ns - move.since_ns) / 1e9)
     whole = f"its reassignment from {move.from_role} to {move.to_role} (request {move.id})"
     match move.step:
@@ -135,7 +135,7 @@ def _move_told(move: Reassignment, now_ns: int) -> str:
 
 
 def _routing(worker: WorkerView, node: NodeOverview) -> list[str]:
-    match node.around.membership:
+    match node.constraints.membership:
         case "live" if worker.routed_as:
             return [f"the router sends it {worker.routed_as} requests"]
         case "live" if worker.role in ("prefill", "decode"):

@@ -73,19 +73,19 @@ class RereadNodeFile:
 
 @dataclass(frozen=True, slots=True)
 class RereadReport:
-    """Differences in a node file: of `workers`, `taken` (applied) and `waits` (deferred).
+    """Differences in a node file: of `workers`, those `applied` and those `deferred`.
 
-    `come` lists workers that are added and started, `gone` those that are drained and stopped.
-    `digest` identifies the whole set. `problems` are errors in the file; `refusal` says why nothing
-    may be changed, with or without them.
+    `added` workers are started, `removed` ones are drained and stopped. `digest` identifies the
+    whole set. `problems` are errors in the file; `refusal` says why nothing may be changed, with or
+    without them.
     """
 
     workers: tuple[str, ...] = ()
-    taken: tuple[str, ...] = ()
-    waits: tuple[str, ...] = ()
+    applied: tuple[str, ...] = ()
+    deferred: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
-    come: tuple[str, ...] = ()
-    gone: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
     digest: str = ""
     refusal: ControlRefusal | None = None
 
@@ -94,10 +94,10 @@ class RereadReport:
         """The differences, one per line, and what happens to each."""
         # Added and removed workers first: the end of a long list may be cut off.
         return (
-            *(f"{each} ({STARTS})" for each in self.come),
-            *(f"{each} ({ENDS})" for each in self.gone),
-            *self.taken,
-            *(f"{each} ({WAITS})" for each in self.waits),
+            *(f"{each} ({STARTS})" for each in self.added),
+            *(f"{each} ({ENDS})" for each in self.removed),
+            *self.applied,
+            *(f"{each} ({WAITS})" for each in self.deferred),
         )
 
 
@@ -260,7 +260,7 @@ class ControlReply:
 
 def reread_reply(request_id: str, report: RereadReport, *, dry_run: bool) -> ControlReply:
     """The reply to a reload request."""
-    told, refusal = report.explanation, report.refusal
+    explanation, refusal = report.explanation, report.refusal
     if refusal is not None:
         why, way_out, reason = refusal.why, refusal.way_out, refusal.reason
         refused = ReplyOutcome.REFUSED
@@ -271,13 +271,18 @@ def reread_reply(request_id: str, report: RereadReport, *, dry_run: bool) -> Con
     way_out, names = "", ", ".join(report.workers)
     if names:
         text = f"{'would be ' if dry_run else ''}taken in: {names}"
-    elif told:
+    elif explanation:
         text = "a running daemon takes in nothing of it"
     else:
         text = "the node file says what it said before"
-    if report.waits:
+    if report.deferred:
         way_out = "end the daemon and start it anew to take in what waits"
     done = ReplyOutcome.DONE
     return ControlReply(
-        request_id, done, text, way_out, explanation=told, digest=report.digest if dry_run else ""
+        request_id,
+        done,
+        text,
+        way_out,
+        explanation=explanation,
+        digest=report.digest if dry_run else "",
     )

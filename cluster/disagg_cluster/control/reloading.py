@@ -77,6 +77,6 @@ class Reloads:
         else:
             reply = reread_reply(request.id, report, dry_run=verb.dry_run)
             if reply.outcome is ReplyOutcome.DONE:
-                self._waiting = report.waits
+                self._waiting = report.deferred
         self._answered(request, caller, reply)
         return reply

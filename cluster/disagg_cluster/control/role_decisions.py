@@ -21,7 +21,7 @@ def move_refusal(
     verb: ReassignWorker, worker: WorkerView, node: NodeOverview
 ) -> ControlRefusal | None:
     """Why a worker may not change its role now, and what to do instead; None if it may."""
-    return next(_against(verb, worker, node), None)
+    return next(_objections(verb, worker, node), None)
 
 
 def drain_refusal(worker: WorkerView, node: NodeOverview) -> ControlRefusal | None:
@@ -29,28 +29,28 @@ def drain_refusal(worker: WorkerView, node: NodeOverview) -> ControlRefusal | No
     if worker.role not in _MOVED:
         why = f"{worker.worker} is a {worker.role} worker"
         return ControlRefusal(RefusalReason.FIXED_ROLE, why, "the router sends it no requests")
-    if found := _against_change(worker, "drain"):
+    if found := _busy_refusal(worker, "drain"):
         return found
-    around = node.around
-    if around.membership != "live":
+    constraints = node.constraints
+    if constraints.membership != "live":
         why = "no router of this node could send its requests elsewhere"
         way_out = "it takes a node file with a router and `membership: live`, and a new daemon"
-        if around.membership:
+        if constraints.membership:
             why = "the router of this node keeps its engines until it ends"
             way_out = "say `membership: live` under router in the node file, and restart both"
         return ControlRefusal(RefusalReason.FIXED_ROUTER, why, way_out)
-    return _alone(worker, node)
+    return _last_of_role(worker, node)
 
 
-def _against(
+def _objections(
     verb: ReassignWorker, worker: WorkerView, node: NodeOverview
 ) -> Iterator[ControlRefusal]:
-    name, around = worker.worker, node.around
+    name, constraints = worker.worker, node.constraints
     if verb.role not in ROLES or worker.role not in _MOVED:
         why = f"{name} is a {worker.role} worker" if verb.role in ROLES else f"no role {verb.role}"
         way_out = "only prefill and decode workers change places"
         yield ControlRefusal(RefusalReason.FIXED_ROLE, why, way_out)
-    if found := _against_change(worker, "reassign"):
+    if found := _busy_refusal(worker, "reassign"):
         yield found
     if worker.state is not WorkerState.READY:
         why = f"{name} is {worker.state}: {worker.reason}"
@@ -58,23 +58,23 @@ def _against(
         if worker.state is WorkerState.FAILED:
             way_out = f"disagg-node restart {name}; once it is ready, reassign it"
         yield ControlRefusal(RefusalReason.NOT_READY, why, way_out)
-    if around.membership == "fixed":
+    if constraints.membership == "fixed":
         yield ControlRefusal(
             RefusalReason.FIXED_ROUTER,
             "the router of this node keeps its engines until it ends",
             "say `membership: live` under router in the node file, and restart daemon and router",
         )
-    for problem in around.misfits.get((name, verb.role), ()):
+    for problem in constraints.misfits.get((name, verb.role), ()):
         why = f"{name} cannot be a {verb.role} worker: {problem}"
         yield ControlRefusal(RefusalReason.DOES_NOT_FIT, why, "change the node file first")
-    if stranger := around.strangers.get(name):
+    if stranger := constraints.strangers.get(name):
         way_out = "end what runs there: the engine would not get its memory back"
         yield ControlRefusal(RefusalReason.STRANGER, stranger, way_out)
-    if alone := _alone(worker, node):
-        yield alone
+    if last := _last_of_role(worker, node):
+        yield last
 
 
-def _against_change(worker: WorkerView, what: str) -> ControlRefusal | None:
+def _busy_refusal(worker: WorkerView, what: str) -> ControlRefusal | None:
     name = worker.worker
     if worker.paused:
         way_out = f"disagg-node resume {name}, then {what} it"
@@ -86,9 +86,9 @@ def _against_change(worker: WorkerView, what: str) -> ControlRefusal | None:
     return None
 
 
-def _alone(worker: WorkerView, node: NodeOverview) -> ControlRefusal | None:
+def _last_of_role(worker: WorkerView, node: NodeOverview) -> ControlRefusal | None:
     """Refuses to leave a model without engines of the worker's role."""
-    if worker.role in node.around.elsewhere:
+    if worker.role in node.constraints.elsewhere:
         return None
     others = [
         other

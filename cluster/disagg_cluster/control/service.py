@@ -23,7 +23,7 @@ from disagg_cluster.control.messages import (
 from disagg_cluster.control.refusal import RefusalReason
 from disagg_cluster.control.reloading import Reread
 from disagg_cluster.control.socket_server import ControlSocket
-from disagg_cluster.control.views import DaemonView, NodeOverview, Surroundings, WorkerView
+from disagg_cluster.control.views import DaemonView, NodeOverview, RoleConstraints, WorkerView
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.lifecycle.deadlines import due_ns
 from disagg_cluster.lifecycle.reassignment.progress import Reassignment
@@ -42,7 +42,7 @@ from disagg_exporter.model import CollectorStatus
 
 
 @dataclass(frozen=True, slots=True)
-class WorkSight:
+class RoutingView:
     """What requests a worker gets; the fields are those of `WorkerView` with the same names."""
 
     file_role: str = ""
@@ -51,17 +51,17 @@ class WorkSight:
     idle: bool = False
 
 
-class WorkersWork(Protocol):
+class WorkerRouting(Protocol):
     """Reports what requests the workers get, and drains or moves them."""
 
     @property
     def move(self) -> Reassignment | None:
         """The last reassignment, finished or in progress."""
 
-    def around(self) -> Surroundings:
+    def constraints(self) -> RoleConstraints:
         """The facts besides the workers that decisions about roles need."""
 
-    def sight_of(self, worker: str) -> WorkSight:
+    def routing_of(self, worker: str) -> RoutingView:
         """What requests a worker gets."""
 
     def begin(self, verb: ReassignWorker, request_id: str) -> None:
@@ -84,7 +84,7 @@ class SupervisedNode:
     """
 
     def __init__(
-        self, supervisor: Supervisor, daemon: Callable[[], DaemonView], work: WorkersWork
+        self, supervisor: Supervisor, daemon: Callable[[], DaemonView], work: WorkerRouting
     ) -> None:
         self._supervisor = supervisor
         self._daemon = daemon
@@ -95,9 +95,9 @@ class SupervisedNode:
         now_ns = time.monotonic_ns()
         snapshots = self._supervisor.snapshots()
         workers = tuple(
-            worker_view(each, now_ns, self._work.sight_of(each.spec.name)) for each in snapshots
+            worker_view(each, now_ns, self._work.routing_of(each.spec.name)) for each in snapshots
         )
-        return NodeOverview(self._daemon(), workers, self._work.move, self._work.around())
+        return NodeOverview(self._daemon(), workers, self._work.move, self._work.constraints())
 
     def obey(self, orders: Orders, request_id: str) -> None:
         """Pass the orders to each worker."""
@@ -114,7 +114,7 @@ class SupervisedNode:
                     self._supervisor.handle(worker, event_of(verb))
 
 
-def worker_view(snapshot: WorkerSnapshot, now_ns: int, work: WorkSight) -> WorkerView:
+def worker_view(snapshot: WorkerSnapshot, now_ns: int, work: RoutingView) -> WorkerView:
     """The control view of one worker at `now_ns`."""
     spec, life, tag = snapshot.spec, snapshot.life, snapshot.tag
     policy = spec.policy
@@ -191,7 +191,7 @@ class ControlService:
     async def serving(
         self,
         supervisor: Supervisor,
-        work: WorkersWork,
+        work: WorkerRouting,
         reread: Reread,
         beside: Transport,
         node_file: Callable[[], str] = str,

@@ -35,7 +35,7 @@ COLLECTOR = "control"
 
 _READ_SECONDS = 5.0
 _WRITE_SECONDS = 5.0
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _LINGER_SECONDS = 0.5
 _MOST_CONNECTIONS = 32
 _LINES_PER_SECOND = 5.0
@@ -84,25 +84,25 @@ class ControlSocket:
             recovered="requests are answered again",
             level=logging.ERROR,
         )
-        self._sayings = RateLimiter(_LINES_PER_SECOND)
+        self._log_limiter = RateLimiter(_LINES_PER_SECOND)
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
         """Answer until the block ends; if the socket cannot be created, retry until it can."""
         await self.look()
-        keeping = asyncio.create_task(self._keep())
+        maintaining = asyncio.create_task(self._maintain())
         try:
             yield
         finally:
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
+            maintaining.cancel()
+            await asyncio.gather(maintaining, return_exceptions=True)
             await self._close()
 
     async def look(self) -> None:
         """Recreate a missing or replaced socket; release the slots of vanished clients."""
         now_seconds = asyncio.get_running_loop().time()
         for waiting, link in tuple(self._waiting.items()):
-            if _has_gone(link):
+            if _is_disconnected(link):
                 del self._waiting[waiting]
                 waiting.reschedule(now_seconds)
         with self._health.round():
@@ -113,9 +113,9 @@ class ControlSocket:
         """The collector `control`; failed while no requests can be answered."""
         return self._health.status()
 
-    async def _keep(self) -> None:
+    async def _maintain(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
             await self.look()
 
     async def _listen(self) -> None:
@@ -170,7 +170,7 @@ class ControlSocket:
         caller = local_caller(uid, pid)
         if uid not in self._users:
             self._core.count("unknown", "denied", RefusalReason.NOT_ALLOWED)
-            self._say("control: %s is refused: only root and this daemon's user may ask", caller)
+            self._warn("control: %s is refused: only root and this daemon's user may ask", caller)
             why = "only root and the daemon's own user may ask"
             refused = ControlReply("", ReplyOutcome.REFUSED, why, "ask as one of them")
             await self._refuse(reader, writer, refused)
@@ -178,7 +178,7 @@ class ControlSocket:
         # Watches have their own limit.
         if len(self._open) - len(self._watching) > self._most_connections:
             self._core.count("unknown", "busy", RefusalReason.TOO_MANY)
-            self._say("control: %s is refused: too many requests at a time", caller)
+            self._warn("control: %s is refused: too many requests at a time", caller)
             why = f"{self._most_connections} requests are being answered"
             await self._refuse(
                 reader, writer, ControlReply("", ReplyOutcome.REFUSED, why, "try again")
@@ -191,7 +191,7 @@ class ControlSocket:
             request = decode_request(line)
         except WireError as error:
             self._core.count("unknown", ReplyOutcome.INVALID, RefusalReason.NOT_UNDERSTOOD)
-            self._say("control: %s asked for what is not understood: %s", caller, error)
+            self._warn("control: %s asked for what is not understood: %s", caller, error)
             invalid = ControlReply(error.request_id, ReplyOutcome.INVALID, problems=error.problems)
             await self._refuse(reader, writer, invalid)
             return
@@ -200,14 +200,14 @@ class ControlSocket:
             self._watching.add(task)
         link = writer.get_extra_info("socket")
         async with (
-            self._while_there(link),
+            self._while_connected(link),
             contextlib.aclosing(self._core.answer(request, caller)) as replies,
         ):
             async for reply in replies:
                 await self._write(writer, reply)
 
     @contextlib.asynccontextmanager
-    async def _while_there(self, link: PeerLink) -> AsyncIterator[None]:
+    async def _while_connected(self, link: PeerLink) -> AsyncIterator[None]:
         """Raise TimeoutError in the block on disconnect: the next reply may take hours."""
         async with asyncio.timeout(None) as waiting:
             self._waiting[waiting] = link
@@ -245,12 +245,12 @@ class ControlSocket:
         async with asyncio.timeout(self._write_seconds):
             await writer.drain()
 
-    def _say(self, text: str, *arguments: object) -> None:
-        if self._sayings.take():
+    def _warn(self, text: str, *arguments: object) -> None:
+        if self._log_limiter.take():
             self._log.warning(text, *arguments)
 
 
-def _has_gone(link: PeerLink) -> bool:
+def _is_disconnected(link: PeerLink) -> bool:
     """Whether the peer has fully closed the connection, not only its sending side."""
     if link.fileno() < 0:
         return True

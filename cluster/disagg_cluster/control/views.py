@@ -111,7 +111,7 @@ class MoveView:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class RoleConstraints:
     """What decisions about a worker's role need besides the workers.
 
     `membership` is `live` if the node's router can add and remove engines while it runs, `fixed` if
@@ -133,7 +133,7 @@ class NodeOverview:
     daemon: DaemonView
     workers: tuple[WorkerView, ...] = ()
     move: Reassignment | None = None
-    around: Surroundings = Surroundings()
+    constraints: RoleConstraints = RoleConstraints()
 
     def worker(self, name: str) -> WorkerView | None:
         """The worker of that name."""

@@ -23,42 +23,44 @@ MOST_WATCHES = 64
 QUIET_SECONDS = 10.0
 """After this long without a change, a watch sends a reply that the state is current."""
 
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _REST_SECONDS = 0.1
 """Minimum time between polls when workers change continuously."""
 
 
-def steady(worker: WorkerView) -> WorkerView:
+def without_times(worker: WorkerView) -> WorkerView:
     """A worker without its running times: a difference in what is left is a change."""
     paused = None if worker.paused_seconds is None else 0.0
     return replace(worker, state_seconds=0.0, paused_seconds=paused, deadline_seconds=None)
 
 
-def _steady_daemon(node: NodeOverview) -> DaemonView:
+def _daemon_without_times(node: NodeOverview) -> DaemonView:
     return replace(node.daemon, uptime_seconds=0.0)
 
 
-def news(before: NodeOverview | None, now: NodeOverview) -> dict[str, ControlReply]:
+def differences(before: NodeOverview | None, now: NodeOverview) -> dict[str, ControlReply]:
     """Replies for what differs between two views, keyed by subject; everything if `before` is None.
 
     The daemon's reply comes last: it means that everything up to now was sent.
     """
-    told = {} if before is None else {each.worker: steady(each) for each in before.workers}
+    earlier = (
+        {} if before is None else {each.worker: without_times(each) for each in before.workers}
+    )
     here = {worker.worker for worker in now.workers}
     found = {
         f"worker {name}": ControlReply("", ReplyOutcome.GONE, worker=worker)
-        for name, worker in told.items()
+        for name, worker in earlier.items()
         if name not in here
     }
     found |= {
         f"worker {worker.worker}": ControlReply("", ReplyOutcome.WORKER, worker=worker)
         for worker in now.workers
-        if told.get(worker.worker) != steady(worker)
+        if earlier.get(worker.worker) != without_times(worker)
     }
     if now.move is not None and (before is None or before.move != now.move):
         move = replace(move_reply(now.move), id="", outcome=ReplyOutcome.MOVE)
         found["move"] = replace(move, move=move_view(now.move))
-    if before is None or _steady_daemon(before) != _steady_daemon(now):
+    if before is None or _daemon_without_times(before) != _daemon_without_times(now):
         found["daemon"] = ControlReply("", ReplyOutcome.CURRENT, daemon=now.daemon)
     return found
 
@@ -67,23 +69,23 @@ class _Watch:
     """Updates that one watching client has not received yet."""
 
     def __init__(self, first: dict[str, ControlReply]) -> None:
-        self._untold = first
-        self._told = asyncio.Event()
-        self._told.set()
+        self._pending = first
+        self._available = asyncio.Event()
+        self._available.set()
 
-    def tell(self, found: dict[str, ControlReply]) -> None:
+    def add(self, found: dict[str, ControlReply]) -> None:
         for about, reply in found.items():
             # Moved to the end: the order is that of the latest changes.
-            self._untold.pop(about, None)
-            self._untold[about] = reply
-        self._told.set()
+            self._pending.pop(about, None)
+            self._pending[about] = reply
+        self._available.set()
 
     async def wait(self) -> None:
-        await self._told.wait()
+        await self._available.wait()
 
-    def take(self) -> list[ControlReply]:
-        taken, self._untold = list(self._untold.values()), {}
-        self._told.clear()
+    def drain(self) -> list[ControlReply]:
+        taken, self._pending = list(self._pending.values()), {}
+        self._available.clear()
         return taken
 
 
@@ -106,10 +108,10 @@ class Watching:
         self._log = log
         self._quiet_seconds = quiet_seconds
         self._watches: set[_Watch] = set()
-        self._seen: NodeOverview | None = None
+        self._last: NodeOverview | None = None
         self._happened = asyncio.Event()
         self._ended = False
-        self._looking: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
 
     @property
     def count(self) -> int:
@@ -122,23 +124,23 @@ class Watching:
 
     def end(self) -> None:
         """Send all clients the last state and end their watches, because the daemon is ending."""
-        self._look_again()
+        self._poll_once()
         self._ended = True
         for watch in self._watches:
-            watch.tell({})
+            watch.add({})
 
     async def replies(self, request: ControlRequest) -> AsyncGenerator[ControlReply, None]:
         """Yields the whole state, then changes, with the request's id; the last one is final."""
         until_seconds = request.deadline_seconds
         until_ns = None if until_seconds is None else time.monotonic_ns() + to_ns(until_seconds)
-        watch = _Watch(self._look())
+        watch = _Watch(self._whole_state())
         self._watches.add(watch)
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look_on())
+        if self._polling is None or self._polling.done():
+            self._polling = asyncio.create_task(self._poll())
         try:
             while True:
-                await self._news_or_quiet(watch, until_ns)
-                taken = watch.take()
+                await self._wait_for_updates(watch, until_ns)
+                taken = watch.drain()
                 for reply in taken or ([] if self._ended else [self._current()]):
                     yield replace(reply, id=request.id)
                 if self._ended:
@@ -154,42 +156,42 @@ class Watching:
 
     async def close(self) -> None:
         """Stop polling."""
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        if self._polling is not None:
+            self._polling.cancel()
+            await asyncio.gather(self._polling, return_exceptions=True)
 
-    def _look(self) -> dict[str, ControlReply]:
+    def _whole_state(self) -> dict[str, ControlReply]:
         """The whole state for a new client; existing clients get the changes."""
         now = self._view()
-        self._spread(now)
-        return news(None, now)
+        self._distribute(now)
+        return differences(None, now)
 
-    def _spread(self, now: NodeOverview) -> None:
-        found = news(self._seen, now)
-        self._seen = now
+    def _distribute(self, now: NodeOverview) -> None:
+        found = differences(self._last, now)
+        self._last = now
         if found:
             for watch in self._watches:
-                watch.tell(found)
+                watch.add(found)
 
-    async def _look_on(self) -> None:
+    async def _poll(self) -> None:
         while self._watches:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_SECONDS):
+                async with asyncio.timeout(_POLL_SECONDS):
                     await self._happened.wait()
             self._happened.clear()
-            self._look_again()
+            self._poll_once()
             await asyncio.sleep(_REST_SECONDS)
 
-    def _look_again(self) -> None:
+    def _poll_once(self) -> None:
         try:
-            self._spread(self._view())
+            self._distribute(self._view())
         except Exception:  # noqa: BLE001 - a defect here must not end all watches
             self._log.exception("control: the node cannot be looked at")
 
     def _current(self) -> ControlReply:
         return ControlReply("", ReplyOutcome.CURRENT, daemon=self._view().daemon)
 
-    async def _news_or_quiet(self, watch: _Watch, until_ns: int | None) -> None:
+    async def _wait_for_updates(self, watch: _Watch, until_ns: int | None) -> None:
         """Wait for an update, the end, the deadline or the quiet interval."""
         seconds = self._quiet_seconds
         if until_ns is not None:

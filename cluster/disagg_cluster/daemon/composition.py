@@ -19,7 +19,7 @@ from disagg_cluster.continuity.succession import Succession
 from disagg_cluster.control.service import ControlService
 from disagg_cluster.daemon.main_loop import BackgroundTask, BackgroundTasks, MainLoop
 from disagg_cluster.daemon.metrics_service import MetricsService
-from disagg_cluster.daemon.moving.composition import Moving, RouterSight
+from disagg_cluster.daemon.moving.composition import Moving, RouterAccess
 from disagg_cluster.daemon.remote_control import RemoteControl
 from disagg_cluster.daemon.router_handle import RouterHandle
 from disagg_cluster.discovery.observations.types import EngineNames
@@ -142,7 +142,7 @@ class Composition:
             workers,
             page_of=self.registry.pages.page,
             snapshot=lambda: self.metrics.snapshot,
-            router=_router_sight(self.router),
+            router=_router_access(self.router),
             switched=self.engines.switched,
             changed=self._moved,
             log=_log,
@@ -303,8 +303,8 @@ class Composition:
         )
 
 
-def _router_sight(router: RouterHandle | None) -> RouterSight | None:
+def _router_access(router: RouterHandle | None) -> RouterAccess | None:
     if router is None:
         return None
     watch = router.watch
-    return RouterSight(lambda: router.pid, lambda: watch.status().page, watch.know)
+    return RouterAccess(lambda: router.pid, lambda: watch.status().page, watch.set_engines)

@@ -19,7 +19,7 @@ from disagg_cluster.config import Attach, NodeConfig
 from disagg_cluster.config.layout import Layout
 from disagg_cluster.daemon.composition import Composition
 from disagg_cluster.daemon.endpoint_file import EndpointFile
-from disagg_cluster.daemon.rereading import NodeFileAgain
+from disagg_cluster.daemon.node_file_reloader import NodeFileReloader
 from disagg_cluster.daemon.roster import WorkerRoster
 from disagg_cluster.host.files.private_files import make_inner
 from disagg_cluster.host.run_dir.lock import RunLock
@@ -68,7 +68,7 @@ class Daemon:
         self._on_failure = on_failure
         self._parts = Composition(config, layout, source, run_folder, beside)
         self._roster = WorkerRoster(self._parts, config)
-        self._file = NodeFileAgain(file, config, self._roster, as_started)
+        self._file = NodeFileReloader(file, config, self._roster, as_started)
         self._at_end: AtEnd = "stop"
         self._ending = False
 
@@ -131,7 +131,7 @@ class Daemon:
             stack.enter_context(parts.engines.receiving(parts.step_feeds(), loop))
             looking = parts.devices.running(self._config.intervals.devices_seconds)
             stack.enter_context(looking)
-            crew = parts.make_supervisor()
+            supervisor = parts.make_supervisor()
             parts.succession.learned.read()
             parts.callbacks.watch(loop)
             background = parts.background.running(parts.background_tasks())
@@ -140,13 +140,13 @@ class Daemon:
             try:
                 entries = parts.journal.read()
                 # Before the workers, so that each continues or starts in its assigned role.
-                parts.moving.reassigner.adopt(crew, entries, parts.journal.assignments)
-                crew.adopt(entries)
+                parts.moving.reassigner.adopt(supervisor, entries, parts.journal.assignments)
+                supervisor.adopt(entries)
                 if not self._ending:
-                    await crew.start()
+                    await supervisor.start()
                 await stack.enter_async_context(
                     parts.control.serving(
-                        crew,
+                        supervisor,
                         parts.moving.reassigner,
                         self._file.read,
                         parts.remote.serving,
@@ -156,7 +156,7 @@ class Daemon:
                 yield address
                 at_end = self._at_end
             finally:
-                await self._end(crew, at_end)
+                await self._end(supervisor, at_end)
 
     @property
     def attach(self) -> Attach | None:
@@ -166,8 +166,12 @@ class Daemon:
     @property
     def worker_states(self) -> Mapping[str, str]:
         """The current state of each worker; empty before they are launched."""
-        crew = self._parts.workers.supervisor
-        return {} if crew is None else {w.spec.name: w.life.state for w in crew.snapshots()}
+        supervisor = self._parts.workers.supervisor
+        return (
+            {}
+            if supervisor is None
+            else {w.spec.name: w.life.state for w in supervisor.snapshots()}
+        )
 
     @property
     def drain_seconds(self) -> float:
@@ -190,9 +194,9 @@ class Daemon:
 
     async def hurry(self) -> None:
         """Stop waiting for running requests; call while it is ending."""
-        crew = self._parts.workers.supervisor
-        if crew is not None and self._at_end == "stop":
-            await crew.stop(drain=False)
+        supervisor = self._parts.workers.supervisor
+        if supervisor is not None and self._at_end == "stop":
+            await supervisor.stop(drain=False)
 
     def _resume(self, lock: RunLock, now_ns: int) -> None:
         """Resume the accounting of the previous daemon."""
@@ -206,14 +210,14 @@ class Daemon:
         offset_seconds = self._parts.main_loop.wall_offset_seconds()
         self._parts.succession.finish(time.monotonic_ns(), offset_seconds)
 
-    async def _end(self, crew: Supervisor, at_end: AtEnd) -> None:
+    async def _end(self, supervisor: Supervisor, at_end: AtEnd) -> None:
         self._parts.control.refuse()
         await self._roster.close()
         self._parts.succession.learned.end()
         if at_end == "leave":
-            await crew.leave()
+            await supervisor.leave()
             _log.info("the engines go on; `disagg-node stop --workers` ends them")
             return
-        left = await crew.stop()
+        left = await supervisor.stop()
         if left:
-            raise stuck({worker: crew.pid(worker) for worker in left})
+            raise stuck({worker: supervisor.pid(worker) for worker in left})

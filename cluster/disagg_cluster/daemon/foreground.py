@@ -31,8 +31,8 @@ Beside = Callable[[Daemon, ListenAddress], AbstractContextManager[None]]
 
 
 _log = logging.getLogger("disagg_node")
-_READY_LOOK_SECONDS = 0.1
-_LOOKED_SECONDS = 5  # Discovery has scanned twice by then.
+_READY_POLL_SECONDS = 0.1
+_SCANNED_SECONDS = 5  # Discovery has scanned twice by then.
 _LISTENED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -114,7 +114,7 @@ async def run(
     if {signal.SIGINT, signal.SIGTERM} & signal.sigpending():
         daemon.ending()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _LISTENED)
-    telling = loop.create_task(_tell(daemon))
+    logging_waits = loop.create_task(_log_waits(daemon))
     try:
         with rarely_collected(), subreaping():
             async with signs.given(), daemon.running() as address:
@@ -123,13 +123,13 @@ async def run(
                 await _serve(daemon, address, stopping, each_second, beside, seconds)
             await asyncio.gather(*hurrying)
     finally:
-        telling.cancel()
-        await asyncio.gather(telling, return_exceptions=True)
+        logging_waits.cancel()
+        await asyncio.gather(logging_waits, return_exceptions=True)
         for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.remove_signal_handler(sign)
 
 
-async def _tell(daemon: Daemon) -> None:
+async def _log_waits(daemon: Daemon) -> None:
     """Log waits while they last, and a summary at the end."""
     waits, first, looked = WaitReports(), None, 0
     try:
@@ -139,7 +139,7 @@ async def _tell(daemon: Daemon) -> None:
                 continue
             first = first or snapshot
             looked += 1
-            if looked == _LOOKED_SECONDS and not (snapshot.engines or snapshot.workers):
+            if looked == _SCANNED_SECONDS and not (snapshot.engines or snapshot.workers):
                 _log.info("%s", nothing_found_text(daemon.attach))
             for text in waits.lines(snapshot, time.time(), daemon.worker_states):
                 _log.info("%s", text)
@@ -174,7 +174,7 @@ async def _serve(
                     listening = _report(each_second, daemon.snapshot)
             pause = due - loop.time()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause if begun else min(pause, _READY_LOOK_SECONDS)):
+                async with asyncio.timeout(pause if begun else min(pause, _READY_POLL_SECONDS)):
                     await stopping.wait()
 
 

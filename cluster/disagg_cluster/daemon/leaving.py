@@ -31,7 +31,7 @@ class WaitReports:
     """Reports the remaining time of starting or draining workers, after 2 s and then every 10 s."""
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[str, float]] = {}
+        self._reported: dict[str, tuple[str, float]] = {}
 
     def lines(
         self, snapshot: Snapshot, now_seconds: float, states: Mapping[str, str]
@@ -47,13 +47,13 @@ class WaitReports:
             since = worker.since_timestamp_seconds
             waits = worker.state in ("starting", "draining")
             if not waits or since is None or states.get(worker.worker) != worker.state:
-                self._told.pop(worker.worker, None)
+                self._reported.pop(worker.worker, None)
                 continue
-            state, told = self._told.get(worker.worker, ("", 0.0))
+            state, told = self._reported.get(worker.worker, ("", 0.0))
             due = since + FIRST_SECONDS if state != worker.state else told + EVERY_SECONDS
             if now_seconds < due:
                 continue
-            self._told[worker.worker] = worker.state, now_seconds
+            self._reported[worker.worker] = worker.state, now_seconds
             last = worker.last_lines[-1].strip()[:_LINE_CHARACTERS] if worker.last_lines else ""
             doing = {"draining": _requests(snapshot, worker.worker)}.get(worker.state, last)
             when = waiting_text(worker, now_seconds)
@@ -110,10 +110,11 @@ def summary_text(first: Snapshot, last: Snapshot) -> str:
     spent = {use: max(0.0, after[use] - before[use]) for use in Use}
     prefill, decode = spent[Use.PREFILL], spent[Use.DECODE]
     length_seconds = (last.taken_ns - first.taken_ns) / 1e9
-    booked = sum(spent.values())
+    committed = sum(spent.values())
     parts = [
         f"in {duration_text(length_seconds)}: prefill {prefill:.1f} + decode {decode:.1f} of "
-        f"{booked:.1f} GPU-seconds{_not_booked(booked, len(last.devices), length_seconds)}"
+        f"{committed:.1f} GPU-seconds"
+        f"{_uncommitted_note(committed, len(last.devices), length_seconds)}"
     ]
     if prefill + decode >= _LEAST_GPU_SECONDS and decode > 0:
         parts.append(f"P:D {prefill / decode:.2f}")
@@ -126,9 +127,9 @@ def summary_text(first: Snapshot, last: Snapshot) -> str:
     return ", ".join(parts)
 
 
-def _not_booked(booked: float, gpus: int, length_seconds: float) -> str:
+def _uncommitted_note(committed: float, gpus: int, length_seconds: float) -> str:
     """A note for short runs: the last seconds are not committed, records may still come (A6)."""
-    left = gpus * length_seconds - booked
+    left = gpus * length_seconds - committed
     if left <= _LEFT_RATIO * gpus * length_seconds:
         return ""
     last = f"the last {left / gpus:.0f} s of each GPU"

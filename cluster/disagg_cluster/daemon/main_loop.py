@@ -193,22 +193,22 @@ class MainLoop:
                 self._do_upkeep()
         if advancing or self._is_watched():
             with self._shown.round():
-                self._show_anew(now_ns)
+                self._publish(now_ns)
 
-    def _show_anew(self, now_ns: int) -> None:
+    def _publish(self, now_ns: int) -> None:
         try:
             snapshot = self._compose(now_ns)
         except Exception as error:
             self._shown.fail(error)
-            self._show_counted(self._certain(now_ns))
+            self._show_with_failures(self._without_measurements(now_ns))
             raise
-        self._show_counted(snapshot)
+        self._show_with_failures(snapshot)
 
-    def _show_counted(self, snapshot: Snapshot) -> None:
+    def _show_with_failures(self, snapshot: Snapshot) -> None:
         failures = self._failures.take(snapshot.collectors)
         self._show(replace(snapshot, unexpected_failures=failures))
 
-    def _certain(self, now_ns: int) -> Snapshot:
+    def _without_measurements(self, now_ns: int) -> Snapshot:
         """The part of a snapshot that needs no measurements: workers and collectors."""
         certain = self._node_status(now_ns, self.wall_offset_seconds())
         own = (self._accounting, self._capacity, self._serving, self._shown, self._upkeep)
@@ -226,7 +226,7 @@ class MainLoop:
         self._is_outdated = True
 
     def _compose(self, now_ns: int) -> Snapshot:
-        certain, engines = self._certain(now_ns), self._registry.statuses()
+        certain, engines = self._without_measurements(now_ns), self._registry.statuses()
         if self._is_outdated or self._view is None or not self._view.is_of(engines):
             # A published counter that was not saved would be higher than our successor's: every
             # `increase()` across our death would then count the difference twice.

@@ -92,7 +92,7 @@ class MetricsService:
                 self._web = _watch(Path(self._listen.web_config))
                 stack.enter_context(self._web)
             site = node_site(
-                self._asked,
+                self._scraped,
                 lambda: "" if self._snapshot else "nothing was measured yet",
                 self._heartbeat_age_seconds,
                 name=self._name,
@@ -122,7 +122,7 @@ class MetricsService:
         """Requests the server refused, by reason; empty before it runs."""
         return {} if self._server is None else self._server.refusals()
 
-    def _asked(self) -> Snapshot | None:
+    def _scraped(self) -> Snapshot | None:
         self._scrape_rate.record(time.monotonic())
         return self._snapshot
 

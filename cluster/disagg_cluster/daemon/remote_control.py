@@ -74,11 +74,11 @@ class RemoteControl:
         if self._config is None:
             yield
             return
-        from disagg_cluster.control.remote.transport import GrpcTransport, NetworkDoor
+        from disagg_cluster.control.remote.transport import GrpcTransport, NetworkEndpoint
 
         network = None
         if self._listener is not None and (web := self._web) is not None:
-            network = NetworkDoor(self._listener, lambda: web.access, self._token)
+            network = NetworkEndpoint(self._listener, lambda: web.access, self._token)
         self._transport = GrpcTransport(self._folder, core, self._log, network)
         async with self._transport.serving():
             yield
@@ -100,8 +100,8 @@ def protection(config: GrpcConfig, access: Access, log: logging.Logger) -> Token
     Raises:
         ConfigError: Neither is required, or the token cannot be used.
     """
+    from disagg_cluster.control.remote.authentication import weakness
     from disagg_cluster.control.remote.token_file import TokenFile
-    from disagg_cluster.control.remote.vetting import weakness
 
     if why := weakness(access, has_token=config.token_file is not None):
         found = Finding(("tls_server_config",), f"too weak for control: {why}", _WAY_OUT)

@@ -43,18 +43,18 @@ class WorkerRoster:
         self._tasks: list[asyncio.Task[None]] = []
         self._closed = False
 
-    def under_way(self, added: Sequence[Worker], removed: Sequence[str]) -> tuple[str, ...]:
+    def blockers(self, added: Sequence[Worker], removed: Sequence[str]) -> tuple[str, ...]:
         """What prevents adding and removing workers now; empty if nothing does."""
         if not added and not removed:
             return ()
         if self._closed:
             return ("the daemon is stopping",)
-        told = [f"{name}: still ends since the last reload" for name in self._ending]
+        blockers = [f"{name}: still ends since the last reload" for name in self._ending]
         move = self._parts.moving.reassigner.move
         if move is not None and not move.step.final and move.worker in removed:
             way = f"from {move.from_role} to {move.to_role}"
-            told.append(f"{move.worker}: is being reassigned {way}; {move_stage(move)}")
-        return tuple(told)
+            blockers.append(f"{move.worker}: is being reassigned {way}; {move_stage(move)}")
+        return tuple(blockers)
 
     def clashes(self, added: Sequence[Worker]) -> tuple[str, ...]:
         """Messages about new workers whose name is already used; empty if there are none."""
@@ -88,7 +88,7 @@ class WorkerRoster:
         if added or removed:
             self._arrange()
         self._tasks = [task for task in self._tasks if not task.done()]
-        self._tasks += (asyncio.create_task(self._let_go(name)) for name in gone)
+        self._tasks += (asyncio.create_task(self._remove(name)) for name in gone)
 
     async def close(self) -> None:
         """Cancel pending removals, because the daemon is ending."""
@@ -97,13 +97,13 @@ class WorkerRoster:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _let_go(self, name: str) -> None:
+    async def _remove(self, name: str) -> None:
         """Drain and end a worker, forget it, and start those that waited for its place."""
-        crew = self._parts.workers.supervisor
-        assert crew is not None
+        supervisor = self._parts.workers.supervisor
+        assert supervisor is not None
         _log.info("%s: is no longer in the node file: it is drained and stopped", name)
         try:
-            while not await crew.end(name):
+            while not await supervisor.end(name):
                 _log.error("%s: cannot be ended, nor can another take its place", name)
                 await asyncio.sleep(_AGAIN_SECONDS)
             # No await in between: no part may be asked about a worker that another has forgotten.
@@ -111,7 +111,7 @@ class WorkerRoster:
             self._parts.engines.let_go(name, device if device.is_pseudo else None)
             del self._parts.specs[name], self._ending[name]
             self._arrange()
-            await crew.forget(name)
+            await supervisor.forget(name)
         except Exception:  # noqa: BLE001 - nothing awaits this task to see its error
             _log.exception("%s: it cannot be let go, nor can another take its place", name)
 
@@ -135,8 +135,8 @@ class WorkerRoster:
 
     def _take(self, workers: Sequence[Worker], layout: Layout, new: Sequence[Worker]) -> None:
         """Switch to these workers and this layout; start the `new` ones."""
-        parts, crew = self._parts, self._parts.workers.supervisor
-        assert crew is not None
+        parts, supervisor = self._parts, self._parts.workers.supervisor
+        assert supervisor is not None
         known = {device.gpu for device in parts.layout.devices}
         for device in layout.devices:
             if device.gpu not in known:
@@ -149,11 +149,11 @@ class WorkerRoster:
             parts.specs[name] = spec
             parts.digests[name] = partial(parts.workers.command_digest, name)
             parts.names.take(name)
-            crew.add(spec)
+            supervisor.add(spec)
             parts.engines.add(worker, self._open_feed(name))
-        parts.moving.take(config, layout)
+        parts.moving.set_workers(config, layout)
         for name in _names(new):
-            crew.begin(name)
+            supervisor.begin(name)
 
     def _open_feed(self, name: str) -> StepFeed | None:
         feed = self._parts.step_feed(name)

@@ -148,7 +148,7 @@ class RouterWatch:
         """Return the router's state for the metrics page."""
         return self._status
 
-    def know(self, engines: tuple[RouterEngine, ...]) -> None:
+    def set_engines(self, engines: tuple[RouterEngine, ...]) -> None:
         """Set the engines it sends requests to, with their phases."""
         self._status = replace(self._status, engines=engines)
 
@@ -166,13 +166,13 @@ class RouterWatch:
         try:
             while True:
                 began_ns = time.monotonic_ns()
-                await self._look(executor)
+                await self._scrape(executor)
                 spent_seconds = (time.monotonic_ns() - began_ns) / 1e9
                 await asyncio.sleep(max(self._interval_seconds - spent_seconds, 0.05))
         finally:
             executor.shutdown(wait=False)
 
-    async def _look(self, executor: DaemonExecutor) -> None:
+    async def _scrape(self, executor: DaemonExecutor) -> None:
         pid = self._process()
         if pid is None:
             self._status = replace(self._status, page=None)

@@ -29,7 +29,7 @@ from disagg_cluster.telemetry.pages.page_scraper import PageScraper
 
 Say = Callable[[str], None]
 
-_LOOK_SECONDS = 0.3
+_POLL_SECONDS = 0.3
 # Added to the deadlines of its workers, for the daemon's own steps.
 _DAEMON_SECONDS = 20.0
 
@@ -145,18 +145,18 @@ async def _end_stage(
     # `changed` reports everything; failing scrapes are expected here.
     silent = logging.Logger("stopping", logging.CRITICAL)
     roots = {entry.worker: entry.tag.url for entry in stage}
-    pages = PageScraper(lambda: roots, _LOOK_SECONDS, lambda _worker: True, log=silent)
-    crew = Supervisor(
-        [_post(entry) for entry in stage],
+    pages = PageScraper(lambda: roots, _POLL_SECONDS, lambda _worker: True, log=silent)
+    supervisor = Supervisor(
+        [_final_spec(entry) for entry in stage],
         changed,
         pages.page,
         journal=journal,
-        health_seconds=_LOOK_SECONDS,
+        health_seconds=_POLL_SECONDS,
         log=silent,
     )
-    crew.adopt([*stage, *later], wanted=False)
+    supervisor.adopt([*stage, *later], wanted=False)
     looking = asyncio.create_task(pages.run())
-    left = await crew.stop()
+    left = await supervisor.stop()
     looking.cancel()
     await asyncio.gather(looking, return_exceptions=True)
     return [EndedProcess(entry.worker, entry.pid, entry.worker not in left) for entry in stage]
@@ -169,7 +169,7 @@ def _entries(folder: RunFolder) -> tuple[Entry, ...]:
         return ()
 
 
-def _post(entry: Entry) -> WorkerSpec:
+def _final_spec(entry: Entry) -> WorkerSpec:
     """The spec of a worker that will not be started again."""
     tag = entry.tag
     return WorkerSpec(
@@ -195,7 +195,7 @@ def _watch_end(pidfd: int, folder: RunFolder, say: Say, patience_seconds: float 
     poll.register(pidfd, select.POLLIN)
     shown = {entry.worker: entry.life.state for entry in left_behind(folder)}
     until = None
-    while not poll.poll(_LOOK_SECONDS * 1000):
+    while not poll.poll(_POLL_SECONDS * 1000):
         entries = _entries(folder)
         states = {entry.worker: entry.life.state for entry in entries}
         for worker in shown:

@@ -18,7 +18,7 @@ _REASON_CHARACTERS = 200
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-class SilentServerError(DisaggError):
+class NoResponseError(DisaggError):
     """There was no answer in time; the message names the request and the error."""
 
 
@@ -30,11 +30,11 @@ class JsonAnswer:
     value: Any
 
     @property
-    def well(self) -> bool:
+    def ok(self) -> bool:
         """Whether the status is a success."""
         return 200 <= self.status < 300
 
-    def said(self) -> str:
+    def text(self) -> str:
         """A short description for messages."""
         text = self.value if isinstance(self.value, str) else json.dumps(self.value)
         return f"HTTP {self.status}: {text[:_REASON_CHARACTERS]}"
@@ -51,7 +51,7 @@ def call(
     """Send a request, with a JSON body if one is given.
 
     Raises:
-        SilentServerError: No complete HTTP answer arrived in time.
+        NoResponseError: No complete HTTP answer arrived in time.
     """
     headers = {"Content-Type": "application/json"}
     if api_key:
@@ -66,7 +66,7 @@ def call(
             return JsonAnswer(error.code, _value(error.read(_MOST_BYTES)))
     except (OSError, http.client.HTTPException) as error:
         why = getattr(error, "reason", error)
-        raise SilentServerError(f"{method} {url}: {why}") from error
+        raise NoResponseError(f"{method} {url}: {why}") from error
 
 
 def _value(text: bytes) -> Any:

@@ -29,17 +29,17 @@ class MemberChanges:
     join: tuple[Member, ...] = ()
 
 
-def changes_of(
-    wanted: Collection[Member], ours: Collection[str], present: Mapping[str, Role]
+def membership_changes(
+    desired: Collection[Member], ours: Collection[str], present: Mapping[str, Role]
 ) -> MemberChanges:
     """The changes from a router's current engines to the desired ones.
 
     Args:
-        wanted: The desired engines.
+        desired: The desired engines.
         ours: The URLs of all engines that we may remove.
         present: The current engines by URL.
     """
-    by_url = {member.url: member for member in wanted}
+    by_url = {member.url: member for member in desired}
     leave = [
         url
         for url, role in present.items()

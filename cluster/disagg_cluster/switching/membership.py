@@ -8,13 +8,13 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
-from disagg_cluster.switching.members import Member, changes_of
+from disagg_cluster.switching.members import Member, membership_changes
 from disagg_exporter.collectors import CollectorHealth, DaemonExecutor
 from disagg_exporter.model import CollectorStatus, Role
 
 COLLECTOR = "router_members"
 
-_LOOK_SECONDS = 2.0
+_POLL_SECONDS = 2.0
 _HURRY_SECONDS = 0.2
 
 
@@ -36,7 +36,7 @@ class Membership:
 
     Args:
         router: The router's registry.
-        wanted: Returns the desired engines.
+        desired: Returns the desired engines.
         ours: The URLs of all engines that we may remove.
         process: Returns the pid of the router's current process, None without one.
         changed: Called after each check that found a difference.
@@ -46,14 +46,14 @@ class Membership:
     def __init__(
         self,
         router: MemberRegistry,
-        wanted: Callable[[], Collection[Member]],
+        desired: Callable[[], Collection[Member]],
         ours: Collection[str],
         process: Callable[[], int | None],
         changed: Callable[[], None],
         log: logging.Logger,
     ) -> None:
         self._router = router
-        self._wanted = wanted
+        self._desired = desired
         self._ours = frozenset(ours)
         self._process = process
         self._changed = changed
@@ -62,25 +62,25 @@ class Membership:
             COLLECTOR,
             log,
             failing="the router's engines: ",
-            recovered="the router's engines are as wanted again",
+            recovered="the router's engines are as desired again",
             # A starting router cannot answer at once.
             silent_failures=5,
         )
         self._present: Mapping[str, Role] | None = None
-        self._poked = asyncio.Event()
+        self._check_requested = asyncio.Event()
 
     @property
     def present(self) -> Mapping[str, Role] | None:
         """Its engines by URL; None while unknown."""
         return self._present
 
-    def own(self, urls: Collection[str]) -> None:
+    def add_owned(self, urls: Collection[str]) -> None:
         """Also treat these as engines that we may remove."""
         self._ours |= frozenset(urls)
 
-    def poke(self) -> None:
+    def check_now(self) -> None:
         """Check now: the desired engines may have changed."""
-        self._poked.set()
+        self._check_requested.set()
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """The collector `router_members`, after the first check."""
@@ -91,16 +91,16 @@ class Membership:
         executor = DaemonExecutor(1, "router-members")
         try:
             while True:
-                self._poked.clear()
-                await self.look(executor)
+                self._check_requested.clear()
+                await self.check(executor)
                 behind = self._present is None or self._needed(self._present)
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_HURRY_SECONDS if behind else _LOOK_SECONDS):
-                        await self._poked.wait()
+                    async with asyncio.timeout(_HURRY_SECONDS if behind else _POLL_SECONDS):
+                        await self._check_requested.wait()
         finally:
             executor.shutdown(wait=False)
 
-    async def look(self, executor: DaemonExecutor) -> None:
+    async def check(self, executor: DaemonExecutor) -> None:
         """Read its engines, and correct them."""
         before = self._present
         present: Mapping[str, Role] | None = None
@@ -109,18 +109,18 @@ class Membership:
         else:
             loop = asyncio.get_running_loop()
             with self._health.round():
-                present = await loop.run_in_executor(executor, self._mend)
+                present = await loop.run_in_executor(executor, self._correct)
         self._present = present
         if present != before:
             self._changed()
 
     def _needed(self, present: Mapping[str, Role]) -> bool:
-        needed = changes_of(self._wanted(), self._ours, present)
+        needed = membership_changes(self._desired(), self._ours, present)
         return bool(needed.leave or needed.join)
 
-    def _mend(self) -> Mapping[str, Role]:
+    def _correct(self) -> Mapping[str, Role]:
         present = self._router.members()
-        needed = changes_of(self._wanted(), self._ours, present)
+        needed = membership_changes(self._desired(), self._ours, present)
         if not (needed.leave or needed.join):
             return present
         for url in needed.leave:

@@ -9,7 +9,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from disagg_cluster.switching.json_http import JsonAnswer, SilentServerError, call
+from disagg_cluster.switching.json_http import JsonAnswer, NoResponseError, call
 from disagg_exporter.errors import DisaggError
 
 PROMPT_WORDS = 64
@@ -68,8 +68,8 @@ def _completed(engine: EngineAddress, body: dict[str, Any]) -> JsonAnswer:
             timeout_seconds=_SECONDS,
             api_key=engine.api_key,
         )
-    except SilentServerError as error:
+    except NoResponseError as error:
         raise ProbeFailedError(str(error)) from error
-    if not answer.well or not isinstance(answer.value, dict):
-        raise ProbeFailedError(f"{engine.url}: {answer.said()}")
+    if not answer.ok or not isinstance(answer.value, dict):
+        raise ProbeFailedError(f"{engine.url}: {answer.text()}")
     return answer

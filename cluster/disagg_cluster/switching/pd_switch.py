@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from disagg_cluster.switching.json_http import JsonAnswer, SilentServerError, call
+from disagg_cluster.switching.json_http import JsonAnswer, NoResponseError, call
 from disagg_exporter.model import Role
 
 _ASK_SECONDS = 5.0
@@ -32,7 +32,7 @@ class RoleCapability:
 
 
 @dataclass(frozen=True, slots=True)
-class SwitchSaid:
+class SwitchResult:
     """An engine's answer to a switch request."""
 
     done: bool
@@ -45,7 +45,7 @@ class RoleSwitchDriver(Protocol):
     def capability(self, url: str, api_key: str) -> RoleCapability:
         """The reported capability of the engine at `url`."""
 
-    def switch(self, url: str, role: Role, api_key: str) -> SwitchSaid:
+    def switch(self, url: str, role: Role, api_key: str) -> SwitchResult:
         """Request another role; returns when it has answered."""
 
 
@@ -58,10 +58,10 @@ class SglangSwitch:
             answer = call(
                 "GET", f"{url}/server_info", timeout_seconds=_ASK_SECONDS, api_key=api_key
             )
-        except SilentServerError as error:
+        except NoResponseError as error:
             return RoleCapability(why_not=str(error))
-        if not answer.well or not isinstance(answer.value, dict):
-            return RoleCapability(why_not=f"/server_info: {answer.said()}")
+        if not answer.ok or not isinstance(answer.value, dict):
+            return RoleCapability(why_not=f"/server_info: {answer.text()}")
         info = answer.value
         states = info.get("internal_states")
         live = states[0] if isinstance(states, list) and states else {}
@@ -73,7 +73,7 @@ class SglangSwitch:
             return RoleCapability(why_not="it is neither a prefill nor a decode engine")
         return RoleCapability(role, in_place=True)
 
-    def switch(self, url: str, role: Role, api_key: str) -> SwitchSaid:
+    def switch(self, url: str, role: Role, api_key: str) -> SwitchResult:
         """Request the switch; refused while requests run, and the answer may ask for a restart."""
         try:
             answer = call(
@@ -83,9 +83,9 @@ class SglangSwitch:
                 timeout_seconds=_SWITCH_SECONDS,
                 api_key=api_key,
             )
-        except SilentServerError as error:
-            return SwitchSaid(False, str(error))
-        return SwitchSaid(_says_done(answer, role), _message(answer))
+        except NoResponseError as error:
+            return SwitchResult(False, str(error))
+        return SwitchResult(_is_done(answer, role), _message(answer))
 
 
 class VllmRole:
@@ -96,14 +96,14 @@ class VllmRole:
         why_not = "vLLM is switched by a restart"
         try:
             answer = _get(f"{url}/v1/pd_role", api_key)
-        except SilentServerError as error:
+        except NoResponseError as error:
             return RoleCapability(why_not=str(error))
-        told = answer.value.get("role") if answer.well and isinstance(answer.value, dict) else None
+        told = answer.value.get("role") if answer.ok and isinstance(answer.value, dict) else None
         return RoleCapability(_ROLES.get(str(told)), why_not=why_not)
 
-    def switch(self, url: str, role: Role, api_key: str) -> SwitchSaid:
+    def switch(self, url: str, role: Role, api_key: str) -> SwitchResult:
         """Reports that a switch is not supported."""
-        return SwitchSaid(False, "vLLM is switched by a restart")
+        return SwitchResult(False, "vLLM is switched by a restart")
 
 
 DRIVERS: dict[str, RoleSwitchDriver] = {"sglang": SglangSwitch(), "vllm": VllmRole()}
@@ -114,9 +114,9 @@ def _get(url: str, api_key: str) -> JsonAnswer:
     return call("GET", url, timeout_seconds=_ASK_SECONDS, api_key=api_key)
 
 
-def _says_done(answer: JsonAnswer, role: Role) -> bool:
+def _is_done(answer: JsonAnswer, role: Role) -> bool:
     value: Any = answer.value
-    if not answer.well or not isinstance(value, dict) or value.get("success") is not True:
+    if not answer.ok or not isinstance(value, dict) or value.get("success") is not True:
         return False
     return bool(value.get("new_role", role.value) == role.value)
 
@@ -125,4 +125,4 @@ def _message(answer: JsonAnswer) -> str:
     value = answer.value
     if isinstance(value, dict) and isinstance(value.get("message"), str):
         return f"HTTP {answer.status}: {value['message'][:200]}"
-    return answer.said()
+    return answer.text()

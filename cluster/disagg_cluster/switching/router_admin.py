@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from disagg_cluster.switching.json_http import JsonAnswer, SilentServerError, call
+from disagg_cluster.switching.json_http import JsonAnswer, NoResponseError, call
 from disagg_cluster.switching.members import Member
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import Role
@@ -31,16 +31,16 @@ class RouterAdmin:
         """Its engines by URL.
 
         Raises:
-            SilentServerError, RouterRefusedError: It does not list them.
+            NoResponseError, RouterRefusedError: It does not list them.
         """
         answer = self._asked(call("GET", self._workers, timeout_seconds=_SECONDS))
         told = answer.value.get("workers") if isinstance(answer.value, dict) else None
         if not isinstance(told, list):
-            raise RouterRefusedError(f"the router tells no engines: {answer.said()}")
+            raise RouterRefusedError(f"the router tells no engines: {answer.text()}")
         found = {}
         for each in told:
             if not isinstance(each, dict) or not isinstance(each.get("url"), str):
-                raise RouterRefusedError(f"the router tells no engines: {answer.said()}")
+                raise RouterRefusedError(f"the router tells no engines: {answer.text()}")
             found[each["url"]] = _ROLES.get(str(each.get("worker_type")), Role.UNKNOWN)
         return found
 
@@ -60,9 +60,9 @@ class RouterAdmin:
             self._asked(answer)
 
     def _asked(self, answer: JsonAnswer) -> JsonAnswer:
-        if not answer.well:
-            raise RouterRefusedError(f"the router refuses: {answer.said()}")
+        if not answer.ok:
+            raise RouterRefusedError(f"the router refuses: {answer.text()}")
         return answer
 
 
-__all__ = ["RouterAdmin", "RouterRefusedError", "SilentServerError"]
+__all__ = ["NoResponseError", "RouterAdmin", "RouterRefusedError"]

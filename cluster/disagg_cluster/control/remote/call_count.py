@@ -22,28 +22,28 @@ class CallCount:
     def __init__(self) -> None:
         self.begun = 0
         self._head = b""
-        self._wanted = len(_PREFACE)
+        self._needed_bytes = len(_PREFACE)
         self._skip = 0
         self._last_stream = 0
-        self._speaks = True
+        self._is_http2 = True
 
     def take(self, piece: bytes) -> None:
         """Parse the next piece."""
         at = 0
-        while self._speaks and at < len(piece):
+        while self._is_http2 and at < len(piece):
             skipped = min(self._skip, len(piece) - at)
             self._skip -= skipped
             at += skipped
-            part = piece[at : at + self._wanted - len(self._head)]
+            part = piece[at : at + self._needed_bytes - len(self._head)]
             at += len(part)
             self._head += part
-            if len(self._head) == self._wanted:
-                self._look(self._head)
-                self._head, self._wanted = b"", _HEAD_BYTES
+            if len(self._head) == self._needed_bytes:
+                self._parse_head(self._head)
+                self._head, self._needed_bytes = b"", _HEAD_BYTES
 
-    def _look(self, head: bytes) -> None:
-        if self._wanted == len(_PREFACE):
-            self._speaks = head == _PREFACE
+    def _parse_head(self, head: bytes) -> None:
+        if self._needed_bytes == len(_PREFACE):
+            self._is_http2 = head == _PREFACE
             return
         self._skip = int.from_bytes(head[:3])
         stream = int.from_bytes(head[5:]) & _LAST_STREAM

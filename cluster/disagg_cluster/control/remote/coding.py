@@ -88,7 +88,7 @@ def encode_call(request: ControlRequest) -> bytes:
     method = METHODS[name_of(request.verb)]
     parts = {key: value for key, value in asdict(request.verb).items() if value is not None}
     parts |= {_ID: request.id, "wait": request.wait}
-    return _made(f"{method.name}Request", parts)
+    return _encoded(f"{method.name}Request", parts)
 
 
 def encode_answer(reply: ControlReply) -> bytes:
@@ -109,7 +109,7 @@ def encode_status(replies: list[ControlReply]) -> bytes:
     """The bytes of a `StatusReply` with all replies."""
     parts = list(map(reply_parts, replies))
     workers = [each["worker"] for each in parts if "worker" in each]
-    return _made("StatusReply", {"workers": workers, "daemon": parts[-1]["daemon"]})
+    return _encoded("StatusReply", {"workers": workers, "daemon": parts[-1]["daemon"]})
 
 
 def decode_answer(data: bytes) -> ControlReply:
@@ -130,10 +130,10 @@ def decode_status(data: bytes, request_id: str) -> list[ControlReply]:
 
 
 def _answer(parts: dict[str, Any]) -> bytes:
-    return _made("Reply", parts | {_ID: parts["id"]})
+    return _encoded("Reply", parts | {_ID: parts["id"]})
 
 
-def _made(name: str, parts: dict[str, Any]) -> bytes:
+def _encoded(name: str, parts: dict[str, Any]) -> bytes:
     from google.protobuf import json_format
 
     # Protobuf rejects unpaired surrogates, which an engine may print.

@@ -23,10 +23,10 @@ from disagg_cluster.control.remote.coding import (
     decode_status,
     encode_call,
 )
-from disagg_cluster.control.remote.no_answer import (
+from disagg_cluster.control.remote.connection_errors import (
     CredentialsError,
     check_certificates,
-    why_no_answer,
+    unavailable_reason,
 )
 from disagg_cluster.control.wire import WireError
 from disagg_cluster.host.files.named_paths import read_bounded
@@ -124,7 +124,7 @@ class RemoteDaemon:
                     "disagg-node status shows how its successor stands"
                 )
             case "UNAVAILABLE":
-                told_why = why_no_answer(why or "", self.cert)
+                told_why = unavailable_reason(why or "", self.cert)
                 raise NoDaemonError(f"no daemon answers at {self.address}: {told_why}")
         raise BrokenOffError(f"the daemon at {self.address} broke off: {code}, {why}")
 

@@ -1,6 +1,6 @@
 """The gRPC server: serves the versioned service from the same core as the Unix socket.
 
-It listens only where the proxies can reach it, and looks up clients in `Visitors`.
+It listens only where the proxies can reach it, and looks up clients in `Connections`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from disagg_cluster.control.remote.coding import (
     encode_status,
     encode_trailing,
 )
+from disagg_cluster.control.remote.connections import Connection, Connections
 from disagg_cluster.control.remote.status_codes import code_name, details
 from disagg_cluster.control.remote.token_file import TokenFile, digest_of
-from disagg_cluster.control.remote.visitors import Visitor, Visitors
 from disagg_cluster.control.wire import MOST_BYTES, WireError
 from disagg_exporter.steps.rate_limiter import RateLimiter
 
@@ -62,7 +62,7 @@ class ControlServer:
 
     Args:
         core: Answers requests.
-        visitors: Identifies the caller of each call.
+        connections: Identifies the caller of each call.
         log: Logs calls that were refused before they reached the core.
         token: The required token; None if none is.
     """
@@ -70,22 +70,22 @@ class ControlServer:
     def __init__(
         self,
         core: ControlCore,
-        visitors: Visitors,
+        connections: Connections,
         log: logging.Logger,
         token: TokenFile | None = None,
     ) -> None:
         self._core = core
-        self._visitors = visitors
+        self._connections = connections
         self._log = log
         self._token = token
-        self._sayings = RateLimiter(_LINES_PER_SECOND)
+        self._log_limiter = RateLimiter(_LINES_PER_SECOND)
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
 
     @contextlib.asynccontextmanager
     async def listening(self, path: Path) -> AsyncIterator[None]:
         """Serve on a socket at `path`, in a folder that only this user may enter."""
-        asked = _TokenAsked(self._has_token, self._refuse)
+        asked = _RequireToken(self._has_token, self._refuse)
         server = grpc.aio.server(
             interceptors=() if self._token is None else (asked,),
             options=_OPTIONS,
@@ -131,46 +131,46 @@ class ControlServer:
     async def _replies(
         self, method: Rpc, data: bytes, context: Context
     ) -> AsyncGenerator[ControlReply, None]:
-        visitor = await self._known(context)
+        connection = await self._connection_of(context)
         try:
             request = decode_call(method, data, context.time_remaining())
         except WireError as error:
             reason = RefusalReason.NOT_UNDERSTOOD
-            self._say(f"{visitor.caller} asked for what is not understood: {error}")
+            self._warn(f"{connection.caller} asked for what is not understood: {error}")
             self._core.count("unknown", ReplyOutcome.INVALID, reason)
             invalid = ReplyOutcome.INVALID
             await _abort(context, ControlReply("", invalid, problems=error.problems, reason=reason))
             return
-        async with contextlib.aclosing(self._core.answer(request, visitor.caller)) as replies:
+        async with contextlib.aclosing(self._core.answer(request, connection.caller)) as replies:
             async for reply in replies:
                 if code_name(reply) != "OK":
                     await _abort(context, reply)
                 yield reply
 
-    async def _known(self, context: Context) -> Visitor:
+    async def _connection_of(self, context: Context) -> Connection:
         """The connection of a call; aborts the call if it is unknown or over the limit."""
-        visitor = self._visitors.by_peer(context.peer())
-        if visitor is None:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "come through the door")
-        assert visitor is not None, "an abort raises"
-        visitor.calls += 1
+        connection = self._connections.by_peer(context.peer())
+        if connection is None:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "come through the proxy")
+        assert connection is not None, "an abort raises"
+        connection.calls += 1
         # The token was checked before the call got here.
-        if not self._visitors.trust(visitor):
+        if not self._connections.trust(connection):
             self._core.count("unknown", "busy", RefusalReason.TOO_MANY)
             why = "as many are connected as may be"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
-        return visitor
+        return connection
 
     def _health_handler(self) -> grpc.RpcMethodHandler:
         async def check(request: Any, context: Context) -> Any:
-            await self._known(context)
+            await self._connection_of(context)
             return await self._health.Check(request, context)
 
         return grpc.unary_unary_rpc_method_handler(check, *_HEALTH_CODING)
 
     def _health_watch(self) -> grpc.RpcMethodHandler:
         async def watch(request: Any, context: Context) -> None:
-            await self._known(context)
+            await self._connection_of(context)
             await self._health.Watch(request, context)
 
         return grpc.unary_stream_rpc_method_handler(watch, *_HEALTH_CODING)
@@ -183,20 +183,20 @@ class ControlServer:
         return hmac.compare_digest(given, self._token.digest) and scheme.lower() == "bearer"
 
     async def _refuse(self, _requests: Any, context: Context) -> None:
-        visitor = self._visitors.by_peer(context.peer())
-        caller = "nobody" if visitor is None else str(visitor.caller)
-        if visitor is not None:
-            visitor.calls += 1
+        connection = self._connections.by_peer(context.peer())
+        caller = "nobody" if connection is None else str(connection.caller)
+        if connection is not None:
+            connection.calls += 1
         self._core.count("unknown", "denied", RefusalReason.UNAUTHENTICATED)
-        self._say(f"{caller} is refused: it shows no token, or a wrong one")
+        self._warn(f"{caller} is refused: it shows no token, or a wrong one")
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, "authorization: Bearer TOKEN")
 
-    def _say(self, text: str) -> None:
-        if self._sayings.take():
+    def _warn(self, text: str) -> None:
+        if self._log_limiter.take():
             self._log.warning("control: %s", text)
 
 
-class _TokenAsked(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc has no types
+class _RequireToken(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc has no types
     """Ends a call without the token before reading anything else from it."""
 
     def __init__(self, has_token: Callable[[Any], bool], refuse: Callable[..., Any]) -> None:

@@ -12,11 +12,15 @@ from typing import Any
 
 from disagg_cluster.control.core import ControlCore
 from disagg_cluster.control.refusal import RefusalReason
-from disagg_cluster.control.remote.doors import Door
+from disagg_cluster.control.remote.authentication import (
+    Authenticate,
+    local_authentication,
+    tls_authentication,
+)
+from disagg_cluster.control.remote.client_proxy import ClientProxy
+from disagg_cluster.control.remote.connections import Connections
 from disagg_cluster.control.remote.server import ControlServer
 from disagg_cluster.control.remote.token_file import TokenFile
-from disagg_cluster.control.remote.vetting import Vet, local_vet, tls_vet
-from disagg_cluster.control.remote.visitors import Visitors
 from disagg_cluster.host.files.private_files import make_inner
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_exporter.collectors import CollectorHealth, DaemonThread
@@ -25,12 +29,12 @@ from disagg_exporter.model import CollectorStatus
 from disagg_exporter.steps.local_sockets import identity_of, listening_socket, unlink_if_same
 
 COLLECTOR = "control_grpc"
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _TOKEN_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkDoor:
+class NetworkEndpoint:
     """The endpoint for other hosts: a listening port and the access conditions.
 
     `token` is the required token; None if none is.
@@ -56,7 +60,7 @@ class GrpcTransport:
         folder: RunFolder,
         core: ControlCore,
         log: logging.Logger,
-        network: NetworkDoor | None = None,
+        network: NetworkEndpoint | None = None,
     ) -> None:
         self._folder = folder
         self._core = core
@@ -68,32 +72,32 @@ class GrpcTransport:
     async def serving(self) -> AsyncIterator[None]:
         """Serve until the block ends."""
         opened = asyncio.Event()
-        keeping = asyncio.create_task(self._keep(opened))
+        maintaining = asyncio.create_task(self._maintain(opened))
         try:
             await opened.wait()
             yield
         finally:
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
+            maintaining.cancel()
+            await asyncio.gather(maintaining, return_exceptions=True)
 
     def status(self) -> CollectorStatus:
         """The collector `control_grpc`; failed while it cannot serve."""
         return self._health.status()
 
-    async def _keep(self, opened: asyncio.Event) -> None:
+    async def _maintain(self, opened: asyncio.Event) -> None:
         while True:
             with self._health.round():
                 async with self._all_open() as is_there:
                     opened.set()
                     while is_there():
                         self._health.succeed()
-                        await asyncio.sleep(_LOOK_SECONDS)
+                        await asyncio.sleep(_POLL_SECONDS)
                     self._log.warning(
                         "%s has vanished, or nobody listens there any more: made anew",
                         self._folder.control_grpc,
                     )
             opened.set()
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
     @contextlib.asynccontextmanager
     async def _all_open(self) -> AsyncIterator[Callable[[], bool]]:
@@ -103,7 +107,7 @@ class GrpcTransport:
         for left in inner.iterdir():
             left.unlink()
         loop = asyncio.get_running_loop()
-        visitors, servers = Visitors(inner), list[ControlServer]()
+        connections, servers = Connections(inner), list[ControlServer]()
 
         def refused(outcome: str, reason: RefusalReason) -> None:
             loop.call_soon_threadsafe(self._core.count, "unknown", outcome, reason)
@@ -111,27 +115,36 @@ class GrpcTransport:
         async with contextlib.AsyncExitStack() as stack:
 
             async def behind(
-                listener: socket.socket, name: str, vet: Vet, token: TokenFile | None
-            ) -> Door:
-                server = ControlServer(self._core, visitors, self._log, token)
+                listener: socket.socket,
+                name: str,
+                authenticate: Authenticate,
+                token: TokenFile | None,
+            ) -> ClientProxy:
+                server = ControlServer(self._core, connections, self._log, token)
                 await stack.enter_async_context(server.listening(inner / name))
                 servers.append(server)
-                return Door(listener, str(inner / name), vet, visitors, refused, self._log)
+                return ClientProxy(
+                    listener, str(inner / name), authenticate, connections, refused, self._log
+                )
 
             local = listening_socket(self._folder.control_grpc, kind=socket.SOCK_STREAM)
             ours = identity_of(self._folder.control_grpc)
             stack.callback(unlink_if_same, self._folder.control_grpc, ours)
-            doors = [await behind(local, "local", local_vet(), None)]
+            proxies = [await behind(local, "local", local_authentication(), None)]
             if (network := self._network) is not None:
-                vet = tls_vet(network.access, has_token=network.token is not None)
+                authenticate = tls_authentication(
+                    network.access, has_token=network.token is not None
+                )
                 # A copy, because the original is listened on again after a restart.
-                doors.append(await behind(network.listener.dup(), "network", vet, network.token))
+                proxies.append(
+                    await behind(network.listener.dup(), "network", authenticate, network.token)
+                )
             files = {
                 path: identity_of(path)
                 for path in (self._folder.control_grpc, inner, *inner.iterdir())
             }
             look = network.token.look if network and network.token else None
-            is_open = await stack.enter_async_context(_on_their_own_thread(doors, look))
+            is_open = await stack.enter_async_context(_on_their_own_thread(proxies, look))
             # Runs before the proxies close, so that watches receive their end.
             for server in servers:
                 stack.push_async_callback(server.end)
@@ -142,7 +155,7 @@ class GrpcTransport:
 
 @contextlib.asynccontextmanager
 async def _on_their_own_thread(
-    doors: list[Door], look: Callable[[], None] | None
+    proxies: list[ClientProxy], look: Callable[[], None] | None
 ) -> AsyncIterator[Callable[[], bool]]:
     """Run proxies and regular calls of `look` on a separate thread until the block ends.
 
@@ -154,8 +167,8 @@ async def _on_their_own_thread(
     async def hold_open() -> None:
         closing = asyncio.Event()
         async with contextlib.AsyncExitStack() as stack:
-            for door in doors:
-                await stack.enter_async_context(door.open())
+            for proxy in proxies:
+                await stack.enter_async_context(proxy.open())
             loop.call_soon_threadsafe(opened.set_result, (asyncio.get_running_loop(), closing))
             while not closing.is_set():
                 with contextlib.suppress(TimeoutError):
@@ -172,7 +185,7 @@ async def _on_their_own_thread(
         finally:
             loop.call_soon_threadsafe(ended.set)
 
-    DaemonThread(run, "control-doors").start()
+    DaemonThread(run, "control-proxies").start()
     its_loop, closing = await opened
     try:
         yield lambda: not ended.is_set()

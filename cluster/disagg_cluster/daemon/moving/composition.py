@@ -11,8 +11,8 @@ from functools import partial
 from disagg_cluster.config import NodeConfig, Router, Worker
 from disagg_cluster.config.layout import Layout
 from disagg_cluster.daemon.moving.engine_requests import EngineRequests
+from disagg_cluster.daemon.moving.observer import MoveObserver
 from disagg_cluster.daemon.moving.reassigner import Reassigner
-from disagg_cluster.daemon.moving.sights import MoveSights
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.launch.router_command import bootstrap_port, router_engines
 from disagg_cluster.launch.worker_specs import in_role, spec_of
@@ -36,12 +36,12 @@ from disagg_exporter.model import (
 
 
 @dataclass(frozen=True, slots=True)
-class RouterSight:
+class RouterAccess:
     """The node's router as moves use it: its process, its last page, and its engines by role."""
 
     pid: Callable[[], int | None]
     page: Callable[[], RouterPage | None]
-    know: Callable[[tuple[RouterEngine, ...]], None]
+    set_engines: Callable[[tuple[RouterEngine, ...]], None]
 
 
 class Moving:
@@ -71,7 +71,7 @@ class Moving:
         *,
         page_of: Callable[[str], EnginePage | None],
         snapshot: Callable[[], Snapshot | None],
-        router: RouterSight | None,
+        router: RouterAccess | None,
         switched: Callable[[str], None],
         changed: Callable[[], None],
         log: logging.Logger,
@@ -89,19 +89,19 @@ class Moving:
                 self._members,
                 [worker.url for worker in config.workers],
                 router.pid,
-                self._looked,
+                self._membership_changed,
                 log,
             )
-        self._sights = sights = MoveSights(
+        self._observer = observer = MoveObserver(
             config, workers, page_of, snapshot, self._pending, self.membership
         )
         self._kinds = {worker.name: worker.engine for worker in config.workers}
-        requests = EngineRequests(self._kinds, DRIVERS, sights.engine_of, log)
+        requests = EngineRequests(self._kinds, DRIVERS, observer.engine_of, log)
         self.reassigner = Reassigner(
             config,
             journal,
             self._spec_in_role,
-            sights,
+            observer,
             requests,
             changed=self._changed,
             switched=switched,
@@ -116,16 +116,16 @@ class Moving:
         """Report that a worker has changed."""
         self.reassigner.happened()
         if self.membership is not None:
-            self.membership.poke()
+            self.membership.check_now()
 
-    def take(self, config: NodeConfig, layout: Layout) -> None:
+    def set_workers(self, config: NodeConfig, layout: Layout) -> None:
         """Switch to these supervised workers and this layout."""
         self._config, self._layout = config, layout
         self._kinds |= {worker.name: worker.engine for worker in config.workers}
-        self._sights.know(config)
+        self._observer.set_config(config)
         if self.membership is not None:
-            self.membership.own([worker.url for worker in config.workers])
-        self.reassigner.take(config)
+            self.membership.add_owned([worker.url for worker in config.workers])
+        self.reassigner.set_workers(config)
         self._changed()
 
     def _changed(self) -> None:
@@ -133,12 +133,12 @@ class Moving:
         if self._router is not None and self._config.router is not None:
             moved = [in_role(w, self.reassigner.role_of(w.name)) for w in self._config.workers]
             config = self._config.model_copy(update={"workers": tuple(moved)})
-            self._router.know(router_engines(config, self._config.router))
+            self._router.set_engines(router_engines(config, self._config.router))
         if self.membership is not None:
-            self.membership.poke()
+            self.membership.check_now()
         self._report()
 
-    def _looked(self) -> None:
+    def _membership_changed(self) -> None:
         self.reassigner.happened()
         self._report()
 

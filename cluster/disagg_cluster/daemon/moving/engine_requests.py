@@ -9,7 +9,7 @@ from typing import Any
 
 from disagg_cluster.lifecycle.reassignment.progress import SwitchAnswer
 from disagg_cluster.switching.pair_probe import EngineAddress, ProbeFailedError, probe_pair
-from disagg_cluster.switching.pd_switch import RoleCapability, RoleSwitchDriver, SwitchSaid
+from disagg_cluster.switching.pd_switch import RoleCapability, RoleSwitchDriver, SwitchResult
 from disagg_exporter.collectors import DaemonExecutor, NoThreadError, explain
 from disagg_exporter.model import Role
 
@@ -53,7 +53,7 @@ class EngineRequests:
         self._make_executor = executor
         self._executor: Executor | None = None
         self._capabilities: dict[str, Future[RoleCapability]] = {}
-        self._switches: dict[tuple[str, Role], Future[SwitchSaid]] = {}
+        self._switches: dict[tuple[str, Role], Future[SwitchResult]] = {}
         self._probing: Future[None] | None = None
 
     def begin(self, worker: str) -> None:

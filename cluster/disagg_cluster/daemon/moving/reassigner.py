@@ -17,10 +17,10 @@ from dataclasses import replace
 from disagg_cluster.config import NodeConfig, Worker
 from disagg_cluster.control.explanation import move_stage
 from disagg_cluster.control.messages import ReassignWorker
-from disagg_cluster.control.service import WorkSight
-from disagg_cluster.control.views import Surroundings
+from disagg_cluster.control.service import RoutingView
+from disagg_cluster.control.views import RoleConstraints
 from disagg_cluster.daemon.moving.engine_requests import EngineRequests
-from disagg_cluster.daemon.moving.sights import MoveSights
+from disagg_cluster.daemon.moving.observer import MoveObserver
 from disagg_cluster.daemon.moving.tally import MoveTally
 from disagg_cluster.launch.role_fit import misfits
 from disagg_cluster.lifecycle.reassignment.machine import advance_move, resumed
@@ -40,18 +40,18 @@ from disagg_cluster.supervisor.supervisor import Supervisor
 from disagg_cluster.supervisor.worker_spec import WorkerSpec
 from disagg_exporter.model import ReassignStatus, Role
 
-LOOK_SECONDS = 0.25
+POLL_SECONDS = 0.25
 """How often a move is checked when no event is reported."""
 
 
 class Reassigner:
-    """Assigns roles to workers; implements `WorkersWork` for the control service.
+    """Assigns roles to workers; implements `WorkerRouting` for the control service.
 
     Args:
         config: The node file.
         journal: Records roles and moves with the workers.
         spec_in_role: Returns the spec of a worker in a role.
-        sights: Observes the workers and their environment.
+        observer: Observes the workers and their environment.
         requests: Sends requests to the engines themselves.
         changed: Called when a worker's role or routing has changed.
         switched: Called with a worker whose engine changed its role within the same process.
@@ -63,7 +63,7 @@ class Reassigner:
         config: NodeConfig,
         journal: Journal,
         spec_in_role: Callable[[Worker, Role], WorkerSpec],
-        sights: MoveSights,
+        observer: MoveObserver,
         requests: EngineRequests,
         changed: Callable[[], None],
         switched: Callable[[str], None],
@@ -74,7 +74,7 @@ class Reassigner:
         self._workers = {worker.name: worker for worker in config.workers}
         self._journal = journal
         self._spec_in_role = spec_in_role
-        self._sights = sights
+        self._observer = observer
         self._requests = requests
         self._changed = changed
         self._switched = switched
@@ -97,7 +97,7 @@ class Reassigner:
         if self._supervisor is not None:
             self._assign(worker.name)
 
-    def take(self, config: NodeConfig) -> None:
+    def set_workers(self, config: NodeConfig) -> None:
         """Switch to these workers; manual roles and drains of removed workers are dropped."""
         self._config = config
         self._workers = {worker.name: worker for worker in config.workers}
@@ -156,21 +156,21 @@ class Reassigner:
             return move.routed_as
         return self.role_of(worker)
 
-    def around(self) -> Surroundings:
+    def constraints(self) -> RoleConstraints:
         """The facts besides the workers that decisions about roles need."""
-        return replace(self._sights.around(), misfits=self._misfits)
+        return replace(self._observer.constraints(), misfits=self._misfits)
 
-    def sight_of(self, worker: str) -> WorkSight:
+    def routing_of(self, worker: str) -> RoutingView:
         """What requests a worker gets."""
         if worker not in self._workers:
-            return WorkSight()
-        routed = self._sights.routed_as(worker)
+            return RoutingView()
+        routed = self._observer.routed_as(worker)
         since_ns = self._drained.get(worker)
-        return WorkSight(
+        return RoutingView(
             self._workers[worker].role.value,
             routed.value if routed else "",
             since_ns is not None,
-            since_ns is not None and self._sights.is_idle(worker, self.role_of(worker), since_ns),
+            since_ns is not None and self._observer.is_idle(worker, self.role_of(worker), since_ns),
         )
 
     def begin(self, verb: ReassignWorker, request_id: str) -> None:
@@ -219,19 +219,19 @@ class Reassigner:
         try:
             while True:
                 self._happened.clear()
-                self.look()
+                self.advance()
                 under_way = self._move is not None and not self._move.step.final
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_SECONDS if under_way else None):
+                    async with asyncio.timeout(POLL_SECONDS if under_way else None):
                         await self._happened.wait()
         finally:
             self._requests.close()
 
-    def look(self) -> None:
+    def advance(self) -> None:
         """Advance the current move as far as possible now."""
         while (move := self._move) is not None and not move.step.final:
             assert self._supervisor is not None
-            moved = advance_move(self._told(move), self._sight(move), self._clock_ns())
+            moved = advance_move(self._with_capability(move), self._observe(move), self._clock_ns())
             if moved.move != move:
                 # Written to the journal before it is done, so that a successor resumes from there.
                 self._set(moved.move)
@@ -240,24 +240,24 @@ class Reassigner:
             if moved.move.step is move.step and moved.move.undone == move.undone:
                 return
 
-    def _told(self, move: Reassignment) -> Reassignment:
+    def _with_capability(self, move: Reassignment) -> Reassignment:
         """The move, updated with the capability its engine reported."""
         can = self._requests.capability(move.worker)
         drains = move.step in (MoveStep.LEAVING, MoveStep.DRAINING) and not move.undone
         return replace(move, in_place=can.in_place) if can is not None and drains else move
 
-    def _sight(self, move: Reassignment) -> WorkerSight:
+    def _observe(self, move: Reassignment) -> WorkerSight:
         """The worker's state; an engine that reports a completed switch counts as switched."""
         assert self._supervisor is not None
         answer = self._requests.answer(move.worker, move.heading)
         switching = move.in_place and move.step is MoveStep.SWITCHING
         known = self._requests.capability(move.worker) is not None
-        sight = self._sights.of(move, answer, asked=known)
-        if switching and answer[0] is SwitchAnswer.SAID_DONE and sight.role is not move.heading:
+        observed = self._observer.of(move, answer, asked=known)
+        if switching and answer[0] is SwitchAnswer.SAID_DONE and observed.role is not move.heading:
             self._supervisor.retag(move.worker, move.heading)
             self._switched(move.worker)
-            return replace(sight, role=move.heading)
-        return sight
+            return replace(observed, role=move.heading)
+        return observed
 
     def _obey(self, order: MoveOrder, move: Reassignment) -> None:
         assert self._supervisor is not None
@@ -267,8 +267,8 @@ class Reassigner:
             case MoveOrder.SWITCH:
                 self._requests.switch(move.worker, move.heading)
             case MoveOrder.PROBE:
-                peers = self._sights.peers(move.worker, move.heading)
-                engines = [self._sights.engine_of(peer) for peer in peers]
+                peers = self._observer.peers(move.worker, move.heading)
+                engines = [self._observer.engine_of(peer) for peer in peers]
                 self._requests.probe(move.worker, move.heading, engines)
 
     def _set(self, move: Reassignment) -> None:
@@ -279,7 +279,7 @@ class Reassigner:
                 del self._roles[move.worker]
         self._assign(move.worker)
         self._write()
-        self._tally.take(before, move)
+        self._tally.record(before, move)
         self._changed()
 
     def _assign(self, name: str) -> None:

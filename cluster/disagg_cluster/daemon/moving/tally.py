@@ -31,7 +31,7 @@ class MoveTally:
         """The metrics by worker."""
         return tuple(self._statuses.values())
 
-    def take(self, before: Reassignment | None, move: Reassignment) -> None:
+    def record(self, before: Reassignment | None, move: Reassignment) -> None:
         """Record a change from one state of a move to the next."""
         same = before is not None and before.id == move.id
         if before is not None and same and _place(before) == _place(move):
@@ -50,12 +50,12 @@ class MoveTally:
         if move.step.final:
             count = status.outcomes.get(move.step.value, 0) + 1
             status = replace(status, outcomes={**status.outcomes, move.step.value: count})
-            self._tell_end(move)
+            self._log_end(move)
         else:
             self._log.info("%s: %s", move.worker, move_stage(move))
         self._statuses[move.worker] = status
 
-    def _tell_end(self, move: Reassignment) -> None:
+    def _log_end(self, move: Reassignment) -> None:
         level = logging.INFO if move.step is MoveStep.DONE else logging.WARNING
         why = f": {move.why}" if move.why else ""
         told = "%s: reassignment from %s to %s: %s%s (request %s)"

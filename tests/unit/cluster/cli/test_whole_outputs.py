@@ -121,10 +121,10 @@ STANDS = (
 )
 OTHERWISE = RereadReport(
     workers=("decode-0",),
-    taken=("decode-0: args: [] -> ['--max-num-seqs', '64']",),
-    waits=("listen.metrics: 127.0.0.1:9847 -> 127.0.0.1:9900",),
-    come=("decode-4",),
-    gone=("decode-2",),
+    applied=("decode-0: args: [] -> ['--max-num-seqs', '64']",),
+    deferred=("listen.metrics: 127.0.0.1:9847 -> 127.0.0.1:9900",),
+    added=("decode-4",),
+    removed=("decode-2",),
 )
 
 

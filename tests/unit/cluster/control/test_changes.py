@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_cluster.control.changes import REMEMBERED, Changes, advance, take
+from disagg_cluster.control.changes import REMEMBERED, Changes, advance, handle
 from disagg_cluster.control.messages import (
     ControlReply,
     ControlRequest,
@@ -40,11 +40,11 @@ class Asked:
         self.orders: list[tuple[str, ...]] = []
 
     def ask(self, id: str, verb: Verb, **settings: object) -> ControlReply | None:
-        taken = take(self.changes, ControlRequest(id, verb, **settings), self.node, self.now_ns)  # type: ignore[arg-type]
-        self.changes = taken.changes
-        if taken.orders is not None and taken.orders.workers:
-            self.orders.append(taken.orders.workers)
-        return taken.reply
+        handled = handle(self.changes, ControlRequest(id, verb, **settings), self.node, self.now_ns)  # type: ignore[arg-type]
+        self.changes = handled.changes
+        if handled.orders is not None and handled.orders.workers:
+            self.orders.append(handled.orders.workers)
+        return handled.reply
 
     def see(self, worker: WorkerView, after_seconds: float = 0) -> ControlReply | None:
         self.now_ns += round(after_seconds * S)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from disagg_cluster.control.changes import Changes, Taken, advance, take
+from disagg_cluster.control.changes import Changes, Handled, advance, handle
 from disagg_cluster.control.explanation import explain
 from disagg_cluster.control.messages import (
     ControlReply,
@@ -13,7 +13,7 @@ from disagg_cluster.control.messages import (
     RestartWorker,
     Verb,
 )
-from disagg_cluster.control.views import DaemonView, NodeOverview, Surroundings, WorkerView
+from disagg_cluster.control.views import DaemonView, NodeOverview, RoleConstraints, WorkerView
 from disagg_cluster.lifecycle.reassignment.progress import MoveStep, Patience, Reassignment
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_exporter.model import Role
@@ -24,14 +24,14 @@ D0, D1 = (
     WorkerView(name, WorkerState.READY, 1, role="decode", model_name="m", drain_seconds=30.0)
     for name in ("d0", "d1")
 )
-LIVE = Surroundings(membership="live")
-NODE = NodeOverview(DAEMON, (D0, D1), around=LIVE)
+LIVE = RoleConstraints(membership="live")
+NODE = NodeOverview(DAEMON, (D0, D1), constraints=LIVE)
 VERB = ReassignWorker("d0", Role.PREFILL)
 MOVE = Reassignment("1", "d0", Role.DECODE, Role.PREFILL, 0, 0, Patience())
 
 
-def ask(changes: Changes, node: NodeOverview, id: str = "1", verb: Verb = VERB) -> Taken:
-    return take(changes, ControlRequest(id, verb), node, S)
+def ask(changes: Changes, node: NodeOverview, id: str = "1", verb: Verb = VERB) -> Handled:
+    return handle(changes, ControlRequest(id, verb), node, S)
 
 
 def ended(step: MoveStep, why: str = "") -> Reassignment:
@@ -78,7 +78,7 @@ def test_the_same_request_is_answered_by_the_next_daemon_too() -> None:
     under_way = replace(NODE, move=replace(MOVE, step=MoveStep.SWITCHING))
 
     waits = ask(Changes(), under_way)
-    assert (waits.reply, waits.orders, waits.again) == (None, None, True)
+    assert (waits.reply, waits.orders, waits.repeated) == (None, None, True)
     done = seen(waits.changes, ended(MoveStep.DONE))
     assert done is not None
     assert done.outcome is ReplyOutcome.DONE
@@ -106,7 +106,7 @@ def test_another_request_for_the_same_waits_for_it_and_orders_nothing() -> None:
 
 
 def test_one_that_took_too_long_is_answered_by_how_far_it_came_when_asked_again() -> None:
-    begun = take(Changes(), ControlRequest("1", VERB, wait=False, deadline_seconds=5.0), NODE, S)
+    begun = handle(Changes(), ControlRequest("1", VERB, wait=False, deadline_seconds=5.0), NODE, S)
     late, said = advance(begun.changes, replace(NODE, move=MOVE), 10_000 * S)
     assert said is not None
     assert said.outcome is ReplyOutcome.TIMEOUT

@@ -96,11 +96,11 @@ def test_what_waits_is_told_with_the_answer_and_from_then_on() -> None:
             "listen.metrics (waits for the next daemon)",
         )
         assert (looked.text, looked.digest) == ("would be taken in: a", "0af9")
-        assert asked.core.waiting == FOUND.waits
+        assert asked.core.waiting == FOUND.deferred
         asked.reports.append(RereadReport(problems=("not YAML",), refusal=WRONG))
         await asked.reload()
-        assert asked.core.waiting == FOUND.waits
-        asked.reports.append(RereadReport(waits=("links.grafana",)))
+        assert asked.core.waiting == FOUND.deferred
+        asked.reports.append(RereadReport(deferred=("links.grafana",)))
         nothing = await asked.reload(RereadNodeFile())
         assert (nothing.text, bool(nothing.way_out)) == (
             "a running daemon takes in nothing of it",

@@ -14,13 +14,13 @@ from disagg_cluster.control.messages import (
     ResumeWorkers,
     Verb,
 )
-from disagg_cluster.control.views import DaemonView, NodeOverview, Surroundings, WorkerView
+from disagg_cluster.control.views import DaemonView, NodeOverview, RoleConstraints, WorkerView
 from disagg_cluster.lifecycle.reassignment.progress import MoveStep, Patience, Reassignment
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_exporter.model import Role
 
 DAEMON = DaemonView("1.0", 1, "node", "/run/x", 1.0)
-LIVE = Surroundings(membership="live")
+LIVE = RoleConstraints(membership="live")
 
 
 def worker(name: str, role: str, **settings: Any) -> WorkerView:
@@ -127,30 +127,30 @@ def test_the_way_out_is_one_that_leads_out() -> None:
     drained = replace(D1, drained=True)
     assert way_out(TO_PREFILL, P0, D0, drained) == "d1 is drained: disagg-node explain d1"
     assert way_out(TO_PREFILL, P0, D0) == "make another worker decode first"
-    assert way_out(DrainWorker("d0"), P0, D0, D1, around=Surroundings()) == (
+    assert way_out(DrainWorker("d0"), P0, D0, D1, constraints=RoleConstraints()) == (
         "it takes a node file with a router and `membership: live`, and a new daemon"
     )
 
 
 def test_engines_elsewhere_keep_a_model_served() -> None:
-    elsewhere = Surroundings("live", elsewhere=frozenset({Role.DECODE}))
+    elsewhere = RoleConstraints("live", elsewhere=frozenset({Role.DECODE}))
 
-    assert orders(TO_PREFILL, P0, D0, around=elsewhere).workers == ("d0",)
+    assert orders(TO_PREFILL, P0, D0, constraints=elsewhere).workers == ("d0",)
 
 
 def test_what_cannot_work_is_refused_before_anything_is_ended() -> None:
     tp = {("d0", Role.PREFILL): ("its tensor parallel size 4 does not fit 3 of p0",)}
     stranger = {"d0": "processes of no engine of this node hold 2.0 GiB on GPU-1"}
 
-    assert refusal(TO_PREFILL, around=replace(LIVE, misfits=tp)) == (
+    assert refusal(TO_PREFILL, constraints=replace(LIVE, misfits=tp)) == (
         "d0 cannot be a prefill worker: its tensor parallel size 4 does not fit 3 of p0"
     )
-    assert refusal(TO_PREFILL, around=replace(LIVE, strangers=stranger)) == stranger["d0"]
-    fixed = Surroundings(membership="fixed")
+    assert refusal(TO_PREFILL, constraints=replace(LIVE, strangers=stranger)) == stranger["d0"]
+    fixed = RoleConstraints(membership="fixed")
     kept = "the router of this node keeps its engines until it ends"
-    assert refusal(TO_PREFILL, around=fixed) == kept
-    assert refusal(DrainWorker("d0"), around=fixed) == kept
-    assert "no router" in refusal(DrainWorker("d0"), around=Surroundings())
+    assert refusal(TO_PREFILL, constraints=fixed) == kept
+    assert refusal(DrainWorker("d0"), constraints=fixed) == kept
+    assert "no router" in refusal(DrainWorker("d0"), constraints=RoleConstraints())
     router = worker("router", "router", model_name="")
     assert refusal(DrainWorker("router"), D0, router) == "router is a router worker"
 

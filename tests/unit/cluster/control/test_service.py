@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.control.service import WorkSight, worker_view
+from disagg_cluster.control.service import RoutingView, worker_view
 from disagg_cluster.lifecycle.state import Lifecycle, WorkerIdentity, WorkerState
 from disagg_cluster.supervisor.worker_spec import WorkerSnapshot
 from support.supervisors import tiny_spec
@@ -32,4 +32,4 @@ def test_a_worker_that_should_answer_and_does_not_is_said_to(
     life = Lifecycle(state, up=up, probe_why=SILENT)
     snapshot = WorkerSnapshot(tiny_spec(folder), life, WorkerIdentity(), 7, "healthy")
 
-    assert worker_view(snapshot, 0, WorkSight()).unanswered == unanswered
+    assert worker_view(snapshot, 0, RoutingView()).unanswered == unanswered

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from disagg_cluster.control.messages import ControlReply, ControlRequest, ReplyOutcome, WatchStatus
 from disagg_cluster.control.views import DaemonView, NodeOverview, WorkerView
-from disagg_cluster.control.watching import Watching, news
+from disagg_cluster.control.watching import Watching, differences
 from disagg_cluster.lifecycle.reassignment.progress import MoveStep, Patience, Reassignment
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_exporter.model import Role
@@ -24,11 +24,11 @@ MOVE = Reassignment("m1", "w", Role.PREFILL, Role.DECODE, 0, 0, Patience())
 
 
 def told(before: NodeOverview | None, now: NodeOverview) -> list[str]:
-    return list(news(before, now))
+    return list(differences(before, now))
 
 
 def test_a_newcomer_is_told_everything_and_then_that_this_was_all() -> None:
-    found = news(None, replace(NODE, move=MOVE))
+    found = differences(None, replace(NODE, move=MOVE))
 
     assert list(found) == ["worker w", "worker x", "move", "daemon"]
     assert found["move"].move is not None
@@ -64,7 +64,7 @@ def test_each_step_of_a_move_and_the_end_of_the_daemon_are_news() -> None:
 def test_a_worker_that_is_let_go_is_told_once_as_gone() -> None:
     left = replace(NODE, workers=(OTHER,))
 
-    [gone] = news(NODE, left).values()
+    [gone] = differences(NODE, left).values()
 
     assert (gone.outcome, gone.outcome.final) == (ReplyOutcome.GONE, False)
     assert gone.worker is not None

@@ -16,7 +16,7 @@ from disagg_cluster.config.rereading import reread
 from disagg_cluster.control.messages import RereadNodeFile
 from disagg_cluster.daemon import roster as roster_module
 from disagg_cluster.daemon.composition import Composition
-from disagg_cluster.daemon.rereading import NodeFileAgain
+from disagg_cluster.daemon.node_file_reloader import NodeFileReloader
 from disagg_cluster.daemon.roster import WorkerRoster
 from disagg_cluster.lifecycle.state import Lifecycle, WorkerIdentity
 from disagg_cluster.nodefile import from_mapping
@@ -204,7 +204,7 @@ class WrittenFile:
 
     def __init__(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
         self.says = stage.config
-        monkeypatch.setattr("disagg_cluster.daemon.rereading.load", lambda *_: self.says)
+        monkeypatch.setattr("disagg_cluster.daemon.node_file_reloader.load", lambda *_: self.says)
 
     def listens(self, address: str) -> None:
         listen = self.says.listen.model_copy(update={"metrics": address})
@@ -220,15 +220,15 @@ def test_what_options_say_in_place_of_the_file_waits_for_no_other_daemon(
 
     stage = Stage(tmp_path, as_started(node(worker("a", 1001))))
     written = WrittenFile(stage, monkeypatch)
-    file = NodeFileAgain(tmp_path / "node.yaml", stage.config, stage.roster, as_started)
+    file = NodeFileReloader(tmp_path / "node.yaml", stage.config, stage.roster, as_started)
     written.says = node(worker("a", 1001))
 
     assert asyncio.run(file.read(LOOK)).explanation == ()
     written.listens("127.0.0.1:9900")
-    assert asyncio.run(file.read(LOOK)).waits == ("listen.metrics",)
+    assert asyncio.run(file.read(LOOK)).deferred == ("listen.metrics",)
     # Nothing takes it in, so it goes on to wait.
-    assert asyncio.run(file.read(RereadNodeFile())).waits == ("listen.metrics",)
-    assert asyncio.run(file.read(RereadNodeFile())).waits == ("listen.metrics",)
+    assert asyncio.run(file.read(RereadNodeFile())).deferred == ("listen.metrics",)
+    assert asyncio.run(file.read(RereadNodeFile())).deferred == ("listen.metrics",)
 
 
 def test_a_look_at_a_file_leaves_it_untaken_unless_it_says_nothing_new(
@@ -238,7 +238,7 @@ def test_a_look_at_a_file_leaves_it_untaken_unless_it_says_nothing_new(
     path.touch()
     stage = Stage(tmp_path, node(worker("a", 1001)))
     written = WrittenFile(stage, monkeypatch)
-    file = NodeFileAgain(path, stage.config, stage.roster)
+    file = NodeFileReloader(path, stage.config, stage.roster)
     path.write_text("more", encoding="utf-8")
     written.says = node(worker("a", 1001, "-more"))
 
@@ -259,7 +259,7 @@ def test_only_what_was_shown_is_taken_in(tmp_path: Path, monkeypatch: pytest.Mon
     """Also where what is shown reads the same: values of the environment are not shown."""
     stage = Stage(tmp_path, node(worker("a", 1001)))
     written = WrittenFile(stage, monkeypatch)
-    file = NodeFileAgain(tmp_path / "node.yaml", stage.config, stage.roster)
+    file = NodeFileReloader(tmp_path / "node.yaml", stage.config, stage.roster)
 
     def says(secret: str) -> None:
         written.says = node({**worker("a", 1001), "env": {"TOKEN": secret}})
@@ -299,10 +299,10 @@ def test_of_two_reloads_at_once_the_later_look_at_the_file_holds(
         return looked
 
     begun, may_end = threading.Event(), threading.Event()
-    monkeypatch.setattr("disagg_cluster.daemon.rereading.load", slow_first)
+    monkeypatch.setattr("disagg_cluster.daemon.node_file_reloader.load", slow_first)
 
     async def story() -> None:
-        file = NodeFileAgain(tmp_path / "node.yaml", stage.config, stage.roster)
+        file = NodeFileReloader(tmp_path / "node.yaml", stage.config, stage.roster)
         first = asyncio.create_task(file.read(RereadNodeFile()))
         await asyncio.to_thread(begun.wait)
         second = asyncio.create_task(file.read(RereadNodeFile()))

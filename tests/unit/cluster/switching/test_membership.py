@@ -40,30 +40,30 @@ class Kept:
 
     def __init__(self) -> None:
         self.router = Router()
-        self.wanted = [A, B]
+        self.desired = [A, B]
         self.pid: int | None = 7
         self.changes = 0
         self.membership = Membership(
-            self.router, lambda: self.wanted, {"a", "b"}, lambda: self.pid, self._changed, LOG
+            self.router, lambda: self.desired, {"a", "b"}, lambda: self.pid, self._changed, LOG
         )
 
     def _changed(self) -> None:
         self.changes += 1
 
-    def look(self) -> None:
+    def check(self) -> None:
         with ThreadPoolExecutor(1) as executor:
-            asyncio.run(self.membership.look(executor))
+            asyncio.run(self.membership.check(executor))
 
 
 def test_engines_are_put_in_taken_out_and_told_again_to_a_router_that_began_anew() -> None:
     kept = Kept()
-    kept.look()
+    kept.check()
     assert kept.membership.present == {"a": Role.PREFILL, "b": Role.DECODE}
-    kept.wanted = [A]
-    kept.look()
+    kept.desired = [A]
+    kept.check()
     assert kept.router.said == ["+a", "+b", "-b"]
     kept.router.engines.clear()
-    kept.look()
+    kept.check()
 
     assert kept.membership.present == {"a": Role.PREFILL}
     assert kept.changes == 2
@@ -71,27 +71,27 @@ def test_engines_are_put_in_taken_out_and_told_again_to_a_router_that_began_anew
 
 def test_what_a_router_has_is_not_known_while_it_does_not_run_or_refuses() -> None:
     kept = Kept()
-    kept.look()
+    kept.check()
     kept.pid = None
-    kept.look()
+    kept.check()
     assert kept.membership.present is None
     assert kept.membership.collectors() == ()
 
     kept.pid, kept.router.broken = 8, True
-    kept.look()
+    kept.check()
 
     assert kept.membership.present is None
     assert not kept.membership.collectors()[0].success
     kept.router.broken = False
-    kept.look()
+    kept.check()
     assert kept.membership.present == {"a": Role.PREFILL, "b": Role.DECODE}
 
 
 def test_what_a_router_had_is_not_believed_once_it_no_longer_answers() -> None:
     kept = Kept()
-    kept.look()
+    kept.check()
     kept.router.broken = True
-    kept.look()
+    kept.check()
 
     assert kept.membership.present is None
     assert kept.changes == 2

@@ -2,7 +2,7 @@
 
 import pytest
 
-from disagg_cluster.switching.json_http import SilentServerError
+from disagg_cluster.switching.json_http import NoResponseError
 from disagg_cluster.switching.members import Member
 from disagg_cluster.switching.router_admin import RouterAdmin, RouterRefusedError
 from disagg_exporter.model import Role
@@ -41,5 +41,5 @@ def test_garbage_is_no_list_of_engines(garbage: bytes) -> None:
 
 
 def test_a_router_that_is_not_there_is_said() -> None:
-    with pytest.raises(SilentServerError, match="refused"):
+    with pytest.raises(NoResponseError, match="refused"):
         RouterAdmin(f"http://127.0.0.1:{free_port()}").members()

@@ -1,4 +1,4 @@
-"""The doors' own thread: whoever holds them open is told when it has ended."""
+"""The proxies' own thread: whoever holds them open is told when it has ended."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import threading
 
 from disagg_cluster.daemon.moving.engine_requests import EngineRequests
 from disagg_cluster.switching.pair_probe import EngineAddress
-from disagg_cluster.switching.pd_switch import RoleCapability, SwitchSaid
+from disagg_cluster.switching.pd_switch import RoleCapability, SwitchResult
 from disagg_exporter.model import Role
 
 
@@ -22,8 +22,8 @@ class Telling:
         self.left.put(threading.current_thread().daemon)
         return RoleCapability(Role.DECODE, in_place=True)
 
-    def switch(self, url: str, role: Role, api_key: str) -> SwitchSaid:
-        return SwitchSaid(True, "")
+    def switch(self, url: str, role: Role, api_key: str) -> SwitchResult:
+        return SwitchResult(True, "")
 
 
 def requests_to(engine: Telling) -> EngineRequests:

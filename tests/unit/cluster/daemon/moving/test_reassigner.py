@@ -13,10 +13,10 @@ import pytest
 from disagg_cluster.config import NodeConfig, Worker
 from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.control.messages import ReassignWorker
-from disagg_cluster.control.views import Surroundings
+from disagg_cluster.control.views import RoleConstraints
 from disagg_cluster.daemon.moving.engine_requests import EngineRequests
+from disagg_cluster.daemon.moving.observer import MoveObserver
 from disagg_cluster.daemon.moving.reassigner import Reassigner
-from disagg_cluster.daemon.moving.sights import MoveSights
 from disagg_cluster.lifecycle.reassignment.progress import (
     MoveStep,
     Patience,
@@ -29,7 +29,7 @@ from disagg_cluster.nodefile import from_mapping
 from disagg_cluster.supervisor.journal.journal_text import NO_ASSIGNMENTS, Assignments, Entry
 from disagg_cluster.supervisor.supervisor import Supervisor
 from disagg_cluster.switching.pair_probe import EngineAddress
-from disagg_cluster.switching.pd_switch import RoleCapability, RoleSwitchDriver, SwitchSaid
+from disagg_cluster.switching.pd_switch import RoleCapability, RoleSwitchDriver, SwitchResult
 from disagg_exporter.model import Role
 
 LOG = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class Node:
             self.config,
             cast(Any, self),
             cast(Any, Spec),
-            cast(MoveSights, self),
+            cast(MoveObserver, self),
             self.requests,
             changed=lambda: None,
             switched=lambda name: self.did.append(f"switched {name}"),
@@ -126,15 +126,15 @@ class Node:
         self.did.append(f"retags {worker} {role}")
         self.sight = replace(self.sight, role=role)
 
-    # As sights
+    # As observer
     def of(
         self, move: Reassignment, answer: tuple[SwitchAnswer, str], *, asked: bool
     ) -> WorkerSight:
         idle = self.sight.idle and asked
         return replace(self.sight, answer=answer[0], answer_text=answer[1], idle=idle)
 
-    def around(self) -> Surroundings:
-        return Surroundings()
+    def constraints(self) -> RoleConstraints:
+        return RoleConstraints()
 
     def routed_as(self, worker: str) -> Role | None:
         return self.sight.routed_as
@@ -155,7 +155,7 @@ class Node:
         """Let the worker stand so, and the daemon look."""
         self.now_ns += round(after_seconds * S)
         self.sight = replace(self.sight, **how)
-        self.reassigner.look()
+        self.reassigner.advance()
         move = self.reassigner.move
         return None if move is None else move.step
 
@@ -281,11 +281,11 @@ def test_a_node_file_that_is_read_again_amid_a_move_leaves_it_its_role(
 def test_what_fits_a_role_goes_by_the_node_file_that_was_read_last() -> None:
     node = Node("vllm")
     d0 = next(worker for worker in node.config.workers if worker.name == "d0")
-    assert ("d0", Role.PREFILL) not in node.reassigner.around().misfits
+    assert ("d0", Role.PREFILL) not in node.reassigner.constraints().misfits
 
     node.reassigner.respecify(d0.model_copy(update={"kv_transfer": None}))
 
-    assert ("d0", Role.PREFILL) in node.reassigner.around().misfits
+    assert ("d0", Role.PREFILL) in node.reassigner.constraints().misfits
 
 
 def test_a_drained_worker_gets_nothing_until_it_is_resumed(node: Node) -> None:
@@ -293,7 +293,7 @@ def test_a_drained_worker_gets_nothing_until_it_is_resumed(node: Node) -> None:
     assert node.reassigner.routed_role("d0") is None
     assert node.assignments.drained == ("d0",)
     node.begin("d0")
-    assert node.reassigner.sight_of("d0").drained
+    assert node.reassigner.routing_of("d0").drained
 
     node.reassigner.end_drain("d0")
 
@@ -304,18 +304,18 @@ def test_a_drained_worker_gets_nothing_until_it_is_resumed(node: Node) -> None:
 class Driver:
     """An engine that can switch, and says so once it is let."""
 
-    def __init__(self, said: Callable[[], SwitchSaid]) -> None:
+    def __init__(self, said: Callable[[], SwitchResult]) -> None:
         self._said = said
 
     def capability(self, url: str, api_key: str) -> RoleCapability:
         return RoleCapability(Role.DECODE, in_place=True)
 
-    def switch(self, url: str, role: Role, api_key: str) -> SwitchSaid:
+    def switch(self, url: str, role: Role, api_key: str) -> SwitchResult:
         return self._said()
 
 
 def test_an_engine_that_switches_in_place_keeps_its_process_and_gets_another_tag() -> None:
-    node = Node("sglang", Driver(lambda: SwitchSaid(True, "HTTP 200: ok")))
+    node = Node("sglang", Driver(lambda: SwitchResult(True, "HTTP 200: ok")))
     node.begin()
     node.reassigner.begin(ReassignWorker("d0", Role.PREFILL), "r")
     how = {"has_router": False, "idle": True, "phase_seconds": ((0.0, 0.0),)}
@@ -331,7 +331,7 @@ def test_an_engine_that_switches_in_place_keeps_its_process_and_gets_another_tag
 
 
 def test_an_engine_that_refuses_to_switch_is_started_anew_in_its_old_role() -> None:
-    node = Node("sglang", Driver(lambda: SwitchSaid(False, "HTTP 400: restart required")))
+    node = Node("sglang", Driver(lambda: SwitchResult(False, "HTTP 400: restart required")))
     node.begin()
     node.reassigner.begin(ReassignWorker("d0", Role.PREFILL), "r")
     assert node.see(has_router=False, idle=True) is MoveStep.SWITCHING

@@ -14,8 +14,8 @@ import trustme
 
 from disagg_cluster.control.client import MayNotAskError, NoDaemonError, new_request
 from disagg_cluster.control.messages import DaemonStatus
+from disagg_cluster.control.remote.connection_errors import CredentialsError, unavailable_reason
 from disagg_cluster.control.remote.grpc_client import RemoteDaemon
-from disagg_cluster.control.remote.no_answer import CredentialsError, why_no_answer
 from disagg_cluster.control.remote.token_file import TokenFile
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.http.server.authentication import Access
@@ -89,8 +89,8 @@ def test_that_a_certificate_is_for_other_names_is_told() -> None:
         "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:9849: Custom "
         "verification check failed with error: UNAUTHENTICATED: Hostname Verification Check failed."
     )
-    assert why_no_answer(details, None).startswith("its certificate is for other names")
-    assert why_no_answer("something new", None) == "something new"
+    assert unavailable_reason(details, None).startswith("its certificate is for other names")
+    assert unavailable_reason("something new", None) == "something new"
 
 
 def test_a_token_of_another_node_is_told_from_none(

@@ -19,11 +19,11 @@ import trustme
 from disagg_cluster.config.problems import ConfigError
 from disagg_cluster.control.client import new_request
 from disagg_cluster.control.messages import DaemonStatus, PauseWorkers, WatchStatus
-from disagg_cluster.control.remote import doors, vetting
+from disagg_cluster.control.remote import authentication, client_proxy
+from disagg_cluster.control.remote.authentication import local_authentication, weakness
 from disagg_cluster.control.remote.coding import METHODS, encode_call
+from disagg_cluster.control.remote.connections import Connections
 from disagg_cluster.control.remote.token_file import TokenFile
-from disagg_cluster.control.remote.vetting import local_vet, weakness
-from disagg_cluster.control.remote.visitors import Visitors
 from disagg_exporter.http.server.authentication import OPEN, Access
 from support.certificates import authority, server_context
 from support.grpc_control import LOG, TOKEN, Served, client
@@ -195,7 +195,7 @@ async def until(condition: Callable[[], object]) -> None:
 def test_who_is_slow_over_the_handshake_is_ended(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vetting.tls_vet, "__kwdefaults__", {"seconds": 0.2})
+    monkeypatch.setattr(authentication.tls_authentication, "__kwdefaults__", {"seconds": 0.2})
     served = Served(folder, Access(tls=server_context()), token_file(folder))
 
     async def story() -> None:
@@ -209,7 +209,7 @@ def test_who_is_slow_over_the_handshake_is_ended(
 def test_who_shows_no_token_is_ended_and_who_does_is_not(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(doors.Door.__init__, "__defaults__", (1.0,))
+    monkeypatch.setattr(client_proxy.ClientProxy.__init__, "__defaults__", (1.0,))
     served = Served(folder, Access(tls=server_context()), token_file(folder))
 
     async def story() -> None:
@@ -273,7 +273,8 @@ def test_a_user_of_this_host_who_is_not_ours_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(
-        "disagg_cluster.control.remote.transport.local_vet", lambda: local_vet(users=(4711,))
+        "disagg_cluster.control.remote.transport.local_authentication",
+        lambda: local_authentication(users=(4711,)),
     )
     served = Served(folder)
 
@@ -290,20 +291,20 @@ def test_a_user_of_this_host_who_is_not_ours_is_refused(
 
 def test_places_are_bounded_and_those_who_are_trusted_keep_theirs(tmp_path: Path) -> None:
     ended: list[int] = []
-    visitors = Visitors(tmp_path, trusted=2, strangers=4)
-    known = [visitors.enter("a", "a", float(n), lambda: None)[0] for n in range(2)]
-    assert all(map(visitors.trust, known))
+    connections = Connections(tmp_path, trusted=2, strangers=4)
+    known = [connections.enter("a", "a", float(n), lambda: None)[0] for n in range(2)]
+    assert all(map(connections.trust, known))
 
     for number in range(10):
-        visitor, displaced = visitors.enter("b", "b", 10.0 + number, lambda: None)
+        visitor, displaced = connections.enter("b", "b", 10.0 + number, lambda: None)
         if displaced is not None:
             ended.append(displaced.number)
 
     assert len(ended) == 8
     assert not {one.number for one in known}.intersection(ended)
-    assert not visitors.trust(visitor)
-    visitors.leave(known[0])
-    assert visitors.trust(visitor)
+    assert not connections.trust(visitor)
+    connections.leave(known[0])
+    assert connections.trust(visitor)
 
 
 def test_a_watch_that_is_not_read_ends_nobody_elses(folder: Path) -> None:

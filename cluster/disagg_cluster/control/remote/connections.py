@@ -17,11 +17,11 @@ from disagg_exporter.http.server.admission import ConnectionLimits, displaced_by
 
 
 @dataclass(slots=True, eq=False)
-class Visitor:
+class Connection:
     """A connection: where it comes from, since when, and its identity once known.
 
     `trusted`: it has presented its certificate or token. `calls`: how many of its calls reached the
-    server. `is_told`: the reason for its rejection was logged. `end` closes it.
+    server. `is_logged`: the reason for its rejection was logged. `end` closes it.
     """
 
     number: int
@@ -31,10 +31,10 @@ class Visitor:
     caller: Caller
     trusted: bool = False
     calls: int = 0
-    is_told: bool = False
+    is_logged: bool = False
 
 
-class Visitors:
+class Connections:
     """All connections; thread-safe.
 
     Args:
@@ -50,40 +50,40 @@ class Visitors:
         self._strangers = ConnectionLimits(strangers, strangers // 2)
         self._lock = threading.Lock()
         self._numbers = 0
-        self._here: dict[int, Visitor] = {}
+        self._here: dict[int, Connection] = {}
 
     def enter(
         self, host: str, address: str, now_seconds: float, end: Callable[[], None]
-    ) -> tuple[Visitor, Visitor | None]:
+    ) -> tuple[Connection, Connection | None]:
         """Register a connection by `address`; also returns one that must be closed for it."""
         with self._lock:
             strangers = [each for each in self._here.values() if not each.trusted]
             displaced = displaced_by(address, strangers, self._strangers)
             self._numbers += 1
-            visitor = Visitor(self._numbers, address, now_seconds, end, Caller(host))
-            self._here[visitor.number] = visitor
-            return visitor, None if displaced is None else self._here.pop(displaced)
+            connection = Connection(self._numbers, address, now_seconds, end, Caller(host))
+            self._here[connection.number] = connection
+            return connection, None if displaced is None else self._here.pop(displaced)
 
-    def trust(self, visitor: Visitor) -> bool:
+    def trust(self, connection: Connection) -> bool:
         """Mark a connection as authenticated; returns False if there are too many."""
         with self._lock:
-            if not visitor.trusted:
+            if not connection.trusted:
                 if sum(each.trusted for each in self._here.values()) >= self._most_trusted:
                     return False
-                visitor.trusted = True
+                connection.trusted = True
             return True
 
-    def leave(self, visitor: Visitor) -> None:
+    def leave(self, connection: Connection) -> None:
         """Remove a closed connection."""
         with self._lock:
-            self._here.pop(visitor.number, None)
-        self.path(visitor).unlink(missing_ok=True)
+            self._here.pop(connection.number, None)
+        self.path(connection).unlink(missing_ok=True)
 
-    def path(self, visitor: Visitor) -> Path:
+    def path(self, connection: Connection) -> Path:
         """The path to which its end of the inner connection is bound."""
-        return self._folder / str(visitor.number)
+        return self._folder / str(connection.number)
 
-    def by_peer(self, peer: str) -> Visitor | None:
+    def by_peer(self, peer: str) -> Connection | None:
         """The connection with this gRPC peer; None if it did not come through a proxy."""
         folder, _, name = unquote(peer.removeprefix("unix:")).rpartition("/")
         if folder != str(self._folder) or not name.isdecimal():

@@ -31,7 +31,7 @@ _NO_FILE = ControlRefusal(
 )
 
 
-class NodeFileAgain:
+class NodeFileReloader:
     """The node file of a running daemon.
 
     Args:
@@ -79,7 +79,7 @@ class NodeFileAgain:
             after = await loop.run_in_executor(executor, load, file, launching_host())
         except ConfigError as error:
             self._freshness.refuse(stamp, len(error.problems))
-            return _refused(_told(error, file))
+            return _refused(_problem_texts(error, file))
         except NoThreadError as error:
             return RereadReport(problems=(str(error),))
         finally:
@@ -89,12 +89,12 @@ class NodeFileAgain:
         if verb.digest not in (None, digest):
             return RereadReport(refusal=_CHANGED_SINCE)
         found = reread(self._config, after)
-        if told := self._roster.under_way(found.added, found.removed):
+        if problems := self._roster.blockers(found.added, found.removed):
             why, way_out = "nothing was changed", "one change at a time: try later"
             refusal = ControlRefusal(RefusalReason.CHANGE_UNDER_WAY, why, way_out)
-            return RereadReport(problems=told, refusal=refusal)
-        if told := self._roster.clashes(found.added):
-            return _refused(told)
+            return RereadReport(problems=problems, refusal=refusal)
+        if problems := self._roster.clashes(found.added):
+            return _refused(problems)
         taken = {worker.name: worker for worker in found.workers}
         staying = (w for w in self._config.workers if w.name not in found.removed)
         workers = (*(taken.get(worker.name, worker) for worker in staying), *found.added)
@@ -102,7 +102,7 @@ class NodeFileAgain:
         try:
             layout = self._roster.layout_for(config, str(file))
         except ConfigError as error:
-            return _refused(_told(error, file))
+            return _refused(_problem_texts(error, file))
         if not verb.dry_run:
             self._roster.change(config, layout, found.workers, found.added, found.removed)
             self._config = config
@@ -110,7 +110,7 @@ class NodeFileAgain:
             self._freshness.take(stamp)
         names = (*taken, *(worker.name for worker in found.added), *found.removed)
         return RereadReport(
-            names, found.taken, found.waits, come=found.come, gone=found.gone, digest=digest
+            names, found.taken, found.waits, added=found.come, removed=found.gone, digest=digest
         )
 
     def _digest(self, after: NodeConfig) -> str:
@@ -119,7 +119,7 @@ class NodeFileAgain:
         return blake2b(both, key=self._key, digest_size=16).hexdigest()
 
 
-def _told(error: ConfigError, file: Path) -> tuple[str, ...]:
+def _problem_texts(error: ConfigError, file: Path) -> tuple[str, ...]:
     return tuple(problem.text(str(file)) for problem in error.problems)
 
 

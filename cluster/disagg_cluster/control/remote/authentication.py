@@ -17,13 +17,13 @@ from disagg_exporter.http.server.authentication import Access
 from disagg_exporter.http.tls_socket import certificate_names
 from disagg_exporter.steps.local_sockets import peer_credentials
 
-PATIENCE_SECONDS = 5.0
+AUTHENTICATION_SECONDS = 5.0
 """Time limit for a handshake, and then for presenting a token."""
 
 _MOST_NAME = 80
 
 
-class TurnedAwayError(DisaggError):
+class RejectedError(DisaggError):
     """A connection is rejected, for a reason."""
 
     def __init__(self, reason: RefusalReason, why: str) -> None:
@@ -35,7 +35,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class AuthenticatedClient:
     """An accepted client and its streams; `enough`: it need not present a token."""
 
     caller: Caller
@@ -43,22 +43,22 @@ class Guest:
     enough: bool = True
 
 
-Vet = Callable[[socket.socket], Awaitable[Guest]]
-"""Identifies a client; raises TurnedAwayError if it is rejected."""
+Authenticate = Callable[[socket.socket], Awaitable[AuthenticatedClient]]
+"""Identifies a client; raises RejectedError if it is rejected."""
 
 
-def local_vet(users: Collection[int] | None = None) -> Vet:
+def local_authentication(users: Collection[int] | None = None) -> Authenticate:
     """Accepts root and this process's user, identified by the kernel."""
     allowed = frozenset((0, os.geteuid()) if users is None else users)
 
-    async def vet(link: socket.socket) -> Guest:
+    async def authenticate(link: socket.socket) -> AuthenticatedClient:
         pid, uid = peer_credentials(link)
         if uid not in allowed:
             why = f"uid {uid} (pid {pid}) is neither root nor this daemon's user"
-            raise TurnedAwayError(RefusalReason.NOT_ALLOWED, why)
-        return Guest(local_caller(uid, pid), await _streams(link))
+            raise RejectedError(RefusalReason.NOT_ALLOWED, why)
+        return AuthenticatedClient(local_caller(uid, pid), await _streams(link))
 
-    return vet
+    return authenticate
 
 
 def weakness(access: Access, *, has_token: bool) -> str:
@@ -70,9 +70,9 @@ def weakness(access: Access, *, has_token: bool) -> str:
     return ""
 
 
-def tls_vet(
-    access: Callable[[], Access], *, has_token: bool, seconds: float = PATIENCE_SECONDS
-) -> Vet:
+def tls_authentication(
+    access: Callable[[], Access], *, has_token: bool, seconds: float = AUTHENTICATION_SECONDS
+) -> Authenticate:
     """Accepts clients that complete a TLS handshake; a required token is checked later.
 
     Args:
@@ -81,39 +81,39 @@ def tls_vet(
         seconds: Time limit for a handshake.
     """
 
-    async def vet(link: socket.socket) -> Guest:
+    async def authenticate(link: socket.socket) -> AuthenticatedClient:
         host, now = link.getpeername()[0], access()
         if why := weakness(now, has_token=has_token):
-            raise TurnedAwayError(RefusalReason.TLS, f"the web_config protects nothing: {why}")
+            raise RejectedError(RefusalReason.TLS, f"the web_config protects nothing: {why}")
         assert now.tls is not None
         now.tls.set_alpn_protocols(["h2"])
         try:
             streams = await _streams(link, ssl=now.tls, ssl_handshake_timeout=seconds)
         except ssl.SSLError as error:
             why = getattr(error, "verify_message", "") or error.reason or "no TLS"
-            raise TurnedAwayError(RefusalReason.TLS, f"TLS: {why}") from None
+            raise RejectedError(RefusalReason.TLS, f"TLS: {why}") from None
         except (ConnectionAbortedError, TimeoutError):
             why = "it took too long to shake hands"
-            raise TurnedAwayError(RefusalReason.TOO_SLOW, why) from None
+            raise RejectedError(RefusalReason.TOO_SLOW, why) from None
         try:
             caller = _certified(streams[1].get_extra_info("ssl_object"), now.client_names, host)
-        except TurnedAwayError:
+        except RejectedError:
             streams[1].transport.abort()
             raise
-        return Guest(caller, streams, enough=not has_token)
+        return AuthenticatedClient(caller, streams, enough=not has_token)
 
-    return vet
+    return authenticate
 
 
 def _certified(tls: ssl.SSLObject, allowed: frozenset[str], host: str) -> Caller:
-    """The client of a TLS connection; raises TurnedAwayError if its certificate is not allowed."""
+    """The client of a TLS connection; raises RejectedError if its certificate is not allowed."""
     if tls.selected_alpn_protocol() != "h2":
-        raise TurnedAwayError(RefusalReason.TLS, "TLS: it speaks no HTTP/2 (ALPN h2)")
+        raise RejectedError(RefusalReason.TLS, "TLS: it speaks no HTTP/2 (ALPN h2)")
     certificate = tls.getpeercert() or {}
     names = sorted(certificate_names(certificate)) or _common_names(certificate)
     if allowed and not allowed.intersection(names):
         why = f"its certificate is for {_shown(names) or 'nobody'}"
-        raise TurnedAwayError(RefusalReason.TLS, why)
+        raise RejectedError(RefusalReason.TLS, why)
     return Caller(f"{f'the certificate of {_shown(names)}' if names else 'a client'} at {host}")
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
-from disagg_cluster.daemon.moving.sights import MoveSights
+from disagg_cluster.daemon.moving.observer import MoveObserver
 from disagg_cluster.lifecycle.reassignment.progress import Patience, Reassignment, SwitchAnswer
 from disagg_cluster.lifecycle.state import Lifecycle, WorkerIdentity, WorkerState
 from disagg_cluster.nodefile import from_mapping
@@ -54,7 +54,7 @@ class Seen:
             for n, (name, role) in enumerate(ROLES.items())
         ]
         config = from_mapping({"devices": "cpu", "workers": workers}, "test")
-        self.sights = MoveSights(
+        self.observer = MoveObserver(
             config,
             cast(Any, SimpleNamespace(supervisor=self)),
             self.pages.get,
@@ -75,7 +75,7 @@ class Seen:
         ]
 
     def seconds(self) -> tuple[Any, bool]:
-        sight = self.sights.of(MOVE, (SwitchAnswer.NONE, ""), asked=True)
+        sight = self.observer.of(MOVE, (SwitchAnswer.NONE, ""), asked=True)
         return sight.phase_seconds, sight.tells_phases
 
 
@@ -95,13 +95,13 @@ def test_without_an_account_nothing_is_known() -> None:
 def test_a_prefill_engine_is_needed_until_what_waited_elsewhere_has_fetched() -> None:
     seen = Seen()
     seen.pages |= {"p0": page(), "d0": page(running=2, waiting=5, ended=10)}
-    assert not seen.sights.is_idle("p0", Role.PREFILL, S)
+    assert not seen.observer.is_idle("p0", Role.PREFILL, S)
     seen.pages["d0"] = page(running=2, waiting=9, ended=14, t_ns=3 * S)
-    assert not seen.sights.is_idle("p0", Role.PREFILL, S)
+    assert not seen.observer.is_idle("p0", Role.PREFILL, S)
 
     seen.pages["d0"] = page(running=2, waiting=9, ended=15, t_ns=4 * S)
 
-    assert seen.sights.is_idle("p0", Role.PREFILL, S)
+    assert seen.observer.is_idle("p0", Role.PREFILL, S)
 
 
 def test_two_prefill_engines_that_are_drained_do_not_hold_each_other_back() -> None:
@@ -110,7 +110,7 @@ def test_two_prefill_engines_that_are_drained_do_not_hold_each_other_back() -> N
     idle: dict[str, bool] = {}
     for n in range(2):
         seen.pages["d0"] = page(running=2, waiting=5, ended=10 + 9 * n, t_ns=(2 + n) * S)
-        idle = {name: seen.sights.is_idle(name, Role.PREFILL, S) for name in ("p0", "p1")}
+        idle = {name: seen.observer.is_idle(name, Role.PREFILL, S) for name in ("p0", "p1")}
 
     assert idle == {"p0": True, "p1": True}
 
@@ -119,18 +119,18 @@ def test_nobody_fetches_from_a_decode_engine() -> None:
     seen = Seen()
     seen.pages |= {"d0": page()}
 
-    assert seen.sights.is_idle("d0", Role.DECODE, S)
+    assert seen.observer.is_idle("d0", Role.DECODE, S)
     seen.pages["d0"] = page(running=1)
-    assert not seen.sights.is_idle("d0", Role.DECODE, S)
+    assert not seen.observer.is_idle("d0", Role.DECODE, S)
 
 
 def test_none_is_idle_while_a_router_does_not_say_whom_it_has() -> None:
     router = SimpleNamespace(present=None)
     seen = Seen({"d0": page()}, router=router)
 
-    assert not seen.sights.is_idle("d0", Role.DECODE, S)
+    assert not seen.observer.is_idle("d0", Role.DECODE, S)
     router.present = {}
-    assert seen.sights.is_idle("d0", Role.DECODE, S)
+    assert seen.observer.is_idle("d0", Role.DECODE, S)
 
 
 def test_strangers_with_much_memory_are_named_and_little_is_nobodys_business() -> None:
@@ -139,11 +139,11 @@ def test_strangers_with_much_memory_are_named_and_little_is_nobodys_business() -
     unknown = ForeignWork("GPU-p1", 0.5, None)
     seen.snapshot = Snapshot(0, 0.0, 0, foreign_work=(*works, unknown))
 
-    assert seen.sights.around().strangers == {
+    assert seen.observer.constraints().strangers == {
         "d0": "processes of no engine of this node hold 2.0 GiB on GPU-d0"
     }
 
 
 def test_peers_are_the_ready_workers_of_the_other_role() -> None:
-    assert Seen().sights.peers("p0", Role.PREFILL) == ("d0",)
-    assert Seen().sights.peers("d0", Role.DECODE) == ("p0", "p1")
+    assert Seen().observer.peers("p0", Role.PREFILL) == ("d0",)
+    assert Seen().observer.peers("d0", Role.DECODE) == ("p0", "p1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from disagg_cluster.config import NodeConfig
-from disagg_cluster.control.views import Surroundings
+from disagg_cluster.control.views import RoleConstraints
 from disagg_cluster.lifecycle.reassignment.progress import (
     PhaseSeconds,
     Reassignment,
@@ -27,7 +27,7 @@ _PHASES = {Role.PREFILL: Phase.PREFILL, Role.DECODE: Phase.DECODE}
 _STRANGER_BYTES = 512 << 20
 
 
-class MoveSights:
+class MoveObserver:
     """Observes the workers of a node.
 
     Args:
@@ -49,7 +49,7 @@ class MoveSights:
         pending: Callable[[str], tuple[float | None, int]],
         membership: Membership | None,
     ) -> None:
-        self.know(config)
+        self.set_config(config)
         self._workers = workers
         self._page_of = page_of
         self._snapshot = snapshot
@@ -57,7 +57,7 @@ class MoveSights:
         self._membership = membership
         self._fetching: dict[str, tuple[int, Mapping[str, EnginePage]]] = {}
 
-    def know(self, config: NodeConfig) -> None:
+    def set_config(self, config: NodeConfig) -> None:
         """Use the workers of this node file from now on."""
         self._config = config
         self._urls = {worker.name: worker.url for worker in config.workers}
@@ -122,13 +122,13 @@ class MoveSights:
             for name, then in self._fetching[worker][1].items()
         )
 
-    def around(self) -> Surroundings:
+    def constraints(self) -> RoleConstraints:
         """What decisions about a worker's role need besides the workers."""
         router = self._config.router
         if router is None:
-            return Surroundings(strangers=self._strangers())
+            return RoleConstraints(strangers=self._strangers())
         elsewhere = {Role.PREFILL: router.prefill, Role.DECODE: router.decode}
-        return Surroundings(
+        return RoleConstraints(
             membership=router.membership,
             elsewhere=frozenset(role for role, urls in elsewhere.items() if urls),
             strangers=self._strangers(),

@@ -38,7 +38,7 @@ class CredentialsError(DisaggError):
     exit_code = 2
 
 
-def why_no_answer(details: str, cert: Path | None) -> str:
+def unavailable_reason(details: str, cert: Path | None) -> str:
     """Explains the details of an `UNAVAILABLE`; returns them unchanged if they are not recognized.
 
     Args:
@@ -67,7 +67,9 @@ def check_certificates(ca: Path | None, cert: Path | None, key: Path | None) -> 
         try:
             context.load_verify_locations(cafile=ca)
         except OSError as error:
-            raise CredentialsError(f"{ca}: {_told(error, 'holds no certificate in PEM')}") from None
+            raise CredentialsError(
+                f"{ca}: {_reason(error, 'holds no certificate in PEM')}"
+            ) from None
     if cert is None and key is None:
         return
     if cert is None or key is None:
@@ -80,10 +82,10 @@ def check_certificates(ca: Path | None, cert: Path | None, key: Path | None) -> 
             other = f"{key}: is the key of another certificate than {cert}"
             raise CredentialsError(other) from None
         what = "hold no certificate and key in PEM; a key may not be encrypted"
-        raise CredentialsError(f"{cert}, {key}: {_told(error, what)}") from None
+        raise CredentialsError(f"{cert}, {key}: {_reason(error, what)}") from None
 
 
-def _told(error: OSError, unread: str) -> str:
+def _reason(error: OSError, unread: str) -> str:
     # OpenSSL's own errors are OSErrors, too.
     if isinstance(error, ssl.SSLError):
         return unread

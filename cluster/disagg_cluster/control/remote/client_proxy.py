@@ -16,9 +16,14 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
 from disagg_cluster.control.refusal import RefusalReason
+from disagg_cluster.control.remote.authentication import (
+    AUTHENTICATION_SECONDS,
+    Authenticate,
+    RejectedError,
+    Streams,
+)
 from disagg_cluster.control.remote.call_count import CallCount
-from disagg_cluster.control.remote.vetting import PATIENCE_SECONDS, Streams, TurnedAwayError, Vet
-from disagg_cluster.control.remote.visitors import Visitor, Visitors
+from disagg_cluster.control.remote.connections import Connection, Connections
 from disagg_exporter.collectors import explain
 from disagg_exporter.http.server.admission import address_of, is_scarce
 from disagg_exporter.steps.rate_limiter import RateLimiter
@@ -37,14 +42,14 @@ class Refused(Protocol):
         """Count a refusal."""
 
 
-class Door:
+class ClientProxy:
     """Accepts connections and forwards them to the server.
 
     Args:
         listener: Socket that accepts connections; closed with the proxy.
         inner: Path of the socket at which the server listens.
-        vet: Identifies the client.
-        visitors: Keeps the open connections.
+        authenticate: Identifies the client.
+        connections: Keeps the open connections.
         refused: Called for each refused connection.
         log: Logs refusals, a few per second at most.
         seconds: How long a connection may stay open without being authenticated.
@@ -54,20 +59,20 @@ class Door:
         self,
         listener: socket.socket,
         inner: str,
-        vet: Vet,
-        visitors: Visitors,
+        authenticate: Authenticate,
+        connections: Connections,
         refused: Refused,
         log: logging.Logger,
-        seconds: float = PATIENCE_SECONDS,
+        seconds: float = AUTHENTICATION_SECONDS,
     ) -> None:
         self._listener = listener
         self._inner = inner
-        self._vet = vet
-        self._visitors = visitors
+        self._authenticate = authenticate
+        self._connections = connections
         self._refused = refused
         self._log = log
         self._seconds = seconds
-        self._sayings = RateLimiter(_LINES_PER_SECOND)
+        self._log_limiter = RateLimiter(_LINES_PER_SECOND)
         self._open: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
@@ -103,23 +108,23 @@ class Door:
 
     async def _connected(self, link: socket.socket, peer: Any) -> None:
         with link:
-            visitor: Visitor | None = None
+            connection: Connection | None = None
             try:
-                visitor = self._enter(link, peer)
-                await self._serve(visitor, link)
-            except TurnedAwayError as error:
-                self._turn_away(error.reason, visitor, str(error))
+                connection = self._enter(link, peer)
+                await self._serve(connection, link)
+            except RejectedError as error:
+                self._reject(error.reason, connection, str(error))
             except OSError:
                 return
             except Exception:  # noqa: BLE001 - a defect of one connection must not end the others
                 self._log.exception("control: a connection could not be served")
             finally:
-                if visitor is not None:
-                    self._visitors.leave(visitor)
+                if connection is not None:
+                    self._connections.leave(connection)
 
-    def _enter(self, link: socket.socket, peer: Any) -> Visitor:
+    def _enter(self, link: socket.socket, peer: Any) -> Connection:
         if is_scarce(link.fileno()):
-            raise TurnedAwayError(RefusalReason.TOO_MANY, "no descriptors are left")
+            raise RejectedError(RefusalReason.TOO_MANY, "no descriptors are left")
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         # The peer name of a Unix socket is not an address.
@@ -128,70 +133,70 @@ class Door:
         def end() -> None:
             loop.call_soon_threadsafe(task.cancel)
 
-        visitor, displaced = self._visitors.enter(host, address, loop.time(), end)
+        connection, displaced = self._connections.enter(host, address, loop.time(), end)
         if displaced is not None:
             displaced.end()
             why = "the slowest of too many connections goes for another"
-            self._turn_away(RefusalReason.TOO_MANY, displaced, why)
-        return visitor
+            self._reject(RefusalReason.TOO_MANY, displaced, why)
+        return connection
 
-    async def _serve(self, visitor: Visitor, link: socket.socket) -> None:
-        guest = await self._vet(link)
-        reader, writer = guest.streams
+    async def _serve(self, connection: Connection, link: socket.socket) -> None:
+        client = await self._authenticate(link)
+        reader, writer = client.streams
         try:
-            visitor.caller = guest.caller
-            if guest.enough and not self._visitors.trust(visitor):
-                raise TurnedAwayError(RefusalReason.TOO_MANY, "as many are connected as may be")
-            patience = asyncio.get_running_loop().call_later(
-                self._seconds, self._lose_patience, visitor, writer
+            connection.caller = client.caller
+            if client.enough and not self._connections.trust(connection):
+                raise RejectedError(RefusalReason.TOO_MANY, "as many are connected as may be")
+            timeout = asyncio.get_running_loop().call_later(
+                self._seconds, self._time_out, connection, writer
             )
             calls = CallCount()
             try:
-                inner = await self._to_server(visitor)
+                inner = await self._to_server(connection)
                 asked_last = await _pass_between((reader, writer), inner, calls)
             finally:
-                patience.cancel()
+                timeout.cancel()
         finally:
             # Not a close, which would wait forever to flush data to a client that does not read.
             writer.transport.abort()
-        if why := _unanswered(visitor, calls.begun, asked_last=asked_last):
-            raise TurnedAwayError(RefusalReason.NOT_UNDERSTOOD, why)
+        if why := _unanswered(connection, calls.begun, asked_last=asked_last):
+            raise RejectedError(RefusalReason.NOT_UNDERSTOOD, why)
 
-    async def _to_server(self, visitor: Visitor) -> Streams:
+    async def _to_server(self, connection: Connection) -> Streams:
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             link.setblocking(False)
-            link.bind(str(self._visitors.path(visitor)))
+            link.bind(str(self._connections.path(connection)))
             await asyncio.get_running_loop().sock_connect(link, self._inner)
             return await asyncio.open_unix_connection(sock=link)
         except BaseException:
             link.close()
             raise
 
-    def _lose_patience(self, visitor: Visitor, writer: asyncio.StreamWriter) -> None:
-        if not visitor.trusted:
+    def _time_out(self, connection: Connection, writer: asyncio.StreamWriter) -> None:
+        if not connection.trusted:
             why = f"no token was shown within {self._seconds:g} s"
-            self._turn_away(RefusalReason.TOO_SLOW, visitor, why)
-            visitor.is_told = True
+            self._reject(RefusalReason.TOO_SLOW, connection, why)
+            connection.is_logged = True
             writer.transport.abort()
 
-    def _turn_away(self, reason: RefusalReason, visitor: Visitor | None, why: str) -> None:
+    def _reject(self, reason: RefusalReason, connection: Connection | None, why: str) -> None:
         self._refused("denied", reason)
-        if self._sayings.take():
-            where = "a client" if visitor is None else visitor.caller
+        if self._log_limiter.take():
+            where = "a client" if connection is None else connection.caller
             self._log.warning("control: %s is refused: %s", where, why)
 
 
-def _unanswered(visitor: Visitor, begun: int, *, asked_last: bool) -> str:
+def _unanswered(connection: Connection, begun: int, *, asked_last: bool) -> str:
     """Describes unanswered calls of a closed connection; empty if none, or already logged."""
-    if visitor.is_told:
+    if connection.is_logged:
         return ""
-    if (lost := begun - visitor.calls) > 0:
+    if (lost := begun - connection.calls) > 0:
         return (
             f"{lost} of its {begun} calls did not come through: headers or a message too long, "
             "no such method, or broken off"
         )
-    return "" if asked_last or visitor.calls else "it sent no request that could be understood"
+    return "" if asked_last or connection.calls else "it sent no request that could be understood"
 
 
 async def _pass_between(outer: Streams, inner: Streams, calls: CallCount) -> bool:
