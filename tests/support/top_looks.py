@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from disagg_cluster.top.look.reading import look_of
-from disagg_cluster.top.look.series import Series
-from disagg_cluster.top.view.making import view_of
-from disagg_cluster.top.view.recollection import Recollection
+from disagg_cluster.top.readings.parsing import reading_of
+from disagg_cluster.top.readings.series import Series
+from disagg_cluster.top.view.building import view_of
+from disagg_cluster.top.view.reading_history import ReadingHistory
 from disagg_cluster.top.view.values import Links, TerminalView
 from disagg_exporter.engine_pages.exposition.layout import SeriesKeys
 from disagg_exporter.engine_pages.exposition.lines import Sample, SeriesFilter, find
@@ -188,14 +188,14 @@ def together(*nodes: Rows) -> Rows:
 
 def series_of(page: bytes) -> Series:
     """What of a metrics page is looked at."""
-    from disagg_cluster.top.look.series import OF_NODES
+    from disagg_cluster.top.readings.series import OF_NODES
 
     return find(page, SeriesFilter(OF_NODES), SeriesKeys(), "disagg-node")
 
 
 def viewed(looks: Iterable[tuple[Series, float]], title: str = "gpu-node-7") -> TerminalView:
     """The view after these looks."""
-    recollection = Recollection()
+    history = ReadingHistory()
     for series, at in looks:
-        recollection.remember(look_of(series, at))
-    return view_of(title, LINKS, recollection)
+        history.add(reading_of(series, at))
+    return view_of(title, LINKS, history)

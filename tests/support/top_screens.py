@@ -11,7 +11,7 @@ from disagg_cluster.top.screen.controls import Controls, EngineOrder, ScreenPage
 from disagg_cluster.top.screen.lines import ASCII, UNICODE, Glyphs, plain
 from disagg_cluster.top.screen.other_pages import LogTail
 from disagg_cluster.top.screen.screen import screen
-from disagg_cluster.top.view.making import empty_view
+from disagg_cluster.top.view.building import empty_view
 from disagg_cluster.top.view.values import TerminalView
 from support import top_looks as looks
 

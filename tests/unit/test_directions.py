@@ -108,7 +108,7 @@ CORE = [
     "disagg_cluster.telemetry.snapshot",
     "disagg_cluster.top.screen.screen",
     "disagg_cluster.top.terminal.keys",
-    "disagg_cluster.top.view.making",
+    "disagg_cluster.top.view.building",
     "disagg_exporter.capacity.node",
     "disagg_exporter.devices.pod_resources.wire",
     "disagg_exporter.http.server.admission",

@@ -26,7 +26,7 @@ _COMPLETION_SECONDS = 1.0
 _MOST_COMPLETION_BYTES = 4 * 1024 * 1024
 
 
-class AskedDaemon(Protocol):
+class DaemonClient(Protocol):
     """A daemon on this host or another."""
 
     def ask(
@@ -60,7 +60,7 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def asking(file: Path | None, run_dir: Path | None, address: str | None, **said: Any) -> None:
         files = {name: said.pop(name) for name in _REMOTE}
-        command(daemon=_meant(file, run_dir, address, files), **said)
+        command(daemon=_selected(file, run_dir, address, files), **said)
 
     decorated: Callable[..., None] = asking
     for option in (
@@ -89,9 +89,9 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
     return decorated
 
 
-def _meant(
+def _selected(
     file: Path | None, run_dir: Path | None, address: str | None, files: Mapping[str, Path | None]
-) -> AskedDaemon:
+) -> DaemonClient:
     if address is None:
         if any(files.values()):
             raise click.UsageError("--ca, --cert, --key and --token-file go with --address")
@@ -134,13 +134,13 @@ def left_running(socket: Path) -> tuple[str, ...]:
     return tuple(entry.worker for entry in left_behind(RunFolder(socket.parent)))
 
 
-def carry_out(daemon: AskedDaemon, request: ControlRequest, *, as_json: bool) -> None:
+def carry_out(daemon: DaemonClient, request: ControlRequest, *, as_json: bool) -> None:
     """Send a change request, print its progress, and exit with the code of its outcome."""
     final = None
     try:
         for reply in daemon.ask(request):
             final = reply
-            _say(reply, as_json=as_json)
+            _print(reply, as_json=as_json)
     except KeyboardInterrupt:
         # Before the first reply it is unknown whether the change has begun.
         goes_on = "it goes on" if final is not None else "it may have begun"
@@ -152,17 +152,17 @@ def carry_out(daemon: AskedDaemon, request: ControlRequest, *, as_json: bool) ->
         raise click.exceptions.Exit(code)
 
 
-def _say(reply: ControlReply, *, as_json: bool) -> None:
+def _print(reply: ControlReply, *, as_json: bool) -> None:
     from disagg_cluster.control.messages import ReplyOutcome
 
     if as_json:
-        click.echo(json.dumps(shown(reply)))
+        click.echo(json.dumps(reply_value(reply)))
     elif reply.outcome in (ReplyOutcome.DONE, ReplyOutcome.ACCEPTED):
         click.echo(reply.text)
     elif reply.outcome is ReplyOutcome.PROGRESS:
         click.echo(reply.text, err=True)
     else:
-        click.echo(complaint(reply), err=True)
+        click.echo(error_text(reply), err=True)
 
 
 def exit_code(outcome: ReplyOutcome) -> int:
@@ -181,7 +181,7 @@ def exit_code(outcome: ReplyOutcome) -> int:
             return 1
 
 
-def shown(reply: ControlReply) -> dict[str, object]:
+def reply_value(reply: ControlReply) -> dict[str, object]:
     """A reply for programs, without empty fields."""
     return {key: value for key, value in asdict(reply).items() if value not in ("", (), None)}
 
@@ -227,7 +227,7 @@ def _states(path: Path, deadline_seconds: float) -> dict[str, str]:
     return states
 
 
-def complaint(reply: ControlReply) -> str:
+def error_text(reply: ControlReply) -> str:
     """The error text of a failed request, with what to do."""
     what = "; ".join(filter(None, (reply.text, *reply.problems)))
     way_out = f"\n    {reply.way_out}" if reply.way_out else ""
@@ -237,7 +237,7 @@ def complaint(reply: ControlReply) -> str:
 @click.command
 @click.argument("worker", required=False, shell_complete=worker_names)
 @options
-def pause(worker: str | None, daemon: AskedDaemon, as_json: bool) -> None:
+def pause(worker: str | None, daemon: DaemonClient, as_json: bool) -> None:
     """Only observe a worker, or all workers: kill nothing, start nothing.
 
     A hung worker is not ended, a crashed one is not restarted, and one waiting for its restart
@@ -253,7 +253,7 @@ def pause(worker: str | None, daemon: AskedDaemon, as_json: bool) -> None:
 @click.command
 @click.argument("worker", required=False, shell_complete=worker_names)
 @options
-def resume(worker: str | None, daemon: AskedDaemon, as_json: bool) -> None:
+def resume(worker: str | None, daemon: DaemonClient, as_json: bool) -> None:
     """Supervise a paused worker, or all paused workers, again; also ends a drain.
 
     One that died in the meantime is started at once; a hung one gets its full time limits again.
@@ -281,7 +281,7 @@ def restart(
     now: bool,
     no_wait: bool,
     timeout_seconds: float | None,
-    daemon: AskedDaemon,
+    daemon: DaemonClient,
     as_json: bool,
 ) -> None:
     """Drain a worker, end it and start it again; also one that has failed for good.

@@ -38,7 +38,7 @@ _DEADLINE_SECONDS = 5.0
 _MOST_FILE_BYTES = 65_536
 
 
-class CannotLookError(DisaggError):
+class UnusablePageError(DisaggError):
     """Another program answers at the daemon's address, or it denies access."""
 
     exit_code = 2
@@ -73,13 +73,13 @@ def target_of(
     Raises:
         UsageError: Not an address.
         ConfigError: The node file or the HTTP config file cannot be used.
-        CannotLookError: The daemon's web-config file cannot be read.
+        UnusablePageError: The daemon's web-config file cannot be read.
     """
     from disagg_cluster.prometheus.credentials import Credentials
     from disagg_cluster.prometheus.http_client import Target
 
     credentials = Credentials() if http_config is None else _credentials(http_config)
-    endpoint = None if file is None or run_dir else _left_plainly(file)
+    endpoint = None if file is None or run_dir else _endpoint_by_run_dir(file)
     if endpoint is None:
         endpoint = _endpoint(None if file is None else _loaded(file), run_dir)
     if url is None:
@@ -87,9 +87,9 @@ def target_of(
             return Target(DEFAULT_URL, credentials)
         return replace(_own_target(endpoint), credentials=credentials)
     target = Target(_root(url), credentials)
-    if endpoint is not None and _leads_to(target.url, endpoint):
+    if endpoint is not None and _is_own_url(target.url, endpoint):
         # The user of --url may lack access to the daemon's files.
-        with contextlib.suppress(CannotLookError):
+        with contextlib.suppress(UnusablePageError):
             own = _own_target(endpoint)
             return replace(target, pinned=own.pinned, pinned_by=own.pinned_by)
     return target
@@ -110,7 +110,7 @@ def read_page(target: Target, *, named: bool) -> NodePage | None:
         named: Whether the user gave the address; then it must answer.
 
     Raises:
-        CannotLookError: Something answers, but not with our page.
+        UnusablePageError: Something answers, but not with our page.
         NoDaemonError: Nothing answers at the address the user gave.
     """
     from disagg_cluster.inspect.page_view import NotOurPageError, read_node_page
@@ -119,10 +119,10 @@ def read_page(target: Target, *, named: bool) -> NodePage | None:
     try:
         return read_node_page(fetch(target, "/metrics", _DEADLINE_SECONDS))
     except RefusedError as error:
-        raise CannotLookError(f"cannot look: {error}") from None
+        raise UnusablePageError(f"cannot look: {error}") from None
     except NotOurPageError as error:
         hint = "another program answers; --url says where yours is"
-        raise CannotLookError(f"cannot look: {target.url}: {error} ({hint})") from None
+        raise UnusablePageError(f"cannot look: {target.url}: {error} ({hint})") from None
     except UnansweredError as error:
         if named:
             from disagg_cluster.control.client import NoDaemonError
@@ -150,7 +150,7 @@ def run_folder_of(file: Path | None) -> Path | None:
     return next(live, None)
 
 
-def read_booked(target: Target) -> NodeShares:
+def read_committed(target: Target) -> NodeShares:
     """A daemon's committed shares of the last minute; empty for an older one without them."""
     from disagg_cluster.inspect.phase_table import NodeShares, read_shares
 
@@ -174,7 +174,7 @@ def _loaded(file: Path) -> NodeConfig:
     return load(file)
 
 
-def _left_plainly(file: Path) -> DaemonEndpoint | None:
+def _endpoint_by_run_dir(file: Path) -> DaemonEndpoint | None:
     """The endpoint of a running daemon, using only the `run_dir` of its node file.
 
     Parsing the whole file takes 0.2 s, needed only if the daemon is not found this way.
@@ -193,20 +193,20 @@ def _left_plainly(file: Path) -> DaemonEndpoint | None:
         return None
     told = [value for key, value in root.value if key.value == "run_dir"]
     if not told:
-        return _left(None)
+        return _endpoint_in(None)
     folder = Path(told[0].value) if isinstance(told[0], yaml.ScalarNode) else Path()
-    return _left(folder) if len(told) == 1 and folder.is_absolute() else None
+    return _endpoint_in(folder) if len(told) == 1 and folder.is_absolute() else None
 
 
 def _endpoint(config: NodeConfig | None, run_dir: Path | None) -> DaemonEndpoint | None:
     """The endpoint of this node's running daemon, or else the one in the node file."""
     from disagg_cluster.daemon import endpoint_file
 
-    found = _left(run_dir or (config.run_folder if config else None))
+    found = _endpoint_in(run_dir or (config.run_folder if config else None))
     return endpoint_file.of_file(config.listen) if found is None and config else found
 
 
-def _left(run_dir: Path | None) -> DaemonEndpoint | None:
+def _endpoint_in(run_dir: Path | None) -> DaemonEndpoint | None:
     """The endpoint of a running daemon in this run folder, or in one of the default ones."""
     from disagg_cluster.daemon import endpoint_file
     from disagg_cluster.host.run_dir.layout import possible_run_dirs
@@ -231,7 +231,7 @@ def _own_target(endpoint: DaemonEndpoint) -> Target:
         pinned = certificate(endpoint.web_config)
     except ConfigError as error:
         url = near_url(endpoint.address, "https")
-        raise CannotLookError(
+        raise UnusablePageError(
             f"cannot look: {error}\n    without it say --url {url} and --http-config FILE"
         ) from None
     if pinned is None:
@@ -241,7 +241,7 @@ def _own_target(endpoint: DaemonEndpoint) -> Target:
     )
 
 
-def _leads_to(url: str, endpoint: DaemonEndpoint) -> bool:
+def _is_own_url(url: str, endpoint: DaemonEndpoint) -> bool:
     """Whether an HTTPS address is that of this node's daemon."""
     from disagg_cluster.discovery.finders.declared import is_own_address
 

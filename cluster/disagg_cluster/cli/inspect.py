@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from disagg_cluster.cli.control import left_running, socket_of
-from disagg_cluster.cli.daemon_page import options, read_booked, read_page, read_view, target_of
+from disagg_cluster.cli.daemon_page import options, read_committed, read_page, read_view, target_of
 from disagg_cluster.cli.devices import chosen_devices
 from disagg_cluster.host.state_colours import STATE_COLOURS
 
@@ -166,16 +166,16 @@ def _tables(
         target = target_now()
         page = read_page(target, named=named)
         if page is not None:
-            shares = read_booked(target)
+            shares = read_committed(target)
             yield rows_of(page, shares), shares
         else:
             if not announced:
                 click.echo(f"no daemon answers at {target.url}: looking myself", err=True)
-            yield _look(file), None
+            yield _scan(file), None
         announced = page is None
 
 
-def _look(file: Path | None) -> tuple[PhaseRow, ...]:
+def _scan(file: Path | None) -> tuple[PhaseRow, ...]:
     from disagg_cluster.inspect import one_look
 
     with _devices_here(file) as (choice, attach):

@@ -233,7 +233,7 @@ class _Main(LazyGroup):
     """The root group: reports our own errors in one place."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        ctx.color = _colour_asked(os.environ)
+        ctx.color = _forced_colour(os.environ)
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -246,12 +246,12 @@ class _Main(LazyGroup):
             click.echo(f"{prefix}{_without_passwords(str(error))}", err=True)
             raise click.exceptions.Exit(error.exit_code) from error
         except click.UsageError as error:
-            told = _way_out(error) or error.message
+            told = _hint(error) or error.message
             error.message = _without_passwords(told)  # type: ignore[misc] # final, but read only by what shows it
             raise
 
 
-def _colour_asked(environ: Mapping[str, str]) -> bool | None:
+def _forced_colour(environ: Mapping[str, str]) -> bool | None:
     """Whether colour is forced on or off; None to decide by whether the output is a terminal.
 
     Follows https://no-color.org and https://force-color.org.
@@ -270,7 +270,7 @@ _ARGUMENTS = {
 """Hints for missing arguments, by argument name."""
 
 
-def _way_out(error: click.UsageError) -> str:
+def _hint(error: click.UsageError) -> str:
     """A hint for a missing parameter: the help of the option."""
     if not isinstance(error, click.MissingParameter) or error.message or error.param is None:
         return ""

@@ -91,7 +91,7 @@ def written_prompts(line: bytes, url: str) -> list[int]:
     """
     if not line.startswith(_DATA):
         if line.strip():
-            raise EngineRefusalError(f"its answer is no stream of completions: {_told(line)}")
+            raise EngineRefusalError(f"its answer is no stream of completions: {_one_line(line)}")
         return []
     text = line.removeprefix(_DATA).strip()
     if text == _DONE:
@@ -105,7 +105,7 @@ def written_prompts(line: bytes, url: str) -> list[int]:
         # The final event with the usage has no choices.
         return [int(choice["index"]) for choice in event["choices"]]
     except (ValueError, KeyError, TypeError):
-        told = f"its answer is no stream of completions: {_told(text)}"
+        told = f"its answer is no stream of completions: {_one_line(text)}"
         raise EngineRefusalError(told) from None
 
 
@@ -148,7 +148,7 @@ def served_models(body: bytes) -> dict[str, int | None]:
         return {str(each["id"]): _count(each.get("max_model_len")) for each in listed}
     except (ValueError, KeyError, TypeError, AttributeError):
         raise EngineRefusalError(
-            f"its /v1/models is no list of models, so it is no OpenAI API: {_told(body)}"
+            f"its /v1/models is no list of models, so it is no OpenAI API: {_one_line(body)}"
         ) from None
 
 
@@ -162,12 +162,12 @@ def _message(body: bytes) -> str:
         told = json.loads(body)
         error = told.get("error", told)
         found = error.get("message") or told.get("detail") if isinstance(error, dict) else error
-        return _told(str(found or told).encode())
+        return _one_line(str(found or told).encode())
     except (ValueError, AttributeError):
-        return _told(body) or "without a word"
+        return _one_line(body) or "without a word"
 
 
-def _told(text: bytes) -> str:
+def _one_line(text: bytes) -> str:
     """External text as one line that is safe for a terminal."""
     line = " ".join(text.decode("utf-8", "replace").split())
     line = "".join(each if each.isprintable() else "?" for each in line)

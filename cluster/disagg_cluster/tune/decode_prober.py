@@ -12,7 +12,7 @@ from itertools import pairwise
 from disagg_cluster.tune.completion_server import ProbedEngine
 from disagg_cluster.tune.completions import SmallVocabularyError, UniquePrompts
 from disagg_cluster.tune.probed import SizeProbe
-from disagg_cluster.tune.traffic_guard import LiveEngineError, refuse_company
+from disagg_cluster.tune.traffic_guard import LiveEngineError, refuse_others
 
 STEPS = 24
 """Number of steps of a batch to time."""
@@ -22,7 +22,7 @@ _LEAST_TIMED = 10
 _SLOW_PREFILL_TOKENS = 128
 _PATIENCE_STEPS = 64
 _SETTLE_SECONDS = 10.0
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 DEADLINE_SECONDS = 600.0
 
 
@@ -34,7 +34,7 @@ class CrowdedBatch:
 
 
 @dataclass(slots=True)
-class _Writing:
+class _TokenTimes:
     """Arrival times of the tokens of each request of a batch."""
 
     times: dict[int, list[float]] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class DecodeProber:
             EngineDownError: It does not answer, or not in time.
             LiveEngineError: Others have begun to use it.
         """
-        self._settle()
+        self._wait_until_idle()
         while True:
             try:
                 return self._times(batch, context_tokens)
@@ -94,7 +94,7 @@ class DecodeProber:
         most = STEPS + _LEFT_OUT + 1 + patience + stagger
         if self.most_tokens is not None:
             most = min(most, max(self.most_tokens - context_tokens, 1))
-        writing = _Writing()
+        writing = _TokenTimes()
         tokens = self.engine.complete(prompts, most, self.deadline_seconds)
         with closing(tokens):
             for token in tokens:
@@ -106,23 +106,23 @@ class DecodeProber:
                     return CrowdedBatch(len(writing.times))
         return _timed(writing, batch, most)
 
-    def _settle(self) -> None:
+    def _wait_until_idle(self) -> None:
         """Wait until previously aborted requests have left the engine."""
         waited_seconds = 0.0
         while not self.live:
             page = self.engine.page()
             try:
-                refuse_company(page)
+                refuse_others(page)
             except LiveEngineError:
                 if waited_seconds >= _SETTLE_SECONDS:
                     raise
             else:
                 return
-            self.sleep(_LOOK_SECONDS)
-            waited_seconds += _LOOK_SECONDS
+            self.sleep(_POLL_SECONDS)
+            waited_seconds += _POLL_SECONDS
 
 
-def _timed(writing: _Writing, batch: int, most: int) -> SizeProbe | CrowdedBatch:
+def _timed(writing: _TokenTimes, batch: int, most: int) -> SizeProbe | CrowdedBatch:
     """The steps of the request that started last, while all others generated tokens as well."""
     if len(writing.times) < batch:
         return CrowdedBatch(max(len(writing.times), 1))

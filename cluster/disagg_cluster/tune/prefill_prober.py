@@ -18,7 +18,7 @@ from statistics import median, pstdev
 from disagg_cluster.tune.completion_server import ProbedEngine
 from disagg_cluster.tune.completions import SmallVocabularyError, UniquePrompts, WrittenToken
 from disagg_cluster.tune.probed import SizeProbe
-from disagg_cluster.tune.traffic_guard import EngineCounters, counters_of, refuse_company
+from disagg_cluster.tune.traffic_guard import EngineCounters, counters_of, refuse_others
 
 LEAST_SAMPLES = 5
 """With fewer steps, the exporter concludes nothing about a size."""
@@ -29,8 +29,8 @@ _MOST_TRIES = 30
 _ALONE = 5
 # On a busy host prompts often split over steps, and a size that was dropped is not retried.
 _WHOLE_TRIES = 12
-_LOOKS = 10
-_LOOK_SECONDS = 0.02
+_POLLS = 10
+_POLL_SECONDS = 0.02
 # After this time, only the required minimum of steps is timed for a size.
 _LONG_SECONDS = 10.0
 _TOGETHER = 0.1
@@ -135,7 +135,7 @@ class PrefillProber:
         """One step's seconds; None if the prompts were not alone in one step."""
         ahead = self._ahead and shape.prompts > 1
         before = self._counters()
-        self.source = TimeSource.PAGE if before.tells_steps else TimeSource.CLIENT
+        self.source = TimeSource.PAGE if before.reports_steps else TimeSource.CLIENT
         begun_seconds = self.now()
         tokens = self._send(shape, ahead=ahead)
         by_client = _by_client(tokens, begun_seconds, shape, ahead=ahead)
@@ -152,11 +152,11 @@ class PrefillProber:
 
     def _passed(self, before: EngineCounters, sent: int) -> EngineCounters:
         """Counters of the sent requests; they may be updated after the answers have arrived."""
-        for _ in range(_LOOKS):
+        for _ in range(_POLLS):
             passed = self._counters().since(before)
             if (passed.first_token_requests or 0) >= sent:
                 break
-            self.sleep(_LOOK_SECONDS)
+            self.sleep(_POLL_SECONDS)
         return passed
 
     def _by_page(self, shape: StepShape, passed: EngineCounters, *, ahead: bool) -> float | None:
@@ -187,7 +187,7 @@ class PrefillProber:
     def _counters(self) -> EngineCounters:
         page = self.engine.page()
         if not self.live:
-            refuse_company(page)
+            refuse_others(page)
         return counters_of(page)
 
 

@@ -9,7 +9,7 @@ from disagg_cluster.tune.completion_server import ProbedEngine
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import EnginePage, Total
 
-_LOOK_AGAIN_SECONDS = 1.0
+_RECHECK_SECONDS = 1.0
 EXIT_REFUSED = 3
 
 
@@ -40,7 +40,7 @@ class EngineCounters:
         )
 
     @property
-    def tells_steps(self) -> bool:
+    def reports_steps(self) -> bool:
         """Whether it reports the number of steps and the time of prompts in them."""
         return None not in (self.steps, self.first_token_requests, self.first_token_seconds)
 
@@ -74,7 +74,7 @@ def refuse_live(engine: ProbedEngine, sleep: Callable[[float], None]) -> None:
         )
     if seen := _at_work(before):
         raise _live(seen)
-    sleep(_LOOK_AGAIN_SECONDS)
+    sleep(_RECHECK_SECONDS)
     after = engine.page()
     if after is None:
         raise LiveEngineError("its metrics page has gone; --live probes it all the same")
@@ -85,7 +85,7 @@ def refuse_live(engine: ProbedEngine, sleep: Callable[[float], None]) -> None:
         raise _live(f"it wrote {wrote:.0f} tokens within a second")
 
 
-def refuse_company(page: EnginePage | None) -> None:
+def refuse_others(page: EnginePage | None) -> None:
     """Refuse to continue if there are requests while none is ours.
 
     Raises:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import click
 
 from disagg_cluster.cli.installing.place import (
+    diff_lines,
     paths_of,
     root_option,
     service_of,
-    told_diff,
-    told_step,
-    told_sum,
-    told_under,
+    step_line,
+    summary_line,
+    titled_lines,
 )
 from disagg_cluster.cli.installing.shipped import prometheus_option, runbook_options
 from disagg_cluster.cli.installing.shipped import shipped as shipped_rules
@@ -218,8 +218,8 @@ def _as_text(
 ) -> str:
     lines = []
     for step in steps:
-        lines.append(told_step(step))
-        diff = told_diff(step)
+        lines.append(step_line(step))
+        diff = diff_lines(step)
         if applied or not diff:
             continue
         if full or len(diff) <= _LONGEST_DIFF_LINES:
@@ -227,12 +227,12 @@ def _as_text(
         else:
             lines.append(f"    {len(diff)} lines differ; --full shows them")
     writes = sum(step.action.writes for step in steps)
-    lines += ["", told_sum(writes, steps, "written" if applied else "would be written")]
+    lines += ["", summary_line(writes, steps, "written" if applied else "would be written")]
     if not applied and writes:
         lines.append("Nothing was changed: --apply writes them.")
-    lines += told_under("Done:", done) + told_under("Next:", after)
+    lines += titled_lines("Done:", done) + titled_lines("Next:", after)
     if applied:
-        lines += told_under("To undo all of it:", [undo])
+        lines += titled_lines("To undo all of it:", [undo])
     return "\n".join(lines)
 
 

@@ -63,20 +63,20 @@ def is_here(root: Path) -> bool:
     return root == _ROOT
 
 
-def told_step(step: FileChange) -> str:
+def step_line(step: FileChange) -> str:
     """A line about what happens to a file."""
     action = step.action.value
     return f"{_coloured(f'{action:8}', _COLOURS.get(action))} {step.path} ({step.why})"
 
 
-def told_diff(step: FileChange) -> list[str]:
+def diff_lines(step: FileChange) -> list[str]:
     """The diff of a file in `git diff` colours."""
     return [
         f"    {_coloured(line, _DIFF_COLOURS.get(line[:1]))}" for line in step.diff.splitlines()
     ]
 
 
-def told_sum(changed: int, steps: Sequence[FileChange], did: str) -> str:
+def summary_line(changed: int, steps: Sequence[FileChange], did: str) -> str:
     """Summary of how many files are changed, and how many kept against the plan."""
     kept = sum(step.action.value == "keep" for step in steps)
     whose = "it" if kept == 1 else "them"
@@ -84,7 +84,7 @@ def told_sum(changed: int, steps: Sequence[FileChange], did: str) -> str:
     return f"{changed} of {counted(len(steps), 'file')} {did}{rest}."
 
 
-def told_under(title: str, lines: Sequence[str]) -> list[str]:
+def titled_lines(title: str, lines: Sequence[str]) -> list[str]:
     """Lines under a title; nothing if there are none."""
     return ["", title, *(f"  {line}" for line in lines)] if lines else []
 

@@ -109,7 +109,7 @@ def rules_export(
     kinds = ("rules", "optional") if optional else ("rules",)
     texts = shipped_without_daemon() if without_daemon else shipped(runbooks, kinds)
     write(folder, texts, force=force)
-    _tell([folder / name for name in texts], as_json=as_json)
+    _print_paths([folder / name for name in texts], as_json=as_json)
 
 
 def shipped(runbooks: RunbookLinks, kinds: Sequence[str] = ("rules",)) -> dict[str, str]:
@@ -177,7 +177,7 @@ def dashboards_export(
     where = folder.absolute()
     files = grafana_files(asset_dir("grafana"), where, datasource, prometheus, runbooks)
     write(where, files, force=force)
-    _tell([folder / name for name in files], as_json=as_json)
+    _print_paths([folder / name for name in files], as_json=as_json)
 
 
 @click.command("copy")
@@ -192,10 +192,10 @@ def plugin_copy(folder: Path, as_json: bool) -> None:
     from disagg_cluster.discovery.pod_steps.folders import copy_plugin
     from disagg_cluster.host.files.package_data import engine_side_folder
 
-    _tell(copy_plugin(engine_side_folder(), folder), as_json=as_json)
+    _print_paths(copy_plugin(engine_side_folder(), folder), as_json=as_json)
 
 
-def _tell(paths: Iterable[Path], *, as_json: bool) -> None:
+def _print_paths(paths: Iterable[Path], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"files": [str(path) for path in paths]}, indent=2))
     else:

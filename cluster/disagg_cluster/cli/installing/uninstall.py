@@ -15,9 +15,9 @@ from disagg_cluster.cli.installing.place import (
     paths_of,
     root_option,
     service_of,
-    told_step,
-    told_sum,
-    told_under,
+    step_line,
+    summary_line,
+    titled_lines,
 )
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ def _as_text(
     from disagg_cluster.deploy.install.plan import Action
 
     removed = sum(step.action is Action.REMOVE for step in steps)
-    lines = [told_step(step) for step in steps]
-    lines += ["", told_sum(removed, steps, "removed" if applied else "would be removed")]
+    lines = [step_line(step) for step in steps]
+    lines += ["", summary_line(removed, steps, "removed" if applied else "would be removed")]
     if not applied:
         lines.append("Nothing was changed: --apply does it.")
-    return "\n".join([*lines, *told_under("Done:", done), *told_under("Next:", after)])
+    return "\n".join([*lines, *titled_lines("Done:", done), *titled_lines("Next:", after)])

@@ -16,7 +16,7 @@ from disagg_cluster.cli import daemon_page
 from disagg_cluster.cli.prometheus_access import access_of, header_option, named_prometheus
 
 if TYPE_CHECKING:
-    from disagg_cluster.top.sources.look_source import LookSource
+    from disagg_cluster.top.sources.reading_source import ReadingSource
 
 T = TypeVar("T")
 NODE_INTERVAL_SECONDS = 2.0
@@ -91,7 +91,7 @@ def _of_node(
     http_config: Path | None,
     run_dir: Path | None,
     note: str,
-) -> LookSource:
+) -> ReadingSource:
     from disagg_cluster.host.run_dir.layout import RunFolder
     from disagg_cluster.top.sources.node_source import NodeSource
 
@@ -108,7 +108,7 @@ def _of_prometheus(
     http_config: Path | None,
     cluster: str | None,
     node: str | None,
-) -> LookSource:
+) -> ReadingSource:
     from disagg_cluster.prometheus.prometheus_api import Prometheus
     from disagg_cluster.top.sources.prometheus_source import PrometheusSource
 
@@ -118,7 +118,7 @@ def _of_prometheus(
 
 
 def _show(
-    source: LookSource,
+    source: ReadingSource,
     once: bool,
     as_json: bool,
     interval_seconds: float,
@@ -131,11 +131,11 @@ def _show(
     from disagg_cluster.top.screen.lines import ASCII
     from disagg_cluster.top.screen.screen import screen
     from disagg_cluster.top.terminal.once import as_json as view_json
-    from disagg_cluster.top.terminal.once import look_once
+    from disagg_cluster.top.terminal.once import read_once
     from disagg_cluster.top.terminal.painter import Painter, console_for, glyphs_for
 
     if as_json:
-        click.echo(view_json(_answered(partial(look_once, source))))
+        click.echo(view_json(_first_result(partial(read_once, source))))
         return
     output = sys.stdout
     glyphs = ASCII if only_ascii else glyphs_for(output.encoding, os.environ)
@@ -143,22 +143,22 @@ def _show(
     painter = Painter(console)
     if once or not output.isatty() or console.is_dumb_terminal:
         width = shutil.get_terminal_size((_PIPED_WIDTH, 24)).columns
-        view = _answered(partial(look_once, source))
+        view = _first_result(partial(read_once, source))
         for line in screen(view, Controls(), width, None, glyphs):
             click.echo(painter.text(line).rstrip())
         return
     from disagg_cluster.top.terminal.live import LiveView
 
     live = LiveView(source, output, painter, glyphs, interval_seconds, parent)
-    _answered(live.begin)
+    _first_result(live.begin)
     ended_by = live.run(sys.stdin.fileno())
     # The process that opened the view also gets a Ctrl-C, but not a key that leaves the view.
     if ended_by is not None and ended_by != signal.SIGHUP:
         raise click.exceptions.Exit(_EXIT_INTERRUPTED + ended_by)
 
 
-def _answered(look: Callable[[], T]) -> T:
-    """The first result of a source; raises `NoDaemonError` with hints, or `CannotLookError`."""
+def _first_result(look: Callable[[], T]) -> T:
+    """The first result of a source; raises `NoDaemonError` with hints, or `UnusablePageError`."""
     from disagg_cluster.control.client import NoDaemonError
     from disagg_cluster.prometheus.http_client import RefusedError, UnansweredError
 
@@ -166,7 +166,7 @@ def _answered(look: Callable[[], T]) -> T:
         with named_prometheus():
             return look()
     except RefusedError as error:
-        raise daemon_page.CannotLookError(f"cannot look: {error}") from None
+        raise daemon_page.UnusablePageError(f"cannot look: {error}") from None
     except UnansweredError as error:
         raise NoDaemonError(
             f"no daemon answers: {error}\n    start one with `disagg-node start`, see a simulated "

@@ -11,7 +11,7 @@ import click
 
 from disagg_cluster.cli.planning.forecast import horizons_option
 from disagg_cluster.cli.planning.load_source import LoadSource, source_options
-from disagg_cluster.cli.planning.picture_option import plot_option, tell_picture
+from disagg_cluster.cli.planning.plot_option import plot_option, print_plot
 from disagg_cluster.cli.planning.progress import Progress
 from disagg_cluster.planner.outlook.horizons import ORIGINS
 
@@ -76,7 +76,7 @@ def backtest(
         click.echo("\n\n".join(back_test_text(key, phases) for key, phases in tested))
     if plot is not None:
         draw_back_test(tested, plot)
-        tell_picture(plot, len(tested))
+        print_plot(plot, len(tested))
 
 
 def _scores(

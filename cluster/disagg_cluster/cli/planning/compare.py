@@ -16,7 +16,7 @@ import click
 
 from disagg_cluster.cli.daemon_page import http_config_option
 from disagg_cluster.cli.planning.load_source import span
-from disagg_cluster.cli.planning.picture_option import plot_option
+from disagg_cluster.cli.planning.plot_option import plot_option
 from disagg_cluster.cli.planning.progress import Progress
 from disagg_cluster.cli.prometheus_access import (
     DEFAULT_URL,

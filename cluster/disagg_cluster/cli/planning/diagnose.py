@@ -132,11 +132,11 @@ def diagnose_models(
                     found = rolling.take(now_seconds)
             finally:
                 progress.end()
-            wanted = _wanted(found, model, access.url)
+            selected = _selected(found, model, access.url)
             if as_json:
-                return _json(wanted, now_seconds, access.url, indent=None if watch else 2)
+                return _json(selected, now_seconds, access.url, indent=None if watch else 2)
             head = f"{timestamp(now_seconds)}, last {duration(since_seconds)}\n\n" if watch else ""
-            return head + diagnoses_text(wanted, _painted if _coloured() else plain)
+            return head + diagnoses_text(selected, _painted if _coloured() else plain)
 
         if watch:
             _watch(look, as_json)
@@ -154,10 +154,10 @@ def _access(
     return access_of(url or told.url, headers, http_config)
 
 
-def _wanted(found: Diagnoses, model: str | None, url: str) -> Diagnoses:
-    wanted = tuple(each for each in found if model in (None, each.model.model_name))
-    if wanted:
-        return wanted
+def _selected(found: Diagnoses, model: str | None, url: str) -> Diagnoses:
+    selected = tuple(each for each in found if model in (None, each.model.model_name))
+    if selected:
+        return selected
     there = ", ".join(sorted({repr(each.model.model_name) for each in found}))
     raise NothingServedError(
         f"{url} knows no model {model!r}; it knows {there}"

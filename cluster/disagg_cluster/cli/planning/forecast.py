@@ -13,7 +13,7 @@ from disagg_cluster.cli.planning.load_source import (
     source_options,
     spans,
 )
-from disagg_cluster.cli.planning.picture_option import plot_option, tell_picture
+from disagg_cluster.cli.planning.plot_option import plot_option, print_plot
 from disagg_cluster.cli.planning.progress import Progress
 from disagg_cluster.planner.outlook.horizons import HORIZONS_SECONDS, duration
 
@@ -73,4 +73,4 @@ def forecast(
         click.echo("\n\n".join(map(outlook_text, outlooks)))
     if plot is not None:
         draw(outlooks, plot)
-        tell_picture(plot, len(outlooks))
+        print_plot(plot, len(outlooks))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from disagg_cluster.cli.planning.load_source import LoadSource, source_options
-from disagg_cluster.cli.planning.picture_option import plot_option, tell_picture
 from disagg_cluster.cli.planning.planned_load import read_planned_load
+from disagg_cluster.cli.planning.plot_option import plot_option, print_plot
 from disagg_cluster.cli.planning.progress import Progress
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def plan(source: LoadSource, file: Path, as_json: bool, plot: Path | None) -> No
         click.echo(plan_text(found, made.cluster, *beside))
     if plot is not None:
         draw_plan(found, plot)
-        tell_picture(plot, len(found.models))
+        print_plot(plot, len(found.models))
 
 
 @click.command
@@ -146,7 +146,7 @@ def whatif(
         click.echo(change_text(before, after, made.cluster))
     if plot is not None:
         draw_change(before, after, plot)
-        tell_picture(plot, len(after.models))
+        print_plot(plot, len(after.models))
 
 
 class _Planning:

@@ -25,40 +25,40 @@ class Progress:
     """
 
     def __init__(self, every_seconds: float = _EVERY_SECONDS) -> None:
-        self._looked_at = sys.stderr.isatty()
+        self._is_terminal = sys.stderr.isatty()
         self._every_seconds = every_seconds
         self._line = ""
         self._ended = threading.Event()
-        self._teller: threading.Thread | None = None
+        self._thread: threading.Thread | None = None
         self._ends_with_command = False
 
     def say(self, line: str) -> None:
         """Replace the line."""
         self._line = line
-        if self._looked_at:
+        if self._is_terminal:
             click.echo(f"\r{line}\x1b[K", err=True, nl=False)
-        elif self._teller is None:
+        elif self._thread is None:
             self._begin()
 
     def end(self) -> None:
         """Remove the line; the next call of `say` starts again."""
-        if self._looked_at:
+        if self._is_terminal:
             self.say("")
-        teller, self._teller = self._teller, None
-        if teller is not None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
             self._ended.set()
-            teller.join()
+            thread.join()
 
     def _begin(self) -> None:
         self._ended = threading.Event()
-        self._teller = threading.Thread(target=self._tell, name="progress", daemon=True)
-        self._teller.start()
+        self._thread = threading.Thread(target=self._report, name="progress", daemon=True)
+        self._thread.start()
         context = click.get_current_context(silent=True)
         if context is not None and not self._ends_with_command:
             self._ends_with_command = True
             context.call_on_close(self.end)
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         begun_seconds = time.monotonic()
         # The reader may have closed standard error.
         with suppress(OSError, ValueError):

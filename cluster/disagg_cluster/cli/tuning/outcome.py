@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from disagg_cluster.cli.planning.picture_option import plot_option
+from disagg_cluster.cli.planning.plot_option import plot_option
 from disagg_cluster.cli.tuning.target import TargetOptions
 from disagg_exporter.errors import DisaggError
 
@@ -69,7 +69,7 @@ class OutcomeOptions:
                 old = read_profile(self.profile)
                 merged(old, old.model_copy(update={"model_name": model}))
         if self.node_file is not None:
-            worker = _meant(read(self.node_file), target, url)
+            worker = _probed_worker(read(self.node_file), target, url)
             if worker.engine not in REQUESTS:
                 raise ArgumentEditError(
                     f"{worker.name} is a {worker.engine}, which has no such arguments"
@@ -112,10 +112,10 @@ class OutcomeOptions:
             draw(self.plot)
             click.echo(self.plot, err=True)
         if self.node_file is not None:
-            _change(self.node_file, limits, target, url)
+            _write_arguments(self.node_file, limits, target, url)
 
 
-def _change(
+def _write_arguments(
     file: Path, limits: Mapping[str, Mapping[str, int]], target: TargetOptions, url: str
 ) -> None:
     import difflib
@@ -123,7 +123,7 @@ def _change(
     from disagg_cluster.nodefile import parse, read
     from disagg_cluster.nodefile.argument_edit import with_arguments
 
-    worker = _meant(read(file), target, url)
+    worker = _probed_worker(read(file), target, url)
     wanted = _allowed(worker, limits[worker.engine])
     if not wanted:
         raise NothingToSetError(f"nothing is recommended, so {file} stays as it is")
@@ -168,7 +168,7 @@ def _allowed(worker: Worker, wanted: Mapping[str, int]) -> dict[str, int]:
     return found
 
 
-def _meant(file: NodeFile, target: TargetOptions, url: str) -> Worker:
+def _probed_worker(file: NodeFile, target: TargetOptions, url: str) -> Worker:
     """The worker of the node file that was probed."""
     from disagg_cluster.nodefile.argument_edit import ArgumentEditError
 

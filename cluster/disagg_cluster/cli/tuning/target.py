@@ -75,7 +75,7 @@ class TargetOptions:
         server = CompletionServer(access.url.removesuffix("/").removesuffix("/v1"), session)
         model = self.model or (found.model_name if found else None)
         try:
-            return server, _chosen(server, model)
+            return server, _select_model(server, model)
         except EngineDownError as error:
             session.close()
             raise EngineDownError(f"{error}: {_WAY_OUT}") from error
@@ -135,7 +135,7 @@ def _found(view: WorkerView, told: Worker | None) -> _FoundWorker:
     return _FoundWorker(told.url, told.model_name, api_key(told, os.environ))
 
 
-def _chosen(server: CompletionServer, wanted: str | None) -> int | None:
+def _select_model(server: CompletionServer, wanted: str | None) -> int | None:
     """Select the model to request; returns the most tokens of a request, if reported."""
     from disagg_cluster.tune.completion_server import NotAnEngineError
 

@@ -7,11 +7,11 @@ import json
 import click
 
 from disagg_cluster.cli.control import (
-    AskedDaemon,
+    DaemonClient,
     carry_out,
     exit_code,
     options,
-    shown,
+    reply_value,
     worker_names,
 )
 
@@ -52,7 +52,7 @@ def reassign(
     drain_seconds: float | None,
     no_wait: bool,
     request_id: str | None,
-    daemon: AskedDaemon,
+    daemon: DaemonClient,
     as_json: bool,
 ) -> None:
     """Move a worker's GPUs to the other phase: from prefill to decode, or the reverse.
@@ -86,7 +86,7 @@ def drain(
     worker: str,
     no_wait: bool,
     timeout_seconds: float | None,
-    daemon: AskedDaemon,
+    daemon: DaemonClient,
     as_json: bool,
 ) -> None:
     """Send a worker no new requests, and wait until it has none left; it keeps running.
@@ -104,14 +104,14 @@ def drain(
 @click.command
 @click.argument("worker", shell_complete=worker_names)
 @options
-def explain(worker: str, daemon: AskedDaemon, as_json: bool) -> None:
+def explain(worker: str, daemon: DaemonClient, as_json: bool) -> None:
     """Explain why a worker is in its state: since when, at whose request, and what it waits for."""
     from disagg_cluster.control.client import new_request
     from disagg_cluster.control.messages import ExplainWorker
 
     *_, reply = daemon.ask(new_request(ExplainWorker(worker)), _PATIENCE_SECONDS)
     if as_json:
-        click.echo(json.dumps(shown(reply)))
+        click.echo(json.dumps(reply_value(reply)))
     elif reply.explanation:
         click.echo("\n".join(reply.explanation))
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from disagg_cluster.cli.control import AskedDaemon, exit_code, options, shown
+from disagg_cluster.cli.control import DaemonClient, exit_code, options, reply_value
 
 if TYPE_CHECKING:
     from disagg_cluster.control.messages import ControlReply
@@ -20,7 +20,7 @@ _WRONG_NODE_FILE = 2
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option("--yes", is_flag=True, help="Apply without asking.")
 @options
-def reload(dry_run: bool, yes: bool, daemon: AskedDaemon, as_json: bool) -> None:
+def reload(dry_run: bool, yes: bool, daemon: DaemonClient, as_json: bool) -> None:
     """Have the daemon read its node file again; shows the changes before they are applied.
 
     Changed start settings of a worker (python, args, role_args, env, deadlines, health, restart,
@@ -51,7 +51,7 @@ def reload(dry_run: bool, yes: bool, daemon: AskedDaemon, as_json: bool) -> None
         # Apply only what was shown, no later edits; an older daemon knows no digest.
         *_, reply = daemon.ask(new_request(RereadNodeFile(digest=looked.digest or None)))
     if as_json:
-        click.echo(json.dumps(shown(reply)))
+        click.echo(json.dumps(reply_value(reply)))
     else:
         done = reply.outcome is ReplyOutcome.DONE
         text = reply.text if done else f"disagg-node: {reply.outcome}: {reply.text}"

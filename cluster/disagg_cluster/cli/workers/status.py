@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from disagg_cluster.cli.control import AskedDaemon, LocalDaemon, left_running, options
+from disagg_cluster.cli.control import DaemonClient, LocalDaemon, left_running, options
 from disagg_cluster.host.columns import columns
 from disagg_cluster.host.spans import duration_text
 from disagg_cluster.host.state_colours import STATE_COLOURS
@@ -34,7 +34,7 @@ LastLine = Callable[[str], str]
 @click.command
 @click.option("-w", "--watch", is_flag=True, help="Keep printing changes, until Ctrl-C.")
 @options
-def status(daemon: AskedDaemon, as_json: bool, watch: bool) -> None:
+def status(daemon: DaemonClient, as_json: bool, watch: bool) -> None:
     """Show the daemon of this node and its workers: state, since when, until when and why.
 
     UNTIL is when the state ends without an event: a start or a drain times out, a waiting worker is
@@ -51,11 +51,11 @@ def status(daemon: AskedDaemon, as_json: bool, watch: bool) -> None:
     from disagg_cluster.control.client import NoDaemonError
 
     try:
-        workers, view = asked(daemon)
+        workers, view = ask_status(daemon)
     except NoDaemonError as error:
         if not isinstance(daemon, LocalDaemon):
             raise
-        raise NoDaemonError("\n    ".join((str(error), *left_over(daemon.socket)))) from None
+        raise NoDaemonError("\n    ".join((str(error), *leftovers(daemon.socket)))) from None
     if as_json:
         click.echo(json.dumps(status_value(view, workers, time.time()), indent=2))
     else:
@@ -64,7 +64,7 @@ def status(daemon: AskedDaemon, as_json: bool, watch: bool) -> None:
         click.echo(status_text(view, workers, _last_line if here else lambda _log: ""))
 
 
-def asked(daemon: AskedDaemon) -> tuple[list[WorkerView], DaemonView]:
+def ask_status(daemon: DaemonClient) -> tuple[list[WorkerView], DaemonView]:
     """The workers and state a daemon reports.
 
     Raises:
@@ -85,7 +85,7 @@ def asked(daemon: AskedDaemon) -> tuple[list[WorkerView], DaemonView]:
     return workers, final.daemon
 
 
-def left_over(socket: Path) -> Iterator[str]:
+def leftovers(socket: Path) -> Iterator[str]:
     """What an ended daemon has left behind: running workers, and an unfinished move."""
     from disagg_cluster.control.explanation import move_stage
     from disagg_cluster.host.run_dir.layout import RunFolder
@@ -142,7 +142,7 @@ def status_text(daemon: DaemonView, workers: Sequence[WorkerView], last_line: La
     lines = columns([_TITLES, *map(_row, workers)]).splitlines()
     # Coloured after alignment, as escape codes would distort the widths.
     table = [lines[0], *map(_coloured, lines[1:], workers)]
-    said = [line for worker in workers for line in _said(worker, last_line)]
+    said = [line for worker in workers for line in _notes(worker, last_line)]
     return "\n".join([head, *table, *said, *waiting])
 
 
@@ -195,7 +195,7 @@ def _coloured(line: str, worker: WorkerView) -> str:
     return line.replace(f" {state}", f" {click.style(state, fg=colour)}", 1) if colour else line
 
 
-def _said(worker: WorkerView, last_line: LastLine) -> Iterator[str]:
+def _notes(worker: WorkerView, last_line: LastLine) -> Iterator[str]:
     """Notes on a worker that is not simply ready."""
     if worker.paused_seconds is not None:
         paused = duration_text(worker.paused_seconds)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from disagg_cluster.cli.control import AskedDaemon, complaint, exit_code, shown
+from disagg_cluster.cli.control import DaemonClient, error_text, exit_code, reply_value
 
 if TYPE_CHECKING:
     from disagg_cluster.control.messages import ControlReply
@@ -20,7 +20,7 @@ _PATIENCE_SECONDS = 35.0
 """How long a daemon may be silent; it sends something every ten seconds."""
 
 
-def watch_status(daemon: AskedDaemon, *, as_json: bool) -> None:
+def watch_status(daemon: DaemonClient, *, as_json: bool) -> None:
     """Print what a daemon reports until it ends or Ctrl-C; raises as `client.ask`."""
     from disagg_cluster.cli.workers.status import timestamp
     from disagg_cluster.control.client import new_request
@@ -30,12 +30,12 @@ def watch_status(daemon: AskedDaemon, *, as_json: bool) -> None:
     try:
         for reply in replies if as_json else _table_first(replies):
             if as_json:
-                click.echo(json.dumps({"made_at": timestamp(time.time())} | shown(reply)))
+                click.echo(json.dumps({"made_at": timestamp(time.time())} | reply_value(reply)))
             elif line := change_text(reply):
                 click.echo(f"{time.strftime('%H:%M:%S')} {line}")
             if code := reply.outcome.final and exit_code(reply.outcome):
                 if not as_json:
-                    click.echo(complaint(reply), err=True)
+                    click.echo(error_text(reply), err=True)
                 raise click.exceptions.Exit(code)
     except KeyboardInterrupt:
         return

@@ -14,10 +14,10 @@ from disagg_cluster.control.messages import DaemonStatus
 from disagg_cluster.control.views import DaemonView, WorkerView
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.prometheus.http_client import RefusedError, Target, fetch
-from disagg_cluster.top.look.reading import look_of
-from disagg_cluster.top.look.recent import looks_of, verdicts_of
-from disagg_cluster.top.look.series import OF_NODES
-from disagg_cluster.top.look.values import Look, WorkerLook
+from disagg_cluster.top.readings.parsing import reading_of
+from disagg_cluster.top.readings.recent import readings_of, verdicts_of
+from disagg_cluster.top.readings.series import OF_NODES
+from disagg_cluster.top.readings.values import Reading, WorkerReading
 from disagg_cluster.top.view.values import Links
 from disagg_exporter.engine_pages.exposition.layout import SeriesKeys
 from disagg_exporter.engine_pages.exposition.lines import SeriesFilter, find
@@ -51,7 +51,7 @@ class NodeSource:
         self._socket = socket
         self._note = note
         self._url = ""
-        self._told: Mapping[str, object] = {}
+        self._view_values: Mapping[str, object] = {}
         self._daemon: DaemonView | None = None
         self._wanted, self._keys = SeriesFilter(OF_NODES), SeriesKeys()
 
@@ -68,24 +68,24 @@ class NodeSource:
         logs = "" if self._daemon is None else str(RunFolder(Path(self._daemon.run_dir)).logs)
         page = f"{self._url}/" if self._url else ""
         metrics = f"{page}metrics" if page else ""
-        links = self._told.get("links")
+        links = self._view_values.get("links")
         known = links if isinstance(links, dict) else {}
         further = {name: str(known.get(name, "")) for name in ("prometheus", "grafana")}
         return Links(page, metrics, logs=logs, note=self._note, **further)
 
-    def past(self) -> Sequence[Look]:
+    def past(self) -> Sequence[Reading]:
         """The last ten minutes of its devices; empty if the daemon does not report them."""
         try:
             text = fetch(self._target_now(), "/recent.json", _DEADLINE_SECONDS)
-            return tuple(looks_of(json.loads(text)))
+            return tuple(readings_of(json.loads(text)))
         except (RefusedError, ValueError, LookupError, TypeError, AttributeError):
             return ()
 
-    def earlier(self) -> Look | None:
+    def earlier(self) -> Reading | None:
         """None: a daemon keeps no complete past reading."""
         return None
 
-    def read(self) -> Look:
+    def read(self) -> Reading:
         """The page as it is now.
 
         Raises:
@@ -100,23 +100,23 @@ class NodeSource:
                 f"{target.url} is no disagg-node: another program answers there; "
                 "--url says where yours is"
             )
-        self._told = _told_by(target)
-        look = replace(look_of(series, time.time()), verdicts=verdicts_of(self._told))
+        self._view_values = _view_json(target)
+        reading = replace(reading_of(series, time.time()), verdicts=verdicts_of(self._view_values))
         if self._socket is None:
-            return look
+            return reading
         try:
-            workers, self._daemon = _asked(self._socket)
+            workers, self._daemon = _status(self._socket)
         except DisaggError:
             # The page has the same workers with fewer details.
-            return look
+            return reading
         folder = RunFolder(Path(self._daemon.run_dir))
         told = {worker.worker: worker for worker in workers}
-        now = look.at_seconds
-        more = (_more(each, told.get(each.worker), folder, now) for each in look.workers)
-        return replace(look, workers=tuple(more))
+        now = reading.at_seconds
+        more = (_with_status(each, told.get(each.worker), folder, now) for each in reading.workers)
+        return replace(reading, workers=tuple(more))
 
 
-def _told_by(target: Target) -> Mapping[str, object]:
+def _view_json(target: Target) -> Mapping[str, object]:
     """The content of the daemon's `/view.json`; empty if it has none."""
     try:
         told = json.loads(fetch(target, "/view.json", _DEADLINE_SECONDS))
@@ -125,18 +125,20 @@ def _told_by(target: Target) -> Mapping[str, object]:
     return told if isinstance(told, dict) else {}
 
 
-def _asked(socket: Path) -> tuple[list[WorkerView], DaemonView]:
+def _status(socket: Path) -> tuple[list[WorkerView], DaemonView]:
     replies = list(ask(socket, new_request(DaemonStatus()), _DEADLINE_SECONDS))
     if replies[-1].daemon is None:
         raise DisaggError("; ".join((replies[-1].text, *replies[-1].problems)))
     return [each.worker for each in replies if each.worker is not None], replies[-1].daemon
 
 
-def _more(look: WorkerLook, told: WorkerView | None, folder: RunFolder, now: float) -> WorkerLook:
+def _with_status(
+    reading: WorkerReading, told: WorkerView | None, folder: RunFolder, now: float
+) -> WorkerReading:
     if told is None:
-        return look
+        return reading
     return replace(
-        look,
+        reading,
         since_timestamp=now - told.state_seconds,
         deadline_timestamp=None if told.deadline_seconds is None else now + told.deadline_seconds,
         pid=told.pid,

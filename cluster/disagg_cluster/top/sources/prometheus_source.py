@@ -8,9 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from disagg_cluster.prometheus.prometheus_api import Prometheus, Samples
-from disagg_cluster.top.look.reading import look_of
-from disagg_cluster.top.look.series import ALERTS, OF_NODES, OF_PLANNER, RECORDED_VERDICT, node_of
-from disagg_cluster.top.look.values import Look
+from disagg_cluster.top.readings.parsing import reading_of
+from disagg_cluster.top.readings.series import (
+    ALERTS,
+    OF_NODES,
+    OF_PLANNER,
+    RECORDED_VERDICT,
+    node_of,
+)
+from disagg_cluster.top.readings.values import Reading
 from disagg_cluster.top.view.gpu_history import SLOT_SECONDS, SLOTS, WINDOW_SECONDS
 from disagg_cluster.top.view.values import Links
 from disagg_exporter.engine_pages.exposition.lines import Sample
@@ -59,22 +65,22 @@ class PrometheusSource:
         """The Prometheus itself; pages and logs belong to the nodes."""
         return Links(prometheus=self._url)
 
-    def past(self) -> Sequence[Look]:
+    def past(self) -> Sequence[Reading]:
         """The last ten minutes of devices."""
         now = time.time()
         selector = _selector(_OF_HISTORY, self._cluster | self._node)
         span = SLOTS * SLOT_SECONDS
         told = self._ask(selector, now - span, now - _PAST_STEP_SECONDS, _PAST_STEP_SECONDS)
-        looks = {at: look_of(series, at) for at, series in told.items()}
-        return [looks[at] for at in sorted(looks)]
+        readings = {at: reading_of(series, at) for at, series in told.items()}
+        return [readings[at] for at in sorted(readings)]
 
-    def earlier(self) -> Look | None:
+    def earlier(self) -> Reading | None:
         """The state a minute ago; None if there was none."""
         at = time.time() - WINDOW_SECONDS
         told = self._ask(_selector(OF_NODES, self._cluster | self._node), at, at, WINDOW_SECONDS)
-        return next((look_of(series, each) for each, series in told.items()), None)
+        return next((reading_of(series, each) for each, series in told.items()), None)
 
-    def read(self) -> Look:
+    def read(self) -> Reading:
         """The current state in Prometheus.
 
         Raises:
@@ -89,15 +95,15 @@ class PrometheusSource:
         parts = [nodes, planner, ours]
         if not self._node:
             parts.append(_selector([RECORDED_VERDICT], self._cluster))
-        seen = self._seen_lately(at)
+        seen = self._recent_nodes(at)
         told = self._ask(" or ".join(parts), at, at, WINDOW_SECONDS)
         series = next(iter(told.values()), {})
         if "disagg_build_info" not in series:
             raise NoNodesError(self._why_none(seen))
         there = {node_of(each.labels) for each in series["disagg_build_info"]}
-        return replace(look_of(series, at), missed_nodes=tuple(sorted(seen - there)))
+        return replace(reading_of(series, at), missed_nodes=tuple(sorted(seen - there)))
 
-    def _seen_lately(self, at: float) -> set[str]:
+    def _recent_nodes(self, at: float) -> set[str]:
         """The nodes present in the last minutes."""
         builds = _selector(["disagg_build_info"], self._cluster | self._node)
         asked = f"last_over_time({builds}[{_MISSED_MINUTES}m])"
@@ -122,11 +128,11 @@ class PrometheusSource:
         answer = self._prometheus.query_range(expression, start, end, step, _DEADLINE_SECONDS)
         found: dict[float, dict[str, list[Sample]]] = {}
         for each in answer:
-            _spread(each, found)
+            _collect(each, found)
         return found
 
 
-def _spread(samples: Samples, found: dict[float, dict[str, list[Sample]]]) -> None:
+def _collect(samples: Samples, found: dict[float, dict[str, list[Sample]]]) -> None:
     name = samples.labels.get("__name__", "")
     for at, value in samples.values:
         found.setdefault(at, {}).setdefault(name, []).append(Sample(samples.labels, value))

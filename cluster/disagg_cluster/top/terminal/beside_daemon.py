@@ -86,7 +86,7 @@ class ViewBesideDaemon:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_CLOSING_SECONDS):
                         await asyncio.shield(self._watch)
-                self._give_back()
+                self._restore_terminal()
 
     def _keep_log_short(self) -> None:
         with contextlib.suppress(LogError):
@@ -95,7 +95,7 @@ class ViewBesideDaemon:
     async def _run(self, url: str, told: Sequence[str]) -> None:
         command = (sys.executable, "-m", "disagg_cluster.cli", "top", "--url", url, *told)
         try:
-            self._take_over()
+            self._redirect_output()
             self._view = await asyncio.create_subprocess_exec(
                 *command,
                 *self._arguments,
@@ -103,11 +103,11 @@ class ViewBesideDaemon:
                 stderr=self._kept.get(2),
             )
         except OSError as error:
-            self._give_back()
+            self._restore_terminal()
             self._say(f"the live view cannot be opened: {error.strerror}; see --plain")
             return
         code = await self._view.wait()
-        self._give_back()
+        self._restore_terminal()
         if code == 0:
             # The user left the view: end the daemon as for a Ctrl-C, which it did not receive
             # itself.
@@ -115,7 +115,7 @@ class ViewBesideDaemon:
         elif code not in _TOLD_TO_END:
             self._say(f"the live view ended with {code}: a line a second is printed instead")
 
-    def _take_over(self) -> None:
+    def _redirect_output(self) -> None:
         """Redirect our output to the log and keep the terminal for the view."""
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, QueuedStream):
@@ -132,7 +132,7 @@ class ViewBesideDaemon:
         finally:
             os.close(log)
 
-    def _give_back(self) -> None:
+    def _restore_terminal(self) -> None:
         """Restore the terminal and print the last lines of the log."""
         if not self._kept:
             return

@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import IO
 
 from disagg_cluster.host.worker_logs import last_lines
-from disagg_cluster.top.look.values import Look
+from disagg_cluster.top.readings.values import Reading
 from disagg_cluster.top.screen.controls import Controls, ScreenPage, pressed, selected_engine
 from disagg_cluster.top.screen.lines import Glyphs
 from disagg_cluster.top.screen.other_pages import LogTail
 from disagg_cluster.top.screen.screen import screen
-from disagg_cluster.top.sources.look_source import LookSource
+from disagg_cluster.top.sources.reading_source import ReadingSource
 from disagg_cluster.top.terminal.keys import keys_of
-from disagg_cluster.top.terminal.once import remember_first
+from disagg_cluster.top.terminal.once import read_first
 from disagg_cluster.top.terminal.painter import CLEAR, Painter
 from disagg_cluster.top.terminal.raw_terminal import raw_terminal, write_all
-from disagg_cluster.top.view.making import view_of
-from disagg_cluster.top.view.recollection import Recollection
+from disagg_cluster.top.view.building import view_of
+from disagg_cluster.top.view.reading_history import ReadingHistory
 from disagg_cluster.top.view.values import TerminalView
 from disagg_exporter.errors import DisaggError
 
@@ -37,34 +37,34 @@ _READ_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class _News:
+class _Update:
     """A reading, or why there is none."""
 
-    look: Look | None
+    reading: Reading | None
     unanswered: str = ""
 
 
-class LookReader(threading.Thread):
+class ReadingThread(threading.Thread):
     """Takes readings at an interval, and signals new ones on a socket."""
 
-    def __init__(self, source: LookSource, interval_seconds: float, bell: socket.socket) -> None:
-        super().__init__(name="looks", daemon=True)
+    def __init__(self, source: ReadingSource, interval_seconds: float, bell: socket.socket) -> None:
+        super().__init__(name="readings", daemon=True)
         self._source = source
         self._interval_seconds = interval_seconds
         self._bell = bell
         self.ended = threading.Event()
-        self.news: queue.SimpleQueue[_News] = queue.SimpleQueue()
+        self.updates: queue.SimpleQueue[_Update] = queue.SimpleQueue()
 
     def run(self) -> None:
         """Read until the end."""
         while not self.ended.wait(self._interval_seconds):
             try:
-                news = _News(self._source.read())
+                update = _Update(self._source.read())
             except DisaggError as error:
-                news = _News(None, str(error).splitlines()[0])
+                update = _Update(None, str(error).splitlines()[0])
             except Exception as error:  # noqa: BLE001 - the next page may be one that can be shown
-                news = _News(None, f"what it says cannot be shown: {error!r}")
-            self.news.put(news)
+                update = _Update(None, f"what it says cannot be shown: {error!r}")
+            self.updates.put(update)
             with contextlib.suppress(OSError):
                 self._bell.send(b"!")
 
@@ -83,7 +83,7 @@ class LiveView:
 
     def __init__(
         self,
-        source: LookSource,
+        source: ReadingSource,
         output: IO[str],
         painter: Painter,
         glyphs: Glyphs,
@@ -96,22 +96,22 @@ class LiveView:
         self._painter = painter
         self._glyphs = glyphs
         self._interval_seconds = interval_seconds
-        self._recollection = Recollection()
+        self._readings = ReadingHistory()
         self._controls = Controls()
         self._unanswered = ""
-        self._view: TerminalView = self._made()
+        self._view: TerminalView = self._built_view()
         self._size = (0, 0)
         self._signal: int | None = None
 
     def begin(self) -> None:
         """Take the first reading; raises `DisaggError` if there is none."""
-        remember_first(self._source, self._recollection)
-        self._view = self._made()
+        read_first(self._source, self._readings)
+        self._view = self._built_view()
 
     def run(self, keyboard: int) -> int | None:
         """Show the view; returns the signal that ended it, None if a key did."""
         bell, heard = socket.socketpair()
-        reader = LookReader(self._source, self._interval_seconds, bell)
+        reader = ReadingThread(self._source, self._interval_seconds, bell)
         with bell, heard, self._signals(bell), raw_terminal(keyboard, self._output):
             reader.start()
             try:
@@ -120,7 +120,7 @@ class LiveView:
                 reader.ended.set()
         return self._signal
 
-    def _loop(self, reader: LookReader, heard: socket.socket, keyboard: int) -> None:
+    def _loop(self, reader: ReadingThread, heard: socket.socket, keyboard: int) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(heard, selectors.EVENT_READ)
             with contextlib.suppress(PermissionError):  # a file has no keys
@@ -134,25 +134,25 @@ class LiveView:
                         self._press(data)
                     else:
                         selector.unregister(keyboard)
-                self._take(reader)
+                self._receive(reader)
 
     def _is_orphan(self) -> bool:
         return self._parent is not None and os.getppid() != self._parent
 
-    def _take(self, reader: LookReader) -> None:
+    def _receive(self, reader: ReadingThread) -> None:
         changed = False
-        while not reader.news.empty():
-            news = reader.news.get()
-            self._unanswered = news.unanswered
-            if news.look is not None:
-                self._recollection.remember(news.look)
+        while not reader.updates.empty():
+            update = reader.updates.get()
+            self._unanswered = update.unanswered
+            if update.reading is not None:
+                self._readings.add(update.reading)
             changed = True
         if changed and not self._controls.frozen:
-            self._view = self._made()
+            self._view = self._built_view()
 
-    def _made(self) -> TerminalView:
+    def _built_view(self) -> TerminalView:
         source = self._source
-        view = view_of(source.title, source.links, self._recollection, self._unanswered)
+        view = view_of(source.title, source.links, self._readings, self._unanswered)
         return replace(view, links=source.links)
 
     def _press(self, data: bytes) -> None:
@@ -160,7 +160,7 @@ class LiveView:
             was_frozen = self._controls.frozen
             self._controls = pressed(self._controls, key, self._view)
             if was_frozen and not self._controls.frozen:
-                self._view = self._made()
+                self._view = self._built_view()
 
     def _paint(self) -> None:
         size = shutil.get_terminal_size()

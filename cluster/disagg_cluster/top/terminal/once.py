@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 
-from disagg_cluster.top.sources.look_source import LookSource
-from disagg_cluster.top.view.making import view_of
-from disagg_cluster.top.view.recollection import Recollection
+from disagg_cluster.top.sources.reading_source import ReadingSource
+from disagg_cluster.top.view.building import view_of
+from disagg_cluster.top.view.reading_history import ReadingHistory
 from disagg_cluster.top.view.values import TerminalView
 
 # GPU accounts advance every five seconds.
@@ -17,30 +17,30 @@ LONGEST_WAIT_SECONDS = 6.5
 _STEP_SECONDS = 0.5
 
 
-def look_once(source: LookSource, sleep: Callable[[float], None] = time.sleep) -> TerminalView:
+def read_once(source: ReadingSource, sleep: Callable[[float], None] = time.sleep) -> TerminalView:
     """The view at once, or after the next commit if a single reading has no GPU time.
 
     Args:
         source: Read at least twice, unless it has past readings.
         sleep: Waits.
     """
-    recollection = Recollection()
-    remember_first(source, recollection)
+    readings = ReadingHistory()
+    read_first(source, readings)
     waited = 0.0
-    while not recollection.knows_of_late and waited < LONGEST_WAIT_SECONDS:
+    while not readings.has_recent_use and waited < LONGEST_WAIT_SECONDS:
         sleep(_STEP_SECONDS)
         waited += _STEP_SECONDS
-        recollection.remember(source.read())
-    return view_of(source.title, source.links, recollection)
+        readings.add(source.read())
+    return view_of(source.title, source.links, readings)
 
 
-def remember_first(source: LookSource, recollection: Recollection) -> None:
+def read_first(source: ReadingSource, readings: ReadingHistory) -> None:
     """Take the first reading of a source, and its past ones."""
     for past in source.past():
-        recollection.recall(past)
+        readings.add_past(past)
     if (earlier := source.earlier()) is not None:
-        recollection.remember(earlier)
-    recollection.remember(source.read())
+        readings.add(earlier)
+    readings.add(source.read())
 
 
 def as_json(view: TerminalView) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
-from disagg_cluster.top.look.values import GpuLook
+from disagg_cluster.top.readings.values import GpuReading
 from disagg_cluster.top.view.values import BUSY, GpuTime, History, HistorySlot
 from disagg_exporter.model import Use
 
@@ -33,26 +33,26 @@ class GpuTimeline:
         # A slot that is completely known does not change any more.
         self._slots: dict[int, SlotSeconds] = {}
 
-    def add(self, look: GpuLook) -> None:
+    def add(self, reading: GpuReading) -> None:
         """Add a device's committed seconds, if they are new."""
-        if look.watermark is None or not look.seconds:
+        if reading.watermark is None or not reading.seconds:
             return
-        if not self._marks and look.start is not None and look.start < look.watermark:
+        if not self._marks and reading.start is not None and reading.start < reading.watermark:
             # At its start nothing was committed; until more is known, this gives the time since
             # then.
-            self._marks.append(look.start)
+            self._marks.append(reading.start)
             self._seconds.append({})
-        if self._marks and self._fell(look.seconds):
+        if self._marks and self._decreased(reading.seconds):
             self._marks.clear()
             self._seconds.clear()
             self._slots.clear()
-        elif self._marks and look.watermark <= self._marks[-1]:
+        elif self._marks and reading.watermark <= self._marks[-1]:
             return
         if len(self._marks) == 2 and not self._seconds[0] and self._is_far():
             # With newer readings, the time since the start no longer describes recent use.
             del self._marks[0], self._seconds[0]
-        self._marks.append(look.watermark)
-        self._seconds.append(look.seconds)
+        self._marks.append(reading.watermark)
+        self._seconds.append(reading.seconds)
         while len(self._marks) > 2 and self._marks[-1] - self._marks[1] > _KEPT_SECONDS:
             del self._marks[0], self._seconds[0]
 
@@ -77,7 +77,7 @@ class GpuTimeline:
         if (kept := self._slots.get(number)) is not None:
             return kept
         begin, end = number * SLOT_SECONDS, (number + 1) * SLOT_SECONDS
-        if not self.is_of_late or begin < self._marks[0] or end > self._marks[-1]:
+        if not self.has_recent_use or begin < self._marks[0] or end > self._marks[-1]:
             return None
         spent = _less(self._at(end), self._at(begin))
         prefill, decode = (spent.get(use, 0.0) for use in BUSY)
@@ -89,7 +89,7 @@ class GpuTimeline:
         return self._slots[number]
 
     @property
-    def is_of_late(self) -> bool:
+    def has_recent_use(self) -> bool:
         """Whether recent use is known, not only the total since its start."""
         return len(self._marks) >= 2 and not self._is_since_start()
 
@@ -100,7 +100,7 @@ class GpuTimeline:
     def _is_far(self) -> bool:
         return self._marks[1] - self._marks[0] > WINDOW_SECONDS
 
-    def _fell(self, seconds: Seconds) -> bool:
+    def _decreased(self, seconds: Seconds) -> bool:
         return any(seconds.get(use, 0.0) < value for use, value in self._seconds[-1].items())
 
     def _at(self, time: float) -> Seconds:

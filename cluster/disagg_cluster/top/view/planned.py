@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from disagg_cluster.top.look.values import AdvisedMove, BottleneckLook, PlanLook
+from disagg_cluster.top.readings.values import AdvisedMove, BottleneckReading, PlanReading
 from disagg_cluster.top.view.values import BottleneckRow, RolePlanRow
 
 _ACTIONS = {
@@ -19,7 +19,7 @@ _ACTIONS = {
 }
 
 
-def plan_rows(plans: Sequence[PlanLook]) -> tuple[RolePlanRow, ...]:
+def plan_rows(plans: Sequence[PlanReading]) -> tuple[RolePlanRow, ...]:
     """The plan as rows."""
     return tuple(
         RolePlanRow(
@@ -37,7 +37,7 @@ def plan_rows(plans: Sequence[PlanLook]) -> tuple[RolePlanRow, ...]:
     )
 
 
-def moves_of(plans: Sequence[PlanLook]) -> tuple[str, ...]:
+def moves_of(plans: Sequence[PlanReading]) -> tuple[str, ...]:
     """Texts of the changes from the current GPUs to the recommended ones.
 
     GPUs of one type move between the roles of one model as far as possible; the rest is added or
@@ -85,7 +85,7 @@ def _mover(move: AdvisedMove) -> str:
     return f"worker {move.worker}{on}" if move.worker else "an engine"
 
 
-def bottleneck_rows(bottlenecks: Sequence[BottleneckLook]) -> tuple[BottleneckRow, ...]:
+def bottleneck_rows(bottlenecks: Sequence[BottleneckReading]) -> tuple[BottleneckRow, ...]:
     """Verdicts as texts; an unknown code is kept as it is."""
     return tuple(
         BottleneckRow(
@@ -100,7 +100,7 @@ def bottleneck_rows(bottlenecks: Sequence[BottleneckLook]) -> tuple[BottleneckRo
     )
 
 
-def _whose(bottleneck: BottleneckLook) -> str:
+def _whose(bottleneck: BottleneckReading) -> str:
     if not bottleneck.engine:
         return f"the {bottleneck.role} pool"
     on = f" on {bottleneck.node}" if bottleneck.node else ""

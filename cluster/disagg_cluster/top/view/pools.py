@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from disagg_cluster.top.look.values import Look, PoolKey
+from disagg_cluster.top.readings.values import PoolKey, Reading
 from disagg_cluster.top.view.values import LivePoolRow, ModelRow
 from disagg_exporter.model import Role
 from disagg_exporter.model.pool_verdict import LEAST_KNOWN_RATIO, pool_verdicts
@@ -12,11 +12,11 @@ from disagg_exporter.model.pool_verdict import LEAST_KNOWN_RATIO, pool_verdicts
 _ORDER = {Role.PREFILL.value: 0, Role.DECODE.value: 1, Role.MIXED.value: 2}
 
 
-def models_of(look: Look) -> tuple[ModelRow, ...]:
+def models_of(reading: Reading) -> tuple[ModelRow, ...]:
     """Each model with a serving pool."""
-    used = {pool.key: _used_ratio(look, pool.key) for pool in look.pools}
+    used = {pool.key: _used_ratio(reading, pool.key) for pool in reading.pools}
     pools: dict[tuple[str, str, str], dict[str, PoolKey]] = defaultdict(dict)
-    for key in (*used, *look.pool_gpus):
+    for key in (*used, *reading.pool_gpus):
         if key.role in _ORDER:
             pools[key.cluster, key.model_name, key.namespace][key.role] = key
     rows = []
@@ -26,18 +26,20 @@ def models_of(look: Look) -> tuple[ModelRow, ...]:
         verdicts = pool_verdicts(
             {role: ratio for role, ratio in known.items() if ratio is not None}
         )
-        told = tuple(LivePoolRow(key.role, look.pool_gpus.get(key), used.get(key)) for key in keys)
+        told = tuple(
+            LivePoolRow(key.role, reading.pool_gpus.get(key), used.get(key)) for key in keys
+        )
         # A daemon or a cluster's rules observe for minutes and know recent tokens as well;
         # dashboards show their verdict, so it is preferred.
-        watched = look.verdicts.get((cluster, model_name, namespace))
+        watched = reading.verdicts.get((cluster, model_name, namespace))
         words = watched or verdicts
         rows.append(ModelRow(cluster, model_name, namespace, words, told))
     return tuple(rows)
 
 
-def _used_ratio(look: Look, key: PoolKey) -> float | None:
-    pool = next(each for each in look.pools if each.key == key)
-    gpus = look.pool_gpus.get(key)
+def _used_ratio(reading: Reading, key: PoolKey) -> float | None:
+    pool = next(each for each in reading.pools if each.key == key)
+    gpus = reading.pool_gpus.get(key)
     if pool.known_gpus <= 0 or (gpus and pool.known_gpus < LEAST_KNOWN_RATIO * gpus):
         return None
     return pool.used_gpus / pool.known_gpus

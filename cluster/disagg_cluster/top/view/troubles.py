@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from disagg_cluster.host.counted import counted
-from disagg_cluster.top.look.values import Look, WorkerLook
-from disagg_cluster.top.view.recollection import named
+from disagg_cluster.top.readings.values import Reading, WorkerReading
+from disagg_cluster.top.view.reading_history import named
 from disagg_cluster.top.view.values import Trouble, TroubleSeverity
 from disagg_exporter.landing.problems import DEAD_STATES, WORKER_PROBLEMS
 
@@ -17,32 +17,38 @@ _OF_ALERTS = {
 _ORDER = tuple(TroubleSeverity)
 
 
-def troubles_of(look: Look) -> tuple[Trouble, ...]:
+def troubles_of(reading: Reading) -> tuple[Trouble, ...]:
     """All problems, the worst first: workers, engines, then what only reads from them."""
-    found = (*_nodes(look), *_workers(look), *_engines(look), *_collectors(look), *_alerts(look))
+    found = (
+        *_nodes(reading),
+        *_workers(reading),
+        *_engines(reading),
+        *_collectors(reading),
+        *_alerts(reading),
+    )
     return tuple(sorted(found, key=lambda each: _ORDER.index(each.severity)))
 
 
-def _nodes(look: Look) -> Iterator[Trouble]:
-    for node in look.missed_nodes:
+def _nodes(reading: Reading) -> Iterator[Trouble]:
+    for node in reading.missed_nodes:
         text = f"Node {node} is not read any more: its daemon does not answer, or it has left."
         yield Trouble(TroubleSeverity.WARNING, text)
 
 
-def _workers(look: Look) -> Iterator[Trouble]:
-    several = len(look.nodes) > 1
-    for worker in look.workers:
+def _workers(reading: Reading) -> Iterator[Trouble]:
+    several = len(reading.nodes) > 1
+    for worker in reading.workers:
         name = named(worker.key, several)
         if what := WORKER_PROBLEMS.get(worker.state):
             broken = worker.state in DEAD_STATES
             severity = TroubleSeverity.BROKEN if broken else TroubleSeverity.NOTICE
-            yield Trouble(severity, f"Worker {name} {what}{_more(worker, look.at_seconds)}.")
+            yield Trouble(severity, f"Worker {name} {what}{_more(worker, reading.at_seconds)}.")
         if worker.paused:
             text = f"Worker {name} is paused: it is neither killed nor started."
             yield Trouble(TroubleSeverity.NOTICE, text)
 
 
-def _more(worker: WorkerLook, now: float) -> str:
+def _more(worker: WorkerReading, now: float) -> str:
     parts = [worker.reason] if worker.reason and worker.state in DEAD_STATES else []
     if worker.restarts:
         parts.append(f"{counted(worker.restarts, 'time')} started again")
@@ -55,10 +61,10 @@ def _more(worker: WorkerLook, now: float) -> str:
     return f": {', '.join(parts)}" if parts else ""
 
 
-def _engines(look: Look) -> Iterator[Trouble]:
-    several = len(look.nodes) > 1
-    states = {worker.key: worker.state for worker in look.workers}
-    for engine in look.engines:
+def _engines(reading: Reading) -> Iterator[Trouble]:
+    several = len(reading.nodes) > 1
+    states = {worker.key: worker.state for worker in reading.workers}
+    for engine in reading.engines:
         # An engine launched by its node is reported as a worker until it is ready.
         if engine.up is False and states.get(engine.key, "ready") == "ready":
             text = f"Engine {named(engine.key, several)} does not answer its health probe."
@@ -68,22 +74,22 @@ def _engines(look: Look) -> Iterator[Trouble]:
             yield Trouble(TroubleSeverity.BROKEN, text)
 
 
-def _collectors(look: Look) -> Iterator[Trouble]:
+def _collectors(reading: Reading) -> Iterator[Trouble]:
     """Failed collectors; those of an unhealthy engine would only repeat its problem."""
-    silent = {engine.key for engine in look.engines if engine.up is False}
-    silent |= {worker.key for worker in look.workers if worker.state != "ready"}
-    for node, collector in look.failed_collectors:
+    silent = {engine.key for engine in reading.engines if engine.up is False}
+    silent |= {worker.key for worker in reading.workers if worker.state != "ready"}
+    for node, collector in reading.failed_collectors:
         _, _, engine = collector.partition(":")
         if (node, engine) not in silent:
-            several = len(look.nodes) > 1
+            several = len(reading.nodes) > 1
             where = "doctor on that node" if several else "doctor"
             name = named((node, collector), several)
             text = f"Collector {name} failed: disagg-node {where} says what that costs."
             yield Trouble(TroubleSeverity.BROKEN, text)
 
 
-def _alerts(look: Look) -> Iterator[Trouble]:
-    for alert in look.alerts:
+def _alerts(reading: Reading) -> Iterator[Trouble]:
+    for alert in reading.alerts:
         severity = _OF_ALERTS.get(alert.severity, TroubleSeverity.NOTICE)
         about = f": {alert.about}" if alert.about else ""
         yield Trouble(severity, f"Alert {alert.name}{about}.")

@@ -149,8 +149,8 @@ def test_a_node_file_that_does_not_plainly_say_where_is_understood_as_a_whole(
     folder = str(tmp_path / "session" / "disagg-node")
     file = Path(written(tmp_path / "node.yaml", text.replace("DIR", folder)))
     with serving(tmp_path, {}):
-        assert daemon_page._left_plainly(file) is None
-        assert daemon_page._left_plainly(tmp_path) is None
+        assert daemon_page._endpoint_by_run_dir(file) is None
+        assert daemon_page._endpoint_by_run_dir(tmp_path) is None
 
 
 def test_the_address_of_the_metrics_page_means_its_daemon() -> None:

@@ -128,7 +128,7 @@ def _forget_styles() -> None:
 def test_top_once(monkeypatch: pytest.MonkeyPatch) -> None:
     transcript = Transcript()
     for view in (empty_node(), failed_node(), cluster()):
-        monkeypatch.setattr(once, "look_once", lambda _source, view=view: view)
+        monkeypatch.setattr(once, "read_once", lambda _source, view=view: view)
         transcript.run("top", "--once", again=len(view.gpus) < 8)
     transcript.check("top")
 

@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_cluster.top.look.values import GpuLook
+from disagg_cluster.top.readings.values import GpuReading
 from disagg_cluster.top.view.gpu_history import SLOTS, GpuTimeline, history, total
 from disagg_cluster.top.view.values import HistorySlot
 
 T0 = 1_000_000.0
 
 
-def look(at: float, prefill: float, idle: float, start: float | None = None) -> GpuLook:
+def look(at: float, prefill: float, idle: float, start: float | None = None) -> GpuReading:
     seconds = {"prefill": prefill, "decode": 0.0, "idle": idle}
-    return GpuLook("", "GPU-0", seconds=seconds, watermark=at, start=start)
+    return GpuReading("", "GPU-0", seconds=seconds, watermark=at, start=start)
 
 
-def timeline(*looks: GpuLook) -> GpuTimeline:
+def timeline(*looks: GpuReading) -> GpuTimeline:
     line = GpuTimeline()
     for each in looks:
         line.add(each)
@@ -60,7 +60,7 @@ def test_a_counter_that_fell_begins_anew() -> None:
 
 
 def test_a_device_of_which_nothing_is_committed_has_no_time() -> None:
-    assert timeline(GpuLook("", "GPU-0")).last(60) is None
+    assert timeline(GpuReading("", "GPU-0")).last(60) is None
 
 
 def test_history_is_blank_where_nothing_is_known_and_ends_with_the_newest_slot() -> None:

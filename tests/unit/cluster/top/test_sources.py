@@ -10,10 +10,10 @@ import pytest
 
 from disagg_cluster.prometheus.http_client import Target, UnansweredError
 from disagg_cluster.prometheus.prometheus_api import Samples
-from disagg_cluster.top.look.series import Series
+from disagg_cluster.top.readings.series import Series
 from disagg_cluster.top.sources.node_source import ForeignPageError, NodeSource
 from disagg_cluster.top.sources.prometheus_source import NoNodesError, PrometheusSource
-from disagg_cluster.top.terminal.once import look_once
+from disagg_cluster.top.terminal.once import read_once
 from disagg_cluster.top.view.troubles import troubles_of
 from support import top_looks as looks
 from support.children import free_port
@@ -88,7 +88,7 @@ def test_a_prometheus_tells_rates_and_time_at_once() -> None:
     prometheus = ScriptedPrometheus(two_nodes(looks.AT - 60), two_nodes(looks.AT))
     slept: Sequence[float] = []
 
-    view = look_once(source_of(prometheus), sleep=list(slept).append)
+    view = read_once(source_of(prometheus), sleep=list(slept).append)
 
     assert [node.node for node in view.nodes] == ["node-0", "node-1"]
     assert view.engines[0].tokens_per_second == pytest.approx(900 * 1, rel=0.1)

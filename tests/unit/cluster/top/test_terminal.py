@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from disagg_cluster.top.look.reading import look_of
-from disagg_cluster.top.look.values import Look
+from disagg_cluster.top.readings.parsing import reading_of
+from disagg_cluster.top.readings.values import Reading
 from disagg_cluster.top.screen.lines import ASCII, UNICODE, Glyphs, Span
 from disagg_cluster.top.terminal.keys import keys_of
-from disagg_cluster.top.terminal.live import LookReader
-from disagg_cluster.top.terminal.once import as_json, look_once
+from disagg_cluster.top.terminal.live import ReadingThread
+from disagg_cluster.top.terminal.once import as_json, read_once
 from disagg_cluster.top.terminal.painter import Painter, console_for, glyphs_for
 from disagg_cluster.top.view.values import Links
 from support import top_looks as looks
@@ -93,17 +93,17 @@ class ScriptedSource:
 
     title, links = "node", Links()
 
-    def __init__(self, *whole: Look) -> None:
+    def __init__(self, *whole: Reading) -> None:
         self._looks = list(whole)
         self.reads = 0
 
-    def past(self) -> Sequence[Look]:
+    def past(self) -> Sequence[Reading]:
         return ()
 
-    def earlier(self) -> Look | None:
+    def earlier(self) -> Reading | None:
         return None
 
-    def read(self) -> Look:
+    def read(self) -> Reading:
         self.reads += 1
         return self._looks[min(self.reads, len(self._looks)) - 1]
 
@@ -111,7 +111,7 @@ class ScriptedSource:
 class UnreadableOnce(ScriptedSource):
     """A source whose first look raises what nobody thought of."""
 
-    def read(self) -> Look:
+    def read(self) -> Reading:
         look = super().read()
         if self.reads == 1:
             raise ValueError("cannot convert float NaN to integer")
@@ -121,9 +121,9 @@ class UnreadableOnce(ScriptedSource):
 def test_a_page_that_cannot_be_shown_is_told_and_the_next_one_is_read() -> None:
     bell, ours = socket.socketpair()
     with bell, ours:
-        reader = LookReader(UnreadableOnce(whole_look(0)), 0.001, ours)
+        reader = ReadingThread(UnreadableOnce(whole_look(0)), 0.001, ours)
         reader.start()
-        first, second = (reader.news.get(timeout=10) for _ in range(2))
+        first, second = (reader.updates.get(timeout=10) for _ in range(2))
         reader.ended.set()
         reader.join(10)
 
@@ -131,14 +131,14 @@ def test_a_page_that_cannot_be_shown_is_told_and_the_next_one_is_read() -> None:
     assert second.look is not None
 
 
-def whole_look(ago: float) -> Look:
-    return look_of(looks.serving(2, 2, looks.AT - ago), looks.AT - ago)
+def whole_look(ago: float) -> Reading:
+    return reading_of(looks.serving(2, 2, looks.AT - ago), looks.AT - ago)
 
 
 def test_once_waits_until_accounts_have_advanced() -> None:
     source = ScriptedSource(whole_look(10), whole_look(10), whole_look(5))
 
-    view = look_once(source, sleep=lambda _: None)
+    view = read_once(source, sleep=lambda _: None)
 
     assert source.reads == 3
     assert view.time is not None
@@ -148,14 +148,14 @@ def test_once_waits_until_accounts_have_advanced() -> None:
 def test_once_gives_up_waiting_for_accounts_that_stand_still() -> None:
     slept: list[float] = []
 
-    view = look_once(ScriptedSource(whole_look(10)), sleep=slept.append)
+    view = read_once(ScriptedSource(whole_look(10)), sleep=slept.append)
 
     assert sum(slept) == 6.5
     assert view.engines
 
 
 def test_json_holds_all_values_and_null_for_the_unknown() -> None:
-    view = look_once(ScriptedSource(whole_look(10), whole_look(5)), sleep=lambda _: None)
+    view = read_once(ScriptedSource(whole_look(10), whole_look(5)), sleep=lambda _: None)
 
     told = json.loads(as_json(view))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from disagg_cluster.top.look.reading import look_of
-from disagg_cluster.top.look.values import PlanLook, PoolKey
+from disagg_cluster.top.readings.parsing import reading_of
+from disagg_cluster.top.readings.values import PlanReading, PoolKey
 from disagg_cluster.top.view.planned import moves_of
-from disagg_cluster.top.view.recollection import Recollection, events_between
+from disagg_cluster.top.view.reading_history import ReadingHistory, events_between
 from support import top_looks as looks
 from support import top_screens
 
@@ -52,11 +52,11 @@ def test_a_dead_worker_stands_above_the_collectors_that_miss_it() -> None:
 
 
 def test_what_changes_between_two_looks_is_told_once() -> None:
-    before = look_of(looks.serving(2, 2, looks.AT - 5), looks.AT - 5)
+    before = reading_of(looks.serving(2, 2, looks.AT - 5), looks.AT - 5)
     rows = looks.serving(2, 2, looks.AT, launched=False)
     looks.add_worker(rows, "prefill-0", "ready", restarts=1)
     looks.add_worker(rows, "decode-0", "draining")
-    after = look_of(rows, looks.AT)
+    after = reading_of(rows, looks.AT)
 
     assert [event.text for event in events_between(before, after)] == [
         "decode-0 ready → draining",
@@ -65,9 +65,9 @@ def test_what_changes_between_two_looks_is_told_once() -> None:
     assert list(events_between(after, after)) == []
 
 
-def plan(role: str, current: float, recommended: float) -> PlanLook:
+def plan(role: str, current: float, recommended: float) -> PlanReading:
     key = PoolKey("blue", "llama", "", role)
-    return PlanLook(key, "H100", current, recommended, recommended, "1h")
+    return PlanReading(key, "H100", current, recommended, recommended, "1h")
 
 
 def test_gpus_move_between_roles_before_any_are_added() -> None:
@@ -93,7 +93,7 @@ def test_the_best_source_of_users_requests_counts_alone() -> None:
         name = "disagg_request_arrivals_total"
         looks.add(rows, name, count, source=source, model_name=model)
 
-    assert look_of(rows, looks.AT).arrivals == 47
+    assert reading_of(rows, looks.AT).arrivals == 47
 
 
 def test_an_engine_that_was_given_another_role_has_the_latency_of_that_role() -> None:
@@ -122,11 +122,11 @@ def test_what_rules_have_recorded_of_a_cluster_stands_above_what_its_nodes_show(
 def test_rates_are_of_a_minute_however_often_it_is_looked() -> None:
     series = [(looks.serving(1, 1, looks.AT + second), looks.AT + second) for second in range(130)]
 
-    recollection = Recollection()
+    history = ReadingHistory()
     for rows, at in series:
-        recollection.remember(look_of(rows, at))
+        history.add(reading_of(rows, at))
 
-    assert recollection.newest is not None
-    assert recollection.earlier is not None
-    passed = recollection.newest.at_seconds - recollection.earlier.at_seconds
+    assert history.newest is not None
+    assert history.earlier is not None
+    passed = history.newest.at_seconds - history.earlier.at_seconds
     assert 60 <= passed <= 66

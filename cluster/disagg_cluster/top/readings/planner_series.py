@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from disagg_cluster.top.look.series import Labels, Series
-from disagg_cluster.top.look.values import AdvisedMove, BottleneckLook, PlanLook, PoolKey
+from disagg_cluster.top.readings.series import Labels, Series
+from disagg_cluster.top.readings.values import AdvisedMove, BottleneckReading, PlanReading, PoolKey
 
 _ANSWERS = ("node", "engine", "model_name", "engine_namespace", "role", "cause")
 _MOVES = ("model_name", "node", "worker", "role", "to_role")
@@ -13,7 +13,7 @@ _MOVES = ("model_name", "node", "worker", "role", "to_role")
 _HORIZON, _QUANTILE = "1h", "0.9"
 
 
-def plans(series: Series) -> tuple[PlanLook, ...]:
+def plans(series: Series) -> tuple[PlanReading, ...]:
     """GPUs of each role: current, needed and recommended in one hour, or at the nearest horizon.
 
     The need is that at the quantile shown on the dashboards.
@@ -31,7 +31,7 @@ def plans(series: Series) -> tuple[PlanLook, ...]:
     return tuple(_plan(*key, told) for key, told in sorted(rows.items(), key=str))
 
 
-def _plan(key: PoolKey, gpu_name: str, told: list[tuple[Labels, float]]) -> PlanLook:
+def _plan(key: PoolKey, gpu_name: str, told: list[tuple[Labels, float]]) -> PlanReading:
     horizons = {labels.get("horizon", "") for labels, _ in told} - {""}
     horizon = _HORIZON if _HORIZON in horizons else min(horizons, default="")
     known: dict[str, float] = {}
@@ -41,7 +41,7 @@ def _plan(key: PoolKey, gpu_name: str, told: list[tuple[Labels, float]]) -> Plan
             _QUANTILE,
         ):
             known[labels.get("kind", "")] = value
-    return PlanLook(
+    return PlanReading(
         key, gpu_name, known.get("current"), known.get("needed"), known.get("recommended"), horizon
     )
 
@@ -54,7 +54,7 @@ def advised(series: Series) -> tuple[AdvisedMove, ...]:
     )
 
 
-def bottlenecks(series: Series) -> tuple[BottleneckLook, ...]:
+def bottlenecks(series: Series) -> tuple[BottleneckReading, ...]:
     """Verdicts of the diagnosis, the costliest first."""
     costs = {
         _whose(sample.labels): sample.value
@@ -70,7 +70,7 @@ def bottlenecks(series: Series) -> tuple[BottleneckLook, ...]:
         # The verdict's own labels: `node` and `engine` are not those of the scrape.
         node, engine, model_name, _, role, cause = whose
         found.append(
-            BottleneckLook(
+            BottleneckReading(
                 model_name,
                 node,
                 engine,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Protocol, TypeVar
 
 from disagg_cluster.host.counted import counted
-from disagg_cluster.top.look.values import EngineLook, Look, WorkerLook
+from disagg_cluster.top.readings.values import EngineReading, Reading, WorkerReading
 from disagg_cluster.top.view.gpu_history import WINDOW_SECONDS, GpuTimeline
 from disagg_cluster.top.view.values import NodeEvent
 
@@ -25,56 +25,62 @@ class _Keyed(Protocol):
 T = TypeVar("T", bound=_Keyed)
 
 
-class Recollection:
+class ReadingHistory:
     """Keeps readings as long as views need them; used by one thread."""
 
     def __init__(self) -> None:
-        self._looks: deque[Look] = deque()
+        self._readings: deque[Reading] = deque()
         self.timelines: dict[tuple[str, str], GpuTimeline] = {}
         self.events: deque[NodeEvent] = deque(maxlen=_MOST_EVENTS)
 
     @property
-    def newest(self) -> Look | None:
+    def newest(self) -> Reading | None:
         """The latest reading; None before the first."""
-        return self._looks[-1] if self._looks else None
+        return self._readings[-1] if self._readings else None
 
     @property
-    def earlier(self) -> Look | None:
+    def earlier(self) -> Reading | None:
         """The reading one window before the newest, or the oldest one since; None without any."""
-        return self._looks[0] if len(self._looks) > 1 else None
+        return self._readings[0] if len(self._readings) > 1 else None
 
     @property
-    def knows_of_late(self) -> bool:
+    def has_recent_use(self) -> bool:
         """Whether rates and the recent use of each device are known."""
         newest, earlier = self.newest, self.earlier
         if newest is None or earlier is None:
             return False
         passed = newest.at_seconds - earlier.at_seconds
         lines = [self.timelines[gpu.key] for gpu in newest.gpus if gpu.watermark is not None]
-        return passed >= LEAST_RATE_SECONDS and all(line.is_of_late for line in lines)
+        return passed >= LEAST_RATE_SECONDS and all(line.has_recent_use for line in lines)
 
-    def recall(self, look: Look) -> None:
+    def add_past(self, reading: Reading) -> None:
         """Add the devices of an older reading, without using it for comparisons."""
-        for gpu in look.gpus:
+        for gpu in reading.gpus:
             self.timelines.setdefault(gpu.key, GpuTimeline()).add(gpu)
 
-    def remember(self, look: Look) -> None:
+    def add(self, reading: Reading) -> None:
         """Add a reading, later than all others."""
-        if self._looks:
-            self.events.extend(events_between(self._looks[-1], look))
-        self.recall(look)
-        there = {gpu.key for gpu in look.gpus}
+        if self._readings:
+            self.events.extend(events_between(self._readings[-1], reading))
+        self.add_past(reading)
+        there = {gpu.key for gpu in reading.gpus}
         for gone in [key for key in self.timelines if key not in there]:
             del self.timelines[gone]
-        self._looks.append(look)
+        self._readings.append(reading)
         # A reading of a large cluster takes megabytes, so those close together are not all kept.
-        if len(self._looks) > 2 and look.at_seconds - self._looks[-3].at_seconds < _STEP_SECONDS:
-            del self._looks[-2]
-        while len(self._looks) > 2 and look.at_seconds - self._looks[1].at_seconds > WINDOW_SECONDS:
-            self._looks.popleft()
+        if (
+            len(self._readings) > 2
+            and reading.at_seconds - self._readings[-3].at_seconds < _STEP_SECONDS
+        ):
+            del self._readings[-2]
+        while (
+            len(self._readings) > 2
+            and reading.at_seconds - self._readings[1].at_seconds > WINDOW_SECONDS
+        ):
+            self._readings.popleft()
 
 
-def events_between(before: Look, after: Look) -> Iterator[NodeEvent]:
+def events_between(before: Reading, after: Reading) -> Iterator[NodeEvent]:
     """Texts of the changes between two readings."""
     several = len(after.nodes) > 1
     # While an engine starts or ends, the states of its worker already show it.
@@ -113,7 +119,7 @@ def named(key: tuple[str, str], several: bool) -> str:
     return f"{node}/{name}" if several and node else name
 
 
-def _worker_event(before: WorkerLook | None, after: WorkerLook | None) -> str:
+def _worker_event(before: WorkerReading | None, after: WorkerReading | None) -> str:
     if before is None or after is None:
         return ""
     if before.state != after.state:
@@ -126,7 +132,7 @@ def _worker_event(before: WorkerLook | None, after: WorkerLook | None) -> str:
     return ""
 
 
-def _engine_event(before: EngineLook | None, after: EngineLook | None) -> str:
+def _engine_event(before: EngineReading | None, after: EngineReading | None) -> str:
     if before is None or after is None:
         role = f" ({after.role})" if after is not None and after.role else ""
         return " is gone" if after is None else f" was found{role}"
@@ -137,11 +143,11 @@ def _engine_event(before: EngineLook | None, after: EngineLook | None) -> str:
     return ""
 
 
-def _in_motion(look: Look) -> set[tuple[str, str]]:
-    return {worker.key for worker in look.workers if worker.state != "ready"}
+def _in_motion(reading: Reading) -> set[tuple[str, str]]:
+    return {worker.key for worker in reading.workers if worker.state != "ready"}
 
 
-def _collector_events(before: Look, after: Look, several: bool) -> Iterator[str]:
+def _collector_events(before: Reading, after: Reading, several: bool) -> Iterator[str]:
     old, new = set(before.failed_collectors), set(after.failed_collectors)
     for node, collector in sorted(new - old):
         yield f"collector {named((node, collector), several)} failed"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from disagg_cluster.top.look.values import Look
+from disagg_cluster.top.readings.values import Reading
 from disagg_cluster.top.view.values import Links
 
 
-class LookSource(Protocol):
+class ReadingSource(Protocol):
     """Provides readings; used by one thread."""
 
     @property
@@ -20,11 +20,11 @@ class LookSource(Protocol):
     def links(self) -> Links:
         """Related pages and logs."""
 
-    def past(self) -> Sequence[Look]:
+    def past(self) -> Sequence[Reading]:
         """Older readings of devices only, oldest first; empty if none are stored."""
 
-    def earlier(self) -> Look | None:
+    def earlier(self) -> Reading | None:
         """A complete reading from a minute ago, as the base of rates; None if there is none."""
 
-    def read(self) -> Look:
+    def read(self) -> Reading:
         """The current reading; raises `DisaggError` with the reason if there is none."""

@@ -6,8 +6,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from disagg_cluster.top.look.planner_series import advised, bottlenecks, plans
-from disagg_cluster.top.look.series import (
+from disagg_cluster.top.readings.planner_series import advised, bottlenecks, plans
+from disagg_cluster.top.readings.series import (
     ALERTS,
     RECORDED_VERDICT,
     Labels,
@@ -18,14 +18,14 @@ from disagg_cluster.top.look.series import (
     owned,
     values,
 )
-from disagg_cluster.top.look.values import (
-    EngineLook,
+from disagg_cluster.top.readings.values import (
+    EngineReading,
     FiringAlert,
-    GpuLook,
-    Look,
+    GpuReading,
     PoolKey,
-    PoolLook,
-    WorkerLook,
+    PoolReading,
+    Reading,
+    WorkerReading,
 )
 from disagg_exporter.engine_pages.exposition.lines import Sample
 from disagg_exporter.model import Histogram
@@ -37,7 +37,7 @@ _NOT_ABOUT = {"alertname", "alertstate", "severity", "__name__", "job", "instanc
 _SOURCES = ("frontend", "router", "engine", "pools")
 
 
-def look_of(series: Series, at_seconds: float, node: str = "") -> Look:
+def reading_of(series: Series, at_seconds: float, node: str = "") -> Reading:
     """A reading of the series of one moment.
 
     Args:
@@ -51,7 +51,7 @@ def look_of(series: Series, at_seconds: float, node: str = "") -> Look:
     nodes = {gpu.node for gpu in gpus} | {engine.node for engine in engines}
     # A planner reports a version too, but is not a node.
     nodes = nodes or set(map(node_of, builds))
-    return Look(
+    return Reading(
         at_seconds=at_seconds,
         version=", ".join(sorted({labels.get("version", "") for labels in builds})),
         simulated=bool(named.get("disagg_simulated_info")),
@@ -84,7 +84,7 @@ def _named(sample: Sample, node: str) -> Sample:
     return Sample({**sample.labels, "node": node}, sample.value)
 
 
-def _gpus(series: Series) -> Iterator[GpuLook]:
+def _gpus(series: Series) -> Iterator[GpuReading]:
     seconds: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for name in _USES:
         for key, sample in owned(series, name, "gpu"):
@@ -106,7 +106,7 @@ def _gpus(series: Series) -> Iterator[GpuLook]:
     found = labels_by(series, "disagg_gpu_info", "gpu")
     for key, labels in sorted(found.items(), key=lambda each: _place(*each)):
         roles = {each.get("role", "") for each in assigned.get(key, ())}
-        yield GpuLook(
+        yield GpuReading(
             node=key[0],
             gpu=key[1],
             index=labels.get("index", ""),
@@ -128,7 +128,7 @@ def _place(key: tuple[str, str], labels: Labels) -> tuple[str, int, str, str]:
     return key[0], int(index) if index.isdecimal() else 1 << 30, index, key[1]
 
 
-def _engines(series: Series) -> Iterator[EngineLook]:
+def _engines(series: Series) -> Iterator[EngineReading]:
     up = values(series, "disagg_engine_up", "engine")
     registered = values(series, "disagg_engine_registered", "engine")
     leaders = labels_by(series, "disagg_engine_follower_info", "engine")
@@ -148,7 +148,7 @@ def _engines(series: Series) -> Iterator[EngineLook]:
     for key, labels in sorted(found.items(), key=lambda each: _in_order(each[0])):
         rows = gpus.get(key, [])
         states = requests.get(key, {})
-        yield EngineLook(
+        yield EngineReading(
             node=key[0],
             engine=key[1],
             role=labels.get("role", ""),
@@ -199,14 +199,14 @@ def _histograms(series: Series, name: str) -> dict[tuple[str, str], Histogram]:
     return {key: each for key, each in summed.items() if each is not None}
 
 
-def _workers(series: Series) -> Iterator[WorkerLook]:
+def _workers(series: Series) -> Iterator[WorkerReading]:
     restarts = values(series, "disagg_worker_restarts_total", "worker")
     paused = values(series, "disagg_worker_paused", "worker")
     start = values(series, "disagg_worker_start_timestamp_seconds", "worker")
     following = values(series, "disagg_worker_next_start_timestamp_seconds", "worker")
     for key, sample in owned(series, "disagg_worker_state", "worker"):
         if sample.value > 0:
-            yield WorkerLook(
+            yield WorkerReading(
                 *key,
                 state=sample.labels.get("state", ""),
                 restarts=round(restarts.get(key, 0.0)),
@@ -222,7 +222,7 @@ def pool_key(labels: Labels) -> PoolKey:
     return PoolKey(labels.get("cluster", ""), model, namespace, labels.get("role", ""))
 
 
-def _pools(series: Series) -> Iterator[PoolLook]:
+def _pools(series: Series) -> Iterator[PoolReading]:
     sums: dict[str, dict[PoolKey, float]] = {}
     for what in ("used", "known"):
         found: dict[PoolKey, float] = defaultdict(float)
@@ -230,7 +230,7 @@ def _pools(series: Series) -> Iterator[PoolLook]:
             found[pool_key(sample.labels)] += sample.value
         sums[what] = found
     for key, known_gpus in sorted(sums["known"].items(), key=str):
-        yield PoolLook(key, sums["used"].get(key, 0.0), known_gpus)
+        yield PoolReading(key, sums["used"].get(key, 0.0), known_gpus)
 
 
 def _pool_gpus(series: Series) -> Mapping[PoolKey, int]:
@@ -263,14 +263,14 @@ def _alerts(series: Series) -> Iterator[FiringAlert]:
         labels = sample.labels
         if labels.get("alertstate") == "firing":
             about = [
-                f"{key} {value}" for key, value in sorted(labels.items()) if _tells(key, value)
+                f"{key} {value}" for key, value in sorted(labels.items()) if _identifies(key, value)
             ]
             yield FiringAlert(
                 labels.get("alertname", ""), labels.get("severity", ""), ", ".join(about)
             )
 
 
-def _tells(key: str, value: str) -> bool:
+def _identifies(key: str, value: str) -> bool:
     return key not in _NOT_ABOUT and bool(value)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from disagg_cluster.top.look.values import EngineLook, GpuLook, Look, WorkerLook
+from disagg_cluster.top.readings.values import EngineReading, GpuReading, Reading, WorkerReading
 from disagg_cluster.top.view.gpu_history import (
     SLOT_SECONDS,
     WINDOW_SECONDS,
@@ -15,7 +15,7 @@ from disagg_cluster.top.view.gpu_history import (
 )
 from disagg_cluster.top.view.planned import advised_moves, bottleneck_rows, moves_of, plan_rows
 from disagg_cluster.top.view.pools import models_of
-from disagg_cluster.top.view.recollection import LEAST_RATE_SECONDS, Recollection
+from disagg_cluster.top.view.reading_history import LEAST_RATE_SECONDS, ReadingHistory
 from disagg_cluster.top.view.troubles import troubles_of
 from disagg_cluster.top.view.values import (
     GpuRow,
@@ -60,31 +60,31 @@ def empty_view(title: str, links: Links, at_seconds: float, unanswered: str = ""
 
 
 def view_of(
-    title: str, links: Links, recollection: Recollection, unanswered: str = ""
+    title: str, links: Links, readings: ReadingHistory, unanswered: str = ""
 ) -> TerminalView:
     """The view of the latest reading, with rates from earlier ones."""
-    look, before = recollection.newest, recollection.earlier
-    if look is None:
+    reading, before = readings.newest, readings.earlier
+    if reading is None:
         return empty_view(title, links, 0.0, unanswered)
-    lines = recollection.timelines
-    times = {gpu.key: time for gpu in look.gpus if (time := lines[gpu.key].last(WINDOW_SECONDS))}
-    marks = [gpu.watermark for gpu in look.gpus if gpu.watermark is not None]
-    whole_history = history([lines[gpu.key] for gpu in look.gpus])
+    lines = readings.timelines
+    times = {gpu.key: time for gpu in reading.gpus if (time := lines[gpu.key].last(WINDOW_SECONDS))}
+    marks = [gpu.watermark for gpu in reading.gpus if gpu.watermark is not None]
+    whole_history = history([lines[gpu.key] for gpu in reading.gpus])
     earlier = {engine.key: engine for engine in before.engines} if before else {}
-    passed = look.at_seconds - before.at_seconds if before else 0.0
-    states = {worker.key: worker for worker in look.workers}
+    passed = reading.at_seconds - before.at_seconds if before else 0.0
+    states = {worker.key: worker for worker in reading.workers}
     return replace(
-        empty_view(title, links, look.at_seconds, unanswered),
-        version=look.version,
-        simulated=look.simulated,
+        empty_view(title, links, reading.at_seconds, unanswered),
+        version=reading.version,
+        simulated=reading.simulated,
         time=total(list(times.values())),
-        behind_seconds=max(0.0, look.at_seconds - min(marks)) if marks else None,
+        behind_seconds=max(0.0, reading.at_seconds - min(marks)) if marks else None,
         history=whole_history,
-        users_first_token_p95_seconds=_p95(look.users_first_token, before.users_first_token)
+        users_first_token_p95_seconds=_p95(reading.users_first_token, before.users_first_token)
         if before
         else None,
-        arrivals_per_second=_rate(look.arrivals, before.arrivals if before else None, passed),
-        nodes=tuple(_nodes(look, lines)),
+        arrivals_per_second=_rate(reading.arrivals, before.arrivals if before else None, passed),
+        nodes=tuple(_nodes(reading, lines)),
         gpus=tuple(
             GpuRow(
                 node=gpu.node,
@@ -99,40 +99,40 @@ def view_of(
                 memory_total_bytes=gpu.memory_total_bytes,
                 power_watts=gpu.power_watts,
             )
-            for gpu in look.gpus
+            for gpu in reading.gpus
         ),
-        models=models_of(look),
+        models=models_of(reading),
         engines=tuple(
-            _engine(engine, earlier.get(engine.key), passed, states.get(engine.key), look)
-            for engine in look.engines
+            _engine(engine, earlier.get(engine.key), passed, states.get(engine.key), reading)
+            for engine in reading.engines
         ),
-        workers=tuple(_worker(worker, look.at_seconds) for worker in look.workers),
-        troubles=troubles_of(look),
-        events=tuple(recollection.events),
-        plans=plan_rows(look.plans),
-        moves=(*advised_moves(look.advised), *moves_of(look.plans)),
-        bottlenecks=bottleneck_rows(look.bottlenecks),
+        workers=tuple(_worker(worker, reading.at_seconds) for worker in reading.workers),
+        troubles=troubles_of(reading),
+        events=tuple(readings.events),
+        plans=plan_rows(reading.plans),
+        moves=(*advised_moves(reading.advised), *moves_of(reading.plans)),
+        bottlenecks=bottleneck_rows(reading.bottlenecks),
     )
 
 
-def _nodes(look: Look, lines: Mapping[tuple[str, str], GpuTimeline]) -> Iterator[NodeRow]:
-    for node in look.nodes:
-        gpus: Sequence[GpuLook] = [gpu for gpu in look.gpus if gpu.node == node]
+def _nodes(reading: Reading, lines: Mapping[tuple[str, str], GpuTimeline]) -> Iterator[NodeRow]:
+    for node in reading.nodes:
+        gpus: Sequence[GpuReading] = [gpu for gpu in reading.gpus if gpu.node == node]
         own = [lines[gpu.key] for gpu in gpus]
         known = [time for line in own if (time := line.last(WINDOW_SECONDS))]
-        engines = sum(engine.node == node for engine in look.engines)
+        engines = sum(engine.node == node for engine in reading.engines)
         yield NodeRow(node, len(gpus), engines, total(known), history(own))
 
 
 def _engine(
-    engine: EngineLook,
-    before: EngineLook | None,
+    engine: EngineReading,
+    before: EngineReading | None,
     passed_seconds: float,
-    worker: WorkerLook | None,
-    look: Look,
+    worker: WorkerReading | None,
+    reading: Reading,
 ) -> LiveEngineRow:
-    shown = _worker(worker, look.at_seconds) if worker is not None else None
-    indices = {gpu.key: gpu.index or gpu.gpu for gpu in look.gpus}
+    shown = _worker(worker, reading.at_seconds) if worker is not None else None
+    indices = {gpu.key: gpu.index or gpu.gpu for gpu in reading.gpus}
     tokens = sum(engine.tokens.values()) if engine.tokens else None
     tokens_before = sum(before.tokens.values()) if before and before.tokens else None
     return LiveEngineRow(
@@ -167,14 +167,14 @@ def _p95(later: Histogram | None, earlier: Histogram | None) -> float | None:
     return quantile(later if earlier is None else since(later, earlier), _PART)
 
 
-def _waiting(engine: EngineLook) -> float | None:
+def _waiting(engine: EngineReading) -> float | None:
     """Requests waiting for capacity, and those waiting for something else, such as their KV."""
     if engine.waiting is None and engine.deferred is None:
         return None
     return (engine.waiting or 0.0) + (engine.deferred or 0.0)
 
 
-def _state(engine: EngineLook, worker: WorkerLook | None) -> str:
+def _state(engine: EngineReading, worker: WorkerReading | None) -> str:
     """The state of an engine in a word or two."""
     if worker is not None and worker.state != "ready":
         return worker.state
@@ -189,7 +189,7 @@ def _state(engine: EngineLook, worker: WorkerLook | None) -> str:
     return "ready" if engine.up else ""
 
 
-def _worker(worker: WorkerLook, now: float) -> WorkerRow:
+def _worker(worker: WorkerReading, now: float) -> WorkerRow:
     begun = worker.start_timestamp if worker.since_timestamp is None else worker.since_timestamp
     return WorkerRow(
         node=worker.node,

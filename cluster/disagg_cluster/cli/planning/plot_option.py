@@ -44,7 +44,7 @@ def check_plot(path: Path) -> None:
     check_picture(path)
 
 
-def tell_picture(path: Path, models: int) -> None:
+def print_plot(path: Path, models: int) -> None:
     """Print where the plot was written, and how many models it leaves out."""
     from disagg_cluster.planner.outlook.pictures import MOST_ROWS
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from disagg_cluster.top.look.values import GpuLook, Look
+from disagg_cluster.top.readings.values import GpuReading, Reading
 
 
-def looks_of(told: Any) -> Iterator[Look]:
+def readings_of(told: Any) -> Iterator[Reading]:
     """Readings from a daemon's `/recent.json`, one per device and moment, in order.
 
     Raises:
@@ -18,8 +18,8 @@ def looks_of(told: Any) -> Iterator[Look]:
         uses = {str(use): list(map(float, values)) for use, values in device["seconds"].items()}
         for number, at in enumerate(map(float, device["at_seconds"])):
             seconds = {use: values[number] for use, values in uses.items()}
-            gpu = GpuLook("", str(device["gpu"]), seconds=seconds, watermark=at)
-            yield Look(at, gpus=(gpu,))
+            gpu = GpuReading("", str(device["gpu"]), seconds=seconds, watermark=at)
+            yield Reading(at, gpus=(gpu,))
 
 
 def verdicts_of(told: Mapping[str, Any]) -> Mapping[tuple[str, str, str], tuple[str, ...]]:

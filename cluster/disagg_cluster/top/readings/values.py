@@ -9,7 +9,7 @@ from disagg_exporter.model import Histogram
 
 
 @dataclass(frozen=True, slots=True)
-class GpuLook:
+class GpuReading:
     """One device; `seconds` are committed seconds by use up to `watermark` (Unix time)."""
 
     node: str
@@ -32,7 +32,7 @@ class GpuLook:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineLook:
+class EngineReading:
     """One engine; unknown values are None. `tokens` counts all tokens computed so far, by phase."""
 
     node: str
@@ -65,7 +65,7 @@ class EngineLook:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerLook:
+class WorkerReading:
     """One worker; times are Unix times, None where unknown.
 
     The fields after `next_start_timestamp` come only from its daemon's socket.
@@ -101,7 +101,7 @@ class PoolKey:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolLook:
+class PoolReading:
     """Capacity of a pool in GPUs: used, and known."""
 
     key: PoolKey
@@ -119,7 +119,7 @@ class FiringAlert:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanLook:
+class PlanReading:
     """The planner's GPUs of a role; None where it reports none."""
 
     key: PoolKey
@@ -142,7 +142,7 @@ class AdvisedMove:
 
 
 @dataclass(frozen=True, slots=True)
-class BottleneckLook:
+class BottleneckReading:
     """One verdict of the planner's diagnosis: what delays first tokens, why, and what to do."""
 
     model_name: str
@@ -156,7 +156,7 @@ class BottleneckLook:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Reading:
     """Everything read at one moment; `failed_collectors` are (node, collector).
 
     `missed_nodes` were present minutes ago and are not any more. `pool_gpus` is the number of
@@ -169,16 +169,16 @@ class Look:
     simulated: bool = False
     nodes: tuple[str, ...] = ()
     missed_nodes: tuple[str, ...] = ()
-    gpus: tuple[GpuLook, ...] = ()
-    engines: tuple[EngineLook, ...] = ()
-    workers: tuple[WorkerLook, ...] = ()
-    pools: tuple[PoolLook, ...] = ()
+    gpus: tuple[GpuReading, ...] = ()
+    engines: tuple[EngineReading, ...] = ()
+    workers: tuple[WorkerReading, ...] = ()
+    pools: tuple[PoolReading, ...] = ()
     pool_gpus: Mapping[PoolKey, int] = field(default_factory=dict)
     verdicts: Mapping[tuple[str, str, str], tuple[str, ...]] = field(default_factory=dict)
     failed_collectors: tuple[tuple[str, str], ...] = ()
     alerts: tuple[FiringAlert, ...] = ()
-    plans: tuple[PlanLook, ...] = ()
+    plans: tuple[PlanReading, ...] = ()
     advised: tuple[AdvisedMove, ...] = ()
-    bottlenecks: tuple[BottleneckLook, ...] = ()
+    bottlenecks: tuple[BottleneckReading, ...] = ()
     users_first_token: Histogram | None = None
     arrivals: float | None = None
