@@ -201,10 +201,10 @@ def test_a_changed_node_file_is_taken_in_and_only_the_next_start_follows_it(fold
         taken = asked.ask("reload", "--yes")
         again = asked.ask("reload", "--yes")
 
-        assert looked.stdout == "decode-0: env: TOLD_BY\nwould be taken in: decode-0\n"
+        assert looked.stdout == "decode-0: env: TOLD_BY\nwould be applied: decode-0\n"
         assert (nobody.exit_code, taken.exit_code) == (2, 0)
-        assert taken.stdout.endswith("taken in: decode-0\n")
-        assert again.stdout == "the node file says what it said before\n"
+        assert taken.stdout.endswith("applied: decode-0\n")
+        assert again.stdout == "the node file has no changes\n"
         assert {name: asked.worker(name)["pid"] for name in pids} == pids
 
         assert asked.ask("restart", "decode-0", "--now").exit_code == 0
@@ -219,7 +219,7 @@ def test_a_changed_node_file_is_taken_in_and_only_the_next_start_follows_it(fold
         assert shown == (
             "decode-9: is new in the file: decode (is started)\n"
             "decode-0: is no longer in the file (is drained and stopped)\n"
-            "would be taken in: decode-9, decode-0\n"
+            "would be applied: decode-9, decode-0\n"
         )
         assert asked.ask("reload", "--yes").exit_code == 0
         asked.wait_state("decode-9", "ready")

@@ -210,8 +210,8 @@ def start(
     run_folder = config.run_folder or usual_run_dir(os.environ, os.getuid())
     if config.run_folder is None and run_folder in older_run_dirs(os.environ, os.getuid()):
         usual = default_run_dir(os.environ, os.getuid())
-        text = f"something of an earlier version runs in {run_folder}: it is used on"
-        click.echo(f"{text}, and {usual} when that has ended", err=True)
+        text = f"an earlier version still runs in {run_folder}: that folder is used"
+        click.echo(f"{text}, and {usual} once that has ended", err=True)
     with opened_devices(config, run_folder) as source:
         layout = place(config, source.inventory(), str(file), node_file.lines)
         daemon = Daemon(

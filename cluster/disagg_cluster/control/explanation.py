@@ -57,7 +57,7 @@ def explain(worker: WorkerView, node: NodeOverview, now_ns: int) -> tuple[str, .
         )
     sentences.extend(_routing(worker, node))
     sentences.extend(
-        f"the node file says otherwise, which waits for the next daemon: {what.removeprefix(own)}"
+        f"a change in the node file waits for the next daemon: {what.removeprefix(own)}"
         for what in node.daemon.waiting
         if what.startswith(own := f"{name}: ")
     )

@@ -270,13 +270,13 @@ def reread_reply(request_id: str, report: RereadReport, *, dry_run: bool) -> Con
         return ControlReply(request_id, ReplyOutcome.FAILED, text, problems=report.problems)
     way_out, names = "", ", ".join(report.workers)
     if names:
-        text = f"{'would be ' if dry_run else ''}taken in: {names}"
+        text = f"{'would be ' if dry_run else ''}applied: {names}"
     elif explanation:
-        text = "a running daemon takes in nothing of it"
+        text = "nothing in it can be applied to a running daemon"
     else:
-        text = "the node file says what it said before"
+        text = "the node file has no changes"
     if report.deferred:
-        way_out = "end the daemon and start it anew to take in what waits"
+        way_out = "restart the daemon to apply what waits"
     done = ReplyOutcome.DONE
     return ControlReply(
         request_id,

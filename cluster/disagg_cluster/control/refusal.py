@@ -14,8 +14,8 @@ class RefusalReason(StrEnum):
     (`no_workers`). Current state: another `change_under_way`; the worker is `paused`, is being
     stopped or started (`worker_busy`), or is `not_ready`. Role change: the role cannot be changed
     (`fixed_role`), the router cannot change its engines (`fixed_router`), the worker is the
-    `last_of_role` of its model, its GPUs or settings do not suit the role (`does_not_fit`), a
-    `stranger` process holds a GPU. Node file: there is none (`no_node_file`), it has problems
+    `last_of_role` of its model, its settings do not fit the role (`does_not_fit`), a `stranger`
+    process holds a GPU. Node file: there is none (`no_node_file`), it has problems
     (`wrong_node_file`), it differs from what was shown (`changed_since`). Client: `not_allowed`,
     `unauthenticated` (missing or wrong token), a failed `tls` handshake, `too_slow`, `too_many` at
     a time.

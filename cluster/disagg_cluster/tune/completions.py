@@ -115,7 +115,7 @@ def refusal(status: int, body: bytes, url: str) -> EngineRefusalError:
     lower = told.lower()
     if status in (401, 403):
         return EngineRefusalError(
-            f"{url} does not let us in ({status}): say who we are with "
+            f"{url} denies access ({status}): authenticate with "
             "--header 'Authorization: Bearer …' or --http-config FILE"
         )
     if status in (429, 503):
@@ -164,7 +164,7 @@ def _message(body: bytes) -> str:
         found = error.get("message") or told.get("detail") if isinstance(error, dict) else error
         return _one_line(str(found or told).encode())
     except (ValueError, AttributeError):
-        return _one_line(body) or "without a word"
+        return _one_line(body) or "no message"
 
 
 def _one_line(text: bytes) -> str:

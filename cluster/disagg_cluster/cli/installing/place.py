@@ -79,8 +79,8 @@ def diff_lines(step: FileChange) -> list[str]:
 def summary_line(changed: int, steps: Sequence[FileChange], did: str) -> str:
     """Summary of how many files are changed, and how many kept against the plan."""
     kept = sum(step.action.value == "keep" for step in steps)
-    whose = "it" if kept == 1 else "them"
-    rest = f", {kept} kept as somebody changed {whose}" if kept else ""
+    were = "it was" if kept == 1 else "they were"
+    rest = f", {kept} kept as {were} changed" if kept else ""
     return f"{changed} of {counted(len(steps), 'file')} {did}{rest}."
 
 

@@ -47,7 +47,7 @@ def backtest(
     For the time between each horizon and the one before: ERROR is the sum of the median's errors
     divided by the actual load, next to that of repeating the last value; LOSS is the pinball loss
     of all quantiles relative to the last value with the quantiles of its own errors (below 1 is
-    better); IN BAND is the share of the load between the lowest and the highest quantile.
+    better); IN BAND is how often the load was between the lowest and the highest quantile.
 
     \b
       disagg-node backtest --csv load.csv --plot errors.svg

@@ -63,8 +63,8 @@ def plan(source: LoadSource, file: Path, as_json: bool, plot: Path | None) -> No
     Combines the forecast load, the capacity of engines at the targets and the available GPUs.
     Without another source the history comes from the Prometheus in the planner file. What cannot be
     determined is undecided, with the reason; each recommendation comes with its reason and with
-    how wrong recent forecasts were. Also shows the waste of the current engines in the last days,
-    the best fixed split for them, and whether mixed engines should be separate.
+    how wrong recent forecasts were. Also shows what the current engines would have wasted in the
+    last days, the best fixed split for that time, and whether mixed engines should be separate.
 
     \b
       disagg-node plan -c planner.yaml
@@ -184,7 +184,7 @@ class _Planning:
             self._progress.end()
 
     def past(self) -> list[PastSplit | UndecidedPastSplit]:
-        """The waste of the current engines in the past, by model."""
+        """What the current engines would have wasted in the past, by model."""
         from disagg_cluster.planner.advice.past_split import past_split
 
         self._progress.say("looking back")

@@ -45,9 +45,9 @@ def reload(dry_run: bool, yes: bool, daemon: DaemonClient, as_json: bool) -> Non
         reply = looked
     else:
         if not yes and not sys.stdin.isatty():
-            raise click.UsageError("nobody can be asked here: --yes takes it in")
+            raise click.UsageError("there is no terminal to ask on: --yes applies the changes")
         if not yes:
-            click.confirm("Take this in?", abort=True, err=True)
+            click.confirm("Apply these changes?", abort=True, err=True)
         # Apply only what was shown, no later edits; an older daemon knows no digest.
         *_, reply = daemon.ask(new_request(RereadNodeFile(digest=looked.digest or None)))
     if as_json:

@@ -11,7 +11,7 @@ _OTHER_NAME = "its certificate is for other names: ask by one of them"
 _NOBODY = "nobody listens there: `control.grpc.listen` of its node file says where"
 _NO_WAY = "there is no way to that host from here"
 _NO_ANSWER = "that host does not answer: is a firewall in between?"
-_UNTRUSTED = "its certificate is not signed by whom we trust: --ca names who signed it"
+_UNTRUSTED = "its certificate is from no authority that we trust: --ca names its authority"
 # Error messages of gRPC (1.85, with BoringSSL), what they mean and what to do.
 _MEANINGS = (
     ("Hostname Verification Check failed", _OTHER_NAME),

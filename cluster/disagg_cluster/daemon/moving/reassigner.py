@@ -124,7 +124,7 @@ class Reassigner:
             self._move = resumed(said.move, now_ns)
             if not self._move.step.final:
                 self._log.warning(
-                    "%s: goes on to be reassigned from %s to %s: %s",
+                    "%s: its reassignment from %s to %s continues: %s",
                     self._move.worker,
                     self._move.from_role,
                     self._move.to_role,

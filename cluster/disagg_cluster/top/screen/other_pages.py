@@ -25,7 +25,7 @@ from disagg_cluster.top.screen.tables import table
 from disagg_cluster.top.view.values import LiveEngineRow, TerminalView, WorkerRow
 
 _HELP = """
-What is shown is of the last minute; its end is some seconds ago, when accounts were last final.
+All values are for a minute that ended some seconds ago, with the latest final accounts.
 
 up, down, k, j select an engine          enter, right   look at it alone
 l              the end of its log        w or e         workers and events
@@ -33,12 +33,12 @@ s and S        sort engines by the next column, or the one before
 /              filter by name, role, model, node or state; esc shows all again
 [ ] or page up and down                  scroll through GPUs
 g              nodes or GPUs, where there are several nodes
-space or p     hold still, go on         esc or q       back; q on the main page leaves
+space or p     pause, continue           esc or q       back; q on the main page leaves
 ?              this page                 ctrl-c         leaves from anywhere
 
 USED is how much of an engine's capacity within its latency target is used: full, not busy.
 BOUND is what keeps it from doing more. TTFT of a prefill engine ends with its one token.
-TTFT and ITL are what 95 of 100 keep. A hyphen stands for what is not known; it is never 0.
+TTFT and ITL are 95th percentiles. A hyphen stands for an unknown value; it is never 0.
 docs/top.md says more.
 """
 

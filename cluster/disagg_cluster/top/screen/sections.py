@@ -116,7 +116,7 @@ def _verdict(model: ModelRow, several: bool) -> Line:
         name = f"{model.namespace}/{name}"
     if several and model.cluster:
         name = f"{model.cluster} {name}"
-    words = "; ".join(model.verdicts) or "how full its pools are is not learned yet"
+    words = "; ".join(model.verdicts) or "the capacity of its pools is not learned yet"
     return Span(f"{name}: ", "bold"), Span(words, verdict_style(words))
 
 

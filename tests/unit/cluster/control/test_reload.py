@@ -95,7 +95,7 @@ def test_what_waits_is_told_with_the_answer_and_from_then_on() -> None:
             "a: port (waits for the next daemon)",
             "listen.metrics (waits for the next daemon)",
         )
-        assert (looked.text, looked.digest) == ("would be taken in: a", "0af9")
+        assert (looked.text, looked.digest) == ("would be applied: a", "0af9")
         assert asked.core.waiting == FOUND.deferred
         asked.reports.append(RereadReport(problems=("not YAML",), refusal=WRONG))
         await asked.reload()
@@ -103,7 +103,7 @@ def test_what_waits_is_told_with_the_answer_and_from_then_on() -> None:
         asked.reports.append(RereadReport(deferred=("links.grafana",)))
         nothing = await asked.reload(RereadNodeFile())
         assert (nothing.text, bool(nothing.way_out)) == (
-            "a running daemon takes in nothing of it",
+            "nothing in it can be applied to a running daemon",
             True,
         )
         assert asked.core.waiting == ("links.grafana",)
@@ -120,7 +120,7 @@ def test_a_worker_is_explained_with_what_waits_of_its_own() -> None:
 
     said = [line for line in explain(node.workers[0], node, 0) if "node file" in line]
 
-    assert said == ["the node file says otherwise, which waits for the next daemon: port, model"]
+    assert said == ["a change in the node file waits for the next daemon: port, model"]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_the_same_id_is_one_reload_also_while_it_lasts() -> None:
         asked.may_end.set()
         first, second = await asyncio.gather(*both)
         assert first == second == await asked.reload(RereadNodeFile())
-        assert (first.text, asked.looks) == ("taken in: a", [RereadNodeFile()])
+        assert (first.text, asked.looks) == ("applied: a", [RereadNodeFile()])
         [paused] = await asked.ask(ControlRequest("r", PauseWorkers("a")))
         assert paused.reason == "reused_id"
         # A look is made anew each time.
@@ -190,7 +190,7 @@ def test_a_reload_goes_on_when_whoever_asked_has_gone_or_waits_no_longer() -> No
         await asyncio.gather(gone, return_exceptions=True)
         asked.may_end.set()
         for request_id in ("r", "late"):
-            assert (await asked.reload(RereadNodeFile(), request_id)).text == "taken in: a"
+            assert (await asked.reload(RereadNodeFile(), request_id)).text == "applied: a"
         assert len(asked.looks) == 2
 
     played(story)
