@@ -144,8 +144,8 @@ def carry_out(daemon: DaemonClient, request: ControlRequest, *, as_json: bool) -
     except KeyboardInterrupt:
         # Before the first reply it is unknown whether the change has begun.
         goes_on = "it goes on" if final is not None else "it may have begun"
-        told = f"no longer waited for; {goes_on}: disagg-node status shows how it stands"
-        click.echo(f"disagg-node: {told}", err=True)
+        message = f"no longer waited for; {goes_on}: disagg-node status shows how it stands"
+        click.echo(f"disagg-node: {message}", err=True)
         raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
     assert final is not None, "a stream of replies has an end"
     if code := exit_code(final.outcome):

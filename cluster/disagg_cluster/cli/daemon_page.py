@@ -191,11 +191,11 @@ def _endpoint_by_run_dir(file: Path) -> DaemonEndpoint | None:
         return None
     if not isinstance(root, yaml.MappingNode) or any(key.value == "<<" for key, _ in root.value):
         return None
-    told = [value for key, value in root.value if key.value == "run_dir"]
-    if not told:
+    values = [value for key, value in root.value if key.value == "run_dir"]
+    if not values:
         return _endpoint_in(None)
-    folder = Path(told[0].value) if isinstance(told[0], yaml.ScalarNode) else Path()
-    return _endpoint_in(folder) if len(told) == 1 and folder.is_absolute() else None
+    folder = Path(values[0].value) if isinstance(values[0], yaml.ScalarNode) else Path()
+    return _endpoint_in(folder) if len(values) == 1 and folder.is_absolute() else None
 
 
 def _endpoint(config: NodeConfig | None, run_dir: Path | None) -> DaemonEndpoint | None:

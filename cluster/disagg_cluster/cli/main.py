@@ -246,8 +246,8 @@ class _Main(LazyGroup):
             click.echo(f"{prefix}{_without_passwords(str(error))}", err=True)
             raise click.exceptions.Exit(error.exit_code) from error
         except click.UsageError as error:
-            told = _hint(error) or error.message
-            error.message = _without_passwords(told)  # type: ignore[misc] # final, but read only by what shows it
+            message = _hint(error) or error.message
+            error.message = _without_passwords(message)  # type: ignore[misc] # final, but read only by what shows it
             raise
 
 
@@ -275,9 +275,9 @@ def _hint(error: click.UsageError) -> str:
     if not isinstance(error, click.MissingParameter) or error.message or error.param is None:
         return ""
     if isinstance(error.param, click.Option):
-        told = error.param.help or ""
+        message = error.param.help or ""
         # Click appends the choices after its own full stop.
-        return told.removesuffix(".") if isinstance(error.param.type, click.Choice) else told
+        return message.removesuffix(".") if isinstance(error.param.type, click.Choice) else message
     return _ARGUMENTS.get(error.param.make_metavar(error.ctx), "") if error.ctx else ""
 
 

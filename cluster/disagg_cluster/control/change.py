@@ -93,24 +93,24 @@ def _restarted(change: Change, node: NodeOverview, now_ns: int) -> ControlReply:
     if worker.paused:
         way_out = f"disagg-node resume {name}, then restart it"
         return reply(ReplyOutcome.FAILED, "the restart was called off by a pause", way_out)
-    anew = worker.incarnation > change.incarnation
-    if anew and worker.state is WorkerState.READY:
+    is_new = worker.incarnation > change.incarnation
+    if is_new and worker.state is WorkerState.READY:
         seconds = (now_ns - change.begun_ns) / 1e9
         return replace(reply(ReplyOutcome.DONE, f"ready after {seconds:.1f} s"), worker=worker)
-    if anew and worker.state is WorkerState.FAILED:
+    if is_new and worker.state is WorkerState.FAILED:
         return reply(ReplyOutcome.FAILED, f"failed, {worker.reason}", "look at its log")
     if now_ns >= change.deadline_ns:
         seconds = (change.deadline_ns - change.begun_ns) / 1e9
-        text = f"{_stage(worker, anew)}, not ready within {seconds:g} s; it goes on"
+        text = f"{_stage(worker, is_new)}, not ready within {seconds:g} s; it goes on"
         return reply(ReplyOutcome.TIMEOUT, text, "disagg-node status shows how it stands")
-    return reply(ReplyOutcome.PROGRESS, _stage(worker, anew))
+    return reply(ReplyOutcome.PROGRESS, _stage(worker, is_new))
 
 
-def _stage(worker: WorkerView, anew: bool) -> str:
+def _stage(worker: WorkerView, is_new: bool) -> str:
     if worker.state is WorkerState.DRAINING:
         return "draining"
-    if worker.state is WorkerState.STARTING and anew:
+    if worker.state is WorkerState.STARTING and is_new:
         return f"starting (pid {worker.pid})"
-    if worker.state is WorkerState.BACKOFF and anew:
+    if worker.state is WorkerState.BACKOFF and is_new:
         return f"waits for its next start: {worker.reason}"
     return "ending"

@@ -35,7 +35,7 @@ def explain(worker: WorkerView, node: NodeOverview, now_ns: int) -> tuple[str, .
     sentences = [f"{name} has been {state} for {duration_text(worker.state_seconds)}{because}"]
     sentences.extend(_next_change(worker))
     if worker.unanswered:
-        end = "" if worker.paused else "; it is started anew if that lasts and it does no work"
+        end = "" if worker.paused else "; it is restarted if that lasts and it does no work"
         sentences.append(f"its last health probe was not answered well: {worker.unanswered}{end}")
     move = node.move
     if move is not None and move.worker == name:

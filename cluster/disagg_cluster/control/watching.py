@@ -186,7 +186,7 @@ class Watching:
         try:
             self._distribute(self._view())
         except Exception:  # noqa: BLE001 - a defect here must not end all watches
-            self._log.exception("control: the node cannot be looked at")
+            self._log.exception("control: the state of the node cannot be read")
 
     def _current(self) -> ControlReply:
         return ControlReply("", ReplyOutcome.CURRENT, daemon=self._view().daemon)

@@ -21,8 +21,8 @@ from disagg_exporter.collectors import DaemonExecutor, NoThreadError
 
 _CHANGED_SINCE = ControlRefusal(
     RefusalReason.CHANGED_SINCE,
-    "the file, or what the daemon runs on, has changed since it was shown: nothing was taken in",
-    "look at it anew: disagg-node reload",
+    "the file or the running configuration has changed since it was shown: nothing was applied",
+    "review it again: disagg-node reload",
 )
 _NO_FILE = ControlRefusal(
     RefusalReason.NO_NODE_FILE,

@@ -113,7 +113,7 @@ class WorkerRoster:
             self._arrange()
             await supervisor.forget(name)
         except Exception:  # noqa: BLE001 - nothing awaits this task to see its error
-            _log.exception("%s: it cannot be let go, nor can another take its place", name)
+            _log.exception("%s: it cannot be removed, nor can another take its place", name)
 
     def _arrange(self) -> None:
         """Run the workers whose port and devices are free, besides those that are still ending."""

@@ -65,8 +65,8 @@ class SglangSwitch:
         info = answer.value
         states = info.get("internal_states")
         live = states[0] if isinstance(states, list) and states else {}
-        told = live.get("disaggregation_mode") if isinstance(live, dict) else None
-        role = _ROLES.get(str(told or info.get("disaggregation_mode")))
+        reported = live.get("disaggregation_mode") if isinstance(live, dict) else None
+        role = _ROLES.get(str(reported or info.get("disaggregation_mode")))
         if info.get("enable_pd_role_switch") is not True:
             return RoleCapability(role, why_not="it was started without --enable-pd-role-switch")
         if role is None:
@@ -98,8 +98,10 @@ class VllmRole:
             answer = _get(f"{url}/v1/pd_role", api_key)
         except NoResponseError as error:
             return RoleCapability(why_not=str(error))
-        told = answer.value.get("role") if answer.ok and isinstance(answer.value, dict) else None
-        return RoleCapability(_ROLES.get(str(told)), why_not=why_not)
+        reported = (
+            answer.value.get("role") if answer.ok and isinstance(answer.value, dict) else None
+        )
+        return RoleCapability(_ROLES.get(str(reported)), why_not=why_not)
 
     def switch(self, url: str, role: Role, api_key: str) -> SwitchResult:
         """Reports that a switch is not supported."""

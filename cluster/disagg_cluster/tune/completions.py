@@ -105,14 +105,14 @@ def written_prompts(line: bytes, url: str) -> list[int]:
         # The final event with the usage has no choices.
         return [int(choice["index"]) for choice in event["choices"]]
     except (ValueError, KeyError, TypeError):
-        told = f"its answer is no stream of completions: {_one_line(text)}"
-        raise EngineRefusalError(told) from None
+        message = f"its answer is no stream of completions: {_one_line(text)}"
+        raise EngineRefusalError(message) from None
 
 
 def refusal(status: int, body: bytes, url: str) -> EngineRefusalError:
     """Return an error that says why the engine rejected a request, and what to do."""
-    told = _message(body)
-    lower = told.lower()
+    message = _message(body)
+    lower = message.lower()
     if status in (401, 403):
         return EngineRefusalError(
             f"{url} denies access ({status}): authenticate with "
@@ -120,21 +120,21 @@ def refusal(status: int, body: bytes, url: str) -> EngineRefusalError:
         )
     if status in (429, 503):
         return EngineRefusalError(
-            f"{url} refuses for load, or is not ready ({status}): {told}\n"
+            f"{url} refuses for load, or is not ready ({status}): {message}\n"
             "    probe it when it serves nobody else"
         )
     if status in (404, 405):
         return EngineRefusalError(
-            f"{url} has no completions of this model ({status}): {told}\n"
+            f"{url} has no completions of this model ({status}): {message}\n"
             "    --engine wants the root of an OpenAI API, --model a name that it serves"
         )
     if status in (400, 422) and ("vocab" in lower or "out of range" in lower):
-        return SmallVocabularyError(f"{url} does not know these token ids: {told}")
+        return SmallVocabularyError(f"{url} does not know these token ids: {message}")
     if status in (400, 413) and any(word in lower for word in ("length", "longer", "kv cache")):
-        return UnfitLengthError(f"{url} does not take prompts of this length: {told}")
+        return UnfitLengthError(f"{url} does not take prompts of this length: {message}")
     if 300 <= status < 400:
         return EngineRefusalError(f"{url} sends us elsewhere ({status}): give that address")
-    return EngineRefusalError(f"{url} answers {status}: {told}")
+    return EngineRefusalError(f"{url} answers {status}: {message}")
 
 
 def served_models(body: bytes) -> dict[str, int | None]:
@@ -159,10 +159,10 @@ def _count(value: object) -> int | None:
 def _message(body: bytes) -> str:
     """The message in an error body, in any of the known formats."""
     try:
-        told = json.loads(body)
-        error = told.get("error", told)
-        found = error.get("message") or told.get("detail") if isinstance(error, dict) else error
-        return _one_line(str(found or told).encode())
+        message = json.loads(body)
+        error = message.get("error", message)
+        found = error.get("message") or message.get("detail") if isinstance(error, dict) else error
+        return _one_line(str(found or message).encode())
     except (ValueError, AttributeError):
         return _one_line(body) or "no message"
 

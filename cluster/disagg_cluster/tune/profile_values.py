@@ -78,7 +78,7 @@ def profile_value(profile: TuneProfile) -> Mapping[str, object]:
 
 def _length(found: PrefillTuning, length: LengthTuning) -> TimedLength:
     known = length.estimate
-    told = TimedLength(
+    timed = TimedLength(
         prompt_tokens=length.prompt_tokens,
         complete=length.complete,
         steps=_steps(length.points),
@@ -86,7 +86,7 @@ def _length(found: PrefillTuning, length: LengthTuning) -> TimedLength:
         ttft_seconds=found.ttft_seconds(length),
     )
     if known is None:
-        return told
+        return timed
     update = {"best_tokens_per_second": round(known.best_tokens_per_second, 1)}
     # Omitted if the exporter would not conclude a knee.
     if known.limit is not None and known.limit.knee_tokens is not None:
@@ -96,7 +96,7 @@ def _length(found: PrefillTuning, length: LengthTuning) -> TimedLength:
             "knee_high_tokens": round(known.high_tokens, 1),
             "knee_tokens_per_second": round(known.knee_tokens_per_second, 1),
         }
-    return told.model_copy(update=update)
+    return timed.model_copy(update=update)
 
 
 def _steps(points: Sequence[Point]) -> tuple[TimedSize, ...]:

@@ -66,8 +66,8 @@ def _prometheus_url(ctx: click.Context, param: click.Parameter, url: str) -> str
     from disagg_cluster.prometheus.http_client import is_address
 
     if not is_address(url) or "@" in urlsplit(url).netloc:
-        told = "is no address such as http://prometheus:9090"
-        raise click.BadParameter(f"{url!r} {told}", ctx, param)
+        reason = "is no address such as http://prometheus:9090"
+        raise click.BadParameter(f"{url!r} {reason}", ctx, param)
     return url
 
 

@@ -154,17 +154,17 @@ def _allowed(worker: Worker, wanted: Mapping[str, int]) -> dict[str, int]:
     step, most = STEP_TOKENS["vllm"], REQUESTS["vllm"]
     if worker.engine != "vllm":
         return found
-    told = flags.value(most.lstrip("-")) or ""
-    if step in found and told.isdecimal() and int(told) > found[step]:
+    set_to = flags.value(most.lstrip("-")) or ""
+    if step in found and set_to.isdecimal() and int(set_to) > found[step]:
         click.echo(
-            f"{step} is no less than {most}, which is {told}: vLLM does not start otherwise",
+            f"{step} is no less than {most}, which is {set_to}: vLLM does not start otherwise",
             err=True,
         )
-        found[step] = int(told)
-    told = flags.value(step.lstrip("-")) or ""
-    if most in found and told.isdecimal() and int(told) < found[most]:
-        click.echo(f"{most} is no more than {step}, which is {told}", err=True)
-        found[most] = int(told)
+        found[step] = int(set_to)
+    set_to = flags.value(step.lstrip("-")) or ""
+    if most in found and set_to.isdecimal() and int(set_to) < found[most]:
+        click.echo(f"{most} is no more than {step}, which is {set_to}", err=True)
+        found[most] = int(set_to)
     return found
 
 

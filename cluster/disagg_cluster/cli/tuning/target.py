@@ -90,10 +90,10 @@ class TargetOptions:
         from disagg_cluster.control.messages import DaemonStatus
         from disagg_cluster.nodefile import load
 
-        told = None
+        configured = None
         if self.file is not None:
             workers = {worker.name: worker for worker in load(self.file).workers}
-            told = workers.get(self.engine)
+            configured = workers.get(self.engine)
         replies = ask(
             socket_of(self.file, self.run_dir), new_request(DaemonStatus()), _PATIENCE_SECONDS
         )
@@ -107,7 +107,7 @@ class TargetOptions:
                 f"the daemon has no worker {self.engine!r}: {meant}its workers are {there}; an "
                 f"engine elsewhere is given by its address, such as {_EXAMPLE}"
             )
-        return _found(view, told)
+        return _found(view, configured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class _FoundWorker:
     key: str = ""
 
 
-def _found(view: WorkerView, told: Worker | None) -> _FoundWorker:
+def _found(view: WorkerView, configured: Worker | None) -> _FoundWorker:
     from disagg_cluster.config.values import root_url
     from disagg_cluster.launch.worker_specs import api_key
     from disagg_cluster.lifecycle.state import WorkerState
@@ -130,9 +130,9 @@ def _found(view: WorkerView, told: Worker | None) -> _FoundWorker:
             f"{view.worker} is {view.state.value}, and only one that is ready can be probed: "
             "disagg-node status shows how it stands"
         )
-    if told is None:
+    if configured is None:
         return _FoundWorker(root_url(view.host, view.port, tls=False), None)
-    return _FoundWorker(told.url, told.model_name, api_key(told, os.environ))
+    return _FoundWorker(configured.url, configured.model_name, api_key(configured, os.environ))
 
 
 def _select_model(server: CompletionServer, wanted: str | None) -> int | None:

@@ -50,8 +50,8 @@ def _lengths(
         raise click.BadParameter(f"{text!r} are no lengths: give 512,2048", ctx, param)
     found = sorted({int(word) for word in words})
     if found[0] < 1 or found[-1] > _MOST_TOKENS or len(found) > _MOST_LENGTHS:
-        told = f"1 to {_MOST_LENGTHS} lengths from 1 to {_MOST_TOKENS} tokens"
-        raise click.BadParameter(f"expected {told}", ctx, param)
+        allowed = f"1 to {_MOST_LENGTHS} lengths from 1 to {_MOST_TOKENS} tokens"
+        raise click.BadParameter(f"expected {allowed}", ctx, param)
     return tuple(found)
 
 

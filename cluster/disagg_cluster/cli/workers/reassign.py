@@ -116,7 +116,7 @@ def explain(worker: str, daemon: DaemonClient, as_json: bool) -> None:
         click.echo("\n".join(reply.explanation))
     else:
         way_out = f"\n    {reply.way_out}" if reply.way_out else ""
-        told = "; ".join(filter(None, (reply.text, *reply.problems)))
-        click.echo(f"disagg-node: {reply.outcome}: {told}{way_out}", err=True)
+        text = "; ".join(filter(None, (reply.text, *reply.problems)))
+        click.echo(f"disagg-node: {reply.outcome}: {text}{way_out}", err=True)
     if code := exit_code(reply.outcome):
         raise click.exceptions.Exit(code)

@@ -99,7 +99,7 @@ class ClientProxy:
                 link, peer = await loop.sock_accept(self._listener)
             except (OSError, MemoryError) as error:
                 # For example out of file descriptors, which may pass.
-                self._log.warning("control: nobody can be let in: %s", explain(error))
+                self._log.warning("control: no connection can be accepted: %s", explain(error))
                 await asyncio.sleep(_LOST_SECONDS)
                 continue
             task = asyncio.create_task(self._connected(link, peer))

@@ -28,14 +28,14 @@ def plans(series: Series) -> tuple[PlanReading, ...]:
             labels.get("role", ""),
         )
         rows[key, labels.get("gpu_name", "")].append((labels, sample.value))
-    return tuple(_plan(*key, told) for key, told in sorted(rows.items(), key=str))
+    return tuple(_plan(*key, samples) for key, samples in sorted(rows.items(), key=str))
 
 
-def _plan(key: PoolKey, gpu_name: str, told: list[tuple[Labels, float]]) -> PlanReading:
-    horizons = {labels.get("horizon", "") for labels, _ in told} - {""}
+def _plan(key: PoolKey, gpu_name: str, samples: list[tuple[Labels, float]]) -> PlanReading:
+    horizons = {labels.get("horizon", "") for labels, _ in samples} - {""}
     horizon = _HORIZON if _HORIZON in horizons else min(horizons, default="")
     known: dict[str, float] = {}
-    for labels, value in told:
+    for labels, value in samples:
         if labels.get("horizon", "") in ("", horizon) and labels.get("quantile", "") in (
             "",
             _QUANTILE,

@@ -8,13 +8,13 @@ from typing import Any
 from disagg_cluster.top.readings.values import GpuReading, Reading
 
 
-def readings_of(told: Any) -> Iterator[Reading]:
+def readings_of(content: Any) -> Iterator[Reading]:
     """Readings from a daemon's `/recent.json`, one per device and moment, in order.
 
     Raises:
         LookupError, TypeError, ValueError, AttributeError: The content has another form.
     """
-    for device in told["devices"]:
+    for device in content["devices"]:
         uses = {str(use): list(map(float, values)) for use, values in device["seconds"].items()}
         for number, at in enumerate(map(float, device["at_seconds"])):
             seconds = {use: values[number] for use, values in uses.items()}
@@ -22,7 +22,7 @@ def readings_of(told: Any) -> Iterator[Reading]:
             yield Reading(at, gpus=(gpu,))
 
 
-def verdicts_of(told: Mapping[str, Any]) -> Mapping[tuple[str, str, str], tuple[str, ...]]:
+def verdicts_of(content: Mapping[str, Any]) -> Mapping[tuple[str, str, str], tuple[str, ...]]:
     """Verdicts on each model's pools from `/view.json`, by cluster, model and namespace.
 
     Empty if the content has another form.
@@ -30,7 +30,7 @@ def verdicts_of(told: Mapping[str, Any]) -> Mapping[tuple[str, str, str], tuple[
     try:
         return {
             ("", str(each["model_name"]), str(each["namespace"])): tuple(map(str, each["verdicts"]))
-            for each in told["pools"]
+            for each in content["pools"]
         }
     except (LookupError, TypeError):
         return {}

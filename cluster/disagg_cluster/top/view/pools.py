@@ -26,14 +26,14 @@ def models_of(reading: Reading) -> tuple[ModelRow, ...]:
         verdicts = pool_verdicts(
             {role: ratio for role, ratio in known.items() if ratio is not None}
         )
-        told = tuple(
+        pool_rows = tuple(
             LivePoolRow(key.role, reading.pool_gpus.get(key), used.get(key)) for key in keys
         )
         # A daemon or a cluster's rules observe for minutes and know recent tokens as well;
         # dashboards show their verdict, so it is preferred.
         watched = reading.verdicts.get((cluster, model_name, namespace))
         words = watched or verdicts
-        rows.append(ModelRow(cluster, model_name, namespace, words, told))
+        rows.append(ModelRow(cluster, model_name, namespace, words, pool_rows))
     return tuple(rows)
 
 

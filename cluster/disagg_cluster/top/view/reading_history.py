@@ -105,11 +105,11 @@ def _by_key(rows: tuple[T, ...], but: Collection[tuple[str, str]] = ()) -> dict[
 def _changes(
     before: Mapping[tuple[str, str], T],
     after: Mapping[tuple[str, str], T],
-    told: Callable[[T | None, T | None], str],
+    describe: Callable[[T | None, T | None], str],
     several: bool,
 ) -> Iterator[str]:
     for key in sorted({*before, *after}):
-        if text := told(before.get(key), after.get(key)):
+        if text := describe(before.get(key), after.get(key)):
             yield named(key, several) + text
 
 

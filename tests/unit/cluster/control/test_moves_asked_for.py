@@ -193,7 +193,7 @@ def test_an_explanation_tells_of_an_engine_that_does_not_answer_and_what_comes_o
     told, paused = explain(silent, NODE, 0), explain(replace(silent, paused_seconds=1.0), NODE, 0)
 
     said = "its last health probe was not answered well: /health answers 503"
-    assert told[1] == f"{said}; it is started anew if that lasts and it does no work"
+    assert told[1] == f"{said}; it is restarted if that lasts and it does no work"
     assert paused[1] == said
 
 

@@ -127,8 +127,8 @@ def test_a_page_that_cannot_be_shown_is_told_and_the_next_one_is_read() -> None:
         reader.ended.set()
         reader.join(10)
 
-    assert (first.look, "NaN" in first.unanswered) == (None, True)
-    assert second.look is not None
+    assert (first.reading, "NaN" in first.unanswered) == (None, True)
+    assert second.reading is not None
 
 
 def whole_look(ago: float) -> Reading:
