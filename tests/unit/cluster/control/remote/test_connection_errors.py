@@ -61,8 +61,8 @@ HERE = "127.0.0.1:{port}"
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        (RemoteDaemon(HERE, Path("other-ca.pem")), "--ca names who signed it"),
-        (RemoteDaemon(HERE), "--ca names who signed it"),
+        (RemoteDaemon(HERE, Path("other-ca.pem")), "--ca names its authority"),
+        (RemoteDaemon(HERE), "--ca names its authority"),
         (RemoteDaemon("localhost.localdomain.invalid:{port}", Path("ca.pem")), "no host"),
         (RemoteDaemon("127.0.0.1:1", Path("ca.pem")), "nobody listens there"),
         (RemoteDaemon(HERE, Path("ca.pem")), "--cert and --key name ours"),
