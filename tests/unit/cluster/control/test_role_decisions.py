@@ -35,7 +35,7 @@ MOVE = Reassignment("r", "d1", Role.DECODE, Role.PREFILL, 0, 0, Patience())
 
 
 def refusal(verb: Verb, *workers: WorkerView, **settings: Any) -> str:
-    node = NodeOverview(DAEMON, workers or (P0, P1, D0, D1), **{"around": LIVE, **settings})
+    node = NodeOverview(DAEMON, workers or (P0, P1, D0, D1), **{"constraints": LIVE, **settings})
     decided = decide(verb, node)  # type: ignore[arg-type]
     assert isinstance(decided, ControlRefusal), decided
     assert decided.way_out
@@ -43,14 +43,14 @@ def refusal(verb: Verb, *workers: WorkerView, **settings: Any) -> str:
 
 
 def way_out(verb: Verb, *workers: WorkerView, **settings: Any) -> str:
-    node = NodeOverview(DAEMON, workers, **{"around": LIVE, **settings})
+    node = NodeOverview(DAEMON, workers, **{"constraints": LIVE, **settings})
     decided = decide(verb, node)  # type: ignore[arg-type]
     assert isinstance(decided, ControlRefusal), decided
     return decided.way_out
 
 
 def orders(verb: Verb, *workers: WorkerView, **settings: Any) -> Orders:
-    node = NodeOverview(DAEMON, workers or (P0, P1, D0, D1), **{"around": LIVE, **settings})
+    node = NodeOverview(DAEMON, workers or (P0, P1, D0, D1), **{"constraints": LIVE, **settings})
     decided = decide(verb, node)  # type: ignore[arg-type]
     assert isinstance(decided, Orders), decided
     return decided
