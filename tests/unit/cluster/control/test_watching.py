@@ -203,7 +203,7 @@ def test_whatever_happens_and_whenever_it_is_read_the_last_told_is_how_it_stands
                 stage.let_go(name)
             else:
                 stage.show(WorkerView(name, state))
-            stage.watching._spread(stage.node)
+            stage.watching._distribute(stage.node)
             await read(reads)
         await read(len(story) + 1)
         assert known == {each.worker: each.state for each in stage.node.workers}

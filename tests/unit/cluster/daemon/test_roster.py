@@ -105,7 +105,7 @@ class Stage:
     def take(self, after: NodeConfig) -> None:
         """What a reload does once the file was read."""
         found = reread(self.config, after)
-        assert self.roster.under_way(found.added, found.removed) == ()
+        assert self.roster.blockers(found.added, found.removed) == ()
         layout = self.roster.layout_for(after, "node.yaml")
         self.roster.change(after, layout, found.workers, found.added, found.removed)
         self.config = after
@@ -180,10 +180,10 @@ def test_one_that_cannot_be_ended_is_ended_again_and_the_others_go(
         assert stage.known() == {"a", "c"}
         [told] = [record for record in caplog.records if record.levelno == logging.ERROR]
         assert told.getMessage() == "a: cannot be ended, nor can another take its place"
-        assert stage.roster.under_way((), ("c",)) == ("a: still ends since the last reload",)
+        assert stage.roster.blockers((), ("c",)) == ("a: still ends since the last reload",)
         await stage.ended("a")
         assert stage.known() == {"c"}
-        assert stage.roster.under_way((), ("c",)) == ()
+        assert stage.roster.blockers((), ("c",)) == ()
         await stage.roster.close()
 
     asyncio.run(story())
@@ -194,7 +194,7 @@ def test_a_daemon_that_ends_takes_no_worker_and_lets_none_go(tmp_path: Path) -> 
 
     async def story() -> None:
         await stage.roster.close()
-        assert stage.roster.under_way((), ("a",)) == ("the daemon is stopping",)
+        assert stage.roster.blockers((), ("a",)) == ("the daemon is stopping",)
 
     asyncio.run(story())
 
