@@ -1,1 +1,1 @@
-"""What a person says to the planner: the planner file."""
+"""The planner file, its sections and their checks."""

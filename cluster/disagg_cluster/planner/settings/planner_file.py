@@ -1,6 +1,6 @@
-"""The planner file: where the past is, what was promised, which GPUs there are, where to listen.
+"""The planner file: source of history, latency targets, available GPUs, listen address.
 
-All its problems are told at once, each with its line, as those of a node file are.
+All its problems are reported at once, each with its line, as for a node file.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PlannerConfig(Section):
         default=9.0, description="a number above 0, to 1000"
     )
     gpus: Annotated[tuple[OfferSection, ...], Field(strict=False)] = Field(
-        default=(), description="a list of GPUs that can be had"
+        default=(), description="a list of available GPUs"
     )
     least_engines: Annotated[int, Field(ge=0)] = Field(
         default=1, description="a number of engines, 0 or more"
@@ -75,21 +75,21 @@ class PlannerConfig(Section):
     )
 
     def of_model(self, model_name: str, engine_namespace: str) -> ModelSection:
-        """What is said of a model; the first that fits, or nothing at all."""
+        """Settings of a model: the first matching section, or defaults."""
         for each in self.models:
             if each.model_name == model_name and each.engine_namespace in (None, engine_namespace):
                 return each
         return ModelSection(model_name=model_name)
 
     def targets_of(self, model: ModelSection) -> Targets:
-        """What users of a model were promised: its own targets, or those of all."""
+        """Latency targets of a model: its own, or the common ones."""
         return (model.targets or self.targets).targets()
 
     def bounds(self) -> PlanBounds:
-        """What a plan stays within.
+        """Bounds of a plan.
 
         Raises:
-            PlanBoundsError: It contradicts itself.
+            PlanBoundsError: The bounds contradict each other.
         """
         return PlanBounds(
             tuple(
@@ -108,18 +108,18 @@ class PlannerConfig(Section):
         )
 
     def rebalance_limits(self) -> RebalanceLimits:
-        """What moves of one model stay within; a pool keeps an engine at the least."""
-        told = self.rebalance
+        """Limits of the moves of one model; each pool keeps at least one engine."""
+        section = self.rebalance
         return RebalanceLimits(
-            moves_per_hour=told.moves_per_hour,
+            moves_per_hour=section.moves_per_hour,
             least_engines=max(1, self.least_engines),
-            cool_down_seconds=told.cool_down_seconds,
-            horizon_seconds=told.horizon_seconds,
-            gain_ratio=told.gain_ratio,
+            cool_down_seconds=section.cool_down_seconds,
+            horizon_seconds=section.horizon_seconds,
+            gain_ratio=section.gain_ratio,
         )
 
     def move_cost(self, measured_seconds: float | None) -> MoveCost:
-        """What a move takes: as moves were seen to take, else as the file says or assumes."""
+        """Cost of a move: measured, or else set in the file or assumed from its timing."""
         if measured_seconds is not None:
             return MoveCost(measured_seconds, measured=True)
         assumed = self.timing.drain_seconds + self.timing.lead_seconds
@@ -127,10 +127,10 @@ class PlannerConfig(Section):
 
 
 def read_planner_file(path: Path) -> PlannerConfig:
-    """Read a planner file; paths in it count from its own folder.
+    """Read a planner file; relative paths in it are relative to its folder.
 
     Raises:
-        ConfigError: It cannot be used; all its problems are in the error.
+        ConfigError: The file cannot be used; the error lists all problems.
     """
     document = read_yaml_file(path)
     findings: list[Finding] = list(document.findings)
@@ -146,27 +146,27 @@ def read_planner_file(path: Path) -> PlannerConfig:
 
 
 def _contradictions(config: PlannerConfig) -> Iterator[Finding]:
-    """What each value alone does not show."""
+    """Yield problems that no single value shows."""
     try:
         config.bounds()
     except PlanBoundsError as error:
         yield Finding(("gpus",), str(error))
     if config.rebalance.mode is RebalanceMode.ACT and config.rebalance.run_dir is None:
-        told = "act asks a daemon for its moves: expected run_dir, its run folder on this machine"
-        yield Finding(("rebalance", "mode"), told)
+        why = "act asks a daemon to move engines: expected run_dir, its run folder on this machine"
+        yield Finding(("rebalance", "mode"), why)
     for number, model in enumerate(config.models):
         for before, other in enumerate(config.models[:number]):
             if other.model_name == model.model_name and other.engine_namespace in (
                 None,
                 model.engine_namespace,
             ):
-                told = f"models[{before}] is for it already: the first that fits counts"
-                yield Finding(("models", number), told)
+                why = f"models[{before}] covers it already: only the first match counts"
+                yield Finding(("models", number), why)
                 break
         for place, worker in enumerate(model.workers):
             try:
                 worker.costs()
             except (DisaggError, ValueError) as error:
-                told = "gpus" if worker.profile is None else "profile"
-                key = told if worker.profile or worker.priced_as else "priced_as"
+                source = "gpus" if worker.profile is None else "profile"
+                key = source if worker.profile or worker.priced_as else "priced_as"
                 yield Finding(("models", number, "workers", place, key), str(error))

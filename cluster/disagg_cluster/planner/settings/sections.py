@@ -1,4 +1,4 @@
-"""The sections of a planner file: where the past is, what was promised, which engines there are."""
+"""Sections of a planner file: history source, latency targets, engines, GPUs, rebalancing."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _DAY_SECONDS = 86_400.0
 
 def _serving(role: Role) -> Role:
     if role not in (Role.PREFILL, Role.DECODE, Role.MIXED):
-        raise ValueError("not a role that a plan knows")
+        raise ValueError("not a role that can be planned")
     return role
 
 
 def _off(mode: object) -> object:
-    """What YAML takes for `false`."""
+    """Undo YAML's reading of `off` as `false`."""
     return RebalanceMode.OFF if mode is False else mode
 
 
@@ -65,7 +65,7 @@ _PricedModel = Annotated[Text, _known(_MODEL_NAMES)]
 
 
 class PrometheusSection(Section):
-    """Where the past is read."""
+    """The Prometheus server that history is read from."""
 
     url: HookUrl = Field(
         default="http://127.0.0.1:9090", description="an address such as http://prometheus:9090"
@@ -76,7 +76,7 @@ class PrometheusSection(Section):
 
 
 class HistorySection(Section):
-    """How much of the past, and how fine."""
+    """Length and resolution of the history."""
 
     days: Annotated[float, Field(ge=0.1, le=90)] = Field(
         default=14.0, description="days, a number from 0.1 to 90"
@@ -87,12 +87,12 @@ class HistorySection(Section):
 
     @property
     def seconds(self) -> float:
-        """How far back."""
+        """Length of the history."""
         return self.days * _DAY_SECONDS
 
 
 class DiagnosisSection(Section):
-    """How often what holds requests back is looked for, and over how long."""
+    """How often bottlenecks are diagnosed, and over which window."""
 
     enabled: bool = Field(default=True, description="true or false")
     every_seconds: Annotated[float, Field(ge=5, le=300)] = Field(
@@ -104,7 +104,7 @@ class DiagnosisSection(Section):
 
 
 class TargetsSection(Section):
-    """What users were promised, and which share of the requests has to be within each of both."""
+    """Latency targets, and the share of requests that must meet each of them."""
 
     ttft_seconds: Seconds = 0.5
     itl_seconds: Seconds = 0.05
@@ -113,12 +113,12 @@ class TargetsSection(Section):
     )
 
     def targets(self) -> Targets:
-        """The same for the core."""
+        """Convert to the type that the capacity model uses."""
         return Targets(self.ttft_seconds, self.itl_seconds, self.attainment)
 
 
 class TimingSection(Section):
-    """How long an engine takes from its order until it serves, and others."""
+    """Lead time from ordering an engine until it serves, drain time, and hold time."""
 
     lead_seconds: Amount = 600.0
     drain_seconds: Amount = 60.0
@@ -126,10 +126,10 @@ class TimingSection(Section):
 
 
 class RebalanceSection(Section):
-    """Whether engines change their role, and how often at most.
+    """Whether engines change their role, and the limits of such moves.
 
-    `downtime_seconds` is what a move takes its engine where none was measured; without it a drain
-    and a start as of `timing`. `run_dir` is the run folder of the one daemon that `act` asks.
+    `downtime_seconds` is the assumed downtime of a move where none was measured; without it, drain
+    plus lead time of `timing`. `run_dir` is the run folder of the daemon that `act` asks.
     """
 
     mode: Annotated[RebalanceMode, Field(strict=False), BeforeValidator(_off)] = Field(
@@ -156,7 +156,7 @@ class RebalanceSection(Section):
 
 
 class OfferSection(Section):
-    """GPUs of one name that can be had."""
+    """Available GPUs of one name."""
 
     gpu_name: Text = Field(description="a GPU's name as exported, such as NVIDIA H200")
     most_gpus: Annotated[int, Field(ge=0)] | None = Field(
@@ -172,15 +172,15 @@ class OfferSection(Section):
 
 
 class WorkerSection(Section):
-    """A kind of engine that could serve, or does: priced by a table or data sheets, or profiled.
+    """A kind of engine that serves or could serve, with costs from data sheets or a profile.
 
-    `engines` are how many there are where nobody else tells. `profile` is a file that
-    `disagg-node tune` has written; without one there is `priced_as`.
+    `engines` is their number where Prometheus does not report it. `profile` is a file written by
+    `disagg-node tune`; without one, `priced_as` is required.
     """
 
     role: _ServingRole = Field(description="one of prefill, decode, mixed")
     profile: PathText | None = Field(
-        default=None, description="the path of a profile that disagg-node tune has written"
+        default=None, description="the path of a profile written by disagg-node tune"
     )
     gpu_name: _WorkerGpu = Field(
         description=f"one of {', '.join(_GPU_NAMES)}; with a `profile` any name of a GPU"
@@ -196,11 +196,11 @@ class WorkerSection(Section):
     max_num_seqs: Count = Field(default=256, description="requests, 1 or more")
 
     def costs(self) -> PricedCosts | ProfileCosts:
-        """What its steps take.
+        """Step costs of the engine.
 
         Raises:
             ValueError: The model leaves no room for a cache on so many GPUs, or the profile lacks
-                what its role needs, or there is neither a model nor a profile.
+                data for the role, or not exactly one of model and profile is given.
             LinkError: There is no such group of GPUs.
             ConfigError: The profile cannot be read.
         """
@@ -227,19 +227,19 @@ class WorkerSection(Section):
 
 @lru_cache(maxsize=64)
 def _profile(path: str) -> TuneProfile:
-    """A profile, read once: the planner file that names it is, too."""
+    """Read a profile, once per process like the planner file that names it."""
     return read_profile(Path(path))
 
 
 class ModelSection(Section):
-    """One model, by the name that it is served under."""
+    """Settings of one model, by its served name."""
 
-    model_name: AnyText = Field(default="", description="the name that it is served under, text")
+    model_name: AnyText = Field(default="", description="the served name of the model, text")
     engine_namespace: AnyText | None = Field(default=None, description="a namespace, text")
     targets: TargetsSection | None = None
     transfer_seconds: Amount = 0.0
     kv_bytes_per_token: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
-        default=None, description="bytes of KV that a token takes, a number above 0"
+        default=None, description="bytes of KV cache per token, a number above 0"
     )
     workers: Annotated[tuple[WorkerSection, ...], Field(strict=False)] = Field(
         default=(), description="a list of workers"

@@ -27,7 +27,7 @@ def test_paths_count_from_the_folder_of_the_file(tmp_path: Path) -> None:
     assert config.lock_file == str(tmp_path / "run" / "lock")
 
 
-def test_every_problem_is_told_with_its_line(tmp_path: Path) -> None:
+def test_every_problem_is_reported_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "planner.yaml"
     path.write_text(
         "prometheus:\n  url: prometheus:9090\nhistory:\n  days: 400\nevry_seconds: 60\n"
@@ -41,7 +41,7 @@ def test_every_problem_is_told_with_its_line(tmp_path: Path) -> None:
     assert "every_seconds" in str(error.value)
 
 
-def test_what_a_worker_cannot_be_is_told_beside_all_else(tmp_path: Path) -> None:
+def test_problems_of_workers_are_reported_with_all_others(tmp_path: Path) -> None:
     path = tmp_path / "planner.yaml"
     path.write_text(
         "evry_seconds: 60\nmodels:\n  - workers:\n"
@@ -59,8 +59,8 @@ def test_what_a_worker_cannot_be_is_told_beside_all_else(tmp_path: Path) -> None
     assert "not 'H200'" in str(error.value)
 
 
-def test_a_model_that_an_earlier_one_covers_is_refused(tmp_path: Path) -> None:
-    """Only the first that fits counts; what the second says would be lost in silence."""
+def test_a_model_covered_by_an_earlier_one_is_rejected(tmp_path: Path) -> None:
+    """Only the first match counts; the second would be ignored silently."""
     path = tmp_path / "planner.yaml"
     path.write_text(
         "models:\n  - {model_name: a, engine_namespace: x}\n  - {model_name: a}\n"
@@ -71,11 +71,11 @@ def test_a_model_that_an_earlier_one_covers_is_refused(tmp_path: Path) -> None:
         read_planner_file(path)
 
     assert [(each.path, each.line) for each in error.value.problems] == [("models[2]", 4)]
-    assert "models[1] is for it already" in str(error.value)
+    assert "models[1] covers it already" in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["- a list\n", "a: [\n", "\x00"])
-def test_what_is_no_mapping_is_refused(text: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_mapping_is_rejected(text: str, tmp_path: Path) -> None:
     path = tmp_path / "planner.yaml"
     path.write_text(text)
 
@@ -106,7 +106,7 @@ def test_a_worker_is_priced_by_a_profile_beside_the_file(tmp_path: Path) -> None
     assert worker.costs().step_seconds(0, 0, 1, 100) == 0.02
 
 
-def test_a_profile_that_does_not_tell_what_the_role_needs_is_a_problem(tmp_path: Path) -> None:
+def test_a_profile_without_data_for_the_role_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "p.json").write_text(PROFILE)
     (tmp_path / "planner.yaml").write_text(PROFILED)
 
@@ -114,7 +114,7 @@ def test_a_profile_that_does_not_tell_what_the_role_needs_is_a_problem(tmp_path:
         read_planner_file(tmp_path / "planner.yaml")
 
 
-def test_a_profile_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+def test_a_missing_profile_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "planner.yaml").write_text(PROFILED)
 
     with pytest.raises(ConfigError, match=r"p\.json.*cannot be read"):
@@ -148,7 +148,7 @@ def test_moves_are_limited_and_their_cost_assumed_where_none_was_measured(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("told", "where"),
+    ("line", "where"),
     [
         ("mode: on", "mode"),
         ("mode: act", "mode"),
@@ -160,9 +160,9 @@ def test_moves_are_limited_and_their_cost_assumed_where_none_was_measured(tmp_pa
         ("least: 2", "least"),
     ],
 )
-def test_what_a_rebalancer_cannot_keep_is_refused(tmp_path: Path, told: str, where: str) -> None:
+def test_invalid_rebalance_settings_are_rejected(tmp_path: Path, line: str, where: str) -> None:
     path = tmp_path / "planner.yaml"
-    path.write_text(f"rebalance:\n  {told}\n")
+    path.write_text(f"rebalance:\n  {line}\n")
 
     with pytest.raises(ConfigError) as error:
         read_planner_file(path)
