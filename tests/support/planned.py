@@ -53,5 +53,5 @@ def planned_state(now_seconds: float) -> PlannerState:
     )
     history = RollingHistory(_Load(), HOURS * 3600, STEP_SECONDS)
     rounds = PlannerRounds(history, lambda _now: ClusterEngines(), config, now_ns=lambda: 0)
-    rounds.take(now_seconds)
+    rounds.run_round(now_seconds)
     return rounds.state

@@ -99,7 +99,7 @@ CORE = [
     "disagg_cluster.planner.outlook.values",
     "disagg_cluster.planner.outlook.wording",
     "disagg_cluster.planner.plan.planner",
-    "disagg_cluster.planner.rebalance.came_load",
+    "disagg_cluster.planner.rebalance.observed_load",
     "disagg_cluster.planner.rebalance.rebalance_text",
     "disagg_cluster.planner.rebalance.shadow",
     "disagg_cluster.planner.separation.separation",

@@ -43,13 +43,13 @@ def rebalance(source: LoadSource, file: Path, as_json: bool) -> None:
     asked = config.model_copy(update={"rebalance": section})
     progress.say("weighing moves")
     try:
-        said = Rebalancer(DemandBuilder(asked), asked).take(
+        said = Rebalancer(DemandBuilder(asked), asked).run_round(
             load.histories, engines, load.now_seconds
         )
     finally:
         progress.end()
-    # `books` belong to the service, which observes the outcome of moves.
-    models = [replace(each, books=None) for each in said.models]
+    # `accounting` belongs to the service, which observes the outcome of moves.
+    models = [replace(each, accounting=None) for each in said.models]
     if as_json:
         click.echo(json.dumps(rebalance_values(models, said.limits), indent=2))
     else:

@@ -1,1 +1,1 @@
-"""Has the daemon of a node make a move, and asks it how far that came."""
+"""Asks a node's daemon to move an engine, and polls it for progress."""

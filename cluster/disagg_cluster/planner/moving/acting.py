@@ -1,4 +1,4 @@
-"""Begins the move that is advised, one at a time, and follows it to its end."""
+"""Begins advised moves, one at a time, and follows each to its end."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from disagg_cluster.planner.rebalance.move_log import MoveLog
 from disagg_cluster.planner.rebalance.pool_worker import PoolWorker
 from disagg_exporter.model import Role
 
-_UNHEARD_SECONDS = 1800.0
-"""After so long without an answer a move counts as failed."""
+_UNANSWERED_SECONDS = 1800.0
+"""A move without an answer for this long counts as failed."""
 
-Whose = tuple[str, str]
-"""Name of a model, and its namespace."""
+ModelId = tuple[str, str]
+"""Name and namespace of a model."""
 
 
 @dataclass(frozen=True, slots=True)
 class _UnderWay:
-    whose: Whose
+    model_id: ModelId
     worker: PoolWorker
     to_role: Role
     request_id: str
-    heard_seconds: float
+    answered_seconds: float
 
 
 class Acting:
-    """Makes moves by a mover; keeps what every model's moves were.
+    """Makes moves through a mover, and keeps a log of each model's moves.
 
     Args:
-        mover: Reaches the nodes.
+        mover: Sends requests to the nodes.
         log: Logs every move and its outcome.
     """
 
@@ -43,57 +43,59 @@ class Acting:
         self._mover = mover
         self._log = log
         self._under_way: _UnderWay | None = None
-        self._logs: dict[Whose, MoveLog] = {}
+        self._logs: dict[ModelId, MoveLog] = {}
         self._counts: Counter[tuple[str, str, str]] = Counter()
 
     @property
     def counts(self) -> Mapping[tuple[str, str, str], int]:
-        """Moves that have ended, by model, namespace and outcome."""
+        """Ended moves by model, namespace and outcome."""
         return dict(self._counts)
 
-    def log_of(self, whose: Whose) -> MoveLog:
-        """What the moves of a model were."""
-        return self._logs.get(whose, MoveLog())
+    def log_of(self, model_id: ModelId) -> MoveLog:
+        """Log of a model's moves."""
+        return self._logs.get(model_id, MoveLog())
 
-    def act(self, said: ModelRebalance, now_seconds: float) -> None:
-        """Begin the move that is advised; nothing while one of any model is under way.
+    def act(self, rebalance: ModelRebalance, now_seconds: float) -> None:
+        """Begin the advised move, unless one of any model is under way.
 
-        Nor where it is not measured how full the pools are: capacities that are wrong would move
-        engines, and nothing would show it.
+        Without measured use of the pools nothing is moved: wrong capacities would move engines, and
+        nothing would reveal it.
         """
-        if self._under_way is not None or not isinstance(said.said, Move):
+        if self._under_way is not None or not isinstance(rebalance.advice, Move):
             return
-        if said.worker is None or not said.measured:
+        if rebalance.worker is None or not rebalance.measured:
             return
-        whose = (said.model_name, said.engine_namespace)
-        to_role, worker = said.said.to_role, said.worker
-        move = _UnderWay(whose, worker, to_role, uuid.uuid4().hex, now_seconds)
+        model_id = (rebalance.model_name, rebalance.engine_namespace)
+        to_role, worker = rebalance.advice.to_role, rebalance.worker
+        move = _UnderWay(model_id, worker, to_role, uuid.uuid4().hex, now_seconds)
         self._under_way = move
-        # Also what is refused counts, so that nobody is asked again and again.
-        self._logs[whose] = self.log_of(whose).begun(now_seconds, to_role, undoes=said.said.undoes)
+        # Refused moves count too, so that the request is not repeated endlessly.
+        self._logs[model_id] = self.log_of(model_id).begun(
+            now_seconds, to_role, undoes=rebalance.advice.undoes
+        )
         self._log.info("move %s on %s to %s", worker.worker, worker.node, to_role)
-        self._heard(move, self._mover.begin(worker, to_role, move.request_id), now_seconds)
+        self._apply_answer(move, self._mover.begin(worker, to_role, move.request_id), now_seconds)
 
-    def look(self, now_seconds: float) -> None:
-        """Ask how far the move has come that is under way."""
+    def poll(self, now_seconds: float) -> None:
+        """Ask for the progress of the move under way."""
         move = self._under_way
         if move is not None:
-            answer = self._mover.look(move.worker, move.to_role, move.request_id)
-            self._heard(move, answer, now_seconds)
+            answer = self._mover.poll(move.worker, move.to_role, move.request_id)
+            self._apply_answer(move, answer, now_seconds)
 
-    def _heard(self, move: _UnderWay, answer: MoveAnswer, now_seconds: float) -> None:
+    def _apply_answer(self, move: _UnderWay, answer: MoveAnswer, now_seconds: float) -> None:
         outcome = answer.outcome
-        heard_seconds = move.heard_seconds if answer.unheard else now_seconds
-        if now_seconds - heard_seconds > _UNHEARD_SECONDS:
+        answered_seconds = move.answered_seconds if answer.unanswered else now_seconds
+        if now_seconds - answered_seconds > _UNANSWERED_SECONDS:
             outcome = MoveOutcome.FAILED
         if outcome is MoveOutcome.UNDER_WAY:
             self._under_way = _UnderWay(
-                move.whose, move.worker, move.to_role, move.request_id, heard_seconds
+                move.model_id, move.worker, move.to_role, move.request_id, answered_seconds
             )
             return
         self._under_way = None
         done = outcome is MoveOutcome.DONE
-        self._logs[move.whose] = self.log_of(move.whose).ended(now_seconds, done=done)
-        self._counts[*move.whose, outcome.value] += 1
+        self._logs[move.model_id] = self.log_of(move.model_id).ended(now_seconds, done=done)
+        self._counts[*move.model_id, outcome.value] += 1
         say = self._log.info if done else self._log.warning
         say("move of %s to %s: %s: %s", move.worker.worker, move.to_role, outcome, answer.text)

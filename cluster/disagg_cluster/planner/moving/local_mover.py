@@ -1,4 +1,4 @@
-"""Moves by the socket of the one daemon on this machine."""
+"""Moves through the control socket of the daemon on this machine."""
 
 from __future__ import annotations
 
@@ -28,38 +28,38 @@ _OUTCOMES = {
 
 
 class LocalMover:
-    """Asks one daemon; workers of other nodes are refused.
+    """Asks one daemon; moves of other nodes' workers are refused.
 
     Args:
-        socket: Its control socket.
+        socket: The daemon's control socket.
     """
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
 
     def begin(self, worker: PoolWorker, to_role: Role, request_id: str) -> MoveAnswer:
-        """Have it begin the move, if the worker is one of its own."""
+        """Ask the daemon to begin the move, if the worker is its own."""
         if not worker.supervised:
-            told = f"no daemon of ours started {worker.worker}: whoever did has to move it"
-            return MoveAnswer(MoveOutcome.REFUSED, told)
+            why = f"no daemon of ours started {worker.worker}: move it with what started it"
+            return MoveAnswer(MoveOutcome.REFUSED, why)
         try:
             node = self._node()
         except (BrokenOffError, MayNotAskError, NoDaemonError) as error:
             return MoveAnswer(MoveOutcome.REFUSED, str(error))
         if node != worker.node:
-            told = (
+            why = (
                 f"{worker.worker} is on {worker.node}, and only {node} is reached from here: "
                 f"disagg-node reassign {worker.worker} --role {to_role} on that node moves it"
             )
-            return MoveAnswer(MoveOutcome.REFUSED, told)
-        return self._asked(worker, to_role, request_id)
+            return MoveAnswer(MoveOutcome.REFUSED, why)
+        return self._reassign(worker, to_role, request_id)
 
-    def look(self, worker: PoolWorker, to_role: Role, request_id: str) -> MoveAnswer:
-        """Ask again by the same id."""
-        return self._asked(worker, to_role, request_id)
+    def poll(self, worker: PoolWorker, to_role: Role, request_id: str) -> MoveAnswer:
+        """Ask again with the same id."""
+        return self._reassign(worker, to_role, request_id)
 
     def _node(self) -> str:
-        """What the daemon calls its node; empty if it does not say."""
+        """Name of the daemon's node; empty if it is not reported."""
         names = [
             reply.daemon.node
             for reply in ask(self._socket, new_request(DaemonStatus()), _STATUS_SECONDS)
@@ -67,13 +67,13 @@ class LocalMover:
         ]
         return names[-1] if names else ""
 
-    def _asked(self, worker: PoolWorker, to_role: Role, request_id: str) -> MoveAnswer:
+    def _reassign(self, worker: PoolWorker, to_role: Role, request_id: str) -> MoveAnswer:
         try:
             reply = reassign(self._socket, worker.worker, to_role, request_id)
         except (BrokenOffError, NoDaemonError) as error:
-            # The daemon may be another one by now, which goes on with it.
-            return MoveAnswer(MoveOutcome.UNDER_WAY, str(error), unheard=True)
+            # A new daemon may have taken over and continue the move.
+            return MoveAnswer(MoveOutcome.UNDER_WAY, str(error), unanswered=True)
         except MayNotAskError as error:
             return MoveAnswer(MoveOutcome.REFUSED, str(error))
-        told = "; ".join(filter(None, (reply.text, *reply.problems, reply.way_out)))
-        return MoveAnswer(_OUTCOMES.get(reply.outcome, MoveOutcome.FAILED), told)
+        text = "; ".join(filter(None, (reply.text, *reply.problems, reply.way_out)))
+        return MoveAnswer(_OUTCOMES.get(reply.outcome, MoveOutcome.FAILED), text)

@@ -1,4 +1,4 @@
-"""Who makes moves, whatever carries the request to the node."""
+"""Interface for making moves, independent of how requests reach the node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from disagg_exporter.model import Role
 
 
 class MoveOutcome(StrEnum):
-    """How far a move has come; the words of `disagg_rebalance_moves_total`, but for the first."""
+    """State of a move; all but the first are label values of `disagg_rebalance_moves_total`."""
 
     UNDER_WAY = "under_way"
     DONE = "done"
@@ -21,21 +21,21 @@ class MoveOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MoveAnswer:
-    """What is said of a move, in words where it did not go well.
+    """State of a move, with a reason where it did not succeed.
 
-    `unheard`: nobody answered, and it is under way as far as anybody knows.
+    `unanswered`: there was no answer; the move is assumed to be under way.
     """
 
     outcome: MoveOutcome
     text: str = ""
-    unheard: bool = False
+    unanswered: bool = False
 
 
 class Mover(Protocol):
-    """Begins moves, each by an id of its own, and says how far they came."""
+    """Begins moves, each with its own id, and reports their progress."""
 
     def begin(self, worker: PoolWorker, to_role: Role, request_id: str) -> MoveAnswer:
-        """Have a worker change its role; refused where it cannot be reached."""
+        """Ask a worker to change its role; refused if it cannot be reached."""
 
-    def look(self, worker: PoolWorker, to_role: Role, request_id: str) -> MoveAnswer:
-        """How far that came; asked again by the same id nothing is done twice."""
+    def poll(self, worker: PoolWorker, to_role: Role, request_id: str) -> MoveAnswer:
+        """Progress of the move; repeating the request with the same id does nothing twice."""

@@ -1,1 +1,1 @@
-"""Which engine should change its role, when that pays, and what it would have brought."""
+"""Decides which engine should change its role and when that pays, and accounts for the gain."""

@@ -1,4 +1,4 @@
-"""Whether an engine should change its role now, and in which direction."""
+"""Decides whether an engine should change its role now, and in which direction."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from disagg_cluster.planner.rebalance.weighed_pools import SHORT_RATIO, WeighedP
 from disagg_exporter.model import Role
 
 _TOLERANCE = 1.1
-"""Means of five minutes differ by so much by chance; Kubernetes' HPA tolerates as much."""
+"""Noise of five-minute means; the same tolerance as Kubernetes' HPA."""
 _IDLE_RATIO, _IDLE_OF_TAKER = 0.5, 0.5
-"""A giver that would use at most this much of its capacity after the move, and at most this part of
-what the taker uses now, does not miss the engine."""
+"""A giver is idle if it would use at most this share of its capacity after the move, and at most
+this share of what the taker uses now."""
 _MOST_MOVES = 8
-"""Further ahead than so many moves, one after the other, nobody looks."""
+"""Most consecutive moves that a decision considers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One engine of `role` becomes one of `to_role`: the first of the moves of `gain`.
+    """One engine of `role` changes to `to_role`, as the first of the moves of `gain`.
 
-    `undoes`: by what is measured, not by what is foreseen, it takes the last move back.
+    `undoes`: it reverts the last move, because of measurements and not of the forecast.
     """
 
     role: Role
@@ -35,7 +35,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """No move, and why."""
+    """Why no engine should move."""
 
     reason: str
 
@@ -47,18 +47,17 @@ def decide(
     log: MoveLog,
     now_seconds: float,
 ) -> Move | Stay:
-    """Move the engine that the best split asks for first, if that pays.
+    """Make the first move towards the best split, if that pays.
 
-    Of all splits that moves one after the other can reach, the one that misses the fewest
-    engine-seconds is best, where each that is missed counts `short_weight` times one that a move
-    takes. What it saves must be `gain_ratio` times what the moves take. Nothing is taken from a
-    pool that is, as measured, too full to give. A move that what is measured speaks against is
-    taken back first.
+    The best split, of all that consecutive moves can reach, saves the most: each engine-second of
+    shortage avoided counts `short_weight` times an engine-second of downtime. The saving must
+    exceed `gain_ratio` times the downtime. Pools that are too full as measured give no engine. A
+    move that measurements contradict is reverted first.
 
     Args:
-        pair: The pools as they are.
-        limits: What moves stay within.
-        short_weight: As in a plan: what an engine that is missed costs over one that idles.
+        pair: The present pools.
+        limits: Limits of moves.
+        short_weight: As in a plan: cost of a missing engine relative to an idle one.
         log: Earlier moves.
         now_seconds: Unix time.
     """
@@ -71,7 +70,7 @@ def decide(
         gain = gain_of(pair.needs, pair.split, step, pair.cost, limits.horizon_seconds)
         return Move(back.role, back.to_role, gain, undoes=True)
     best: tuple[float, Move] | None = None
-    bounded = full = ""
+    bounded = refused = ""
     for giver, taker, step in (
         (Role.PREFILL, Role.DECODE, 1),
         (Role.DECODE, Role.PREFILL, -1),
@@ -85,38 +84,38 @@ def decide(
             if moves > spare:
                 bounded = bounded or _bounded(giver, limits)
                 break
-            if told := (
+            if why := (
                 why_not_again(taker, pair, log, now_seconds)
                 or _has_room(pair, taker, giver)
                 or _too_full(pair, giver, taker)
             ):
-                full = told
+                refused = why
                 break
             worth = saved - found.downtime_seconds
             if best is None or worth > best[0]:
                 best = worth, Move(giver, taker, found)
     if best is not None:
         return best[1]
-    return Stay(full or bounded or "no move pays")
+    return Stay(refused or bounded or "no move pays")
 
 
 def _bounded(giver: Role, limits: RebalanceLimits) -> str:
-    return f"{giver} keeps at least {limits.least_engines}: a move would pay and may not be"
+    return f"{giver} keeps at least {limits.least_engines}: a move would pay but is not allowed"
 
 
 def _has_room(pair: WeighedPools, taker: Role, giver: Role) -> str:
-    """Why a pool need not take, by what is measured; empty where it may be short, or is unknown.
+    """Why a pool needs no engine, by measurement; empty if it may be short or is not measured.
 
-    A pool that is as full as it is measured now is by so much fuller as more engines are foreseen
-    to be needed than for the load of now.
+    Also empty if the giver is idle beside it. The measured use of a pool is extrapolated by the
+    forecast growth of its needs.
     """
     at_most, filled = pair.used_at_most(taker), pair.filled(taker)
     if at_most is None or filled is None:
         return ""
     if pair.is_doubted(taker):
         return (
-            f"by its capacity {taker} needs {pair.needed_now(taker):.1f} engines now, as measured "
-            f"it fills {filled:.1f}: nothing moves by a capacity that is in doubt"
+            f"by its capacity {taker} needs {pair.needed_now(taker):.1f} engines now, but as "
+            f"measured it fills {filled:.1f}: nothing moves while a capacity is in doubt"
         )
     if at_most >= SHORT_RATIO or _is_idle_beside(pair, giver, taker):
         return ""
@@ -124,10 +123,10 @@ def _has_room(pair: WeighedPools, taker: Role, giver: Role) -> str:
 
 
 def _is_idle_beside(pair: WeighedPools, giver: Role, taker: Role) -> bool:
-    """Whether the giver would, as measured, still be far less full than the taker is now.
+    """Whether the giver, as measured, would remain far less full than the taker is now.
 
-    Then rare bursts are reason enough to move, though the taker has room between them: if the
-    futures are wrong, the move costs its downtime and nothing else.
+    Then rare bursts justify a move even if the taker has room between them: if the futures are
+    wrong, the move costs only its downtime.
     """
     after, used = pair.without_one(giver), pair.capacity_used.get(taker)
     if after is None or used is None:
@@ -136,18 +135,18 @@ def _is_idle_beside(pair: WeighedPools, giver: Role, taker: Role) -> bool:
 
 
 def _too_full(pair: WeighedPools, giver: Role, taker: Role) -> str:
-    """Why a pool may not give, by what is measured; empty where it may, or is not measured.
+    """Why a pool may not give an engine, by measurement; empty if it may or is not measured.
 
-    With an engine less it must not be beyond its targets, but where the other is fuller still. And
-    while the other is not full, it must be clearly less full than that one is foreseen to be: else
-    the move would only make the other pool the short one.
+    With one engine less it must stay within its targets, unless the taker is full and fuller still.
+    While the taker is not full, the giver must remain clearly less full than the taker is forecast
+    to be: otherwise the move would only make the giver the short pool.
     """
     after, foreseen = pair.without_one(giver), pair.used_at_most(taker)
     if after is None:
         return ""
-    told = f"{giver} is too full to give: it would use {after:.0%} of its capacity"
+    why = f"{giver} is too full to give: it would use {after:.0%} of its capacity"
     if foreseen is None or pair.is_full(taker):
-        return told if after > max(1.0, pair.capacity_used.get(taker, 1.0)) else ""
+        return why if after > max(1.0, pair.capacity_used.get(taker, 1.0)) else ""
     if after > 1.0 or after * _TOLERANCE > foreseen:
-        return f"{told}, and {taker} as it is {foreseen:.0%} at most"
+        return f"{why}, and {taker} without the move {foreseen:.0%} at most"
     return ""

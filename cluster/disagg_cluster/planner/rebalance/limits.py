@@ -1,4 +1,4 @@
-"""How far moves may go: whether they are made at all, how often, and what pools keep."""
+"""Limits of moves: whether and how often they are made, and the least size of a pool."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HOUR_SECONDS = 3600.0
 
 
 class RebalanceMode(StrEnum):
-    """Do nothing, say what one would do, or do it."""
+    """Do nothing, advise moves, or make them."""
 
     OFF = "off"
     ADVISE = "advise"
@@ -19,19 +19,19 @@ class RebalanceMode(StrEnum):
 
 
 class RebalanceLimitsError(DisaggError):
-    """Limits that nothing can keep; says all that is wrong."""
+    """Invalid limits; the text names all problems."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebalanceLimits:
-    """What moves of one model stay within.
+    """Limits of the moves of one model.
 
-    `least_engines` stay in each pool. From the end of a move `cool_down_seconds` pass before the
-    next begins, and at most `moves_per_hour` begin within an hour. What moves bring is counted
-    over `horizon_seconds`, and must be worth `gain_ratio` times what they cost.
+    Each pool keeps `least_engines`. After a move ends, `cool_down_seconds` pass before the next one
+    begins; at most `moves_per_hour` begin within an hour. The gain of moves is computed over
+    `horizon_seconds` and must exceed `gain_ratio` times their cost.
 
     Raises:
-        RebalanceLimitsError: They make no sense.
+        RebalanceLimitsError: A limit is invalid.
     """
 
     moves_per_hour: int = 6

@@ -1,4 +1,4 @@
-"""What is said of one model: whether to move, which worker, at what cost, and what that brings."""
+"""Advice for one model: whether to move, which worker, at what cost and with what gain."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from disagg_cluster.planner.rebalance.pool_pair import (
     paired_pools,
 )
 from disagg_cluster.planner.rebalance.pool_worker import PoolWorker, cheapest, pool_capacity_used
-from disagg_cluster.planner.rebalance.shadow import ShadowBooks
+from disagg_cluster.planner.rebalance.shadow import ShadowAccounting
 from disagg_cluster.planner.rebalance.split_needs import RoleSplit, SplitNeeds
 from disagg_cluster.planner.rebalance.weighed_pools import WeighedPools
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRebalance:
-    """One model's advice at a moment; `worker` is the one to move, where engines are known.
+    """Advice for one model at one time; `worker` is the one to move, where engines are known.
 
-    `measured`: how full both pools are is known, so that it could have spoken against a move.
-    `split` is None where it has no two pools that could give to each other. `books` are kept by
-    the service only.
+    `measured`: the use of both pools is measured, so that it could have ruled out a move. `split`
+    is None where the model has no two pools that can exchange engines. `accounting` are kept by the
+    service only.
     """
 
     model_name: str
     engine_namespace: str
     split: RoleSplit | None
-    said: Move | Stay
+    advice: Move | Stay
     cost: MoveCost
     worker: PoolWorker | None = None
     measured: bool = False
-    books: ShadowBooks | None = None
+    accounting: ShadowAccounting | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RebalanceView:
-    """One model's pools, what they will need, and its workers, at a moment."""
+    """Pools of one model, their future needs, and its workers, at one time."""
 
     demand: ModelDemand
     pools: PairedPools
@@ -54,22 +54,22 @@ class RebalanceView:
     short_weight: float
     now_seconds: float
 
-    def decided(self, split: RoleSplit, log: MoveLog, *, measured: bool) -> Move | Stay:
-        """What to do with a split; what is measured is of the one that there is."""
+    def decide(self, split: RoleSplit, log: MoveLog, *, measured: bool) -> Move | Stay:
+        """Decide for a split; `measured` only for the present one, which measurements belong to."""
         used = pool_capacity_used(self.workers) if measured else {}
         pair = WeighedPools(split, self.needs, self.cost, used)
         return decide(pair, self.limits, self.short_weight, log, self.now_seconds)
 
-    def advised(self, log: MoveLog) -> ModelRebalance:
-        """What is said of the split that there is."""
-        said = self.decided(self.pools.split, log, measured=True)
+    def advise(self, log: MoveLog) -> ModelRebalance:
+        """Return the advice for the present split."""
+        advice = self.decide(self.pools.split, log, measured=True)
         return ModelRebalance(
             self.demand.model_name,
             self.demand.engine_namespace,
             self.pools.split,
-            said,
+            advice,
             self.cost,
-            cheapest(self.workers, said.role) if isinstance(said, Move) else None,
+            cheapest(self.workers, advice.role) if isinstance(advice, Move) else None,
             measured=len(pool_capacity_used(self.workers)) == len(PAIR),
         )
 
@@ -82,13 +82,13 @@ def rebalance_view(
     short_weight: float,
     now_seconds: float,
 ) -> RebalanceView | ModelRebalance | None:
-    """Look at one model; its advice where there is nothing to decide, None without two pools.
+    """View of one model; its advice if there is nothing to decide, None without two pools.
 
     Args:
         demand: As for a plan.
         workers: Engines of any model.
-        cost: What one move takes.
-        limits: What moves stay within.
+        cost: Cost of one move.
+        limits: Limits of moves.
         short_weight: As in a plan.
         now_seconds: Unix time.
     """

@@ -1,4 +1,4 @@
-"""What moves bring over some time, and what they cost: seconds over target and of engines."""
+"""Gain and cost of moves over a horizon, in seconds over target and engine-seconds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from disagg_cluster.planner.rebalance.split_needs import RoleSplit, SplitNeeds
 
 @dataclass(frozen=True, slots=True)
 class MoveCost:
-    """The engine of one move serves nobody for `downtime_seconds`.
+    """Cost of one move: its engine serves no requests for `downtime_seconds`.
 
-    `measured`: as moves of the cluster were seen to take; else as the planner file assumes.
+    `measured`: from earlier moves of the cluster; otherwise assumed from the planner file.
     """
 
     downtime_seconds: float
@@ -23,11 +23,11 @@ class MoveCost:
 
 @dataclass(frozen=True, slots=True)
 class MoveGain:
-    """What `moves` one after the other, to the split `to`, bring against staying.
+    """Gain of `moves` consecutive moves to the split `to`, relative to staying.
 
-    `engine_seconds` are those by which pools are less short, `over_target_seconds` those with too
-    few engines of some role that there would be less: means over the futures, with what engines
-    lack while they are moved taken off, so that either may be below 0.
+    `engine_seconds` is the reduction of the shortage of engines, `over_target_seconds` the
+    reduction of the time with too few engines of some role. Both are means over the futures and
+    include the moves' downtime, so either may be negative.
     """
 
     moves: int
@@ -40,9 +40,9 @@ class MoveGain:
 def gain_of(
     needs: SplitNeeds, present: RoleSplit, to_decode: int, cost: MoveCost, horizon_seconds: float
 ) -> MoveGain:
-    """Weigh so many moves towards decode (below 0: towards prefill) against staying.
+    """Gain of `to_decode` moves towards decode (negative: towards prefill) relative to staying.
 
-    They follow each other at once; an engine that is moved is in neither pool.
+    Moves follow each other immediately; an engine that moves is in neither pool.
     """
     step = 1 if to_decode > 0 else -1
     begins = 0.0
@@ -69,7 +69,7 @@ def gain_of(
 
 
 def _seconds(needs: SplitNeeds, begin: float, end: float) -> Floats:
-    """Of each block, those between two times."""
+    """Seconds of each block that lie between two times."""
     starts = np.arange(needs.blocks) * needs.block_seconds
     found: Floats = np.clip(
         np.minimum(starts + needs.block_seconds, end) - np.maximum(starts, begin), 0.0, None

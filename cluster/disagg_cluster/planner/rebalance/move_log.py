@@ -1,4 +1,4 @@
-"""Which moves of one model were begun, and whether the next one may be."""
+"""Recent moves of one model, and whether another one may begin."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from disagg_exporter.model import Role
 
 @dataclass(frozen=True, slots=True)
 class MoveLog:
-    """When moves of the last hour began, and when the last of them ended; None while it goes on.
+    """When moves of the last hour began, and when the last one ended; None while it is under way.
 
-    The last was to `last_to`, and took back the one before if `last_undid`: that one was to
-    `taken_back`. `regretted` says when a role last had to give back what it had been given.
+    The last move was to `last_to`. If `last_undid`, it reverts the one before, which was to
+    `taken_back`. `regretted` is when a role last had to give back an engine.
     """
 
     begun_seconds: tuple[float, ...] = ()
@@ -26,19 +26,19 @@ class MoveLog:
 
     @property
     def under_way(self) -> bool:
-        """Whether a move has begun and not ended."""
+        """Whether a move has begun but not ended."""
         return bool(self.begun_seconds) and self.ended_seconds is None
 
     def begun(self, now_seconds: float, to_role: Role, *, undoes: bool = False) -> MoveLog:
-        """With one more that begins now; what is older than an hour is forgotten.
+        """Add a move that begins now; moves older than an hour are dropped.
 
         Args:
             now_seconds: Unix time.
-            to_role: What its engine becomes.
-            undoes: It takes the last one back, which is regretted.
+            to_role: New role of its engine.
+            undoes: It reverts the last move.
         """
         return MoveLog(
-            (*self._lately(now_seconds), now_seconds),
+            (*self._recent(now_seconds), now_seconds),
             last_to=to_role,
             last_undid=undoes,
             taken_back=self.last_to if undoes else None,
@@ -46,9 +46,9 @@ class MoveLog:
         )
 
     def ended(self, now_seconds: float, *, done: bool = True) -> MoveLog:
-        """With the end of the one under way; one that was not `done` cannot be regretted.
+        """End the move under way; one that was not `done` cannot be reverted later.
 
-        Where it was to take the one before back, that one stands as it stood.
+        If a move that failed was to revert the one before, that one remains the last.
         """
         back, regretted = self.taken_back, dict(self.regretted)
         if not done:
@@ -60,16 +60,16 @@ class MoveLog:
         return replace(self, ended_seconds=now_seconds, regretted=regretted)
 
     def why_not(self, limits: RebalanceLimits, now_seconds: float) -> str:
-        """Why no move may begin now; empty if one may."""
+        """Return why no move may begin now; empty if one may."""
         if self.under_way:
             return "a move is under way"
-        lately = self._lately(now_seconds)
-        if len(lately) >= limits.moves_per_hour:
-            return f"{len(lately)} moves began within the last hour: no more may"
+        recent = self._recent(now_seconds)
+        if len(recent) >= limits.moves_per_hour:
+            return f"{len(recent)} moves began within the last hour: no more are allowed"
         since = None if self.ended_seconds is None else now_seconds - self.ended_seconds
         if since is not None and since < limits.cool_down_seconds:
-            return f"the last move ended {max(0.0, since):.0f} s ago: it cools down"
+            return f"the last move ended {max(0.0, since):.0f} s ago: cooling down"
         return ""
 
-    def _lately(self, now_seconds: float) -> tuple[float, ...]:
+    def _recent(self, now_seconds: float) -> tuple[float, ...]:
         return tuple(each for each in self.begun_seconds if each > now_seconds - HOUR_SECONDS)

@@ -1,4 +1,4 @@
-"""The load that came since a moment, in blocks, as one path."""
+"""The observed load since a given time, in blocks, as one path."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from disagg_cluster.planner.history.load_history import LoadHistory
 from disagg_cluster.planner.plan.model_demand import BLOCK_SECONDS
 
 _LONGEST_SECONDS = 3600.0
-"""Of what is longer ago nothing is settled: a planner was away, or Prometheus."""
+"""Older load is not accounted: the planner or Prometheus was down."""
 
 
-def came_since(history: LoadHistory, since_seconds: float) -> LoadPaths | None:
-    """Whole blocks up to the last that is known; None before one has ended. A gap is no load."""
+def load_since(history: LoadHistory, since_seconds: float) -> LoadPaths | None:
+    """Whole blocks up to the last known step; None before one has ended. Gaps count as no load."""
     requests = history.requests
     if requests is None:
         return None
@@ -29,6 +29,6 @@ def came_since(history: LoadHistory, since_seconds: float) -> LoadPaths | None:
     steps = (known - first) // width * width
     if steps <= 0:
         return None
-    came = [np.nan_to_num(each.values[first : first + steps])[None, :] for each in drivers]
+    observed = [np.nan_to_num(each.values[first : first + steps])[None, :] for each in drivers]
     start_seconds = requests.start_seconds + first * step
-    return LoadPaths(start_seconds, step, *came).in_blocks(width * step)
+    return LoadPaths(start_seconds, step, *observed).in_blocks(width * step)

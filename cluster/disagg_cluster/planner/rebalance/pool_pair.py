@@ -22,7 +22,7 @@ PAIR = (Role.PREFILL, Role.DECODE)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairedPools:
-    """A model whose engines may take each other's place, and what they are known to serve."""
+    """Two pools of a model that can exchange engines, and the capacity options of their roles."""
 
     split: RoleSplit
     gpus: int
@@ -30,10 +30,10 @@ class PairedPools:
 
 
 def paired_pools(demand: ModelDemand) -> PairedPools | Stay | None:
-    """The pools of a model; why none of its engines may move; None if it has no two pools.
+    """The pools of a model, or why its engines cannot move; None if it has no two pools.
 
-    An engine takes its GPUs and its tensor-parallel size along, so both pools have to be on as
-    many GPUs of one name.
+    An engine keeps its GPUs and tensor-parallel size, so the engines of both pools must have the
+    same number of GPUs with the same name.
     """
     pools: dict[Role, list[RunningEngines]] = {
         role: [each for each in demand.running if each.role is role and each.engines]
@@ -43,10 +43,10 @@ def paired_pools(demand: ModelDemand) -> PairedPools | Stay | None:
         return None
     kinds = {(each.gpu_name, each.gpus) for pool in pools.values() for each in pool}
     if len(kinds) > 1:
-        told = ", ".join(
+        pools_text = ", ".join(
             f"{role} on {each.gpus} x {each.gpu_name}" for role in PAIR for each in pools[role]
         )
-        return Stay(f"engines do not fit the other role: {told}")
+        return Stay(f"engines do not fit the other role: {pools_text}")
     ((gpu_name, gpus),) = kinds
     options = {
         option.role: option
@@ -61,7 +61,7 @@ def paired_pools(demand: ModelDemand) -> PairedPools | Stay | None:
 
 
 def futures_needs(pools: PairedPools, demand: ModelDemand, now_seconds: float) -> SplitNeeds | Stay:
-    """What both pools need in the futures, or why that is not known."""
+    """Needs of both pools in the futures, or why they are unknown."""
     blocks = demand.blocks(now_seconds)
     if isinstance(blocks, UndecidedForecast):
         return Stay(f"no forecast: {blocks.why}")
@@ -71,7 +71,7 @@ def futures_needs(pools: PairedPools, demand: ModelDemand, now_seconds: float) -
 def split_needs(
     options: Sequence[WorkerOption], loads: LoadPaths, demand: ModelDemand
 ) -> SplitNeeds | Stay:
-    """What both pools need under these loads, or why that is not known."""
+    """Needs of both pools under these loads, or why they are unknown."""
     needs = []
     for option in options:
         found = block_needs(option, loads, demand.like)
@@ -83,7 +83,7 @@ def split_needs(
 
 
 def step_floor(decode: WorkerOption, mix: RequestMix) -> float:
-    """The part of a full decode engine's step that does not shrink with its batch; 1 if unknown."""
+    """Share of a full decode engine's step that does not shrink with its batch; 1 if unknown."""
     try:
         return decode_pool(decode.costs, mix, decode.targets).step_floor()
     except UnseenStepError:

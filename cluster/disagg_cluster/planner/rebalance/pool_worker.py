@@ -1,4 +1,4 @@
-"""Which engine of a pool is to be moved: the one whose move costs least."""
+"""Selects the engine of a pool whose move costs least."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from disagg_exporter.model import Role
 
 @dataclass(frozen=True, slots=True)
 class PoolWorker:
-    """One engine that serves: where, of which kind, and how busy.
+    """One serving engine: where it runs, its kind, and how busy it is.
 
-    `supervised`: a daemon of ours started it, and can give it another role. `requests` run on it
-    or wait there; `capacity_used` is 1 where it is full. Either is None where nobody tells.
+    `supervised`: a disagg-node daemon started it and can change its role. `requests` are running
+    or waiting on it; `capacity_used` is 1 when it is full. Either is None if not reported.
     """
 
     node: str
@@ -27,10 +27,10 @@ class PoolWorker:
 
 
 def cheapest(workers: Iterable[PoolWorker], role: Role) -> PoolWorker | None:
-    """The worker of a role to move; one that we may move before any other.
+    """The worker of a role to move, None if there is none; supervised ones are preferred.
 
-    Then the one with the fewest requests: these are what a drain waits for, and whose cache is
-    lost. Of one about which nothing is told any number may run. None if there is none.
+    Among those, the one with the fewest requests: a drain waits for them, and their cache is lost.
+    Workers that do not report requests come last.
     """
     return min(
         (each for each in workers if each.kind.role is role),
@@ -45,7 +45,7 @@ def cheapest(workers: Iterable[PoolWorker], role: Role) -> PoolWorker | None:
 
 
 def pool_capacity_used(workers: Iterable[PoolWorker]) -> dict[Role, float]:
-    """How full pools are, by role: a mean by GPUs; of a role that tells it of one half or more."""
+    """Mean use of each pool, by GPUs; only roles where at least half of the GPUs report it."""
     found: dict[Role, float] = {}
     by_role: dict[Role, list[PoolWorker]] = {}
     for each in workers:

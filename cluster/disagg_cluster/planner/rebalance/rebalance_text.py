@@ -1,4 +1,4 @@
-"""What is advised, in words, and as values for programs."""
+"""Rebalance advice as text and as JSON values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from disagg_cluster.planner.rebalance.decision import Move
 from disagg_cluster.planner.rebalance.limits import RebalanceLimits, RebalanceMode
 from disagg_cluster.planner.rebalance.model_rebalance import ModelRebalance
 from disagg_cluster.planner.rebalance.pool_worker import PoolWorker
-from disagg_cluster.planner.rebalance.shadow import ShadowBooks
+from disagg_cluster.planner.rebalance.shadow import ShadowAccounting
 
 _MINUTE_SECONDS = 60.0
 
@@ -19,7 +19,7 @@ _MINUTE_SECONDS = 60.0
 def rebalance_text(
     models: Sequence[ModelRebalance], limits: RebalanceLimits, mode: RebalanceMode
 ) -> str:
-    """One paragraph for each model, or that there is nothing to say."""
+    """One paragraph per model, or why there is none."""
     if not models:
         return (
             "no model has both a prefill and a decode pool; where Prometheus knows no engines, "
@@ -31,16 +31,16 @@ def rebalance_text(
 def _lines(model: ModelRebalance, limits: RebalanceLimits, mode: RebalanceMode) -> Iterator[str]:
     named = "/".join(filter(None, (model.engine_namespace, model.model_name))) or "all requests"
     now = "" if model.split is None else f" at {model.split}"
-    if not isinstance(model.said, Move):
-        yield f"{named}: stay{now}: {model.said.reason}"
+    if not isinstance(model.advice, Move):
+        yield f"{named}: stay{now}: {model.advice.reason}"
     else:
-        gain = model.said.gain
-        who = f"a {model.said.role} engine" if model.worker is None else _worker(model.worker)
-        yield f"{named}: move {who} from {model.said.role} to {model.said.to_role}"
-        if model.said.undoes:
+        gain = model.advice.gain
+        engine = f"a {model.advice.role} engine" if model.worker is None else _worker(model.worker)
+        yield f"{named}: move {engine} from {model.advice.role} to {model.advice.to_role}"
+        if model.advice.undoes:
             yield (
-                f"  the last move is taken back: as measured {model.said.to_role} is short without "
-                f"it, and {model.said.role} has room"
+                "  the last move is taken back: as measured "
+                f"{model.advice.to_role} is short without it, and {model.advice.role} has room"
             )
         yield (
             f"  {counted(gain.moves, 'move')} to {gain.to}, now {model.split}: over the next "
@@ -51,25 +51,25 @@ def _lines(model: ModelRebalance, limits: RebalanceLimits, mode: RebalanceMode) 
         yield f"  its engine serves nobody for {model.cost.downtime_seconds:.0f} s ({known})"
         if not model.measured:
             yield "  how full both pools are is not measured: without that act moves nothing"
-    if model.books is not None:
-        yield f"  {_books(model.books, mode)}"
+    if model.accounting is not None:
+        yield f"  {_accounting_text(model.accounting, mode)}"
 
 
 def _worker(worker: PoolWorker) -> str:
-    told = f"{worker.worker} on {worker.node}"
+    text = f"{worker.worker} on {worker.node}"
     if worker.requests is not None:
-        told += f" ({worker.requests:.0f} requests)"
-    return told if worker.supervised else f"{told}, which no daemon of ours started,"
+        text += f" ({worker.requests:.0f} requests)"
+    return text if worker.supervised else f"{text}, which no daemon of ours started,"
 
 
-def _books(books: ShadowBooks, mode: RebalanceMode) -> str:
-    since = f"since {clock(books.since_seconds)} UTC"
-    gained = books.gained_seconds
+def _accounting_text(accounting: ShadowAccounting, mode: RebalanceMode) -> str:
+    since = f"since {clock(accounting.since_seconds)} UTC"
+    gained = accounting.gained_seconds
     if mode is RebalanceMode.ACT:
-        told = f"{-gained / _MINUTE_SECONDS:+.0f} min in target without any move"
-        return f"{since}: {told}"
-    told = f"{gained / _MINUTE_SECONDS:+.0f} min in target had advice been followed"
-    return f"{since}: {told}, {counted(books.moves, 'move')}"
+        text = f"{-gained / _MINUTE_SECONDS:+.0f} min in target without any move"
+        return f"{since}: {text}"
+    text = f"{gained / _MINUTE_SECONDS:+.0f} min in target had advice been followed"
+    return f"{since}: {text}, {counted(accounting.moves, 'move')}"
 
 
 def _minutes(seconds: float) -> str:
@@ -79,12 +79,12 @@ def _minutes(seconds: float) -> str:
 def rebalance_values(
     models: Sequence[ModelRebalance], limits: RebalanceLimits
 ) -> list[Mapping[str, object]]:
-    """The same for programs: units in the names, null where nothing is known."""
+    """The advice as JSON values: units in the names, null where unknown."""
     return [_value(each, limits) for each in models]
 
 
 def _value(model: ModelRebalance, limits: RebalanceLimits) -> Mapping[str, object]:
-    moving = isinstance(model.said, Move)
+    moving = isinstance(model.advice, Move)
     found: dict[str, object] = {
         "model_name": model.model_name,
         "engine_namespace": model.engine_namespace,
@@ -95,18 +95,18 @@ def _value(model: ModelRebalance, limits: RebalanceLimits) -> Mapping[str, objec
         "downtime_seconds": model.cost.downtime_seconds,
         "downtime_measured": model.cost.measured,
     }
-    if not isinstance(model.said, Move):
-        return {**found, "reason": model.said.reason}
-    gain, worker = model.said.gain, model.worker
+    if not isinstance(model.advice, Move):
+        return {**found, "reason": model.advice.reason}
+    gain, worker = model.advice.gain, model.worker
     return {
         **found,
         "node": None if worker is None else worker.node,
         "worker": None if worker is None else worker.worker,
         "capacity_used_measured": model.measured,
         "supervised": None if worker is None else worker.supervised,
-        "role": model.said.role.value,
-        "to_role": model.said.to_role.value,
-        "takes_back": model.said.undoes,
+        "role": model.advice.role.value,
+        "to_role": model.advice.to_role.value,
+        "takes_back": model.advice.undoes,
         "moves": gain.moves,
         "to_split": {"prefill": gain.to.prefill, "decode": gain.to.decode},
         "horizon_seconds": limits.horizon_seconds,

@@ -1,7 +1,7 @@
-"""Moves that what is measured afterwards speaks against: taken back once, and not made again soon.
+"""Moves that later measurements contradict: reverted once, and not repeated soon.
 
-Whatever a capacity got wrong, it gets wrong again: without this an engine that was given for
-nothing would stay, and be followed by the next.
+A wrong capacity estimate stays wrong: without this, an engine that was moved in vain would stay,
+and more would follow.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from disagg_exporter.model import Role
 
 _BEYOND = 1.0
 _ROOM = 0.5
-"""Needs are whole engines, with room for chance: by so many fewer they are clearly fewer."""
+"""Engines above the needs that count as room; needs are rounded up and include a margin."""
 _WINDOW_SECONDS = 300.0
-"""Over so long it is measured how full pools are: of less than that some is of before the move."""
+"""Window of measured use; sooner after a move it still includes time before the move."""
 _OTHER = {Role.PREFILL: Role.DECODE, Role.DECODE: Role.PREFILL}
 LOOK_BACK_SECONDS = HOUR_SECONDS
-"""What speaks against a move later than so long after it is another load."""
+"""Later measurements reflect another load and no longer count against a move."""
 
 
 @dataclass(frozen=True, slots=True)
 class Regret:
-    """An engine of `role` goes back to `to_role`."""
+    """An engine of `role` should go back to `to_role`."""
 
     role: Role
     to_role: Role
 
 
 def regret_of(pair: WeighedPools, log: MoveLog, now_seconds: float) -> Regret | None:
-    """The last move, turned round; None where nothing that is measured speaks against it.
+    """The last move, reversed; None if no measurement contradicts it.
 
-    It is regretted where the pool that gave is beyond its targets though by its capacity it should
-    have room, and the one that was given to would not be full without the engine. A pool that is
-    known to be short was weighed, and is no error.
+    It is regretted if the giver exceeds its targets although its capacity estimate says it has
+    room, and the taker would not be full without the engine. A giver known to be short is no error:
+    the decision took that into account.
     """
     ended, to_role = log.ended_seconds, log.last_to
     if ended is None or to_role is None or log.last_undid:
@@ -53,7 +53,7 @@ def regret_of(pair: WeighedPools, log: MoveLog, now_seconds: float) -> Regret | 
 
 
 def why_not_again(taker: Role, pair: WeighedPools, log: MoveLog, now_seconds: float) -> str:
-    """Why a pool is given nothing after it had to give back; empty once it is full as measured."""
+    """Why a pool that had to give back an engine gets none; empty once it is measured full."""
     since = log.regretted.get(taker)
     if since is None or now_seconds - since > LOOK_BACK_SECONDS or pair.is_full(taker):
         return ""

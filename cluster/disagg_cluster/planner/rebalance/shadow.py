@@ -1,7 +1,7 @@
-"""Two books of one model: what its split came to, and what another would have come to.
+"""Time over target of a model's actual split, and of a shadow split for comparison.
 
-While we advise, the other one follows each advice; while we act, it is never moved. Both are told
-from the load that came, by the same capacities as plans, moves included.
+In mode advise the shadow follows each advice; in mode act it never moves. Both are computed from
+the observed load with the capacities that plans use, including the downtime of moves.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from disagg_cluster.planner.rebalance.move_log import MoveLog
 from disagg_cluster.planner.rebalance.split_needs import RoleSplit, SplitNeeds
 from disagg_exporter.model import Role
 
-_OTHER_SECONDS = 900.0
-"""An engine that is away for less is being moved, or starts again."""
+_MISMATCH_SECONDS = 900.0
+"""Engine counts that differ for less are ignored: an engine moves or restarts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CameNeeds:
-    """What both pools needed of the load that came: blocks since `start_seconds`, one path."""
+class ObservedNeeds:
+    """Needs of both pools for the observed load: one path of blocks since `start_seconds`."""
 
     needs: SplitNeeds
     start_seconds: float
@@ -33,21 +33,22 @@ class CameNeeds:
 
 
 @dataclass(frozen=True, slots=True)
-class ShadowBooks:
-    """Both books up to `settled_seconds`, since `since_seconds`.
+class ShadowAccounting:
+    """Time over target of both splits, from `since_seconds` to `accounted_seconds`.
 
-    `actual` is the split at the last look. `shadow` is what the other one is or, from
-    `moved_at_seconds` on, becomes; until then it serves as `meanwhile`. Since `other_since` there
-    are more or fewer engines than it has. `over_target_seconds` had too few of some role.
+    `actual` is the split at the last update. `shadow` is the shadow split, effective from
+    `moved_at_seconds` on; until then it serves as `meanwhile`. Since `mismatch_since` the number of
+    actual engines differs from the shadow's. `over_target_seconds` is time with too few engines of
+    some role.
     """
 
     actual: RoleSplit
     shadow: RoleSplit
     since_seconds: float
-    settled_seconds: float
+    accounted_seconds: float
     meanwhile: RoleSplit | None = None
     moved_at_seconds: float = 0.0
-    other_since: float | None = None
+    mismatch_since: float | None = None
     log: MoveLog = field(default_factory=MoveLog)
     moves: int = 0
     over_target_seconds: float = 0.0
@@ -55,59 +56,63 @@ class ShadowBooks:
 
     @property
     def gained_seconds(self) -> float:
-        """By how much the other one was longer within its targets; below 0 where it was shorter."""
+        """How much longer the shadow was within its targets; negative if shorter."""
         return self.over_target_seconds - self.shadow_over_target_seconds
 
-    def settled(self, came: CameNeeds) -> ShadowBooks:
-        """With the load that came since."""
+    def with_load(self, observed: ObservedNeeds) -> ShadowAccounting:
+        """Add the load observed since."""
         actual = shadow = 0.0
-        lasts = came.needs.block_seconds
-        over_now = came.needs.over_target(self.actual)
-        over_then = came.needs.over_target(self.shadow)
+        lasts = observed.needs.block_seconds
+        over_now = observed.needs.over_target(self.actual)
+        over_then = observed.needs.over_target(self.shadow)
         between = self.shadow if self.meanwhile is None else self.meanwhile
-        over_between = came.needs.over_target(between)
-        for block in range(came.needs.blocks):
-            begins = came.start_seconds + block * lasts
-            # So much of the block its engine was still on its way.
+        over_between = observed.needs.over_target(between)
+        for block in range(observed.needs.blocks):
+            begins = observed.start_seconds + block * lasts
+            # Part of the block in which the shadow's engine was still moving.
             waits = min(lasts, max(0.0, self.moved_at_seconds - begins))
             actual += lasts * over_now[block]
             shadow += waits * over_between[block] + (lasts - waits) * over_then[block]
         return replace(
             self,
-            settled_seconds=came.end_seconds,
+            accounted_seconds=observed.end_seconds,
             over_target_seconds=self.over_target_seconds + actual,
             shadow_over_target_seconds=self.shadow_over_target_seconds + shadow,
         )
 
-    def looked_at(
+    def updated(
         self,
         actual: RoleSplit,
-        decided: Callable[[RoleSplit, MoveLog], Move | Stay],
+        decide: Callable[[RoleSplit, MoveLog], Move | Stay],
         cost: MoveCost,
         now_seconds: float,
-    ) -> ShadowBooks:
-        """With the split that there is now, and the move that the other one begins now.
+    ) -> ShadowAccounting:
+        """Record the present split, and begin the move that the shadow makes now.
 
-        Where engines came or went, and stay so, the other one starts again from what there is.
+        If the number of engines changes permanently, the shadow restarts from the present split.
         """
-        books = replace(self, actual=actual)
+        accounting = replace(self, actual=actual)
         if actual.engines != self.shadow.engines:
-            other_since = now_seconds if self.other_since is None else self.other_since
-            if now_seconds - other_since < _OTHER_SECONDS:
-                return replace(books, other_since=other_since)
-            return replace(books, shadow=actual, meanwhile=None, log=MoveLog(), other_since=None)
-        books = replace(books, other_since=None)
-        if books.log.under_way and now_seconds >= books.moved_at_seconds:
-            books = replace(books, meanwhile=None, log=books.log.ended(books.moved_at_seconds))
-        said = decided(books.shadow, books.log)
-        if isinstance(said, Stay):
-            return books
-        step = 1 if said.to_role is Role.DECODE else -1
+            mismatch_since = now_seconds if self.mismatch_since is None else self.mismatch_since
+            if now_seconds - mismatch_since < _MISMATCH_SECONDS:
+                return replace(accounting, mismatch_since=mismatch_since)
+            return replace(
+                accounting, shadow=actual, meanwhile=None, log=MoveLog(), mismatch_since=None
+            )
+        accounting = replace(accounting, mismatch_since=None)
+        if accounting.log.under_way and now_seconds >= accounting.moved_at_seconds:
+            accounting = replace(
+                accounting, meanwhile=None, log=accounting.log.ended(accounting.moved_at_seconds)
+            )
+        advice = decide(accounting.shadow, accounting.log)
+        if isinstance(advice, Stay):
+            return accounting
+        step = 1 if advice.to_role is Role.DECODE else -1
         return replace(
-            books,
-            shadow=books.shadow.moved(step),
-            meanwhile=books.shadow.without(step),
+            accounting,
+            shadow=accounting.shadow.moved(step),
+            meanwhile=accounting.shadow.without(step),
             moved_at_seconds=now_seconds + cost.downtime_seconds,
-            log=books.log.begun(now_seconds, said.to_role, undoes=said.undoes),
-            moves=books.moves + 1,
+            log=accounting.log.begun(now_seconds, advice.to_role, undoes=advice.undoes),
+            moves=accounting.moves + 1,
         )

@@ -1,4 +1,4 @@
-"""What two pools of one model need in each future, in engines that could be of either."""
+"""Needs of the two pools of one model in each future, in interchangeable engines."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from disagg_exporter.model import Role
 
 @dataclass(frozen=True, slots=True)
 class RoleSplit:
-    """Engines that prefill and engines that decode."""
+    """Numbers of prefill and decode engines."""
 
     prefill: int
     decode: int
 
     @property
     def engines(self) -> int:
-        """Of both."""
+        """Total number of engines."""
         return self.prefill + self.decode
 
     def of(self, role: Role) -> int:
-        """Those of one role."""
+        """Engines of one role."""
         return self.prefill if role is Role.PREFILL else self.decode
 
     def moved(self, to_decode: int) -> RoleSplit:
-        """With so many prefill engines that decode instead; below 0 the other way."""
+        """The split after `to_decode` moves from prefill to decode; negative: the other way."""
         return RoleSplit(self.prefill - to_decode, self.decode + to_decode)
 
     def without(self, to_decode: int) -> RoleSplit:
-        """Less the engine that leaves prefill for decode; below 0 the other way."""
+        """The split without an engine moving from prefill to decode; negative: the other way."""
         if to_decode > 0:
             return RoleSplit(self.prefill - 1, self.decode)
         return RoleSplit(self.prefill, self.decode - 1)
 
     def __str__(self) -> str:
-        """As people write it."""
+        """Format for people."""
         return f"{self.prefill} prefill + {self.decode} decode"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitNeeds:
-    """Engines that each pool needs by itself, `[future, block]`, blocks of `block_seconds`.
+    """Engines that each pool needs, `[future, block]`, with blocks of `block_seconds`.
 
-    `step_floor`: of the step of a full decode engine, the part that does not shrink with its
-    batch; 1 where that is not known.
+    `step_floor` is the share of a full decode engine's step that does not shrink with its batch;
+    1 if unknown.
     """
 
     prefill: Counts
@@ -57,21 +57,21 @@ class SplitNeeds:
     step_floor: float = 1.0
 
     def of(self, role: Role) -> Counts:
-        """Those of one role."""
+        """Needs of one role."""
         return self.prefill if role is Role.PREFILL else self.decode
 
     @property
     def blocks(self) -> int:
-        """How many blocks the futures have."""
+        """Number of blocks of each future."""
         return int(self.prefill.shape[1])
 
     def within(self, seconds: float) -> SplitNeeds:
-        """The same, no further ahead than so many seconds."""
+        """The same, limited to the next `seconds`."""
         blocks = max(1, math.ceil(seconds / self.block_seconds))
         return replace(self, prefill=self.prefill[:, :blocks], decode=self.decode[:, :blocks])
 
     def missed(self, split: RoleSplit) -> Floats:
-        """Engines that a split lacks in each block, in the mean of the futures."""
+        """Engines that a split lacks in each block, as a mean over the futures."""
         lacking: Floats = np.maximum(self.prefill - split.prefill, 0) + np.maximum(
             self.decode - split.decode, 0
         )
@@ -79,7 +79,7 @@ class SplitNeeds:
         return found
 
     def over_target(self, split: RoleSplit) -> Floats:
-        """The share of futures in which a split has too few of either, in each block."""
+        """Share of futures in which a split has too few engines of a role, for each block."""
         short = (self.prefill > split.prefill) | (self.decode > split.decode)
         found: Floats = short.mean(axis=0)
         return found

@@ -1,12 +1,12 @@
-"""The two pools of one model as they are weighed: what is foreseen, and what is measured of it.
+"""The two pools of one model with forecast needs and measured use.
 
-Needs come from capacities that may be wrong; how full a pool is was seen. So a level is believed
-of what is measured, and of needs how it will change.
+Needs come from capacity estimates that may be wrong, while use is measured. So the present level is
+taken from measurements, and its change from the needs.
 
-How full decode is does not grow with the load: a larger batch takes longer steps, so that requests
-stay longer. By Little's law an engine with the share u of its full batch, whose step takes the part
-f of a full one at the least and the rest in proportion, ends u / (f + (1 - f) u) of the load that
-it ends when full. That is what engines share, and what grows with the load.
+The use of decode is not proportional to load: a larger batch takes longer steps, so requests stay
+longer. By Little's law, an engine at the share u of its full batch, whose step takes at least the
+fraction f of a full one and grows linearly from there, completes u / (f + (1 - f) u) of its full
+load. That quantity is divided among engines and grows with the load.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from disagg_cluster.planner.rebalance.split_needs import RoleSplit, SplitNeeds
 from disagg_exporter.model import Role
 
 FULL_RATIO = 0.9
-"""A pool that uses so much of its capacity may need any number of engines more."""
+"""A pool that uses so much of its capacity may need any number of further engines."""
 SHORT_RATIO = 0.8
-"""A pool that uses less is not short, whatever is foreseen of it."""
+"""A pool that will use less at most is not short, whatever its estimated needs are."""
 _DOUBTED_FACTOR = 1.5
-"""A pool that is not full, and for whose load so many times the engines would be needed that it
-fills, has another capacity than was learned."""
+"""If a pool that is not full supposedly needs so many times the engines that its load fills, its
+learned capacity is wrong."""
 
 _FAR_TOO_FULL = 10.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeighedPools:
-    """The two pools of one model: engines, needs to come, and how full they are.
+    """The two pools of one model: engines, forecast needs, and measured use.
 
-    `capacity_used` is measured, 1 where a pool serves all that it can within its targets; a role
-    of which it is not known has none.
+    `capacity_used` is 1 where a pool serves as much as it can within its targets; roles that are
+    not measured are absent.
     """
 
     split: RoleSplit
@@ -44,22 +44,22 @@ class WeighedPools:
     capacity_used: Mapping[Role, float] = field(default_factory=dict)
 
     def within(self, seconds: float) -> WeighedPools:
-        """The same, foreseen no further ahead."""
+        """The same with needs limited to the next `seconds`."""
         return replace(self, needs=self.needs.within(seconds))
 
     def needed_now(self, role: Role) -> float:
-        """Engines by its capacity for the load of now, in the mean of the futures."""
+        """Engines that the present load needs by its capacity, as a mean over the futures."""
         return float(self._by_block(role)[0])
 
     def filled(self, role: Role) -> float | None:
-        """Engines' worth of load that it serves as measured; None where it is not measured."""
+        """Measured load in units of full engines; None if not measured."""
         used = self.capacity_used.get(role)
         return None if used is None else self._load_share(role, used) * self.split.of(role)
 
     def used_at(self, role: Role, load_factor: float) -> float | None:
-        """How full it would be if each engine had so many times the load it has now.
+        """Use of a pool if the load of each engine were multiplied by `load_factor`.
 
-        None where that is not measured. More than `_FAR_TOO_FULL` times full is not told apart.
+        None if not measured; at most `_FAR_TOO_FULL`.
         """
         used = self.capacity_used.get(role)
         if used is None:
@@ -70,26 +70,26 @@ class WeighedPools:
         return min(_FAR_TOO_FULL, load * floor / left) if left > 0 else _FAR_TOO_FULL
 
     def without_one(self, role: Role) -> float | None:
-        """How full it would be with an engine less; None if that is not known, or none was left."""
+        """Use with one engine less; None if not measured, or if no engine were left."""
         engines = self.split.of(role)
         return None if engines < 2 else self.used_at(role, engines / (engines - 1))
 
     def used_at_most(self, role: Role) -> float | None:
-        """How full it is foreseen to be, as it is measured now; None where it is not measured."""
+        """Highest forecast use, extrapolated from the measured one; None if not measured."""
         return self.used_at(role, self.growth(role))
 
     def growth(self, role: Role) -> float:
-        """How many times the need of now the highest foreseen one is."""
+        """Highest forecast need divided by the present need."""
         return float(self._by_block(role).max()) / max(self.needed_now(role), 1.0)
 
     def is_full(self, role: Role) -> bool:
-        """As measured."""
+        """Whether the pool is full as measured."""
         return self.capacity_used.get(role, 0.0) >= FULL_RATIO
 
     def is_doubted(self, role: Role) -> bool:
-        """Whether what is measured contradicts its capacity: far fewer engines would do.
+        """Whether measurements contradict its capacity: far fewer engines would suffice.
 
-        Needs are whole engines with room for chance; beyond that capacities are not as learned.
+        Needs are whole engines with a margin for chance; a larger gap means a wrong capacity.
         """
         filled = self.filled(role)
         if filled is None or self.is_full(role):

@@ -1,1 +1,1 @@
-"""The planner of a cluster as a service: rounds of reading and looking ahead, and their page."""
+"""The planner of a cluster as a service: rounds of reading and forecasting, and their page."""

@@ -1,4 +1,4 @@
-"""Diagnoses on a clock of their own, so that no forecast or plan delays them."""
+"""Diagnosis rounds on their own schedule, so that no forecast or plan delays them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from disagg_exporter.collectors.health import CollectorHealth
 
 _log = logging.getLogger("disagg_node")
 _REST_PER_ROUND = 4.0
-"""So many times as long as a round took nothing is done after it: a fifth of a core at most."""
+"""Rest after a round, in round durations: at most a fifth of a core is used."""
 
 
 class DiagnosisRounds:
-    """Makes rounds, and keeps what the page shows of them.
+    """Runs diagnosis rounds, and keeps their results for the page.
 
     Args:
-        diagnose: Reads what is new and says of each model what holds it back.
-        every_seconds: From one round to the next; longer where rounds take long.
+        diagnose: Reads new samples and returns a diagnosis of each model.
+        every_seconds: Interval between rounds; longer if rounds take long.
         now_ns: The clock of the page.
     """
 
@@ -44,8 +44,8 @@ class DiagnosisRounds:
         self._health = CollectorHealth("planner:diagnosis", _log)
         self._last = DiagnosisRound()
 
-    def beside(self, state: PlannerState) -> PlannerState:
-        """What the planner knows, with what was found and how the rounds go."""
+    def added_to(self, state: PlannerState) -> PlannerState:
+        """Return the planner's state with the last diagnosis and the health of its rounds."""
         if not self._health.tried:
             return state
         status = self._health.status()
@@ -58,23 +58,23 @@ class DiagnosisRounds:
             unexpected_failures=failures,
         )
 
-    def take(self, now_seconds: float) -> float:
-        """Make a round; return how many seconds later the next one is due.
+    def run_round(self, now_seconds: float) -> float:
+        """Run a round; return how many seconds later the next one is due.
 
-        What fails is shown as the collector `planner:diagnosis`, and leaves what was known.
+        A failure is shown as the collector `planner:diagnosis`, and the last result is kept.
         """
         began_ns = self._now_ns()
         with self._health.round():
             found = self._diagnose(now_seconds)
             check_one_cluster(each.model.cluster for each in found)
             took_seconds = (self._now_ns() - began_ns) / 1e9
-            lasting = max(self._every_seconds, (1 + _REST_PER_ROUND) * took_seconds)
-            fresh_ns = began_ns + int(FRESH_INTERVALS * lasting * 1e9)
+            interval_seconds = max(self._every_seconds, (1 + _REST_PER_ROUND) * took_seconds)
+            fresh_ns = began_ns + int(FRESH_INTERVALS * interval_seconds * 1e9)
             self._last = DiagnosisRound(now_seconds, fresh_ns, found)
         took_seconds = (self._now_ns() - began_ns) / 1e9
         return max(self._every_seconds - took_seconds, _REST_PER_ROUND * took_seconds)
 
     def run(self, ending: threading.Event) -> None:
-        """Make rounds until told to end."""
+        """Run rounds until `ending` is set."""
         while not ending.is_set():
-            ending.wait(self.take(time.time()))
+            ending.wait(self.run_round(time.time()))

@@ -1,4 +1,4 @@
-"""The rows of diagnoses on the planner's page: the verdicts that stand now, and no others."""
+"""Metric rows of diagnoses on the planner's page, for current verdicts only."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _POOL = (EngineKey("", ""),)
 
 
 def write_diagnoses(rows: MetricRows, diagnoses: Iterable[ModelDiagnosis]) -> None:
-    """Write what was found of each model; a verdict on a pool has neither node nor engine."""
+    """Write the findings of each model; a verdict on a pool has empty node and engine labels."""
     for each in diagnoses:
-        whose = (each.model.model_name, each.model.engine_namespace)
+        owner = (each.model.model_name, each.model.engine_namespace)
         if (reason := undecided_reason(each)) is not None:
-            rows.set("disagg_bottleneck_undecided", 1, *whose, reason)
+            rows.set("disagg_bottleneck_undecided", 1, *owner, reason)
         else:
             found = 0 if each.outcome is DiagnosisOutcome.NO_BOTTLENECK else len(each.findings)
-            rows.set("disagg_bottlenecks", found, *whose)
+            rows.set("disagg_bottlenecks", found, *owner)
         for finding in each.findings:
-            _write_finding(rows, whose, finding)
+            _write_finding(rows, owner, finding)
 
 
-def _write_finding(rows: MetricRows, whose: tuple[str, str], finding: BottleneckFinding) -> None:
+def _write_finding(rows: MetricRows, owner: tuple[str, str], finding: BottleneckFinding) -> None:
     for key in finding.engines or _POOL:
-        of = (key.node, key.engine, *whose, finding.role.value, finding.cause.value)
+        of = (key.node, key.engine, *owner, finding.role.value, finding.cause.value)
         rows.set("disagg_bottleneck", finding.confidence, *of)
         rows.set("disagg_bottleneck_ttft_cost_seconds", finding.ttft_cost_seconds, *of)
         rows.set("disagg_bottleneck_action_info", 1, *of, finding.remedy.kind.value)

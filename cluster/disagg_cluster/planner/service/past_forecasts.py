@@ -1,4 +1,4 @@
-"""How far off own forecasts were, once it is known what came."""
+"""Errors of the planner's own forecasts, once their outcomes are known."""
 
 from __future__ import annotations
 
@@ -16,79 +16,79 @@ from disagg_exporter.model import Phase
 
 KEPT_SECONDS = 86_400.0
 LEAST_OUTCOMES = 12
-"""Fewer own forecasts that have come true judge nobody; until then a back-test does."""
+"""Least outcomes of own forecasts for an error; until then a back-test provides it."""
 BACK_TEST_ORIGINS = 8
 _LATE_SECONDS = 1800.0
 
-Place = tuple[LoadKey, Phase, float]
-"""Whose load, of which phase, how many seconds ahead."""
+ForecastKey = tuple[LoadKey, Phase, float]
+"""Owner of a load, phase, and seconds ahead."""
 
 
 @dataclass(slots=True)
-class _Said:
-    """Of one horizon: what was said of times to come, and how the past ones turned out."""
+class _HorizonRecord:
+    """Forecasts of one horizon that still wait for their outcome, and the known outcomes."""
 
     waiting: deque[tuple[float, float]] = field(default_factory=deque)
     outcomes: deque[tuple[float, float, float]] = field(default_factory=deque)
 
     def settle(self, series: LoadSeries, now_seconds: float) -> None:
-        """Take the outcomes that are known by now; forget those that nobody will ever know."""
+        """Record outcomes that are known by now; drop forecasts whose outcome will stay unknown."""
         while self.waiting:
             at_seconds, median = self.waiting[0]
-            came = _value_at(series, at_seconds)
-            if came is None:
+            observed = _value_at(series, at_seconds)
+            if observed is None:
                 if at_seconds > now_seconds - _LATE_SECONDS:
                     break
                 self.waiting.popleft()
                 continue
             self.waiting.popleft()
-            self.outcomes.append((at_seconds, abs(median - came), came))
+            self.outcomes.append((at_seconds, abs(median - observed), observed))
         while self.outcomes and self.outcomes[0][0] < now_seconds - KEPT_SECONDS:
             self.outcomes.popleft()
 
     @property
     def error_ratio(self) -> float | None:
-        came = sum(outcome[2] for outcome in self.outcomes)
-        if len(self.outcomes) < LEAST_OUTCOMES or came <= 0:
+        total = sum(outcome[2] for outcome in self.outcomes)
+        if len(self.outcomes) < LEAST_OUTCOMES or total <= 0:
             return None
-        return sum(outcome[1] for outcome in self.outcomes) / came
+        return sum(outcome[1] for outcome in self.outcomes) / total
 
 
 class PastForecasts:
-    """Keeps the medians that were forecast until it is known what came, for each horizon.
+    """Keeps forecast medians of each horizon until their outcomes are known.
 
     They are kept in memory; after a start a back-test on the history stands in for them.
     """
 
     def __init__(self) -> None:
-        self._said: dict[Place, _Said] = {}
-        self._tested: dict[Place, float | None] = {}
+        self._records: dict[ForecastKey, _HorizonRecord] = {}
+        self._tested: dict[ForecastKey, float | None] = {}
 
     def remember(self, outlooks: Iterable[ModelOutlook]) -> None:
-        """Keep what is forecast now."""
+        """Keep the present forecasts."""
         for outlook in outlooks:
             for phase in outlook.phases:
                 for each in phase.horizons:
                     if isinstance(each, HorizonLoad):
                         middle = int(np.argmin(np.abs(np.asarray(phase.quantiles) - 0.5)))
-                        place = (outlook.key, phase.phase, each.horizon_seconds)
-                        said = self._said.setdefault(place, _Said())
-                        said.waiting.append((each.at_seconds, each.tokens_per_second[middle]))
+                        key = (outlook.key, phase.phase, each.horizon_seconds)
+                        record = self._records.setdefault(key, _HorizonRecord())
+                        record.waiting.append((each.at_seconds, each.tokens_per_second[middle]))
 
     def settle(self, outlooks: Iterable[ModelOutlook], now_seconds: float) -> None:
-        """Hold what was said against what is known now; forget models that are gone."""
+        """Compare kept forecasts with the known load; drop models that are gone."""
         loads = {
             (outlook.key, phase.phase): phase.series
             for outlook in outlooks
             for phase in outlook.phases
         }
-        self._said = {place: each for place, each in self._said.items() if place[:2] in loads}
-        self._tested = {place: each for place, each in self._tested.items() if place[:2] in loads}
-        for place, said in self._said.items():
-            said.settle(loads[place[:2]], now_seconds)
+        self._records = {key: each for key, each in self._records.items() if key[:2] in loads}
+        self._tested = {key: each for key, each in self._tested.items() if key[:2] in loads}
+        for key, record in self._records.items():
+            record.settle(loads[key[:2]], now_seconds)
 
-    def test_next(self, outlooks: Iterable[ModelOutlook]) -> bool:
-        """Back-test one phase of a model that was not tested yet; whether there was one."""
+    def back_test_next(self, outlooks: Iterable[ModelOutlook]) -> bool:
+        """Back-test one phase of a model not tested yet; return whether there was one."""
         for outlook in outlooks:
             for phase in outlook.phases:
                 horizons = [
@@ -105,14 +105,14 @@ class PastForecasts:
                 return True
         return False
 
-    def error_ratios(self) -> Mapping[Place, float]:
-        """By whose, which phase and how far ahead; without those that cannot be known yet."""
-        found: dict[Place, float] = {}
-        for place in {*self._said, *self._tested}:
-            own = self._said[place].error_ratio if place in self._said else None
-            ratio = own if own is not None else self._tested.get(place)
+    def error_ratios(self) -> Mapping[ForecastKey, float]:
+        """Error ratios by owner, phase and horizon; unknown ones are left out."""
+        found: dict[ForecastKey, float] = {}
+        for key in {*self._records, *self._tested}:
+            own = self._records[key].error_ratio if key in self._records else None
+            ratio = own if own is not None else self._tested.get(key)
             if ratio is not None:
-                found[place] = ratio
+                found[key] = ratio
         return found
 
 

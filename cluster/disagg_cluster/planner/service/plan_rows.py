@@ -1,4 +1,4 @@
-"""The rows of a plan on the planner's page."""
+"""Metric rows of a plan on the planner's page."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SECONDS_AN_HOUR = 3600.0
 
 
 def write_plan(rows: MetricRows, plan: GpuPlan | None, running: Mapping[CostKey, int]) -> None:
-    """Write what a plan says, and the GPUs that there are, of which nobody need have a plan."""
+    """Write a plan, and the GPUs that run, with or without a plan."""
     for key, engines in running.items():
-        whose = (key.model_name, key.engine_namespace, key.gpu_name, key.role.value)
-        rows.add("disagg_plan_gpus", engines * key.gpus, *whose, "current", "", "")
+        owner = (key.model_name, key.engine_namespace, key.gpu_name, key.role.value)
+        rows.add("disagg_plan_gpus", engines * key.gpus, *owner, "current", "", "")
     if plan is None:
         return
     for model in plan.models:
@@ -38,34 +38,34 @@ def write_plan(rows: MetricRows, plan: GpuPlan | None, running: Mapping[CostKey,
 
 
 def write_past(rows: MetricRows, past: Iterable[PastSplit | UndecidedPastSplit]) -> None:
-    """Write what engines wasted, as GPUs in the mean: windows are not all equally long."""
+    """Write wasted GPU time as a mean number of GPUs, since windows differ in length."""
     for each in past:
         if isinstance(each, PastSplit):
             hours = each.hindsight.window_seconds / _SECONDS_AN_HOUR
-            whose = (each.key.model_name, each.key.engine_namespace)
+            owner = (each.key.model_name, each.key.engine_namespace)
             for role, idle in each.hindsight.present.idle_gpu_hours_by_role:
-                rows.set("disagg_plan_wasted_gpus", idle / hours, *whose, role.value)
+                rows.set("disagg_plan_wasted_gpus", idle / hours, *owner, role.value)
 
 
 def _write_model(
     rows: MetricRows, model: ModelPlan, horizon_seconds: float, counted: Set[tuple[str, Role]]
 ) -> None:
-    whose = (model.model_name, model.engine_namespace)
+    owner = (model.model_name, model.engine_namespace)
     for role in model.roles:
-        of = (*whose, role.gpu_name, role.role.value)
-        # Those that run are counted already, whatever of them the plan knows.
+        of = (*owner, role.gpu_name, role.role.value)
+        # Running engines are counted already, whichever of them the plan knows.
         if (role.gpu_name, role.role) not in counted:
             rows.add("disagg_plan_gpus", role.engines * role.gpus, *of, "current", "", "")
         _write_role(rows, of, role)
     for kind, cost in (("current", model.doing_nothing), ("recommended", model.following)):
         idle = cost.idle_gpu_hours * _SECONDS_AN_HOUR / horizon_seconds
-        rows.set("disagg_plan_idle_gpus", idle, *whose, kind)
+        rows.set("disagg_plan_idle_gpus", idle, *owner, kind)
         late = cost.minutes_over_target * _SECONDS_A_MINUTE
-        rows.set("disagg_plan_over_target_seconds", late, *whose, kind)
+        rows.set("disagg_plan_over_target_seconds", late, *owner, kind)
 
 
 def _write_role(rows: MetricRows, of: tuple[str, str, str, str], role: RolePlan) -> None:
-    """Engines of several sizes on GPUs of one name add up: the page does not tell them apart."""
+    """Engines of several sizes on GPUs of one name are summed: no label tells them apart."""
     recommended = {row.horizon_seconds: row.recommended for row in role.rows}
     for horizon, gpus in recommended.items():
         rows.add("disagg_plan_gpus", gpus, *of, "recommended", duration(horizon), "")

@@ -1,6 +1,6 @@
-"""The planner's page for people: bottlenecks, the plan, what is forecast and what is not, and why.
+"""The planner's HTML page: bottlenecks, the plan, forecasts, and why some are undecided.
 
-Everything that comes from outside (names of models and namespaces) is escaped here.
+Everything from outside (names of models and namespaces) is escaped here.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ _FRAME = """\
 
 
 class PlannerLanding:
-    """Makes the page.
+    """Renders the page.
 
     Args:
-        name: What to call the planner.
-        state: Returns what is known now.
+        name: Title of the page.
+        state: Returns the present state.
         now_ns: The clock of `fresh_until_ns`.
     """
 
@@ -77,7 +77,7 @@ class PlannerLanding:
         self.style = files("disagg_exporter.landing").joinpath("landing.css").read_bytes()
 
     def page(self, why_dead: str, why_not_ready: str) -> str:
-        """The page as it is now; the two reasons are empty where all is well."""
+        """Render the page; the two reasons are empty if the planner is alive and ready."""
         state = self._state()
         made = state.made_seconds
         return _FRAME.format(
@@ -102,8 +102,8 @@ class PlannerLanding:
         if state.plan is not None:
             cluster = next((each.key.cluster for each in state.outlooks), "")
             yield _words("GPUs", plan_text(state.plan, cluster, state.past))
-        if (told := state.rebalance) is not None and told.mode is not RebalanceMode.OFF:
-            words = rebalance_text(told.models, told.limits, told.mode)
+        if (latest := state.rebalance) is not None and latest.mode is not RebalanceMode.OFF:
+            words = rebalance_text(latest.models, latest.limits, latest.mode)
             yield _words("Roles of engines", words)
         for outlook in state.outlooks:
             yield _model(outlook)
@@ -111,12 +111,12 @@ class PlannerLanding:
     def _bottlenecks(self, round_: DiagnosisRound) -> str:
         if self._now_ns() > round_.fresh_until_ns:
             return "<p>What was diagnosed is too old to be shown.</p>\n"
-        told = diagnoses_text(round_.diagnoses) or "No engine says which model it serves."
-        return _words("What holds first tokens back", told)
+        text = diagnoses_text(round_.diagnoses) or "No engine says which model it serves."
+        return _words("What holds first tokens back", text)
 
 
 def _words(title: str, text: str) -> str:
-    """Words as a command prints them, so that nobody reads two versions."""
+    """Text exactly as the command prints it."""
     return (
         f'<section><h2>{title}</h2><div class="scroll"><pre>{escape(text)}</pre></div></section>\n'
     )

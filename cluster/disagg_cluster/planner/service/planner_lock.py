@@ -1,4 +1,4 @@
-"""One planner of a cluster on a machine: a file that it keeps locked while it runs."""
+"""A lock file that allows only one planner of a cluster on a machine."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from disagg_exporter.errors import DisaggError
 
 
 class PlannerRunsError(DisaggError):
-    """Another planner runs, or the lock cannot be taken; the text says which."""
+    """Another planner holds the lock, or it cannot be taken; the text says which."""
 
 
 @contextlib.contextmanager
 def planner_lock(path: Path) -> Iterator[None]:
-    """Hold the lock; the kernel frees it with the process, whatever that dies of.
+    """Hold the lock; the kernel releases it when the process dies, for any reason.
 
     Raises:
         PlannerRunsError: Another process holds it, or the file cannot be opened.
@@ -33,8 +33,8 @@ def planner_lock(path: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             text = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
-            who = f" (pid {text})" if text.isdigit() else ""
-            raise PlannerRunsError(f"another planner{who} holds {path}") from None
+            holder = f" (pid {text})" if text.isdigit() else ""
+            raise PlannerRunsError(f"another planner{holder} holds {path}") from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield

@@ -1,4 +1,4 @@
-"""The rounds of the planner: read what is new, look ahead, hold what was said against what came."""
+"""Planner rounds: read new load, forecast, plan, and score earlier forecasts."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _log = logging.getLogger("disagg_node")
 
 
 class PlannerRounds:
-    """Makes a round whenever it is told to, and keeps what the page shows.
+    """Runs rounds on request, and keeps their results for the page.
 
     Args:
-        history: The load of every model, brought up to date by each read.
-        engines: Reads the engines that run, and what their steps take.
+        history: The load of every model, updated by each read.
+        engines: Reads the running engines and their step times.
         config: The planner file.
-        process: What this process uses, by family.
+        process: Resource usage of this process, by family.
         acting: Makes moves of engines, in mode act.
         now_ns: The clock of the page.
     """
@@ -71,18 +71,18 @@ class PlannerRounds:
 
     @property
     def state(self) -> PlannerState:
-        """What is known now."""
+        """The present state."""
         return self._state
 
     @property
     def why_not_ready(self) -> str:
-        """Why there is nothing to show yet; empty once there was a good round."""
+        """Why there is nothing to show yet; empty after a successful round."""
         if self._state.made_seconds is not None:
             return ""
         return self._reading.why or self._forecasting.why or "the first round is not over"
 
-    def take(self, now_seconds: float) -> None:
-        """Make a round; whatever fails is shown as its collector and leaves what was known."""
+    def run_round(self, now_seconds: float) -> None:
+        """Run a round; failures are shown by collector and leave earlier results."""
         histories: list[LoadHistory] = []
         with self._reading.round():
             found = self._history.read(now_seconds)
@@ -99,12 +99,12 @@ class PlannerRounds:
             with self._testing.round():
                 self._test()
                 self._look_back(histories, now_seconds)
-        self._show()
+        self._refresh_health()
 
-    def beat(self) -> None:
-        """Bring up to date what the page says of the process itself, and the move under way."""
-        self._rebalancer.beat(time.time())
-        self._show()
+    def refresh(self) -> None:
+        """Update process usage and collector health, and poll the move under way."""
+        self._rebalancer.poll_move(time.time())
+        self._refresh_health()
 
     def _forecast(self, histories: Sequence[LoadHistory], now_seconds: float) -> None:
         forecasting = self._forecasts.forecast
@@ -114,7 +114,7 @@ class PlannerRounds:
         self._past.settle(outlooks, now_seconds)
         self._past.remember(outlooks)
         fresh_ns = int(FRESH_INTERVALS * self._config.every_seconds * 1e9)
-        # All at once: a scrape may come at any moment, and forecasts that nobody has read are odd.
+        # Replaced at once: a scrape at any time must find forecasts together with their health.
         self._state = self._with_health(
             replace(
                 self._state,
@@ -133,23 +133,23 @@ class PlannerRounds:
             running = engines.running
             plan = cluster_plan(self._builder, self._config, histories, engines, now_seconds)
         finally:
-            # A plan that fails leaves nothing older beside newer forecasts. While one is made that
-            # before it stands: a scrape without any would start the `for` of alerts anew.
+            # After a failure no older plan remains beside newer forecasts. Until then the previous
+            # one stays: a scrape without a plan would restart the `for` of alerts.
             self._state = replace(self._state, plan=plan, running=running)
 
     def _rebalance(self, histories: Sequence[LoadHistory], now_seconds: float) -> None:
-        said: RebalanceRound | None = None
+        latest: RebalanceRound | None = None
         try:
             if self._known_engines is not None:
-                said = self._rebalancer.take(histories, self._known_engines, now_seconds)
+                latest = self._rebalancer.run_round(histories, self._known_engines, now_seconds)
         finally:
-            # Advice of engines as they were is worse than none.
-            self._state = replace(self._state, rebalance=said)
+            # Advice for outdated engines is worse than none.
+            self._state = replace(self._state, rebalance=latest)
 
     def _test(self) -> None:
-        """Back-test a few of the loads that were not tested yet: it takes seconds for each."""
+        """Back-test a few loads that were not tested yet; each takes seconds."""
         for _ in range(_TESTS_A_ROUND):
-            if not self._past.test_next(self._state.outlooks):
+            if not self._past.back_test_next(self._state.outlooks):
                 break
 
     def _look_back(self, histories: Sequence[LoadHistory], now_seconds: float) -> None:
@@ -157,11 +157,11 @@ class PlannerRounds:
         past = () if engines is None else self._waste.look_back(histories, engines, now_seconds)
         self._state = replace(self._state, past=past)
 
-    def _show(self) -> None:
+    def _refresh_health(self) -> None:
         self._state = self._with_health(self._state)
 
     def _with_health(self, state: PlannerState) -> PlannerState:
-        """What is known, with how the rounds go by now."""
+        """Return the state with present error ratios, collector health and process usage."""
         collectors = tuple(
             each.status()
             for each in (
@@ -183,7 +183,7 @@ class PlannerRounds:
 
 
 def _is_there(history: LoadHistory) -> bool:
-    """Whether a model had any load in the last day; one that had none is gone."""
+    """Whether a model had any known load in the last day."""
     steps = int(max(HORIZONS_SECONDS) / history.prompt_tokens.step_seconds)
     series = (history.prompt_tokens, history.output_tokens)
     return any(np.isfinite(each.values[-steps:]).any() for each in series)

@@ -1,4 +1,4 @@
-"""Runs the planner until it is told to end: rounds on one thread, the page on others."""
+"""Runs the planner until it is stopped: rounds on one thread, the page on others."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from disagg_cluster.planner.history.prometheus_history import PrometheusHistory
 from disagg_cluster.planner.moving.acting import Acting
 from disagg_cluster.planner.moving.local_mover import LocalMover
 from disagg_cluster.planner.rebalance.limits import RebalanceMode
-from disagg_cluster.planner.service.asker_identity import AskerIdentity
 from disagg_cluster.planner.service.diagnosis_rounds import DiagnosisRounds
 from disagg_cluster.planner.service.planner_landing import PlannerLanding
 from disagg_cluster.planner.service.planner_lock import planner_lock
 from disagg_cluster.planner.service.planner_rounds import PlannerRounds
 from disagg_cluster.planner.service.planner_state import PlannerState, planner_rows
+from disagg_cluster.planner.service.prometheus_identity import PrometheusIdentity
 from disagg_cluster.planner.service.rolling_history import RollingHistory
 from disagg_cluster.planner.settings.planner_file import PlannerConfig
 from disagg_cluster.prometheus.prometheus_api import Prometheus
@@ -45,13 +45,13 @@ from disagg_exporter.metrics.daemon_process import DaemonProcess
 from disagg_exporter.metrics.page_cache import PageCache
 
 _log = logging.getLogger("disagg_node")
-_BEAT_SECONDS = 5.0
-_PATIENCE_SECONDS = 900.0
-"""A round reads for ten minutes at the longest; past this it hangs."""
+_HEARTBEAT_SECONDS = 5.0
+_HUNG_SECONDS = 900.0
+"""A round reads for at most ten minutes; after this long it counts as hung."""
 
 
 class PlannerService:
-    """One cluster's planner; made and run once.
+    """The planner of one cluster; to be run once.
 
     Args:
         config: The planner file.
@@ -61,13 +61,13 @@ class PlannerService:
         self._config = config
         self._ending = threading.Event()
         self._web: WebConfigWatch | None = None
-        self._identity: AskerIdentity | None = None
+        self._identity: PrometheusIdentity | None = None
         self._server: MetricsServer | None = None
         self._process = DaemonProcess()
-        self._beat_seconds = time.monotonic()
+        self._heartbeat_seconds = time.monotonic()
 
     def run(self, serving: Callable[[ListenAddress], None]) -> None:
-        """Serve and make rounds until SIGINT or SIGTERM; SIGHUP looks at the web-config file.
+        """Serve and run rounds until SIGINT or SIGTERM; SIGHUP reloads the web-config file.
 
         Raises:
             ConfigError: A file that the planner file names cannot be used.
@@ -83,7 +83,7 @@ class PlannerService:
                 stack.enter_context(self._web)
             prometheus = stack.enter_context(self._prometheus())
             history = RollingHistory(
-                PrometheusHistory(prometheus, say=self._beat),
+                PrometheusHistory(prometheus, say=self._heartbeat),
                 self._config.history.seconds,
                 self._config.history.step_seconds,
                 self._config.cluster,
@@ -92,9 +92,9 @@ class PlannerService:
             costs = PrometheusCosts(prometheus, self._config.cluster)
 
             def engines(now_seconds: float) -> ClusterEngines:
-                told = costs.families(now_seconds)
-                shapes = read_shapes(prometheus, told, self._config.cluster, now_seconds)
-                return engines_of(told, shapes)
+                families = costs.families(now_seconds)
+                shapes = read_shapes(prometheus, families, self._config.cluster, now_seconds)
+                return engines_of(families, shapes)
 
             rounds = PlannerRounds(
                 history,
@@ -105,65 +105,64 @@ class PlannerService:
             )
             self._server = server = self._make_server(rounds, diagnosing)
             stack.callback(server.close)
-            # From the first signal on, whatever is under way ends.
+            # The first signal interrupts whatever is under way.
             with contextlib.suppress(_Ended), self._signals():
                 serving(server.start())
                 manager.ready()
                 if diagnosing is not None:
-                    self._begin(diagnosing)
-                self._make_rounds(rounds)
+                    self._start_diagnosis(diagnosing)
+                self._run_rounds(rounds)
             manager.stopping()
 
     def _acting(self) -> Acting | None:
-        told = self._config.rebalance
-        if told.mode is not RebalanceMode.ACT or told.run_dir is None:
+        settings = self._config.rebalance
+        if settings.mode is not RebalanceMode.ACT or settings.run_dir is None:
             return None
-        return Acting(LocalMover(RunFolder(Path(told.run_dir)).control), _log)
+        return Acting(LocalMover(RunFolder(Path(settings.run_dir)).control), _log)
 
     def _diagnosing(self, prometheus: Prometheus) -> DiagnosisRounds | None:
-        told, config = self._config.diagnosis, self._config
-        if not told.enabled:
+        settings, config = self._config.diagnosis, self._config
+        if not settings.enabled:
             return None
         queries = SeriesQueries(prometheus, FAMILIES, config.cluster)
         diagnosis = RollingDiagnosis(
-            RollingSeries(queries, told.minutes * 60),
+            RollingSeries(queries, settings.minutes * 60),
             lambda key: config.targets_of(config.of_model(key.model_name, key.engine_namespace)),
         )
-        return DiagnosisRounds(diagnosis.take, told.every_seconds)
+        return DiagnosisRounds(diagnosis.take, settings.every_seconds)
 
-    def _begin(self, diagnosing: DiagnosisRounds) -> None:
-        """Diagnose beside the rounds, which take minutes; what is under way ends with us."""
+    def _start_diagnosis(self, diagnosing: DiagnosisRounds) -> None:
+        """Run diagnoses on a daemon thread of their own, since planner rounds take minutes."""
         run = partial(diagnosing.run, self._ending)
         threading.Thread(target=run, name="diagnosis", daemon=True).start()
 
-    def _make_rounds(self, rounds: PlannerRounds) -> None:
+    def _run_rounds(self, rounds: PlannerRounds) -> None:
         due_seconds = time.monotonic()
         while not self._ending.is_set():
-            self._beat()
+            self._heartbeat()
             if time.monotonic() >= due_seconds:
                 due_seconds = time.monotonic() + self._config.every_seconds
                 if self._identity is not None:
-                    self._identity.look()
-                rounds.take(time.time())
-            rounds.beat()
-            self._ending.wait(_BEAT_SECONDS)
+                    self._identity.reload()
+                rounds.run_round(time.time())
+            rounds.refresh()
+            self._ending.wait(_HEARTBEAT_SECONDS)
 
     def _make_server(
         self, rounds: PlannerRounds, diagnosing: DiagnosisRounds | None
     ) -> MetricsServer:
         def state() -> PlannerState:
-            server, web, asker = self._server, self._web, self._identity
-            beside = () if server is None else server.collectors()
-            own = () if web is None else (web.status(),)
-            if asker is not None:
-                beside = (*beside, asker.status())
+            server, web, identity = self._server, self._web, self._identity
+            further = () if server is None else server.collectors()
+            if identity is not None:
+                further = (*further, identity.status())
+            if web is not None:
+                further = (*further, web.status())
             refusals = {} if server is None else server.refusals()
             known = rounds.state
             if diagnosing is not None:
-                known = diagnosing.beside(known)
-            return replace(
-                known, collectors=(*known.collectors, *beside, *own), http_refusals=refusals
-            )
+                known = diagnosing.added_to(known)
+            return replace(known, collectors=(*known.collectors, *further), http_refusals=refusals)
 
         cluster = self._config.cluster
         name = f"Planner of {cluster}" if cluster else "Planner"
@@ -171,8 +170,8 @@ class PlannerService:
             PageCache(state, planner_rows, time.monotonic_ns),
             PlannerLanding(name, state, time.monotonic_ns),
             lambda: rounds.why_not_ready,
-            lambda: time.monotonic() - self._beat_seconds,
-            dead_seconds=_PATIENCE_SECONDS,
+            lambda: time.monotonic() - self._heartbeat_seconds,
+            dead_seconds=_HUNG_SECONDS,
         )
         return MetricsServer(
             self._config.listen.metrics_address,
@@ -182,11 +181,11 @@ class PlannerService:
 
     @contextlib.contextmanager
     def _prometheus(self) -> Iterator[Prometheus]:
-        told = self._config.prometheus
-        with contextlib.closing(Prometheus(told.url)) as prometheus:
-            if told.http_config is not None:
-                by_tls = told.url.startswith("https:")
-                self._identity = AskerIdentity(prometheus, Path(told.http_config), by_tls)
+        settings = self._config.prometheus
+        with contextlib.closing(Prometheus(settings.url)) as prometheus:
+            if settings.http_config is not None:
+                by_tls = settings.url.startswith("https:")
+                self._identity = PrometheusIdentity(prometheus, Path(settings.http_config), by_tls)
             yield prometheus
 
     @contextlib.contextmanager
@@ -194,7 +193,7 @@ class PlannerService:
         def end(_number: int, _frame: FrameType | None) -> None:
             if not self._ending.is_set():
                 self._ending.set()
-                # A round may be waiting for Prometheus, for minutes.
+                # A round may wait minutes for Prometheus.
                 raise _Ended
 
         def reload(_number: int, _frame: FrameType | None) -> None:
@@ -209,9 +208,9 @@ class PlannerService:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _beat(self, _line: str = "") -> None:
-        self._beat_seconds = time.monotonic()
+    def _heartbeat(self, _line: str = "") -> None:
+        self._heartbeat_seconds = time.monotonic()
 
 
 class _Ended(BaseException):
-    """Raised wherever the round is when it is to end; no collector takes it for a failure."""
+    """Interrupts a round on a signal; no `Exception`, so collectors do not count it as failure."""

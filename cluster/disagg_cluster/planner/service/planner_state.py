@@ -1,4 +1,4 @@
-"""What the planner knows at one moment, and the rows of its page."""
+"""The planner's state at one time, and the metric rows of its page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from disagg_cluster.planner.outlook.model_outlook import (
 )
 from disagg_cluster.planner.plan.gpu_plan import GpuPlan
 from disagg_cluster.planner.service.diagnosis_rows import write_diagnoses
-from disagg_cluster.planner.service.past_forecasts import Place
+from disagg_cluster.planner.service.past_forecasts import ForecastKey
 from disagg_cluster.planner.service.plan_rows import write_past, write_plan
 from disagg_cluster.planner.service.rebalance_rows import write_rebalance
 from disagg_cluster.planner.service.rebalancer import RebalanceRound
@@ -26,14 +26,14 @@ from disagg_exporter.metrics.family import MetricRows
 from disagg_exporter.model import CollectorStatus
 
 FRESH_INTERVALS = 3
-"""After so many intervals without a good round nothing of the last one is shown any more."""
+"""The results of a round expire after so many intervals."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisRound:
-    """What the last good diagnosis found, shown until `fresh_until_ns`.
+    """Results of the last successful diagnosis, shown until `fresh_until_ns`.
 
-    `made_seconds` is its Unix time, None before there was one.
+    `made_seconds` is its Unix time, None before the first one.
     """
 
     made_seconds: float | None = None
@@ -43,9 +43,9 @@ class DiagnosisRound:
 
 @dataclass(frozen=True, slots=True)
 class PlannerState:
-    """What the last good round found, and how all rounds go.
+    """Results of the last successful round, and the health of all rounds.
 
-    `made_seconds` is when that round began (Unix time), None before there was one.
+    `made_seconds` is when that round began (Unix time), None before the first one.
     """
 
     made_seconds: float | None
@@ -54,7 +54,7 @@ class PlannerState:
     plan: GpuPlan | None = None
     past: tuple[PastSplit | UndecidedPastSplit, ...] = ()
     running: Mapping[CostKey, int] = field(default_factory=dict)
-    error_ratios: Mapping[Place, float] = field(default_factory=dict)
+    error_ratios: Mapping[ForecastKey, float] = field(default_factory=dict)
     collectors: tuple[CollectorStatus, ...] = ()
     process: Mapping[str, float] = field(default_factory=dict)
     http_refusals: Mapping[str, int] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class PlannerState:
 
 
 def planner_rows(state: PlannerState | None, now_ns: int) -> MetricRows:
-    """Return the rows of the planner's page; of what is too old only how the rounds go."""
+    """Return the rows of the planner's page; expired results are left out, health is not."""
     rows = MetricRows()
     rows.set("disagg_build_info", 1, disagg_exporter.__version__)
     if state is None:
@@ -100,17 +100,17 @@ def _write_lasting(rows: MetricRows, state: PlannerState) -> None:
 
 
 def _write_outlook(rows: MetricRows, outlook: ModelOutlook) -> None:
-    whose = (outlook.key.model_name, outlook.key.engine_namespace)
+    owner = (outlook.key.model_name, outlook.key.engine_namespace)
     if isinstance(outlook.trend, PhaseTrend):
-        rows.set("disagg_forecast_trend_info", 1, *whose, outlook.trend.verdict.value)
+        rows.set("disagg_forecast_trend_info", 1, *owner, outlook.trend.verdict.value)
     for phase in outlook.phases:
         for each in phase.horizons:
             ahead = duration(each.horizon_seconds)
             if isinstance(each, UndecidedHorizon):
-                labels = (*whose, phase.phase.value, ahead, each.reason.value)
+                labels = (*owner, phase.phase.value, ahead, each.reason.value)
                 rows.set("disagg_plan_undecided", 1, *labels)
                 continue
             assert isinstance(each, HorizonLoad)
             for quantile, load in zip(phase.quantiles, each.tokens_per_second, strict=True):
-                labels = (*whose, phase.phase.value, ahead, f"{quantile:g}")
+                labels = (*owner, phase.phase.value, ahead, f"{quantile:g}")
                 rows.set("disagg_forecast_tokens_per_second", load, *labels)

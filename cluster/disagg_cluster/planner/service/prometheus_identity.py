@@ -1,4 +1,4 @@
-"""Who the planner is to its Prometheus, by an HTTP config file that may change while it runs."""
+"""The planner's credentials for Prometheus, from an HTTP config file that may change."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from disagg_exporter.model import CollectorStatus
 _log = logging.getLogger("disagg_node")
 
 
-class AskerIdentity:
-    """A Prometheus that is asked as the file says, the file looked at again before each round.
+class PrometheusIdentity:
+    """Applies an HTTP config file to a Prometheus client, and reloads it before each round.
 
-    So it is with secrets that are mounted: the file, or one that it names, is another one day. Of a
-    file that cannot be used what was read before stands, and `status` says so.
+    Mounted secrets change: the file, or one that it names, may be replaced. If it becomes unusable,
+    the last usable credentials stay in effect and `status` reports the failure.
 
     Args:
-        prometheus: Who is asked.
+        prometheus: The client.
         path: The HTTP config file.
-        by_tls: Whether it is asked by https.
+        by_tls: Whether the client uses https.
 
     Raises:
         ConfigError: The file cannot be used.
@@ -37,13 +37,13 @@ class AskerIdentity:
         self._known: tuple[object, ...] = ()
         self._read()
 
-    def look(self) -> None:
-        """Take up what has changed."""
+    def reload(self) -> None:
+        """Apply the file if it has changed."""
         with self._health.round():
             self._read()
 
     def status(self) -> CollectorStatus:
-        """Whether the file could be used when it was looked at last."""
+        """Whether the last reload succeeded."""
         return self._health.status()
 
     def _read(self) -> None:
@@ -61,7 +61,7 @@ def _headers(found: Credentials) -> dict[str, str]:
 
 
 def _bytes_of(path: Path) -> bytes | None:
-    """None of what cannot be read: that is told, as of which key it is, where it is used."""
+    """Content of a file, None if unreadable; the error is reported where the file is used."""
     try:
         return path.read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""The rows of the rebalancer on the planner's page."""
+"""Metric rows of the rebalancer on the planner's page."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from disagg_cluster.planner.service.rebalancer import RebalanceRound
 from disagg_exporter.metrics.family import MetricRows
 
 
-def write_rebalance(rows: MetricRows, told: RebalanceRound) -> None:
-    """Write what is advised now, what it is taken to cost, and the books of each model."""
-    rows.set("disagg_rebalance_mode_info", 1, told.mode.value)
-    source = "measured" if told.cost.measured else "assumed"
-    rows.set("disagg_rebalance_move_cost_seconds", told.cost.downtime_seconds, source)
-    for (model_name, namespace, outcome), count in told.moves.items():
+def write_rebalance(rows: MetricRows, latest: RebalanceRound) -> None:
+    """Write the present advice, the cost of a move, and the accounting of each model."""
+    rows.set("disagg_rebalance_mode_info", 1, latest.mode.value)
+    source = "measured" if latest.cost.measured else "assumed"
+    rows.set("disagg_rebalance_move_cost_seconds", latest.cost.downtime_seconds, source)
+    for (model_name, namespace, outcome), count in latest.moves.items():
         rows.set("disagg_rebalance_moves_total", count, model_name, namespace, outcome)
-    for model in told.models:
+    for model in latest.models:
         _write_model(rows, model)
 
 
 def _write_model(rows: MetricRows, model: ModelRebalance) -> None:
-    whose = (model.model_name, model.engine_namespace)
-    if isinstance(model.said, Move):
+    owner = (model.model_name, model.engine_namespace)
+    if isinstance(model.advice, Move):
         where = ("", "") if model.worker is None else (model.worker.node, model.worker.worker)
-        roles = (model.said.role.value, model.said.to_role.value)
-        rows.set("disagg_rebalance_advised_info", 1, *where, *whose, *roles)
-        gained = model.said.gain.over_target_seconds
-        rows.set("disagg_rebalance_gain_seconds", gained, *whose)
-    if (books := model.books) is not None:
+        roles = (model.advice.role.value, model.advice.to_role.value)
+        rows.set("disagg_rebalance_advised_info", 1, *where, *owner, *roles)
+        gained = model.advice.gain.over_target_seconds
+        rows.set("disagg_rebalance_gain_seconds", gained, *owner)
+    if (accounting := model.accounting) is not None:
         over = "disagg_rebalance_over_target_seconds_total"
-        rows.set(over, books.over_target_seconds, *whose, "actual")
-        rows.set(over, books.shadow_over_target_seconds, *whose, "shadow")
-        rows.set("disagg_rebalance_shadow_moves_total", books.moves, *whose)
+        rows.set(over, accounting.over_target_seconds, *owner, "actual")
+        rows.set(over, accounting.shadow_over_target_seconds, *owner, "shadow")
+        rows.set("disagg_rebalance_shadow_moves_total", accounting.moves, *owner)

@@ -1,4 +1,4 @@
-"""Says each round which engine should change its role, keeps the books, and has moves made."""
+"""Advises each round which engine should change its role, accounts for it, and starts moves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from disagg_cluster.planner.advice.demands import ClusterEngines, DemandBuilder
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.moving.acting import Acting
-from disagg_cluster.planner.rebalance.came_load import came_since
 from disagg_cluster.planner.rebalance.decision import Move, Stay
 from disagg_cluster.planner.rebalance.limits import RebalanceLimits, RebalanceMode
 from disagg_cluster.planner.rebalance.model_rebalance import (
@@ -18,15 +17,16 @@ from disagg_cluster.planner.rebalance.model_rebalance import (
 )
 from disagg_cluster.planner.rebalance.move_gain import MoveCost
 from disagg_cluster.planner.rebalance.move_log import MoveLog
+from disagg_cluster.planner.rebalance.observed_load import load_since
 from disagg_cluster.planner.rebalance.pool_pair import split_needs
-from disagg_cluster.planner.rebalance.shadow import CameNeeds, ShadowBooks
+from disagg_cluster.planner.rebalance.shadow import ObservedNeeds, ShadowAccounting
 from disagg_cluster.planner.rebalance.split_needs import RoleSplit
 from disagg_cluster.planner.settings.planner_file import PlannerConfig
 
 
 @dataclass(frozen=True, slots=True)
 class RebalanceRound:
-    """What the last good round said of each model; `moves` made so far by whose and outcome."""
+    """Advice of one round for each model; `moves` made so far, by model, namespace and outcome."""
 
     mode: RebalanceMode
     limits: RebalanceLimits
@@ -36,10 +36,10 @@ class RebalanceRound:
 
 
 class Rebalancer:
-    """Decides for each model with two pools; keeps what moves were and would have been.
+    """Decides for each model with two pools; accounts for actual and advised moves.
 
     Args:
-        builder: Keeps the capacities that were worked out for plans.
+        builder: Caches the capacities computed for plans.
         config: The planner file.
         acting: Makes moves in mode act; without it nothing is moved.
     """
@@ -50,35 +50,35 @@ class Rebalancer:
         self._builder = builder
         self._config = config
         self._limits = config.rebalance_limits()
-        self._books: dict[LoadKey, ShadowBooks] = {}
+        self._accounting: dict[LoadKey, ShadowAccounting] = {}
         self._acting = acting
 
-    def take(
+    def run_round(
         self, histories: Sequence[LoadHistory], engines: ClusterEngines, now_seconds: float
     ) -> RebalanceRound:
-        """Look at all models; nothing is looked at in mode off."""
+        """Advise on all models; none in mode off."""
         mode = self._config.rebalance.mode
         cost = self._config.move_cost(engines.downtime_seconds)
         found = []
         if mode is not RebalanceMode.OFF:
             there = {each.key for each in histories}
-            self._books = {key: of for key, of in self._books.items() if key in there}
+            self._accounting = {key: of for key, of in self._accounting.items() if key in there}
             for history in histories:
-                said = self._look(history, engines, cost, now_seconds)
-                if said is not None:
-                    found.append(said)
+                advice = self._advise(history, engines, cost, now_seconds)
+                if advice is not None:
+                    found.append(advice)
         if self._acting is not None:
             for each in found:
                 self._acting.act(each, now_seconds)
         moves = {} if self._acting is None else self._acting.counts
         return RebalanceRound(mode, self._limits, cost, tuple(found), moves)
 
-    def beat(self, now_seconds: float) -> None:
-        """Look how far the move has come that is under way."""
+    def poll_move(self, now_seconds: float) -> None:
+        """Ask for the progress of the move under way."""
         if self._acting is not None:
-            self._acting.look(now_seconds)
+            self._acting.poll(now_seconds)
 
-    def _look(
+    def _advise(
         self, history: LoadHistory, engines: ClusterEngines, cost: MoveCost, now_seconds: float
     ) -> ModelRebalance | None:
         demand = self._builder.demand(history, engines)
@@ -92,30 +92,29 @@ class Rebalancer:
         )
         if not isinstance(view, RebalanceView):
             return view
-        books = self._kept(history, view)
-        whose = (demand.model_name, demand.engine_namespace)
-        log = MoveLog() if self._acting is None else self._acting.log_of(whose)
-        advised = view.advised(log)
-        return replace(advised, books=books)
+        accounting = self._updated_accounting(history, view)
+        owner = (demand.model_name, demand.engine_namespace)
+        log = MoveLog() if self._acting is None else self._acting.log_of(owner)
+        return replace(view.advise(log), accounting=accounting)
 
-    def _kept(self, history: LoadHistory, view: RebalanceView) -> ShadowBooks:
-        """The books of a model, brought up to now."""
+    def _updated_accounting(self, history: LoadHistory, view: RebalanceView) -> ShadowAccounting:
+        """Bring the accounting of a model up to now, and keep it."""
         now_seconds, split = view.now_seconds, view.pools.split
-        books = self._books.get(history.key)
-        if books is None:
+        accounting = self._accounting.get(history.key)
+        if accounting is None:
             end_seconds = history.prompt_tokens.end_seconds
-            books = ShadowBooks(split, split, now_seconds, end_seconds)
-        came = came_since(history, books.settled_seconds)
-        if came is not None:
-            needs = split_needs(view.pools.options, came, view.demand)
+            accounting = ShadowAccounting(split, split, now_seconds, end_seconds)
+        load = load_since(history, accounting.accounted_seconds)
+        if load is not None:
+            needs = split_needs(view.pools.options, load, view.demand)
             if not isinstance(needs, Stay):
-                books = books.settled(CameNeeds(needs, came.start_seconds))
+                accounting = accounting.with_load(ObservedNeeds(needs, load.start_seconds))
 
-        def decided(shadow: RoleSplit, log: MoveLog) -> Move | Stay:
-            # While we act the other book is that of staying.
+        def decide(shadow: RoleSplit, log: MoveLog) -> Move | Stay:
+            # In mode act the shadow never moves.
             if self._acting is not None:
                 return Stay("the shadow of acting is to stay")
-            return view.decided(shadow, log, measured=shadow == split)
+            return view.decide(shadow, log, measured=shadow == split)
 
-        self._books[history.key] = books.looked_at(split, decided, view.cost, now_seconds)
-        return self._books[history.key]
+        self._accounting[history.key] = accounting.updated(split, decide, view.cost, now_seconds)
+        return self._accounting[history.key]

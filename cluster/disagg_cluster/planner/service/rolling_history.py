@@ -1,4 +1,4 @@
-"""The load of every model over a window that moves on: each round reads only what is new."""
+"""The load of every model over a sliding window; each round reads only new steps."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import LoadSeries
 
 OVERLAP_STEPS = 10
-"""So many steps that were read before are read again: samples come late."""
+"""Steps that are read again each round, because samples may arrive late."""
 LATE_SECONDS = 86_400.0
-"""Steps of which nothing was known are read again for so long: a queue of samples is worked off."""
+"""Unknown steps are read again for this long: a queue of samples may still drain."""
 
 
 class HistoryReader(Protocol):
-    """What a history is read with."""
+    """Interface for reading a history."""
 
     def read(self, request: HistoryRequest) -> list[LoadHistory]:
         """Read the load of every model in a span."""
 
 
 class RollingHistory:
-    """What is known of the last `window_seconds`, brought up to date by each `read`.
+    """The load of the last `window_seconds`, updated by each `read`.
 
-    A round that fails leaves what was known; the next reads what both have missed.
+    A failed read keeps what was known; the next one reads what both have missed.
 
     Args:
         reader: Reads a span.
-        window_seconds: How far back.
-        step_seconds: From one value to the next.
-        cluster: Only this one; all of them if None.
+        window_seconds: Length of the window.
+        step_seconds: Distance between values.
+        cluster: Only this cluster; all clusters if None.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class RollingHistory:
         self._end_seconds: float | None = None
 
     def read(self, now_seconds: float) -> list[LoadHistory]:
-        """The load of each model up to now.
+        """Read the load of each model up to now.
 
-        A model without a known step in the window is left out, and one that is gone has a gap.
+        Models without a known step in the window are left out; a model that is gone has a gap.
         """
         begin = now_seconds - self._window_seconds
         overlap = OVERLAP_STEPS * self._step_seconds
@@ -78,7 +78,7 @@ class RollingHistory:
         return list(self._known.values())
 
     def _known_until(self, read_until: float) -> float:
-        """When the newest known step of any model ends; no longer ago than samples may be late."""
+        """End of the newest known step of any model, at most `LATE_SECONDS` before `read_until`."""
         ends = [
             each.prompt_tokens.start_seconds + (int(known[-1]) + 1) * self._step_seconds
             for each in self._known.values()
@@ -88,20 +88,20 @@ class RollingHistory:
 
 
 def _joined(parts: Sequence[LoadHistory], window: HistoryRequest) -> LoadHistory:
-    """The older and the newer part as one that fills the window; the newer part prevails."""
+    """Join the older and the newer part over the window; the newer part prevails."""
     names = [each.name for each in fields(LoadHistory) if each.name != "key"]
     found: dict[str, Any] = {}
     for name in names:
         values = np.full(window.steps, np.nan)
-        told = False
+        present = False
         for part in parts:
             series = getattr(part, name)
             if not isinstance(series, LoadSeries):
                 continue
-            told = True
+            present = True
             _put(values, window, series)
         found[name] = (
-            LoadSeries(window.first_seconds, window.step_seconds, values) if told else None
+            LoadSeries(window.first_seconds, window.step_seconds, values) if present else None
         )
     return replace(parts[-1], **found)
 

@@ -1,4 +1,4 @@
-"""Moves that a planner has made: one at a time, each once, and told how they ended."""
+"""Moves made by the planner: one at a time, each once, with their outcomes."""
 
 from __future__ import annotations
 
@@ -41,76 +41,76 @@ LOG = logging.getLogger("test")
 UNDER_WAY = MoveAnswer(MoveOutcome.UNDER_WAY)
 
 
-def said(move: Move | Stay = MOVE, name: str = "llama") -> ModelRebalance:
+def advice(move: Move | Stay = MOVE, name: str = "llama") -> ModelRebalance:
     return ModelRebalance(name, "default", SPLIT, move, MoveCost(60.0), WORKER, True)
 
 
 @dataclass
 class _Mover:
-    """Answers what it is told to; keeps by which ids it was asked."""
+    """Gives scripted answers; records the ids of requests."""
 
     answers: list[MoveAnswer]
     begun: list[str] = field(default_factory=list)
-    looked: list[str] = field(default_factory=list)
+    polled: list[str] = field(default_factory=list)
 
     def begin(self, _worker: PoolWorker, _to_role: Role, request_id: str) -> MoveAnswer:
         self.begun.append(request_id)
         return self.answers.pop(0)
 
-    def look(self, _worker: PoolWorker, _to_role: Role, request_id: str) -> MoveAnswer:
-        self.looked.append(request_id)
+    def poll(self, _worker: PoolWorker, _to_role: Role, request_id: str) -> MoveAnswer:
+        self.polled.append(request_id)
         return self.answers.pop(0)
 
 
 def test_a_move_is_begun_once_and_followed_by_its_id_until_it_is_done() -> None:
     mover = _Mover([UNDER_WAY, UNDER_WAY, MoveAnswer(MoveOutcome.DONE)])
     acting = Acting(mover, LOG)
-    acting.act(said(), 0.0)
-    acting.act(said(), 5.0)
-    acting.act(said(name="another"), 5.0)
+    acting.act(advice(), 0.0)
+    acting.act(advice(), 5.0)
+    acting.act(advice(name="another"), 5.0)
     for now in (5.0, 10.0, 15.0):
-        acting.look(now)
+        acting.poll(now)
 
-    assert mover.looked == mover.begun * 2
+    assert mover.polled == mover.begun * 2
     assert acting.counts == {("llama", "default", "done"): 1}
     assert acting.log_of(("llama", "default")).ended_seconds == 10.0
     assert acting.log_of(("another", "default")).begun_seconds == ()
 
 
-def test_what_is_refused_counts_and_cools_down_like_a_move() -> None:
+def test_a_refused_move_counts_and_cools_down_like_others() -> None:
     acting = Acting(_Mover([MoveAnswer(MoveOutcome.REFUSED, "not mine")]), LOG)
-    acting.act(said(), 0.0)
+    acting.act(advice(), 0.0)
 
     assert acting.counts == {("llama", "default", "refused"): 1}
-    told = acting.log_of(("llama", "default")).why_not(RebalanceLimits(), 60.0)
-    assert told == "the last move ended 60 s ago: it cools down"
+    why = acting.log_of(("llama", "default")).why_not(RebalanceLimits(), 60.0)
+    assert why == "the last move ended 60 s ago: cooling down"
 
 
-def test_who_is_not_heard_for_half_an_hour_has_failed() -> None:
-    unheard = replace(UNDER_WAY, unheard=True)
-    acting = Acting(_Mover([unheard, unheard, unheard, unheard]), LOG)
-    acting.act(said(), 0.0)
+def test_a_move_without_an_answer_for_half_an_hour_has_failed() -> None:
+    unanswered = replace(UNDER_WAY, unanswered=True)
+    acting = Acting(_Mover([unanswered, unanswered, unanswered, unanswered]), LOG)
+    acting.act(advice(), 0.0)
     for now in (600.0, 1800.0):
-        acting.look(now)
+        acting.poll(now)
         assert acting.counts == {}
-    acting.look(1801.0)
+    acting.poll(1801.0)
 
     assert acting.counts == {("llama", "default", "failed"): 1}
 
 
-def test_without_advice_a_worker_or_a_measurement_nothing_is_asked() -> None:
+def test_without_advice_worker_or_measurement_no_move_begins() -> None:
     mover = _Mover([])
     acting = Acting(mover, LOG)
-    acting.act(said(Stay("no move pays")), 0.0)
-    acting.act(replace(said(), worker=None), 0.0)
-    acting.act(replace(said(), measured=False), 0.0)
+    acting.act(advice(Stay("no move pays")), 0.0)
+    acting.act(replace(advice(), worker=None), 0.0)
+    acting.act(replace(advice(), measured=False), 0.0)
 
     assert mover.begun == []
 
 
 @contextmanager
 def daemon(path: Path, *replies: ReplyOutcome) -> Iterator[list[ControlRequest]]:
-    """One that is called node-a and answers moves so, each once; what it was asked."""
+    """A daemon of node-a that gives these replies to moves; yields the requests it received."""
     asked: list[ControlRequest] = []
     left = list(replies)
     with socket.socket(socket.AF_UNIX) as listener:
@@ -137,18 +137,18 @@ def daemon(path: Path, *replies: ReplyOutcome) -> Iterator[list[ControlRequest]]
         try:
             yield asked
         finally:
-            # A caller that says nothing ends it.
+            # A connection without a request ends it.
             with socket.socket(socket.AF_UNIX) as last:
                 last.connect(str(path))
             thread.join()
 
 
-def test_the_daemon_here_is_asked_by_the_same_id_until_it_is_done(tmp_path: Path) -> None:
+def test_the_local_daemon_is_asked_with_the_same_id_until_done(tmp_path: Path) -> None:
     path = tmp_path / "control.socket"
     with daemon(path, ReplyOutcome.ACCEPTED, ReplyOutcome.ACCEPTED, ReplyOutcome.DONE) as asked:
         mover = LocalMover(path)
         found = [mover.begin(WORKER, Role.DECODE, "7")]
-        found += [mover.look(WORKER, Role.DECODE, "7") for _ in range(2)]
+        found += [mover.poll(WORKER, Role.DECODE, "7") for _ in range(2)]
 
     assert [each.outcome for each in found] == [
         MoveOutcome.UNDER_WAY,
@@ -159,7 +159,7 @@ def test_the_daemon_here_is_asked_by_the_same_id_until_it_is_done(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("worker", "told"),
+    ("worker", "why"),
     [
         (
             replace(WORKER, node="node-b"),
@@ -168,23 +168,23 @@ def test_the_daemon_here_is_asked_by_the_same_id_until_it_is_done(tmp_path: Path
         ),
         (
             replace(WORKER, supervised=False),
-            "no daemon of ours started p-1: whoever did has to move it",
+            "no daemon of ours started p-1: move it with what started it",
         ),
     ],
 )
-def test_workers_that_are_not_of_this_node_are_refused_with_the_way_out(
-    tmp_path: Path, worker: PoolWorker, told: str
+def test_workers_of_other_nodes_are_refused_with_the_way_out(
+    tmp_path: Path, worker: PoolWorker, why: str
 ) -> None:
     path = tmp_path / "control.socket"
     with daemon(path) as asked:
         answer = LocalMover(path).begin(worker, Role.DECODE, "7")
 
-    assert (answer, asked) == (MoveAnswer(MoveOutcome.REFUSED, told), [])
+    assert (answer, asked) == (MoveAnswer(MoveOutcome.REFUSED, why), [])
 
 
-def test_where_no_daemon_runs_a_move_is_refused_and_a_begun_one_is_unheard(tmp_path: Path) -> None:
+def test_without_a_daemon_a_new_move_is_refused_and_a_begun_one_unanswered(tmp_path: Path) -> None:
     mover = LocalMover(tmp_path / "control.socket")
 
     assert mover.begin(WORKER, Role.DECODE, "7").outcome is MoveOutcome.REFUSED
-    looked = mover.look(WORKER, Role.DECODE, "7")
-    assert (looked.outcome, looked.unheard) == (MoveOutcome.UNDER_WAY, True)
+    polled = mover.poll(WORKER, Role.DECODE, "7")
+    assert (polled.outcome, polled.unanswered) == (MoveOutcome.UNDER_WAY, True)

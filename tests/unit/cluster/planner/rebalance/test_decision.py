@@ -1,4 +1,4 @@
-"""When an engine changes its role, and what no decision ever does."""
+"""When an engine changes its role, and properties of all decisions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BLOCKS = 12
 
 
 def needs(prefill: float, decode: float, spread: float = 0.0, futures: int = 20) -> SplitNeeds:
-    """The same needs in all blocks, futures apart by a relative spread."""
+    """The same needs in all blocks, with a relative spread between futures."""
     factors = np.exp(spread * np.random.default_rng(1).normal(size=(2, futures, BLOCKS)))
     of = [np.ceil(each * factor) for each, factor in zip((prefill, decode), factors, strict=True)]
     return SplitNeeds(of[0].astype(np.int64), of[1].astype(np.int64), 300.0)
@@ -39,22 +39,22 @@ def decided(
     return decide(WeighedPools(split, of, cost, used or {}), limits, WEIGHT, log or MoveLog(), 0.0)
 
 
-def test_an_engine_goes_from_the_pool_with_room_to_the_one_that_is_short() -> None:
-    said = decided(RoleSplit(5, 3), needs(3, 4))
+def test_an_engine_moves_from_the_pool_with_room_to_the_short_one() -> None:
+    advice = decided(RoleSplit(5, 3), needs(3, 4))
 
-    assert isinstance(said, Move)
-    assert (said.role, said.to_role) == (Role.PREFILL, Role.DECODE)
-    assert said.gain.to == RoleSplit(4, 4)
-    # An hour less the six minutes in which decode was still short.
-    assert said.gain.over_target_seconds == pytest.approx(3600 - 360)
-    assert said.gain.engine_seconds == pytest.approx(3600 - 360)
+    assert isinstance(advice, Move)
+    assert (advice.role, advice.to_role) == (Role.PREFILL, Role.DECODE)
+    assert advice.gain.to == RoleSplit(4, 4)
+    # An hour minus the six minutes in which decode is still short.
+    assert advice.gain.over_target_seconds == pytest.approx(3600 - 360)
+    assert advice.gain.engine_seconds == pytest.approx(3600 - 360)
 
 
-def test_the_first_of_several_moves_is_made_though_it_alone_would_hold_no_target() -> None:
-    said = decided(RoleSplit(6, 2), needs(3, 5))
+def test_the_first_of_several_moves_is_made_even_if_it_alone_meets_no_target() -> None:
+    advice = decided(RoleSplit(6, 2), needs(3, 5))
 
-    assert isinstance(said, Move)
-    assert (said.gain.moves, said.gain.to) == (3, RoleSplit(3, 5))
+    assert isinstance(advice, Move)
+    assert (advice.gain.moves, advice.gain.to) == (3, RoleSplit(3, 5))
 
 
 def test_nothing_moves_where_no_split_is_better() -> None:
@@ -62,7 +62,7 @@ def test_nothing_moves_where_no_split_is_better() -> None:
         assert decided(RoleSplit(4, 4), of) == Stay("no move pays")
 
 
-def test_a_shortage_that_is_over_before_the_move_is_is_none() -> None:
+def test_a_shortage_shorter_than_a_move_is_ignored() -> None:
     of = needs(3, 5)
     brief = SplitNeeds(of.prefill, np.where(np.arange(BLOCKS) < 1, of.decode, 4), 300.0)
 
@@ -77,39 +77,39 @@ def test_a_move_that_takes_longer_must_bring_more() -> None:
     assert isinstance(decided(RoleSplit(4, 4), of, cost=MoveCost(3000.0)), Stay)
 
 
-def test_a_pool_at_its_least_gives_nothing() -> None:
-    said = decided(RoleSplit(2, 6), needs(1, 9), limits=RebalanceLimits(least_engines=2))
+def test_a_pool_of_minimal_size_gives_nothing() -> None:
+    advice = decided(RoleSplit(2, 6), needs(1, 9), limits=RebalanceLimits(least_engines=2))
 
-    assert said == Stay("prefill keeps at least 2: a move would pay and may not be")
+    assert advice == Stay("prefill keeps at least 2: a move would pay but is not allowed")
 
 
-def test_a_pool_that_is_full_as_measured_gives_nothing_whatever_is_foreseen() -> None:
+def test_a_pool_measured_full_gives_nothing_despite_the_forecast() -> None:
     of = needs(3, 5)
     full = {Role.PREFILL: 0.9, Role.DECODE: 0.8}
 
     assert decided(RoleSplit(4, 4), of, full) == Stay(
-        "prefill is too full to give: it would use 120% of its capacity, and decode as it is 80% "
-        "at most"
+        "prefill is too full to give: it would use 120% of its capacity, and decode without the "
+        "move 80% at most"
     )
     assert isinstance(decided(RoleSplit(4, 4), of, {Role.PREFILL: 0.5, Role.DECODE: 0.8}), Move)
-    # Where both are beyond, the fuller one may still get it.
+    # Where both exceed their capacity, the fuller one may still get it.
     assert isinstance(decided(RoleSplit(4, 4), of, {Role.PREFILL: 0.9, Role.DECODE: 1.6}), Move)
 
 
-def test_no_engine_leaves_a_pool_that_would_then_be_the_fuller_one() -> None:
-    """Of two pools that are about as full, by a capacity that takes one for short."""
+def test_no_engine_leaves_a_pool_that_would_become_the_fuller_one() -> None:
+    """Both pools are about equally full, but the capacity says that one is short."""
     of = needs(3, 5)
 
     assert decided(RoleSplit(4, 4), of, {Role.PREFILL: 0.6, Role.DECODE: 0.82}) == Stay(
-        "prefill is too full to give: it would use 80% of its capacity, and decode as it is 82% "
-        "at most"
+        "prefill is too full to give: it would use 80% of its capacity, and decode without the "
+        "move 82% at most"
     )
     assert isinstance(decided(RoleSplit(4, 4), of, {Role.PREFILL: 0.54, Role.DECODE: 0.82}), Move)
-    # One that is full may be short of any number.
+    # A full pool may lack any number of engines.
     assert isinstance(decided(RoleSplit(4, 4), of, {Role.PREFILL: 0.7, Role.DECODE: 0.9}), Move)
 
 
-def test_a_pool_that_has_room_as_measured_takes_nothing_unless_more_is_to_come() -> None:
+def test_a_pool_with_measured_room_takes_nothing_unless_load_will_rise() -> None:
     of = needs(3, 5)
     some = {Role.PREFILL: 0.5, Role.DECODE: 0.68}
     rising = np.where(np.arange(BLOCKS) < 2, 4, of.decode)
@@ -128,24 +128,24 @@ def test_an_idle_pool_gives_for_bursts_of_another_that_has_room_between_them() -
     bursts = SplitNeeds(prefill, np.full_like(prefill, 2), 300.0)
     idle = {Role.PREFILL: 0.65, Role.DECODE: 0.2}
 
-    said = decided(RoleSplit(4, 4), bursts, idle)
+    advice = decided(RoleSplit(4, 4), bursts, idle)
 
-    assert isinstance(said, Move)
-    assert (said.role, said.to_role) == (Role.DECODE, Role.PREFILL)
-    # With an engine less decode would use 0.4: it is not idle beside prefill.
+    assert isinstance(advice, Move)
+    assert (advice.role, advice.to_role) == (Role.DECODE, Role.PREFILL)
+    # With one engine less decode would use 0.4: it is not idle beside prefill.
     assert isinstance(decided(RoleSplit(4, 4), bursts, {**idle, Role.DECODE: 0.3}), Stay)
-    # Neither is it where prefill hardly works.
+    # Nor is it if prefill is nearly idle.
     assert isinstance(decided(RoleSplit(4, 4), bursts, {**idle, Role.PREFILL: 0.3}), Stay)
 
 
-def test_a_capacity_that_what_is_measured_contradicts_moves_nothing() -> None:
+def test_a_capacity_that_measurements_contradict_moves_nothing() -> None:
     used = {Role.PREFILL: 0.5, Role.DECODE: 0.75}
 
     assert decided(RoleSplit(4, 4), needs(3, 7), used) == Stay(
-        "by its capacity decode needs 7.0 engines now, as measured it fills 3.0: nothing moves by "
-        "a capacity that is in doubt"
+        "by its capacity decode needs 7.0 engines now, but as measured it fills 3.0: nothing moves "
+        "while a capacity is in doubt"
     )
-    # A full pool may need any number more.
+    # A full pool may need any number of further engines.
     assert isinstance(
         decided(RoleSplit(4, 4), needs(3, 7), {Role.PREFILL: 0.5, Role.DECODE: 0.95}), Move
     )
@@ -156,19 +156,19 @@ def test_after_a_move_it_waits_until_it_has_ended_and_cooled_down() -> None:
 
     assert log.why_not(LIMITS, 1e6) == "a move is under way"
     ended = log.ended(300.0)
-    assert ended.why_not(LIMITS, 400.0) == "the last move ended 100 s ago: it cools down"
+    assert ended.why_not(LIMITS, 400.0) == "the last move ended 100 s ago: cooling down"
     assert ended.why_not(LIMITS, 420.0) == ""
 
 
-def test_no_more_moves_begin_within_an_hour_than_may() -> None:
+def test_moves_within_an_hour_are_limited() -> None:
     limits = RebalanceLimits(moves_per_hour=2, cool_down_seconds=0.0)
     log = MoveLog().begun(0.0, Role.DECODE).ended(10.0).begun(100.0, Role.DECODE).ended(110.0)
 
-    assert log.why_not(limits, 3599.0) == "2 moves began within the last hour: no more may"
+    assert log.why_not(limits, 3599.0) == "2 moves began within the last hour: no more are allowed"
     assert log.why_not(limits, 3601.0) == ""
 
 
-def test_limits_that_make_no_sense_are_told_together() -> None:
+def test_invalid_limits_are_reported_together() -> None:
     with pytest.raises(RebalanceLimitsError) as caught:
         RebalanceLimits(0, 0, -1.0, 0.0, 0.5)
 
@@ -178,12 +178,12 @@ def test_limits_that_make_no_sense_are_told_together() -> None:
     )
 
 
-def test_a_gain_counts_what_is_missed_while_engines_are_moved() -> None:
-    """Two moves of ten minutes: 5 prefill are short by none, by one, by two engines."""
+def test_a_gain_includes_the_shortage_during_moves() -> None:
+    """A move of ten minutes out of a prefill pool that has no engine to spare."""
     of = needs(5, 4)
     gain = gain_of(of, RoleSplit(5, 3), 1, MoveCost(600.0), 3600.0)
 
-    # Prefill misses one all hour, decode one less after ten minutes.
+    # Prefill lacks one all hour, decode one less after ten minutes.
     assert gain.engine_seconds == pytest.approx(-3600 + 3000)
     assert gain.over_target_seconds == pytest.approx(0.0)
 
@@ -195,33 +195,33 @@ filled = st.floats(0, 1.5)
 
 @settings(max_examples=25, deadline=None)
 @given(splits, needed, needed, st.floats(0, 0.5), st.integers(1, 4), st.floats(1, 7200))
-def test_no_decision_takes_a_pool_below_its_least_nor_makes_it_worse(
+def test_no_decision_takes_a_pool_below_its_minimum_or_has_negative_gain(
     split: RoleSplit, prefill: int, decode: int, spread: float, least: int, downtime: float
 ) -> None:
     of = needs(prefill, decode, spread)
     limits = RebalanceLimits(least_engines=least)
-    said = decided(split, of, limits=limits, cost=MoveCost(downtime))
+    advice = decided(split, of, limits=limits, cost=MoveCost(downtime))
 
-    if isinstance(said, Move):
-        assert said.gain.to.engines == split.engines
-        assert min(split.of(said.role) - 1, said.gain.to.of(said.role)) >= least
-        assert said.gain.engine_seconds > 0
-        assert WEIGHT * said.gain.engine_seconds > 2 * downtime
+    if isinstance(advice, Move):
+        assert advice.gain.to.engines == split.engines
+        assert min(split.of(advice.role) - 1, advice.gain.to.of(advice.role)) >= least
+        assert advice.gain.engine_seconds > 0
+        assert WEIGHT * advice.gain.engine_seconds > 2 * downtime
 
 
 @settings(max_examples=15, deadline=None)
 @given(splits, needed, needed, st.floats(0, 0.5))
-def test_what_was_moved_is_not_moved_back_for_the_same_futures(
+def test_a_move_is_not_reversed_for_the_same_futures(
     split: RoleSplit, prefill: int, decode: int, spread: float
 ) -> None:
-    """So that a constant load ends in a split and stays there, whatever it began with."""
+    """So a constant load settles at a split, from any initial one."""
     of = needs(prefill, decode, spread)
     steps = set()
     for _ in range(split.engines):
-        said = decided(split, of)
-        if isinstance(said, Stay):
+        advice = decided(split, of)
+        if isinstance(advice, Stay):
             break
-        step = 1 if said.to_role is Role.DECODE else -1
+        step = 1 if advice.to_role is Role.DECODE else -1
         steps.add(step)
         split = split.moved(step)
     assert isinstance(decided(split, of), Stay)
@@ -235,7 +235,7 @@ def test_what_was_moved_is_not_moved_back_for_the_same_futures(
     st.floats(0, 600),
     st.floats(10, 900),
 )
-def test_whatever_is_foreseen_moves_stay_within_their_budget(
+def test_moves_stay_within_their_budget_for_any_forecast(
     foreseen: list[tuple[int, int, float, float]],
     per_hour: int,
     cool_down: float,
@@ -251,13 +251,13 @@ def test_whatever_is_foreseen_moves_stay_within_their_budget(
             log = log.ended(ends)
         used = dict(zip((Role.PREFILL, Role.DECODE), full, strict=True))
         pair = WeighedPools(split, needs(prefill, decode, futures=2), cost, used)
-        said = decide(pair, limits, WEIGHT, log, now)
-        if isinstance(said, Move):
+        advice = decide(pair, limits, WEIGHT, log, now)
+        if isinstance(advice, Move):
             assert not log.under_way
             assert not begun or now - begun[-1] >= downtime + cool_down
             begun.append(now)
-            log, ends = log.begun(now, said.to_role, undoes=said.undoes), now + downtime
-            split = split.moved(1 if said.to_role is Role.DECODE else -1)
+            log, ends = log.begun(now, advice.to_role, undoes=advice.undoes), now + downtime
+            split = split.moved(1 if advice.to_role is Role.DECODE else -1)
         assert min(split.prefill, split.decode) >= 1
 
     assert all(sum(at <= each < at + 3600 for each in begun) <= per_hour for at in begun)

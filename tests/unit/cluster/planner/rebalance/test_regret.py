@@ -1,4 +1,4 @@
-"""A move that what is measured speaks against is taken back once, and not made again soon."""
+"""A move that measurements contradict is reverted once, and not repeated soon."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ def pools(
 def decided(
     split: RoleSplit, log: MoveLog, used: dict[Role, float], now_seconds: float = NOW
 ) -> Move | Stay:
-    """By a capacity that takes decode for short, whatever it has."""
+    """Decide with a capacity that says decode is always short."""
     return decide(pools(split, used), LIMITS, 9.0, log, now_seconds)
 
 
-def test_an_engine_that_was_given_for_nothing_goes_back() -> None:
-    said = decided(RoleSplit(3, 5), TO_DECODE, WRONG)
+def test_an_engine_moved_in_vain_goes_back() -> None:
+    advice = decided(RoleSplit(3, 5), TO_DECODE, WRONG)
 
-    assert isinstance(said, Move)
-    assert (said.role, said.to_role, said.undoes) == (Role.DECODE, Role.PREFILL, True)
-    # By what is foreseen it brings nothing, and is made all the same.
-    assert said.gain.engine_seconds < 0
+    assert isinstance(advice, Move)
+    assert (advice.role, advice.to_role, advice.undoes) == (Role.DECODE, Role.PREFILL, True)
+    # By the forecast it gains nothing, but is made anyway.
+    assert advice.gain.engine_seconds < 0
 
 
-def test_words_say_that_a_move_takes_the_last_one_back() -> None:
-    said = decided(RoleSplit(3, 5), TO_DECODE, WRONG)
-    model = ModelRebalance("llama", "", RoleSplit(3, 5), said, MoveCost(360.0), measured=True)
+def test_the_text_says_that_a_move_reverts_the_last_one() -> None:
+    advice = decided(RoleSplit(3, 5), TO_DECODE, WRONG)
+    model = ModelRebalance("llama", "", RoleSplit(3, 5), advice, MoveCost(360.0), measured=True)
 
-    told = rebalance_text([model], LIMITS, RebalanceMode.ADVISE)
+    text = rebalance_text([model], LIMITS, RebalanceMode.ADVISE)
     assert (
         "the last move is taken back: as measured prefill is short without it, and decode has room"
-        in told
+        in text
     )
     assert rebalance_values([model], LIMITS)[0]["takes_back"] is True
 
@@ -65,26 +65,26 @@ def test_words_say_that_a_move_takes_the_last_one_back() -> None:
 @pytest.mark.parametrize(
     ("used", "now_seconds"),
     [
-        # The pool that gave is within its targets.
+        # The giver is within its targets.
         ({Role.PREFILL: 0.95, Role.DECODE: 0.5}, NOW),
-        # The other one needs what it got.
+        # The taker needs the engine.
         ({Role.PREFILL: 1.1, Role.DECODE: 0.8}, NOW),
         # One of them is not measured.
         ({Role.PREFILL: 1.1}, NOW),
         ({Role.DECODE: 0.5}, NOW),
-        # It was only just made: some of what is measured is of before.
+        # It is too recent: measurements include time before it.
         (WRONG, 300.0 + 240.0),
-        # It is long ago.
+        # It is too long ago.
         (WRONG, 300.0 + LOOK_BACK_SECONDS + 1),
     ],
 )
-def test_a_move_is_not_regretted_while_nothing_speaks_against_it(
+def test_a_move_is_not_regretted_unless_measurements_contradict_it(
     used: dict[Role, float], now_seconds: float
 ) -> None:
     assert regret_of(pools(RoleSplit(3, 5), used), TO_DECODE, now_seconds) is None
 
 
-def test_a_move_that_was_not_made_is_not_taken_back() -> None:
+def test_a_move_that_was_not_made_is_not_reverted() -> None:
     refused = MoveLog().begun(0.0, Role.DECODE).ended(1.0, done=False)
 
     assert regret_of(pools(RoleSplit(4, 4), WRONG), MoveLog(), NOW) is None
@@ -94,7 +94,7 @@ def test_a_move_that_was_not_made_is_not_taken_back() -> None:
     )
 
 
-def test_what_was_given_back_is_not_given_again_until_that_pool_is_full() -> None:
+def test_a_pool_that_gave_back_an_engine_gets_none_until_full() -> None:
     log = TO_DECODE.begun(NOW, Role.PREFILL, undoes=True).ended(1200.0)
     room = {Role.PREFILL: 0.6, Role.DECODE: 0.85}
 
@@ -107,7 +107,7 @@ def test_what_was_given_back_is_not_given_again_until_that_pool_is_full() -> Non
     assert why_not_again(Role.PREFILL, half, log, 1800.0) == ""
 
 
-def test_a_taking_back_that_failed_gave_nothing_back_and_is_tried_again() -> None:
+def test_a_failed_reversal_is_tried_again() -> None:
     log = TO_DECODE.begun(NOW, Role.PREFILL, undoes=True).ended(1200.0, done=False)
 
     assert why_not_again(Role.DECODE, pools(RoleSplit(3, 5), WRONG), log, 1800.0) == ""
@@ -116,21 +116,21 @@ def test_a_taking_back_that_failed_gave_nothing_back_and_is_tried_again() -> Non
     )
 
 
-def test_nothing_goes_to_and_fro() -> None:
-    """What was taken back is not itself taken back, however full the pools become."""
+def test_reversals_do_not_oscillate() -> None:
+    """A reversal is not itself reversed, however full the pools become."""
     log = TO_DECODE.begun(NOW, Role.PREFILL, undoes=True).ended(1200.0)
 
     turned = {Role.PREFILL: 0.1, Role.DECODE: 1.5}
     assert regret_of(pools(RoleSplit(4, 4), turned), log, 1800.0) is None
 
 
-def test_a_pool_that_was_known_to_be_short_gave_all_the_same() -> None:
+def test_a_giver_known_to_be_short_is_not_regretted() -> None:
     both = SplitNeeds(np.full((4, 12), 3), np.full((4, 12), 7), 300.0)
 
     assert regret_of(pools(RoleSplit(3, 5), WRONG, both), TO_DECODE, NOW) is None
 
 
-def test_a_pool_keeps_its_least_engine_however_wrong_a_move_was() -> None:
+def test_a_reversal_leaves_the_minimum_of_a_pool() -> None:
     log = MoveLog().begun(0.0, Role.PREFILL).ended(300.0)
 
     assert isinstance(decided(RoleSplit(1, 1), log, {Role.PREFILL: 0.0, Role.DECODE: 2.0}), Stay)

@@ -27,7 +27,7 @@ OF_POOL = ("", "", "llama", "search", "decode", "demand_above_capacity")
 
 @dataclass
 class Diagnosing:
-    """Rounds that find what they are told to, take as long, and fail where they are told to."""
+    """Rounds with scripted results, durations and failures."""
 
     found: tuple[ModelDiagnosis, ...] = (FOUND,)
     took_seconds: float = 0.0
@@ -45,18 +45,18 @@ class Diagnosing:
         return self.found
 
     def samples(self, name: str) -> dict[tuple[str, ...], float]:
-        state = self.rounds.beside(EMPTY)
+        state = self.rounds.added_to(EMPTY)
         return planner_rows(state, self.now_ns).samples.get(name, {})
 
     def page(self) -> str:
-        state = self.rounds.beside(EMPTY)
+        state = self.rounds.added_to(EMPTY)
         return PlannerLanding("Planner", lambda: state, lambda: self.now_ns).page("", "")
 
 
-def test_a_verdict_names_engine_cause_cost_and_action_and_that_on_a_pool_has_no_engine() -> None:
+def test_a_verdict_has_engine_cause_cost_and_action_and_no_engine_for_a_pool() -> None:
     diagnosing = Diagnosing()
 
-    diagnosing.rounds.take(NOW_SECONDS)
+    diagnosing.rounds.run_round(NOW_SECONDS)
 
     assert diagnosing.samples("disagg_bottleneck") == {OF_SLOW: 0.97, OF_POOL: 0.6}
     costs = {OF_SLOW: 0.412, OF_POOL: 0.05}
@@ -69,18 +69,18 @@ def test_a_verdict_names_engine_cause_cost_and_action_and_that_on_a_pool_has_no_
     assert diagnosing.samples("disagg_collector_success") == {("planner:diagnosis",): 1}
 
 
-def test_only_verdicts_that_stand_now_are_exported() -> None:
+def test_only_current_verdicts_are_exported() -> None:
     diagnosing = Diagnosing()
-    diagnosing.rounds.take(NOW_SECONDS)
+    diagnosing.rounds.run_round(NOW_SECONDS)
 
     diagnosing.found = (CLEAN,)
-    diagnosing.rounds.take(NOW_SECONDS + 15)
+    diagnosing.rounds.run_round(NOW_SECONDS + 15)
 
     assert diagnosing.samples("disagg_bottleneck") == {}
     assert diagnosing.samples("disagg_bottlenecks") == {("llama", "search"): 0}
 
 
-def test_what_is_undecided_has_a_reason_and_no_number() -> None:
+def test_an_undecided_model_has_a_reason_and_no_count() -> None:
     rows = MetricRows()
 
     write_diagnoses(rows, [UNDECIDED, replace(UNDECIDED, model=CLEAN.model, missing=())])
@@ -106,12 +106,12 @@ def test_each_engine_of_a_verdict_on_several_has_a_row() -> None:
     assert rows.samples["disagg_bottlenecks"] == {("llama", "search"): 1}
 
 
-def test_a_round_that_fails_is_said_and_old_verdicts_expire() -> None:
+def test_a_failed_round_is_reported_and_old_verdicts_expire() -> None:
     diagnosing = Diagnosing()
-    diagnosing.rounds.take(NOW_SECONDS)
+    diagnosing.rounds.run_round(NOW_SECONDS)
     diagnosing.error = NoAnswerError("no answer from http://prometheus: refused")
 
-    diagnosing.rounds.take(NOW_SECONDS + 15)
+    diagnosing.rounds.run_round(NOW_SECONDS + 15)
     assert diagnosing.samples("disagg_collector_success") == {("planner:diagnosis",): 0}
     assert diagnosing.samples("disagg_bottleneck") != {}
 
@@ -121,39 +121,39 @@ def test_a_round_that_fails_is_said_and_old_verdicts_expire() -> None:
     assert "What was diagnosed is too old to be shown." in diagnosing.page()
 
 
-def test_a_defect_of_ours_is_counted_and_ends_with_its_round() -> None:
+def test_an_unexpected_failure_is_counted_and_ends_only_its_round() -> None:
     diagnosing = Diagnosing(error=ZeroDivisionError())
 
-    diagnosing.rounds.take(NOW_SECONDS)
+    diagnosing.rounds.run_round(NOW_SECONDS)
 
     assert diagnosing.samples("disagg_collector_unexpected_failures_total") == {("planner",): 1}
     assert "Failing: planner:diagnosis" in diagnosing.page()
 
 
-def test_clusters_are_not_mixed_up() -> None:
+def test_several_clusters_are_rejected() -> None:
     west = replace(CLEAN, model=ModelKey("west", "", "llama"))
     diagnosing = Diagnosing((CLEAN, west))
 
-    diagnosing.rounds.take(NOW_SECONDS)
+    diagnosing.rounds.run_round(NOW_SECONDS)
 
     assert diagnosing.samples("disagg_collector_success") == {("planner:diagnosis",): 0}
     assert diagnosing.samples("disagg_bottlenecks") == {}
 
 
 @pytest.mark.parametrize(("took_seconds", "rest_seconds"), [(0.5, 14.5), (3.0, 12.0), (8.0, 32.0)])
-def test_rounds_that_take_long_take_a_fifth_of_a_core_at_most(
+def test_long_rounds_use_at_most_a_fifth_of_a_core(
     took_seconds: float, rest_seconds: float
 ) -> None:
     diagnosing = Diagnosing(took_seconds=took_seconds)
 
-    rest = diagnosing.rounds.take(NOW_SECONDS)
+    rest = diagnosing.rounds.run_round(NOW_SECONDS)
 
     assert rest == pytest.approx(rest_seconds)
     diagnosing.now_ns += int(rest * SECOND_NS)
     assert diagnosing.samples("disagg_bottleneck") != {}
 
 
-def test_it_goes_round_on_a_thread_until_it_is_to_end() -> None:
+def test_rounds_run_on_a_thread_until_stopped() -> None:
     ending, looked = threading.Event(), []
 
     def look(now_seconds: float) -> tuple[ModelDiagnosis, ...]:
@@ -167,10 +167,10 @@ def test_it_goes_round_on_a_thread_until_it_is_to_end() -> None:
     assert len(looked) == 3
 
 
-def test_the_page_for_people_has_the_words_of_the_command_escaped() -> None:
+def test_the_html_page_has_the_escaped_text_of_the_command() -> None:
     odd = replace(FOUND, model=ModelKey("east", "", "a<b"))
     diagnosing = Diagnosing((odd,))
-    diagnosing.rounds.take(NOW_SECONDS)
+    diagnosing.rounds.run_round(NOW_SECONDS)
 
     page = diagnosing.page()
 
@@ -179,5 +179,5 @@ def test_the_page_for_people_has_the_words_of_the_command_escaped() -> None:
     assert "<h2>What holds first tokens back</h2>" in page
 
 
-def test_without_a_round_the_page_says_nothing_of_bottlenecks() -> None:
+def test_the_html_page_omits_bottlenecks_before_the_first_round() -> None:
     assert "What holds first tokens back" not in Diagnosing().page()

@@ -17,7 +17,7 @@ DECODE = ("llama", "", H200, "decode")
 
 
 def decode_on(gpus: int, engines: int, needed: int) -> RolePlan:
-    """Engines of one size, of which so many are there and so many are needed."""
+    """Engines of one size: present ones and needed ones."""
     row = PlanRow(Role.DECODE, H200, 300.0, 0.9, engines * gpus, needed * gpus, needed * gpus, 0)
     return RolePlan(Role.DECODE, H200, gpus, engines, engines, (row,), ("why",))
 
@@ -45,8 +45,8 @@ def test_engines_of_two_sizes_on_gpus_of_one_name_add_up() -> None:
     assert rows["disagg_plan_shortfall_gpus"][*DECODE, "5m", "0.9"] == 4
 
 
-def test_what_runs_counts_as_there_even_where_the_plan_knows_only_some_of_it() -> None:
-    """Engines that have learned nothing yet are in no pool of the plan."""
+def test_all_running_engines_count_as_current_even_if_the_plan_knows_only_some() -> None:
+    """Engines without learned costs are in no pool of the plan."""
     running = {
         CostKey("llama", "", Role.DECODE, H200, 4): 2,
         CostKey("llama", "", Role.DECODE, H200, 8): 1,
@@ -57,7 +57,7 @@ def test_what_runs_counts_as_there_even_where_the_plan_knows_only_some_of_it() -
     assert rows["disagg_plan_gpus"][*DECODE, "current", "", ""] == 16
 
 
-def test_engines_of_the_planner_file_are_there_where_nobody_else_tells() -> None:
+def test_engines_of_the_planner_file_count_if_none_are_reported() -> None:
     rows = written(decode_on(4, 2, needed=2), running={}).samples
 
     assert rows["disagg_plan_gpus"][*DECODE, "current", "", ""] == 8

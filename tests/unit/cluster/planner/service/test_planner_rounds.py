@@ -45,7 +45,7 @@ NOW = 1_000_000 * 60.0
 
 @dataclass
 class Prometheus:
-    """Knows a load of ten minutes to many hours, of one cluster or two, or does not answer."""
+    """Has a load of some hours, of one or more clusters, or does not answer."""
 
     hours: float = 20.0
     clusters: tuple[str, ...] = ("east",)
@@ -80,7 +80,7 @@ class Planner:
         )
 
     def asked(self) -> ClusterEngines:
-        """What runs, unless nobody tells; what the page showed meanwhile is kept."""
+        """Return the running engines, or fail; record what the page shows meanwhile."""
         self.shown_meanwhile = self.names()
         if self.engines is None:
             raise NoAnswerError("no answer from http://prometheus: timed out")
@@ -95,9 +95,9 @@ class Planner:
 
 @pytest.fixture(scope="module")
 def after_a_round() -> Planner:
-    """A planner after its first round, to be looked at only: whoever goes on has one of theirs."""
+    """A planner after its first round, read-only: tests that run rounds make their own."""
     planner = Planner()
-    planner.rounds.take(NOW)
+    planner.rounds.run_round(NOW)
     return planner
 
 
@@ -108,7 +108,7 @@ def test_before_the_first_round_is_over_there_is_nothing_to_show() -> None:
     assert planner.names() == {"disagg_build_info"}
 
 
-def test_a_scrape_amid_a_round_finds_no_forecast_without_how_it_was_made() -> None:
+def test_a_scrape_during_a_round_finds_forecasts_with_their_health() -> None:
     shown: list[set[str]] = []
 
     def scraped() -> dict[str, float]:
@@ -119,7 +119,7 @@ def test_a_scrape_amid_a_round_finds_no_forecast_without_how_it_was_made() -> No
     rounds = PlannerRounds(
         history, lambda _now: ClusterEngines(), CONFIG, process=scraped, now_ns=lambda: 0
     )
-    rounds.take(NOW)
+    rounds.run_round(NOW)
 
     forecast = [names for names in shown if "disagg_forecast_tokens_per_second" in names]
     assert forecast
@@ -146,13 +146,13 @@ def test_a_round_gives_each_phase_a_load_or_a_reason_at_each_horizon(
     assert {labels[2:] for labels in errors} >= {("prefill", "5m"), ("decode", "1h")}
 
 
-def test_a_prometheus_that_fails_is_said_and_old_figures_expire() -> None:
+def test_a_failing_prometheus_is_reported_and_old_figures_expire() -> None:
     planner = Planner()
-    planner.rounds.take(NOW)
+    planner.rounds.run_round(NOW)
     planner.prometheus.down = True
 
     planner.now_ns = int(EVERY_SECONDS * 1e9)
-    planner.rounds.take(NOW + EVERY_SECONDS)
+    planner.rounds.run_round(NOW + EVERY_SECONDS)
     assert planner.samples("disagg_collector_success")["planner:history",] == 0
     assert "disagg_forecast_tokens_per_second" in planner.names()
 
@@ -167,41 +167,41 @@ def test_a_prometheus_that_fails_is_said_and_old_figures_expire() -> None:
     assert "Failing: planner:history" in page.page("", "")
 
     planner.prometheus.down = False
-    planner.rounds.take(NOW + 4 * EVERY_SECONDS)
+    planner.rounds.run_round(NOW + 4 * EVERY_SECONDS)
     assert planner.samples("disagg_collector_success")["planner:history",] == 1
     assert "disagg_forecast_tokens_per_second" in planner.names()
 
 
-def test_before_the_first_good_round_the_reason_is_that_it_has_none() -> None:
+def test_before_the_first_successful_round_the_planner_is_not_ready() -> None:
     planner = Planner(Prometheus(down=True))
 
-    planner.rounds.take(NOW)
+    planner.rounds.run_round(NOW)
 
     assert planner.rounds.why_not_ready == "no answer from http://prometheus: refused"
     assert "disagg_forecast_tokens_per_second" not in planner.names()
 
 
-def test_clusters_are_not_mixed_up() -> None:
+def test_several_clusters_are_rejected() -> None:
     planner = Planner(Prometheus(clusters=("east", "west")))
 
-    planner.rounds.take(NOW)
+    planner.rounds.run_round(NOW)
 
     assert "several clusters ('east', 'west')" in planner.rounds.why_not_ready
     assert "disagg_forecast_tokens_per_second" not in planner.names()
 
 
-def test_a_model_that_had_no_load_for_a_day_is_not_spoken_of() -> None:
+def test_a_model_without_load_for_a_day_is_left_out() -> None:
     planner = Planner()
-    planner.rounds.take(NOW)
+    planner.rounds.run_round(NOW)
 
     planner.prometheus.clusters = ()
-    planner.rounds.take(NOW + 26 * HOURS)
+    planner.rounds.run_round(NOW + 26 * HOURS)
 
     assert planner.rounds.state.outlooks == ()
     assert planner.samples("disagg_plan_undecided") == {}
 
 
-def test_names_from_outside_are_escaped_on_the_page_for_people(
+def test_external_names_are_escaped_on_the_html_page(
     after_a_round: Planner,
 ) -> None:
     planner = after_a_round
@@ -214,7 +214,7 @@ def test_names_from_outside_are_escaped_on_the_page_for_people(
     assert "undecided: 240 steps of history" in page
 
 
-def test_the_plan_says_what_is_there_what_is_needed_and_what_to_have(
+def test_the_plan_has_current_needed_and_recommended_gpus(
     after_a_round: Planner,
 ) -> None:
     planner = after_a_round
@@ -230,7 +230,7 @@ def test_the_plan_says_what_is_there_what_is_needed_and_what_to_have(
     assert planner.samples("disagg_collector_success")["planner:plan",] == 1
 
 
-def test_the_page_for_people_has_the_plan_in_the_words_of_the_command(
+def test_the_html_page_has_the_plan_as_the_command_prints_it(
     after_a_round: Planner,
 ) -> None:
     planner = after_a_round
@@ -243,12 +243,12 @@ def test_the_page_for_people_has_the_plan_in_the_words_of_the_command(
     assert "decode on NVIDIA H200: 90 % of futures need" in page
 
 
-def test_without_knowing_requests_there_is_no_plan_but_a_reason_and_what_is_there() -> None:
+def test_without_known_requests_there_is_a_reason_and_current_gpus_but_no_plan() -> None:
     planner = Planner(Prometheus(counted=False))
     key = CostKey("a<b", "", Role.DECODE, "NVIDIA L4", 2)
     planner.engines = ClusterEngines({key: 3})
 
-    planner.rounds.take(NOW)
+    planner.rounds.run_round(NOW)
 
     assert planner.samples("disagg_plan_gpus") == {
         ("a<b", "", "NVIDIA L4", "decode", "current", "", ""): 6
@@ -257,49 +257,49 @@ def test_without_knowing_requests_there_is_no_plan_but_a_reason_and_what_is_ther
     assert ("a<b", "", "", "", "no_forecast") in undecided
 
 
-def test_a_plan_stands_until_the_next_is_made() -> None:
-    """An alert that waits ten minutes would else begin anew with each round."""
+def test_a_plan_is_shown_until_the_next_is_made() -> None:
+    """Otherwise each round would restart an alert that waits ten minutes."""
     planner = Planner()
-    planner.rounds.take(NOW)
+    planner.rounds.run_round(NOW)
 
-    planner.rounds.take(NOW + EVERY_SECONDS)
+    planner.rounds.run_round(NOW + EVERY_SECONDS)
 
     assert {"disagg_plan_gpus", "disagg_plan_shortfall_gpus"} <= planner.shown_meanwhile
 
 
-def test_of_a_plan_that_fails_nothing_older_stands_beside_newer_forecasts() -> None:
+def test_after_a_failed_plan_no_older_one_is_shown() -> None:
     planner = Planner()
     planner.engines = ClusterEngines({CostKey("a<b", "", Role.DECODE, "NVIDIA L4", 2): 3})
-    planner.rounds.take(NOW)
+    planner.rounds.run_round(NOW)
     assert "disagg_plan_gpus" in planner.names()
 
     planner.engines = None
-    planner.rounds.take(NOW + EVERY_SECONDS)
+    planner.rounds.run_round(NOW + EVERY_SECONDS)
 
     assert planner.samples("disagg_collector_success")["planner:plan",] == 0
     assert "disagg_forecast_tokens_per_second" in planner.names()
     assert "disagg_plan_gpus" not in planner.names()
 
 
-def test_what_is_wasted_is_shown_by_role_and_follows_the_engines_that_run() -> None:
+def test_wasted_gpus_are_shown_by_role_and_follow_the_running_engines() -> None:
     planner = Planner()
-    planner.rounds.take(NOW)
+    planner.rounds.run_round(NOW)
     wasted = planner.samples("disagg_plan_wasted_gpus")
     assert wasted == {("a<b", "", "prefill"): 0.0, ("a<b", "", "decode"): 4.0}
 
     first = planner.rounds.state.past
-    planner.rounds.take(NOW + EVERY_SECONDS)
+    planner.rounds.run_round(NOW + EVERY_SECONDS)
     assert planner.rounds.state.past == first
-    planner.rounds.take(NOW + HOURS)
+    planner.rounds.run_round(NOW + HOURS)
     assert planner.rounds.state.past != first
 
     key = CostKey("a<b", "", Role.DECODE, "NVIDIA H200", 4)
     planner.engines = ClusterEngines({key: 3})
-    planner.rounds.take(NOW + HOURS + EVERY_SECONDS)
+    planner.rounds.run_round(NOW + HOURS + EVERY_SECONDS)
     assert "disagg_plan_wasted_gpus" not in planner.names()
 
 
-def test_many_models_are_looked_back_at_a_few_a_round() -> None:
+def test_past_waste_is_evaluated_for_a_few_models_a_round() -> None:
     section = CONFIG.models[0]
     models = tuple(section.model_copy(update={"model_name": f"m{n}"}) for n in range(6))
     config = CONFIG.model_copy(update={"models": models})

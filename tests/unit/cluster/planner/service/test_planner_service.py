@@ -9,8 +9,8 @@ from disagg_exporter.http.listen import ListenAddress
 from support.children import free_port
 
 
-def test_a_signal_while_it_begins_to_serve_ends_it() -> None:
-    """Before its first round, too, it ends as it should, and puts the handlers back."""
+def test_a_signal_during_startup_ends_the_planner() -> None:
+    """Even before the first round it ends cleanly and restores the handlers."""
     config = PlannerConfig.model_validate({"listen": {"metrics": f"127.0.0.1:{free_port()}"}})
     before = signal.getsignal(signal.SIGTERM)
     reached = []

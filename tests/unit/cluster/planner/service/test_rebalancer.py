@@ -1,4 +1,4 @@
-"""What a round says of roles: on the page, in words, and in the books that it keeps."""
+"""Rebalancing in a round: on the page, as text, and in the accounting."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ CONFIG = PlannerConfig(
 
 @dataclass
 class _Load:
-    """Ten requests a second that write much and read little, for ten hours."""
+    """Ten requests per second with long outputs and short prompts, for ten hours."""
 
     def read(self, request: HistoryRequest) -> list[LoadHistory]:
         times = request.first_seconds + STEP_SECONDS * np.arange(request.steps)
@@ -104,29 +104,29 @@ def engines(prefill: int, decode: int) -> ClusterEngines:
 
 @pytest.fixture(scope="module")
 def advising() -> _Planner:
-    """After two rounds, ten minutes apart; to be looked at only."""
+    """A planner after two rounds, ten minutes apart; read-only."""
     planner = _Planner()
-    planner.rounds.take(NOW)
-    planner.rounds.take(NOW + 600.0)
+    planner.rounds.run_round(NOW)
+    planner.rounds.run_round(NOW + 600.0)
     return planner
 
 
-def test_the_page_names_the_worker_that_should_move_and_what_a_move_takes(
+def test_the_page_names_the_worker_to_move_and_the_cost_of_a_move(
     advising: _Planner,
 ) -> None:
-    whose = ("llama", "default")
+    owner = ("llama", "default")
 
     assert advising.samples("disagg_rebalance_mode_info") == {("advise",): 1}
     assert advising.samples("disagg_rebalance_advised_info") == {
-        ("node-a", "prefill-5", *whose, "prefill", "decode"): 1
+        ("node-a", "prefill-5", *owner, "prefill", "decode"): 1
     }
-    # Nothing was measured: a drain and a start, as the planner file has them.
+    # Nothing was measured: drain plus lead time of the planner file.
     assert advising.samples("disagg_rebalance_move_cost_seconds") == {("assumed",): 660.0}
-    assert list(advising.samples("disagg_rebalance_gain_seconds")) == [whose]
+    assert list(advising.samples("disagg_rebalance_gain_seconds")) == [owner]
     assert advising.samples("disagg_rebalance_moves_total") == {}
 
 
-def test_the_books_count_what_was_and_what_advice_would_have_brought(advising: _Planner) -> None:
+def test_time_over_target_is_counted_for_actual_and_shadow(advising: _Planner) -> None:
     over = advising.samples("disagg_rebalance_over_target_seconds_total")
 
     assert over["llama", "default", "actual"] == 600.0
@@ -134,7 +134,7 @@ def test_the_books_count_what_was_and_what_advice_would_have_brought(advising: _
     assert advising.samples("disagg_rebalance_shadow_moves_total") == {("llama", "default"): 1}
 
 
-def test_the_page_for_people_has_it_in_words(advising: _Planner) -> None:
+def test_the_html_page_has_the_advice_as_text(advising: _Planner) -> None:
     page = advising.page()
 
     assert "default/llama: move prefill-5 on node-a (4 requests) from prefill to decode" in page
@@ -144,10 +144,10 @@ def test_the_page_for_people_has_it_in_words(advising: _Planner) -> None:
 def round_of(mode: RebalanceMode, there: ClusterEngines) -> RebalanceRound:
     config = CONFIG.model_copy(update={"rebalance": RebalanceSection(mode=mode)})
     history = RollingHistory(_Load(), 24 * 3600.0, STEP_SECONDS).read(NOW)
-    return Rebalancer(DemandBuilder(config), config).take(history, there, NOW)
+    return Rebalancer(DemandBuilder(config), config).run_round(history, there, NOW)
 
 
-def test_in_mode_off_nothing_is_said_of_roles() -> None:
+def test_in_mode_off_there_is_no_advice() -> None:
     rows = MetricRows()
     write_rebalance(rows, round_of(RebalanceMode.OFF, engines(6, 2)))
 
@@ -158,7 +158,7 @@ def test_in_mode_off_nothing_is_said_of_roles() -> None:
     }
 
 
-def test_what_was_measured_counts_before_what_is_assumed() -> None:
+def test_a_measured_cost_replaces_the_assumed_one() -> None:
     rows = MetricRows()
     measured = replace(engines(4, 4), downtime_seconds=41.0)
     write_rebalance(rows, round_of(RebalanceMode.ADVISE, measured))
@@ -172,21 +172,21 @@ class _Refusing:
     def begin(self, _worker: PoolWorker, _to_role: Role, _request_id: str) -> MoveAnswer:
         return MoveAnswer(MoveOutcome.REFUSED, "not here")
 
-    def look(self, _worker: PoolWorker, _to_role: Role, _request_id: str) -> MoveAnswer:
+    def poll(self, _worker: PoolWorker, _to_role: Role, _request_id: str) -> MoveAnswer:
         raise AssertionError("nothing is under way")
 
 
-def test_acting_asks_for_the_move_and_the_other_book_is_that_of_staying() -> None:
+def test_acting_asks_for_the_move_and_its_shadow_stays() -> None:
     config = CONFIG.model_copy(update={"rebalance": RebalanceSection(mode=RebalanceMode.ACT)})
     acting = Acting(_Refusing(), logging.getLogger("test"))
     rebalancer = Rebalancer(DemandBuilder(config), config, acting)
     history = RollingHistory(_Load(), 24 * 3600.0, STEP_SECONDS).read(NOW)
-    rebalancer.take(history, engines(6, 2), NOW)
-    rebalancer.beat(NOW + 5.0)
-    told = rebalancer.take(history, engines(6, 2), NOW + 60.0)
+    rebalancer.run_round(history, engines(6, 2), NOW)
+    rebalancer.poll_move(NOW + 5.0)
+    latest = rebalancer.run_round(history, engines(6, 2), NOW + 60.0)
 
-    assert told.moves == {("llama", "default", "refused"): 1}
-    (model,) = told.models
-    assert model.said == Stay("the last move ended 60 s ago: it cools down")
-    assert model.books is not None
-    assert (model.books.shadow, model.books.moves) == (RoleSplit(6, 2), 0)
+    assert latest.moves == {("llama", "default", "refused"): 1}
+    (model,) = latest.models
+    assert model.advice == Stay("the last move ended 60 s ago: cooling down")
+    assert model.accounting is not None
+    assert (model.accounting.shadow, model.accounting.moves) == (RoleSplit(6, 2), 0)

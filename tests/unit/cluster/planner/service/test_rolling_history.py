@@ -15,7 +15,7 @@ WINDOW_SECONDS = 6000.0
 
 @dataclass
 class Past:
-    """Knows one load, whose value at a step is the step's number, since a time."""
+    """Has one load, whose value at a step is the step's number, up to a time."""
 
     known_until_seconds: float = np.inf
     asked: list[HistoryRequest] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Past:
         return [LoadHistory(LoadKey("", name), series, series, series) for name in self.models]
 
 
-def test_the_first_round_reads_the_window_and_later_ones_what_is_new() -> None:
+def test_the_first_round_reads_the_window_and_later_ones_only_new_steps() -> None:
     past = Past()
     history = RollingHistory(past, WINDOW_SECONDS, 60.0)
 
@@ -48,7 +48,7 @@ def test_the_first_round_reads_the_window_and_later_ones_what_is_new() -> None:
     assert found.prefill_gpus is None
 
 
-def test_what_came_late_takes_the_place_of_a_gap() -> None:
+def test_late_samples_fill_a_gap() -> None:
     past = Past(known_until_seconds=59_800.0)
     history = RollingHistory(past, WINDOW_SECONDS, 60.0)
     (early,) = history.read(60_000.0)
@@ -60,7 +60,7 @@ def test_what_came_late_takes_the_place_of_a_gap() -> None:
     assert np.isfinite(late.prompt_tokens.values).all()
 
 
-def test_a_round_that_fails_is_made_good_by_the_next() -> None:
+def test_the_round_after_a_failed_one_reads_what_it_missed() -> None:
     past = Past()
     history = RollingHistory(past, WINDOW_SECONDS, 60.0)
     history.read(60_000.0)
@@ -89,8 +89,8 @@ def test_a_model_that_is_gone_has_a_gap_and_leaves_with_the_window() -> None:
     assert names == ["a"]
 
 
-def test_an_hour_that_comes_late_is_read_again() -> None:
-    """A server answers all along, while what is written to it waits in a queue for an hour."""
+def test_an_hour_of_late_samples_is_read_again() -> None:
+    """The server answers all the time, while samples wait in a queue for an hour."""
     past = Past(known_until_seconds=60_000.0)
     history = RollingHistory(past, WINDOW_SECONDS, 60.0)
     for now in range(60_000, 63_601, 300):
@@ -104,7 +104,7 @@ def test_an_hour_that_comes_late_is_read_again() -> None:
     assert past.asked[-1].steps == 5 + OVERLAP_STEPS
 
 
-def test_a_clock_that_goes_back_is_followed() -> None:
+def test_a_clock_may_go_back() -> None:
     past = Past()
     history = RollingHistory(past, WINDOW_SECONDS, 60.0)
     history.read(60_000.0)
