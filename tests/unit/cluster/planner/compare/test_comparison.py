@@ -22,7 +22,7 @@ BOUNDS = (0.1, 0.5, 2.0, float("inf"))
 def minutes(
     seed: int, steps: int = 240, load: float = 10.0, gpus: float = 8.0, spread: float = 0.3
 ) -> SpanMinutes:
-    """A load that wanders; every GPU is held all the time, latencies grow with the load."""
+    """A drifting load; every GPU is held all the time, latencies grow with the load."""
     rng = np.random.default_rng(seed)
     wander = np.convolve(rng.normal(0, 1, steps + 20), np.ones(20) / 20, "valid")[:steps]
     requests = load * np.exp(spread * wander + rng.normal(0, 0.05, steps))
@@ -50,7 +50,7 @@ def changes(before: SpanMinutes, after: SpanMinutes) -> dict[str, MeasuredChange
 
 
 def tokens_only(span: SpanMinutes) -> SpanMinutes:
-    """The same as if nothing else were told: whoever compares hundreds need not wait for it."""
+    """The same with only tokens known, to compare hundreds of spans quickly."""
     nothing = np.full(span.steps, np.nan)
     return replace(
         span,
@@ -61,14 +61,14 @@ def tokens_only(span: SpanMinutes) -> SpanMinutes:
     )
 
 
-def test_each_measure_has_words_for_people() -> None:
+def test_each_measure_has_a_display_name() -> None:
     found = compare(tokens_only(minutes(1)), tokens_only(minutes(2)))
 
     assert isinstance(found, Comparison)
     assert {each.name for each in found.measures} == set(MEASURE_WORDS)
 
 
-def test_fewer_gpus_for_the_same_load_are_more_tokens_each() -> None:
+def test_fewer_gpus_for_the_same_load_give_more_tokens_per_gpu() -> None:
     found = changes(minutes(1), minutes(2, gpus=6.0))
 
     tokens = found["tokens_per_gpu_second"]
@@ -79,8 +79,8 @@ def test_fewer_gpus_for_the_same_load_are_more_tokens_each() -> None:
     assert found["inter_token_latency_mean_seconds"].verdict == "no sure difference"
 
 
-def test_two_spans_alike_differ_seldom() -> None:
-    """Ninety in a hundred intervals should hold no change; of thirty at most nine may not."""
+def test_equal_spans_rarely_differ() -> None:
+    """90 % of intervals should contain no change; of thirty at most nine may not."""
     wrong = [
         changes(tokens_only(minutes(seed)), tokens_only(minutes(seed + 1000)))[
             "tokens_per_gpu_second"
@@ -93,10 +93,8 @@ def test_two_spans_alike_differ_seldom() -> None:
 
 
 @pytest.mark.parametrize(("minutes_alike", "steps"), [(10, 240), (33, 240)])
-def test_two_spans_alike_differ_seldom_though_each_wanders_slowly(
-    minutes_alike: int, steps: int
-) -> None:
-    """As above, of forty at most eight: what wanders for as long as a tenth or a fifth of it."""
+def test_equal_spans_with_slow_drift_rarely_differ(minutes_alike: int, steps: int) -> None:
+    """Likewise at most eight of forty, with a drift about a tenth as long as a span, or more."""
 
     def wandering(seed: int) -> SpanMinutes:
         rng, stays = np.random.default_rng(seed), np.exp(-1 / minutes_alike)
@@ -115,8 +113,8 @@ def test_two_spans_alike_differ_seldom_though_each_wanders_slowly(
     assert sum(wrong) <= 8
 
 
-def test_a_busier_span_is_not_taken_for_a_better_one() -> None:
-    """Twice the load for half of the time: only the hours alike are compared."""
+def test_a_busier_span_is_not_a_better_one() -> None:
+    """Higher load for half of the time: only matching hours are compared."""
     quiet = minutes(3, steps=480, load=10.0)
     mixed, busy = minutes(4, steps=240, load=10.0), minutes(5, steps=240, load=40.0)
     joined = SpanMinutes(
@@ -161,7 +159,7 @@ def test_a_span_of_a_few_minutes_is_undecided(steps: int) -> None:
     assert "minutes before of which requests, tokens and GPUs are known" in found.why
 
 
-def test_what_one_span_does_not_tell_is_unknown_and_the_rest_is_told() -> None:
+def test_a_measure_missing_in_one_span_is_unknown_and_others_are_compared() -> None:
     silent = replace(
         minutes(10),
         watts=np.full(240, np.nan),
@@ -178,13 +176,13 @@ def test_what_one_span_does_not_tell_is_unknown_and_the_rest_is_told() -> None:
 
 
 def test_the_first_token_quantile_is_read_within_its_bucket() -> None:
-    """0.9 come within 0.5 s and 0.99 within 2 s: 0.95 lie five ninths of the way between."""
+    """0.9 are within 0.5 s and 0.99 within 2 s: 0.95 is five ninths of the way between."""
     found = changes(minutes(12), minutes(13))["time_to_first_token_p95_seconds"]
 
     assert found.before == pytest.approx(0.5 + 1.5 * 5 / 9, rel=1e-6)
 
 
-def test_gaps_count_for_nothing() -> None:
+def test_gaps_do_not_count() -> None:
     holed = minutes(14)
     for values in (holed.requests, holed.prompt_tokens, holed.gpus):
         values[50:100] = np.nan
@@ -195,7 +193,7 @@ def test_gaps_count_for_nothing() -> None:
 
 
 def wandering(rng: np.random.Generator, steps: int) -> SpanMinutes:
-    """Loads and latencies each of whose minutes is much like the one before."""
+    """Loads and latencies with strongly correlated minutes."""
 
     def wander(spread: float) -> np.ndarray:
         values = np.zeros(steps + 200)
@@ -212,8 +210,8 @@ def wandering(rng: np.random.Generator, steps: int) -> SpanMinutes:
     )
 
 
-def test_an_hour_of_minutes_alike_is_not_taken_for_many_observations() -> None:
-    """Four quarters of an hour drawn again, and taken at their word, differ twice as often."""
+def test_an_hour_of_correlated_minutes_is_not_many_observations() -> None:
+    """Without the correction, four resampled quarters of an hour would differ twice as often."""
     rng = np.random.default_rng(1)
 
     wrong = [
@@ -225,7 +223,7 @@ def test_an_hour_of_minutes_alike_is_not_taken_for_many_observations() -> None:
     assert sum(wrong) <= 9
 
 
-def test_a_single_minute_that_tells_a_measure_decides_nothing() -> None:
+def test_a_measure_known_in_a_single_minute_is_undecided() -> None:
     silent = replace(minutes(16), watts=np.full(240, np.nan))
     silent.watts[100] = 1000.0
 
@@ -237,8 +235,8 @@ def test_a_single_minute_that_tells_a_measure_decides_nothing() -> None:
     assert energy.why == "fewer than 30 matched minutes have it"
 
 
-def test_a_measure_told_only_at_some_loads_is_compared_at_those() -> None:
-    """Latency rises with the load; before, only quiet minutes tell it, and nothing changed."""
+def test_a_measure_known_only_at_some_loads_is_compared_at_those() -> None:
+    """Latency rises with load; before, it is known in quiet minutes only, and nothing changed."""
     rng = np.random.default_rng(18)
 
     def span() -> SpanMinutes:
@@ -262,7 +260,7 @@ def test_a_measure_told_only_at_some_loads_is_compared_at_those() -> None:
     assert latency.change_ratio == pytest.approx(0, abs=0.05)
 
 
-def test_nothing_put_out_is_zero_and_not_unknown() -> None:
+def test_no_output_is_zero_and_not_unknown() -> None:
     still = replace(minutes(19), output_tokens=np.zeros(240))
 
     found = compare(still, minutes(20))
@@ -274,7 +272,7 @@ def test_nothing_put_out_is_zero_and_not_unknown() -> None:
 
 
 def test_weeks_are_compared_in_little_memory() -> None:
-    """Each array of a thousand rows of as many minutes would be 80 megabytes."""
+    """Each array of a thousand resamples would take 80 megabytes."""
     before, after = minutes(21, steps=10_080), minutes(22, steps=10_080)
 
     tracemalloc.start()

@@ -48,7 +48,7 @@ def test_each_measure_is_a_line_with_its_unit_and_the_table_fits_a_terminal() ->
 
 
 @pytest.mark.parametrize("found", [FOUND, UndecidedComparison("nothing is alike")])
-def test_a_picture_shows_what_is_known_and_why_the_rest_is_not(
+def test_a_figure_shows_known_measures_and_why_others_are_unknown(
     found: Comparison | UndecidedComparison, tmp_path: Path
 ) -> None:
     path = tmp_path / "change.svg"

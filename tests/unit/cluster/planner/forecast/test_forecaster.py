@@ -38,7 +38,7 @@ def daily(days: int, noise: float = 0.05, seed: int = 0) -> Floats:
 
 @given(st.lists(_VALUES, min_size=40, max_size=120), st.integers(1, 20))
 def test_quantiles_are_finite_ordered_and_not_negative(values: list[float], horizon: int) -> None:
-    """Whatever comes: bursts, zeros, gaps."""
+    """For any load: bursts, zeros, gaps."""
     series = LoadSeries(0.0, 60.0, np.array(values))
     found = forecast(series, horizon)
 
@@ -52,7 +52,7 @@ def test_quantiles_are_finite_ordered_and_not_negative(values: list[float], hori
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 1000), st.sampled_from([2.0**-20, 2.0**10, 2.0**40]))
-def test_another_unit_gives_the_same_forecast_in_it(seed: int, unit: float) -> None:
+def test_forecasts_scale_with_the_unit(seed: int, unit: float) -> None:
     values = np.random.default_rng(seed).gamma(2.0, 50.0, 200)
 
     np.testing.assert_allclose(
@@ -60,7 +60,7 @@ def test_another_unit_gives_the_same_forecast_in_it(seed: int, unit: float) -> N
     )
 
 
-def test_a_daily_load_is_forecast_by_its_day() -> None:
+def test_a_daily_load_uses_the_day_season() -> None:
     past = daily(8)
     found = made(past[: 7 * _DAY], _DAY)
 
@@ -70,8 +70,8 @@ def test_a_daily_load_is_forecast_by_its_day() -> None:
     assert error < 0.25 * flat
 
 
-def test_quiet_weekends_are_known_after_two_weeks() -> None:
-    """On a Friday evening the day before says nothing of Saturday."""
+def test_quiet_weekends_are_forecast_after_two_weeks() -> None:
+    """On a Friday evening the day before does not predict Saturday."""
     t = np.arange(26 * _DAY)
     busy = np.where(t // _DAY % 7 >= 5, 0.2, 1.0)
     past = daily(26) * busy
@@ -87,7 +87,7 @@ def test_quiet_weekends_are_known_after_two_weeks() -> None:
 
 @pytest.mark.parametrize("wanders", [False, True])
 def test_no_season_is_found_where_there_is_none(wanders: bool) -> None:
-    """Neither in noise nor in a random walk, but for one in ten by chance."""
+    """Neither in noise nor in a random walk, except for one in ten by chance."""
     found = 0
     for seed in range(10):
         rng = np.random.default_rng(seed)
@@ -98,14 +98,14 @@ def test_no_season_is_found_where_there_is_none(wanders: bool) -> None:
     assert found <= 1
 
 
-def test_bands_hold_about_what_they_say() -> None:
-    """Of 40 forecasts of a load that nothing changes."""
+def test_bands_have_about_nominal_coverage() -> None:
+    """Over 40 forecasts of a stationary load."""
     past = daily(10, noise=0.15)
     inside = []
     for origin in np.linspace(5 * _DAY, 10 * _DAY - 12, 40).astype(int):
         found = made(past[:origin], 12)
-        came = past[origin : origin + 12]
-        inside.append(((came >= found.path(0.05)) & (came <= found.path(0.95))).mean())
+        observed = past[origin : origin + 12]
+        inside.append(((observed >= found.path(0.05)) & (observed <= found.path(0.95))).mean())
 
     assert 0.82 <= np.mean(inside) <= 0.97
 
@@ -119,16 +119,16 @@ def test_a_step_change_is_followed_at_once() -> None:
     assert found.at(600, 0.5) > 200
 
 
-def test_a_load_that_never_changes_goes_on() -> None:
+def test_a_constant_load_stays_constant() -> None:
     np.testing.assert_allclose(made([7.0] * 60, 10).values, 7.0, rtol=1e-3)
 
 
-def test_no_load_at_all_goes_on_as_none() -> None:
+def test_a_zero_load_stays_zero() -> None:
     np.testing.assert_allclose(made([0.0] * 60, 10).values, 0.0, atol=1e-6)
 
 
 def test_bands_are_wider_after_a_short_history() -> None:
-    """As few errors say little of their spread."""
+    """Because few errors estimate their spread poorly."""
     past = np.random.default_rng(3).gamma(16.0, 10.0, 2000)
     spans = []
     for length in (40, 2000):
@@ -142,7 +142,7 @@ def test_bands_are_wider_after_a_short_history() -> None:
     assert spans[0] > 1.05 * spans[1]
 
 
-def test_a_gap_is_not_taken_for_a_load_of_zero() -> None:
+def test_a_gap_is_not_a_load_of_zero() -> None:
     past = np.random.default_rng(4).normal(100.0, 3.0, 500)
     past[200:260] = np.nan
     past[490:] = np.nan
@@ -150,7 +150,7 @@ def test_a_gap_is_not_taken_for_a_load_of_zero() -> None:
     assert made(past, 6).path(0.05).min() > 85
 
 
-def test_bursts_do_not_move_the_middle() -> None:
+def test_bursts_do_not_move_the_median() -> None:
     rng = np.random.default_rng(5)
     past = rng.normal(100.0, 3.0, 600)
     past[rng.integers(0, 595, 12)] *= 20
@@ -159,7 +159,7 @@ def test_bursts_do_not_move_the_middle() -> None:
     assert made(past, 6).path(0.5).max() < 150
 
 
-def test_a_short_history_is_undecided_and_says_what_it_needs() -> None:
+def test_a_short_history_is_undecided_and_names_the_needed_length() -> None:
     few = LoadSeries(0.0, 60.0, np.ones(LEAST_OBSERVATIONS - 1))
     short = LoadSeries(0.0, 60.0, np.ones(100))
     gaps = LoadSeries(0.0, 60.0, np.full(500, np.nan))
@@ -189,7 +189,7 @@ def test_a_forecast_begins_where_its_history_ends() -> None:
         found.at(301, 0.9)
 
 
-def test_the_experts_of_the_median_are_told_the_weightiest_first() -> None:
+def test_experts_are_sorted_by_weight() -> None:
     found = made(daily(8), _DAY)
     weights = [weight for _, weight in found.experts]
 
@@ -197,8 +197,8 @@ def test_the_experts_of_the_median_are_told_the_weightiest_first() -> None:
     assert sum(weights) == pytest.approx(1.0)
 
 
-def test_a_year_of_minutes_is_read_in_a_moment() -> None:
-    """Its last weeks are looked at, and told as its observations."""
+def test_only_the_last_four_weeks_of_minutes_are_used() -> None:
+    """Its last weeks are used, and counted as observations."""
     year = np.tile(daily(1), 3650)[:525_600]
     found = made(year, 1440, step_seconds=60.0)
 
@@ -207,8 +207,8 @@ def test_a_year_of_minutes_is_read_in_a_moment() -> None:
 
 
 @pytest.mark.parametrize("gap_steps", [1, 18, 72])
-def test_steps_at_the_end_that_are_not_known_are_no_steps_of_the_present(gap_steps: int) -> None:
-    """The bands are those of a horizon that much longer, and the season goes on meanwhile."""
+def test_unknown_steps_at_the_end_lengthen_the_horizon(gap_steps: int) -> None:
+    """The bands are those of a horizon longer by the gap, and the season continues."""
     values = daily(14)
     values[-gap_steps:] = np.nan
     with_gap = made(values, 24)
@@ -218,7 +218,7 @@ def test_steps_at_the_end_that_are_not_known_are_no_steps_of_the_present(gap_ste
     assert with_gap.observations == 14 * _DAY - gap_steps
 
 
-def test_a_gap_that_is_too_long_leaves_it_undecided_and_says_so() -> None:
+def test_a_long_gap_at_the_end_makes_a_forecast_undecided() -> None:
     values = np.full(200, 5.0)
     values[100:] = np.nan
     found = forecast(LoadSeries(0.0, 60.0, values), 10)
@@ -227,7 +227,7 @@ def test_a_gap_that_is_too_long_leaves_it_undecided_and_says_so() -> None:
     assert "100 that are not known" in found.why
 
 
-def test_what_was_known_only_before_the_steps_that_are_looked_at_is_no_history() -> None:
+def test_steps_older_than_the_limit_do_not_count_as_history() -> None:
     values = np.full(50_000, np.nan)
     values[:30] = 7.0
     values[-1] = 7.0
@@ -236,7 +236,7 @@ def test_what_was_known_only_before_the_steps_that_are_looked_at_is_no_history()
 
 
 @pytest.mark.parametrize(
-    ("horizon_steps", "quantiles", "said"),
+    ("horizon_steps", "quantiles", "message"),
     [
         (0, QUANTILES, "a horizon of 0 steps"),
         (-3, QUANTILES, "a horizon of -3 steps"),
@@ -246,15 +246,15 @@ def test_what_was_known_only_before_the_steps_that_are_looked_at_is_no_history()
         (1, (float("nan"),), "each lies between 0 and 1"),
     ],
 )
-def test_what_cannot_be_foreseen_is_refused(
-    horizon_steps: int, quantiles: tuple[float, ...], said: str
+def test_invalid_horizons_and_quantiles_are_rejected(
+    horizon_steps: int, quantiles: tuple[float, ...], message: str
 ) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         forecast(LoadSeries(0.0, 60.0, np.ones(100)), horizon_steps, quantiles)
 
 
-def test_a_load_that_rests_at_night_is_forecast_no_higher_than_it_ever_was() -> None:
-    """At 24 hours the only outcomes known are of the second night: no error, and so no scale."""
+def test_a_load_with_idle_nights_is_not_forecast_far_above_its_past() -> None:
+    """At 24 hours only outcomes of the second night are known: without error, so without scale."""
     hours = np.arange(2 * 1440 + 450) / 60 % 24
     rng = np.random.default_rng(1)
     values = np.where((hours >= 8) & (hours < 20), 20 * rng.lognormal(0, 0.1, len(hours)), 0.0)
@@ -264,21 +264,21 @@ def test_a_load_that_rests_at_night_is_forecast_no_higher_than_it_ever_was() -> 
     assert found.values.max() < 2 * values.max()
 
 
-def test_shared_forecasts_are_made_once_and_say_what_each_would_have_been_told() -> None:
+def test_a_shared_forecast_equals_a_separate_one() -> None:
     load = LoadSeries(0.0, 600.0, daily(6))
     shared = SharedForecasts()
-    drawn_from, told = shared.forecast(load, 48, PATH_QUANTILES), shared.forecast(load, 48)
+    of_paths, found = shared.forecast(load, 48, PATH_QUANTILES), shared.forecast(load, 48)
     alone = forecast(load, 48)
-    assert isinstance(drawn_from, LoadForecast)
-    assert isinstance(told, LoadForecast)
+    assert isinstance(of_paths, LoadForecast)
+    assert isinstance(found, LoadForecast)
     assert isinstance(alone, LoadForecast)
 
-    assert told.quantiles == QUANTILES
-    np.testing.assert_allclose(told.values, alone.values, rtol=0.02)
-    np.testing.assert_array_equal(told.path(0.9), drawn_from.path(0.9))
+    assert found.quantiles == QUANTILES
+    np.testing.assert_allclose(found.values, alone.values, rtol=0.02)
+    np.testing.assert_array_equal(found.path(0.9), of_paths.path(0.9))
 
 
-def test_quantiles_that_no_futures_are_drawn_from_are_forecast_as_if_alone() -> None:
+def test_other_quantiles_than_those_of_paths_are_forecast_separately() -> None:
     load = LoadSeries(0.0, 600.0, daily(6))
     found, alone = SharedForecasts().forecast(load, 12, (0.8,)), forecast(load, 12, (0.8,))
 

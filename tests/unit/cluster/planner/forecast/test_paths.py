@@ -49,7 +49,7 @@ def test_each_step_of_each_driver_has_the_quantiles_that_were_forecast() -> None
         np.testing.assert_allclose(found, expected, rtol=0.02)
 
 
-def test_drivers_go_together_where_their_errors_did() -> None:
+def test_drivers_are_correlated_as_their_errors_were() -> None:
     requests = noisy(0)
     paths = drawn(requests, requests * 900, noisy(1))
 
@@ -59,7 +59,7 @@ def test_drivers_go_together_where_their_errors_did() -> None:
     assert abs(apart) < 0.4
 
 
-def test_phases_that_err_apart_need_less_together_than_the_sum_of_their_quantiles() -> None:
+def test_uncorrelated_phases_need_less_than_the_sum_of_their_quantiles() -> None:
     paths = drawn(noisy(0), noisy(1), noisy(2))
 
     jointly = np.quantile(paths.prompt_tokens + paths.output_tokens, 0.95, axis=0)
@@ -68,14 +68,14 @@ def test_phases_that_err_apart_need_less_together_than_the_sum_of_their_quantile
     assert (jointly < singly).all()
 
 
-def test_a_load_that_wanders_stays_on_its_side_along_a_path() -> None:
+def test_steps_of_a_drifting_load_are_correlated_along_a_path() -> None:
     walk = 1000 + np.cumsum(np.random.default_rng(3).normal(0, 5, 600))
     paths = drawn(walk, walk, walk)
 
     assert np.corrcoef(paths.requests[:, 5], paths.requests[:, 11])[0, 1] > 0.5
 
 
-def test_a_history_without_errors_to_learn_from_moves_everything_at_once() -> None:
+def test_a_history_with_too_few_errors_gives_fully_correlated_paths() -> None:
     paths = drawn(noisy(0, 24), noisy(1, 24), noisy(2, 24), steps=12)
 
     assert (np.diff(paths.requests, axis=0) >= 0).all()
@@ -88,14 +88,14 @@ def test_the_same_past_gives_the_same_paths() -> None:
     np.testing.assert_array_equal(one.prompt_tokens, other.prompt_tokens)
 
 
-def test_too_little_history_leaves_them_undecided_and_says_of_what() -> None:
+def test_too_little_history_is_undecided_and_names_the_driver() -> None:
     found = forecast_paths(series(noisy(0, 400)), series(noisy(0, 5)), series(noisy(0, 400)), 12)
 
     assert isinstance(found, UndecidedForecast)
     assert found.why.startswith("prompt tokens: 5 steps of history")
 
 
-def test_series_of_different_clocks_are_refused() -> None:
+def test_series_on_different_time_grids_are_rejected() -> None:
     loads = [series(noisy(0)), series(noisy(1)), series(noisy(2)[:-1])]
     made = [forecast(each, 12, PATH_QUANTILES) for each in loads]
 
@@ -112,7 +112,7 @@ def test_series_of_different_clocks_are_refused() -> None:
     ),
     st.integers(1, 20),
 )
-def test_paths_are_finite_and_not_negative_whatever_came(values: list[float], steps: int) -> None:
+def test_paths_are_finite_and_not_negative_for_any_load(values: list[float], steps: int) -> None:
     load = np.array([1.0, *values, 2.0])
     found = forecast_paths(series(load), series(load), series(load[::-1].copy()), steps)
 
@@ -141,7 +141,7 @@ def test_blocks_take_the_means_of_their_steps() -> None:
     np.testing.assert_allclose(blocks.output_tokens, [[4.5, 16.5, 25.5]])
 
 
-def test_renewed_paths_begin_at_the_present_load_and_come_back_to_what_was_forecast() -> None:
+def test_renewed_paths_begin_at_the_present_load_and_return_to_the_forecast() -> None:
     around = np.array([[0.9], [1.0], [1.1]]) * np.ones(100)
     paths = LoadPaths(0.0, _STEP, around * 10, around * 100, around * 50)
     later = paths.renewed(4 * _STEP, 20.0, 100.0, 50.0)

@@ -8,8 +8,8 @@ from disagg_cluster.planner.forecast.bands import student_widening
 from disagg_cluster.planner.forecast.quantile_regression import quantile_regression
 
 
-def test_quantiles_are_those_that_linear_programming_finds() -> None:
-    """Within 2 % of the least loss: q·u + (1 − q)·v with Xb + u − v = y, both not negative."""
+def test_quantiles_match_linear_programming() -> None:
+    """Within 2 % of the minimal loss: q·u + (1 − q)·v with Xb + u − v = y and u, v >= 0."""
     rng = np.random.default_rng(0)
     count, quantile = 400, 0.9
     x = np.column_stack([np.ones(count), rng.uniform(0, 2, count)])

@@ -17,8 +17,8 @@ def test_weights_are_shares(seed: int, horizons: int, experts: int) -> None:
     np.testing.assert_allclose(weights.sum(axis=1), 1.0)
 
 
-def test_experts_that_err_apart_share_by_how_little_they_err() -> None:
-    """Of independent errors with deviations 1 and 2, the best shares are 4/5 and 1/5."""
+def test_uncorrelated_experts_are_weighted_by_inverse_variance() -> None:
+    """For independent errors with deviations 1 and 2 the best shares are 4/5 and 1/5."""
     rng = np.random.default_rng(0)
     errors = rng.normal(size=(1, 20_000, 2)) * np.array([0.3, 0.6])
     weights = stacking_weights(errors, np.ones((1, 20_000)))[0]
@@ -26,7 +26,7 @@ def test_experts_that_err_apart_share_by_how_little_they_err() -> None:
     np.testing.assert_allclose(weights, [0.8, 0.2], atol=0.03)
 
 
-def test_an_expert_that_is_never_wrong_gets_nearly_all() -> None:
+def test_an_exact_expert_gets_nearly_all_weight() -> None:
     errors = np.random.default_rng(0).normal(size=(2, 200, 3))
     errors[..., 1] = 0.0
 

@@ -32,7 +32,9 @@ def noisy(level: Floats | float, seed: int = 0) -> LoadSeries:
         (3.0, TrendVerdict.DECODE_HEAVY),
     ],
 )
-def test_a_steady_load_is_heavy_in_what_it_mostly_is(prefill: float, verdict: TrendVerdict) -> None:
+def test_a_steady_load_is_heavy_in_its_dominant_phase(
+    prefill: float, verdict: TrendVerdict
+) -> None:
     found = phase_trend(noisy(prefill), noisy(10.0 - prefill, 1), {})
 
     assert isinstance(found, PhaseTrend)
@@ -40,8 +42,8 @@ def test_a_steady_load_is_heavy_in_what_it_mostly_is(prefill: float, verdict: Tr
     assert found.prefill_share == pytest.approx(prefill / 10.0, abs=0.03)
 
 
-def test_a_shift_is_told_with_its_speed_and_what_drives_it() -> None:
-    """Prompts grow 20 % an hour of their size in the middle; nothing else does."""
+def test_a_shift_has_its_speed_and_its_drivers() -> None:
+    """Prompts grow by 20 % of their median size per hour; nothing else changes."""
     hours = (np.arange(_STEPS) + 0.5) / 60 - 3
     requests = noisy(2.0)
     prompt = a_minute(requests.values * 1000 * (1 + 0.2 * hours))
@@ -64,7 +66,7 @@ def test_a_shift_is_told_with_its_speed_and_what_drives_it() -> None:
     assert not next(d for d in found.drivers if d.name == "requests").change_per_hour.sure
 
 
-def test_a_trend_of_nothing_is_undecided() -> None:
+def test_a_trend_of_unknown_work_is_undecided() -> None:
     idle = a_minute(0.0)
     found = phase_trend(idle, idle, {})
 
@@ -93,8 +95,8 @@ def test_a_slope_is_found_in_noise_with_its_interval() -> None:
     assert 170 <= held <= 194
 
 
-def test_work_that_is_unknown_of_late_is_judged_by_what_was_known() -> None:
-    """No warning of numpy's either: warnings are errors here."""
+def test_unknown_recent_work_is_judged_by_earlier_work() -> None:
+    """Without a numpy warning: warnings are errors here."""
     known = np.where(np.arange(_STEPS) < 240, 7.0, np.nan)
     found = phase_trend(noisy(known), noisy(3.0, 1), {})
 

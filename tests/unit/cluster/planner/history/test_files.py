@@ -16,7 +16,7 @@ _HEAD = "t_s,requests_per_s,prompt_tokens_per_s,output_tokens_per_s,prefill_shar
 _NAN = float("nan")
 
 
-def test_a_trace_is_read_whatever_the_order_of_its_rows() -> None:
+def test_rows_of_a_trace_may_be_in_any_order() -> None:
     rows = [_HEAD, "20,3,30,300,0.1", "0,1,10,100,0.1", "10,2,20,,", "40,5,50,500,"]
     found = read_rows(rows, "trace.csv")
 
@@ -27,14 +27,14 @@ def test_a_trace_is_read_whatever_the_order_of_its_rows() -> None:
     np.testing.assert_array_equal(found.requests.values, [1, 2, 3, _NAN, 5])
 
 
-def test_a_trace_need_not_tell_of_requests() -> None:
+def test_a_trace_may_lack_the_column_of_requests() -> None:
     rows = ["t_s,prompt_tokens_per_s,output_tokens_per_s", "0,1,2", "60,1,2"]
 
     assert read_rows(rows, "trace.csv").requests is None
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "message"),
     [
         ([], r"trace.csv:1: no column t_s, prompt_tokens_per_s, output_tokens_per_s; expected"),
         (["t_s,output_tokens_per_s"], r"trace.csv:1: no column prompt_tokens_per_s; expected"),
@@ -68,15 +68,15 @@ def test_a_trace_need_not_tell_of_requests() -> None:
         ([_HEAD, *["a,1,1,1,1"] * 13], r"(?s)trace.csv:11: .*and 3 more$"),
     ],
 )
-def test_all_that_is_wrong_with_a_trace_is_told_with_its_lines(rows: list[str], said: str) -> None:
-    with pytest.raises(HistoryFileError, match=said) as caught:
+def test_all_problems_of_a_trace_have_their_lines(rows: list[str], message: str) -> None:
+    with pytest.raises(HistoryFileError, match=message) as caught:
         read_rows(rows, "trace.csv")
 
     assert caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize("read", [read_trace, read_request_log])
-def test_a_file_that_cannot_be_read_is_told_once_and_in_words(
+def test_an_unreadable_file_is_reported_once_with_its_reason(
     read: Callable[[Path], object], tmp_path: Path
 ) -> None:
     absent, binary = tmp_path / "none", tmp_path / "binary"
@@ -97,7 +97,7 @@ def request(milliseconds: float, prompt: int = 600, output: int = 60) -> str:
     return json.dumps({**row, "hash_ids": [1, 2]})
 
 
-def test_a_step_in_which_nobody_asked_is_a_step_without_load(tmp_path: Path) -> None:
+def test_a_step_without_requests_has_no_load(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text("\n".join([request(130_000), request(60_000), request(61_000), ""]))
     found = read_request_log(log)
@@ -112,7 +112,7 @@ def test_a_step_in_which_nobody_asked_is_a_step_without_load(tmp_path: Path) -> 
     np.testing.assert_array_equal(read_request_log(log).output_tokens.values, [1.0, 0.0, 0.0, 1.0])
 
 
-def test_all_that_is_wrong_with_a_log_is_told_with_its_lines() -> None:
+def test_all_problems_of_a_log_are_reported_with_their_lines() -> None:
     lines = [request(0), "{", "[1]", '{"timestamp": 1, "input_length": true}', request(1, -5)]
     with pytest.raises(HistoryFileError) as caught:
         read_log_lines(lines, "log", 60.0)
@@ -130,7 +130,7 @@ def log_line(timestamp: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("[" * 100_000, "log:1: expected a JSON object"),
         (log_line("9" * 400), "log:1: timestamp is 9"),
@@ -140,15 +140,15 @@ def log_line(timestamp: str) -> str:
         (log_line(f'"{"x" * 999}"'), "x…; expected"),
     ],
 )
-def test_no_line_of_a_log_is_too_odd_to_be_told(line: str, said: str) -> None:
-    with pytest.raises(HistoryFileError, match=re.escape(said)) as caught:
+def test_malformed_lines_of_a_log_are_reported(line: str, message: str) -> None:
+    with pytest.raises(HistoryFileError, match=re.escape(message)) as caught:
         read_log_lines([line], "log", 60.0)
 
     assert len(str(caught.value)) < 200
 
 
 def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
-    """As spreadsheets write it."""
+    """As written by spreadsheets."""
     trace, log = tmp_path / "trace.csv", tmp_path / "log.jsonl"
     trace.write_text("\n".join([_HEAD, "0,1,10,100,1", "60,1,10,100,1"]), encoding="utf-8-sig")
     log.write_text(request(0), encoding="utf-8-sig")
@@ -157,7 +157,7 @@ def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     assert read_request_log(log).prompt_tokens.known == 1
 
 
-def test_a_log_of_absurd_length_is_refused() -> None:
+def test_a_log_with_too_long_a_span_is_rejected() -> None:
     with pytest.raises(HistoryFileError, match="Timestamps are milliseconds"):
         read_log_lines([request(0), request(1e15)], "log", 60.0)
     with pytest.raises(HistoryFileError, match=r"log: times .*; timestamps are milliseconds"):

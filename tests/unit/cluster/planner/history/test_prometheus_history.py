@@ -34,7 +34,7 @@ Series = tuple[dict[str, str], Value]
 
 
 class Scripted:
-    """Answers by what an expression is about, with functions of time."""
+    """Answers queries by a part of the expression, with functions of time."""
 
     def __init__(
         self, series: Mapping[str | HistoryQuery, list[Series]], most_steps: int = 11_000
@@ -54,7 +54,7 @@ class Scripted:
         step_seconds: float,
         deadline_seconds: float = 60.0,
     ) -> list[Samples]:
-        """As the real one does."""
+        """Like the real client."""
         assert deadline_seconds > 0
         self.asked.append((expr, start_seconds, end_seconds))
         times = np.arange(start_seconds, end_seconds + 1e-6, step_seconds)
@@ -84,7 +84,7 @@ def ten_minutes(cluster: str | None = None) -> HistoryRequest:
     return HistoryRequest(0.0, 600.0, cluster=cluster)
 
 
-def test_a_value_at_the_end_of_a_step_is_the_steps_and_gaps_stay_gaps() -> None:
+def test_a_value_at_the_end_of_a_step_belongs_to_it_and_gaps_remain() -> None:
     prometheus = Scripted(
         {
             TOKENS: [
@@ -109,10 +109,10 @@ def test_a_value_at_the_end_of_a_step_is_the_steps_and_gaps_stay_gaps() -> None:
 @pytest.mark.parametrize(
     ("role", "prompt", "output"), [("decode", 1, 2), ("prefill", 2, 1), ("mixed", 2, 2)]
 )
-def test_where_engines_are_full_what_they_serve_is_a_ceiling(
+def test_demand_of_saturated_engines_is_estimated_from_arrivals(
     role: str, prompt: float, output: float
 ) -> None:
-    """Arrivals say by how much; mixed engines, when they are full, are full for both phases."""
+    """Scaled by arrivals; full mixed engines are full for both phases."""
     prometheus = Scripted(
         {
             TOKENS: [*constant(1.0, phase="prefill"), *constant(1.0, phase="decode")],
@@ -132,7 +132,7 @@ def test_where_engines_are_full_what_they_serve_is_a_ceiling(
     np.testing.assert_allclose(full.values, [0.9] * 7 + [1.0] * 3)
 
 
-def test_what_was_refused_would_have_been_served_and_is_told() -> None:
+def test_rejected_requests_count_as_demand() -> None:
     prometheus = Scripted(
         {TOKENS: constant(90.0, phase="decode"), ARRIVALS: constant(4.0), REJECTIONS: constant(1.0)}
     )
@@ -143,7 +143,7 @@ def test_what_was_refused_would_have_been_served_and_is_told() -> None:
     np.testing.assert_allclose(found.output_tokens.values, 120.0)
 
 
-def test_two_namespaces_of_one_model_have_requests_of_their_own() -> None:
+def test_namespaces_of_one_model_have_separate_requests() -> None:
     prometheus = Scripted(
         {
             TOKENS: [s for n in ("a", "b") for s in constant(1.0, namespace=n, phase="decode")],
@@ -161,8 +161,8 @@ def test_two_namespaces_of_one_model_have_requests_of_their_own() -> None:
     assert other.cached_tokens is not None
 
 
-def test_what_nobody_recorded_is_read_from_the_nodes() -> None:
-    """The rules came five minutes ago: what is older, and no more, is the nodes' to tell."""
+def test_unrecorded_load_is_read_from_the_nodes() -> None:
+    """Rules were added five minutes ago: only older steps are read from the nodes."""
     prometheus = Scripted(
         {
             _PRESENT: [({"cluster": "c"}, lambda _t: 8.0)],
@@ -178,7 +178,7 @@ def test_what_nobody_recorded_is_read_from_the_nodes() -> None:
     np.testing.assert_array_equal(found.decode_gpus.values, [3.0] * 5 + [_NAN] * 5)
 
 
-def test_nodes_are_not_asked_where_all_was_recorded() -> None:
+def test_node_series_are_not_queried_where_all_is_recorded() -> None:
     prometheus = Scripted(
         {_PRESENT: [({"cluster": "c"}, lambda _t: 8.0)], TOKENS: constant(1.0, phase="decode")}
     )
@@ -187,7 +187,7 @@ def test_nodes_are_not_asked_where_all_was_recorded() -> None:
     assert not any("rate(" in expr for expr, _, _ in prometheus.asked)
 
 
-def test_a_cluster_that_records_does_not_speak_for_one_that_does_not() -> None:
+def test_recording_is_checked_for_each_cluster() -> None:
     other = {**model(phase="decode"), "cluster": "d"}
     prometheus = Scripted(
         {
@@ -205,7 +205,7 @@ def test_a_cluster_that_records_does_not_speak_for_one_that_does_not() -> None:
 
 
 @pytest.mark.parametrize("most_steps", [50, 11_000])
-def test_a_long_range_is_asked_in_parts_that_the_server_takes(most_steps: int) -> None:
+def test_a_long_range_is_read_in_parts_that_the_server_accepts(most_steps: int) -> None:
     prometheus = Scripted({TOKENS: [(model(phase="decode"), float)]}, most_steps)
     (found,) = PrometheusHistory(prometheus).read(HistoryRequest(0.0, 3 * 86_400.0))
 
@@ -214,7 +214,7 @@ def test_a_long_range_is_asked_in_parts_that_the_server_takes(most_steps: int) -
     assert len(refused) <= 7 * IN_FLIGHT * 5
 
 
-def test_a_refusal_for_another_reason_is_passed_on() -> None:
+def test_errors_other_than_size_limits_are_raised() -> None:
     class Failing(Scripted):
         def query_range(self, *_args: object, **_more: object) -> list[Samples]:
             self.asked.append(("", 0.0, 0.0))
@@ -227,7 +227,7 @@ def test_a_refusal_for_another_reason_is_passed_on() -> None:
     assert len(failing.asked) <= IN_FLIGHT
 
 
-def test_a_server_that_is_too_slow_even_for_little_is_given_up_in_time() -> None:
+def test_reading_from_a_server_that_is_too_slow_ends_in_time() -> None:
     class Slow(Scripted):
         def query_range(self, *_args: object, **_more: object) -> list[Samples]:
             raise PrometheusError("no answer from x: no whole answer in 60 s")
@@ -238,7 +238,7 @@ def test_a_server_that_is_too_slow_even_for_little_is_given_up_in_time() -> None
         PrometheusHistory(Slow({}), read_seconds=0.0).read(ten_minutes())
 
 
-def test_a_server_is_never_asked_more_than_four_things_at_a_time() -> None:
+def test_a_server_gets_at_most_four_concurrent_queries() -> None:
     class Counting(Scripted):
         under_way = most = 0
         lock = threading.Lock()
@@ -260,7 +260,7 @@ def test_a_server_is_never_asked_more_than_four_things_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("series", "cluster", "said"),
+    ("series", "cluster", "message"),
     [
         ({}, None, "no series of disagg-node in that time"),
         ({}, "east", "no series of disagg-node in that time"),
@@ -277,28 +277,28 @@ def test_a_server_is_never_asked_more_than_four_things_at_a_time() -> None:
         ),
     ],
 )
-def test_a_history_is_never_silently_empty(
-    series: dict[str | HistoryQuery, list[Series]], cluster: str | None, said: str
+def test_an_empty_history_is_an_error_with_its_reason(
+    series: dict[str | HistoryQuery, list[Series]], cluster: str | None, message: str
 ) -> None:
-    with pytest.raises(NoPastLoadError, match=said):
+    with pytest.raises(NoPastLoadError, match=message):
         PrometheusHistory(Scripted(series)).read(ten_minutes(cluster))
 
 
-def test_one_cluster_is_asked_for_by_its_quoted_name() -> None:
+def test_a_cluster_is_selected_by_its_quoted_name() -> None:
     prometheus = Scripted({})
-    said: list[str] = []
+    message: list[str] = []
 
     with pytest.raises(NoPastLoadError):
-        PrometheusHistory(prometheus, said.append).read(ten_minutes('a"b'))
+        PrometheusHistory(prometheus, message.append).read(ten_minutes('a"b'))
 
-    *told, last = (expr for expr, _, _ in prometheus.asked)
-    assert all('cluster="a\\"b"' in expr for expr in told)
+    *others, last = (expr for expr, _, _ in prometheus.asked)
+    assert all('cluster="a\\"b"' in expr for expr in others)
     assert "cluster=" not in last
-    assert said[0] == "reading what is recorded: 0 %"
+    assert message[0] == "reading what is recorded: 0 %"
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "step", "said"),
+    ("start", "end", "step", "message"),
     [
         (0.0, 59.0, 60.0, "no whole step of 60 s"),
         (600.0, 0.0, 60.0, "no whole step"),
@@ -308,10 +308,10 @@ def test_one_cluster_is_asked_for_by_its_quoted_name() -> None:
         (0.0, 600.0, 0.0, "in steps of 0.0 s"),
     ],
 )
-def test_a_range_without_steps_or_with_too_many_is_refused(
-    start: float, end: float, step: float, said: str
+def test_a_range_with_no_step_or_too_many_is_rejected(
+    start: float, end: float, step: float, message: str
 ) -> None:
-    with pytest.raises(LoadSpanError, match=said) as caught:
+    with pytest.raises(LoadSpanError, match=message) as caught:
         HistoryRequest(start, end, step)
 
     assert caught.value.exit_code == 2

@@ -12,14 +12,14 @@ def series(values: np.typing.ArrayLike) -> LoadSeries:
     return LoadSeries(0.0, 60.0, np.asarray(values, dtype=np.float64))
 
 
-def test_of_pure_noise_around_a_level_the_bands_hold_and_the_last_value_is_worse() -> None:
+def test_for_pure_noise_bands_hold_and_the_last_value_is_worse() -> None:
     values = 100 + np.random.default_rng(1).normal(0, 10, 3000)
 
     (score,) = back_test(series(values), [3600.0], origins=20)
 
     assert isinstance(score, HorizonScore)
     assert score.origins == 20
-    # The mean absolute deviation of a normal is 0.8 standard deviations; of a difference 1.13.
+    # Mean absolute deviation of a normal: 0.8 standard deviations; of a difference: 1.13.
     assert score.error_ratio == pytest.approx(0.08, abs=0.01)
     assert score.last_value_error_ratio == pytest.approx(0.113, abs=0.03)
     assert score.band == pytest.approx(0.9)
@@ -28,8 +28,8 @@ def test_of_pure_noise_around_a_level_the_bands_hold_and_the_last_value_is_worse
     assert score.pinball_ratio < 1
 
 
-def test_what_comes_after_a_moment_does_not_change_what_was_said_at_it() -> None:
-    """A jump in the last tenth is a surprise at every moment before it."""
+def test_later_load_does_not_change_a_back_test_forecast() -> None:
+    """A jump in the last tenth is not known at any moment before it."""
     values = np.full(1000, 10.0)
     values[900:] = 1000.0
 
@@ -41,7 +41,7 @@ def test_what_comes_after_a_moment_does_not_change_what_was_said_at_it() -> None
     assert score.error_ratio > 0
 
 
-def test_a_constant_load_is_exact_and_has_no_loss_to_divide_by() -> None:
+def test_a_constant_load_is_exact_and_has_no_pinball_ratio() -> None:
     (score,) = back_test(series(np.full(500, 7.0)), [300.0], origins=8)
 
     assert isinstance(score, HorizonScore)
@@ -62,7 +62,7 @@ def test_without_outcomes_it_is_undecided(values: np.typing.NDArray[np.float64])
     assert "a back-test needs 4" in score.why
 
 
-def test_gaps_in_what_came_are_no_errors() -> None:
+def test_gaps_in_outcomes_are_no_errors() -> None:
     values = np.full(600, 5.0)
     values[350:400] = np.nan
 

@@ -21,7 +21,7 @@ def wave(steps: int, seed: int = 0) -> LoadSeries:
     return LoadSeries(6000.0, 60.0, 10 + np.sin(np.arange(steps) / 200) + noise)
 
 
-def test_a_horizon_lies_so_far_behind_the_last_step() -> None:
+def test_horizons_count_from_the_last_step() -> None:
     outlook = phase_outlook(Phase.DECODE, wave(1000), HOURS)
 
     (near, middle, far) = outlook.horizons
@@ -36,7 +36,7 @@ def test_a_horizon_lies_so_far_behind_the_last_step() -> None:
 
 
 def test_after_a_gap_only_horizons_longer_than_it_are_decided() -> None:
-    """A model that is gone has no load for the next minutes, as far as anybody knows."""
+    """For a model that is gone, the next minutes are unknown."""
     load = wave(3000)
     load.values[-90:] = np.nan
 
@@ -49,7 +49,7 @@ def test_after_a_gap_only_horizons_longer_than_it_are_decided() -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 5])
-def test_nothing_known_is_undecided_everywhere(steps: int) -> None:
+def test_a_series_without_known_steps_is_undecided(steps: int) -> None:
     load = LoadSeries(0.0, 60.0, np.full(steps, np.nan))
     outlook = phase_outlook(Phase.PREFILL, load, HOURS)
 
@@ -58,7 +58,7 @@ def test_nothing_known_is_undecided_everywhere(steps: int) -> None:
     assert all(isinstance(each, UndecidedHorizon) for each in outlook.horizons)
 
 
-def test_the_trend_is_of_gpu_seconds_where_those_are_known() -> None:
+def test_the_trend_uses_gpu_seconds_where_known() -> None:
     load = wave(1000)
     history = LoadHistory(LoadKey(), load, load, load)
 

@@ -144,8 +144,8 @@ def test_unknown_load_or_capacity_means_to_stay() -> None:
 
     assert isinstance(undecided, ModelRebalance)
     assert isinstance(unlearned, ModelRebalance)
-    assert undecided.found == Stay("no forecast: too short a past")
-    assert unlearned.found == Stay("what steps of decode engines take is not known")
+    assert undecided.advice == Stay("no forecast: too short a past")
+    assert unlearned.advice == Stay("what steps of decode engines take is not known")
 
 
 def history(values: list[float]) -> LoadHistory:
