@@ -70,7 +70,7 @@ def plan(source: LoadSource, file: Path, as_json: bool, plot: Path | None) -> No
       disagg-node plan -c planner.yaml
       disagg-node plan -c planner.yaml --csv load.csv --plot plan.svg
     """  # noqa: D301 # click looks for the character itself
-    from disagg_cluster.planner.advice.demands import AS_IT_IS
+    from disagg_cluster.planner.advice.demands import UNSCALED
     from disagg_cluster.planner.advice.plan_figure import draw_plan
     from disagg_cluster.planner.advice.plan_text import plan_text
     from disagg_cluster.planner.advice.plan_values import plan_value
@@ -78,7 +78,7 @@ def plan(source: LoadSource, file: Path, as_json: bool, plot: Path | None) -> No
 
     config = read_planner_file(file)
     made = _Planning(source, config)
-    found = made.plan(AS_IT_IS)
+    found = made.plan(UNSCALED)
     beside = made.past(), made.separations()
     if as_json:
         click.echo(json.dumps(plan_value(found, made.cluster, *beside), indent=2))
@@ -126,7 +126,7 @@ def whatif(
       disagg-node whatif -c planner.yaml --with h200.yaml --csv load.csv
     """  # noqa: D301 # click looks for the character itself
     from disagg_cluster.planner.advice.cluster_plan import load_factors
-    from disagg_cluster.planner.advice.demands import AS_IT_IS, LoadScale
+    from disagg_cluster.planner.advice.demands import UNSCALED, LoadScale
     from disagg_cluster.planner.advice.plan_figure import draw_change
     from disagg_cluster.planner.advice.plan_text import change_text
     from disagg_cluster.planner.advice.plan_values import plan_value
@@ -136,7 +136,7 @@ def whatif(
     if_config = config if other is None else read_planner_file(other)
     made = _Planning(source, config)
     scale = LoadScale(requests_factor, prompt_factor, output_factor, hit_rate)
-    before = made.plan(AS_IT_IS)
+    before = made.plan(UNSCALED)
     after = made.plan(scale, if_config)
     if as_json:
         factors: Mapping[str, object] = load_factors(scale)

@@ -1,1 +1,1 @@
-"""A plan put together from what is known of a cluster, and told to people and programs."""
+"""A plan from what is known of a cluster, and its output for people and programs."""

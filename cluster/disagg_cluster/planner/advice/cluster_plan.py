@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 
-from disagg_cluster.planner.advice.demands import AS_IT_IS, ClusterEngines, DemandBuilder, LoadScale
+from disagg_cluster.planner.advice.demands import UNSCALED, ClusterEngines, DemandBuilder, LoadScale
 from disagg_cluster.planner.history.load_history import LoadHistory
 from disagg_cluster.planner.plan.gpu_plan import GpuPlan, ModelPlan, UndecidedPlan
 from disagg_cluster.planner.plan.planner import plan
@@ -20,17 +20,17 @@ def cluster_plan(
     histories: Sequence[LoadHistory],
     engines: ClusterEngines,
     now_seconds: float,
-    scale: LoadScale = AS_IT_IS,
+    scale: LoadScale = UNSCALED,
 ) -> GpuPlan:
     """Plan for all models together.
 
     Args:
-        builder: Keeps what was worked out for the last plan.
+        builder: Caches what was computed for the last plan.
         config: The planner file.
         histories: The load of each model until now.
-        engines: Those that run.
+        engines: The engines that run.
         now_seconds: Unix time.
-        scale: What if the load were another.
+        scale: A change of the load to assume.
     """
     timing = config.timing
     made = plan(
@@ -39,20 +39,20 @@ def cluster_plan(
         PlanTiming(timing.lead_seconds, timing.drain_seconds, timing.hold_seconds),
         now_seconds,
         PlanCosts(config.short_weight),
-        engines.of_others({each.key for each in histories}),
+        engines.of_other_models({each.key for each in histories}),
     )
     return replace(made, models=tuple(_with_reasons(each, engines) for each in made.models))
 
 
 class SeveralClustersError(DisaggError):
-    """Loads of several clusters, and nobody says which is meant."""
+    """Loads of several clusters, without a choice of one."""
 
 
 def check_one_cluster(clusters: Iterable[str]) -> None:
-    """Raise `SeveralClustersError` unless all are one: engines of others serve none of its load."""
-    there = sorted(set(clusters))
-    if len(there) > 1:
-        names = ", ".join(map(repr, there))
+    """Raise `SeveralClustersError` for several: engines of one serve no load of another."""
+    distinct = sorted(set(clusters))
+    if len(distinct) > 1:
+        names = ", ".join(map(repr, distinct))
         raise SeveralClustersError(
             f"Prometheus knows several clusters ({names}): `cluster:` of the planner file, or "
             f"`--cluster`, says which"
@@ -62,7 +62,7 @@ def check_one_cluster(clusters: Iterable[str]) -> None:
 def _with_reasons(
     model: ModelPlan | UndecidedPlan, engines: ClusterEngines
 ) -> ModelPlan | UndecidedPlan:
-    """Of a model without a plan also what its engines have not learned yet."""
+    """Add to a model without a plan what its engines have not learned yet."""
     if isinstance(model, ModelPlan):
         return model
     unlearned = engines.unlearned(model.model_name, model.engine_namespace)
@@ -70,5 +70,5 @@ def _with_reasons(
 
 
 def load_factors(scale: LoadScale) -> Mapping[str, object]:
-    """What is asked for, by name."""
+    """The factors, by name."""
     return asdict(scale)

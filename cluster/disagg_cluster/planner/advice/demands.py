@@ -1,4 +1,4 @@
-"""What a plan is made from, put together of history, planner file and what engines have learned."""
+"""The inputs of a plan, from history, the planner file and what engines have learned."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from disagg_cluster.planner.settings.sections import ModelSection, WorkerSection
 from disagg_exporter.model import Role
 
 HORIZONS_SECONDS = (86_400.0, 21_600.0, 3600.0, 900.0)
-"""How far a plan looks: the first of these that the history is long enough for."""
+"""Horizon of a plan: the first of these for which the history is long enough."""
 _ERROR_ORIGINS = 8
 _ERROR_QUANTILES = (0.5, 0.9)
 _ERROR_LASTS_SECONDS = 3600.0
-_LATELY_SECONDS = 3600.0
+_RECENT_SECONDS = 3600.0
 _LONGEST_SILENCE_SECONDS = 900.0
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterEngines:
-    """The engines that run, how many of each kind, and what their steps were seen to take.
+    """The engines that run, how many of each kind, and their observed step times.
 
-    `workers` are the same one by one; `downtime_seconds` is what a change of role took of late.
-    `shapes` is what requests were like of late, by name and namespace of a model.
+    `workers` are the same engines one by one; `downtime_seconds` is that of recent role changes.
+    `shapes` are the recent request shapes by name and namespace of a model.
     """
 
     running: Mapping[CostKey, int] = field(default_factory=dict)
@@ -55,8 +55,8 @@ class ClusterEngines:
     downtime_seconds: float | None = None
     shapes: Mapping[tuple[str, str], RequestShape] = field(default_factory=dict)
 
-    def of_others(self, keys: Set[LoadKey]) -> tuple[RunningEngines, ...]:
-        """Engines of models that are none of these."""
+    def of_other_models(self, keys: Set[LoadKey]) -> tuple[RunningEngines, ...]:
+        """Engines of all other models."""
         own = {(key.model_name, key.engine_namespace) for key in keys}
         return tuple(
             RunningEngines(kind.role, kind.gpu_name, kind.gpus, count)
@@ -65,15 +65,15 @@ class ClusterEngines:
         )
 
     def of_model(self, key: LoadKey) -> dict[CostKey, int]:
-        """Those of one model, of every kind so many."""
+        """How many engines of each kind a model has."""
         return {
             kind: count
             for kind, count in self.running.items()
             if (kind.model_name, kind.engine_namespace) == (key.model_name, key.engine_namespace)
         }
 
-    def of_model_or_file(self, key: LoadKey, told: ModelSection) -> tuple[RunningEngines, ...]:
-        """The same; where no engine of any model is known, what the planner file says of it."""
+    def of_model_or_file(self, key: LoadKey, section: ModelSection) -> tuple[RunningEngines, ...]:
+        """The engines of a model; if no engine of any model is known, those in the planner file."""
         if self.running:
             return tuple(
                 RunningEngines(kind.role, kind.gpu_name, kind.gpus, count)
@@ -81,12 +81,12 @@ class ClusterEngines:
             )
         return tuple(
             RunningEngines(each.role, each.gpu_name, each.gpus, each.engines)
-            for each in told.workers
+            for each in section.workers
             if each.engines
         )
 
     def unlearned(self, model_name: str, engine_namespace: str) -> tuple[str, ...]:
-        """Why nothing is known of the steps of a model's engines, where nothing is."""
+        """Why step times of a model's engines are not known, for each kind without them."""
         return tuple(
             f"{key.role} engines on {key.gpus} x {key.gpu_name}: {costs.reason}"
             for key, costs in sorted(self.costs.items(), key=lambda each: each[0])
@@ -96,31 +96,36 @@ class ClusterEngines:
 
 
 def engines_of(
-    told: CostFamilies, shapes: Mapping[tuple[str, str], RequestShape] | None = None
+    families: CostFamilies, shapes: Mapping[tuple[str, str], RequestShape] | None = None
 ) -> ClusterEngines:
-    """The engines that run by what they tell themselves, and what was measured of requests."""
-    there = list(told.engines())
+    """The engines that run by the metrics that they export, and the measured request shapes."""
+    running = list(families.engines())
     workers = tuple(
         PoolWorker(
             node=engine[1],
             worker=engine[2],
             kind=key,
-            supervised=told.supervised(engine),
-            requests=told.requests(engine),
-            capacity_used=told.capacity_used(engine),
+            supervised=families.supervised(engine),
+            requests=families.requests(engine),
+            capacity_used=families.capacity_used(engine),
         )
-        for engine, key in there
+        for engine, key in running
     )
-    running = Counter(key for _, key in there)
-    return ClusterEngines(running, costs_of(told), workers, told.downtime_seconds(), shapes or {})
+    return ClusterEngines(
+        Counter(key for _, key in running),
+        costs_of(families),
+        workers,
+        families.downtime_seconds(),
+        shapes or {},
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class LoadScale:
-    """What if: so many times the requests, with prompts and outputs so many times as long.
+    """A change of load to assume: factors of the number of requests and of their lengths.
 
-    `hit_rate` is the share of each prompt that a cache has, None for what it has now.
-    `prompt_length` is of the whole prompt, whatever is cached of it.
+    `hit_rate` is the share of each prompt that a cache has, None for the present share.
+    `prompt_length` is for the whole prompt, whatever is cached of it.
     """
 
     requests: float = 1.0
@@ -129,15 +134,15 @@ class LoadScale:
     hit_rate: float | None = None
 
 
-AS_IT_IS = LoadScale()
+UNSCALED = LoadScale()
 
 
 class DemandBuilder:
-    """Makes the demands of a plan; keeps the capacities that it worked out for the next one.
+    """Makes the demands of a plan; caches the capacities that it computed for the next one.
 
     Args:
         config: The planner file.
-        forecasting: Forecasts the loads of now.
+        forecasting: Forecasts the present loads.
     """
 
     def __init__(self, config: PlannerConfig, forecasting: Forecasting = forecast) -> None:
@@ -148,16 +153,16 @@ class DemandBuilder:
         self._errors: dict[LoadKey, tuple[float, ForecastError | None]] = {}
 
     def demand(
-        self, history: LoadHistory, engines: ClusterEngines, scale: LoadScale = AS_IT_IS
+        self, history: LoadHistory, engines: ClusterEngines, scale: LoadScale = UNSCALED
     ) -> ModelDemand:
-        """That of one model. Where nobody tells which engines run, those of the file do.
+        """The demand of one model. If no running engine is known, those of the planner file count.
 
-        Where any engine of the cluster is known, a model of which none is has none.
+        If any engine of the cluster is known, a model without a known engine has none.
         """
         key = history.key
-        told = self._config.of_model(key.model_name, key.engine_namespace)
+        section = self._config.of_model(key.model_name, key.engine_namespace)
         paths = _paths(history, self._config.timing.lead_seconds, self._forecasting)
-        like, prompt_factor = _scaled(_shaped(history, engines), history, scale)
+        base_mix, prompt_factor = _scaled(_measured_mix(history, engines), history, scale)
         if isinstance(paths, LoadPaths):
             paths = paths.scaled(scale.requests, prompt_factor, scale.output_length)
         return ModelDemand(
@@ -165,47 +170,47 @@ class DemandBuilder:
             key.engine_namespace,
             paths,
             self.options(key, engines),
-            engines.of_model_or_file(key, told),
-            like,
+            engines.of_model_or_file(key, section),
+            base_mix,
             driver_shifts(_drivers(history)),
             self._known_error(history),
         )
 
     def options(self, key: LoadKey, engines: ClusterEngines) -> tuple[WorkerOption, ...]:
-        """Workers that could serve a model: what engines have learned before what tables say."""
-        told = self._config.of_model(key.model_name, key.engine_namespace)
+        """Workers that could serve a model; costs that engines learned precede those of tables."""
+        section = self._config.of_model(key.model_name, key.engine_namespace)
         found: dict[tuple[Role, str, int], WorkerOption] = {}
         for kind in sorted(engines.of_model(key)):
             costs = engines.costs.get(kind)
             if costs is not None and not isinstance(costs, UndecidedCapacity):
-                found[kind.role, kind.gpu_name, kind.gpus] = self._option(told, kind, costs)
-        for worker in told.workers:
+                found[kind.role, kind.gpu_name, kind.gpus] = self._option(section, kind, costs)
+        for worker in section.workers:
             place = (worker.role, worker.gpu_name, worker.gpus)
             if place not in found:
-                found[place] = self._priced(told, worker)
+                found[place] = self._priced(section, worker)
         return tuple(found.values())
 
-    def _option(self, told: ModelSection, kind: CostKey, costs: EngineCosts) -> WorkerOption:
-        """The one of the last plan, as long as the engines have learned nothing new."""
-        targets = self._config.targets_of(told)
-        place = (kind, targets, told.transfer_seconds)
+    def _option(self, section: ModelSection, kind: CostKey, costs: EngineCosts) -> WorkerOption:
+        """The option of the last plan, as long as the engines have learned nothing new."""
+        targets = self._config.targets_of(section)
+        place = (kind, targets, section.transfer_seconds)
         known = self._learned.get(place)
         if known is None or known.costs != costs:
-            known = WorkerOption(kind.role, costs, targets, told.transfer_seconds)
+            known = WorkerOption(kind.role, costs, targets, section.transfer_seconds)
             self._learned[place] = known
         return known
 
-    def _priced(self, told: ModelSection, worker: WorkerSection) -> WorkerOption:
-        targets = self._config.targets_of(told)
-        key = (worker, targets, told.transfer_seconds)
+    def _priced(self, section: ModelSection, worker: WorkerSection) -> WorkerOption:
+        targets = self._config.targets_of(section)
+        key = (worker, targets, section.transfer_seconds)
         if key not in self._options:
             self._options[key] = WorkerOption(
-                worker.role, worker.costs(), targets, told.transfer_seconds
+                worker.role, worker.costs(), targets, section.transfer_seconds
             )
         return self._options[key]
 
     def _known_error(self, history: LoadHistory) -> ForecastError | None:
-        """As it was within the last hour: to judge forecasts takes longer than to make one."""
+        """The error, computed at most once an hour: it takes longer than a forecast."""
         end = history.output_tokens.end_seconds
         made, error = self._errors.get(history.key, (-np.inf, None))
         if end - made >= _ERROR_LASTS_SECONDS:
@@ -214,16 +219,16 @@ class DemandBuilder:
         return error
 
     def _error(self, series: LoadSeries) -> ForecastError | None:
-        """Of forecasts made again a lead time before what came, spread over the last half."""
+        """Error of forecasts repeated a lead time ahead, spread over the history's second half."""
         ahead = max(1, round(self._config.timing.lead_seconds / series.step_seconds))
         length = len(series.values)
         made = []
         for origin in np.linspace(length // 2, length - ahead, _ERROR_ORIGINS).astype(int):
             known = LoadSeries(series.start_seconds, series.step_seconds, series.values[:origin])
-            said = forecast(known, ahead, _ERROR_QUANTILES)
-            if isinstance(said, LoadForecast):
+            past = forecast(known, ahead, _ERROR_QUANTILES)
+            if isinstance(past, LoadForecast):
                 at_seconds = known.end_seconds + (ahead - 1) * series.step_seconds
-                median, high = (float(said.path(each)[-1]) for each in _ERROR_QUANTILES)
+                median, high = (float(past.path(each)[-1]) for each in _ERROR_QUANTILES)
                 made.append(PastForecast(known.end_seconds, at_seconds, median, high))
         return forecast_error(made, series, _ERROR_QUANTILES[-1])
 
@@ -231,7 +236,7 @@ class DemandBuilder:
 def _paths(
     history: LoadHistory, lead_seconds: float, forecasting: Forecasting
 ) -> LoadPaths | UndecidedForecast:
-    """Of a load that may be another by now there are none: what is ordered would come too late."""
+    """Futures of the load; none if the last samples are too old for a plan to be in time."""
     requests, step = history.requests, history.prompt_tokens.step_seconds
     if requests is None:
         return UndecidedForecast("how many requests arrive is not known")
@@ -249,44 +254,44 @@ def _paths(
     return made
 
 
-def requests_like(history: LoadHistory) -> RequestMix:
-    """What requests are like beside number and lengths: the cached part of prompts, lately."""
+def recent_base_mix(history: LoadHistory) -> RequestMix:
+    """Recent requests apart from their number and lengths: the cached part of prompts."""
     requests, cached = history.requests, history.cached_tokens
     if requests is None or cached is None:
         return RequestMix(1.0, 1.0, 1.0)
-    steps = max(1, int(_LATELY_SECONDS / requests.step_seconds))
+    steps = max(1, int(_RECENT_SECONDS / requests.step_seconds))
     known = np.isfinite(requests.values[-steps:]) & np.isfinite(cached.values[-steps:])
     arrived = float(requests.values[-steps:][known].sum())
-    spared = float(cached.values[-steps:][known].sum())
-    return RequestMix(1.0, 1.0, 1.0, cached_tokens=spared / arrived if arrived > 0 else 0.0)
+    cached_tokens = float(cached.values[-steps:][known].sum())
+    return RequestMix(1.0, 1.0, 1.0, cached_tokens=cached_tokens / arrived if arrived > 0 else 0.0)
 
 
-def _shaped(history: LoadHistory, engines: ClusterEngines) -> RequestMix:
-    """The same, with what was measured of them of late."""
-    like, requests = requests_like(history), history.requests
+def _measured_mix(history: LoadHistory, engines: ClusterEngines) -> RequestMix:
+    """The same, with the measured shape of recent requests."""
+    mix, requests = recent_base_mix(history), history.requests
     shape = engines.shapes.get((history.key.model_name, history.key.engine_namespace))
     if shape is None or requests is None:
-        return like
+        return mix
     steps = max(1, round(SHAPE_SECONDS / requests.step_seconds))
     drivers = (requests, history.prompt_tokens, history.output_tokens)
-    lately = np.stack([each.values[-steps:] for each in drivers])
-    arrived, prompts, outputs = lately[:, np.isfinite(lately).all(axis=0)].sum(axis=1)
-    return shape.of(like, prompts / arrived, outputs / arrived) if arrived > 0 else like
+    recent = np.stack([each.values[-steps:] for each in drivers])
+    arrived, prompts, outputs = recent[:, np.isfinite(recent).all(axis=0)].sum(axis=1)
+    return shape.of(mix, prompts / arrived, outputs / arrived) if arrived > 0 else mix
 
 
-def _scaled(like: RequestMix, history: LoadHistory, scale: LoadScale) -> tuple[RequestMix, float]:
-    """Requests as they would be, and the factor of the tokens to compute of a prompt."""
-    cached = like.cached_tokens * scale.prompt_length
+def _scaled(mix: RequestMix, history: LoadHistory, scale: LoadScale) -> tuple[RequestMix, float]:
+    """Requests after the assumed change, and the factor of a prompt's tokens to compute."""
+    cached = mix.cached_tokens * scale.prompt_length
     if scale.hit_rate is None or history.requests is None:
-        return replace(like, cached_tokens=cached), scale.prompt_length
-    steps = max(1, int(_LATELY_SECONDS / history.requests.step_seconds))
+        return replace(mix, cached_tokens=cached), scale.prompt_length
+    steps = max(1, int(_RECENT_SECONDS / history.requests.step_seconds))
     arrived = np.nansum(history.requests.values[-steps:])
     computed = float(np.nansum(history.prompt_tokens.values[-steps:]) / max(arrived, 1e-12))
     if not computed > 0:
-        return replace(like, cached_tokens=cached), scale.prompt_length
-    whole = (computed + like.cached_tokens) * scale.prompt_length
+        return replace(mix, cached_tokens=cached), scale.prompt_length
+    whole = (computed + mix.cached_tokens) * scale.prompt_length
     return (
-        replace(like, cached_tokens=whole * scale.hit_rate),
+        replace(mix, cached_tokens=whole * scale.hit_rate),
         whole * (1 - scale.hit_rate) / computed,
     )
 

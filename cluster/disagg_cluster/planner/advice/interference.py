@@ -1,4 +1,4 @@
-"""What mixed steps cost the engines of a cluster by their own account, over the last day."""
+"""Cost of mixed steps over the last day, as the engines of a cluster measured it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _BUSY = "steps"
 
 
 def read_interference(
-    prometheus: RangeQueries, told: CostFamilies, cluster: str | None, now_seconds: float
+    prometheus: RangeQueries, families: CostFamilies, cluster: str | None, now_seconds: float
 ) -> Interference:
-    """By kind of engine; a kind of which nobody tells it is absent.
+    """Interference by kind of engine; kinds that do not export it are absent.
 
     Raises:
         PrometheusError: No answer in time, or a refusal.
     """
-    kinds = dict(told.engines())
+    kinds = dict(families.engines())
     seconds: dict[CostKey, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for family in (_SECONDS, _STEP_SECONDS):
         expr = f"increase({SampleSource(cluster).of(family)}[1d])"

@@ -1,4 +1,4 @@
-"""What engines wasted in the past, as lines for people and values for JSON."""
+"""What engines wasted in the past, as lines of text and values for JSON."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _WHOLE = 0.99
 
 
 def past_split_words(past: PastSplit | UndecidedPastSplit) -> Iterator[str]:
-    """What was idle in the window, and what the best split that never changes would have been."""
+    """What was idle in the window, and what the best fixed split would have been."""
     if isinstance(past, UndecidedPastSplit):
         yield f"in hindsight undecided: {past.reason}"
         return
     found = past.hindsight
     present, best, following = found.present, found.best_static, found.following
-    whose = "that run now" if past.running else "of the planner file"
+    which = "that run now" if past.running else "of the planner file"
     idle = f"{present.idle_gpu_hours:,.1f} of {present.gpu_hours:,.1f} GPU-hours idle beyond need"
     yield (
-        f"last {_window(past)}, had the engines {whose} run all along: {idle}"
+        f"last {_window(past)}, had the engines {which} run all along: {idle}"
         f"{_share(present, past.price_per_hour)}, {_minutes(present)} over target"
     )
     split = " + ".join(counted(engines, f"{role} engine") for role, engines, _ in best.engines)
@@ -34,12 +34,12 @@ def past_split_words(past: PastSplit | UndecidedPastSplit) -> Iterator[str]:
     elif best.engines == present.engines:
         yield f"best fixed split: the same, {split}"
     else:
-        yield f"best fixed split: {split}, {_beside(best, present)}"
-    yield f"engines that follow the load: {_beside(following, present)}"
+        yield f"best fixed split: {split}, {_difference(best, present)}"
+    yield f"engines that follow the load: {_difference(following, present)}"
 
 
 def past_split_value(past: PastSplit | UndecidedPastSplit) -> Value:
-    """The same, with energy; what is undecided has an `undecided` that says why."""
+    """The same, with energy; an undecided one has `undecided` with the reason."""
     if isinstance(past, UndecidedPastSplit):
         return {"undecided": past.reason}
     found = past.hindsight
@@ -78,24 +78,24 @@ def _window(past: PastSplit) -> str:
 
 
 def _span(seconds: float) -> str:
-    """As `7 days` and `5.5 hours`."""
+    """A duration, as `7 days` or `5.5 hours`."""
     size, unit = (_DAY_SECONDS, "day") if seconds >= 2 * _DAY_SECONDS else (_HOUR_SECONDS, "hour")
     number = amount(seconds / size)
     return f"{number} {unit}" if number == "1" else f"{number} {unit}s"
 
 
 def _share(outcome: SplitOutcome, price_per_hour: float | None) -> str:
-    """The part that was idle, with energy and money as far as they are known."""
-    told = [f"{100 * outcome.idle_gpu_hours / outcome.gpu_hours:.0f} %"]
+    """The share that was idle, with energy and money as far as they are known."""
+    parts = [f"{100 * outcome.idle_gpu_hours / outcome.gpu_hours:.0f} %"]
     if outcome.idle_kilowatt_hours is not None:
-        told.append(f"{outcome.idle_kilowatt_hours:,.1f} kWh")
+        parts.append(f"{outcome.idle_kilowatt_hours:,.1f} kWh")
     if outcome.idle_money is not None:
         at = "" if price_per_hour is None else f" at {price_per_hour:,.2f}/h"
-        told.append(f"{outcome.idle_money:,.2f}{at}")
-    return f" ({', '.join(told)})"
+        parts.append(f"{outcome.idle_money:,.2f}{at}")
+    return f" ({', '.join(parts)})"
 
 
-def _beside(other: SplitOutcome, present: SplitOutcome) -> str:
+def _difference(other: SplitOutcome, present: SplitOutcome) -> str:
     hours = other.gpu_hours - present.gpu_hours
     minutes = round(other.minutes_over_target) - round(present.minutes_over_target)
     return (

@@ -1,4 +1,4 @@
-"""A plan as a picture: GPUs needed at each horizon against those that are there."""
+"""A plan as a picture: GPUs needed at each horizon, against those present."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _BOTH = (("as it is", "#888888"), ("if", "#d95f02"))
 
 
 def draw_plan(plan: GpuPlan, path: Path) -> None:
-    """Write a picture of the first `MOST_ROWS` models, each role a column.
+    """Write a picture of the first `MOST_ROWS` models, with a column for each role.
 
     Raises:
-        PlotError: matplotlib is not there, or the file cannot be written.
+        PlotError: matplotlib is not installed, or the file cannot be written.
     """
     shown = plan.models[:MOST_ROWS]
     most = max((len(each.roles) for each in shown if isinstance(each, ModelPlan)), default=1)
@@ -46,10 +46,10 @@ def draw_plan(plan: GpuPlan, path: Path) -> None:
 
 
 def draw_change(before: GpuPlan, after: GpuPlan, path: Path) -> None:
-    """Write a picture of two plans: what each recommends, a role on GPUs of one name a column.
+    """Write a picture of what two plans recommend, with a column for each role and GPU name.
 
     Raises:
-        PlotError: matplotlib is not there, or the file cannot be written.
+        PlotError: matplotlib is not installed, or the file cannot be written.
     """
     pairs = list(zip(before.models, after.models, strict=True))[:MOST_ROWS]
     columns = [

@@ -1,4 +1,4 @@
-"""A plan as tables and sentences for people."""
+"""A plan as tables and sentences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from disagg_cluster.planner.plan.gpu_plan import (
     UndecidedPlan,
 )
 
-_LEGEND = "RECOMMENDED now: to order; later: what serves then. SHORT: of what 95 % need."
+_LEGEND = "RECOMMENDED now: to order; later: serving then. SHORT: missing for 95 % of futures."
 
 
 def plan_text(
@@ -32,26 +32,26 @@ def plan_text(
     past: Sequence[PastSplit | UndecidedPastSplit] = (),
     separations: Sequence[ModelSeparation] = (),
 ) -> str:
-    """The whole plan: what to do, then each model with its rows, reasons and what it wasted.
+    """The whole plan: what to do, then each model with its rows, its reasons and its past waste.
 
-    `past` and `separations` are of its models those of which that was worked out.
+    `past` and `separations` are for those of its models for which they were computed.
     """
     mixed = {(each.key.model_name, each.key.engine_namespace): each for each in separations}
     wasted = {(each.key.model_name, each.key.engine_namespace): each for each in past}
     parts = [_actions(plan)]
     for model in plan.models:
         lines = [_model(model, plan, cluster)]
-        whose = (model.model_name, model.engine_namespace)
-        if (split := wasted.get(whose)) is not None:
+        model_id = (model.model_name, model.engine_namespace)
+        if (split := wasted.get(model_id)) is not None:
             lines += past_split_words(split)
-        if (advised := mixed.get(whose)) is not None:
+        if (advised := mixed.get(model_id)) is not None:
             lines += [f"separation: {verdict_words(each)}" for each in advised.of_mixed]
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
 
 def change_text(before: GpuPlan, after: GpuPlan, cluster: str = "") -> str:
-    """Two plans beside each other: the most GPUs that each role needs, and when."""
+    """Two plans beside each other: the most GPUs that each role needs and gets."""
     return "\n\n".join(
         _change(old, new, cluster) for old, new in zip(before.models, after.models, strict=True)
     )
@@ -85,7 +85,7 @@ def _actions(plan: GpuPlan) -> str:
     lines = [reach] if plan.horizon_seconds else [f"Planned at {clock(plan.now_seconds)} UTC."]
     decided = [each for each in plan.models if isinstance(each, ModelPlan)]
     if not plan.actions:
-        lines.append("Nothing to do." if decided else "Nothing can be said.")
+        lines.append("Nothing to do." if decided else "No plan can be made.")
     lines += [f"  {action_words(each)}" for each in plan.actions]
     lines += [f"  bound: {each}" for each in plan.bounds]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""A plan as values for JSON: stable names, units in them, times with zone."""
+"""A plan as values for JSON: stable names with units, times with zone."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def plan_value(
     past: Sequence[PastSplit | UndecidedPastSplit] = (),
     separations: Sequence[ModelSeparation] = (),
 ) -> Value:
-    """The whole plan of a cluster, whose name is empty where nobody says it.
+    """The whole plan of a cluster, whose name is empty if not known.
 
-    `in_hindsight` and `separation` are of the models of which they are told.
+    Models have `in_hindsight` and `separation` where these were computed.
     """
     mixed = {(each.key.model_name, each.key.engine_namespace): each for each in separations}
     wasted = {(each.key.model_name, each.key.engine_namespace): each for each in past}
 
     def model(each: ModelPlan | UndecidedPlan) -> Value:
-        whose = (each.model_name, each.engine_namespace)
+        model_id = (each.model_name, each.engine_namespace)
         value = dict(_model(each, plan.now_seconds))
-        if (split := wasted.get(whose)) is not None:
+        if (split := wasted.get(model_id)) is not None:
             value["in_hindsight"] = past_split_value(split)
-        if (advised := mixed.get(whose)) is not None and advised.of_mixed:
+        if (advised := mixed.get(model_id)) is not None and advised.of_mixed:
             value["separation"] = [answer_value(advised, answer) for answer in advised.of_mixed]
         return value
 
@@ -67,11 +67,11 @@ def _action(action: PlanAction) -> Value:
 
 
 def _model(model: ModelPlan | UndecidedPlan, now_seconds: float) -> Value:
-    whose = {"model_name": model.model_name, "engine_namespace": model.engine_namespace}
+    names = {"model_name": model.model_name, "engine_namespace": model.engine_namespace}
     if isinstance(model, UndecidedPlan):
-        return {**whose, "undecided": model.reason}
+        return {**names, "undecided": model.reason}
     return {
-        **whose,
+        **names,
         "roles": [_role(each, now_seconds) for each in model.roles],
         "drivers": list(model.drivers),
         "error_so_far": model.error_so_far,

@@ -1,4 +1,4 @@
-"""The requests that a model had of late: how many, and what they are like."""
+"""The recent requests of a model: their number and lengths."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _DAY_SECONDS = 86_400.0
 _PEAK = 0.95
 _MOST_TOKENS = 1e7
 LEAST_REQUESTS = 30
-"""Fewer say nothing of what requests are like."""
+"""Fewer are no evidence of what requests are like."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecentLoad:
-    """Requests of the last day: their mean, and the number a second of its busy steps (95 %)."""
+    """Requests of the last day: their mean, and the rate of its busy steps (95 % quantile)."""
 
     mix: RequestMix
     peak_requests_per_second: float
 
     def times(self, factor: float) -> RecentLoad:
-        """So many times the requests, each as they are."""
+        """The same requests at a rate multiplied by `factor`."""
         return RecentLoad(
             self.mix.with_load(self.mix.requests_per_second * factor),
             self.peak_requests_per_second * factor,
@@ -33,33 +33,33 @@ class RecentLoad:
 
 
 def recent_load(history: LoadHistory) -> RecentLoad | None:
-    """Of the last day's steps of which requests and tokens are known; None of too few requests.
+    """The load of last day's steps with known requests and tokens; None if requests are too few.
 
-    A request counts as much as any other, so that busy hours say more of what requests are like.
+    All requests count equally, so busy hours weigh more in their mean lengths.
     """
     if history.requests is None:
         return None
     steps = max(1, int(_DAY_SECONDS / history.requests.step_seconds))
-    told = [history.requests, history.prompt_tokens, history.output_tokens]
-    requests, prompts, outputs = (each.values[-steps:] for each in told)
+    drivers = [history.requests, history.prompt_tokens, history.output_tokens]
+    requests, prompts, outputs = (each.values[-steps:] for each in drivers)
     known = np.isfinite(requests) & np.isfinite(prompts) & np.isfinite(outputs)
     arrived = float(requests[known].sum())
     if not arrived * history.requests.step_seconds >= LEAST_REQUESTS:
         return None
 
-    def of_each(tokens: Floats, among: Floats, least: float) -> float:
-        return float(np.clip(tokens.sum() / among.sum(), least, _MOST_TOKENS))
+    def mean_tokens(tokens: Floats, requests: Floats, least: float) -> float:
+        return float(np.clip(tokens.sum() / requests.sum(), least, _MOST_TOKENS))
 
     cached = 0.0
     if history.cached_tokens is not None:
-        spared = history.cached_tokens.values[-steps:]
-        both = known & np.isfinite(spared)
+        cached_tokens = history.cached_tokens.values[-steps:]
+        both = known & np.isfinite(cached_tokens)
         if requests[both].sum() > 0:
-            cached = of_each(spared[both], requests[both], 0.0)
+            cached = mean_tokens(cached_tokens[both], requests[both], 0.0)
     mix = RequestMix(
         float(requests[known].mean()),
-        of_each(prompts[known], requests[known], 1.0),
-        of_each(outputs[known], requests[known], 1.0),
+        mean_tokens(prompts[known], requests[known], 1.0),
+        mean_tokens(outputs[known], requests[known], 1.0),
         cached,
     )
     return RecentLoad(mix, float(np.quantile(requests[known], _PEAK)))

@@ -1,4 +1,4 @@
-"""Whether separating prefill from decode would pay, or merging: of each model of a cluster."""
+"""Whether separating prefill from decode, or merging them, would pay for each model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from disagg_exporter.model import Role
 
 
 class Today(StrEnum):
-    """How the GPUs that are asked about are run now."""
+    """How the GPUs in question run now."""
 
     MIXED = "mixed"
     SEPARATE = "separate"
@@ -39,7 +39,7 @@ class Today(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuSeparation:
-    """The answer for GPUs of one name; `gpus` is None where nobody knows how many there are."""
+    """The answer for GPUs of one name; `gpus` is None if their number is not known."""
 
     today: Today
     gpu_name: str
@@ -49,7 +49,7 @@ class GpuSeparation:
 
 @dataclass(frozen=True, slots=True)
 class ModelSeparation:
-    """One model: its requests, what they were promised, and the answers."""
+    """One model: its requests, their targets, and the answers."""
 
     key: LoadKey
     load: RecentLoad | None
@@ -62,7 +62,7 @@ class ModelSeparation:
         return tuple(each for each in self.answers if each.today is Today.MIXED)
 
     def holds(self, requests_per_second: float) -> bool | None:
-        """Whether so many are enough for its busy times; None where several GPUs share them."""
+        """Whether this rate serves its busy times; None if GPUs of several names share them."""
         if self.load is None or len(self.answers) > 1:
             return None
         return requests_per_second >= self.load.peak_requests_per_second
@@ -70,14 +70,14 @@ class ModelSeparation:
 
 @dataclass(frozen=True, slots=True)
 class SeparationAdvisor:
-    """Asks for every model of a cluster.
+    """Gives advice for every model of a cluster.
 
     Args:
         config: The planner file.
-        engines: Those that run.
+        engines: The engines that run.
         interference: What mixed steps cost them.
-        gpus: Ask about so many GPUs instead of those that run.
-        load_factor: What if there were so many times the requests.
+        gpus: A number of GPUs to consider instead of those that run.
+        load_factor: Factor of the number of requests to assume.
     """
 
     config: PlannerConfig
@@ -89,25 +89,25 @@ class SeparationAdvisor:
     def advise(self, history: LoadHistory) -> ModelSeparation:
         """The answers for one model."""
         key = history.key
-        told = self.config.of_model(key.model_name, key.engine_namespace)
+        section = self.config.of_model(key.model_name, key.engine_namespace)
         load = recent_load(history)
-        asked = _Asked(
-            SeparationCosts.of(key, told, self.engines),
+        inputs = _ModelInputs(
+            SeparationCosts.of(key, section, self.engines),
             None if load is None else load.times(self.load_factor),
-            self.config.targets_of(told),
+            self.config.targets_of(section),
             self._link(),
             self.engines.unlearned(key.model_name, key.engine_namespace),
         )
-        running = self.engines.of_model_or_file(key, told)
-        answers = self._answers(asked, key, running)
-        return ModelSeparation(key, asked.load, asked.targets, answers)
+        running = self.engines.of_model_or_file(key, section)
+        answers = self._answers(inputs, key, running)
+        return ModelSeparation(key, inputs.load, inputs.targets, answers)
 
     def _answers(
-        self, asked: _Asked, key: LoadKey, running: Sequence[RunningEngines]
+        self, inputs: _ModelInputs, key: LoadKey, running: Sequence[RunningEngines]
     ) -> tuple[GpuSeparation, ...]:
         if self.gpus is not None:
-            names = sorted({each.gpu_name for each in running}) or asked.costs.gpu_names
-            assumed = [asked.mixed(Today.ASSUMED, name, self.gpus) for name in names]
+            names = sorted({each.gpu_name for each in running}) or inputs.costs.gpu_names
+            assumed = [inputs.mixed(Today.ASSUMED, name, self.gpus) for name in names]
             return tuple(assumed) or (
                 _unknown("engines that run, or `workers` in the planner file", self.gpus),
             )
@@ -116,27 +116,27 @@ class SeparationAdvisor:
             if each.role is Role.MIXED:
                 mixed[each.gpu_name] += each.gpus * each.engines
         answers = [
-            asked.mixed(Today.MIXED, name, gpus, self._interference(key, name))
+            inputs.mixed(Today.MIXED, name, gpus, self._interference(key, name))
             for name, gpus in mixed.items()
         ]
         pools = [each for each in running if each.role in (Role.PREFILL, Role.DECODE)]
         if pools:
-            answers.append(asked.pools(pools))
+            answers.append(inputs.pools(pools))
         return tuple(answers) or (_unknown("engines that run, or `--gpus`", None),)
 
     def _interference(self, key: LoadKey, gpu_name: str) -> InterferenceSeconds | None:
-        told = [
+        measured = [
             seconds
             for kind, seconds in self.interference.items()
             if (kind.model_name, kind.engine_namespace) == (key.model_name, key.engine_namespace)
             and (kind.role, kind.gpu_name) == (Role.MIXED, gpu_name)
         ]
-        if not told:
+        if not measured:
             return None
         return InterferenceSeconds(
-            sum(each.lost_seconds for each in told),
-            sum(each.gained_seconds for each in told),
-            sum(each.busy_seconds for each in told),
+            sum(each.lost_seconds for each in measured),
+            sum(each.gained_seconds for each in measured),
+            sum(each.busy_seconds for each in measured),
         )
 
     def _link(self) -> KvLink | None:
@@ -145,8 +145,8 @@ class SeparationAdvisor:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What is the same in all questions about a model; `unlearned` is why engines tell nothing."""
+class _ModelInputs:
+    """Inputs common to all answers about a model; `unlearned` is why step times are missing."""
 
     costs: SeparationCosts
     load: RecentLoad | None
@@ -161,7 +161,7 @@ class _Asked:
         gpus: int,
         interference: InterferenceSeconds | None = None,
     ) -> GpuSeparation:
-        """Whether so many GPUs should be mixed or separate."""
+        """Whether this many GPUs should be mixed or separate."""
         engines = self.costs.engines(gpu_name)
         if self.load is None:
             return GpuSeparation(today, gpu_name, gpus, self._without_load(engines))
@@ -203,7 +203,7 @@ class _Asked:
     def _explained(
         self, found: SeparationVerdict | UndecidedSeparation
     ) -> SeparationVerdict | UndecidedSeparation:
-        """Where nothing is known, also what engines have not learned yet."""
+        """If undecided, also what engines have not learned yet."""
         if isinstance(found, UndecidedSeparation):
             return self._explained_missing(found.missing)
         return found

@@ -1,4 +1,4 @@
-"""What separating or merging would bring, as verdicts, tables and reasons for people."""
+"""The gain of separating or merging as text: verdicts, tables and reasons."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from disagg_cluster.planner.outlook.wording import amount, named
 from disagg_cluster.planner.separation.reasons import BOUND_WORDS, engines_in_words
 from disagg_cluster.planner.separation.verdict import Advice, Gain, UndecidedSeparation
 
-# By how `missing_inputs` begins what it misses: the key of a planner file that tells it.
-_TOLD_BY = {
+# Planner-file keys that provide a missing input, by how `missing_inputs` begins it.
+_FILE_KEYS = {
     "what steps of": "`workers`",
     "the bandwidth of": "`kv_link_bytes_per_second`",
     "the KV bytes": "`kv_bytes_per_token`",
@@ -20,12 +20,12 @@ _TOLD_BY = {
 
 
 def separation_text(models: Sequence[ModelSeparation]) -> str:
-    """All models, each with its verdicts first."""
+    """The text of all models, each with its verdicts first."""
     return "\n\n".join("\n".join(_model(each)) for each in models)
 
 
 def verdict_words(answer: GpuSeparation) -> str:
-    """The verdict in one line, its gain with the interval, and the GPUs that it is about."""
+    """One line with the verdict, its GPUs, and its gain with the interval."""
     verdict = answer.verdict
     where = _where(answer)
     if isinstance(verdict, UndecidedSeparation):
@@ -78,10 +78,10 @@ def _model(model: ModelSeparation) -> Iterator[str]:
         for each in answer.verdict.missing
     ]
     keys = [
-        key for begin, key in _TOLD_BY.items() if any(each.startswith(begin) for each in missing)
+        key for begin, key in _FILE_KEYS.items() if any(each.startswith(begin) for each in missing)
     ]
     if keys:
-        yield f"A planner file can tell what is missing: {', '.join(keys)}."
+        yield f"A planner file can provide what is missing: {', '.join(keys)}."
 
 
 def _figures(model: ModelSeparation, answer: GpuSeparation) -> Iterator[str]:
@@ -89,7 +89,7 @@ def _figures(model: ModelSeparation, answer: GpuSeparation) -> Iterator[str]:
     if isinstance(verdict, UndecidedSeparation):
         return
     mixed, split = verdict.mixed, verdict.split
-    whose = "" if split.limited_by == "link" else f" of {split.limited_by}"
+    of_pool = "" if split.limited_by == "link" else f" of {split.limited_by}"
     yield columns(
         [
             ("", "REQUESTS/S", "HOLDS BUSY TIMES", "BOUND BY"),
@@ -104,7 +104,7 @@ def _figures(model: ModelSeparation, answer: GpuSeparation) -> Iterator[str]:
                 "separate",
                 amount(split.requests_per_second),
                 _yes_or_no(model.holds(split.requests_per_second)),
-                BOUND_WORDS[split.bound] + whose,
+                BOUND_WORDS[split.bound] + of_pool,
             ),
             (f"  {engines_in_words(split.prefill_engines, 'prefill', split.prefill)}",),
             (f"  {engines_in_words(split.decode_engines, 'decode', split.decode)}",),

@@ -1,4 +1,4 @@
-"""What separating or merging would bring, as values for JSON: stable names with units in them."""
+"""The gain of separating or merging as values for JSON: stable names with units."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from disagg_cluster.planner.separation.verdict import Advice, SeparationVerdict,
 
 
 def separation_value(models: Sequence[ModelSeparation], now_seconds: float) -> Value:
-    """All models."""
+    """The values of all models."""
     return {"made_at": timestamp(now_seconds), "models": [_model(each) for each in models]}
 
 
@@ -73,5 +73,5 @@ def _pool(engines: int, shape: EngineShape) -> dict[str, object]:
 
 
 def _finite(value: float) -> float | None:
-    """JSON has no infinity: None where one way keeps the targets under no load at all."""
+    """None for infinity, which JSON lacks: one way meets the targets at no load at all."""
     return value if math.isfinite(value) else None

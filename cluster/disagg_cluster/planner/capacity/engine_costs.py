@@ -88,7 +88,7 @@ class PhaseCosts(ABC):
 
 @dataclass(frozen=True, slots=True)
 class StretchedCosts:
-    """An engine whose prefill and decode take a factor longer than `costs` predicts.
+    """An engine with the prefill and decode times of `costs`, each multiplied by a factor.
 
     The time that a prompt adds to a step is prefill; the time of the step without it is decode.
     """

@@ -3,7 +3,7 @@
 A prompt token makes a step that decodes N requests longer by c. A request thus takes
 output · T(0, N) / N + prompt · c of engine time, and the rate of an engine is the inverse of that.
 By Little's law (1961) a token takes ITL = N / (rate · output), which includes interference.
-Prompts queue for the room left in the steps, as in a prefill pool whose every step has the N.
+Prompts queue for the room left in the steps, as in a prefill pool whose steps all have the N.
 """
 
 from __future__ import annotations

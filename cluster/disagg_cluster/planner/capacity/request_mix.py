@@ -100,9 +100,9 @@ class RequestMix:
 
     @property
     def arrival_share(self) -> float:
-        """Share of a batch's variance that comes from arrivals, by how much stays vary.
+        """Share of a decode batch's variance that comes from arrivals.
 
-        1 if all requests decode equally long, 1/2 if exponentially.
+        1 if all requests decode equally long, 1/2 if the times are exponential.
         """
         return 1 / (1 + self.output_dispersion)
 

@@ -1,1 +1,1 @@
-"""From futures of load to GPUs by phase: what is needed, what to do when, and why."""
+"""GPUs by phase for forecast loads: what is needed, what to do when, and why."""

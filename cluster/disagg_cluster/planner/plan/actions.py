@@ -1,4 +1,4 @@
-"""What is to be done, from engines by block."""
+"""The actions of a plan, from its engines by block."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pool_actions(
     timing: PlanTiming,
     now_seconds: float,
 ) -> list[PlanAction]:
-    """Every change of one pool, in order; what is added is ordered a lead time before."""
+    """Every change of one pool, in order; additions are ordered a lead time in advance."""
     found = []
     before = pool.present
     for start, count in zip(block_starts, counts.tolist(), strict=True):
@@ -45,21 +45,21 @@ def pool_actions(
 
 
 def with_moves(actions: Sequence[PlanAction]) -> tuple[PlanAction, ...]:
-    """Make moves of engines that one role gives up before another of the model adds as large ones.
+    """Turn a removal into a move if another role of the model adds equal engines later.
 
-    In order of time, then of the models.
+    Sorted by time, then in the order of the models.
     """
-    left = list(actions)
+    remaining = list(actions)
     moves = []
-    for index, added in enumerate(left):
+    for index, added in enumerate(remaining):
         if added.kind is not PlanActionKind.ADD:
             continue
-        for other, removed in enumerate(left):
-            moved = min(left[index].engines, removed.engines)
-            if not moved or not _gives(removed, added):
+        for other, removed in enumerate(remaining):
+            moved = min(remaining[index].engines, removed.engines)
+            if not moved or not _can_become(removed, added):
                 continue
-            left[index] = replace(left[index], engines=left[index].engines - moved)
-            left[other] = replace(removed, engines=removed.engines - moved)
+            remaining[index] = replace(remaining[index], engines=remaining[index].engines - moved)
+            remaining[other] = replace(removed, engines=removed.engines - moved)
             moves.append(
                 replace(
                     added,
@@ -69,12 +69,12 @@ def with_moves(actions: Sequence[PlanAction]) -> tuple[PlanAction, ...]:
                     engines=moved,
                 )
             )
-    kept = [each for each in left if each.engines]
+    kept = [each for each in remaining if each.engines]
     return tuple(sorted([*kept, *moves], key=lambda each: each.at_seconds))
 
 
-def _gives(removed: PlanAction, added: PlanAction) -> bool:
-    """Whether what one role gives up is what the other adds, and in time."""
+def _can_become(removed: PlanAction, added: PlanAction) -> bool:
+    """Whether one role removes, in time, the kind of engines that the other adds."""
     return (
         removed.kind is PlanActionKind.REMOVE
         and removed.at_seconds <= added.at_seconds

@@ -1,4 +1,4 @@
-"""Sharing what there is when pools want more of it than there is."""
+"""Allocation of GPUs to pools that together request more than there are."""
 
 from __future__ import annotations
 
@@ -13,60 +13,65 @@ from disagg_cluster.planner.plan.bounds import GpuOffer, PlanBounds, nodes_neede
 from disagg_cluster.planner.plan.planned_model import PlannedModel
 
 EngineKind = tuple[str, int]
-"""GPUs of which name, and how many an engine takes."""
+"""Name of the GPUs, and how many of them an engine takes."""
 _FINEST = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """A pool that wants so many engines of one kind, and how many it keeps in any case."""
+class PoolRequest:
+    """The engines of one kind that a pool requests, and how many it keeps in any case."""
 
     kind: EngineKind
-    wanted: int
+    desired: int
     least: int
 
 
-def share(
-    wishes: Sequence[Wish], taken: Mapping[EngineKind, int], bounds: PlanBounds
+def allocate(
+    requests: Sequence[PoolRequest], taken: Mapping[EngineKind, int], bounds: PlanBounds
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Give each pool what it wants, or as equal a part of it as the bounds allow.
+    """Give each pool what it requests, or as equal a part of it as the bounds allow.
 
-    Pools are filled alike: a prefill pool that is full helps nobody behind a decode pool that is
-    half empty. Returned are engines for each wish, and the bounds that bind.
+    Pools are filled evenly: a full prefill pool is of no use beside a decode pool that is half
+    empty. Returns the engines for each request, and the bounds that bind.
 
     Args:
-        wishes: One for each pool.
+        requests: One for each pool.
         taken: Engines of others, which stay.
-        bounds: What there is.
+        bounds: GPUs and money there are.
     """
-    tops = [_within(wish, bounds) for wish in wishes]
+    tops = [_within(request, bounds) for request in requests]
     found = {
-        _most_engines(bounds) for wish, top in zip(wishes, tops, strict=True) if top < wish.wanted
+        _most_engines(bounds)
+        for request, top in zip(requests, tops, strict=True)
+        if top < request.desired
     }
-    if (binding := _broken(wishes, tops, taken, bounds)) is None:
+    if (binding := _exceeded_bound(requests, tops, taken, bounds)) is None:
         return tuple(tops), tuple(sorted(found))
     found.add(binding)
-    counts = [min(wish.least, top) for wish, top in zip(wishes, tops, strict=True)]
-    for index in _least_first(wishes, counts, taken, bounds):
+    counts = [min(request.least, top) for request, top in zip(requests, tops, strict=True)]
+    for index in _without_least(requests, counts, taken, bounds):
         counts[index] = 0
-    tops = [_alone(index, wishes, counts, top, taken, bounds) for index, top in enumerate(tops)]
-    order = _filling(wishes, counts, tops)
+    tops = [
+        _reachable_top(index, requests, counts, top, taken, bounds)
+        for index, top in enumerate(tops)
+    ]
+    order = _fill_order(requests, counts, tops)
     low, high = 0, len(order)
-    # The longest beginning of the order that fits.
+    # Find the longest part of the order, from its beginning, that fits.
     while low < high:
         middle = (low + high + 1) // 2
-        if _broken(wishes, _given(counts, order[:middle]), taken, bounds) is None:
+        if _exceeded_bound(requests, _with_portions(counts, order[:middle]), taken, bounds) is None:
             low = middle
         else:
             high = middle - 1
-    counts = _given(counts, order[:low])
-    # What is left over may do for smaller engines.
+    counts = _with_portions(counts, order[:low])
+    # The remainder may be enough for smaller engines.
     stuck: set[int] = set()
     for index, engines in order[low:]:
         if index in stuck:
             continue
         more = [*counts[:index], counts[index] + engines, *counts[index + 1 :]]
-        reason = _broken(wishes, more, taken, bounds)
+        reason = _exceeded_bound(requests, more, taken, bounds)
         if reason is None:
             counts = more
         else:
@@ -75,38 +80,38 @@ def share(
     return tuple(counts), tuple(sorted(found))
 
 
-def share_blocks(
+def allocate_blocks(
     planned: Sequence[PlannedModel],
     taken: Mapping[EngineKind, int],
     bounds: PlanBounds,
     hold_blocks: int,
 ) -> dict[str, tuple[int, int]]:
-    """Bring what models were granted within the bounds, block by block.
+    """Reduce what models were granted to the bounds, block by block.
 
-    What the first pool of a role is short of, the next ones may fill. GPUs that one pool gives up
-    in a block are another's in it.
+    Further pools of a role may fill in what its first pool lacks. GPUs that one pool gives up in a
+    block are available to others in the same block.
 
     Returns:
-        For each bound that binds the first block, and the most GPUs that it leaves short.
+        For each bound that binds, the first block, and the most GPUs that it leaves short.
     """
     binding: dict[str, tuple[int, int]] = {}
     ranks = max((len(pools) for each in planned for pools in each.roles), default=0)
-    wanted = [[[of.copy() for of in counts] for counts in each.granted] for each in planned]
+    desired = [[[pool.copy() for pool in role] for role in each.granted] for each in planned]
     for rank in range(ranks):
         if rank:
-            for each, like in zip(planned, wanted, strict=True):
-                each.fill_with(rank, like, hold_blocks)
+            for each, of_model in zip(planned, desired, strict=True):
+                each.fill_with(rank, of_model, hold_blocks)
         pools = [pair for each in planned for pair in each.pools]
         for block in range(len(pools[0][1])):
-            wishes = [
-                Wish(
+            requests = [
+                PoolRequest(
                     (pool.option.gpu_name, pool.option.gpus),
                     int(counts[block]),
                     min(int(counts[block]), bounds.least_engines),
                 )
                 for pool, counts in pools
             ]
-            given, reasons = share(wishes, taken, bounds)
+            given, reasons = allocate(requests, taken, bounds)
             for (_, counts), count in zip(pools, given, strict=True):
                 counts[block] = count
             short = sum(each.short_gpus(block) for each in planned)
@@ -116,93 +121,98 @@ def share_blocks(
     return binding
 
 
-def _within(wish: Wish, bounds: PlanBounds) -> int:
+def _within(request: PoolRequest, bounds: PlanBounds) -> int:
     most = bounds.most_engines
-    return wish.wanted if most is None else min(wish.wanted, most)
+    return request.desired if most is None else min(request.desired, most)
 
 
 def _most_engines(bounds: PlanBounds) -> str:
     return f"at most {bounds.most_engines} engines of a role"
 
 
-def _least_first(
-    wishes: Sequence[Wish], counts: list[int], taken: Mapping[EngineKind, int], bounds: PlanBounds
+def _without_least(
+    requests: Sequence[PoolRequest],
+    counts: list[int],
+    taken: Mapping[EngineKind, int],
+    bounds: PlanBounds,
 ) -> list[int]:
-    """Pools that go without even their least, where not even that fits: the last ones first."""
+    """Pools that get not even their least where those of all do not fit: the last ones first."""
     left = list(counts)
     without = []
-    for index in range(len(wishes) - 1, -1, -1):
-        if _broken(wishes, left, taken, bounds) is None:
+    for index in range(len(requests) - 1, -1, -1):
+        if _exceeded_bound(requests, left, taken, bounds) is None:
             break
         left[index] = 0
         without.append(index)
     return without
 
 
-def _alone(
+def _reachable_top(
     index: int,
-    wishes: Sequence[Wish],
+    requests: Sequence[PoolRequest],
     counts: Sequence[int],
     top: int,
     taken: Mapping[EngineKind, int],
     bounds: PlanBounds,
 ) -> int:
-    """What a pool could have if others had their least; of so many that portions would be coarse.
+    """The most a pool could have if others had their least; only if portions would be coarse.
 
-    Where far more is wanted than there is, not even one portion of it would fit.
+    If far more is requested than there is, not even one portion of it would fit.
     """
     low, high = counts[index], top
     if high - low <= _FINEST:
         return top
     while low < high:
         middle = (low + high + 1) // 2
-        if _broken(wishes, [*counts[:index], middle, *counts[index + 1 :]], taken, bounds) is None:
+        tried = [*counts[:index], middle, *counts[index + 1 :]]
+        if _exceeded_bound(requests, tried, taken, bounds) is None:
             low = middle
         else:
             high = middle - 1
     return low
 
 
-def _filling(
-    wishes: Sequence[Wish], counts: Sequence[int], tops: Sequence[int]
+def _fill_order(
+    requests: Sequence[PoolRequest], counts: Sequence[int], tops: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Portions `(pool, engines)`, by how full they make a pool."""
+    """Portions `(pool, engines)`, sorted by how full they make a pool."""
     portions = []
-    for index, (wish, have, top) in enumerate(zip(wishes, counts, tops, strict=True)):
+    for index, (request, have, top) in enumerate(zip(requests, counts, tops, strict=True)):
         if top <= have:
             continue
         cuts = np.unique(np.round(np.linspace(have, top, min(top - have, _FINEST) + 1)).astype(int))
         portions += [
-            (int(upper) / wish.wanted, index, int(upper - lower)) for lower, upper in pairwise(cuts)
+            (int(upper) / request.desired, index, int(upper - lower))
+            for lower, upper in pairwise(cuts)
         ]
     return [(index, engines) for _, index, engines in sorted(portions)]
 
 
-def _given(counts: Sequence[int], portions: Sequence[tuple[int, int]]) -> list[int]:
+def _with_portions(counts: Sequence[int], portions: Sequence[tuple[int, int]]) -> list[int]:
     given = list(counts)
     for index, engines in portions:
         given[index] += engines
     return given
 
 
-def _broken(
-    wishes: Sequence[Wish],
+def _exceeded_bound(
+    requests: Sequence[PoolRequest],
     counts: Sequence[int],
     taken: Mapping[EngineKind, int],
     bounds: PlanBounds,
 ) -> str | None:
-    """The first bound that these engines break."""
+    """The first bound that these engines exceed."""
     kinds = Counter(taken)
-    for wish, count in zip(wishes, counts, strict=True):
-        kinds[wish.kind] += count
+    for request, count in zip(requests, counts, strict=True):
+        kinds[request.kind] += count
     by_name: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for (gpu_name, gpus), engines in kinds.items():
         by_name[gpu_name].append((gpus, engines))
     money = 0.0
-    for gpu_name, engines_of in by_name.items():
+    for gpu_name, sizes in by_name.items():
         offer = bounds.offer(gpu_name)
-        held = sum(gpus * engines for gpus, engines in engines_of)
-        if held and (offer is None or not _fits(engines_of, offer)):
+        held = sum(gpus * engines for gpus, engines in sizes)
+        if held and (offer is None or not _fits(sizes, offer)):
             return _offered(gpu_name, offer)
         if offer is not None and offer.price_per_hour is not None:
             money += held * offer.price_per_hour

@@ -1,4 +1,4 @@
-"""What a plan may use: GPUs of which name, in whole nodes, at which price; engines, money."""
+"""What a plan may use: GPUs by name, in whole nodes, with their price; engines; money."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from disagg_exporter.errors import DisaggError
 
 
 class PlanBoundsError(DisaggError):
-    """Bounds that nothing can keep; says all that is wrong."""
+    """Bounds that no plan can keep; the message lists all problems."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuOffer:
-    """GPUs of one name that can be had.
+    """GPUs of one name that are available.
 
-    `most_gpus` in all (None: as many as one likes), a price an hour each and the power of one that
-    idles, where known. An engine lies within a node of `gpus_per_node`, or takes whole nodes.
+    `most_gpus` is their number (None: unlimited); price per hour and idle power are those of one,
+    where known. An engine lies within a node of `gpus_per_node`, or takes whole nodes.
     """
 
     gpu_name: str
@@ -29,16 +29,16 @@ class GpuOffer:
 
     @property
     def most_nodes(self) -> int | None:
-        """Whole nodes; GPUs of a part of one are not counted on."""
+        """Whole nodes; GPUs of a partial node do not count."""
         return None if self.most_gpus is None else self.most_gpus // self.gpus_per_node
 
 
 @dataclass(frozen=True, slots=True)
 class PlanBounds:
-    """All that a plan stays within.
+    """The bounds of a plan.
 
-    `least_engines` a role is kept of each model, whatever its load; `most_engines` is the most of
-    one role of one model. `budget_per_hour` is for all GPUs together, and asks for their prices.
+    Each role of each model keeps `least_engines` at any load, and has at most `most_engines`.
+    `budget_per_hour` is for all GPUs together, and requires their prices.
 
     Raises:
         PlanBoundsError: They contradict each other.
@@ -74,29 +74,29 @@ class PlanBounds:
             raise PlanBoundsError("; ".join(problems))
 
     def with_running(self, running: Iterable[tuple[str, int]]) -> PlanBounds:
-        """GPUs `(name, how many)` that run and that nobody offers: they may go on, and no more."""
-        there: Counter[str] = Counter()
+        """Add GPUs `(name, how many)` that run without an offer: they may stay, but not grow."""
+        present: Counter[str] = Counter()
         for gpu_name, gpus in running:
             if self.offer(gpu_name) is None:
-                there[gpu_name] += gpus
-        more = tuple(GpuOffer(name, count, gpus_per_node=1) for name, count in there.items())
+                present[gpu_name] += gpus
+        more = tuple(GpuOffer(name, count, gpus_per_node=1) for name, count in present.items())
         return replace(self, offers=self.offers + more, budget_per_hour=self.budget_per_hour)
 
     def price(self, gpu_name: str) -> float | None:
-        """Of a GPU of this name an hour, if it is known."""
+        """Price of a GPU of this name per hour, if known."""
         offer = self.offer(gpu_name)
         return None if offer is None else offer.price_per_hour
 
     def offer(self, gpu_name: str) -> GpuOffer | None:
-        """That of a name, if there is one."""
+        """The offer of GPUs of a name, if there is one."""
         return next((offer for offer in self.offers if offer.gpu_name == gpu_name), None)
 
 
 def nodes_needed(engines: Iterable[tuple[int, int]], gpus_per_node: int) -> int:
-    """How many nodes hold `(GPUs each, engines)`, the large ones first, each into the fullest node.
+    """Nodes that hold `(GPUs each, engines)`, packed large ones first, each in the fullest node.
 
-    An engine larger than a node takes as many whole nodes as it needs; what it leaves of the last
-    one is used.
+    An engine larger than a node takes as many whole nodes as it needs; what it leaves free in the
+    last one is used.
     """
     free: Counter[int] = Counter()
     nodes = 0
@@ -109,7 +109,7 @@ def nodes_needed(engines: Iterable[tuple[int, int]], gpus_per_node: int) -> int:
             while free[room] and left and room >= rest:
                 a_node = room // rest
                 used = min(free[room], -(-left // a_node))
-                # All nodes but the last are filled as far as they go.
+                # All nodes but the last take as many as fit.
                 full = used if left >= used * a_node else used - 1
                 free[room] -= used
                 free[room - a_node * rest] += full

@@ -1,4 +1,4 @@
-"""What a plan says."""
+"""The contents of a plan."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from disagg_exporter.model import Role
 
 
 class PlanActionKind(StrEnum):
-    """What is to be done with workers."""
+    """What to do with workers."""
 
     ADD = "add"
     REMOVE = "remove"
@@ -18,9 +18,9 @@ class PlanActionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlanAction:
-    """To be done at `at_seconds`: `engines` of a role on `gpus` GPUs each are added or removed.
+    """An action at `at_seconds`: add or remove `engines` of a role on `gpus` GPUs each.
 
-    A move gives engines of `role` the role `to_role`, on the GPUs they have.
+    A move gives engines of `role` the role `to_role`, on the same GPUs.
     """
 
     kind: PlanActionKind
@@ -38,9 +38,9 @@ class PlanAction:
 class PlanRow:
     """GPUs of one role at one horizon.
 
-    `needed` hold the targets with the probability `quantile`; `recommended` are what the plan
-    would have there. `shortfall` is what the recommended lack of the needed, whatever bound or
-    lead time is the reason; `missing` what the current ones lack.
+    `needed` GPUs meet the targets with the probability `quantile`; the plan would have
+    `recommended` GPUs then. `shortfall` is by how many these are too few, whatever bound or lead
+    time is the reason, and `missing` by how many the current ones are.
     """
 
     role: Role
@@ -54,7 +54,7 @@ class PlanRow:
 
     @property
     def missing(self) -> int:
-        """How many GPUs are too few if nothing is done."""
+        """How many GPUs are missing if nothing is done."""
         return max(0, self.needed - self.current)
 
 
@@ -62,8 +62,8 @@ class PlanRow:
 class RolePlan:
     """One role of one model on GPUs of one name: what to order now, and all horizons.
 
-    `engines_now` is what the role should be set to at once: what is added now serves a lead time
-    later. `reasons` say why, in plain words, and are never empty.
+    `engines_now` is what to set the role to at once: engines added now serve a lead time later.
+    `reasons` say why, in plain words, and are never empty.
     """
 
     role: Role
@@ -77,10 +77,10 @@ class RolePlan:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCost:
-    """What some numbers of engines bring over the horizon, in the mean of all futures.
+    """Cost of some numbers of engines over the horizon, as the mean of all futures.
 
     `minutes_over_target` have too few engines of some role; `idle_gpu_hours` are held and not
-    needed. `money` is for all GPUs held, where prices are known.
+    needed. `money` is for all GPUs held, if prices are known.
     """
 
     minutes_over_target: float
@@ -91,7 +91,7 @@ class ExpectedCost:
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """One model's roles, what doing nothing costs beside doing this, and how sure it is."""
+    """One model: its roles, the cost of doing nothing and of following it, and past errors."""
 
     model_name: str
     engine_namespace: str
@@ -104,7 +104,7 @@ class ModelPlan:
 
 @dataclass(frozen=True, slots=True)
 class UndecidedPlan:
-    """No plan for a model, and why; its GPUs are left to it."""
+    """No plan for a model, and why; it keeps its GPUs."""
 
     model_name: str
     engine_namespace: str
@@ -113,9 +113,9 @@ class UndecidedPlan:
 
 @dataclass(frozen=True, slots=True)
 class GpuPlan:
-    """The plan of a cluster at `now_seconds`: its models in the order in which they were given.
+    """The plan of a cluster at `now_seconds`, with its models in the order given.
 
-    `bounds` say which bounds bind, from when on and what they leave short.
+    `bounds` lists the bounds that bind, since when, and how many GPUs they leave short.
     """
 
     now_seconds: float

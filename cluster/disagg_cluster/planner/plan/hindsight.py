@@ -1,4 +1,4 @@
-"""What a split wasted over a window that is past, and which split would have been the best."""
+"""What a split wasted over a past window, and which split would have been the best."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from disagg_exporter.model import Role
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldEngines:
-    """Engines of one role that there were in each step."""
+    """Engines of one role that were held in each step."""
 
     option: WorkerOption
     engines: Counts
@@ -32,11 +32,11 @@ class HeldEngines:
 
 @dataclass(frozen=True, slots=True)
 class SplitOutcome:
-    """What some engines came to over the window.
+    """What some engines cost and missed over the window.
 
     `idle_gpu_hours` were held and not needed, `short_gpu_hours` needed and not held;
     `minutes_over_target` had too few engines of some role. Energy and money are those of the idle
-    GPU-hours, None where power at rest or price is not known.
+    GPU-hours, None if idle power or price is not known.
     """
 
     engines: tuple[tuple[Role, int, int], ...]
@@ -51,10 +51,10 @@ class SplitOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Hindsight:
-    """The split that was, the best one that never changes on as many GPUs, and the best of all.
+    """The split as it was, the best fixed one on as many GPUs, and the best of all.
 
-    `engines` of an outcome are `(role, fewest, most)`. `following` changes as the load did, known
-    beforehand, with the costs of moves.
+    `engines` of an outcome are `(role, fewest, most)`. `following` changes with the load, knows it
+    in advance, and pays for its moves.
     """
 
     window_seconds: float
@@ -65,30 +65,30 @@ class Hindsight:
 
 def hindsight(
     load: LoadPaths,
-    like: RequestMix,
+    base_mix: RequestMix,
     held: Sequence[HeldEngines],
     offers: Sequence[GpuOffer],
     timing: PlanTiming,
     costs: PlanCosts | None = None,
 ) -> Hindsight | UndecidedCapacity:
-    """Judge what was held against what came.
+    """Judge the engines that were held by the load that arrived.
 
     Args:
-        load: What came, as a single path in steps of some minutes, without gaps.
-        like: What else requests are like.
-        held: Of each role one kind of engines, by step.
+        load: The load that arrived, as a single path in steps of some minutes, without gaps.
+        base_mix: The requests apart from their number and lengths.
+        held: One kind of engines for each role, by step.
         offers: Prices and power of the GPUs, as far as known.
-        timing: What moves take.
+        timing: How long moves take.
         costs: What being short costs over being idle.
 
     Raises:
         ValueError: Nothing was held, not one number for each step, or not one path.
     """
-    if load.count != 1 or not held or any(len(of.engines) != load.steps for of in held):
+    if load.count != 1 or not held or any(len(each.engines) != load.steps for each in held):
         raise ValueError("hindsight takes one path, and held engines of each of its steps")
     needs = []
-    for of in held:
-        found = block_needs(of.option, load, like)
+    for each in held:
+        found = block_needs(each.option, load, base_mix)
         if isinstance(found, UndecidedCapacity):
             return found
         needs.append(found[0])
@@ -98,12 +98,12 @@ def hindsight(
         return _outcome(held, needs, engines, hours, offers)
 
     following = []
-    for of, need in zip(held, needs, strict=True):
+    for each, need in zip(held, needs, strict=True):
         problem = ScheduleProblem(
             needs=need[None, :],
             least=need,
             keep=need,
-            present=int(of.engines[0]),
+            present=int(each.engines[0]),
             reachable=0,
             block_hours=hours,
             hold_blocks=max(1, round(timing.hold_seconds / load.step_seconds)),
@@ -111,7 +111,7 @@ def hindsight(
         following.append(cheapest_schedule(problem, timing, costs or PlanCosts()))
     return Hindsight(
         window_seconds=load.horizon_seconds,
-        present=outcome([of.engines for of in held]),
+        present=outcome([each.engines for each in held]),
         best_static=outcome(
             [np.full(load.steps, count, dtype=np.int64) for count in _best_static(held, needs)]
         ),
@@ -120,12 +120,12 @@ def hindsight(
 
 
 def _best_static(held: Sequence[HeldEngines], needs: Sequence[Counts]) -> list[int]:
-    """The engines with the fewest steps short on the GPUs that were held at most; then the fewest.
+    """The engines with the fewest short steps on no more GPUs than were held; then the fewest.
 
-    Of one role or two: for each number of the first, what is left is the second's.
+    For one role or two: for each number of the first, the second gets the remaining GPUs.
     """
-    sizes = [of.option.gpus for of in held]
-    by_role = [size * of.engines for size, of in zip(sizes, held, strict=True)]
+    sizes = [each.option.gpus for each in held]
+    by_role = [size * each.engines for size, each in zip(sizes, held, strict=True)]
     gpus = int(np.sum(by_role, axis=0).max())
     tops = [int(need.max(initial=0)) for need in needs]
     best: tuple[float, int, list[int]] | None = None
@@ -136,7 +136,7 @@ def _best_static(held: Sequence[HeldEngines], needs: Sequence[Counts]) -> list[i
         short = np.zeros(len(needs[0]), dtype=bool)
         for need, count in zip(needs, counts, strict=True):
             short |= need > count
-        # As few as leave no more steps short.
+        # The fewest that leave no more steps short.
         fewest = [int(need[~short].max(initial=0)) if not short.all() else 0 for need in needs]
         rank = (float(short.mean()), sum(n * s for n, s in zip(fewest, sizes, strict=True)), fewest)
         best = rank if best is None else min(best, rank)
@@ -155,24 +155,24 @@ def _outcome(
     total = idle = lacking = 0.0
     energy: float | None = 0.0
     money: float | None = 0.0
-    told = []
+    ranges = []
     idle_by_role = []
-    for of, need, there in zip(held, needs, engines, strict=True):
-        gpus = of.option.gpus
-        over = float(np.maximum(there - need, 0).sum()) * gpus * hours
-        total += float(there.sum()) * gpus * hours
+    for each, need, counts in zip(held, needs, engines, strict=True):
+        gpus = each.option.gpus
+        over = float(np.maximum(counts - need, 0).sum()) * gpus * hours
+        total += float(counts.sum()) * gpus * hours
         idle += over
-        lacking += float(np.maximum(need - there, 0).sum()) * gpus * hours
-        short = np.maximum(short, need > there)
-        offer = by_name.get(of.option.gpu_name)
+        lacking += float(np.maximum(need - counts, 0).sum()) * gpus * hours
+        short = np.maximum(short, need > counts)
+        offer = by_name.get(each.option.gpu_name)
         watts = None if offer is None else offer.idle_watts
         price = None if offer is None else offer.price_per_hour
         energy = None if energy is None or watts is None else energy + over * watts / 1000
         money = None if money is None or price is None else money + over * price
-        idle_by_role.append((of.option.role, over))
-        told.append((of.option.role, int(there.min()), int(there.max())))
+        idle_by_role.append((each.option.role, over))
+        ranges.append((each.option.role, int(counts.min()), int(counts.max())))
     return SplitOutcome(
-        engines=tuple(told),
+        engines=tuple(ranges),
         gpu_hours=total,
         idle_gpu_hours=idle,
         short_gpu_hours=lacking,

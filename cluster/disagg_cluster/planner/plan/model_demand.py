@@ -1,4 +1,4 @@
-"""What a plan is made from, for one model."""
+"""The inputs of a plan for one model."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from disagg_cluster.planner.plan.worker_option import WorkerOption
 from disagg_exporter.model import Role
 
 BLOCK_SECONDS = 300.0
-"""As long as a decision holds; longer if the steps of the forecast are."""
+"""How long a decision holds; longer if the steps of the forecast are."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningEngines:
-    """Engines of one kind that run, or were ordered and will."""
+    """Engines of one kind that run, or are ordered."""
 
     role: Role
     gpu_name: str
@@ -28,10 +28,10 @@ class RunningEngines:
 
 @dataclass(frozen=True, slots=True)
 class ModelDemand:
-    """One model: its futures, the workers that could serve it, and those that do.
+    """One model: its possible futures, the workers that could serve it, and those that do.
 
-    `like` says what its requests are like beside their lengths and number: cached tokens and
-    dispersions. `drivers` are what moved of late; `error` is how wrong forecasts of it were.
+    `base_mix` describes its requests apart from their number and lengths: cached tokens and
+    dispersions. `drivers` are recent shifts of the load; `error` is that of its past forecasts.
     """
 
     model_name: str
@@ -39,7 +39,7 @@ class ModelDemand:
     paths: LoadPaths | UndecidedForecast
     options: tuple[WorkerOption, ...]
     running: tuple[RunningEngines, ...] = ()
-    like: RequestMix = field(default_factory=lambda: RequestMix(1.0, 1.0, 1.0))
+    base_mix: RequestMix = field(default_factory=lambda: RequestMix(1.0, 1.0, 1.0))
     drivers: tuple[DriverShift, ...] = ()
     error: ForecastError | None = None
 
@@ -53,7 +53,7 @@ class ModelDemand:
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """Prefill and decode, or mixed: what runs; if nothing does, what could, pairs first."""
+        """Prefill and decode, or mixed: those that run; if none, those that could, pairs first."""
         offered = {option.role for option in self.options}
         run = {each.role for each in self.running if each.engines} & offered
         pair = (Role.PREFILL, Role.DECODE)
@@ -62,7 +62,7 @@ class ModelDemand:
         return pair
 
     def blocks(self, now_seconds: float) -> LoadPaths | UndecidedForecast:
-        """Its futures from now on, in blocks for which a decision holds."""
+        """Its futures from now on, in blocks of one decision each."""
         if isinstance(self.paths, UndecidedForecast):
             return self.paths
         blocks = self.paths.in_blocks(max(BLOCK_SECONDS, self.paths.step_seconds))

@@ -1,4 +1,4 @@
-"""What a plan says of one model: rows by horizon, reasons, costs."""
+"""The plan of one model: rows by horizon, reasons, costs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUANTILES = (0.5, 0.9, 0.95)
 HORIZONS_SECONDS = (0.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 21_600.0, 43_200.0, 86_400.0)
 
 
-def told(
+def model_plan(
     model: PlannedModel,
     bounds: PlanBounds,
     timing: PlanTiming,
@@ -26,7 +26,7 @@ def told(
     reachable: int,
     now_seconds: float,
 ) -> ModelPlan:
-    """All that is said of a model whose pools have been granted their engines."""
+    """The plan of a model whose pools have been granted their engines."""
     block_hours = model.paths.step_seconds / 3600
     roles = []
     for pools, granted in zip(model.roles, model.granted, strict=True):
@@ -47,7 +47,7 @@ def told(
                 )
             )
     staying = [
-        (pools, [_all_along(pool, counts) for pool, counts in zip(pools, granted, strict=True)])
+        (pools, [_unchanged(pool, counts) for pool, counts in zip(pools, granted, strict=True)])
         for pools, granted in zip(model.roles, model.granted, strict=True)
     ]
     following = list(zip(model.roles, model.granted, strict=True))
@@ -63,15 +63,15 @@ def told(
     )
 
 
-def _all_along(pool: RolePool, counts: Counts) -> Counts:
+def _unchanged(pool: RolePool, counts: Counts) -> Counts:
     staying: Counts = counts * 0 + pool.present
     return staying
 
 
 def _engines_now(pool: RolePool, counts: Counts, reachable: int) -> int:
-    """What is to be there a lead time from now, if more than there are; else what is to stay."""
-    there = int(counts[min(reachable, len(counts) - 1)])
-    return there if there > pool.present else int(counts[0])
+    """The engines planned for a lead time from now, if more than present; else those to keep."""
+    planned = int(counts[min(reachable, len(counts) - 1)])
+    return planned if planned > pool.present else int(counts[0])
 
 
 def _rows(
@@ -81,9 +81,9 @@ def _rows(
     rank: int,
     reachable: int,
 ) -> list[PlanRow]:
-    """At each horizon within the forecast: the block that it lies in.
+    """Rows for each horizon within the forecast, by the block that it lies in.
 
-    Of a role on GPUs of several names the first need what the others leave.
+    If a role has GPUs of several names, its first pool needs what the others do not serve.
     """
     pool, counts = pools[rank], granted[rank]
     gpus = pool.option.gpus
@@ -94,11 +94,12 @@ def _rows(
             break
         recommended = int(counts[block]) if horizon else _engines_now(pool, counts, reachable)
         for quantile in QUANTILES:
-            needed = int(pool.sure(quantile)[block])
+            needed = int(pool.needed_at(quantile)[block])
             if rank:
                 needed = min(needed, int(counts[block]))
             else:
-                needed = math.ceil(needed * _left(pools, granted, quantile, block) - 1e-9)
+                unserved = _unserved_share(pools, granted, quantile, block)
+                needed = math.ceil(needed * unserved - 1e-9)
             rows.append(
                 PlanRow(
                     role=pool.option.role,
@@ -108,19 +109,19 @@ def _rows(
                     current=pool.present * gpus,
                     needed=needed * gpus,
                     recommended=recommended * gpus,
-                    # Of now: what is ordered now is not there yet.
+                    # Not by the recommended: engines ordered now do not serve yet.
                     shortfall=max(0, needed - int(counts[block])) * gpus,
                 )
             )
     return rows
 
 
-def _left(
+def _unserved_share(
     pools: Sequence[RolePool], granted: Sequence[Counts], quantile: float, block: int
 ) -> float:
-    """The part of a role that is not served by any but its first pool."""
+    """The part of a role's load that its pools after the first do not serve."""
     served = sum(
-        counts[block] / max(int(pool.sure(quantile)[block]), 1)
+        counts[block] / max(int(pool.needed_at(quantile)[block]), 1)
         for pool, counts in zip(pools[1:], granted[1:], strict=True)
     )
     return max(0.0, 1.0 - float(served))

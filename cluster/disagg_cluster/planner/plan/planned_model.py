@@ -1,4 +1,4 @@
-"""A model while it is planned for."""
+"""A model while its plan is made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from disagg_cluster.planner.forecast.paths import LoadPaths
 from disagg_cluster.planner.plan.model_demand import ModelDemand
-from disagg_cluster.planner.plan.role_pool import RolePool, spilled_over
+from disagg_cluster.planner.plan.role_pool import RolePool, overflow_engines
 from disagg_cluster.planner.plan.worker_option import Counts
 
 
@@ -31,7 +31,7 @@ class PlannedModel:
         ]
 
     def cut(self, blocks: int) -> None:
-        """Look no further than so many blocks."""
+        """Cut the horizon to this many blocks."""
         self.roles = [
             [
                 replace(
@@ -45,19 +45,19 @@ class PlannedModel:
             for pools in self.roles
         ]
 
-    def fill_with(self, rank: int, wanted: list[list[Counts]], hold_blocks: int) -> None:
-        """Let the pools of a rank fill in for what others wanted and were not granted."""
-        for pools, like, counts in zip(self.roles, wanted, self.granted, strict=True):
+    def fill_with(self, rank: int, desired: list[list[Counts]], hold_blocks: int) -> None:
+        """Let the pools of a rank fill in for what others requested and were not granted."""
+        for pools, of_role, counts in zip(self.roles, desired, self.granted, strict=True):
             if rank < len(pools):
-                counts[rank] = spilled_over(pools, like, counts, rank, hold_blocks)
+                counts[rank] = overflow_engines(pools, of_role, counts, rank, hold_blocks)
 
     def short_gpus(self, block: int) -> int:
-        """GPUs of the first pools that are too few for what is needed in a block."""
+        """GPUs that the first pools lack for what is needed in a block."""
         short = 0
         for pools, counts in zip(self.roles, self.granted, strict=True):
             served = sum(
-                of[block] / max(pool.needed[block], 1)
-                for pool, of in zip(pools, counts, strict=True)
+                engines[block] / max(pool.needed[block], 1)
+                for pool, engines in zip(pools, counts, strict=True)
             )
             missing = np.ceil((1 - min(served, 1.0)) * pools[0].needed[block] - 1e-9)
             short += int(missing) * pools[0].option.gpus

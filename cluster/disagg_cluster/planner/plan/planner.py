@@ -1,4 +1,4 @@
-"""From demands and bounds to a plan."""
+"""Makes a plan from demands and bounds."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from disagg_cluster.host.counted import counted
 from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
 from disagg_cluster.planner.forecast.load_forecast import UndecidedForecast
 from disagg_cluster.planner.plan.actions import pool_actions, with_moves
-from disagg_cluster.planner.plan.allocation import EngineKind, share_blocks
+from disagg_cluster.planner.plan.allocation import EngineKind, allocate_blocks
 from disagg_cluster.planner.plan.bounds import PlanBounds
 from disagg_cluster.planner.plan.gpu_plan import GpuPlan, PlanAction, UndecidedPlan
 from disagg_cluster.planner.plan.model_demand import BLOCK_SECONDS, ModelDemand, RunningEngines
-from disagg_cluster.planner.plan.model_rows import told
+from disagg_cluster.planner.plan.model_rows import model_plan
 from disagg_cluster.planner.plan.planned_model import PlannedModel
 from disagg_cluster.planner.plan.reasons import clock
-from disagg_cluster.planner.plan.role_pool import role_pools, wanted_engines
+from disagg_cluster.planner.plan.role_pool import desired_engines, role_pools
 from disagg_cluster.planner.plan.schedule import PlanCosts, PlanTiming
 
 
@@ -30,22 +30,22 @@ def plan(
     costs: PlanCosts | None = None,
     others: Sequence[RunningEngines] = (),
 ) -> GpuPlan:
-    """Say how many GPUs each phase of each model needs, when, and what to do.
+    """Plan how many GPUs each phase of each model needs, when, and what to do.
 
-    Blocks are five minutes, or the steps of the forecast where these are longer. A model about
-    which nothing can be said is undecided, and keeps its GPUs.
+    Blocks are five minutes, or the steps of the forecast if these are longer. A model for which no
+    plan can be made is undecided, and keeps its GPUs.
 
     Args:
         demands: The models that share the GPUs.
         bounds: GPUs and money there are.
-        timing: What starting, draining take, and how long one holds on.
+        timing: How long starting and draining take, and how long engines are held.
         now_seconds: Unix time.
         costs: What being short costs over being idle.
         others: Engines that run for none of these models; they keep their GPUs.
     """
     costs = costs or PlanCosts()
-    there = [*others, *(each for demand in demands for each in demand.running)]
-    bounds = bounds.with_running((each.gpu_name, each.engines * each.gpus) for each in there)
+    running = [*others, *(each for demand in demands for each in demand.running)]
+    bounds = bounds.with_running((each.gpu_name, each.engines * each.gpus) for each in running)
     outcomes = [_planned(demand, bounds, costs, now_seconds) for demand in demands]
     planned = [each for each in outcomes if isinstance(each, PlannedModel)]
     steps = {each.paths.step_seconds for each in planned}
@@ -58,17 +58,17 @@ def plan(
     for each in planned:
         each.cut(blocks)
         each.granted = [
-            wanted_engines(pools, reachable, block / 3600, timing, costs) for pools in each.roles
+            desired_engines(pools, reachable, block / 3600, timing, costs) for pools in each.roles
         ]
     hold_blocks = max(1, round(timing.hold_seconds / block))
-    binding = share_blocks(planned, _taken(outcomes, demands, others), bounds, hold_blocks)
+    binding = allocate_blocks(planned, _taken(outcomes, demands, others), bounds, hold_blocks)
     starts = [start + number * block for number in range(blocks)]
     actions: list[PlanAction] = []
     for each in planned:
         for pool, counts in each.pools:
             actions += pool_actions(each.demand, pool, counts, starts, timing, now_seconds)
     models = tuple(
-        told(each, bounds, timing, costs, reachable, now_seconds)
+        model_plan(each, bounds, timing, costs, reachable, now_seconds)
         if isinstance(each, PlannedModel)
         else each
         for each in outcomes
@@ -80,7 +80,7 @@ def plan(
         actions=with_moves(actions),
         bounds=tuple(
             f"{reason} from {clock(starts[first], now_seconds)} on: "
-            f"{counted(short, 'GPU')} short of what is needed at most"
+            f"at most {counted(short, 'GPU')} short of what is needed"
             for reason, (first, short) in binding.items()
         ),
     )
@@ -110,11 +110,11 @@ def _taken(
     demands: Sequence[ModelDemand],
     others: Sequence[RunningEngines],
 ) -> Counter[EngineKind]:
-    """Engines that nothing is decided of: others, of undecided models, of kinds in no pool."""
+    """Engines without a decision: others', of undecided models, and of kinds in no pool."""
     staying = list(others)
     for demand, outcome in zip(demands, outcomes, strict=True):
         pools = [] if isinstance(outcome, UndecidedPlan) else outcome.pools
-        decided = {(of.option.role, of.option.gpu_name, of.option.gpus) for of, _ in pools}
+        decided = {(pool.option.role, pool.option.gpu_name, pool.option.gpus) for pool, _ in pools}
         staying += [
             each for each in demand.running if (each.role, each.gpu_name, each.gpus) not in decided
         ]

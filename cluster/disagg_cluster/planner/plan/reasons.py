@@ -1,4 +1,4 @@
-"""Why, in plain words."""
+"""The reasons of a plan, in plain words."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def clock(seconds: float, now_seconds: float) -> str:
 
 
 def shift_words(shift: DriverShift, now_seconds: float) -> str:
-    """What moved, from what to what, since when."""
+    """What shifted, from what to what, since when."""
     since = clock(shift.since_seconds, now_seconds)
     return (
         f"{shift.name} {_number(shift.before)} → {_number(shift.after)} {shift.unit} "
@@ -34,16 +34,16 @@ def shift_words(shift: DriverShift, now_seconds: float) -> str:
 
 
 def error_words(error: ForecastError | None) -> str:
-    """How wrong it was lately."""
+    """The error of recent forecasts."""
     if error is None:
-        return "no forecast of ours has come due yet: how wrong they are is not known"
+        return "no forecast has come due yet: how wrong they are is not known"
     high_or_low = "high" if error.bias_ratio > 0 else "low"
     return (
         f"{counted(error.count, 'forecast')} {counted(round(error.ahead_seconds / 60), 'minute')} "
         f"ahead came due: off by "
         f"{error.error_ratio * _PERCENT:.0f} % in the median, "
         f"{abs(error.bias_ratio) * _PERCENT:.0f} % too {high_or_low}; "
-        f"{error.held * _PERCENT:.0f} % of what came lay below the "
+        f"{error.held * _PERCENT:.0f} % of the actual loads lay below the "
         f"{error.quantile * _PERCENT:.0f} % quantile"
     )
 
@@ -57,7 +57,7 @@ def pool_words(
     costs: PlanCosts,
     now_seconds: float,
 ) -> tuple[str, ...]:
-    """Why a pool is to have what it is to have; at least one sentence."""
+    """Why a pool gets the engines that it gets; at least one sentence."""
     option = pool.option
     peak = int(np.argmax(pool.needed))
     block = paths.step_seconds
@@ -68,19 +68,19 @@ def pool_words(
         f"{option.role} at {at}, the most of the next {paths.horizon_seconds / 3600:.2g} h: "
         f"{_load_words(paths, peak)}"
     ]
-    curve = option.curve(step_mix(paths, peak, demand.like))
+    curve = option.curve(step_mix(paths, peak, demand.base_mix))
     if isinstance(curve, EngineCurve):
-        words.append(f"what gives out first is {_BOUNDS.get(curve.bound, curve.bound)}")
-        if not curve.held:
+        words.append(f"the limit reached first is {_BOUNDS.get(curve.bound, curve.bound)}")
+        if not curve.meets_targets:
             words.append(
-                "requests are too long for the targets whatever the number: so many keep the "
+                "requests are too long for the targets with any number of engines: these keep the "
                 "queue from growing"
             )
     if pool.cheaper_than:
         words.append(f"{option.gpu_name} serve it cheaper than {pool.cheaper_than}")
     changed = np.flatnonzero(counts != pool.present)
     if not changed.size:
-        words.append(f"{_those_there(pool.present)} enough, and wanted: nothing to do")
+        words.append(f"{_those_present(pool.present)} enough, and needed: nothing to do")
     elif counts[changed[0]] < pool.present:
         later = np.flatnonzero(counts[changed[0] :] >= pool.present)
         until = (
@@ -90,20 +90,20 @@ def pool_words(
         )
         words.append(
             f"at {clock(paths.start_seconds + changed[0] * block, now_seconds)} "
-            f"{pool.present - counts[changed[0]]} of {pool.present} may go: not wanted {until}, "
-            f"even by {costs.release_margin * _PERCENT:.0f} % more load"
+            f"{pool.present - counts[changed[0]]} of {pool.present} may go: not needed {until}, "
+            f"even with {costs.release_margin * _PERCENT:.0f} % more load"
         )
     else:
         more = int(counts[changed[0]] - pool.present)
         words.append(
-            f"{more} more than the {pool.present} there must serve at "
+            f"{more} more than the present {pool.present} must serve at "
             f"{clock(paths.start_seconds + changed[0] * block, now_seconds)}, and "
             f"{'takes' if more == 1 else 'take'} "
             f"{counted(round(timing.lead_seconds / 60), 'minute')} to start"
         )
     late = np.flatnonzero(counts < pool.needed)
     if late.size and counts[late[0]] >= pool.present and late[0] * block <= timing.lead_seconds:
-        # What bounds keep away no waiting brings.
+        # Engines that the bounds do not allow will not come after a start either.
         started = min(len(counts) - 1, int(np.ceil(timing.lead_seconds / block)))
         missing = min(pool.needed[late[0]], counts[started]) - counts[late[0]]
         if missing > 0:
@@ -114,8 +114,8 @@ def pool_words(
     return tuple(words)
 
 
-def _those_there(engines: int) -> str:
-    return "the one there is" if engines == 1 else f"the {engines} there are"
+def _those_present(engines: int) -> str:
+    return "the present one is" if engines == 1 else f"the present {engines} are"
 
 
 _BOUNDS = {
@@ -124,18 +124,18 @@ _BOUNDS = {
     "kv": "room in the KV cache",
     "max_num_seqs": "the number of requests that an engine runs at once",
     "compute": "computing itself: the queue would grow without end",
-    "unseen": "what was ever seen of these engines: more may be possible",
+    "unseen": "what was ever observed of these engines: more may be possible",
 }
 
 
 def _load_words(paths: LoadPaths, block: int) -> str:
     """The median load of a block, by its drivers."""
     requests, prompt, output = (
-        float(np.median(of[:, block]))
-        for of in (paths.requests, paths.prompt_tokens, paths.output_tokens)
+        float(np.median(driver[:, block]))
+        for driver in (paths.requests, paths.prompt_tokens, paths.output_tokens)
     )
     if not requests > 0:
-        return "in the median no request comes"
+        return "in the median no request arrives"
     return (
         f"in the median {_number(requests)} requests/s with prompts of "
         f"{_number(prompt / requests)} tokens to compute and outputs of "
@@ -144,7 +144,7 @@ def _load_words(paths: LoadPaths, block: int) -> str:
 
 
 def _number(value: float) -> str:
-    """Three digits, thousands apart."""
+    """Three digits, with separators of thousands."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"

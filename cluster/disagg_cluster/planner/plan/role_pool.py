@@ -1,4 +1,4 @@
-"""The engines of one role of one model on one kind of GPUs: what is needed, and what is wanted."""
+"""The engines of one role of one model on one kind of GPUs: those needed, and those desired."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from disagg_cluster.planner.plan.worker_option import Counts, WorkerOption, bloc
 from disagg_exporter.model import Role
 
 SWITCH_GAIN = 0.15
-"""Other GPUs must be cheaper by so much before they take over from those that run."""
+"""How much cheaper other GPUs must be before they take over from those that run."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RolePool:
     """One kind of engines for one role: `needs[path, block]` if they alone served it.
 
-    `needed` is their quantile in each block, `keep` the same under somewhat more load, and never
-    less; both are at least the number that is always kept. `cheaper_than` names the GPUs that it
-    takes over from.
+    `needed` is their quantile in each block, `keep` the same under somewhat more load and never
+    less; both are at least the number that is always kept. `cheaper_than` names the GPUs that this
+    pool takes over from.
     """
 
     option: WorkerOption
@@ -39,8 +39,8 @@ class RolePool:
     keep: Counts
     cheaper_than: str = ""
 
-    def sure(self, quantile: float) -> Counts:
-        """Engines in each block that hold with this probability."""
+    def needed_at(self, quantile: float) -> Counts:
+        """Engines that are enough in each block with this probability."""
         return _upper_quantile(self.needs, quantile)
 
 
@@ -52,29 +52,29 @@ def role_pools(
     costs: PlanCosts,
     price: Callable[[str], float | None],
 ) -> list[RolePool] | UndecidedCapacity:
-    """All pools that could serve a role, the one to grow first, then from cheap to dear."""
+    """All pools that could serve a role: first the one to grow, then by rising cost."""
     found: list[tuple[float, RolePool]] = []
     reasons = []
-    # GPUs of no price cost as much as the dearest, or all the same.
+    # GPUs without a price count as the most expensive ones; without any price all cost the same.
     prices = [price(option.gpu_name) for option in demand.options]
     dear = max((each for each in prices if each), default=1.0)
     for option in demand.options:
         if option.role is not role:
             continue
-        needs = block_needs(option, paths, demand.like)
-        more = block_needs(option, paths.scaled(1 + costs.release_margin), demand.like)
+        needs = block_needs(option, paths, demand.base_mix)
+        more = block_needs(option, paths.scaled(1 + costs.release_margin), demand.base_mix)
         if isinstance(needs, UndecidedCapacity) or isinstance(more, UndecidedCapacity):
             reasons.append(needs if isinstance(needs, UndecidedCapacity) else more)
             continue
         needed, keep = (
-            np.maximum(_upper_quantile(of, costs.quantile), least) for of in (needs, more)
+            np.maximum(_upper_quantile(each, costs.quantile), least) for each in (needs, more)
         )
         pool = RolePool(option, demand.present(option), needs, needed, np.maximum(keep, needed))
         found.append((float(needed.sum()) * option.gpus * (price(option.gpu_name) or dear), pool))
     if not found:
-        told = "; ".join(each.reason for each in reasons if isinstance(each, UndecidedCapacity))
+        known = "; ".join(each.reason for each in reasons if isinstance(each, UndecidedCapacity))
         return UndecidedCapacity(
-            told or f"no workers for {role} are offered: `workers` of the planner file offers them"
+            known or f"no workers for {role} are offered: `workers` of the planner file offers them"
         )
     found.sort(key=lambda each: each[0])
     running = [each for each in found if each[1].present]
@@ -87,19 +87,19 @@ def role_pools(
     return [first[1], *rest]
 
 
-def wanted_engines(
+def desired_engines(
     pools: list[RolePool], reachable: int, block_hours: float, timing: PlanTiming, costs: PlanCosts
 ) -> list[Counts]:
-    """Engines that each pool of a role would like in each block, the first of them growing.
+    """Engines that each pool of a role should have in each block; only the first pool grows.
 
-    Others that run serve their part as long as the first has too few; they go first when load
-    falls. Where the first takes over because it is cheaper, they go when it is there.
+    Others that run serve their part as long as the first has too few, and are the first to go when
+    load falls. If the first takes over because it is cheaper, they go once it can serve.
     """
     first, *others = pools
     hold = max(1, round(timing.hold_seconds / (block_hours * 3600)))
     blocks = len(first.needed)
-    left = np.ones(blocks)
-    wanted = []
+    unserved = np.ones(blocks)
+    desired = []
     for other in others:
         if first.cheaper_than:
             kept = np.where(np.arange(blocks) <= reachable, other.present, 0)
@@ -107,12 +107,12 @@ def wanted_engines(
             open_share = np.clip(1 - first.present / np.maximum(first.keep, 1), 0.0, 1.0)
             kept = _held(np.ceil(other.keep * open_share * (1 - 1e-9)).astype(np.int64), hold)
             kept = np.minimum(kept, other.present)
-            left -= kept / np.maximum(other.needed, 1)
-        wanted.append(kept)
-    left = np.clip(left, 0.0, 1.0)
+            unserved -= kept / np.maximum(other.needed, 1)
+        desired.append(kept)
+    unserved = np.clip(unserved, 0.0, 1.0)
 
-    def part(of: Counts) -> Counts:
-        found: Counts = np.ceil(of * left * (1 - 1e-9)).astype(np.int64)
+    def part(counts: Counts) -> Counts:
+        found: Counts = np.ceil(counts * unserved * (1 - 1e-9)).astype(np.int64)
         return found
 
     problem = ScheduleProblem(
@@ -124,33 +124,33 @@ def wanted_engines(
         block_hours=block_hours,
         hold_blocks=hold,
     )
-    return [cheapest_schedule(problem, timing, costs), *wanted]
+    return [cheapest_schedule(problem, timing, costs), *desired]
 
 
-def spilled_over(
+def overflow_engines(
     pools: list[RolePool],
-    wanted: list[Counts],
+    desired: list[Counts],
     granted: list[Counts],
     rank: int,
     hold_blocks: int,
 ) -> Counts:
-    """What the pool of this rank would like where bounds left the others less than they wanted."""
+    """Engines that the pool of this rank should have where bounds left others too few."""
     missing = np.zeros(len(granted[rank]))
-    for pool, like, got in zip(pools, wanted, granted, strict=True):
-        missing += (like - got) / np.maximum(pool.needed, 1)
+    for pool, requested, got in zip(pools, desired, granted, strict=True):
+        missing += (requested - got) / np.maximum(pool.needed, 1)
     more = np.ceil(np.clip(missing, 0.0, 1.0) * pools[rank].needed * (1 - 1e-9))
     found: Counts = granted[rank] + _held(more.astype(np.int64), hold_blocks)
     return found
 
 
 def _held(counts: Counts, hold_blocks: int) -> Counts:
-    """The most that is wanted in a block and in those that follow within the hold time."""
+    """The most in a block and in those that follow within the hold time."""
     padded = np.concatenate([counts, np.zeros(hold_blocks, dtype=np.int64)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, hold_blocks + 1)
     return np.asarray(windows.max(axis=1), dtype=np.int64)
 
 
 def _upper_quantile(needs: Counts, quantile: float) -> Counts:
-    """Of the futures, in whole engines."""
+    """The quantile of all futures, in whole engines."""
     found = np.quantile(needs, quantile, axis=0, method="higher")
     return np.asarray(found, dtype=np.int64)

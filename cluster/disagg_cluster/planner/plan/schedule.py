@@ -1,7 +1,7 @@
 """How many engines to have in each coming block, at the least cost of all sequences.
 
-What costs: engines that are there, load that finds too few, and moves. Dynamic programming over
-the blocks, backwards. Costs are in engine-hours; a plan needs no prices for it.
+Costs arise from engines held, from load for which they are too few, and from moves. Dynamic
+programming over the blocks, backwards. Costs are in engine-hours, so no prices are needed.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ import numpy as np
 from disagg_cluster.planner.history.load_series import Floats
 from disagg_cluster.planner.plan.worker_option import Counts
 
-# Of a pool that may have any of very many sizes, so many are looked at.
+# How many sizes of a pool are evaluated at most.
 _MOST_SIZES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class PlanTiming:
-    """How long things take.
+    """How long changes take.
 
-    `lead_seconds` from the order of an engine until it serves; `drain_seconds` from the order to
-    give one up until its GPUs are free. An engine is released only if for `hold_seconds` nothing
-    will want it.
+    `lead_seconds` from the order of an engine until it serves; `drain_seconds` from its release
+    until its GPUs are free. An engine is released only if it will not be needed for `hold_seconds`.
     """
 
     lead_seconds: float
@@ -32,23 +31,23 @@ class PlanTiming:
 
     @property
     def start_hours(self) -> float:
-        """Engine-hours that starting one costs."""
+        """Engine-hours that a start costs."""
         return self.lead_seconds / 3600
 
     @property
     def drain_hours(self) -> float:
-        """Engine-hours that giving one up costs."""
+        """Engine-hours that a release costs."""
         return self.drain_seconds / 3600
 
 
 @dataclass(frozen=True, slots=True)
 class PlanCosts:
-    """What is too few, over what is too many.
+    """Cost of too few engines over that of too many.
 
-    Short for an hour costs `short_weight` times what an idle engine costs in it. So the cheapest
-    number is the quantile `short_weight` / (1 + `short_weight`) of what will be needed (the
-    newsvendor's, Arrow, Harris and Marschak 1951), and that is what counts as needed. None is
-    released that would be wanted if load were greater by `release_margin`.
+    An engine missing for an hour costs `short_weight` times what an idle one does. The cheapest
+    number is therefore the quantile `short_weight` / (1 + `short_weight`) of what will be needed
+    (the newsvendor's, Arrow, Harris and Marschak 1951), and that is what counts as needed. No
+    engine is released that would be needed if load were greater by `release_margin`.
     """
 
     short_weight: float = 9.0
@@ -64,9 +63,9 @@ class PlanCosts:
 class ScheduleProblem:
     """One pool, block by block.
 
-    `needs` are engines in each `[future, block]`; `least` of them are held in each block, and
-    `keep` are not released. The pool has `present` engines; before `reachable` no more can be
-    there.
+    `needs` are the engines needed in each `[future, block]`; at least `least` are held in each
+    block, and `keep` are not released. The pool has `present` engines, and cannot have more before
+    the block `reachable`.
     """
 
     needs: Counts
@@ -79,10 +78,10 @@ class ScheduleProblem:
 
 
 def cheapest_schedule(problem: ScheduleProblem, timing: PlanTiming, costs: PlanCosts) -> Counts:
-    """Engines in each block: never below `least` once that can be, never more than ever helps.
+    """Engines in each block: at least `least` once reachable, and never more than is of use.
 
-    More load never makes them fewer: holding and missing are convex, moves cost by the engine,
-    and what is to be minimised is submodular (Topkis 1998).
+    More load never makes them fewer: the costs of holding and missing are convex, moves cost by
+    the engine, and the objective is submodular (Topkis 1998).
     """
     sizes = _sizes(problem)
     stage = _stage_hours(problem, sizes, costs)
@@ -115,7 +114,7 @@ def _sizes(problem: ScheduleProblem) -> Counts:
 
 
 def _stage_hours(problem: ScheduleProblem, sizes: Counts, costs: PlanCosts) -> Floats:
-    """`[block, size]`: engine-hours held, and `short_weight` times those missed in the mean."""
+    """`[block, size]`: engine-hours held, plus `short_weight` times the mean of those missing."""
     hours = np.empty((len(problem.least), len(sizes)))
     futures = len(problem.needs)
     for block, of_block in enumerate(np.sort(problem.needs, axis=0).T):
@@ -128,7 +127,7 @@ def _stage_hours(problem: ScheduleProblem, sizes: Counts, costs: PlanCosts) -> F
 
 
 def _allowed(problem: ScheduleProblem, sizes: Counts, stage: Floats, block: int) -> Floats:
-    """The stage's cost, infinite where the pool may not be."""
+    """Cost of the block by size, infinite for sizes that the pool cannot have."""
     least, most = int(problem.least[block]), int(sizes[-1])
     if block < problem.reachable:
         most = problem.present
@@ -138,7 +137,7 @@ def _allowed(problem: ScheduleProblem, sizes: Counts, stage: Floats, block: int)
 
 
 def _moved(after: Floats, sizes: Counts, timing: PlanTiming) -> Floats:
-    """The least of what follows and the move there, from each size: two running minima."""
+    """Least cost of a move and all that follows, from each size: two running minima."""
     up = np.minimum.accumulate((after + timing.start_hours * sizes)[::-1])[::-1]
     down = np.minimum.accumulate(after - timing.drain_hours * sizes)
     cheapest: Floats = np.minimum(

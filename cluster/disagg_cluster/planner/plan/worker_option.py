@@ -19,7 +19,7 @@ from disagg_cluster.planner.forecast.paths import LoadPaths
 from disagg_cluster.planner.history.load_series import Floats
 from disagg_exporter.model import Role
 
-# Between these, what one engine takes is nearly linear in the logarithm of how many there are.
+# Between these, the capacity of one engine is nearly linear in the logarithm of their number.
 _ENGINES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
 _LENGTH_GRID = 1.25
 _DISPERSION_GRID = 0.25
@@ -27,9 +27,9 @@ _FINE_DISPERSION = 2.0
 _FACTOR_GRID = 1.1
 _LENGTH_FACTORS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 _MOST_ERROR = 0.5
-# Steps of the grid: to four tenths of the length.
+# Steps of the length grid: down to four tenths of the length.
 _MOST_SHORTER = 4
-# Tokens without requests are of no length.
+# Bounds the length if tokens arrive without requests.
 _MOST_TOKENS = 1e7
 Counts = NDArray[np.int64]
 Indices = NDArray[np.intp]
@@ -37,12 +37,12 @@ Indices = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EngineCurve:
-    """Requests a second that so many engines hold, of requests of one mix.
+    """Requests per second that engines serve within the targets, by their number, for one mix.
 
-    `rates[k - 1]` is what k engines hold. A request of other lengths counts for as many as it
-    takes time of an engine: `prompt_seconds` by its prompt's length, and for each output token
-    `token_seconds` by its context; those that are not the role's are 0. Not `held` are the targets
-    where it stands in for requests that are too long for them.
+    `rates[k - 1]` is for k engines. Requests of other lengths count by the engine time that they
+    take: `prompt_seconds` by the length of the prompt, and for each output token `token_seconds` by
+    the context; times that do not concern the role are 0. `meets_targets` is False if the curve
+    stands in for requests that are too long for the targets.
     """
 
     mix: RequestMix
@@ -52,10 +52,10 @@ class EngineCurve:
     prompt_seconds: Floats
     contexts: Floats
     token_seconds: Floats
-    held: bool = True
+    meets_targets: bool = True
 
     def engines(self, requests: Floats, prompt_tokens: Floats, output_tokens: Floats) -> Counts:
-        """How many engines hold these loads, all a second; 0 where nothing comes."""
+        """How many engines serve these loads, all per second; 0 where there is no load."""
         some = np.where(requests > 0, requests, np.inf)
         equal = requests * self._seconds(prompt_tokens / some, output_tokens / some)
         equal /= self._seconds(np.array(self.mix.prompt_tokens), np.array(self.mix.output_tokens))
@@ -66,27 +66,27 @@ class EngineCurve:
         return np.where(equal > 0, found, 0).astype(np.int64)
 
     def _seconds(self, prompt_length: Floats, output_length: Floats) -> Floats:
-        written = output_length * (1 + self.mix.output_dispersion) / 2
-        context = self.mix.context_factor * (self.mix.cached_tokens + prompt_length + written)
+        generated = output_length * (1 + self.mix.output_dispersion) / 2
+        context = self.mix.context_factor * (self.mix.cached_tokens + prompt_length + generated)
         seconds: Floats = _line(prompt_length, self.prompts, self.prompt_seconds)
         return seconds + output_length * _line(context, self.contexts, self.token_seconds)
 
 
 @dataclass(frozen=True, slots=True)
-class HopelessTargets(UndecidedCapacity):
-    """No number of engines holds the targets."""
+class UnreachableTargets(UndecidedCapacity):
+    """No number of engines meets the targets."""
 
 
 class WorkerOption:
     """Workers of one role on GPUs of one name, in engines of one size.
 
-    It remembers the curves it worked out, which is most of the work of a plan; so keep it.
+    It caches the curves that it computes, which is most of the work of a plan; so keep it.
 
     Args:
         role: Prefill, decode or mixed.
-        costs: What a step of one engine takes.
-        targets: What is to be held.
-        transfer_seconds: Moving a prompt's KV to the decode engine.
+        costs: Step times of one engine.
+        targets: The targets to meet.
+        transfer_seconds: Transfer time of a prompt's KV to the decode engine.
     """
 
     def __init__(
@@ -103,45 +103,46 @@ class WorkerOption:
         self._curves: dict[RequestMix, EngineCurve | UndecidedCapacity] = {}
 
     def curve(self, mix: RequestMix) -> EngineCurve | UndecidedCapacity:
-        """For a mix with about these lengths."""
+        """The curve for a mix with about these lengths."""
         key = self.rounded(mix)
         if key not in self._curves:
-            found = self._worked_out(key)
-            if isinstance(found, HopelessTargets):
-                found = self._of_shorter(key) or found
+            found = self._computed(key)
+            if isinstance(found, UnreachableTargets):
+                found = self._for_shorter_prompts(key) or found
             self._curves[key] = found
         return self._curves[key]
 
     def rounded(self, mix: RequestMix) -> RequestMix:
-        """The mix whose curve stands for this one: lengths are rounded to steps of a quarter."""
+        """The mix whose curve is used for this one: lengths are rounded to steps of a quarter."""
         return replace(
             mix,
             requests_per_second=1.0,
             prompt_tokens=_rounded(mix.prompt_tokens),
-            # Prefill does not ask how much is written.
+            # Prefill does not depend on the length of outputs.
             output_tokens=1.0 if self.role is Role.PREFILL else _rounded(mix.output_tokens),
             cached_tokens=_rounded(mix.cached_tokens) if mix.cached_tokens >= 1 else 0.0,
             arrival_dispersion=_stepped(mix.arrival_dispersion),
             prompt_dispersion=_stepped(mix.prompt_dispersion),
             output_dispersion=_stepped(mix.output_dispersion),
-            # Prefill holds nothing for long.
+            # Prefill engines hold a context only briefly.
             context_factor=1.0 if self.role is Role.PREFILL else _rounded_factor(mix),
         )
 
-    def _of_shorter(self, mix: RequestMix) -> EngineCurve | None:
-        """That of the longest prompts that targets can be held for, if they are not much shorter.
+    def _for_shorter_prompts(self, mix: RequestMix) -> EngineCurve | None:
+        """The curve of the longest prompts that can meet the targets, if not much shorter.
 
-        For a while prompts may be too long for their target whatever the number of engines. What
-        would hold it for shorter ones, by the time that they take, keeps the queue from growing.
+        For a while prompts may be too long for their target with any number of engines. Engines
+        that would meet it for shorter ones, by the time that these take, keep the queue from
+        growing.
         """
         for shorter in range(1, _MOST_SHORTER + 1):
             prompt = _rounded(mix.prompt_tokens / _LENGTH_GRID**shorter)
-            found = self._worked_out(replace(mix, prompt_tokens=prompt))
+            found = self._computed(replace(mix, prompt_tokens=prompt))
             if isinstance(found, EngineCurve):
-                return replace(found, held=False)
+                return replace(found, meets_targets=False)
         return None
 
-    def _worked_out(self, mix: RequestMix) -> EngineCurve | UndecidedCapacity:
+    def _computed(self, mix: RequestMix) -> EngineCurve | UndecidedCapacity:
         try:
             pool = engine_pool(self.role, self.costs, mix, self.targets, self._transfer_seconds)
             found = [pool.capacity(engines) for engines in _ENGINES]
@@ -149,7 +150,7 @@ class WorkerOption:
             return UndecidedCapacity(str(error))
         each = np.array([pool.requests_per_second for pool in found]) / _ENGINES
         if not each[-1] > 0:
-            return HopelessTargets(
+            return UnreachableTargets(
                 f"no number of {self.role} engines on {self.gpus} x {self.gpu_name} holds the "
                 f"targets for prompts of about {mix.prompt_tokens:,.0f} tokens: {found[-1].bound}"
             )
@@ -168,21 +169,24 @@ class WorkerOption:
         )
 
     def _prompt_seconds(self, mix: RequestMix) -> tuple[Floats, Floats]:
-        """Of an engine that never lacks prompts."""
+        """Engine time of a prompt by its length, on an engine that never lacks prompts."""
         if self.role is Role.DECODE:
-            return _nothing()
+            return _no_seconds()
         most = self.costs.shape.max_num_batched_tokens
 
         def seconds(tokens: float) -> float:
             attended = replace(mix, prompt_tokens=max(1.0, tokens)).attended_tokens
             return tokens * self.costs.step_seconds(most, attended, 0, 0) / most
 
-        return _seen(seconds, mix.prompt_tokens)
+        return _sampled(seconds, mix.prompt_tokens)
 
     def _token_seconds(self, mix: RequestMix, pool: PoolCapacity) -> tuple[Floats, Floats]:
-        """At the batch that the targets allow; where the cache binds, by the room it takes."""
+        """Engine time of an output token by its context, at the batch that the targets allow.
+
+        If the cache is the limit, in proportion to the cache that a request takes.
+        """
         if self.role is Role.PREFILL:
-            return _nothing()
+            return _no_seconds()
         batch = max(1.0, pool.batch)
 
         def seconds(context: float) -> float:
@@ -192,65 +196,65 @@ class WorkerOption:
         if pool.bound == "kv":
             lengths = context * np.array(_LENGTH_FACTORS)
             return lengths, seconds(context) * lengths / context
-        return _seen(seconds, context)
+        return _sampled(seconds, context)
 
 
 def block_needs(
-    option: WorkerOption, paths: LoadPaths, like: RequestMix
+    option: WorkerOption, paths: LoadPaths, base_mix: RequestMix
 ) -> Counts | UndecidedCapacity:
     """Engines needed in each future and step, `[path, step]`.
 
     Args:
-        option: Which workers.
-        paths: The futures, in steps as long as one decides for.
-        like: What else requests are like: cached tokens, dispersions.
+        option: The workers.
+        paths: The futures, in steps of one decision each.
+        base_mix: The requests apart from number and lengths: cached tokens, dispersions.
     """
     needs = np.zeros((paths.count, paths.steps), dtype=np.int64)
-    strays = _strays(paths.count, option.costs.relative_error, option.role)[:, None]
-    for steps in _alike(paths):
-        curve = option.curve(step_mix(paths, int(steps[0]), like))
+    errors = _capacity_errors(paths.count, option.costs.relative_error, option.role)[:, None]
+    for steps in _steps_by_curve(paths):
+        curve = option.curve(step_mix(paths, int(steps[0]), base_mix))
         if isinstance(curve, UndecidedCapacity):
             return curve
         loads = (paths.requests, paths.prompt_tokens, paths.output_tokens)
-        needs[:, steps] = curve.engines(*(of[:, steps] * strays for of in loads))
+        needs[:, steps] = curve.engines(*(load[:, steps] * errors for load in loads))
     return needs
 
 
-def step_mix(paths: LoadPaths, step: int, like: RequestMix) -> RequestMix:
-    """The mean request of all futures in a step; one of a token each where nothing comes."""
+def step_mix(paths: LoadPaths, step: int, base_mix: RequestMix) -> RequestMix:
+    """The mean request of all futures in a step; one of a token each if none arrives."""
     prompt, output = _mean_lengths(paths, np.array([step]))
-    return replace(like, prompt_tokens=float(prompt[0]), output_tokens=float(output[0]))
+    return replace(base_mix, prompt_tokens=float(prompt[0]), output_tokens=float(output[0]))
 
 
 def _mean_lengths(paths: LoadPaths, steps: Indices) -> tuple[Floats, Floats]:
-    """Tokens of prompt and output of the mean request of each step."""
+    """Mean tokens of the prompts and outputs of each step."""
     arriving = np.maximum(paths.requests[:, steps].sum(axis=0), np.finfo(float).tiny)
     with np.errstate(over="ignore"):  # by next to nothing: more than the most anyway
         prompt, output = (
-            np.clip(of[:, steps].sum(axis=0) / arriving, 1.0, _MOST_TOKENS)
-            for of in (paths.prompt_tokens, paths.output_tokens)
+            np.clip(tokens[:, steps].sum(axis=0) / arriving, 1.0, _MOST_TOKENS)
+            for tokens in (paths.prompt_tokens, paths.output_tokens)
         )
     return prompt, output
 
 
-def _alike(paths: LoadPaths) -> list[Indices]:
-    """The steps in which anything comes, those together that have a curve in common."""
+def _steps_by_curve(paths: LoadPaths) -> list[Indices]:
+    """The steps with any load, grouped by the curve that they have in common."""
     busy = np.flatnonzero(paths.requests.any(axis=0))
     rounded = np.stack([_length_step(each) for each in _mean_lengths(paths, busy)])
-    told_apart, kinds = np.unique(rounded, axis=1, return_inverse=True)
-    return [busy[kinds.reshape(-1) == kind] for kind in range(told_apart.shape[1])]
+    distinct, kinds = np.unique(rounded, axis=1, return_inverse=True)
+    return [busy[kinds.reshape(-1) == kind] for kind in range(distinct.shape[1])]
 
 
-def _strays(paths: int, relative_error: float, role: Role) -> Floats:
-    """How far off capacity may be in each future: log-normal, in an order of its own by role."""
+def _capacity_errors(paths: int, relative_error: float, role: Role) -> Floats:
+    """Error factor of capacity in each future: log-normal, in a separate random order by role."""
     normal = np.array([NormalDist().inv_cdf((path + 0.5) / paths) for path in range(paths)])
     order = np.random.default_rng(list(Role).index(role)).permutation(paths)
-    strays: Floats = np.exp(min(relative_error, _MOST_ERROR) * normal[order])
-    return strays
+    errors: Floats = np.exp(min(relative_error, _MOST_ERROR) * normal[order])
+    return errors
 
 
-def _seen(seconds: Callable[[float], float], about: float) -> tuple[Floats, Floats]:
-    """At lengths around one, as far as steps of them were seen; proportional if hardly any were."""
+def _sampled(seconds: Callable[[float], float], about: float) -> tuple[Floats, Floats]:
+    """Times at lengths around one, where step times are known; in proportion if hardly any are."""
     points = []
     for factor in _LENGTH_FACTORS:
         try:
@@ -263,12 +267,12 @@ def _seen(seconds: Callable[[float], float], about: float) -> tuple[Floats, Floa
     return found[:, 0], np.maximum.accumulate(found[:, 1])
 
 
-def _nothing() -> tuple[Floats, Floats]:
+def _no_seconds() -> tuple[Floats, Floats]:
     return np.array([0.0, 1.0]), np.zeros(2)
 
 
 def _line(at: Floats, points: Floats, values: Floats) -> Floats:
-    """Linear between points, and beyond the last as between the last two."""
+    """Linear interpolation, continued beyond the last point as between the last two."""
     beyond = np.maximum(at - points[-1], 0.0)
     slope = (values[-1] - values[-2]) / (points[-1] - points[-2])
     found: Floats = np.interp(at, points, values) + beyond * slope
@@ -280,7 +284,7 @@ def _rounded(tokens: float) -> float:
 
 
 def _length_step(tokens: Floats) -> Floats:
-    """On which step of the grid of lengths these round."""
+    """The step of the length grid to which lengths round."""
     step: Floats = np.floor(np.log(np.maximum(tokens, 1.0)) / log(_LENGTH_GRID) + 0.5)
     return step
 

@@ -74,11 +74,11 @@ def split_needs(
     """Needs of both pools under these loads, or why they are unknown."""
     needs = []
     for option in options:
-        found = block_needs(option, loads, demand.like)
+        found = block_needs(option, loads, demand.base_mix)
         if isinstance(found, UndecidedCapacity):
             return Stay(f"no capacity for {option.role}: {found.reason}")
         needs.append(found)
-    floor = step_floor(options[1], step_mix(loads, 0, demand.like))
+    floor = step_floor(options[1], step_mix(loads, 0, demand.base_mix))
     return SplitNeeds(needs[0], needs[1], loads.step_seconds, floor)
 
 

@@ -42,11 +42,11 @@ def _reasons(
         f"{engines_in_words(mixed.engines, 'mixed', mixed.shape)} {verb} "
         f"{mixed.requests_per_second:.3g} requests/s, bound by {BOUND_WORDS[mixed.bound]}"
     )
-    whose = "" if split.limited_by == "link" else f" of {split.limited_by}"
+    of_pool = "" if split.limited_by == "link" else f" of {split.limited_by}"
     yield (
         f"{engines_in_words(split.prefill_engines, 'prefill', split.prefill)} and "
         f"{engines_in_words(split.decode_engines, 'decode', split.decode)} take "
-        f"{split.requests_per_second:.3g}, bound by {BOUND_WORDS[split.bound]}{whose}"
+        f"{split.requests_per_second:.3g}, bound by {BOUND_WORDS[split.bound]}{of_pool}"
     )
     if split.transfer_seconds:
         yield f"the KV of a prompt travels {split.transfer_seconds * 1e3:.3g} ms"

@@ -70,7 +70,7 @@ class ProfileCosts(PhaseCosts):
 def _by_length(
     curves: Curves, size: float, attended_at: Callable[[float], float], attended: float
 ) -> float:
-    """Seconds of a step of a size whose tokens attend to this many."""
+    """Seconds of a step of this size, with tokens that attend to `attended` earlier ones."""
     timed: dict[float, float] = {}
     for length, curve in sorted(curves.items()):
         timed.setdefault(attended_at(length), curve.at(size))

@@ -133,7 +133,7 @@ def _contradictions(profile: TuneProfile) -> Iterator[Finding]:
     for phase, parts, number, steps in curves:
         sizes = [step.size for step in steps]
         if len(set(sizes)) < len(sizes):
-            yield Finding((phase, parts, number, "steps"), "a size stands there twice")
+            yield Finding((phase, parts, number, "steps"), "a size appears twice")
 
 
 def _lengths(profile: TuneProfile) -> tuple[TimedLength, ...]:

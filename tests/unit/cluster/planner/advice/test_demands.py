@@ -25,7 +25,7 @@ WORKER = WorkerSection(
 
 
 def history(namespace: str = "") -> LoadHistory:
-    """Too short for a forecast, which nobody asks for here."""
+    """Too short for a forecast, which these tests do not need."""
     series = LoadSeries(0.0, 60.0, np.ones(10))
     return LoadHistory(LoadKey("", "llama", namespace), series, series, series)
 
@@ -46,28 +46,28 @@ def test_models_of_one_name_keep_the_targets_of_their_own_namespaces() -> None:
     assert (chat.itl_seconds, batch.itl_seconds) == (0.02, 0.1)
 
 
-def test_engines_of_the_file_are_there_only_where_nobody_tells_which_engines_run() -> None:
+def test_engines_of_the_file_count_only_if_no_running_engine_is_known() -> None:
     """Once Prometheus knows a cluster's engines, a model none of whose engines runs has none."""
     config = PlannerConfig(models=(ModelSection(model_name="llama", workers=(WORKER,)),))
     other = ClusterEngines({CostKey("mistral", "", Role.MIXED, "NVIDIA L4", 1): 2})
 
-    nobody_tells = DemandBuilder(config).demand(history(), ClusterEngines())
-    told = DemandBuilder(config).demand(history(), other)
+    unknown = DemandBuilder(config).demand(history(), ClusterEngines())
+    known = DemandBuilder(config).demand(history(), other)
 
-    assert [each.engines for each in nobody_tells.running] == [3]
-    assert told.running == ()
+    assert [each.engines for each in unknown.running] == [3]
+    assert known.running == ()
 
 
-def test_a_load_that_nobody_has_seen_for_longer_than_a_start_takes_is_not_planned_for() -> None:
-    """It may be another by now; late samples and short outages are no reason to say nothing."""
+def test_a_load_unknown_for_longer_than_a_start_takes_has_no_plan() -> None:
+    """It may have changed; late samples and short outages do not prevent a plan."""
     values = np.full(200, 5.0)
     config = PlannerConfig(models=(ModelSection(model_name="llama", workers=(WORKER,)),))
 
     def paths_after(unknown_steps: int) -> LoadPaths | UndecidedForecast:
         known = np.append(values, np.full(unknown_steps, np.nan))
         series = LoadSeries(0.0, 60.0, known)
-        told = LoadHistory(LoadKey("", "llama"), series, series, series)
-        return DemandBuilder(config).demand(told, ClusterEngines()).paths
+        load = LoadHistory(LoadKey("", "llama"), series, series, series)
+        return DemandBuilder(config).demand(load, ClusterEngines()).paths
 
     assert isinstance(paths_after(10), LoadPaths)
     silent = paths_after(40)
@@ -75,30 +75,30 @@ def test_a_load_that_nobody_has_seen_for_longer_than_a_start_takes_is_not_planne
     assert silent.why == "nothing is known of the last 2400 s"
 
 
-def test_engines_of_models_that_nobody_plans_for_keep_their_gpus() -> None:
-    """One that had no load for a day still runs; one that `--model` leaves out does, too."""
+def test_engines_of_models_without_a_plan_keep_their_gpus() -> None:
+    """A model without load for a day still runs, and so does one that `--model` leaves out."""
     idle = CostKey("mistral", "", Role.MIXED, "NVIDIA L4", 1)
     own = CostKey("llama", "", Role.DECODE, "NVIDIA H200", 4)
     engines = ClusterEngines({idle: 2, own: 3})
 
-    (left,) = engines.of_others({LoadKey("east", "llama", "")})
+    (left,) = engines.of_other_models({LoadKey("east", "llama", "")})
 
     assert (left.gpu_name, left.engines) == ("NVIDIA L4", 2)
 
 
-def test_what_was_measured_of_requests_is_asked_of_capacities() -> None:
-    """Two kinds of requests hold less of a cache than their mean tells."""
-    whose = {("llama", "chat"): RequestShape(1e9, 4.0, 2.0, 500.0)}
+def test_measured_request_shapes_reach_the_demand() -> None:
+    """Two kinds of requests hold less of a cache than their mean suggests."""
+    shapes = {("llama", "chat"): RequestShape(1e9, 4.0, 2.0, 500.0)}
 
-    def like(namespace: str) -> RequestMix:
+    def base_mix(namespace: str) -> RequestMix:
         series = LoadSeries(0.0, 60.0, np.ones(100))
         tokens = LoadSeries(0.0, 60.0, np.full(100, 1000.0))
-        told = LoadHistory(LoadKey("", "llama", namespace), tokens, tokens, series)
-        engines = ClusterEngines(shapes=whose)
-        return DemandBuilder(PlannerConfig()).demand(told, engines).like
+        load = LoadHistory(LoadKey("", "llama", namespace), tokens, tokens, series)
+        engines = ClusterEngines(shapes=shapes)
+        return DemandBuilder(PlannerConfig()).demand(load, engines).base_mix
 
-    measured = like("chat")
+    measured = base_mix("chat")
     assert (measured.prompt_dispersion, measured.output_dispersion) == pytest.approx((4.0, 2.0))
-    # 1,000 tokens of the prompt, and of outputs that differ so much 1,500.
+    # 1,000 tokens of the prompt, and 1,500 of outputs with this dispersion.
     assert measured.context_factor == pytest.approx(500 / 2500)
-    assert like("batch") == RequestMix(1.0, 1.0, 1.0)
+    assert base_mix("batch") == RequestMix(1.0, 1.0, 1.0)

@@ -19,7 +19,7 @@ def on(node: str) -> dict[str, str]:
 
 
 class Increases:
-    """Answers with what two families grew by in a day."""
+    """Answers with the growth of two families in a day."""
 
     def __init__(self, seconds: list[Samples], steps: list[Samples]) -> None:
         self._of = {"seconds": seconds, "step_seconds": steps}
@@ -33,7 +33,7 @@ class Increases:
         step_seconds: float,
         deadline_seconds: float = 60.0,
     ) -> list[Samples]:
-        """As the real one does, at one instant."""
+        """As the real client, at one instant."""
         assert start_seconds == end_seconds
         assert step_seconds > 0 < deadline_seconds
         self.asked.append(expr)
@@ -63,7 +63,7 @@ def sample(labels: dict[str, str], value: float) -> Samples:
     return Samples(labels, ((0.0, value),))
 
 
-def test_engines_of_a_kind_are_added_up_and_strangers_are_not() -> None:
+def test_engines_of_a_kind_are_added_up_and_unknown_ones_left_out() -> None:
     prometheus = Increases(
         [
             sample({**on("n1"), **LOSS}, 30.0),
@@ -81,13 +81,13 @@ def test_engines_of_a_kind_are_added_up_and_strangers_are_not() -> None:
     assert all('cluster="c"' in expr and "[1d]" in expr for expr in prometheus.asked)
 
 
-def test_engines_that_had_no_such_steps_tell_nothing() -> None:
+def test_engines_without_mixed_steps_have_no_interference() -> None:
     prometheus = Increases([sample({**on("n1"), **LOSS}, 0.0)], [sample(on("n1"), 0.0)])
 
     assert read_interference(prometheus, families("n1"), None, 1e9) == {}
 
 
-def test_what_is_read_is_exported() -> None:
+def test_the_families_that_are_read_are_exported() -> None:
     prometheus = Increases([], [])
     read_interference(prometheus, families("n1"), None, 1e9)
 

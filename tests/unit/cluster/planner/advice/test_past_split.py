@@ -1,4 +1,4 @@
-"""What engines wasted in the past: over which window, by which engines, and when nobody knows."""
+"""What engines wasted in the past: the window, the engines, and when it is not known."""
 
 from __future__ import annotations
 
@@ -59,15 +59,17 @@ def steady(steps: int, rate: float = 10.0) -> Floats:
 
 
 def judged(
-    load: LoadHistory, told: PlannerConfig = PAIR, engines: ClusterEngines | None = None
+    load: LoadHistory, planner_config: PlannerConfig = PAIR, engines: ClusterEngines | None = None
 ) -> PastSplit | UndecidedPastSplit:
-    return past_split(DemandBuilder(told), told, load, engines or ClusterEngines())
+    return past_split(
+        DemandBuilder(planner_config), planner_config, load, engines or ClusterEngines()
+    )
 
 
 def found(
-    load: LoadHistory, told: PlannerConfig = PAIR, engines: ClusterEngines | None = None
+    load: LoadHistory, planner_config: PlannerConfig = PAIR, engines: ClusterEngines | None = None
 ) -> PastSplit:
-    past = judged(load, told, engines)
+    past = judged(load, planner_config, engines)
     assert isinstance(past, PastSplit)
     return past
 
@@ -84,7 +86,7 @@ def why(past: PastSplit | UndecidedPastSplit) -> str:
     return past.reason
 
 
-def test_two_lines_say_what_was_idle_and_which_fixed_split_had_been_best() -> None:
+def test_lines_report_idle_gpus_and_the_best_fixed_split() -> None:
     lines = list(past_split_words(found(history(steady(DAY_STEPS // 2)))))
 
     assert lines == [
@@ -96,7 +98,7 @@ def test_two_lines_say_what_was_idle_and_which_fixed_split_had_been_best() -> No
     ]
 
 
-def test_engines_that_were_right_are_the_best_split() -> None:
+def test_the_right_engines_are_the_best_split() -> None:
     right = config(worker(Role.PREFILL, 1), worker(Role.DECODE, 1), price=None)
     first, second, _ = past_split_words(found(history(steady(DAY_STEPS)), right))
 
@@ -104,7 +106,7 @@ def test_engines_that_were_right_are_the_best_split() -> None:
     assert second == "best fixed split: the same, 1 prefill engine + 1 decode engine"
 
 
-def test_where_no_split_of_so_many_gpus_would_have_done_none_is_called_the_best() -> None:
+def test_there_is_no_best_split_if_none_meets_the_targets() -> None:
     few = config(worker(Role.PREFILL, 1), worker(Role.DECODE, 1))
     first, second, _ = past_split_words(found(history(steady(DAY_STEPS, rate=200.0)), few))
 
@@ -129,8 +131,8 @@ def test_json_has_every_figure_with_its_unit() -> None:
     }
 
 
-def test_no_more_than_the_last_seven_days_count() -> None:
-    """Of the first week, two prefill engines would have been short."""
+def test_only_the_last_seven_days_count() -> None:
+    """In the first week, two prefill engines would have been too few."""
     rates = np.concatenate([steady(7 * DAY_STEPS, 200.0), steady(7 * DAY_STEPS)])
     past = found(history(rates))
 
@@ -138,7 +140,7 @@ def test_no_more_than_the_last_seven_days_count() -> None:
     assert past.hindsight.present.minutes_over_target == 0.0
 
 
-def test_what_is_not_known_of_the_window_is_said_and_counts_for_nothing() -> None:
+def test_unknown_parts_of_the_window_are_reported_and_do_not_count() -> None:
     rates = steady(2 * DAY_STEPS)
     rates[DAY_STEPS // 2 : DAY_STEPS] = np.nan
     past = found(history(rates))
@@ -147,7 +149,7 @@ def test_what_is_not_known_of_the_window_is_said_and_counts_for_nothing() -> Non
     assert past.hindsight.present.gpu_hours == pytest.approx(36 * 16)
 
 
-def test_engines_that_run_are_those_that_are_judged() -> None:
+def test_the_running_engines_are_judged() -> None:
     past = found(history(steady(DAY_STEPS), busy_gpus=8.0), engines=running(3, 1))
 
     assert past.running
@@ -155,7 +157,7 @@ def test_engines_that_run_are_those_that_are_judged() -> None:
     assert "had the engines that run now run all along" in next(iter(past_split_words(past)))
 
 
-def test_a_window_begins_after_more_gpus_were_busy_than_there_are_now() -> None:
+def test_a_window_begins_after_the_last_step_with_more_busy_gpus_than_now() -> None:
     load = history(steady(DAY_STEPS), busy_gpus=8.0)
     assert load.prefill_gpus is not None
     busy = load.prefill_gpus.values.copy()
@@ -166,11 +168,11 @@ def test_a_window_begins_after_more_gpus_were_busy_than_there_are_now() -> None:
     assert past.window_seconds == (DAY_STEPS // 2 - 1) * 300
 
     busy[-3] = 20.0
-    told = why(judged(load, engines=running(2, 2)))
-    assert told == "until lately more GPUs were busy than the 16 that run now"
+    reason = why(judged(load, engines=running(2, 2)))
+    assert reason == "until recently more GPUs were busy than the 16 that run now"
 
 
-def test_what_nobody_can_know_is_undecided_with_the_reason() -> None:
+def test_a_split_that_cannot_be_judged_is_undecided_with_the_reason() -> None:
     load = history(steady(DAY_STEPS))
     several = (worker(Role.PREFILL, 1), worker(Role.DECODE, 1), worker(Role.MIXED, 1))
     one_size = worker(Role.DECODE, 1)
@@ -182,8 +184,8 @@ def test_what_nobody_can_know_is_undecided_with_the_reason() -> None:
     assert "several kinds" in why(judged(load, config(several[0], one_size, other)))
     assert why(judged(replace(load, requests=None))) == "how many requests arrive is not known"
     assert why(judged(history(steady(5)))) == "less than an hour of its load is known"
-    assert why(judged(history(steady(DAY_STEPS, 0.0)))) == "no request came"
+    assert why(judged(history(steady(DAY_STEPS, 0.0)))) == "no request arrived"
     gone = ClusterEngines({CostKey("other", "", Role.MIXED, H200, 4): 1})
     assert why(judged(load, engines=gone)) == "which engines there were is not known"
     unpriced = ClusterEngines({CostKey("llama", "", Role.MIXED, "NVIDIA L4", 1): 1})
-    assert why(judged(load, engines=unpriced)) == "what steps of mixed engines take is not known"
+    assert why(judged(load, engines=unpriced)) == "the step times of mixed engines are not known"

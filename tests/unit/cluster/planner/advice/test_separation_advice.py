@@ -1,4 +1,4 @@
-"""What is asked for each model: of which engines, on which GPUs, and what is missing."""
+"""Separation advice for each model: by which engines, on which GPUs, and what is missing."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def history(requests: float | None = 4.0) -> LoadHistory:
     return LoadHistory(LoadKey("", "llama"), series(4000.0), series(800.0), arriving)
 
 
-def test_mixed_engines_that_run_tell_what_those_of_each_role_would_take() -> None:
+def test_running_mixed_engines_give_step_times_for_each_role() -> None:
     engines = ClusterEngines({kind(): 8}, {kind(): LEARNED})
-    told = {kind(): InterferenceSeconds(12.0, 0.0, 100.0)}
+    measured = {kind(): InterferenceSeconds(12.0, 0.0, 100.0)}
 
-    (answer,) = SeparationAdvisor(CONFIG, engines, told).advise(history()).answers
+    (answer,) = SeparationAdvisor(CONFIG, engines, measured).advise(history()).answers
 
     verdict = answer.verdict
     assert isinstance(verdict, SeparationVerdict)
@@ -82,12 +82,12 @@ def test_mixed_engines_that_run_tell_what_those_of_each_role_would_take() -> Non
     assert verdict.interference_gain == pytest.approx(100 / 88)
 
 
-def test_gpus_of_two_names_are_two_questions_with_an_interference_each() -> None:
+def test_gpus_of_two_names_get_separate_answers_with_separate_interference() -> None:
     other = kind(gpu_name="GPU 2")
     engines = ClusterEngines({kind(): 4, other: 2}, {kind(): LEARNED, other: LEARNED})
-    told = {other: InterferenceSeconds(50.0, 0.0, 100.0)}
+    measured = {other: InterferenceSeconds(50.0, 0.0, 100.0)}
 
-    model = SeparationAdvisor(CONFIG, engines, told).advise(history())
+    model = SeparationAdvisor(CONFIG, engines, measured).advise(history())
 
     assert [(each.gpu_name, each.gpus) for each in model.answers] == [("GPU", 4), ("GPU 2", 2)]
     verdicts = [each.verdict for each in model.answers]
@@ -96,7 +96,7 @@ def test_gpus_of_two_names_are_two_questions_with_an_interference_each() -> None
     assert model.holds(1e9) is None
 
 
-def test_all_that_is_missing_is_told_at_once() -> None:
+def test_all_missing_inputs_are_reported_at_once() -> None:
     config = replace_config(kv_link_bytes_per_second=None, models=())
     costs = {kind(): UndecidedCapacity("none of 8 engines reports its step times")}
     engines = ClusterEngines({kind(): 8}, costs)
@@ -115,14 +115,14 @@ def test_all_that_is_missing_is_told_at_once() -> None:
     )
 
 
-def test_only_keys_of_the_planner_file_that_tell_what_is_missing_are_named() -> None:
+def test_only_planner_file_keys_that_provide_missing_inputs_are_named() -> None:
     engines = ClusterEngines({kind(): 8})
     nothing = replace_config(kv_link_bytes_per_second=None, models=())
     unlinked = replace_config(kv_link_bytes_per_second=None)
 
     def hint(config: PlannerConfig, costs: ClusterEngines, load: LoadHistory) -> str:
         text = separation_text([SeparationAdvisor(config, costs, {}).advise(load)])
-        return text.partition("A planner file can tell what is missing: ")[2]
+        return text.partition("A planner file can provide what is missing: ")[2]
 
     assert hint(nothing, engines, history()) == "`workers`, `kv_link_bytes_per_second`."
     known = ClusterEngines({kind(): 8}, {kind(): LEARNED})
@@ -130,7 +130,7 @@ def test_only_keys_of_the_planner_file_that_tell_what_is_missing_are_named() -> 
     assert hint(CONFIG, known, history(None)) == ""
 
 
-def test_kv_of_unknown_size_is_missing_unless_file_or_price_table_tell() -> None:
+def test_kv_bytes_are_missing_unless_file_or_price_table_have_them() -> None:
     engines = ClusterEngines({kind(): 8}, {kind(): LEARNED})
 
     def verdict(**of_model: object) -> SeparationVerdict | UndecidedSeparation:
@@ -160,7 +160,7 @@ def test_kv_of_unknown_size_is_missing_unless_file_or_price_table_tell() -> None
         ),
     ],
 )
-def test_pools_that_mixed_engines_cannot_be_compared_with(
+def test_pools_that_cannot_be_compared_with_mixed_engines_are_undecided(
     running: dict[CostKey, int], missing: str
 ) -> None:
     (answer,) = SeparationAdvisor(CONFIG, ClusterEngines(running), {}).advise(history()).answers
@@ -169,7 +169,7 @@ def test_pools_that_mixed_engines_cannot_be_compared_with(
     assert answer.verdict == UndecidedSeparation((missing,))
 
 
-def test_pools_whose_mixed_engines_nobody_knows_are_undecided() -> None:
+def test_pools_without_known_mixed_engines_are_undecided() -> None:
     engines = ClusterEngines({kind(Role.PREFILL): 2, kind(Role.DECODE): 2})
 
     (answer,) = SeparationAdvisor(CONFIG, engines, {}).advise(history()).answers
@@ -178,11 +178,13 @@ def test_pools_whose_mixed_engines_nobody_knows_are_undecided() -> None:
     assert "what steps of mixed engines cost" in answer.verdict.missing
 
 
-def test_workers_stand_for_every_role_and_engines_that_run_for_their_size() -> None:
+def test_workers_represent_every_role_and_running_engines_their_size() -> None:
     key = kind(gpu_name=H200, gpus=2)
     small = WORKER.model_copy(update={"gpus": 2})
-    told = ModelSection(model_name="llama", workers=(WORKER, small))
-    costs = SeparationCosts.of(LoadKey("", "llama"), told, ClusterEngines({key: 1}, {key: LEARNED}))
+    section = ModelSection(model_name="llama", workers=(WORKER, small))
+    costs = SeparationCosts.of(
+        LoadKey("", "llama"), section, ClusterEngines({key: 1}, {key: LEARNED})
+    )
 
     engines = costs.engines(H200)
 
@@ -193,7 +195,7 @@ def test_workers_stand_for_every_role_and_engines_that_run_for_their_size() -> N
     assert costs.gpu_names == [H200]
 
 
-def test_busy_hours_say_more_of_what_requests_are_like_and_older_days_nothing() -> None:
+def test_busy_hours_weigh_more_in_mean_lengths_and_older_days_not_at_all() -> None:
     day = 24
     requests = np.array([99.0] * day + [1.0] * 12 + [3.0] * 11 + [np.nan])
     lengths = np.array([9.0] * day + [100.0] * 12 + [200.0] * 12)
@@ -201,25 +203,25 @@ def test_busy_hours_say_more_of_what_requests_are_like_and_older_days_nothing() 
     def series(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> LoadSeries:
         return LoadSeries(0.0, 3600.0, values)
 
-    told = LoadHistory(
+    load_history = LoadHistory(
         LoadKey(), series(np.nan_to_num(requests) * lengths), series(np.ones(48)), series(requests)
     )
 
-    load = recent_load(told)
+    load = recent_load(load_history)
 
     assert load is not None
     arrived = 12 + 33
     assert load.mix.prompt_tokens == pytest.approx((12 * 100 + 33 * 200) / arrived)
     assert load.mix.requests_per_second == pytest.approx(arrived / 23)
     assert load.peak_requests_per_second == 3.0
-    idle = replace(told, requests=series(np.zeros(48)))
+    idle = replace(load_history, requests=series(np.zeros(48)))
     assert recent_load(idle) is None
-    seldom = replace(told, requests=series(np.full(48, 1 / 3600)))
+    seldom = replace(load_history, requests=series(np.full(48, 1 / 3600)))
     assert recent_load(seldom) is None
-    assert recent_load(replace(told, requests=series(np.full(48, 2 / 3600)))) is not None
+    assert recent_load(replace(load_history, requests=series(np.full(48, 2 / 3600)))) is not None
 
 
-def test_targets_that_one_way_never_keeps_are_words_and_no_number_in_json() -> None:
+def test_an_infinite_gain_is_words_in_text_and_null_in_json() -> None:
     engines = ClusterEngines({kind(): 8}, {kind(): LEARNED})
     model = SeparationAdvisor(CONFIG, engines, {}).advise(history())
     (answer,) = model.answers
@@ -229,8 +231,8 @@ def test_targets_that_one_way_never_keeps_are_words_and_no_number_in_json() -> N
     made = replace(model, answers=(replace(answer, verdict=endless),))
 
     whole = json.dumps(separation_value([made], 0.0), allow_nan=False)
-    (told,) = json.loads(whole)["models"][0]["answers"]
-    assert told["gain"] == {"ratio": None, "low": 2.0, "high": None}
+    (answer,) = json.loads(whole)["models"][0]["answers"]
+    assert answer["gain"] == {"ratio": None, "low": 2.0, "high": None}
     assert "a load at these targets, and as the other way none at all" in separation_text([made])
 
 

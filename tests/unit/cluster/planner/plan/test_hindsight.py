@@ -39,36 +39,36 @@ def judged(
 
 
 def found(load: LoadPaths, prefill: int, decode: int) -> Hindsight:
-    told = judged(load, prefill, decode)
-    assert isinstance(told, Hindsight)
-    return told
+    outcome = judged(load, prefill, decode)
+    assert isinstance(outcome, Hindsight)
+    return outcome
 
 
-def test_idle_gpus_are_told_in_hours_energy_and_money() -> None:
-    told = found(past([0.0] * 12), 3, 2).present
+def test_idle_gpus_are_reported_in_hours_energy_and_money() -> None:
+    outcome = found(past([0.0] * 12), 3, 2).present
 
-    assert told.idle_gpu_hours == told.gpu_hours == 5.0
-    assert told.idle_kilowatt_hours == pytest.approx(0.5)
-    assert told.idle_money == pytest.approx(10.0)
-    assert told.minutes_over_target == 0.0
-
-
-def test_energy_and_money_that_nobody_knows_are_not_told() -> None:
-    told = judged(past([1.0] * 12), 3, 2, offers=(GpuOffer("A"),))
-
-    assert isinstance(told, Hindsight)
-    assert (told.present.idle_kilowatt_hours, told.present.idle_money) == (None, None)
+    assert outcome.idle_gpu_hours == outcome.gpu_hours == 5.0
+    assert outcome.idle_kilowatt_hours == pytest.approx(0.5)
+    assert outcome.idle_money == pytest.approx(10.0)
+    assert outcome.minutes_over_target == 0.0
 
 
-def test_a_wrong_split_of_enough_gpus_is_put_right() -> None:
-    """Prefill had GPUs to spare while decode was short."""
+def test_energy_and_money_are_absent_if_not_known() -> None:
+    outcome = judged(past([1.0] * 12), 3, 2, offers=(GpuOffer("A"),))
+
+    assert isinstance(outcome, Hindsight)
+    assert (outcome.present.idle_kilowatt_hours, outcome.present.idle_money) == (None, None)
+
+
+def test_the_best_split_corrects_a_wrong_split_of_enough_gpus() -> None:
+    """Prefill has GPUs to spare while decode has too few."""
     load = past([20.0] * 12, longer_output=8.0)
-    told = found(load, 12, 1)
+    outcome = found(load, 12, 1)
 
-    assert told.present.minutes_over_target == 60.0
-    assert told.best_static.minutes_over_target == 0.0
-    assert told.best_static.gpu_hours <= told.present.gpu_hours
-    ((_, prefill, _), (_, decode, _)) = told.best_static.engines
+    assert outcome.present.minutes_over_target == 60.0
+    assert outcome.best_static.minutes_over_target == 0.0
+    assert outcome.best_static.gpu_hours <= outcome.present.gpu_hours
+    ((_, prefill, _), (_, decode, _)) = outcome.best_static.engines
     assert prefill < 12
     assert decode > 1
 
@@ -82,27 +82,27 @@ def test_a_wrong_split_of_enough_gpus_is_put_right() -> None:
 def test_the_best_split_is_never_worse_than_the_present_one(
     load: list[float], prefill: int, decode: int
 ) -> None:
-    told = found(past(load), prefill, decode)
+    outcome = found(past(load), prefill, decode)
 
-    assert told.best_static.minutes_over_target <= told.present.minutes_over_target
-    assert told.best_static.gpu_hours <= told.present.gpu_hours + 1e-9
-    assert told.following.minutes_over_target == 0.0
-
-
-def test_what_follows_the_load_holds_less_than_what_is_enough_all_day() -> None:
-    told = found(past([5.0] * 60 + [80.0] * 12 + [5.0] * 60), 12, 6)
-
-    assert told.best_static.minutes_over_target == 0.0
-    assert told.following.gpu_hours < told.best_static.gpu_hours
+    assert outcome.best_static.minutes_over_target <= outcome.present.minutes_over_target
+    assert outcome.best_static.gpu_hours <= outcome.present.gpu_hours + 1e-9
+    assert outcome.following.minutes_over_target == 0.0
 
 
-def test_engines_of_which_nothing_is_known_are_not_judged() -> None:
-    told = judged(past([5.0] * 3), 1, 1, options(targets=Targets(0.05, 0.05)))
+def test_following_the_load_holds_less_than_the_best_fixed_split() -> None:
+    outcome = found(past([5.0] * 60 + [80.0] * 12 + [5.0] * 60), 12, 6)
 
-    assert isinstance(told, UndecidedCapacity)
+    assert outcome.best_static.minutes_over_target == 0.0
+    assert outcome.following.gpu_hours < outcome.best_static.gpu_hours
 
 
-def test_what_was_held_must_be_told_for_each_step() -> None:
+def test_engines_without_a_known_capacity_are_not_judged() -> None:
+    outcome = judged(past([5.0] * 3), 1, 1, options(targets=Targets(0.05, 0.05)))
+
+    assert isinstance(outcome, UndecidedCapacity)
+
+
+def test_held_engines_are_required_for_each_step() -> None:
     held = [HeldEngines(PAIR[0], np.array([1]))]
 
     with pytest.raises(ValueError, match="each of its steps"):
@@ -112,7 +112,7 @@ def test_what_was_held_must_be_told_for_each_step() -> None:
 def test_mixed_engines_have_one_role() -> None:
     option = WorkerOption(Role.MIXED, PAIR[0].costs, PAIR[0].targets)
     load = past([5.0] * 12)
-    told = hindsight(
+    outcome = hindsight(
         load,
         RequestMix(1.0, 1.0, 1.0),
         [HeldEngines(option, np.full(12, 9))],
@@ -120,5 +120,5 @@ def test_mixed_engines_have_one_role() -> None:
         PlanTiming(300.0),
     )
 
-    assert isinstance(told, Hindsight)
-    assert told.best_static.gpu_hours < told.present.gpu_hours
+    assert isinstance(outcome, Hindsight)
+    assert outcome.best_static.gpu_hours < outcome.present.gpu_hours

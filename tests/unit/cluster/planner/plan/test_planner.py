@@ -36,9 +36,9 @@ def planned(*demands: ModelDemand, bounds: PlanBounds = OPEN) -> GpuPlan:
 
 
 def model(found: GpuPlan, index: int = 0) -> ModelPlan:
-    told = found.models[index]
-    assert isinstance(told, ModelPlan)
-    return told
+    outcome = found.models[index]
+    assert isinstance(outcome, ModelPlan)
+    return outcome
 
 
 def role(found: GpuPlan, of: Role, gpu_name: str = "A", index: int = 0) -> RolePlan:
@@ -48,19 +48,19 @@ def role(found: GpuPlan, of: Role, gpu_name: str = "A", index: int = 0) -> RoleP
 
 
 def gpus(found: GpuPlan, kind: str = "recommended") -> list[int]:
-    """At every horizon and quantile of every role, in one order."""
+    """GPUs at every horizon and quantile of every role, in one order."""
     return [
         getattr(row, kind)
-        for told in found.models
-        if isinstance(told, ModelPlan)
-        for each in told.roles
+        for outcome in found.models
+        if isinstance(outcome, ModelPlan)
+        for each in outcome.roles
         for row in each.rows
     ]
 
 
 @settings(max_examples=25, deadline=None)
 @given(LOADS, FLEETS, st.floats(0.0, 0.8))
-def test_recommended_is_never_below_needed_once_it_can_be_there(
+def test_recommended_is_never_below_needed_after_the_lead_time(
     load: list[float], fleet: Fleet, spread: float
 ) -> None:
     found = planned(demand(paths(load, spread), fleet))
@@ -92,7 +92,7 @@ def test_more_load_never_brings_fewer_gpus(
     st.one_of(st.none(), st.floats(0.0, 60.0)),
     st.one_of(st.none(), st.integers(1, 20)),
 )
-def test_bounds_are_never_broken_and_said_where_they_bind(
+def test_bounds_are_never_exceeded_and_reported_where_they_bind(
     loads: list[list[float]],
     fleet: Fleet,
     most: int,
@@ -109,9 +109,9 @@ def test_bounds_are_never_broken_and_said_where_they_bind(
     for horizon in {row.horizon_seconds for each in model(found).roles for row in each.rows}:
         rows = [
             row
-            for told in found.models
-            if isinstance(told, ModelPlan)
-            for each in told.roles
+            for outcome in found.models
+            if isinstance(outcome, ModelPlan)
+            for each in outcome.roles
             for row in each.rows
             if row.horizon_seconds == horizon and row.quantile == 0.9
         ]
@@ -127,12 +127,12 @@ def test_a_bound_that_binds_is_named_with_what_it_leaves_short() -> None:
     bounds = PlanBounds((GpuOffer("A", 4, gpus_per_node=1),))
     found = planned(demand(paths([60.0] * 12), Fleet(1, 1)), bounds=bounds)
 
-    (told,) = found.bounds
-    assert told.startswith("at most 4 A from ")
-    assert "GPUs short" in told
+    (bound,) = found.bounds
+    assert bound.startswith("at most 4 A from ")
+    assert "GPUs short" in bound
 
 
-def test_scarce_gpus_fill_both_roles_alike() -> None:
+def test_scarce_gpus_fill_both_roles_evenly() -> None:
     """A full prefill pool is of no use behind half a decode pool."""
     load = paths([60.0] * 12)
     plenty = planned(demand(load))
@@ -145,8 +145,8 @@ def test_scarce_gpus_fill_both_roles_alike() -> None:
     assert all(abs(got - want / 2) <= 1 for got, want in zip(given_, wanted, strict=True))
 
 
-def test_a_constant_noisy_load_asks_for_nothing_in_a_day() -> None:
-    """Once set, the pools stay as they are through 24 hours of forecasts that differ."""
+def test_a_constant_noisy_load_causes_no_action_in_a_day() -> None:
+    """Once set, the pools stay unchanged through 24 hours of varying forecasts."""
     rng = np.random.default_rng(5)
     steps = 576
     requests = 40 * np.exp(rng.normal(0, 0.06, steps))
@@ -167,7 +167,7 @@ def test_a_constant_noisy_load_asks_for_nothing_in_a_day() -> None:
     assert changes == [True] + [False] * 11
 
 
-def test_a_rising_load_is_met_a_lead_time_before() -> None:
+def test_engines_for_a_rising_load_are_ordered_a_lead_time_before() -> None:
     load = [20.0] * 6 + [80.0] * 6
     found = planned(demand(paths(load), Fleet(3, 1)))
     added = next(each for each in found.actions if each.role is Role.PREFILL)
@@ -185,7 +185,7 @@ def test_a_dip_shorter_than_the_hold_time_releases_nothing() -> None:
     assert found.actions == ()
 
 
-def test_engines_that_one_role_gives_up_become_the_others() -> None:
+def test_engines_that_one_role_gives_up_move_to_the_other() -> None:
     """Prompts got shorter and outputs longer: the same GPUs change their role."""
     futures = paths([30.0] * 24)
     long = LoadPaths(
@@ -198,7 +198,7 @@ def test_engines_that_one_role_gives_up_become_the_others() -> None:
     assert all(each.engines for each in found.actions)
 
 
-def test_whole_engines_of_their_size_and_whole_nodes() -> None:
+def test_plans_have_whole_engines_in_whole_nodes() -> None:
     bounds = PlanBounds((GpuOffer("A", 23, gpus_per_node=8),))
     found = planned(demand(paths([500.0] * 6), Fleet(1, 1, gpus=4), options(gpus=4)), bounds=bounds)
 
@@ -229,7 +229,7 @@ def test_gpus_of_another_name_fill_in_where_there_are_no_more_of_the_first() -> 
     assert all(row.shortfall == 0 for row in rows)
 
 
-def test_no_model_no_load_and_a_huge_one() -> None:
+def test_no_model_no_load_and_a_huge_load_can_be_planned() -> None:
     empty = planned()
     zero = planned(demand(paths([0.0] * 12), Fleet(3, 3)))
     huge = planned(demand(paths([1e6] * 12), Fleet(0, 0)))
@@ -248,17 +248,17 @@ def test_a_model_without_a_forecast_is_undecided_and_keeps_its_gpus() -> None:
     assert sum(each.rows[-1].recommended for each in model(found, 1).roles) == 3
 
 
-def test_targets_that_nothing_holds_leave_it_undecided() -> None:
+def test_unreachable_targets_leave_a_model_undecided() -> None:
     hopeless = options(targets=Targets(0.05, 0.05))
     found = planned(demand(paths([5.0] * 12), of=hopeless))
 
-    (told,) = found.models
-    assert isinstance(told, UndecidedPlan)
-    assert "no capacity for prefill" in told.reason
+    (outcome,) = found.models
+    assert isinstance(outcome, UndecidedPlan)
+    assert "no capacity for prefill" in outcome.reason
 
 
-def test_prompts_too_long_for_their_target_are_still_planned_for_and_that_is_said() -> None:
-    """One that is hopeless for an hour must not leave the pool without a plan for it."""
+def test_prompts_too_long_for_their_target_get_a_plan_that_says_so() -> None:
+    """Targets out of reach for an hour must not leave the pool without a plan."""
     tight = options(targets=Targets(0.42, 0.05))
     longer = paths([40.0] * 12).scaled(prompt_length=2.0)
     shorter = paths([40.0] * 12).scaled(prompt_length=0.5)
@@ -271,7 +271,7 @@ def test_prompts_too_long_for_their_target_are_still_planned_for_and_that_is_sai
     assert hopeless.rows[-1].needed > held.rows[-1].needed
 
 
-def test_a_forecast_that_ended_is_none() -> None:
+def test_an_ended_forecast_leaves_a_model_undecided() -> None:
     found = planned(demand(paths([5.0] * 12, start=NOW - 3600)))
 
     assert found.models == (
@@ -281,24 +281,22 @@ def test_a_forecast_that_ended_is_none() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(LOADS, FLEETS)
-def test_nothing_is_recommended_without_why_and_without_how_wrong_it_was(
-    load: list[float], fleet: Fleet
-) -> None:
-    told = model(planned(demand(paths(load), fleet)))
+def test_every_plan_has_reasons_and_the_error_of_forecasts(load: list[float], fleet: Fleet) -> None:
+    outcome = model(planned(demand(paths(load), fleet)))
 
-    assert told.error_so_far
-    assert all(each.reasons for each in told.roles)
+    assert outcome.error_so_far
+    assert all(each.reasons for each in outcome.roles)
 
 
 def test_doing_nothing_costs_minutes_over_target() -> None:
-    told = model(planned(demand(paths([80.0] * 12), Fleet(1, 1))))
+    outcome = model(planned(demand(paths([80.0] * 12), Fleet(1, 1))))
 
-    assert told.doing_nothing.minutes_over_target == 60.0
-    assert told.following.minutes_over_target == 5.0
-    assert told.following.money == pytest.approx(2 * told.following.gpu_hours)
+    assert outcome.doing_nothing.minutes_over_target == 60.0
+    assert outcome.following.minutes_over_target == 5.0
+    assert outcome.following.money == pytest.approx(2 * outcome.following.gpu_hours)
 
 
-def test_what_is_ordered_now_is_short_until_it_is_there() -> None:
+def test_engines_ordered_now_are_short_until_they_serve() -> None:
     found = planned(demand(paths([100.0] * 12), Fleet(1, 1)))
 
     for each in model(found).roles:
@@ -319,8 +317,8 @@ def test_far_more_load_than_gpus_still_gets_all_of_them() -> None:
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_gpus_of_engines_that_nothing_is_decided_of_are_not_given_away(own: bool) -> None:
-    """Of a kind that has learned nothing yet, or of a model that is not planned for."""
+def test_gpus_of_engines_without_a_decision_are_not_given_away(own: bool) -> None:
+    """Engines of a kind that has learned nothing yet, or of a model without a plan."""
     bounds = PlanBounds((GpuOffer("A", 10, gpus_per_node=1),))
     unlearned = RunningEngines(Role.DECODE, "A", 2, 3)
     asked = demand(paths([500.0] * 12), Fleet(1, 1))
@@ -332,17 +330,17 @@ def test_gpus_of_engines_that_nothing_is_decided_of_are_not_given_away(own: bool
     assert sum(each.rows[-1].recommended for each in model(found).roles) == 4
 
 
-def test_what_bounds_keep_away_is_not_said_to_come_after_a_start() -> None:
+def test_engines_that_bounds_exclude_are_not_announced_after_a_start() -> None:
     def missing(most_gpus: int) -> bool:
         bounds = PlanBounds((GpuOffer("A", most_gpus, gpus_per_node=1),))
         found = planned(demand(paths([500.0] * 12), Fleet(1, 1)), bounds=bounds)
-        return any("missing until then" in told for told in role(found, Role.PREFILL).reasons)
+        return any("missing until then" in reason for reason in role(found, Role.PREFILL).reasons)
 
     assert missing(1000)
     assert not missing(2)
 
 
-def test_models_of_different_clocks_are_refused() -> None:
+def test_models_with_different_steps_are_refused() -> None:
     slow = paths([5.0] * 12)
     other = LoadPaths(NOW, 900.0, slow.requests, slow.prompt_tokens, slow.output_tokens)
 
@@ -350,7 +348,7 @@ def test_models_of_different_clocks_are_refused() -> None:
         planned(demand(slow), demand(other))
 
 
-def test_a_kept_option_remembers_what_it_worked_out() -> None:
+def test_a_kept_option_caches_its_curves() -> None:
     first, second = (planned(demand(paths([40.0] * 6), of=PAIR)) for _ in range(2))
 
     assert first == second

@@ -12,7 +12,7 @@ from disagg_cluster.planner.forecast.paths import LoadPaths
 from disagg_cluster.planner.plan.worker_option import WorkerOption, block_needs
 from support.plan_demands import BLOCK, NOW, PAIR
 
-LIKE = RequestMix(1.0, 1.0, 1.0)
+BASE_MIX = RequestMix(1.0, 1.0, 1.0)
 STEPS = st.lists(
     st.tuples(
         st.sampled_from([0.0, 0.5, 7.0, 300.0]), st.floats(0.0, 3000.0), st.floats(0.0, 600.0)
@@ -22,33 +22,33 @@ STEPS = st.lists(
 
 
 def futures(steps: list[tuple[float, float, float]]) -> LoadPaths:
-    """Five of them around requests, prompt and output lengths by step."""
-    told = np.array(steps, dtype=np.float64).reshape(-1, 3)
-    off = np.linspace(0.5, 2.0, 5)[:, None]
-    requests = told[:, 0] * off
-    return LoadPaths(NOW, BLOCK, requests, requests * told[:, 1], requests[::-1] * told[:, 2])
+    """Five futures around requests, prompt and output lengths by step."""
+    values = np.array(steps, dtype=np.float64).reshape(-1, 3)
+    factors = np.linspace(0.5, 2.0, 5)[:, None]
+    requests = values[:, 0] * factors
+    return LoadPaths(NOW, BLOCK, requests, requests * values[:, 1], requests[::-1] * values[:, 2])
 
 
 @settings(max_examples=40, deadline=None)
 @given(STEPS)
 @pytest.mark.parametrize("option", PAIR, ids=lambda option: option.role)
-def test_what_a_step_needs_does_not_hang_on_the_steps_beside_it(
+def test_the_need_of_a_step_does_not_depend_on_other_steps(
     option: WorkerOption, steps: list[tuple[float, float, float]]
 ) -> None:
-    together = block_needs(option, futures(steps), LIKE)
+    together = block_needs(option, futures(steps), BASE_MIX)
 
     assert isinstance(together, np.ndarray)
     assert together.shape == (5, len(steps))
-    for step, told in enumerate(steps):
-        alone = block_needs(option, futures([told]), LIKE)
+    for step, values in enumerate(steps):
+        alone = block_needs(option, futures([values]), BASE_MIX)
         assert isinstance(alone, np.ndarray)
         assert together[:, step].tolist() == alone[:, 0].tolist()
 
 
-def test_tokens_that_nobody_asks_for_need_no_engine() -> None:
+def test_tokens_without_requests_need_no_engine() -> None:
     silent = LoadPaths(NOW, BLOCK, np.zeros((2, 3)), np.ones((2, 3)), np.ones((2, 3)))
 
     for option in PAIR:
-        needs = block_needs(option, silent, LIKE)
+        needs = block_needs(option, silent, BASE_MIX)
         assert isinstance(needs, np.ndarray)
         assert not needs.any()
