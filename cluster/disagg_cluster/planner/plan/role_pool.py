@@ -105,7 +105,9 @@ def desired_engines(
             kept = np.where(np.arange(blocks) <= reachable, other.present, 0)
         else:
             open_share = np.clip(1 - first.present / np.maximum(first.keep, 1), 0.0, 1.0)
-            kept = _held(np.ceil(other.keep * open_share * (1 - 1e-9)).astype(np.int64), hold)
+            kept = _max_over_hold(
+                np.ceil(other.keep * open_share * (1 - 1e-9)).astype(np.int64), hold
+            )
             kept = np.minimum(kept, other.present)
             unserved -= kept / np.maximum(other.needed, 1)
         desired.append(kept)
@@ -139,11 +141,11 @@ def overflow_engines(
     for pool, requested, got in zip(pools, desired, granted, strict=True):
         missing += (requested - got) / np.maximum(pool.needed, 1)
     more = np.ceil(np.clip(missing, 0.0, 1.0) * pools[rank].needed * (1 - 1e-9))
-    found: Counts = granted[rank] + _held(more.astype(np.int64), hold_blocks)
+    found: Counts = granted[rank] + _max_over_hold(more.astype(np.int64), hold_blocks)
     return found
 
 
-def _held(counts: Counts, hold_blocks: int) -> Counts:
+def _max_over_hold(counts: Counts, hold_blocks: int) -> Counts:
     """The most in a block and in those that follow within the hold time."""
     padded = np.concatenate([counts, np.zeros(hold_blocks, dtype=np.int64)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, hold_blocks + 1)

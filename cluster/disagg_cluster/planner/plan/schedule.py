@@ -88,7 +88,7 @@ def cheapest_schedule(problem: ScheduleProblem, timing: PlanTiming, costs: PlanC
     blocks = len(problem.least)
     to_go = np.zeros((blocks + 1, len(sizes)))
     for block in range(blocks - 1, -1, -1):
-        to_go[block] = _moved(
+        to_go[block] = _least_cost(
             to_go[block + 1] + _allowed(problem, sizes, stage, block), sizes, timing
         )
     counts = np.empty(blocks, dtype=np.int64)
@@ -136,7 +136,7 @@ def _allowed(problem: ScheduleProblem, sizes: Counts, stage: Floats, block: int)
     return cost
 
 
-def _moved(after: Floats, sizes: Counts, timing: PlanTiming) -> Floats:
+def _least_cost(after: Floats, sizes: Counts, timing: PlanTiming) -> Floats:
     """Least cost of a move and all that follows, from each size: two running minima."""
     up = np.minimum.accumulate((after + timing.start_hours * sizes)[::-1])[::-1]
     down = np.minimum.accumulate(after - timing.drain_hours * sizes)

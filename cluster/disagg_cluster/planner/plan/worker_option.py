@@ -68,8 +68,8 @@ class EngineCurve:
     def _seconds(self, prompt_length: Floats, output_length: Floats) -> Floats:
         generated = output_length * (1 + self.mix.output_dispersion) / 2
         context = self.mix.context_factor * (self.mix.cached_tokens + prompt_length + generated)
-        seconds: Floats = _line(prompt_length, self.prompts, self.prompt_seconds)
-        return seconds + output_length * _line(context, self.contexts, self.token_seconds)
+        seconds: Floats = _interpolated(prompt_length, self.prompts, self.prompt_seconds)
+        return seconds + output_length * _interpolated(context, self.contexts, self.token_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +271,7 @@ def _no_seconds() -> tuple[Floats, Floats]:
     return np.array([0.0, 1.0]), np.zeros(2)
 
 
-def _line(at: Floats, points: Floats, values: Floats) -> Floats:
+def _interpolated(at: Floats, points: Floats, values: Floats) -> Floats:
     """Linear interpolation, continued beyond the last point as between the last two."""
     beyond = np.maximum(at - points[-1], 0.0)
     slope = (values[-1] - values[-2]) / (points[-1] - points[-2])
