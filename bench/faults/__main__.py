@@ -1,13 +1,13 @@
 """Faults by the hundred against real daemons: `make bench-faults`.
 
-Stand-in engines under real daemons, real clients on engines that nobody touches. Campaign by
-campaign, faults are drawn by a seed and done to workers, daemons, the run folder, the journal and
-what the host may run out of; after each it is judged what became of it. One campaign kills the
-daemon every 11 s and compares the counters with the wall and the engines' own totals.
+Stand-in engines under real daemons, with real clients on engines that no fault targets. Campaign by
+campaign, faults are drawn by a seed and injected into workers, daemons, the run folder, the journal
+and the host's resources; the outcome of each is judged. One campaign kills the daemon every 11 s
+and compares the counters with the wall and the engines' own totals.
 
-Every campaign runs in a process of its own, two at a time, and leaves its result in
-`bench/out/faults/`; `--resume` takes those that are there with the same seed. Nothing that a
-campaign has started outlives it.
+Every campaign runs in a separate process, two at a time, and writes its result to
+`bench/out/faults/`; `--resume` reuses existing results of the same seed. Nothing that a campaign
+has started outlives it.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _CAMPAIGN_SECONDS = 40 * 60.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the campaigns, print and write the table; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(prog="bench.faults", description=__doc__)
-    parser.add_argument("--seed", default="1", help="what the faults are drawn by")
+    parser.add_argument("--seed", default="1", help="the seed that faults are drawn by")
     parser.add_argument(
         "--campaign", action="append", choices=sorted(BY_NAME), help="only this one; repeatable"
     )
-    parser.add_argument("--rounds", type=int, help="so many draws a campaign; default its own")
-    parser.add_argument("--resume", action="store_true", help="keep the results that are there")
-    parser.add_argument("--jobs", type=int, default=2, help="so many campaigns at a time")
+    parser.add_argument("--rounds", type=int, help="draws per campaign; default: its own number")
+    parser.add_argument("--resume", action="store_true", help="keep results of the same seed")
+    parser.add_argument("--jobs", type=int, default=2, help="campaigns at a time")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument("--short", action="store_true", help="a sample of each, in a minute")
+    parser.add_argument("--short", action="store_true", help="a sample of each, within a minute")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the results go")
     options = parser.parse_args(arguments)
     chosen = [c for c in CAMPAIGNS if not options.campaign or c.name in options.campaign]
@@ -73,12 +73,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(campaign: Campaign, options: argparse.Namespace) -> dict[str, Any]:
-    """Run one campaign in a process of its own, or take what it left the last time."""
+    """Run one campaign in a separate process, or reuse its existing result."""
     result: Path = options.folder / f"{campaign.name.replace(' ', '-')}.json"
-    seed, wanted = options.seed, options.rounds or campaign.rounds
+    seed, rounds = options.seed, options.rounds or campaign.rounds
     if options.resume and result.exists():
         report: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
-        if (report["seed"], report["rounds"]) == (seed, wanted):
+        if (report["seed"], report["rounds"]) == (seed, rounds):
             return report
     result.unlink(missing_ok=True)
     argv = [
@@ -87,7 +87,7 @@ def run(campaign: Campaign, options: argparse.Namespace) -> dict[str, Any]:
         "bench.faults.play",
         campaign.name,
         seed,
-        str(wanted),
+        str(rounds),
         str(result),
     ]
     environment = {
@@ -98,7 +98,7 @@ def run(campaign: Campaign, options: argparse.Namespace) -> dict[str, Any]:
     try:
         process.wait(_CAMPAIGN_SECONDS)
     except BaseException:
-        # It takes away what it has started.
+        # It ends whatever it has started.
         process.send_signal(signal.SIGINT)
         process.wait()
         raise

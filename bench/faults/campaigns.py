@@ -24,7 +24,7 @@ from bench.faults.host_faults import (
 from bench.faults.worker_faults import FAULTS as WORKER_FAULTS
 
 COVERAGE = "every 11 s"
-"""The campaign that is judged by the GPU-seconds, not by its faults: `coverage`."""
+"""The campaign that is judged by GPU-seconds rather than by fault: `coverage`."""
 
 COVERAGE_KILLS = 12
 
@@ -35,12 +35,12 @@ class Campaign:
 
     Args:
         name: Its name.
-        faults: What is drawn from.
-        rounds: How many draws; with `at_once`, each of them for every victim.
-        lacks: Says what the campaign needs and this machine does not have; empty if nothing.
+        faults: The faults to draw from.
+        rounds: Number of draws; with `at_once`, one for every victim each.
+        lacks: Returns what the campaign needs and this machine lacks; empty if nothing.
         small_disk: Whether the run folder is on a file system that can be filled.
-        unread: Whether nobody reads what the daemon prints.
-        victims: On how many workers they are done.
+        unread: Whether the daemon's output is left unread.
+        victims: Number of workers that faults target.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Campaign:
 
 
 def needs_mounts() -> str:
-    """What is missing for a file system of one's own."""
+    """Return what is missing for mounting a file system."""
     with tempfile.TemporaryDirectory() as folder:
         argv = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder]
         if not shutil.which("mount") or subprocess.run(argv, capture_output=True).returncode:
@@ -64,7 +64,7 @@ def needs_mounts() -> str:
 
 
 def needs_pids() -> str:
-    """What is missing to be refused a thread."""
+    """Return what is missing for limiting the daemon's threads."""
     return "" if os.access(PIDS, os.W_OK) and (PIDS / "cgroup.procs").exists() else "a pids cgroup"
 
 
@@ -86,9 +86,9 @@ SHORT = "short"
 
 
 def shortened(seed: str) -> Campaign:
-    """A sample of every campaign that this machine can run, drawn by a seed, all on one node.
+    """Return a sample of each campaign that this machine can run, drawn by a seed, on one node.
 
-    The campaign that measures time is left out: it takes its time.
+    The campaign that measures GPU-seconds is left out: it takes too long.
     """
     chance = random.Random(seed)
     faults: list[Fault] = []
@@ -104,8 +104,8 @@ def shortened(seed: str) -> Campaign:
 
 
 def _is_quick(fault: Fault) -> bool:
-    # A hang is seen after some probes only.
-    hangs = fault.expected.told == "an engine that is not up"
+    # A hang is noticed only after several probes.
+    hangs = fault.expected.state == "an engine that is not up"
     return fault.lasts_seconds <= LONGEST_SHORT_SECONDS and not hangs
 
 
@@ -113,5 +113,5 @@ BY_NAME = {campaign.name: campaign for campaign in CAMPAIGNS}
 
 
 def named(name: str, seed: str) -> Campaign:
-    """Return a campaign, or what is left of all of them in a short run."""
+    """Return a campaign by name, or the sample of all of them that is a short run."""
     return shortened(seed) if name == SHORT else BY_NAME[name]

@@ -1,4 +1,4 @@
-"""What may befall a daemon and its run folder: every end, and what it finds after it."""
+"""Faults of a daemon, its run folder and its journal."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Callable
 from bench.faults.fault import Expected, Fault, Inject
 from bench.faults.scene import Scene, Victim
 
-# How long a Python process takes to start is the machine's: on a busy one, many seconds.
-BACK = Expected(told="a page", told_seconds=30.0, dies=False)
-BACK_ANEW = Expected(told="a page", told_seconds=30.0, dies=False, resets=("disagg_",))
+# Starting a Python process can take many seconds on a busy machine.
+BACK = Expected(state="a page", reported_seconds=30.0, dies=False)
+BACK_ANEW = Expected(state="a page", reported_seconds=30.0, dies=False, resets=("disagg_",))
 BACK_UNJOURNALLED = Expected(
-    told="a page", told_seconds=30.0, dies=False, resets=("disagg_worker_restarts_",)
+    state="a page", reported_seconds=30.0, dies=False, resets=("disagg_worker_restarts_",)
 )
-BACK_WITH_A_DEATH = Expected(told="a page", told_seconds=30.0)
+BACK_WITH_A_DEATH = Expected(state="a page", reported_seconds=30.0)
 
 
 def _killed(scene: Scene, _victim: Victim) -> None:
@@ -52,7 +52,7 @@ def _leaves_while_a_worker_dies(scene: Scene, victim: Victim) -> None:
 
 
 def _upgraded(scene: Scene, _victim: Victim) -> None:
-    """Another daemon with another node file takes over while the first is told to leave."""
+    """Another daemon with another node file takes over while the first is asked to leave."""
     workers = [dict(worker) for worker in scene.node_file["workers"]]
     for worker in workers:
         worker["env"] = {**worker["env"], "UPGRADED": str(scene.chance.random())}
@@ -78,7 +78,7 @@ DAEMON_FAULTS = (
 
 
 def then_killed(act: Callable[[Scene], None]) -> Inject:
-    """Do something to the run folder, then kill the daemon and start the next."""
+    """Return a fault that changes the run folder, then kills the daemon and starts the next."""
 
     def inject(scene: Scene, _victim: Victim) -> None:
         act(scene)
@@ -90,7 +90,7 @@ def then_killed(act: Callable[[Scene], None]) -> Inject:
 
 
 def after_killed(act: Callable[[Scene], None]) -> Inject:
-    """Kill the daemon, do something to what it has left, and start the next."""
+    """Return a fault that kills the daemon, changes the files it left, and starts the next."""
 
     def inject(scene: Scene, _victim: Victim) -> None:
         scene.kill_daemon()
@@ -129,7 +129,7 @@ def _open_to_all(scene: Scene, _victim: Victim) -> None:
 
 
 def _folder_is_a_link(scene: Scene, _victim: Victim) -> None:
-    """A start into a link must be refused or find what runs; afterwards it is a folder again."""
+    """Starting with a link must be refused or find the workers; then the folder is restored."""
     real = scene.run_dir.with_name("real")
     scene.kill_daemon()
     scene.run_dir.rename(real)
@@ -181,7 +181,7 @@ def _a_folder(scene: Scene) -> None:
 
 
 def _hostile(scene: Scene) -> None:
-    """Values that no daemon has ever written."""
+    """Write values that no daemon ever writes."""
     journal = json.loads(_journal(scene))
     for entry in journal.get("workers", ()):
         key, value = scene.chance.choice(

@@ -1,9 +1,9 @@
-"""A stand-in engine that can be told to do harm; it is run in place of a vLLM.
+"""A stand-in engine that misbehaves on request; it is run in place of a vLLM.
 
-It is told by a JSON file, `FAULTS_CONTROL`: `health_seconds` (how long /health takes), `exit_code`
-(with which it exits at SIGUSR1), `at_term` (the exit code with which it crashes when it is told to
-end), `helper` (`fork` or `setsid`: a child that it starts with, in its session or one of its own).
-Its own totals, those that its step records carry, are in `FAULTS_TOTALS`.
+A JSON file, `FAULTS_CONTROL`, controls it: `health_seconds` (how long /health takes), `exit_code`
+(its exit code at SIGUSR1), `at_term` (the exit code with which it crashes when asked to end),
+`helper` (`fork` or `setsid`: a child that it starts with, in its own or a new session). Its
+totals, as carried by its step records, are written to `FAULTS_TOTALS`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ HELPER_SECONDS = "100000"
 
 
 class TotalsSender(Sender):
-    """Writes down what it has told."""
+    """Sends step records and writes their totals to a file."""
 
     def start(self) -> None:
-        """Connect, and begin to write."""
+        """Connect, and start writing totals."""
         super().start()
         threading.Thread(target=self._write, daemon=True).start()
 
@@ -54,39 +54,39 @@ class TotalsSender(Sender):
                 part.write_text(json.dumps(totals), encoding="utf-8")
                 part.rename(path)
             except OSError:
-                pass  # a full disk is what some faults are about
+                pass  # some faults fill the disk
             time.sleep(TOTALS_SECONDS)
 
 
-class ToldRoutes(Routes):
-    """Answers /health as slowly, and ends as badly, as it is told to."""
+class ControlledRoutes(Routes):
+    """Answers /health and drains as the control file demands."""
 
     async def handle(self, request: HttpRequest) -> HttpAnswer:
         """Answer one HTTP request."""
         if request.path == "/health":
-            await asyncio.sleep(told().get("health_seconds", 0.0))
+            await asyncio.sleep(control().get("health_seconds", 0.0))
         return await super().handle(request)
 
     async def drain(self) -> None:
         """Wait for requests, or crash."""
-        if (code := told().get("at_term")) is not None:
+        if (code := control().get("at_term")) is not None:
             os._exit(code)
         await super().drain()
 
 
-def told() -> dict[str, Any]:
-    """What it has been told to do."""
+def control() -> dict[str, Any]:
+    """Return the content of the control file."""
     try:
-        told: dict[str, Any] = json.loads(Path(os.environ["FAULTS_CONTROL"]).read_text())
+        control: dict[str, Any] = json.loads(Path(os.environ["FAULTS_CONTROL"]).read_text())
     except (OSError, ValueError):
         return {}
-    return told
+    return control
 
 
 def main() -> int:
-    """Serve as a stand-in until it is told to end."""
+    """Serve as a stand-in until asked to end."""
 
-    def said(name: str) -> str:
+    def option(name: str) -> str:
         return sys.argv[sys.argv.index(name) + 1]
 
     socket = os.environ.get(wire.SOCKET_ENVIRONMENT)
@@ -94,19 +94,19 @@ def main() -> int:
     options = standin.Options(
         name=os.environ["FAULTS_NAME"],
         role=os.environ["FAULTS_ROLE"],
-        port=int(said("--port")),
-        model=said("--served-model-name"),
+        port=int(option("--port")),
+        model=option("--served-model-name"),
         gpus=tuple(map(int, devices.split(","))) if devices else (),
         sim_dir=Path(socket).parent / "sim" if socket and devices else None,
     )
-    # The stand-in as it is, but for what it sends and answers.
+    # The plain stand-in, except for what it sends and answers.
     standin.Sender = TotalsSender  # type: ignore[misc] # a class, and of this process only
-    standin.Routes = ToldRoutes  # type: ignore[misc] # as above
-    helper = told().get("helper")
+    standin.Routes = ControlledRoutes  # type: ignore[misc] # as above
+    helper = control().get("helper")
     if helper:
         argv = ["sleep", HELPER_SECONDS + str(options.port)]
         subprocess.Popen(argv, start_new_session=helper == "setsid")
-    signal.signal(signal.SIGUSR1, lambda *_: os._exit(told().get("exit_code", 1)))
+    signal.signal(signal.SIGUSR1, lambda *_: os._exit(control().get("exit_code", 1)))
     try:
         asyncio.run(standin.serve(options, socket))
     except OSError as error:

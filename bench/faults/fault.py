@@ -1,4 +1,4 @@
-"""What a fault is, what was seen of one, and what that is worth; pure."""
+"""Faults, what was observed of them, and the judgement of that; pure."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bench.faults.scene import Scene, Victim
 
-TOLD_SECONDS = 10.0
-"""Within so long the page must tell a state, from its cause on."""
+REPORTED_SECONDS = 10.0
+"""The page must report a state within this time of its cause."""
 
 Inject = Callable[["Scene", "Victim"], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What must become of the victim of a fault.
+    """The required outcome for the victim of a fault.
 
     Args:
-        told: Which state the page must tell, a name of `scene.TOLD`; empty if there is none.
-        told_seconds: Within how long, from the end of the injection on.
-        dies: Whether its process may be another afterwards; otherwise it must be the same.
-        resets: Counters that may begin anew, by how their names begin: what they were kept in was
-            destroyed.
-        well_seconds: How long after the fault was healed all workers must be ready again.
+        state: The state that the page must report, a name in `scene.STATES`; empty if none.
+        reported_seconds: Within how long of the end of the injection.
+        dies: Whether its process may be another one afterwards; otherwise it must be the same.
+        resets: Prefixes of the names of counters that may restart at zero, because the place where
+            they were kept was destroyed.
+        recovered_seconds: Within how long of the healing all workers must be ready again.
     """
 
-    told: str = ""
-    told_seconds: float = TOLD_SECONDS
+    state: str = ""
+    reported_seconds: float = REPORTED_SECONDS
     dies: bool = True
     resets: tuple[str, ...] = ()
-    well_seconds: float = 60.0
+    recovered_seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One way to do harm, and how it ends.
+    """A fault that can be injected, and its required outcome.
 
     Args:
-        name: Once in its campaign.
-        inject: Does it; returns when it is done.
-        expected: What must come of it.
-        heal: Takes its cause away, `lasts_seconds` after it began.
-        weight: How often it is drawn, beside others of its campaign.
+        name: Unique in its campaign.
+        inject: Injects it; returns when that is done.
+        expected: The required outcome.
+        heal: Removes its cause, `lasts_seconds` after it began.
+        weight: How often it is drawn, relative to others of its campaign.
     """
 
     name: str
@@ -57,16 +57,16 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What was seen from just before a fault until all was well again.
+    """What was observed from just before a fault until the node had recovered.
 
-    `told_seconds` and `well_seconds` are None for what never came. `lost` and `answered` are
-    requests of engines that the fault did not aim at; `moved` are those of them with another
-    process than before. `back` are counters that went back, `doubled` workers with two processes at
-    a time, `left` processes that the fault should have taken with it and did not.
+    `reported_seconds` and `recovered_seconds` are None for what never happened. `lost` and
+    `answered` are requests of engines that the fault did not target; `moved` are those of them with
+    another process than before. `back` are counters that went back, `doubled` workers with two
+    processes at a time, `left` processes that should have ended with the fault and did not.
     """
 
-    told_seconds: float | None = None
-    well_seconds: float | None = None
+    reported_seconds: float | None = None
+    recovered_seconds: float | None = None
     same_process: bool = True
     lost: int = 0
     answered: int = 0
@@ -78,18 +78,21 @@ class Observed:
 
 
 def judge(expected: Expected, observed: Observed) -> tuple[str, ...]:
-    """Return all that is bad about what was seen; nothing if all is well."""
+    """Return everything wrong with what was observed; empty if nothing is."""
     bad: list[str] = []
     if observed.error:
         bad.append(f"could not be judged: {observed.error}")
-    if observed.well_seconds is None:
+    if observed.recovered_seconds is None:
         bad.append("a worker stays dead")
-    elif observed.well_seconds > expected.well_seconds:
-        bad.append(f"well after {observed.well_seconds:.1f} s only")
-    if expected.told and observed.told_seconds is None:
-        bad.append(f"never told: {expected.told}")
-    elif observed.told_seconds is not None and observed.told_seconds > expected.told_seconds:
-        bad.append(f"told after {observed.told_seconds:.1f} s only")
+    elif observed.recovered_seconds > expected.recovered_seconds:
+        bad.append(f"recovered only after {observed.recovered_seconds:.1f} s")
+    if expected.state and observed.reported_seconds is None:
+        bad.append(f"never reported: {expected.state}")
+    elif (
+        observed.reported_seconds is not None
+        and observed.reported_seconds > expected.reported_seconds
+    ):
+        bad.append(f"reported only after {observed.reported_seconds:.1f} s")
     if not expected.dies and not observed.same_process:
         bad.append("killed although it serves")
     if observed.lost:
@@ -107,13 +110,13 @@ def judge(expected: Expected, observed: Observed) -> tuple[str, ...]:
 class Covered:
     """GPU-seconds over a stretch in which daemons were killed.
 
-    `wall` is devices × seconds; `told` what the counters of phases and the unobserved seconds grew
-    by, of which `unobserved`; `engines` and `phases` are seconds by phase, as the engines' own
-    totals and the counters have grown.
+    `wall` is devices × seconds; `reported` the growth of the counters of phases and of unobserved
+    seconds, `unobserved` the latter part of it; `engines` and `phases` are seconds by phase, by the
+    growth of the engines' own totals and of the counters.
     """
 
     wall: float
-    told: float
+    reported: float
     unobserved: float
     engines: Mapping[str, float]
     phases: Mapping[str, float]
@@ -122,14 +125,14 @@ class Covered:
 def judge_coverage(
     covered: Covered, *, least: float = 0.995, phase_error: float = 0.02
 ) -> tuple[str, ...]:
-    """Return what of the GPU-seconds is missing or wrong."""
+    """Return which GPU-seconds are missing or attributed to the wrong phase."""
     bad: list[str] = []
-    share = covered.told / covered.wall if covered.wall else 0.0
+    share = covered.reported / covered.wall if covered.wall else 0.0
     if not least <= share <= 1 + (1 - least):
-        bad.append(f"{100 * share:.2f} % of GPU-seconds told")
+        bad.append(f"{100 * share:.2f} % of GPU-seconds reported")
     for phase, truth in covered.engines.items():
-        told = covered.phases.get(phase, 0.0)
-        if truth > 0 and abs(told / truth - 1) > phase_error:
-            off = 100 * (told / truth - 1)
-            bad.append(f"{phase}: {told:.2f} s told of {truth:.2f} s ({off:+.1f} %)")
+        counted = covered.phases.get(phase, 0.0)
+        if truth > 0 and abs(counted / truth - 1) > phase_error:
+            off = 100 * (counted / truth - 1)
+            bad.append(f"{phase}: {counted:.2f} s reported of {truth:.2f} s ({off:+.1f} %)")
     return tuple(bad)

@@ -1,4 +1,4 @@
-"""A pipe that nobody reads, for what a daemon prints."""
+"""A pipe that nobody reads, for the output of a daemon."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 
 class FullPipe:
-    """A pipe that nobody reads, filled to the brim."""
+    """A full pipe that nobody reads."""
 
     def __init__(self) -> None:
         self.reading, self.writing = os.pipe()

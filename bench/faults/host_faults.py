@@ -1,4 +1,4 @@
-"""What a host may run out of while a worker dies: disk, descriptors, threads, memory, output."""
+"""Faults of the host while a worker dies: disk, descriptors, threads, memory, output, clients."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from bench.faults.fault import Expected, Fault
 from bench.faults.scene import Scene, Victim
 
 PIDS = Path("/sys/fs/cgroup/pids")
-DIES = Expected(told="a restart")
-# While the daemon can do nothing, the death need not be told; afterwards it must.
+DIES = Expected(state="a restart")
+# While the daemon cannot act, it need not report the death; afterwards it must.
 DIES_UNSEEN = Expected()
-SERVES = Expected(dies=False, well_seconds=20.0)
+SERVES = Expected(dies=False, recovered_seconds=20.0)
 
 
 # --- disk ---
@@ -52,11 +52,11 @@ def _read_write(scene: Scene, _victim: Victim) -> None:
     subprocess.run(["umount", "-l", str(scene.disk)], check=False)
 
 
-# Restarts are counted in the journal, which cannot be written then.
-UNJOURNALLED = Expected(told="a restart", resets=("disagg_worker_restarts_",))
+# Restarts are counted in the journal, which cannot be written during the fault.
+UNJOURNALLED = Expected(state="a restart", resets=("disagg_worker_restarts_",))
 
 DISK_FAULTS = (
-    Fault("full", _fill, Expected(told="a journal that fails"), _make_room, 4.0, weight=3),
+    Fault("full", _fill, Expected(state="a journal that fails"), _make_room, 4.0, weight=3),
     Fault(
         "full, and the daemon is killed",
         _fill_and_kill_daemon,
@@ -68,7 +68,7 @@ DISK_FAULTS = (
     Fault(
         "read-only",
         _read_only,
-        Expected(told="a journal that fails"),
+        Expected(state="a journal that fails"),
         _read_write,
         4.0,
         weight=3,
@@ -99,7 +99,7 @@ def _no_descriptor(scene: Scene, victim: Victim) -> None:
 
 
 def _few_descriptors(scene: Scene, victim: Victim) -> None:
-    """A handful are left: what takes several gets some of them and then none."""
+    """Leave a few: an operation that needs several gets some of them and then none."""
     spare = scene.chance.randrange(1, 6)
     _limit(scene, resource.RLIMIT_NOFILE, _descriptors(scene) + spare)
     victim.kill(signal.SIGKILL)
@@ -166,7 +166,7 @@ def _threads_back(scene: Scene, _victim: Victim) -> None:
 
 
 def _hang_after_no_thread(scene: Scene, victim: Victim) -> None:
-    """What hangs once threads are to be had again must be seen."""
+    """A hang after threads are available again must be noticed."""
     _no_thread_and_hangs(scene, victim)
     scene.rest(3.0)
     _threads_back(scene, victim)
@@ -181,7 +181,7 @@ THREAD_FAULTS = (
     Fault(
         "none was to be had, an engine hangs",
         _hang_after_no_thread,
-        Expected(told="an engine that is not up"),
+        Expected(state="an engine that is not up"),
     ),
 )
 
@@ -208,7 +208,7 @@ OUTPUT_FAULTS = (
 
 
 class Crowd:
-    """Clients of the page that mean harm, from an address of their own."""
+    """Hostile clients of the page, from an address of their own."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -216,13 +216,13 @@ class Crowd:
         self._threads: list[threading.Thread] = []
 
     def begin(self, count: int, act: str) -> None:
-        """Let so many do one thing, again and again."""
+        """Start this many clients that repeat one action."""
         self._threads = [threading.Thread(target=self._run, args=(act,)) for _ in range(count)]
         for thread in self._threads:
             thread.start()
 
     def end(self) -> None:
-        """Send them away."""
+        """Stop the clients."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
@@ -260,7 +260,7 @@ class Crowd:
 
 
 def crowd(act: str, count: int) -> Fault:
-    """Clients that do one thing while an engine dies."""
+    """Return a fault of clients that repeat one action while an engine dies."""
     here: list[Crowd] = []
 
     def inject(scene: Scene, victim: Victim) -> None:

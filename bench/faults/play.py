@@ -1,6 +1,6 @@
-"""Plays one campaign: draws faults, does them, and writes down what was seen.
+"""Plays one campaign: draws faults, injects them, and records what was observed.
 
-Run as a program, in a process of its own, so that whatever it leaves behind is its own child:
+Run as a program, in a separate process, so that whatever it leaves behind is its own child:
 `python -m bench.faults.play NAME SEED ROUNDS RESULT`.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 from bench.faults import coverage, processes
 from bench.faults.campaigns import COVERAGE, Campaign, named
 from bench.faults.fault import Fault, Observed, judge
-from bench.faults.scene import TOLD, UNTOUCHED, NeverReadyError, Scene, Victim, is_ready, scene
+from bench.faults.scene import STATES, UNTOUCHED, NeverReadyError, Scene, Victim, is_ready, scene
 from bench.faults.watch import Samples
 
 _MORE_PATIENCE_SECONDS = 15.0
@@ -29,7 +29,7 @@ _DEAD_AFTER_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One fault that was done, what was seen, and what of it is bad."""
+    """One injected fault, what was observed, and what is wrong with that."""
 
     fault: str
     round: int
@@ -46,14 +46,14 @@ def draw(faults: Sequence[Fault], rounds: int, seed: str, at_once: int) -> list[
         while len(bag) < at_once:
             more = [fault for fault in faults for _ in range(fault.weight)]
             chance.shuffle(more)
-            # One of each kind first, so that a short run has seen them all.
+            # One of each kind first, so that a short run includes them all.
             bag += more if drawn or bag else chance.sample(faults, len(faults)) + more
         drawn.append(tuple(bag.pop(0) for _ in range(at_once)))
     return drawn
 
 
 def play(campaign: Campaign, seed: str, rounds: int) -> list[Outcome]:
-    """Do all rounds; a node that did not come to itself again is given up, and another made."""
+    """Play all rounds; a node that did not recover is given up and replaced."""
     at_once = campaign.victims if campaign.at_once else 1
     left = list(enumerate(draw(campaign.faults, rounds, seed, at_once)))
     outcomes: list[Outcome] = []
@@ -81,7 +81,7 @@ def _gave_up(last: Sequence[Outcome]) -> bool:
 
 
 def play_round(here: Scene, faults: Sequence[Fault], number: int) -> list[Outcome]:
-    """Do one fault to each of as many victims, at once; what befell others is the first's."""
+    """Inject a fault into each victim at once; effects on others are recorded with the first."""
     victims = here.chance.sample(here.victims, len(faults))
     seen: dict[int, Observed] = {}
     lost, answered = len(here.clients.failures), here.clients.completed
@@ -90,7 +90,7 @@ def play_round(here: Scene, faults: Sequence[Fault], number: int) -> list[Outcom
     def one(index: int) -> None:
         try:
             seen[index] = observe(here, faults[index], victims[index])
-        except Exception:  # noqa: BLE001 - a fault that cannot be judged is a bad one
+        except Exception:  # noqa: BLE001 - a fault that cannot be judged counts as bad
             seen[index] = Observed(error=traceback.format_exc(limit=-2).replace("\n", " | "))
 
     threads = [threading.Thread(target=one, args=(index,)) for index in range(len(faults))]
@@ -117,58 +117,61 @@ def play_round(here: Scene, faults: Sequence[Fault], number: int) -> list[Outcom
 
 
 def observe(here: Scene, fault: Fault, victim: Victim) -> Observed:
-    """Do one fault to one victim and see what becomes of it."""
+    """Inject one fault into one victim and observe the outcome."""
     before, pid, expected = here.watch.page, victim.pid, fault.expected
     helpers = set(processes.helpers_of(victim.port))
     here.rest(here.chance.random())
     fault.inject(here, victim)
     began = time.monotonic()
     helpers |= set(processes.helpers_of(victim.port))
-    told_seconds = None
-    if expected.told:
-        told = TOLD[expected.told]
-        patience = expected.told_seconds + _MORE_PATIENCE_SECONDS
-        told_seconds = here.watch.until(lambda page: told(before, page, victim.name), patience)
+    reported_seconds = None
+    if expected.state:
+        reports = STATES[expected.state]
+        patience = expected.reported_seconds + _MORE_PATIENCE_SECONDS
+        reported_seconds = here.watch.until(
+            lambda page: reports(before, page, victim.name), patience
+        )
     here.rest(max(fault.lasts_seconds - (time.monotonic() - began), 0.0))
     if fault.heal is not None:
         fault.heal(here, victim)
 
-    def well(page: Samples) -> bool:
+    def recovered(page: Samples) -> bool:
         ready = all(is_ready(page, name) for name in (victim.name, *UNTOUCHED))
         return ready and victim.pid is not None and (not expected.dies or victim.pid != pid)
 
-    well_seconds = here.watch.until(well, max(_DEAD_AFTER_SECONDS, expected.well_seconds))
+    patience = max(_DEAD_AFTER_SECONDS, expected.recovered_seconds)
+    recovered_seconds = here.watch.until(recovered, patience)
     here.rest(0.5)
     alive = helpers & set(processes.helpers_of(victim.port))
     processes.end_all(alive)
     return Observed(
-        told_seconds=told_seconds,
-        well_seconds=well_seconds,
+        reported_seconds=reported_seconds,
+        recovered_seconds=recovered_seconds,
         same_process=victim.pid == pid,
         left=tuple(f"helper {helper}" for helper in alive),
     )
 
 
 def ended(here: Scene, rounds: int) -> Outcome:
-    """End the node as a person does, and see what is left of it."""
+    """End the node as a user does, and observe what is left of it."""
     code, _ = here.node.stop("--workers")
     here.rest(0.5)
     left = tuple(
         f"{name}: {pid}" for name, port in here.ports.items() for pid in processes.engines_at(port)
     )
     error = "" if code == 0 else f"`stop --workers` exits {code}"
-    observed = Observed(well_seconds=0.0, left=left, error=error)
+    observed = Observed(recovered_seconds=0.0, left=left, error=error)
     return Outcome("the end", rounds, observed, judge_end(observed))
 
 
 def judge_end(observed: Observed) -> tuple[str, ...]:
-    """What is bad about the end of a node."""
+    """Return what is wrong with the end of a node."""
     bad = [f"orphan {name}" for name in observed.left]
     return tuple([*bad, observed.error] if observed.error else bad)
 
 
 def say(text: str, outcomes: Sequence[Outcome]) -> None:
-    """A line of progress, and each bad outcome once."""
+    """Print a line of progress, and each bad outcome once."""
     bad = sum(bool(outcome.bad) for outcome in outcomes)
     sys.stderr.write(f"{text}: {len(outcomes)} faults, {bad} bad\n")
     for outcome in outcomes[-3:]:
@@ -177,7 +180,7 @@ def say(text: str, outcomes: Sequence[Outcome]) -> None:
 
 
 def main() -> int:
-    """Play one campaign and write what came of it."""
+    """Play one campaign and write its result."""
     name, seed, rounds, result = sys.argv[1:]
     processes.end_with_parent()
     campaign, began = named(name, seed), time.monotonic()

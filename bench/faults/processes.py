@@ -1,4 +1,4 @@
-"""The processes of a campaign: whatever a fault has orphaned becomes this process's own child."""
+"""The processes of a campaign: orphans of a fault become children of this process."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def adopt_orphans() -> None:
-    """From now on, whatever loses its parent below us is ours; `bury` it."""
+    """Become the parent of orphaned descendants from now on; `bury` reaps them."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_with_parent() -> None:
-    """Be told to end when our parent ends, or somebody says so, and take all away then."""
+    """Exit, cleaning up, at SIGTERM or when our parent ends."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def bury(known: Collection[int]) -> None:
-    """Take away the dead among our children, those apart that somebody else waits for."""
+    """Reap dead children, except the known ones that other code waits for."""
     for pid in children() - frozenset(known):
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
 
 
 def descendants() -> Iterator[int]:
-    """All living processes below us."""
+    """Yield all living descendants of this process."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -51,7 +51,7 @@ def descendants() -> Iterator[int]:
 
 
 def engines_at(port: int) -> list[int]:
-    """The engines that were started for a port and live, one a process."""
+    """Return the living engines that were started for a port, by pid."""
     found = []
     for pid in descendants():
         argv = procfs.command_line(pid)
@@ -61,7 +61,7 @@ def engines_at(port: int) -> list[int]:
 
 
 def helpers_of(port: int) -> list[int]:
-    """The helpers of an engine that live."""
+    """Return the living helpers of an engine."""
     from bench.faults.engine import HELPER_SECONDS
 
     return [
@@ -70,7 +70,7 @@ def helpers_of(port: int) -> list[int]:
 
 
 def end_all(pids: Collection[int]) -> None:
-    """Kill them, whatever they do."""
+    """Kill these processes, even stopped ones."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""A node under faults: engines that nobody touches, victims beside them, a load, and a watch."""
+"""A node under faults: untouched engines, victims beside them, a load, and a watch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ START_SECONDS = 60.0
 PROGRAM = f"""\
 #!{sys.executable}
 import resource, sys
-# What a fault takes from the daemon, its children inherit; nobody gives it back to them.
+# Children inherit the limits that a fault sets on the daemon, so the engine lifts its own.
 for limit in (resource.RLIMIT_AS, resource.RLIMIT_NOFILE):
     most = resource.getrlimit(limit)[1]
     resource.setrlimit(limit, (most, most))
@@ -56,16 +56,16 @@ class Victim:
 
     @property
     def url(self) -> str:
-        """The root of its server."""
+        """The root URL of its server."""
         return f"http://127.0.0.1:{self.port}"
 
     def tell(self, **what: Any) -> None:
-        """Say what its engine is to do, or nothing any more."""
+        """Set how its engine misbehaves; with no arguments, stop that."""
         self.control.write_text(json.dumps(what), encoding="utf-8")
 
     @property
     def pid(self) -> int | None:
-        """Its engine's process."""
+        """The pid of its engine."""
         return next(iter(processes.engines_at(self.port)), None)
 
     def kill(self, sign: int) -> None:
@@ -76,19 +76,19 @@ class Victim:
 
 
 def restarts(page: Samples, worker: str) -> float:
-    """How often a worker was started again."""
+    """Return how often a worker was restarted."""
     return page.get(f'disagg_worker_restarts_total{{worker="{worker}"}}', 0.0)
 
 
 def is_ready(page: Samples, worker: str) -> bool:
-    """Whether a worker is ready."""
+    """Return whether a worker is ready."""
     return page.get(f'disagg_worker_state{{state="ready",worker="{worker}"}}', 0.0) == 1 or (
         page.get(f'disagg_worker_state{{worker="{worker}",state="ready"}}', 0.0) == 1
     )
 
 
 def is_up(page: Samples, engine: str) -> bool:
-    """Whether an engine answers its probes."""
+    """Return whether an engine answers its probes."""
     named = f'engine="{engine}"'
     return any(
         value == 1
@@ -98,11 +98,11 @@ def is_up(page: Samples, engine: str) -> bool:
 
 
 def success(page: Samples, collector: str) -> float | None:
-    """Whether a collector's last round went well; None if the page has none."""
+    """Return whether a collector's last round succeeded; None if the page does not show it."""
     return page.get(f'disagg_collector_success{{collector="{collector}"}}')
 
 
-TOLD: Mapping[str, Callable[[Samples, Samples, str], bool]] = {
+STATES: Mapping[str, Callable[[Samples, Samples, str], bool]] = {
     "a restart": lambda before, now, victim: (
         restarts(now, victim) > restarts(before, victim) or not is_ready(now, victim)
     ),
@@ -110,11 +110,11 @@ TOLD: Mapping[str, Callable[[Samples, Samples, str], bool]] = {
     "a journal that fails": lambda _before, now, _victim: success(now, "journal") == 0.0,
     "a page": lambda _before, _now, _victim: True,
 }
-"""The states of a victim that a page can tell, from the page before the fault and one of now."""
+"""The states of a victim that a page can report, by the page before the fault and the new one."""
 
 
 class NeverReadyError(Exception):
-    """The node of a campaign did not come up; the text is the end of its log."""
+    """The node of a campaign did not start; the text is the end of its log."""
 
 
 class Scene:
@@ -125,7 +125,7 @@ class Scene:
     ) -> None:
         self.folder = folder
         self.disk = folder / DISK
-        """Where the run folder is, and nothing else."""
+        """The folder that holds the run folder, and nothing else."""
         self.disk.mkdir(mode=0o700, exist_ok=True)
         self.chance = random.Random(seed)
         self.untouched: dict[str, int] = {}
@@ -141,7 +141,7 @@ class Scene:
 
     @property
     def run_dir(self) -> Path:
-        """The daemons' run folder."""
+        """The run folder of the daemons."""
         return self.node.run_dir
 
     @property
@@ -150,30 +150,30 @@ class Scene:
         return self.node.daemon.process.pid
 
     def all_ready(self, page: Samples) -> bool:
-        """Whether every worker serves, and its engine's page says so."""
+        """Return whether every worker is ready, and its engine up."""
         return all(is_ready(page, name) for name in self.ports)
 
     def untouched_pids(self) -> dict[str, int | None]:
-        """The processes of the engines that no fault is aimed at."""
+        """Return the processes of the engines that no fault targets."""
         return {
             name: next(iter(processes.engines_at(self.ports[name])), None) for name in UNTOUCHED
         }
 
     def kill_daemon(self) -> None:
-        """As `kill -9` does."""
+        """Kill the daemon with SIGKILL."""
         self.node.end_daemon(signal.SIGKILL)
 
     def next_daemon(self, **changes: Any) -> None:
-        """Start the next daemon; one that does not come up shows in what follows."""
+        """Start the next daemon; if it does not start, later observations show it."""
         self.watch.another_daemon()
         self.node.next_daemon(**changes)
 
     def leave(self) -> None:
-        """Tell the daemon to leave its engines."""
+        """Ask the daemon to exit and leave its engines running."""
         self.node.end_daemon(signal.SIGTERM)
 
     def rest(self, seconds: float) -> None:
-        """Let things take their course."""
+        """Wait."""
         threading.Event().wait(seconds)
 
     def _known(self) -> tuple[int, ...]:
@@ -228,16 +228,16 @@ class Scene:
         return worker
 
     def totals(self, name: str) -> Path:
-        """Where an engine writes down what it has told."""
+        """Return where an engine writes its totals."""
         return self.folder / f"{name}.totals"
 
 
 @contextlib.contextmanager
 def scene(seed: str, victims: int, campaign: Campaign | None = None) -> Iterator[Scene]:
-    """Run a node with its load; nothing of it is left, whatever was done to it."""
+    """Run a node with its load; whatever happened to it, nothing of it is left afterwards."""
     processes.adopt_orphans()
     with contextlib.ExitStack() as stack:
-        # A short path: those of Unix sockets must be.
+        # A short path, as the paths of Unix sockets must be.
         made_in = tempfile.TemporaryDirectory(prefix="df-", ignore_cleanup_errors=True)
         folder = Path(stack.enter_context(made_in))
         unread = campaign is not None and campaign.unread

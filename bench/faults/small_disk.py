@@ -1,4 +1,4 @@
-"""A file system that is soon full."""
+"""A file system small enough to fill."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def small_disk(folder: Path, size: str = "2m") -> Iterator[None]:
-    """Make a folder a file system of its own, small enough to be filled, until the block ends."""
+    """Mount a separate file system, small enough to fill, on a folder until the block ends."""
     folder.mkdir(mode=0o700)
     argv = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(folder)]
     subprocess.run(argv, check=True)

@@ -1,4 +1,4 @@
-"""What a run of the fault bench comes to: figures beside their bars, and a table; pure."""
+"""The figures of a run of the fault bench, beside their bars, and its table; pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BARS = {
     "orphans": 0.0,
     "double_starts": 0.0,
     "counters_that_went_back": 0.0,
-    "states_told_after_10_s": 0.0,
+    "states_reported_after_10_s": 0.0,
 }
 """The most that each figure may be."""
 
@@ -20,11 +20,11 @@ Report = Mapping[str, Any]
 
 
 def figures(reports: Sequence[Report]) -> dict[str, float | None]:
-    """Add up what was seen in all campaigns."""
+    """Return the totals over all campaigns."""
     outcomes = [outcome for report in reports for outcome in report["outcomes"]]
     seen = [outcome["observed"] for outcome in outcomes]
-    told = [one["told_seconds"] for one in seen if one["told_seconds"] is not None]
-    well = [one["well_seconds"] for one in seen if one["well_seconds"]]
+    reported = [one["reported_seconds"] for one in seen if one["reported_seconds"] is not None]
+    recovered = [one["recovered_seconds"] for one in seen if one["recovered_seconds"]]
     bad = [why for outcome in outcomes for why in outcome["bad"]]
     found: dict[str, float | None] = {
         "faults": float(sum(outcome["fault"] != THE_END for outcome in outcomes)),
@@ -35,12 +35,12 @@ def figures(reports: Sequence[Report]) -> dict[str, float | None]:
         "orphans": float(sum(len(one["left"]) for one in seen)),
         "double_starts": float(sum(len(one["doubled"]) for one in seen)),
         "counters_that_went_back": float(sum("went back" in why for why in bad)),
-        "states_told_after_10_s": float(
-            sum("told after" in why or "never told" in why for why in bad)
+        "states_reported_after_10_s": float(
+            sum("reported only after" in why or "never reported" in why for why in bad)
         ),
-        "told_p95_seconds": _high(told),
-        "well_again_p50_seconds": _middle(well),
-        "well_again_p95_seconds": _high(well),
+        "reported_p95_seconds": _high(reported),
+        "recovered_p50_seconds": _middle(recovered),
+        "recovered_p95_seconds": _high(recovered),
     }
     for report in reports:
         if covered := report.get("covered"):
@@ -54,7 +54,7 @@ COVERAGE_BARS = {
     "gpu_seconds_missing_percent": 0.5,
     "prefill_off_percent": 2.0,
     "decode_off_percent": 2.0,
-    # The page is up to a second behind at the first scrape and at the last.
+    # The page lags by up to a second at the first scrape and at the last.
     "prometheus_increase_missing_percent": 2.0,
 }
 THE_END = "the end"
@@ -69,7 +69,7 @@ def _coverage(covered: Mapping[str, Any]) -> dict[str, float]:
     }
     return {
         "gpu_seconds": covered["wall"],
-        "gpu_seconds_missing_percent": 100 * abs(1 - covered["told"] / wall),
+        "gpu_seconds_missing_percent": 100 * abs(1 - covered["reported"] / wall),
         "gpu_seconds_unobserved_percent": 100 * covered["unobserved"] / wall,
         **off,
     }
@@ -78,7 +78,7 @@ def _coverage(covered: Mapping[str, Any]) -> dict[str, float]:
 def markdown(reports: Iterable[Report]) -> str:
     """Return the table fault × count × outcome."""
     lines = [
-        "| campaign | fault | times | as wanted | well again, s (p50, max) | otherwise |",
+        "| campaign | fault | times | as expected | recovered, s (p50, max) | otherwise |",
         "| --- | --- | ---: | ---: | ---: | --- |",
     ]
     for report in reports:
@@ -93,8 +93,8 @@ def markdown(reports: Iterable[Report]) -> str:
 
 def _row(outcomes: Sequence[Mapping[str, Any]]) -> str:
     good = sum(not each["bad"] for each in outcomes)
-    well = [s for each in outcomes if (s := each["observed"]["well_seconds"])]
-    spread = f"{_middle(well):.1f}, {max(well):.1f}" if well else ""
+    recovered = [s for each in outcomes if (s := each["observed"]["recovered_seconds"])]
+    spread = f"{_middle(recovered):.1f}, {max(recovered):.1f}" if recovered else ""
     reasons: dict[str, int] = {}
     for each in outcomes:
         for why in each["bad"]:
@@ -105,7 +105,7 @@ def _row(outcomes: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _kind(why: str) -> str:
-    """A reason without what differs from one time to the next."""
+    """Return a reason without the details that differ between faults."""
     return why.partition(", such as")[0].partition(":")[0].lstrip("0123456789 ")
 
 

@@ -1,4 +1,4 @@
-"""Looks at a node all the time: its page, its counters, its processes."""
+"""Polls a node continuously: its page, its counters, its processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOOK_SECONDS = 0.25
 _PAGE_SECONDS = 5.0
 Samples = Mapping[str, float]
 
-# What a daemon counts of itself begins with it.
+# A daemon's counters of itself start at zero with it.
 OF_ONE_DAEMON = (
     "process_",
     "disagg_control_",
@@ -26,7 +26,7 @@ OF_ONE_DAEMON = (
     "disagg_run_folder_",
     "disagg_collector_unexpected_failures_total",
 )
-# What is counted from an engine's page begins with the first page that a daemon has read.
+# Counters derived from an engine's page start with the first page that a daemon has read.
 FROM_PAGES = (
     "disagg_engine_arrivals_",
     "disagg_engine_ends_",
@@ -42,7 +42,7 @@ FROM_PAGES = (
 
 
 class Watch:
-    """The last page and what was wrong with any; `known` are children that others wait for.
+    """The last page, and what was wrong with any; `known` are children that other code waits for.
 
     A daemon that is down is a gap, not a fault.
     """
@@ -62,7 +62,7 @@ class Watch:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Watch]:
-        """Look until the block ends."""
+        """Poll until the block ends."""
         threads = [
             threading.Thread(target=self._repeat, args=(a,)) for a in (self._look, self._count)
         ]
@@ -76,17 +76,17 @@ class Watch:
                 thread.join()
 
     def another_daemon(self) -> None:
-        """Take that the next pages are those of another daemon."""
+        """Treat the next pages as those of another daemon."""
         self._daemon += 1
 
     def forget(self, names: tuple[str, ...]) -> None:
-        """Take that counters whose names begin so have begun anew."""
+        """Allow counters with these prefixes to restart at zero."""
         for series in tuple(self._highest):
             if series.startswith(names):
                 del self._highest[series]
 
     def until(self, true: Callable[[Samples], bool], seconds: float) -> float | None:
-        """Wait for a page, read from now on, of which something is true; how long that took."""
+        """Wait for a new page that satisfies the condition; return how long that took."""
         began, tick = time.monotonic(), threading.Event()
         while time.monotonic() < began + seconds:
             if self.seen_at > began and true(self.page):
@@ -116,7 +116,7 @@ class Watch:
     def _count(self) -> None:
         processes.bury(self._known())
         for worker, port in self._ports.items():
-            # A child that was just forked shows the arguments of its parent: one look is none.
+            # A child just forked still shows its parent's arguments, so it must be seen twice.
             now = frozenset(processes.engines_at(port))
             if len(now & self._twice.get(worker, frozenset())) > 1:
                 self.doubled.add(f"{worker}: {sorted(now)}")

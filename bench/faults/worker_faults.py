@@ -1,4 +1,4 @@
-"""What may befall an engine: deaths of all sorts, hangs, and slowness that is none."""
+"""Faults of an engine: deaths of all sorts, hangs, and harmless slowness."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from bench.faults import processes
 from bench.faults.fault import Expected, Fault
 from bench.faults.scene import Scene, Victim
 
-SERVES = Expected(dies=False, well_seconds=20.0)
-DIES = Expected(told="a restart")
+SERVES = Expected(dies=False, recovered_seconds=20.0)
+DIES = Expected(state="a restart")
 
 
 def _killed(_scene: Scene, victim: Victim) -> None:
@@ -52,7 +52,7 @@ def _crashes_while_it_drains(_scene: Scene, victim: Victim) -> None:
 
 
 def with_helper(kind: str) -> Fault:
-    """An engine that has forked a helper is killed; the helper must not stay."""
+    """Return a fault that kills an engine with a forked helper; the helper must not stay."""
 
     def inject(_scene: Scene, victim: Victim) -> None:
         victim.tell(helper=kind)
@@ -68,11 +68,11 @@ def with_helper(kind: str) -> Fault:
 
 FAULTS = (
     Fault("killed", _killed, DIES, weight=8),
-    Fault("told to end by somebody else", _terminated, DIES, weight=2),
+    Fault("ended by somebody else", _terminated, DIES, weight=2),
     Fault("aborted", _aborted, DIES, weight=2),
     Fault("exits by itself", _exits, DIES, heal=_quick, weight=6),
     Fault("stopped for 2 s", _stopped, SERVES, heal=_goes_on, lasts_seconds=2.0, weight=3),
-    Fault("hangs", _stopped, Expected(told="an engine that is not up"), weight=3),
+    Fault("hangs", _stopped, Expected(state="an engine that is not up"), weight=3),
     Fault("answers /health in 1.3 s", _slow, SERVES, heal=_quick, lasts_seconds=9.0, weight=2),
     Fault("crashes while it ends", _crashes_while_it_drains, DIES, heal=_quick, weight=2),
     with_helper("fork"),

@@ -1,11 +1,11 @@
 """Moves of workers between their roles, under load and under faults: `make bench-faults-control`.
 
-Five parts. *Lies*, in virtual time: engines that answer and do not do their new work; none may be
-taken for switched. *Moves*: two of four stand-ins behind a real vllm-router change places again and
-again while users ask; what it costs them. *Faults*: at a random moment of a move something is
-killed, stopped, filled, set or shouted at; how the move ends, when the state is told, and what
-engines that nobody touches notice. *Partitions*: a node of three is cut off and comes back. *Real
-engines*: moves of real vLLM, and kills of it. Nothing outlives it.
+Five parts. *Lies*, in virtual time: engines that answer but do not do their new work; none may be
+accepted as switched. *Moves*: two of four stand-ins behind a real vllm-router swap roles repeatedly
+while users send requests; what it costs users. *Faults*: a fault is injected at a random moment of
+a move; how the move ends, when the state is reported, and how untouched engines are affected.
+*Partitions*: one of three nodes is cut off and returns. *Real engines*: moves of real vLLM, and
+faults during them. No process outlives the run.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ FOLDER = Path("bench/out")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the parts, print and write what was found; 1 if a bar is missed."""
+    """Run the parts, print and write the figures; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(prog="bench.faults_control", description=__doc__)
-    parser.add_argument("--seed", default="1", help="what faults and lies are drawn by")
-    parser.add_argument("--moves", type=int, default=100, help="so many moves under load")
-    parser.add_argument("--kills", type=int, default=50, help="so many kills of the daemon")
-    parser.add_argument("--others", type=int, default=3, help="so many of each other fault")
-    parser.add_argument("--lies", type=int, default=500, help="so many engines that lie")
-    parser.add_argument("--partitions", type=int, default=20, help="so many nodes cut off")
-    parser.add_argument("--real", type=int, default=5, help="so many moves of real vLLM engines")
+    parser.add_argument("--seed", default="1", help="the seed that faults and lies are drawn by")
+    parser.add_argument("--moves", type=int, default=100, help="moves under load")
+    parser.add_argument("--kills", type=int, default=50, help="kills of the daemon")
+    parser.add_argument("--others", type=int, default=3, help="number of each other fault")
+    parser.add_argument("--lies", type=int, default=500, help="engines that lie")
+    parser.add_argument("--partitions", type=int, default=20, help="nodes cut off")
+    parser.add_argument("--real", type=int, default=5, help="moves of real vLLM engines")
     parser.add_argument("--only", action="append", help="only this kind of fault; repeatable")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     options = parser.parse_args(arguments)
-    # A daemon that may write no bytecode compiles itself at each start: twice as long.
+    # A daemon that may not write bytecode is compiled at each start, which doubles its start time.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     processes.adopt_orphans()
     processes.end_with_parent()
@@ -86,12 +86,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _plain(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What was found, for JSON."""
+    """Return the results as JSON-compatible values."""
     plain: dict[str, Any] = {}
-    for part, told in found.items():
-        plain[part] = dict(told)
-        if "outcomes" in told:
-            plain[part]["outcomes"] = [asdict(outcome) for outcome in told["outcomes"]]
+    for part, results in found.items():
+        plain[part] = dict(results)
+        if "outcomes" in results:
+            plain[part]["outcomes"] = [asdict(outcome) for outcome in results["outcomes"]]
     return plain
 
 

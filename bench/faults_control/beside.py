@@ -1,4 +1,4 @@
-"""What is beside a node: a Prometheus that scrapes it and a planner, which can be killed."""
+"""The programs beside a node: a Prometheus that scrapes it, and a planner; both can be killed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Beside:
     """A program beside the node that can be killed and started again.
 
     Args:
-        argv: How it is started.
-        log: Where its output goes.
-        serves: Whether it does what it is there for.
+        argv: Its command.
+        log: The file for its output.
+        serves: Whether it works.
     """
 
     def __init__(self, argv: tuple[str, ...], log: Path, serves: Callable[[], bool]) -> None:
@@ -34,14 +34,14 @@ class Beside:
         self.process = self._start()
 
     def serves(self) -> bool:
-        """Whether it does what it is there for; one that does not answer does not."""
+        """Return whether it works; a program that does not answer does not."""
         try:
             return self._serves()
         except (DisaggError, OSError, ValueError):
             return False
 
     def kill_and_start(self) -> None:
-        """As `kill -9` and a service manager do."""
+        """Kill it with SIGKILL and start it again, as a service manager would."""
         self.close()
         self.process = self._start()
 
@@ -59,7 +59,7 @@ class Programs:
     """A Prometheus that scrapes a node, and a planner that reads it.
 
     Args:
-        folder: Where their files lie.
+        folder: The folder for their files.
         page_url: The node's metrics page.
     """
 
@@ -93,5 +93,5 @@ class Programs:
         self.planner = Beside(argv, folder / "planner.log", tells)
 
     def both(self) -> tuple[Beside, Beside]:
-        """Both of them."""
+        """Return both programs."""
         return self.prometheus, self.planner

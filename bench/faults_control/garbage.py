@@ -1,4 +1,4 @@
-"""Garbage on every port and socket of a node: bytes that are no request, requests without end."""
+"""Garbage for every port and socket of a node: bytes that are no request, endless requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KINDS = (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM)
 
 @contextlib.contextmanager
 def garbage(ports: Sequence[int], sockets: Sequence[Path], seed: str) -> Iterator[None]:
-    """Send it to all of them, in an order drawn by the seed, until the block ends."""
+    """Send garbage to all of them, in an order drawn by the seed, until the block ends."""
     over = threading.Event()
     targets: list[int | Path] = [*ports, *sockets]
 
@@ -35,7 +35,7 @@ def garbage(ports: Sequence[int], sockets: Sequence[Path], seed: str) -> Iterato
         chance = random.Random(f"{seed}-{number}")
         while not over.is_set():
             _send(chance.choice(targets), chance)
-            # A flood would measure the machine.
+            # An unlimited flood would only measure the machine.
             over.wait(_PAUSE_SECONDS)
 
     threads = [threading.Thread(target=send, args=(number,)) for number in range(THREADS)]

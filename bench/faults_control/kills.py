@@ -1,4 +1,4 @@
-"""Faults at random moments of a move: done one after the other, told, healed, and judged."""
+"""Faults at random moments of a move: injected one by one, reported, healed, and judged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.faults.campaigns import needs_mounts
-from bench.faults.coverage import grown, increase_told
+from bench.faults.coverage import grown, increase
 from bench.faults.fault import Expected, Observed, judge
 from bench.faults_control.kinds import HOST_KINDS, KINDS, Before, Kind
 from bench.faults_control.moved_node import MovedNode
@@ -25,18 +25,18 @@ from disagg_exporter.model import Role
 from support.routed_node import Users
 
 MOVE_SECONDS = 4.0
-"""About how long a move takes here: faults are drawn from its whole length."""
+"""About how long a move takes here; faults are drawn from this whole time."""
 
-TOLD_SECONDS = 10.0
+REPORTED_SECONDS = 10.0
 _PATIENCE_SECONDS = 60.0
-_WELL_SECONDS = 120.0
+_RECOVERED_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One fault: what was seen, how the move ended, what users met, and what of it is bad.
+    """One fault: what was observed, how the move ended, users' requests, and what is wrong.
 
-    Until the state was told, the daemon was ready to run for `waited_seconds` and got no core.
+    Until the state was reported, the daemon was ready to run for `waited_seconds` without a core.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class Outcome:
 
 
 def killed(counts: Mapping[str, int], router_python: Path, seed: str) -> dict[str, Any]:
-    """Do so many faults of each kind, by name, in a drawn order; those of the host after them."""
+    """Inject `counts` faults of each kind in a random order, and those of the host after them."""
     found: dict[str, Any] = {"outcomes": [], "not_run": {}, "left_processes": 0}
     for kinds, host in ((KINDS, False), (HOST_KINDS, True)):
         drawn = [kind for kind in kinds for _ in range(counts.get(kind.name, 0))]
@@ -60,7 +60,7 @@ def killed(counts: Mapping[str, int], router_python: Path, seed: str) -> dict[st
             found["not_run"] |= {kind.name: f"no {lacks}" for kind in drawn}
             continue
         with moved_node(router_python, seed, host=host) as node:
-            # Not the first page, before there is one.
+            # Wait, as there is no page at first.
             node.watch.until(node.all_ready, _PATIENCE_SECONDS)
             begun = node.watch.page
             runnable = [kind for kind in drawn if node.beside or not kind.programs]
@@ -69,10 +69,10 @@ def killed(counts: Mapping[str, int], router_python: Path, seed: str) -> dict[st
                 outcome = play(node, kind, number)
                 found["outcomes"].append(outcome)
                 say(f"{number} of {len(runnable)}", outcome)
-                if outcome.observed.well_seconds is None:
+                if outcome.observed.recovered_seconds is None:
                     break
             if not host:
-                found["books"] = books(begun, node)
+                found["accounting"] = accounting(begun, node)
             found["left_processes"] += node.left()
     return found
 
@@ -82,11 +82,11 @@ def play(
     kind: Kind,
     number: int,
     move_seconds: float = MOVE_SECONDS,
-    well_seconds: float = _WELL_SECONDS,
+    recovered_seconds: float = _RECOVERED_SECONDS,
 ) -> Outcome:
-    """Begin a move, do the fault at a random moment of it, and see what becomes of both.
+    """Begin a move, inject the fault at a random moment of it, and observe the outcome of both.
 
-    All has to be well again `well_seconds` after the cause is gone.
+    Everything must have recovered `recovered_seconds` after the cause is gone.
     """
     lost, answered = len(node.direct.failures), node.direct.completed
     back, doubled = set(node.watch.back), set(node.watch.doubled)
@@ -94,7 +94,7 @@ def play(
     users = node.users()
     try:
         outcome = _played(node, kind, number, move_seconds)
-    except Exception:  # noqa: BLE001 - a fault that cannot be judged is a bad one
+    except Exception:  # noqa: BLE001 - a fault that cannot be judged counts as bad
         why = traceback.format_exc(limit=-2).replace("\n", " ")
         outcome = Outcome(kind.name, Observed(error=why))
     finally:
@@ -110,7 +110,7 @@ def play(
         back=tuple(sorted(node.watch.back - back)),
         doubled=tuple(sorted(node.watch.doubled - doubled)),
     )
-    return _judged(kind, replace(outcome, observed=seen), users, well_seconds)
+    return _judged(kind, replace(outcome, observed=seen), users, recovered_seconds)
 
 
 def _played(node: MovedNode, kind: Kind, number: int, move_seconds: float) -> Outcome:
@@ -126,7 +126,7 @@ def _played(node: MovedNode, kind: Kind, number: int, move_seconds: float) -> Ou
     before = Before(node.page(), {name: view.pid for name, view in views.items()})
     daemon, waited_before_seconds = node.node, node.waited_seconds()
     kind.do(node)
-    told_seconds = _until_told(node, kind, before)
+    reported_seconds = _until_reported(node, kind, before)
     waited_seconds = node.waited_seconds()
     if node.node is daemon:
         waited_seconds -= waited_before_seconds
@@ -134,34 +134,34 @@ def _played(node: MovedNode, kind: Kind, number: int, move_seconds: float) -> Ou
     kind.heal(node)
     healed = time.monotonic()
     ended = node.move(role, request_id, wait=True)
-    # Until all are ready and routed again: the next fault is a fault of its own.
-    well_seconds = None
+    # Wait until all are ready and routed again, so that the next fault is independent.
+    recovered_seconds = None
     with contextlib.suppress(AssertionError):
         node.wait_routed()
         node.wait_programs()
-        well_seconds = time.monotonic() - healed
+        recovered_seconds = time.monotonic() - healed
     return Outcome(
         kind.name,
-        Observed(told_seconds=told_seconds, well_seconds=well_seconds),
+        Observed(reported_seconds=reported_seconds, recovered_seconds=recovered_seconds),
         ended.outcome.value,
         f"{ended.text} {ended.way_out}".strip(),
         waited_seconds=waited_seconds,
     )
 
 
-def _until_told(node: MovedNode, kind: Kind, before: Before) -> float | None:
+def _until_reported(node: MovedNode, kind: Kind, before: Before) -> float | None:
     began = time.monotonic()
     while time.monotonic() - began < _PATIENCE_SECONDS:
-        # A page of before the fault tells nothing.
-        if node.watch.seen_at > began and kind.told(node, before):
+        # A page from before the fault does not count.
+        if node.watch.seen_at > began and kind.reported(node, before):
             return time.monotonic() - began
         node.rest(0.1)
     return None
 
 
-def _judged(kind: Kind, outcome: Outcome, users: Users, well_seconds: float) -> Outcome:
+def _judged(kind: Kind, outcome: Outcome, users: Users, recovered_seconds: float) -> Outcome:
     failed = len(users.failed)
-    expected = Expected(told="the state", told_seconds=TOLD_SECONDS, well_seconds=well_seconds)
+    expected = Expected("the state", REPORTED_SECONDS, recovered_seconds=recovered_seconds)
     bad = list(judge(expected, outcome.observed))
     if not outcome.observed.error and outcome.ended not in kind.ends:
         bad.append(f"the move ended otherwise: {outcome.ended}, {outcome.text}")
@@ -170,18 +170,18 @@ def _judged(kind: Kind, outcome: Outcome, users: Users, well_seconds: float) -> 
     return replace(outcome, requests=len(users.answered), requests_failed=failed, bad=tuple(bad))
 
 
-def books(begun: Mapping[str, float], node: MovedNode) -> dict[str, float]:
-    """How much of the GPU-seconds since a page the page tells, and Prometheus' increase."""
+def accounting(begun: Mapping[str, float], node: MovedNode) -> dict[str, float]:
+    """Return the GPU-seconds since a page, and what is missing on the page and in Prometheus."""
     now = node.watch.page
     wall = grown(begun, now, "disagg_gpu_watermark_timestamp_seconds")
-    told = sum(
+    reported = sum(
         grown(begun, now, name)
         for name in ("disagg_gpu_phase_seconds_total", "disagg_gpu_unobserved_seconds_total")
     )
-    found = {"gpu_seconds": wall, "missing_percent": 100 * abs(1 - told / wall)}
+    found = {"gpu_seconds": wall, "missing_percent": 100 * abs(1 - reported / wall)}
     if node.beside is not None:
         found["prometheus_missing_percent"] = 100 * abs(
-            1 - increase_told(node.beside.prometheus_url, node.began_seconds)
+            1 - increase(node.beside.prometheus_url, node.began_seconds)
         )
     return found
 
@@ -191,11 +191,11 @@ def _lacks() -> str:
 
 
 def say(place: str, outcome: Outcome) -> None:
-    """A line of progress, and what is bad."""
-    told = outcome.observed.told_seconds
-    told_text = "never told" if told is None else f"told after {told:.1f} s"
-    told_text += f" ({outcome.waited_seconds:.1f} s without a core)"
+    """Print a line of progress, and what is wrong."""
+    seconds = outcome.observed.reported_seconds
+    reported = "never reported" if seconds is None else f"reported after {seconds:.1f} s"
+    reported += f" ({outcome.waited_seconds:.1f} s without a core)"
     users = f"{outcome.requests} requests, {outcome.requests_failed} failed"
-    sys.stderr.write(f"{place}: {outcome.kind}: {outcome.ended}, {told_text}, {users}\n")
+    sys.stderr.write(f"{place}: {outcome.kind}: {outcome.ended}, {reported}, {users}\n")
     for why in outcome.bad:
         sys.stderr.write(f"    {why}\n")

@@ -1,4 +1,4 @@
-"""What is done to a node amid a move, how that is told, and how it may end."""
+"""The faults injected into a node during a move, how they are reported, and how moves may end."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from disagg_cluster.lifecycle.state import WorkerState
 MOVED, PEER, ROUTER = "decode-1", "prefill-1", "router"
 GARBAGE_SECONDS, STOPPED_SECONDS = 3.0, 15.0
 DONE, BACK = "done", "failed"
-"""How a move ends: as it was asked for, or taken back to what was, and said so."""
+"""How a move ends: as requested, or rolled back and reported as failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What stood just before a fault: the page, and the pids of the workers by name."""
+    """The state just before a fault: the page, and the pids of the workers by name."""
 
     page: Samples
     pids: dict[str, int | None]
 
 
-Told = Callable[[MovedNode, Before], bool]
+Reported = Callable[[MovedNode, Before], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +38,19 @@ class Kind:
     """One kind of fault.
 
     Args:
-        name: As the table calls it.
-        victim: The worker whose process it is done to; empty if it is done to none.
-        do: Does it.
-        told: Whether what is said of the node is what is.
-        heal: Takes its cause away, `lasts_seconds` after it was told.
-        fails: Whether users' requests may fail: they went to what was killed or stopped.
+        name: Its name in the table.
+        victim: The worker whose process it targets; empty if none.
+        do: Injects it.
+        reported: Whether the node's reported state is the true one.
+        heal: Removes its cause, `lasts_seconds` after it was reported.
+        fails: Whether users' requests may fail, as they were sent to what was killed or stopped.
         ends: How the move may end.
         programs: Whether it needs a Prometheus and a planner.
     """
 
     name: str
     do: Callable[[MovedNode], None]
-    told: Told
+    reported: Reported
     victim: str = ""
     heal: Callable[[MovedNode], None] = lambda _node: None
     lasts_seconds: float = 0.0
@@ -59,38 +59,38 @@ class Kind:
     programs: bool = False
 
 
-def another(worker: str) -> Told:
-    """Both daemon and page say that the worker does not serve, or that another process does."""
+def another(worker: str) -> Reported:
+    """Return whether daemon and page report the worker as not serving, or another process."""
 
-    def told(node: MovedNode, before: Before) -> bool:
+    def reported(node: MovedNode, before: Before) -> bool:
         views = node.views()
         return (
             views is not None
             and (views[worker].pid != before.pids[worker] or not _serves(views[worker]))
-            and _page_tells(node.page(), before.page, worker)
+            and _on_page(node.page(), before.page, worker)
         )
 
-    return told
+    return reported
 
 
 def _serves(view: WorkerView) -> bool:
     return view.state is WorkerState.READY and not view.unanswered
 
 
-def _page_tells(now: Samples, before: Samples, worker: str) -> bool:
+def _on_page(now: Samples, before: Samples, worker: str) -> bool:
     started = f'disagg_worker_start_timestamp_seconds{{worker="{worker}"}}'
     anew = now.get(started) != before.get(started)
     return anew or not is_ready(now, worker) or (worker != ROUTER and not is_up(now, worker))
 
 
 def answers(node: MovedNode, _before: Before) -> bool:
-    """Whether the daemon says how its workers stand, all of them."""
+    """Return whether the daemon reports the status of all its workers."""
     views = node.views()
     return views is not None and set(views) == {*node.ports, ROUTER}
 
 
 def killed(name: str, worker: str) -> Kind:
-    """A worker is killed."""
+    """Return the fault that kills a worker."""
     return Kind(
         name,
         lambda node: node.signal(worker, signal.SIGKILL),
@@ -101,7 +101,7 @@ def killed(name: str, worker: str) -> Kind:
 
 
 def stopped(name: str, worker: str) -> Kind:
-    """A worker is stopped; it is killed and started anew meanwhile, or goes on."""
+    """Return the fault that stops a worker, which is then restarted meanwhile, or continues."""
     return Kind(
         name,
         lambda node: node.signal(worker, signal.SIGSTOP),
@@ -170,7 +170,7 @@ KINDS = (
         programs=True,
     ),
     Kind(
-        "garbage on every port",
+        "garbage on every port and socket",
         _garbage,
         answers,
         heal=lambda node: node.stack.close(),

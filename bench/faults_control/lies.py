@@ -1,4 +1,4 @@
-"""Engines that say that they have switched and have not, in virtual time: none is believed."""
+"""Engines that falsely claim to have switched roles, in virtual time: none may be accepted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.moved_worker import LIES, Honesty, MovedWorker
 
 
 def lied(count: int, seed: str) -> dict[str, Any]:
-    """Move so many engines that lie, and as many that do not; both with users and without."""
+    """Move this many engines that lie and as many honest ones, both with users and without."""
     drawn = random.Random(seed)
     ends: Counter[str] = Counter()
     effect_seconds = []

@@ -1,4 +1,4 @@
-"""A node whose worker is moved while something is done to it, what is beside it, and a watch."""
+"""A node whose worker is moved while faults are injected, the programs beside it, and a watch."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ _STATUS_SECONDS = 2.0
 
 
 class NoAnswerError(DisaggError):
-    """No daemon has said in time how a move ended."""
+    """No daemon has reported in time how a move ended."""
 
 
 class MovedNode:
-    """Engines behind a router, of which one is moved to and fro and two are never touched.
+    """Engines behind a router, one of which is moved to and fro, and two are never touched.
 
     Args:
-        folder: For everything; its path has to be short.
+        folder: The folder for all files; its path must be short.
         node_file: Its node file.
-        seed: What moments are drawn by.
+        seed: The seed that moments are drawn by.
         moved: The worker that is moved.
-        users: Those who ask the router, from now on.
-        direct: Those who ask the untouched engines, by their URLs.
-        clock: A file that says by how many seconds the node's wall clock is ahead; None for none.
-        under: What the daemon's command is started by.
-        answer_seconds: After so long without an answer a move is given up, and that is said.
-        start_seconds: So long a worker may take until it is ready.
+        users: Starts users of the router.
+        direct: Starts users of the untouched engines, by their URLs.
+        clock: A file with the seconds by which the node's wall clock is ahead; None for none.
+        under: A prefix of the daemon's command.
+        answer_seconds: Raise an error after this long without an answer about a move.
+        start_seconds: How long a worker may take until it is ready.
     """
 
     def __init__(
@@ -81,29 +81,29 @@ class MovedNode:
         self.began_seconds = time.time()
         self.beside: Programs | None = None
         self.stack = contextlib.ExitStack()
-        """What is done to it until it is healed."""
+        """Faults that last until they are healed."""
 
     def wait_routed(self) -> None:
         """Wait until all workers are ready and get requests."""
         wait_routed(self.socket, self.node, self._start_seconds)
 
     def users(self) -> Users:
-        """Those who ask the router, from now on."""
+        """Start users of the router."""
         return self._users(self.node.url("router"))
 
     def kill_daemon(self) -> None:
-        """As `kill -9` does, and the next one is started."""
+        """Kill the daemon with SIGKILL and start the next."""
         self.node.process.kill()
         self.node.process.wait()
         self.watch.another_daemon()
         self.node = self._next()
 
     def wait_process(self, worker: str) -> None:
-        """Wait until a worker has a process, by the word of the daemon."""
+        """Wait until the daemon reports a process for a worker."""
         wait_for(lambda: self._pid(worker), f"a process of {worker}", 60.0)
 
     def core_of(self, worker: str) -> int | None:
-        """The engine core of a real vLLM; None while it has none."""
+        """Return the pid of a real vLLM's engine core; None while there is none."""
         leaders = processes.engines_at(self.port(worker))
         for pid in processes.descendants():
             with contextlib.suppress(OSError):
@@ -120,11 +120,11 @@ class MovedNode:
                 os.kill(pid, sign)
 
     def port(self, worker: str) -> int:
-        """Where a worker, or the router, listens."""
+        """Return the port of a worker or of the router."""
         return int(self.node.workers[worker]["port"])
 
     def views(self) -> dict[str, WorkerView] | None:
-        """The workers by the word of the daemon; None if it does not answer at once."""
+        """Return the workers as the daemon reports them; None if it does not answer promptly."""
         try:
             request = new_request(DaemonStatus())
             replies = list(ask(self.socket, request, _STATUS_SECONDS))
@@ -137,18 +137,18 @@ class MovedNode:
         return views if by_this_daemon else None
 
     def all_ready(self, page: Samples) -> bool:
-        """Whether a page says that every engine serves."""
+        """Return whether a page reports every engine as ready."""
         return all(is_ready(page, name) for name in self.ports)
 
     def page(self) -> Samples:
-        """The last page that was read."""
+        """Return the last page that was read."""
         return self.watch.page
 
     def move(self, role: Role, request_id: str, *, wait: bool) -> ControlReply:
-        """Ask for a move until a daemon answers; it is the same request however often it is sent.
+        """Request a move until a daemon answers; repeated, it is the same request.
 
         Raises:
-            NoAnswerError: None does.
+            NoAnswerError: No daemon does.
         """
         until, tick = time.monotonic() + self._answer_seconds, threading.Event()
         while time.monotonic() < until:
@@ -161,10 +161,10 @@ class MovedNode:
                 tick.wait(0.2)
                 continue
             return final
-        raise NoAnswerError(f"no daemon said within {self._answer_seconds:g} s how it ended")
+        raise NoAnswerError(f"no daemon reported within {self._answer_seconds:g} s how it ended")
 
     def all_ports(self) -> list[int]:
-        """Every TCP port of the node and of what is beside it."""
+        """Return every TCP port of the node and of the programs beside it."""
         router = self.node_file["router"]
         page = int(self.node_file["listen"]["metrics"].rpartition(":")[2])
         own = (page, router["port"], router["metrics_port"])
@@ -172,15 +172,15 @@ class MovedNode:
         return [*own, *self.ports.values(), *beside]
 
     def sockets(self) -> list[Path]:
-        """Every Unix socket of the daemon."""
+        """Return every Unix socket of the daemon."""
         return [path for path in self.run_dir.rglob("*") if path.is_socket()]
 
     def rest(self, seconds: float) -> None:
-        """Let things take their course."""
+        """Wait."""
         threading.Event().wait(seconds)
 
     def waited_seconds(self) -> float:
-        """How long the present daemon's main thread has waited for a core since it was started."""
+        """Return how long the daemon's main thread has waited for a core since its start."""
         try:
             text = Path(f"/proc/{self.node.process.pid}/schedstat").read_text(encoding="ascii")
         except OSError:
@@ -188,20 +188,20 @@ class MovedNode:
         return int(text.split()[1]) / 1e9
 
     def role_of(self, worker: str) -> Role:
-        """In which role a worker serves."""
+        """Return the role that a worker serves in."""
         return Role(worker_views(self.socket)[worker].role)
 
     def untouched_pids(self) -> dict[str, list[int]]:
-        """The processes of the engines that no fault is aimed at."""
+        """Return the processes of the engines that no fault targets."""
         return {name: processes.engines_at(self.ports[name]) for name in UNTOUCHED}
 
     def left(self) -> int:
-        """End the node; how many processes of its workers are left."""
+        """End the node; return how many processes of its workers are left."""
         self.node.stop()
         return sum(len(processes.engines_at(port)) for port in self.ports.values())
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """End every process that was started."""
         self.stack.close()
         for program in () if self.beside is None else self.beside.both():
             program.close()
@@ -216,7 +216,7 @@ class MovedNode:
         self.wait_programs()
 
     def wait_programs(self) -> None:
-        """Wait until Prometheus and planner serve, if they are there."""
+        """Wait until Prometheus and planner work, if there are any."""
         for program in () if self.beside is None else self.beside.both():
             wait_for(program.serves, "a program beside the node", 90.0)
 

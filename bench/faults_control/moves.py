@@ -1,4 +1,4 @@
-"""Planned moves under load: a real daemon, stand-ins, a real vllm-router, users that never stop."""
+"""Planned moves under load: a real daemon, stand-ins, a real vllm-router, continuous requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CALM_SECONDS = 30.0
 PROVEN = "proven; drained in"
 USERS, THINK_SECONDS = 4, 0.05
 SILENCE_SECONDS = 120.0
-"""After so long without a word from the daemon a move has failed."""
+"""A move has failed after this long without an answer from the daemon."""
 
 _TURNS = (
     ("decode-1", Role.PREFILL),
@@ -32,7 +32,7 @@ _TURNS = (
 
 
 def moved(count: int, router_python: Path) -> dict[str, Any]:
-    """Move workers so often between their roles, and say what users saw of it."""
+    """Move workers between roles this often, and return how users' requests were affected."""
     with tempfile.TemporaryDirectory(prefix="dn-") as name:
         folder = Path(name)
         with running_node(routed_node(folder, router_python), folder) as node:
@@ -43,7 +43,7 @@ def _moved(count: int, node: RunningNode, socket: Path) -> dict[str, Any]:
     wait_routed(socket, node)
     users = Users(node.url("router"), USERS, THINK_SECONDS)
     try:
-        # What users meet without a move, to hold those amid moves against.
+        # The baseline without moves.
         time.sleep(CALM_SECONDS)
         began = time.monotonic()
         outcomes = [_move(socket, number) for number in range(count)]
@@ -65,8 +65,8 @@ def _moved(count: int, node: RunningNode, socket: Path) -> dict[str, Any]:
 
 
 def summary(outcomes: Sequence[tuple[ReplyOutcome, str]]) -> dict[str, Any]:
-    """How many moves were proven, and how long their effect and their downtime were at most."""
-    # One that was taken back is followed by one that finds nothing to do: that is none either.
+    """Return the number of proven moves, and their longest effect and downtime."""
+    # A move that was rolled back is followed by one with nothing to do, which does not count.
     done = [text for outcome, text in outcomes if outcome is ReplyOutcome.DONE and PROVEN in text]
     return {
         "moves": len(outcomes),

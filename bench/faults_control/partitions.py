@@ -1,4 +1,4 @@
-"""A node is cut off from the others and comes back: what is said of it, and what others lose.
+"""A node is cut off from the others and returns: what is reported, and what others lose.
 
 In the local cluster of `make run-cluster`: simulated engines, real daemons, a real Prometheus with
 our rules, a network of its own.
@@ -30,14 +30,14 @@ _STEPS = "disagg_engine_steps_total"
 
 
 def cut_off(count: int, seed: str) -> dict[str, Any]:
-    """Cut nodes off so often, one at a time and for a random while, and say what became of it."""
+    """Cut nodes off `count` times, one at a time for a random while, and return the outcomes."""
     prometheus = find_prometheus(os.environ, shutil.which)
     if prometheus is None:
         raise SystemExit(HOW_TO_GET)
     drawn = random.Random(f"partitions {seed}")
     with running(_with_engines(simulated_cluster(prometheus.absolute(), 0))) as sandbox:
         cluster = _Cluster(sandbox)
-        # Of some time ago: what grows during a cut is told from before it.
+        # Steps of some seconds ago, so that growth during a cut is measured from before it.
         steps = f"{_STEPS} offset 5s > 0"
         wait_for(lambda: set(cluster.ask(steps)) == set(NODES), "steps of all nodes")
         cuts = [
@@ -46,9 +46,9 @@ def cut_off(count: int, seed: str) -> dict[str, Any]:
         ]
     return {
         "partitions": count,
-        "longest_told_seconds": max(each["told_seconds"] for each in cuts),
+        "longest_reported_seconds": max(each["reported_seconds"] for each in cuts),
         "longest_back_seconds": max(each["back_seconds"] for each in cuts),
-        "others_called_down": sum(each["others_called_down"] for each in cuts),
+        "others_reported_down": sum(each["others_reported_down"] for each in cuts),
         "requests": sum(each["requests"] for each in cuts),
         "requests_failed": sum(each["requests_failed"] for each in cuts),
         "restarts": sum(each["restarts"] for each in cuts),
@@ -60,7 +60,7 @@ def cut_off(count: int, seed: str) -> dict[str, Any]:
 
 
 def _with_engines(plan: ClusterPlan) -> ClusterPlan:
-    """The plan with doors to the engines, for users outside."""
+    """Return the plan with doors to the engines, for users outside."""
     doors = tuple(
         Door(f"{machine.name} {role}", 0, machine.address, port)
         for machine in plan.machines
@@ -74,7 +74,7 @@ class _Cluster:
         self._sandbox = sandbox
 
     def ask(self, expr: str) -> dict[str, float]:
-        """Ask Prometheus for one value of each node."""
+        """Ask Prometheus for one value per node."""
         try:
             return self._ask_once(f"sum by (node) ({expr})")
         except DisaggError:  # not up yet
@@ -85,20 +85,20 @@ class _Cluster:
         return {labels["node"]: value for labels, value in rows}
 
     def partition(self, victim: str, cut_seconds: float) -> dict[str, Any]:
-        """Cut a node off for so long, while users ask the two others."""
+        """Cut a node off while users send requests to the two others."""
         one, other = (node for node in NODES if node != victim)
         urls = (self._sandbox.url(f"{one} prefill"), self._sandbox.url(f"{other} decode"))
         began = time.monotonic()
         with Clients(*urls, count=2).running() as users:
             with self._sandbox.cut_off(victim):
-                told = self._until({victim: 0.0})
-                # How long it is cut off is by chance.
+                reported = self._until({victim: 0.0})
+                # Stay cut off for the drawn time.
                 time.sleep(cut_seconds)
             back = self._until(None)
         healed = time.time()
         self._settle(healed)
         seconds = round(time.monotonic() - began) + 1
-        # In one question each, so that all of it is of the same scrapes.
+        # One query each, so that all its values are from the same scrapes.
         passed = _grown(_PASSED, seconds)
         lost = self._ask_once(f"{passed} - ({_grown(_ACCOUNTED, seconds)})")
         increase = self._ask_once(
@@ -108,10 +108,10 @@ class _Cluster:
         others = f'1 - min_over_time(up{{node!="{victim}"}}[{seconds}s])'
         return {
             "node": victim,
-            "cut_seconds": told + cut_seconds,
-            "told_seconds": told,
+            "cut_seconds": reported + cut_seconds,
+            "reported_seconds": reported,
             "back_seconds": back,
-            "others_called_down": sum(self.ask(others).values()),
+            "others_reported_down": sum(self.ask(others).values()),
             "requests": users.completed,
             "requests_failed": len(users.failures),
             "restarts": sum(
@@ -123,24 +123,24 @@ class _Cluster:
         }
 
     def _until(self, down: dict[str, float] | None) -> float:
-        """How long it takes until these nodes, and no others, are said to be down."""
+        """Return how long it takes until these nodes, and no others, are reported down."""
         began = time.monotonic()
-        wait_for(lambda: self.ask("up == 0") == (down or {}), f"{down} to be told", 60)
+        wait_for(lambda: self.ask("up == 0") == (down or {}), f"{down} to be reported", 60)
         return time.monotonic() - began
 
     def _settle(self, moment: float) -> None:
-        """Wait until all nodes are scraped again and have accounted for all before a moment."""
+        """Wait until all nodes are scraped again and have committed all time before a moment."""
 
         def settled() -> bool:
             marks = self.ask(f"{_PASSED} > bool {moment}")
             gpus = self.ask(f"count by (node) ({_PASSED})")
             return set(marks) == set(NODES) and marks == gpus
 
-        wait_for(settled, "the books to be closed", 60)
+        wait_for(settled, "all time to be committed", 60)
 
 
 def _grown(selector: str, seconds: int) -> str:
-    """By how much a sum by node has grown in so long; a scrape that failed is looked past."""
+    """Return a query for the growth of a sum by node, tolerant of failed scrapes."""
     now, then = (
         f"sum by (node) (last_over_time({selector}[10s]{offset}))"
         for offset in ("", f" offset {seconds}s")

@@ -1,4 +1,4 @@
-"""Moves of real vLLM engines on the CPU under load, and kills of them amid a move."""
+"""Moves of real vLLM engines on the CPU under load, and faults during them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from support.vllm_session import make_model
 MOVED = "prefill-1"
 ENGINES = {"prefill-0": "prefill", MOVED: "prefill", "decode-0": "decode"}
 PATIENCE_SECONDS, ANSWER_SECONDS, START_SECONDS = 180.0, 1800.0, 900.0
-"""A vLLM on the CPU starts in 40 s, and in more than 300 on a machine that others use."""
+"""vLLM starts in 40 s on the CPU, and in more than 300 s on a shared machine."""
 
 USERS, THINK_SECONDS = 2, 0.2
 MOVE_SECONDS = 20.0
-"""Faults are drawn from so much of a move: what follows is the start of the engine."""
+"""Faults are drawn from this first part of a move; the rest is the start of the engine."""
 
 
 def _kill_core(node: MovedNode) -> None:
@@ -54,7 +54,7 @@ def real_faults(
     seed: str,
     kinds: Sequence[Kind] = REAL_KINDS,
 ) -> dict[str, Any]:
-    """Move a real engine so often, then do each fault once; what users and others noticed."""
+    """Move a real engine, then inject each fault once; return the effects on users and others."""
     lacks = [str(path) for path in (vllm_python, router_python) if not path.exists()]
     if lacks:
         return {"not_run": {kind.name: f"no {lacks[0]}" for kind in kinds}}
@@ -87,7 +87,7 @@ def real_faults(
                 outcome: Outcome = play(node, kind, number, MOVE_SECONDS, START_SECONDS)
                 found["outcomes"].append(outcome)
                 say(f"real vLLM, {number} of {len(kinds)}", outcome)
-                if outcome.observed.well_seconds is None:
+                if outcome.observed.recovered_seconds is None:
                     break
             found["left_processes"] = node.left()
     return found

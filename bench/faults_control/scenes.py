@@ -1,4 +1,4 @@
-"""Nodes with a worker that is moved, from their start to the end of all that they started."""
+"""Nodes with a worker that is moved, from their start to the end of all their processes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _SHIM = Path(__file__).parents[2] / "tests" / "support" / "clock_shim.c"
 
 @contextlib.contextmanager
 def moved_node(router_python: Path, seed: str, *, host: bool = False) -> Iterator[MovedNode]:
-    """Run four stand-ins; of a `host` disk and clock can be changed, else programs are beside.
+    """Run four stand-ins; with `host`, disk and clock can be changed, else programs run beside.
 
-    Nothing of it is left, whatever was done to it.
+    Whatever happened to it, nothing of it is left.
     """
     with contextlib.ExitStack() as stack:
         made_in = tempfile.TemporaryDirectory(prefix="dn-", ignore_cleanup_errors=True)
@@ -56,7 +56,7 @@ def moved_node(router_python: Path, seed: str, *, host: bool = False) -> Iterato
 
 @contextlib.contextmanager
 def watched(made: MovedNode, *, beside: bool = False) -> Iterator[None]:
-    """Watch a node and ask its untouched engines until the block ends; then end all of it."""
+    """Watch a node and load its untouched engines until the block ends; then end all of it."""
     with contextlib.ExitStack() as stack:
         stack.callback(made.close)
         made.wait_routed()
@@ -68,7 +68,7 @@ def watched(made: MovedNode, *, beside: bool = False) -> Iterator[None]:
 
 
 def _shimmed(folder: Path, clock: Path | None) -> tuple[str, ...]:
-    """What a command is started by so that a file says how far its wall clock is ahead."""
+    """Return a command prefix that shifts the wall clock by the seconds in a file."""
     if clock is None:
         return ()
     shim = folder / "clock_shim.so"

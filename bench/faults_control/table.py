@@ -1,4 +1,4 @@
-"""What a run comes to: figures beside their bars, and a table of faults and outcomes; pure."""
+"""The figures of a run, beside their bars, and its table of faults and outcomes; pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BARS: Mapping[str, float] = {
     "longest_effect_seconds": 10.0,
     "bad_outcomes": 0.0,
     "faults_not_run": 0.0,
-    "longest_told_seconds": 10.0,
+    "longest_reported_seconds": 10.0,
     "requests_of_untouched_engines_lost": 0.0,
     "doubled": 0.0,
     "left_processes": 0.0,
@@ -25,10 +25,10 @@ BARS: Mapping[str, float] = {
     "real_requests_failed_of_moves": 0.0,
     "real_longest_effect_seconds": 10.0,
     "real_bad_outcomes": 0.0,
-    "real_longest_told_seconds": 10.0,
-    "partition_told_seconds": 10.0,
+    "real_longest_reported_seconds": 10.0,
+    "partition_reported_seconds": 10.0,
     "partition_back_seconds": 10.0,
-    "partition_others_called_down": 0.0,
+    "partition_others_reported_down": 0.0,
     "partition_requests_failed": 0.0,
     "partition_restarts": 0.0,
     "partition_gpu_seconds_lost": 0.01,
@@ -40,14 +40,14 @@ BARS: Mapping[str, float] = {
 
 Figures = dict[str, float | None]
 LEAST_GPU_SECONDS = 1000.0
-"""In less, the second by which the page is behind at the first scrape and the last weighs a lot."""
+"""With fewer, the page's lag of a second at the first and the last scrape weighs too much."""
 
 NEVER_SECONDS = 999.0
-"""What stands for a state that was never told: above any bar, and a number."""
+"""Stands for a state that was never reported: a number above any bar."""
 
 
 def figures(found: Mapping[str, Any]) -> Figures:
-    """The figures that there are bars for, and those beside them; None where a part was not run."""
+    """Return the figures, those with bars and others; None where a part was not run."""
     return {
         **_of_moves(found.get("moves", {})),
         **_of_faults(found.get("faults", {})),
@@ -75,22 +75,22 @@ def _of_moves(moves: Mapping[str, Any]) -> Figures:
 
 
 def _of_faults(faults: Mapping[str, Any]) -> Figures:
-    outcomes, books = faults.get("outcomes"), faults.get("books", {})
-    wall = books.get("gpu_seconds", 0.0)
+    outcomes, accounting = faults.get("outcomes"), faults.get("accounting", {})
+    wall = accounting.get("gpu_seconds", 0.0)
     return {
         "faults": None if outcomes is None else float(len(outcomes)),
         "faults_not_run": None if outcomes is None else float(len(faults["not_run"])),
         "bad_outcomes": _bad(outcomes),
-        "longest_told_seconds": longest_told(outcomes),
-        "longest_told_with_a_core_seconds": longest_told(outcomes, starved=False),
+        "longest_reported_seconds": longest_reported(outcomes),
+        "longest_reported_with_a_core_seconds": longest_reported(outcomes, starved=False),
         "requests_of_untouched_engines": _sum(outcomes, "answered"),
         "requests_of_untouched_engines_lost": _sum(outcomes, "lost"),
         "doubled": None if outcomes is None else sum(len(o.observed.doubled) for o in outcomes),
         "left_processes": faults.get("left_processes"),
-        "gpu_seconds": books.get("gpu_seconds"),
-        "gpu_seconds_missing_percent": books.get("missing_percent"),
+        "gpu_seconds": accounting.get("gpu_seconds"),
+        "gpu_seconds_missing_percent": accounting.get("missing_percent"),
         "prometheus_increase_missing_percent": (
-            books.get("prometheus_missing_percent") if wall >= LEAST_GPU_SECONDS else None
+            accounting.get("prometheus_missing_percent") if wall >= LEAST_GPU_SECONDS else None
         ),
     }
 
@@ -98,9 +98,9 @@ def _of_faults(faults: Mapping[str, Any]) -> Figures:
 def _of_partitions(cuts: Mapping[str, Any]) -> Figures:
     return {
         "partitions": cuts.get("partitions"),
-        "partition_told_seconds": cuts.get("longest_told_seconds"),
+        "partition_reported_seconds": cuts.get("longest_reported_seconds"),
         "partition_back_seconds": cuts.get("longest_back_seconds"),
-        "partition_others_called_down": cuts.get("others_called_down"),
+        "partition_others_reported_down": cuts.get("others_reported_down"),
         "partition_requests": cuts.get("requests"),
         "partition_requests_failed": cuts.get("requests_failed"),
         "partition_restarts": cuts.get("restarts"),
@@ -121,8 +121,8 @@ def _of_real(real: Mapping[str, Any]) -> Figures:
         "real_longest_downtime_seconds": moves.get("longest_downtime_seconds"),
         "real_faults": None if outcomes is None else float(len(outcomes)),
         "real_bad_outcomes": _bad(outcomes),
-        "real_longest_told_seconds": longest_told(outcomes),
-        "real_longest_told_with_a_core_seconds": longest_told(outcomes, starved=False),
+        "real_longest_reported_seconds": longest_reported(outcomes),
+        "real_longest_reported_with_a_core_seconds": longest_reported(outcomes, starved=False),
     }
 
 
@@ -136,33 +136,33 @@ def _sum(outcomes: Sequence[Outcome] | None, what: str) -> float | None:
     return float(sum(getattr(outcome.observed, what) for outcome in outcomes))
 
 
-def longest_told(outcomes: Sequence[Outcome] | None, *, starved: bool = True) -> float | None:
-    """How long the slowest state took to be told; with what a busy machine made of it, or not."""
-    return max((_told(outcome, starved) for outcome in outcomes or ()), default=None)
+def longest_reported(outcomes: Sequence[Outcome] | None, *, starved: bool = True) -> float | None:
+    """Return the longest time until a state was reported, with or without the wait for a core."""
+    return max((_reported(outcome, starved) for outcome in outcomes or ()), default=None)
 
 
-def _told(outcome: Outcome, starved: bool) -> float:
-    seconds = outcome.observed.told_seconds
+def _reported(outcome: Outcome, starved: bool) -> float:
+    seconds = outcome.observed.reported_seconds
     if seconds is None:
         return NEVER_SECONDS
     return seconds if starved else seconds - outcome.waited_seconds
 
 
 def markdown(found: Mapping[str, Any]) -> str:
-    """The table fault × outcome, those of real engines after the others."""
+    """Return the table fault × outcome, real engines last."""
     lines = [
-        "| fault, amid a move | times | as wanted | done, taken back "
-        "| told, s (p50, max; given a core) | requests, failed "
+        "| fault during a move | times | as expected | done, rolled back "
+        "| reported, s (p50, max; given a core) | requests, failed "
         "| untouched: requests, lost | otherwise |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     for part, mark in (("faults", ""), ("real", "real vLLM: ")):
-        told = found.get(part, {})
-        outcomes = told.get("outcomes", ())
+        results = found.get(part, {})
+        outcomes = results.get("outcomes", ())
         for kind in dict.fromkeys(outcome.kind for outcome in outcomes):
             of_it = [outcome for outcome in outcomes if outcome.kind == kind]
             lines.append(f"| {mark}{kind} | {_row(of_it)} |")
-        for kind, why in told.get("not_run", {}).items():
+        for kind, why in results.get("not_run", {}).items():
             lines.append(f"| {mark}{kind} | not run: {why} | | | | | | |")
     if cuts := found.get("partitions"):
         lines.append(f"| {_partition_row(cuts)} |")
@@ -170,23 +170,23 @@ def markdown(found: Mapping[str, Any]) -> str:
 
 
 def _partition_row(cuts: Mapping[str, Any]) -> str:
-    """A node cut off: no move is under way there, and users are those of its own engines."""
+    """Return the row of a node cut off, without a move; its users are those of the other nodes."""
     wrong = {
-        "others called down": cuts["others_called_down"],
-        "workers started anew": cuts["restarts"],
+        "others reported down": cuts["others_reported_down"],
+        "workers restarted": cuts["restarts"],
     }
     otherwise = "; ".join(f"{count} {what}" for what, count in wrong.items() if count)
     users = f"{cuts['requests']:,}, {cuts['requests_failed']:,}"
-    told = f"to {cuts['longest_told_seconds']:.1f}"
-    return f"a node cut off | {cuts['partitions']} | | | {told} | {users} | | {otherwise}"
+    reported = f"to {cuts['longest_reported_seconds']:.1f}"
+    return f"a node cut off | {cuts['partitions']} | | | {reported} | {users} | | {otherwise}"
 
 
 def _row(outcomes: Sequence[Outcome]) -> str:
     good = sum(not outcome.bad for outcome in outcomes)
     ends = Counter(outcome.ended for outcome in outcomes)
-    told = sorted(s for o in outcomes if (s := o.observed.told_seconds) is not None)
-    spread = f"{told[len(told) // 2]:.1f}, {told[-1]:.1f}" if told else "never"
-    spread += f"; {longest_told(outcomes, starved=False):.1f}"
+    reported = sorted(s for o in outcomes if (s := o.observed.reported_seconds) is not None)
+    spread = f"{reported[len(reported) // 2]:.1f}, {reported[-1]:.1f}" if reported else "never"
+    spread += f"; {longest_reported(outcomes, starved=False):.1f}"
     users = (sum(o.requests for o in outcomes), sum(o.requests_failed for o in outcomes))
     direct = (sum(o.observed.answered for o in outcomes), sum(o.observed.lost for o in outcomes))
     reasons = dict.fromkeys(why.replace("|", "/") for o in outcomes for why in o.bad)

@@ -1,4 +1,4 @@
-"""What the fault bench holds to be bad, and which faults it draws."""
+"""How the fault bench judges outcomes, and which faults it draws."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ import pytest
 from bench.faults.campaigns import CAMPAIGNS, shortened
 from bench.faults.fault import Covered, Expected, Observed, judge, judge_coverage
 from bench.faults.play import draw
-from bench.faults.scene import TOLD
+from bench.faults.scene import STATES
 from bench.faults.table import figures, markdown
 
-WELL = Observed(told_seconds=1.0, well_seconds=2.0, answered=9)
-TOLD_DEATH = Expected(told="a restart")
+RECOVERED = Observed(reported_seconds=1.0, recovered_seconds=2.0, answered=9)
+DEATH = Expected(state="a restart")
 COVERED = Covered(
     100.0, 99.9, 3.0, {"prefill": 10.0, "decode": 50.0}, {"prefill": 9.9, "decode": 50.5}
 )
 
 
 def test_nothing_is_bad_about_what_went_as_expected() -> None:
-    assert judge(TOLD_DEATH, WELL) == ()
+    assert judge(DEATH, RECOVERED) == ()
 
 
 @pytest.mark.parametrize(
     ("expected", "change", "bad"),
     [
-        (TOLD_DEATH, {"well_seconds": None}, "a worker stays dead"),
-        (TOLD_DEATH, {"well_seconds": 61.0}, "well after 61.0 s only"),
-        (TOLD_DEATH, {"told_seconds": None}, "never told: a restart"),
-        (TOLD_DEATH, {"told_seconds": 10.1}, "told after 10.1 s only"),
+        (DEATH, {"recovered_seconds": None}, "a worker stays dead"),
+        (DEATH, {"recovered_seconds": 61.0}, "recovered only after 61.0 s"),
+        (DEATH, {"reported_seconds": None}, "never reported: a restart"),
+        (DEATH, {"reported_seconds": 10.1}, "reported only after 10.1 s"),
         (Expected(dies=False), {"same_process": False}, "killed although it serves"),
-        (TOLD_DEATH, {"lost": 1}, "1 requests of untouched engines lost"),
-        (TOLD_DEATH, {"moved": ("decode-0",)}, "untouched, but started anew: decode-0"),
-        (TOLD_DEATH, {"doubled": ("w: [1, 2]",)}, "two processes: w: [1, 2]"),
-        (TOLD_DEATH, {"left": ("helper 7",)}, "left behind: helper 7"),
-        (TOLD_DEATH, {"back": ("a_total",)}, "1 counters went back, such as a_total"),
-        (TOLD_DEATH, {"error": "x"}, "could not be judged: x"),
+        (DEATH, {"lost": 1}, "1 requests of untouched engines lost"),
+        (DEATH, {"moved": ("decode-0",)}, "untouched, but started anew: decode-0"),
+        (DEATH, {"doubled": ("w: [1, 2]",)}, "two processes: w: [1, 2]"),
+        (DEATH, {"left": ("helper 7",)}, "left behind: helper 7"),
+        (DEATH, {"back": ("a_total",)}, "1 counters went back, such as a_total"),
+        (DEATH, {"error": "x"}, "could not be judged: x"),
     ],
 )
-def test_each_thing_that_may_be_bad_is_told(
+def test_each_thing_that_may_be_bad_is_reported(
     expected: Expected, change: dict[str, Any], bad: str
 ) -> None:
-    assert judge(expected, replace(WELL, **change)) == (bad,)
+    assert judge(expected, replace(RECOVERED, **change)) == (bad,)
 
 
 def test_a_counter_may_begin_anew_only_where_what_keeps_it_was_destroyed() -> None:
-    seen = replace(WELL, back=("disagg_worker_restarts_total{}", "disagg_gpu_x_total{}"))
+    seen = replace(RECOVERED, back=("disagg_worker_restarts_total{}", "disagg_gpu_x_total{}"))
 
     assert judge(Expected(resets=("disagg_",)), seen) == ()
     assert judge(Expected(resets=("disagg_worker_",)), seen) == (
@@ -54,12 +54,12 @@ def test_a_counter_may_begin_anew_only_where_what_keeps_it_was_destroyed() -> No
     )
 
 
-def test_seconds_that_are_missing_or_in_the_wrong_phase_are_told() -> None:
+def test_seconds_that_are_missing_or_in_the_wrong_phase_are_reported() -> None:
     assert judge_coverage(COVERED) == ()
-    assert judge_coverage(replace(COVERED, told=99.4)) == ("99.40 % of GPU-seconds told",)
-    assert judge_coverage(replace(COVERED, told=100.6)) == ("100.60 % of GPU-seconds told",)
+    assert judge_coverage(replace(COVERED, reported=99.4)) == ("99.40 % of GPU-seconds reported",)
+    assert judge_coverage(replace(COVERED, reported=100.6)) == ("100.60 % of GPU-seconds reported",)
     assert judge_coverage(replace(COVERED, phases={"decode": 50.0})) == (
-        "prefill: 0.00 s told of 10.00 s (-100.0 %)",
+        "prefill: 0.00 s reported of 10.00 s (-100.0 %)",
     )
 
 
@@ -80,11 +80,11 @@ def test_all_campaigns_together_are_five_hundred_faults() -> None:
     assert faults >= 500
 
 
-def test_every_fault_has_one_name_in_its_campaign_and_a_state_that_a_page_can_tell() -> None:
+def test_every_fault_has_one_name_in_its_campaign_and_a_state_that_a_page_can_report() -> None:
     for campaign in CAMPAIGNS:
         names = [fault.name for fault in campaign.faults]
         assert len(names) == len(set(names))
-        assert {fault.expected.told for fault in campaign.faults} <= {"", *TOLD}
+        assert {fault.expected.state for fault in campaign.faults} <= {"", *STATES}
 
 
 def test_a_short_run_has_quick_faults_of_every_campaign_that_can_run_here() -> None:
@@ -97,15 +97,15 @@ def test_a_short_run_has_quick_faults_of_every_campaign_that_can_run_here() -> N
 
 def test_the_table_counts_by_fault_and_says_what_was_not_run() -> None:
     seen = {
-        "told_seconds": 1.0,
-        "well_seconds": 2.0,
+        "reported_seconds": 1.0,
+        "recovered_seconds": 2.0,
         "answered": 5,
         "lost": 1,
         "back": ["a"],
         "doubled": [],
         "left": [],
     }
-    bad = ["told after 11.0 s only", "1 counters went back, such as a"]
+    bad = ["reported only after 11.0 s", "1 counters went back, such as a"]
     outcomes = [
         {"fault": "killed", "observed": seen, "bad": []},
         {"fault": "killed", "observed": seen, "bad": bad},
@@ -118,7 +118,7 @@ def test_the_table_counts_by_fault_and_says_what_was_not_run() -> None:
     found = figures(reports)
     assert (found["faults"], found["bad_outcomes"]) == (2.0, 1.0)
     assert found["requests_of_untouched_engines_lost"] == 2.0
-    assert found["states_told_after_10_s"] == 1.0
+    assert found["states_reported_after_10_s"] == 1.0
     text = markdown(reports)
     assert "| worker | killed | 2 | 1 | 2.0, 2.0 |" in text
     assert "1 x counters went back" in text

@@ -1,4 +1,4 @@
-"""What the bench of moves under faults makes of what it saw."""
+"""The figures and the table of the bench of moves under faults."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from bench.faults_control.kinds import HOST_KINDS, KINDS
 from bench.faults_control.real_engines import REAL_KINDS
 from bench.faults_control.table import BARS, NEVER_SECONDS, figures, markdown
 
-SEEN = Observed(told_seconds=9.0, well_seconds=3.0, answered=7)
+SEEN = Observed(reported_seconds=9.0, recovered_seconds=3.0, answered=7)
 GOOD = Outcome("daemon killed", SEEN, "done", "serves", 40, 0, waited_seconds=8.5)
-NEVER = replace(GOOD, observed=Observed(well_seconds=1.0, lost=2), bad=("never told", "a | b"))
+NEVER = replace(
+    GOOD, observed=Observed(recovered_seconds=1.0, lost=2), bad=("never reported", "a | b")
+)
 LIES = {"lying_engines": 5, "false_switched": 0, "honest_not_proven": 0}
 
 
@@ -27,18 +29,18 @@ def test_every_bar_has_its_figure_and_a_part_that_was_not_run_misses_none() -> N
     assert {key for key, value in figures({"lies": LIES}).items() if value is not None} == set(LIES)
 
 
-def test_a_state_that_is_never_told_is_above_every_bar() -> None:
-    told = figures(found(GOOD, NEVER))
+def test_a_state_that_is_never_reported_is_above_every_bar() -> None:
+    result = figures(found(GOOD, NEVER))
 
-    assert told["longest_told_seconds"] == NEVER_SECONDS > BARS["longest_told_seconds"]
-    assert (told["bad_outcomes"], told["requests_of_untouched_engines_lost"]) == (1, 2)
+    assert result["longest_reported_seconds"] == NEVER_SECONDS > BARS["longest_reported_seconds"]
+    assert (result["bad_outcomes"], result["requests_of_untouched_engines_lost"]) == (1, 2)
 
 
-def test_what_a_daemon_waited_for_a_core_is_told_apart() -> None:
-    told = figures(found(GOOD))
+def test_the_time_that_a_daemon_waited_for_a_core_is_reported_apart() -> None:
+    result = figures(found(GOOD))
 
-    assert told["longest_told_seconds"] == 9.0
-    assert told["longest_told_with_a_core_seconds"] == 0.5
+    assert result["longest_reported_seconds"] == 9.0
+    assert result["longest_reported_with_a_core_seconds"] == 0.5
 
 
 def test_the_table_has_a_row_a_kind_and_one_for_each_that_was_not_run() -> None:
@@ -48,7 +50,7 @@ def test_the_table_has_a_row_a_kind_and_one_for_each_that_was_not_run() -> None:
 
     assert len(lines) == 4
     assert lines[2].startswith("| daemon killed | 2 | 1 | 2, 0 | 9.0, 9.0; ")
-    assert lines[2].endswith("| never told; a / b |")
+    assert lines[2].endswith("| never reported; a / b |")
     assert lines[3].startswith("| disk full | not run: no mount |")
     assert {line.count("|") for line in lines} == {9}
 
