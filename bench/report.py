@@ -1,4 +1,4 @@
-"""What a benchmark leaves behind: its table for the eye, its figures for whoever compares."""
+"""The report of a benchmark: a printed table, and figures as JSON."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def finish(
     as_json: bool,
     **how: object,
 ) -> int:
-    """Hold figures against their bars (the most they may be), write and print; 1 if one is missed.
+    """Compare figures with their bars (upper limits), write and print them; 1 if one is missed.
 
-    A figure that is None was not measured and misses nothing. `how` is what the run was told.
-    Without a `table` of its own a benchmark's figures are listed, each beside its bar.
+    A figure that is None was not measured and misses no bar. `how` are the options of the run.
+    Without a `table` the figures are listed, each beside its bar.
     """
     met = {key: value <= bar for key, bar in bars.items() if (value := figures[key]) is not None}
     report = {

@@ -1,8 +1,8 @@
-"""Which alerts fire in a week in which all is well: `make bench-alerts`.
+"""Which alerts fire in a week of a healthy fleet: `make bench-alerts`.
 
-A promtool evaluates all rules over seven days of a fleet (bench/alerts/week.py) that is scraped
-every 15, 30 and 60 s. Bar: no page, and no ticket but of a pool that is full on purpose and of the
-first mornings, which no day before explains.
+promtool evaluates all rules over seven days of a fleet (bench/alerts/week.py) scraped every 15, 30
+and 60 s. Bar: no page, and no ticket except for a pool that is full on purpose and on the first
+mornings, which have no day before them to compare with.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DAY_SECONDS = 24 * 3600
 
 
 def fired(span: Span, seed: int, evaluation: str) -> list[str]:
-    """Evaluate the rules over such a span; return what promtool says against it."""
+    """Evaluate the rules over the span; return the alerts (or errors) that promtool reports."""
     binary = shutil.which("promtool")
     if binary is None:
         raise SystemExit("no promtool on the PATH: scripts/system-packages prometheus")
@@ -37,12 +37,12 @@ def fired(span: Span, seed: int, evaluation: str) -> list[str]:
         done = subprocess.run(
             [binary, "test", "rules", str(week)], capture_output=True, text=True, check=False
         )
-    said = done.stdout + done.stderr
-    return re.findall(r"got: (.*)", said) or ([said] if done.returncode else [])
+    output = done.stdout + done.stderr
+    return re.findall(r"got: (.*)", output) or ([output] if done.returncode else [])
 
 
 def main() -> int:
-    """Run all intervals; print what fired; 1 if anything did that should not."""
+    """Run all scrape intervals; print what fired; 1 if any alert fired that should not."""
     parser = argparse.ArgumentParser(prog="make bench-alerts", description=__doc__)
     parser.add_argument("--days", type=int, default=7)
     parser.add_argument("--scrapes", type=int, nargs="+", default=[15, 30, 60], metavar="SECONDS")
@@ -51,12 +51,12 @@ def main() -> int:
     options = parser.parse_args()
     by_scrape = {}
     for scrape in options.scrapes:
-        said = fired(Span(options.days, DAY_SECONDS, scrape), options.seed, options.evaluation)
-        by_scrape[scrape] = said
+        alerts = fired(Span(options.days, DAY_SECONDS, scrape), options.seed, options.evaluation)
+        by_scrape[scrape] = alerts
         click.echo(
-            f"{'MISSED' if said else 'met   '}  {options.days} days at {scrape} s: nothing fires"
+            f"{'MISSED' if alerts else 'met   '}  {options.days} days at {scrape} s: nothing fires"
         )
-        for line in said:
+        for line in alerts:
             click.echo(f"        {line}")
     REPORT.parent.mkdir(parents=True, exist_ok=True)
     REPORT.write_text(json.dumps({"days": options.days, "fired": by_scrape}, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""The series of one engine and its GPU, as a node's page has them, from how busy it is."""
+"""The series of one engine and its GPU, as on a node's page, derived from how busy it is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STATES = ("ready", "starting", "draining", "failed", "backoff", "stopped")
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Who an engine is, and what its users get."""
+    """An engine's identity, and the latency that its users get."""
 
     name: str
     role: str
@@ -21,13 +21,13 @@ class Engine:
     gpu_name: str = "H"
     launched: bool = False
     source: str = "frontend"
-    """Who tells its users' waits."""
+    """Which component reports how long its users wait."""
     slow: float = 0.04
     """The share of waits beyond their target."""
 
     @property
     def pool(self) -> str:
-        """Return the labels of its node's sums without the role."""
+        """Return the labels, other than the role, of its node's sums."""
         place = f',engine_namespace="{self.namespace}"' if self.namespace else ""
         return f'model_name="{self.model}"{place}'
 
@@ -43,11 +43,11 @@ def put_engine(
     requests: Values | None = None,
     full: float = 1.25,
 ) -> None:
-    """Write an engine that is busy for these shares of its minutes.
+    """Add the series of an engine that is busy for the given share of each minute.
 
-    It does so where the page shows it (`there`) and it answers (`up`); else it loads its model.
-    `requests` are those a second, by minute; else they follow how busy it is. `full` is its
-    capacity used where it is always busy.
+    It works where the page shows it (`there`) and it answers (`up`); shown but not up, it is
+    loading its model. `requests` are per second, by minute; by default they follow `busy`. `full`
+    is the capacity used at which it is always busy.
     """
     role, who = engine.role, f'engine="{engine.name}"'
     as_role = f'{who},role="{role}"'
@@ -59,7 +59,7 @@ def put_engine(
 
     info = f'{as_role},model_name="{engine.model}",kind="vllm"'
     target.gauge("disagg_engine_info", info, 1, seen)
-    # Now and then a probe is late.
+    # An occasional probe is late.
     late = chance.random(len(target.times)) < 0.0005
     target.gauge("disagg_engine_up", who, (answers & ~late).astype(float), seen)
     _gpu(target, engine, busy, chance, seen)
@@ -77,7 +77,7 @@ def put_engine(
         "disagg_engine_phase_tokens_total", f'{as_role},phase="{phase}"', 3000 * busy, seen
     )
     target.gauge("disagg_engine_requests", f'{as_role},state="running"', np.round(9 * busy), seen)
-    # Requests that wait for KV from elsewhere are not the engine's to move.
+    # Requests that wait for KV from another engine are not this engine's to move.
     target.gauge("disagg_engine_requests", f'{as_role},state="kv_wait"', 2.0, seen)
     target.counter("disagg_engine_finished_requests_total", as_role, asked, seen)
     target.counter("disagg_engine_preemptions_total", as_role, 0.02 * asked, seen)
@@ -183,7 +183,7 @@ def _waits(
 
 
 def _by_minute(mask: Mask, times: Values, minutes: int) -> Values:
-    """Return of each minute whether the mask held in it, to have no work where there was nobody."""
+    """Return whether the mask held in each minute, so that an absent engine has no work."""
     works = np.ones(minutes)
     np.minimum.at(works, (times // 60).astype(int), mask.astype(float))
     return works

@@ -1,4 +1,4 @@
-"""What a Prometheus scrapes of a node over days, as the input series of a promtool test."""
+"""The series that Prometheus scrapes from a node over days, as input of a promtool test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMMIT_SECONDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Days that are scraped every so often. Days may be shorter than the sun's, events are not."""
+    """Days scraped at an interval. A day may be shorter than 24 h; events keep their length."""
 
     days: int
     day_seconds: int
@@ -23,26 +23,26 @@ class Span:
 
     @property
     def seconds(self) -> int:
-        """Return how long it all takes."""
+        """Return the length of the span."""
         return self.days * self.day_seconds
 
     @property
     def times(self) -> Values:
-        """Return when Prometheus scrapes, in seconds from the start."""
+        """Return the times of the scrapes, in seconds from the start."""
         return np.arange(0, self.seconds + 1, self.scrape_seconds, dtype=np.float64)
 
     @property
     def minutes(self) -> Values:
-        """Return the minutes of the span: what a node does it does for a minute."""
+        """Return the start of each minute: a node's activity is constant within a minute."""
         return np.arange(0, self.seconds + 60, 60, dtype=np.float64)
 
     def at(self, day: int, part: float) -> float:
-        """Return the second at which a part of a day has gone by."""
+        """Return the second at which this fraction of the day has passed."""
         return (day + part) * self.day_seconds
 
 
 class Target:
-    """A node's page as it is scraped, late by a moment that is the node's own."""
+    """A node's page as scraped, each node with its own offset from the scrape times."""
 
     def __init__(self, span: Span, labels: dict[str, str], late_seconds: Values | float) -> None:
         self._span = span
@@ -50,21 +50,21 @@ class Target:
         self.times = span.times
         self._read_at = self.times + late_seconds
         self.there: Mask = np.ones(len(self.times), bool)
-        """Where the page answers."""
+        """The scrapes that the page answers."""
         self.missed: Mask = np.zeros(len(self.times), bool)
-        """Where nobody scraped, so that nothing is known, not even that nothing was there."""
+        """The scrapes that did not happen, so that not even an absence was recorded."""
         self.begins_anew: list[float] = []
-        """When the counters of the daemon begin anew."""
+        """When the daemon's counters restart at zero."""
         self.rows: list[dict[str, str]] = []
 
     def between(self, start: float, end: float) -> Mask:
-        """Tell the scrapes of a stretch of time."""
+        """Return a mask of the scrapes between two times."""
         return (self._read_at >= start) & (self._read_at < end)
 
     def gauge(
         self, name: str, labels: str, values: Values | float, there: Mask | None = None
     ) -> None:
-        """Show a value for each scrape, or for each minute, or one for all."""
+        """Add a gauge with a value per scrape, a value per minute, or one value for all."""
         shown = np.asarray(values, np.float64)
         if shown.ndim and len(shown) != len(self.times):
             shown = shown[(self._read_at // 60).astype(int)]
@@ -74,11 +74,11 @@ class Target:
     def counter(
         self, name: str, labels: str, rates: Values | float, there: Mask | None = None
     ) -> None:
-        """Count at rates that are told for each minute, committed every five seconds."""
+        """Add a counter with a rate per minute, committed every five seconds."""
         minutes = self._span.minutes
-        told = np.broadcast_to(np.asarray(rates, np.float64), minutes.shape)
+        per_second = np.broadcast_to(np.asarray(rates, np.float64), minutes.shape)
         edges = np.append(minutes, minutes[-1] + 60)
-        totals = np.concatenate([[0.0], np.cumsum(told * 60)])
+        totals = np.concatenate([[0.0], np.cumsum(per_second * 60)])
         committed = np.clip(self._read_at // COMMIT_SECONDS - 1, 0, None) * COMMIT_SECONDS
         counted = np.interp(committed, edges, totals)
         begun = np.zeros(len(counted))
@@ -86,8 +86,8 @@ class Target:
             begun = np.where(self._read_at >= start, np.interp(start, edges, totals), begun)
         self.gauge(name, labels, np.maximum(counted - begun, 0.0), there)
 
-    def told(self, name: str, labels: str, values: Values | float, there: Mask) -> None:
-        """Show what others tell of the node, whether its page answers or not."""
+    def from_others(self, name: str, labels: str, values: Values | float, there: Mask) -> None:
+        """Add a series that others expose about the node, whether or not its page answers."""
         self._put(name, labels, np.broadcast_to(np.asarray(values, float), there.shape), there)
 
     def _put(self, name: str, labels: str, values: Values, seen: Mask) -> None:
@@ -97,17 +97,17 @@ class Target:
 
 
 def _text(values: Values, seen: Mask, missed: Mask) -> str:
-    """Write samples as promtool reads them: runs are shortened, what ends is marked as stale."""
-    # A missed scrape leaves no mark; the first one after a series has gone does.
-    told = np.where(seen, values, np.inf)
-    told = np.where(missed, np.nan, told)
+    """Format samples for promtool: runs are shortened, the end of a series is marked stale."""
+    # A missed scrape leaves no marker; the first scrape without the series does.
+    shown = np.where(seen, values, np.inf)
+    shown = np.where(missed, np.nan, shown)
     starts = np.flatnonzero(
-        np.append(True, ~((told[1:] == told[:-1]) | (np.isnan(told[1:]) & np.isnan(told[:-1]))))
+        np.append(True, ~((shown[1:] == shown[:-1]) | (np.isnan(shown[1:]) & np.isnan(shown[:-1]))))
     )
-    ends = np.append(starts[1:], len(told))
+    ends = np.append(starts[1:], len(shown))
     words, known = [], False
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        value, length = told[start], end - start
+        value, length = shown[start], end - start
         if np.isnan(value):
             words.append(f"_x{length}")
         elif np.isinf(value):

@@ -1,10 +1,10 @@
-"""A week in which all is well: what happens in a fleet of its own accord, and nobody need know.
+"""A week of a healthy fleet: routine events that must not alert anybody.
 
 Nodes with a prefill and a decode engine share a model's load; a router fills four others one after
-the other; a model is scaled to zero for the night, its pools minutes apart, and its nodes go with
-it; another has a request in an hour, now and then a slow one; a batch fills a pool by night; one
-node trains, one is cut into MIG anew. Mornings are steep, weekends are half a day's load. Daemons
-are updated, nodes are rebooted two at a time, engines are replaced, Prometheus misses minutes.
+the other; a model is scaled to zero at night, its pools minutes apart, and its nodes are removed
+with it; another gets one request an hour, some of them slow; a batch job fills a pool at night; one
+node trains, one has its MIG repartitioned. Mornings are steep, weekends carry half the load.
+Daemons are updated, nodes rebooted two at a time, engines replaced, and Prometheus misses minutes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UPDATE_SECONDS = 40
 PACKED = 4
 PAIRS = (("a", "b"), ("c", "d"), ("p0", "p1"), ("p2", "p3"))
 
-# What must be there for an empty answer to mean anything, and how many series of it.
+# Series that must exist for an empty result to mean anything, and how many of each.
 JUDGED = {
     "cluster_model_namespace:disagg_ttft_slow:ratio_rate5m": 6,
     "cluster_role:disagg_occupancy:ratio_rate5m": 4,
@@ -34,7 +34,7 @@ JUDGED = {
 def quiet_week(rule_files: list[Path], span: Span, seed: int, evaluation: str) -> dict[str, Any]:
     """Return the promtool test of the week; it fails if an alert was firing at any time."""
     groups = [g["name"] for p in rule_files for g in yaml.safe_load(p.read_text())["groups"]]
-    # A batch that fills its pool by night is a ticket, and a first morning has none to be known by.
+    # A batch that fills its pool is a ticket; so is a first morning, with no day to compare with.
     usual = 'alertstate="firing",alertname!~"DisaggPool(AtCapacity|Filling)"'
     nothing = {
         "expr": f"count_over_time(ALERTS{{{usual}}}[{span.seconds}s])",
@@ -76,7 +76,7 @@ class Fleet:
         return np.where(day % 7 >= 5, usual / 2, usual)
 
     def targets(self) -> list[Target]:
-        """Return every node's series, and Kubernetes' own of each."""
+        """Return every node's series, and those of Kubernetes about each."""
         load = self.load(self._day % 1, self._day // 1)
         shared = [self._shared(node, load) for node in "abcd"]
         packed = [self._packed(place, load) for place in range(PACKED)]
@@ -85,7 +85,7 @@ class Fleet:
         return [*shared, *packed, *slept, *others]
 
     def _target(self, node: str, away: Sequence[tuple[float, float]] = ()) -> Target:
-        """Begin a node: updated, rebooted and scraped like every other, and now and then away."""
+        """Return a new node: updated, rebooted and scraped like the others; absent while `away`."""
         labels = {"cluster": "east", "node": node, "job": "disagg-node"}
         target = Target(self._span, labels, float(self._chance.uniform(0, 0.9)))
         always = np.ones(len(target.times), bool)
@@ -96,16 +96,16 @@ class Fleet:
             if node in pair:
                 down |= target.between(start, start + REBOOT_SECONDS)
                 target.begins_anew.append(start)
-        # Prometheus is restarted on the last day and scrapes nobody for three minutes.
+        # Prometheus is restarted on the last day and scrapes nothing for three minutes.
         noon = self._span.at(self._span.days - 1, 0.5)
         target.missed |= target.between(noon, noon + 180)
         gone = ~always
         for start, end in away:
             gone |= target.between(start, end)
         target.there &= ~down & ~gone
-        target.told("up", "", np.where(down, 0.0, 1.0), ~gone)
+        target.from_others("up", "", np.where(down, 0.0, 1.0), ~gone)
         allocatable = 'resource="nvidia_com_gpu"'
-        target.told("kube_node_status_allocatable", allocatable, 2.0, ~gone)
+        target.from_others("kube_node_status_allocatable", allocatable, 2.0, ~gone)
         target.gauge("disagg_build_info", 'version="0.1.0"', 1)
         target.gauge("disagg_node_busy_window_seconds", "", 1)
         started = np.where(target.times < update, 0.0, update)
@@ -116,14 +116,14 @@ class Fleet:
         return target
 
     def rebooted_at(self, turn: int) -> float:
-        """Tell when a pair of nodes is rebooted: each begins as the one before has ended."""
+        """Return when a pair of nodes is rebooted: each starts when the previous one is done."""
         return self._span.at(min(1, self._span.days - 1), 0.6) + turn * (REBOOT_SECONDS + 30)
 
     def _noise(self, share: Values, size: float) -> Values:
         return np.clip(share + self._chance.normal(0, size, len(share)), 0.0, 1.0)
 
     def _shared(self, node: str, load: Values) -> Target:
-        """A node of the pools that a fair router loads alike; its workers are launched."""
+        """A node of the pools that a fair router loads evenly; the daemon launches its workers."""
         target = self._target(node)
         turn = next(number for number, pair in enumerate(PAIRS) if node in pair)
         back = self.rebooted_at(turn) + REBOOT_SECONDS
@@ -149,12 +149,12 @@ class Fleet:
         return target
 
     def _scaled_to_zero(self, load: Values) -> list[Target]:
-        """Two nodes of a model that sleeps: prefill goes first, with its node, and is back last."""
+        """Two nodes of a model scaled to zero: prefill and its node leave first, return last."""
         span, minutes = self._span, self._span.minutes
         nights = [(span.at(day, 0.08), span.at(day, 0.29)) for day in range(span.days)]
         asks = np.ones(len(minutes), bool)
         for off, on in nights:
-            # Nobody has asked for a quarter of an hour before, nor until both are back.
+            # No requests from a quarter of an hour before until both are back.
             asks &= (minutes < off - 900) | (minutes >= on + 900)
         prefill = [(off, on + 720) for off, on in nights]
         decode = [(off + 660, on) for off, on in nights]
@@ -172,7 +172,7 @@ class Fleet:
         return targets
 
     def _rare(self) -> Target:
-        """A node whose model has a request an hour, each second one slow."""
+        """A node whose model gets one request an hour, every second one slow."""
         target = self._target("r")
         asked = (self._chance.random(len(self._day)) < 1 / 60).astype(float)
         for role in ("prefill", "decode"):
@@ -181,14 +181,14 @@ class Fleet:
         return target
 
     def _batch(self) -> Target:
-        """A node that is filled on purpose by night; nobody waits for it."""
+        """A node that is filled on purpose at night, with no users waiting."""
         target = self._target("x")
         busy = np.where(self._day % 1 < 0.25, 0.99, 0.02)
         put_engine(target, Engine("batch-x", "mixed", "batch"), busy, self._chance, full=1.12)
         return target
 
     def _trains(self) -> Target:
-        """A node whose GPUs belong to no engine: somebody trains there."""
+        """A node whose GPUs belong to no engine: they are used for training."""
         target = self._target("t")
         target.gauge("disagg_node_role_gpus", 'role="none",gpu_name="H"', 2)
         for index in range(2):
@@ -203,7 +203,7 @@ class Fleet:
         return target
 
     def _cut_anew(self) -> Target:
-        """A node whose one GPU is cut from three slices into one, and its pod comes back."""
+        """A node whose one GPU is repartitioned from three MIG slices to one; its pod returns."""
         target = self._target("g")
         cut = self._span.at(0, 0.4)
         before, after = target.between(0, cut), target.between(cut + 120, np.inf)

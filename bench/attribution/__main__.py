@@ -1,23 +1,22 @@
-"""How far each way to divide an engine's time is from the truth: `make bench-attribution`.
+"""The error of each method of dividing an engine's time by phase: `make bench-attribution`.
 
-Four simulated aggregated engines (as `disagg_cluster.simulator` prices them: by measured tables or
-a roofline with a round corner, batches padded, tensor-parallel exchange, mixed steps dearer under
-FlashAttention-2; with `--sharp` all take the longer of computing and reading; 10 % noise a step and
-a drift of 10 %), each at loads whose mixed steps are 5 to 95 % prefill. What "prefill
-share" of a step means when costs do not add up is defined in docs/decisions/0005-mixed-steps.md
-(what each phase adds, averaged over both orders), and is computed from the simulator's own prices,
-without noise. That definition was written down before the first result, and no model was asked for
-it.
+Four simulated aggregated engines (priced by `disagg_cluster.simulator`: measured tables or a
+roofline with a round corner, batches padded, tensor-parallel exchange, mixed steps more expensive
+under FlashAttention-2; with `--sharp` all take the longer of computing and reading; 10 % noise a
+step and a drift of 10 %), each at loads whose mixed steps are 5 to 95 % prefill. A step's "prefill
+share", where costs do not add up, is defined in docs/decisions/0005-mixed-steps.md (what each phase
+adds, averaged over both orders) and computed from the simulator's own prices, without noise. That
+definition was written down before the first result, without consulting any model.
 
 The error is |share − true share| in percentage points, of the time of all mixed steps of a run, or
-("whole engine") of all of its step time, pure steps included, which is what its counters show.
-Pages, requests and names do not see steps, so there is only the latter of them. The bars hold for
-the whole engine, the worst one at the worst share, after 100,000 steps (12 minutes of a busy 8B
-model on an H100, two hours of the slowest here); how many loads would miss them by their mixed
-steps alone is told, too. What was known after 10,000 and 30,000 steps is shown beside.
+("whole engine") of all its step time, pure steps included, which is what its counters show. The
+methods by page, request time and pod name do not observe steps, so they have only the latter. The
+bars apply to the whole engine, the worst one at the worst share, after 100,000 steps (12 minutes of
+a busy 8B model on an H100, two hours of the slowest here); how many loads would miss them by their
+mixed steps alone is reported, too, as are the errors after 10,000 and 30,000 steps.
 
-The loads held out (`held_out`) are other engines with other users, after 30,000 steps. They are no
-part of the bars.
+The held-out loads (`held_out`) are other engines with other users, after 30,000 steps. The bars do
+not apply to them.
 """
 
 from __future__ import annotations
@@ -91,13 +90,13 @@ def main() -> int:
     sys.stdout.write(_table(judged, BY_STEP, lambda score: score.mixed))
     sys.stdout.write("\nwhole engine: the same, pure steps included\n")
     sys.stdout.write(_table(judged, METHODS, lambda score: score.whole))
-    sys.stdout.write("\nmixed steps, by what has been learned: median (max) over all loads\n")
+    sys.stdout.write("\nmixed steps, by steps learned: median (max) over all loads\n")
     for (steps, _), scores_then in zip(WINDOWS, windows, strict=True):
         cells = [
             _cell([s.mixed[name] for s in _all(scores_then)]) for name in BARS if name != PAGES
         ]
         sys.stdout.write(f"{steps:>7,} steps " + " ".join(f"{cell:>15}" for cell in cells) + "\n")
-    sys.stdout.write("\nloads held out, whole engine\n")
+    sys.stdout.write("\nheld-out loads, whole engine\n")
     sys.stdout.write(_held_out_table(others))
     sys.stdout.write("\n")
     scores_all = _all(judged)
@@ -166,7 +165,7 @@ def _cell(values: list[float]) -> str:
 
 
 def _loads(spec: EngineSpec) -> dict[float, float]:
-    """Return, for each level that an engine reaches, the prompt length that brings it there."""
+    """Return, for each level that an engine reaches, the prompt length that leads to it."""
     found = [(prompt, _share(spec, prompt)) for prompt in PROMPTS]
     loads = {}
     for level in LEVELS:

@@ -26,7 +26,7 @@ _SHARP_CORNER = 40.0
 
 
 class Traffic(NamedTuple):
-    """What an engine's users ask for, in the mean."""
+    """The mean request of an engine's users."""
 
     prompt_tokens: float
     output_tokens: float = 200.0
@@ -34,7 +34,7 @@ class Traffic(NamedTuple):
 
 
 def aggregated(name: str, gpus: int = 1, **more: object) -> EngineSpec:
-    """An aggregated engine whose steps stray."""
+    """Return an aggregated engine whose step times are noisy."""
     uuids = tuple(f"{name}-{number}" for number in range(gpus))
     return EngineSpec(name, Role.MIXED, uuids, noise=NOISE, **more)  # type: ignore[arg-type] # fields of EngineSpec, which checks them
 
@@ -48,7 +48,7 @@ ENGINES = (
 
 
 def sharpened(spec: EngineSpec) -> EngineSpec:
-    """The engine whose steps take the longer of computing and reading, mixed or not."""
+    """Return the engine with steps that take the longer of computing and reading, mixed or not."""
     gpu = replace(spec.gpu, flash_attention=3)
     costs = Roofline(gpu, spec.model, len(spec.gpus), corner=_SHARP_CORNER)
     return replace(spec, costs=costs)
@@ -56,13 +56,13 @@ def sharpened(spec: EngineSpec) -> EngineSpec:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One step: its record, and what no record says.
+    """One step: its record, and what no record contains.
 
     `share` is the true share of prefill (0 or 1 for a pure step), `interference_seconds` how much
-    longer it takes than its parts apart (below 0: shorter), `full` are the features as they are,
-    `fpm` is the record that would be made of a ForwardPassMetrics message, `reading` of `running`
-    requests have not written a token yet. `first_tokens` were written, and as many next
-    ones as `gaps_ns` counts, by the time since the one before.
+    longer it takes than its parts alone (below 0: shorter), `full` are the exact features, `fpm` is
+    the record that a ForwardPassMetrics message would yield. Of `running` requests, `reading` have
+    not written a token yet. The step wrote `first_tokens` first tokens; `gaps_ns` counts its
+    further tokens by the time since the previous one.
     """
 
     step: Step
@@ -83,7 +83,7 @@ class Seen:
 
 
 def run(spec: EngineSpec, traffic: Traffic, steps: int, seed: int) -> Iterator[Seen]:
-    """Let an engine take so many steps under such a load."""
+    """Yield this many steps of an engine under a load."""
     rng = random.Random(f"{seed} {spec.name} {traffic.prompt_tokens}")
     costs = spec.step_costs()
     scheduler = Scheduler(spec.limits())
@@ -140,7 +140,7 @@ def run(spec: EngineSpec, traffic: Traffic, steps: int, seed: int) -> Iterator[S
 
 
 def parts(batch: StepBatch) -> tuple[Load, Load]:
-    """What of a batch is prefill and what is decode (docs/accounting.md, A4)."""
+    """Return the prefill part and the decode part of a batch (docs/accounting.md, A4)."""
     ends = [s for s in batch.writing if not s.written and not s.received]
     chunks = [*batch.context, *((sequence, 1) for sequence in ends)]
     writers = [s for s in batch.writing if s.written or s.received]
@@ -154,7 +154,7 @@ def parts(batch: StepBatch) -> tuple[Load, Load]:
 
 
 class TrueParts(NamedTuple):
-    """What a step is made of, by the prices: prefill's share, and what the mixture costs."""
+    """A step by its prices: the share of prefill, and what the mixture costs."""
 
     share: float
     interference_seconds: float = 0.0
@@ -182,7 +182,7 @@ def true_parts(costs: CostModel, prefill: Load, decode: Load) -> TrueParts:
 
 
 def _load(costs: CostModel, traffic: Traffic) -> Shifting:
-    """Requests that keep the engine busy, now less and now more."""
+    """Return a varying load that keeps the engine busy."""
     prompt_tokens, output_tokens, _ = traffic
     prompt = round(prompt_tokens)
     pairs = prompt * prompt // 2
@@ -199,7 +199,7 @@ def _load(costs: CostModel, traffic: Traffic) -> Shifting:
 
 
 def _fpm(batch: StepBatch, prefill: Load, decode: Load) -> Step:
-    """The record of a step as `disagg_exporter.steps.fpm` makes it, so far as costs need it."""
+    """Return a step's record as `disagg_exporter.steps.fpm` makes it, as far as costs need it."""
     return Step(
         t_ns=0,
         elapsed_ns=0,

@@ -1,4 +1,4 @@
-"""Loads drawn by chance, on which nothing was chosen: other engines and other users."""
+"""Randomly drawn loads, not used for development: other engines and other users."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KINDS = (
 
 
 def _drawn(dice: random.Random) -> Iterator[tuple[EngineSpec, Traffic]]:
-    """Engines and users without end, each as likely as the next."""
+    """Yield engines and users without end, drawn uniformly."""
     while True:
         name, model, gpu, gpus = dice.choice(_KINDS)
         piece = dice.choice((512, 1024, 2048, 4096, 8192))
@@ -58,4 +58,4 @@ def _between(dice: random.Random, low: int, high: int) -> int:
 
 
 HELD_OUT = tuple(islice(_drawn(random.Random(_SEED)), _LOADS))
-"""Named by model, GPUs, mean tokens of prompt and answer, and the most tokens of a step."""
+"""Named by model, GPUs, mean tokens of prompt and answer, and the limit of tokens per step."""

@@ -1,4 +1,4 @@
-"""Ways to say which part of an engine's time was prefill, all held against the same steps."""
+"""Methods of estimating prefill's part of an engine's time, all judged on the same steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BY_STEP = (FULL, FPM, RECORDS, TOKENS)
 METHODS = (*BY_STEP, PAGES, LIMITED_PAGES, REQUESTS, NAME)
 
 Way = Callable[[Sequence[Seen]], list[float]]
-"""Says each step's share of prefill."""
+"""Estimates each step's share of prefill."""
 
 _BATCH = 1000
 
@@ -35,7 +35,7 @@ class Score:
 
     Errors of the share of prefill in percentage points: `mixed` over the time of mixed steps only,
     `whole` over all of the engine's step time, which is what its counters show. A method that does
-    not look at steps has no `mixed`.
+    not observe steps has no `mixed`.
     """
 
     engine: str
@@ -51,13 +51,13 @@ class Score:
 
 
 class Features:
-    """Our model, given the features as they are."""
+    """Our model, given the exact features."""
 
     def __init__(self) -> None:
         self.cost = StepCost()
 
     def __call__(self, steps: Sequence[Seen]) -> list[float]:
-        """Each step's share of prefill, by what is known before it; then learn from it."""
+        """Return each step's share of prefill, by what was learned before it; then learn it."""
         return [self._divide(seen) for seen in steps]
 
     def _divide(self, seen: Seen) -> float:
@@ -72,14 +72,14 @@ class Features:
 
 
 class Records:
-    """Our model, given records as the books take them; `record` says which."""
+    """Our model, given the records that the accounting gets; `record` returns a step's record."""
 
     def __init__(self, record: Callable[[Seen], Step]) -> None:
         self.split = StepSplit()
         self._record = record
 
     def __call__(self, steps: Sequence[Seen]) -> list[float]:
-        """Each step's share of prefill as the books take it."""
+        """Return each step's share of prefill as the accounting computes it."""
         records = [self._record(seen) for seen in steps]
         kinds = np.array([kind_of(record) for record in records])
         lengths_ns = np.array([seen.step.elapsed_ns for seen in steps])
@@ -90,19 +90,19 @@ class Records:
 
 
 class Sums:
-    """Seconds of the judged steps, and what was said of them."""
+    """Seconds of the judged steps, and the shares that were estimated."""
 
     def __init__(self) -> None:
         self.mixed_steps = 0
         self.seconds = self.mixed_seconds = self.true = self.true_mixed = 0.0
         self.reading_seconds = self.running_seconds = 0.0
-        # Seconds of stretches, what was said of them, and what is true.
+        # Of stretches: their seconds, the estimated prefill seconds and the true ones.
         self.paged = {name: [0.0, 0.0, 0.0] for name in (PAGES, LIMITED_PAGES)}
         self.whole = dict.fromkeys(BY_STEP, 0.0)
         self.mixed = dict.fromkeys(BY_STEP, 0.0)
 
     def add(self, one: Seen, shares: dict[str, float]) -> None:
-        """Take one step."""
+        """Add one step."""
         self.seconds += one.seconds
         self.true += one.seconds * one.share
         self.reading_seconds += one.seconds * one.reading
@@ -117,7 +117,7 @@ class Sums:
                 self.mixed[name] += one.seconds * share
 
     def add_stretch(self, name: str, stretch: Stretch) -> None:
-        """Take a stretch between two looks at a page, by one way to look."""
+        """Add a stretch between two reads of a page, for one method of reading it."""
         paged = self.paged[name]
         paged[0] += stretch.busy_seconds
         paged[1] += stretch.busy_seconds * stretch.share
@@ -130,7 +130,7 @@ def measure(
     seen: Iterable[Seen],
     windows: Iterable[tuple[int, int]],
 ) -> Iterator[Score]:
-    """Let all methods look at an engine's steps; judge them in each window of step numbers."""
+    """Run all methods on an engine's steps; judge them in each window of step numbers."""
     full = Features()
     pages = {PAGES: Pages(), LIMITED_PAGES: Pages(spec.step_tokens)}
     records, fpm = Records(lambda s: s.step), Records(lambda s: s.fpm)
@@ -159,7 +159,7 @@ def measure(
 
 
 def _divided(seen: Iterable[Seen], ways: dict[str, Way]) -> Iterator[tuple[Seen, dict[str, float]]]:
-    """Each step, and what each way says of it; a batch at a time, as records come."""
+    """Yield each step and each method's share; in batches, as records arrive."""
     rest = iter(seen)
     while batch := list(islice(rest, _BATCH)):
         columns = [way(batch) for way in ways.values()]
@@ -178,7 +178,7 @@ def _score(score: Score, sums: Sums) -> Score:
         score.whole[name] = 100 * abs(said - true) / seconds
     requests = sums.reading_seconds / sums.running_seconds
     score.whole[REQUESTS] = 100 * abs(requests - score.whole_share)
-    # An aggregated engine's name says one phase or the other: the kinder of the two.
+    # An aggregated engine's name states one phase or the other: the better of the two.
     score.whole[NAME] = 100 * min(score.whole_share, 1 - score.whole_share)
     return score
 

@@ -17,7 +17,7 @@ _NS = 1_000_000_000
 
 
 class Stretch(NamedTuple):
-    """Busy time between two looks at a page: what was said to be prefill, and what was."""
+    """Busy time between two reads of a page: the estimated and the true part of prefill."""
 
     busy_seconds: float
     share: float
@@ -25,12 +25,12 @@ class Stretch(NamedTuple):
 
 
 class Pages:
-    """The books' own rule for pages, looked at once a second, whatever step is under way.
+    """The accounting's own rule for pages, read once a second, whatever step is under way.
 
-    The devices' activity is taken to be the engine's step time exactly, so this is the error of
-    the rule alone. The page tells what vLLM's does: a prompt's tokens when its last piece is
+    The devices' activity is assumed to equal the engine's step time, so this is the error of the
+    rule alone. The page reports what vLLM's does: a prompt's tokens when its last piece is
     computed, and no step that wrote no token. `step_tokens` is the engine's limit, where its
-    command line says one.
+    command line states one.
     """
 
     def __init__(self, step_tokens: int | None = None) -> None:
@@ -43,7 +43,7 @@ class Pages:
         self._busy_seconds = self._true_seconds = 0.0
 
     def look(self, seen: Seen) -> Iterator[Stretch]:
-        """Take a step; yield the stretches that ended before it did."""
+        """Ingest a step; yield the stretches that ended before it did."""
         end_ns = seen.step.t_ns
         done_ns = end_ns - seen.step.elapsed_ns
         if self._next_ns is None:
@@ -60,7 +60,7 @@ class Pages:
             )
             if window is not None:
                 yield Stretch(self._busy_seconds, window.prefill_share, self._true_seconds)
-                # What looked like a rest is in the next window, if it was none.
+                # Time without a window so far counts towards the next one, if it was not idle.
                 self._busy_seconds = self._true_seconds = 0.0
             self._next_ns += _NS
         self._work(end_ns - done_ns, seen.share)

@@ -1,10 +1,10 @@
-"""How far the learned capacity of an engine is from the truth: `make bench-capacity`.
+"""The error of an engine's learned capacity: `make bench-capacity`.
 
-Simulated prefill and decode engines (priced by the tables of `disagg_cluster.simulator`, made of
-kernels that were measured; 10 % noise a step) under loads from nearly nothing to more than they
-can serve. What `disagg_exporter.capacity` learns from three
-minutes of their records is held against the simulator's own prices without noise. The truth of a
-load is what the simulator was asked for, or what it did, over the true limit.
+Simulated prefill and decode engines (priced by the tables of `disagg_cluster.simulator`, composed
+of measured kernels; 10 % noise a step) under loads from nearly nothing to more than they can
+serve. What `disagg_exporter.capacity` learns from three minutes of their records is compared with
+the simulator's own prices without noise. The true capacity used is the load that the simulator was
+given, or what it did, over the true limit.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ REPORT = Path("bench/out/capacity.json")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One engine under one load: what was learned, and what is true. None where nothing was."""
+    """One engine under one load: what was learned (None where nothing was), and the truth."""
 
     engine: str
     load: str
@@ -127,13 +127,13 @@ def _decode_rows() -> Iterator[Row]:
 
 
 def _costs() -> dict[str, float]:
-    """Return what it costs to hear a record, and to learn from those of 16 engines beside it."""
+    """Return what it costs to ingest a record, and to learn from the records of 16 engines."""
     simulation = Simulation(
         ClusterSpec(ENGINES["8B on H100"]),
         Constant(Mix(16.0, PROMPT_TOKENS, OUTPUT_TOKENS)),
         reporting=STEPS_ONLY,
     )
-    told = [
+    steps_received = [
         (event.key, event.step)
         for _, event in simulation.events(60 * SECOND_NS)
         if isinstance(event, ControlMessage)
@@ -146,15 +146,15 @@ def _costs() -> dict[str, float]:
         for name in names
     ]
     capacity_model, each = CapacityModel(TARGETS_SECONDS[0]), []
-    for key, step in told:
+    for key, step in steps_received:
         began = time.perf_counter_ns()
         capacity_model.step(key, step, overlapped=False)
         each.append(time.perf_counter_ns() - began)
-    rows = rows_of(step for key, step in told if key.engine.startswith("decode"))
+    rows = rows_of(step for key, step in steps_received if key.engine.startswith("decode"))
     keys = [StreamKey(f"engine-{n}", n, 1, 0) for n in range(16)]
     capacity_model, began_ns = CapacityModel(TARGETS_SECONDS[0]), int(rows["t_ns"][0])
     capacity_model.advance(engines, began_ns)
-    # As the daemon hears them: the steps of a tenth of a second in one packet.
+    # As the daemon receives them: the steps of a tenth of a second in one packet.
     packets = (rows["t_ns"] - began_ns) // (SECOND_NS // 10)
     bounds = np.flatnonzero(np.diff(packets)) + 1
     began = time.thread_time_ns()
@@ -166,7 +166,7 @@ def _costs() -> dict[str, float]:
     all_us = (time.thread_time_ns() - began) / 1e3
     steps = len(rows) * len(keys)
     return {
-        "µs to take in a record that comes alone, median": median(each) / 1e3,
+        "µs to ingest a record that arrives alone, median": median(each) / 1e3,
         "µs a record in packets, everything included": all_us / steps,
         "records a second": steps / (int(rows["t_ns"][-1]) - began_ns) * 1e9,
     }

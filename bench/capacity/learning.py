@@ -1,4 +1,4 @@
-"""What an engine's records teach of its capacity in some minutes of simulation."""
+"""What is learned of an engine's capacity from its records in a few minutes of simulation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS_ONLY = Reporting(page_seconds=None, sweep_seconds=None, requests=False)
 def learn_capacity(
     specs: tuple[EngineSpec, ...], mix: Mix, name: str, targets: tuple[float, ...]
 ) -> tuple[list[StepCapacity], float]:
-    """Return what is known of an engine after a run, and the prefill tokens a second it took."""
+    """Return what a run teaches of an engine, and the prefill tokens a second it computed."""
     simulation = Simulation(
         ClusterSpec(specs), Constant(mix), lengths=LENGTHS, reporting=STEPS_ONLY, seed=1
     )
@@ -27,9 +27,9 @@ def learn_capacity(
     inbox, next_ns, tokens = Inbox(), SECOND_NS, 0
 
     def advance(now_ns: int) -> None:
-        told = list(inbox.take())
+        received = list(inbox.take())
         for engine in known:
-            learn(pair for key, some in told for pair in engine.ingest(key, some))
+            learn(pair for key, some in received for pair in engine.ingest(key, some))
             engine.advance(now_ns)
 
     for t_ns, event in simulation.events(RUN_SECONDS * SECOND_NS):

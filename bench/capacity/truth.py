@@ -1,4 +1,4 @@
-"""What the simulator itself knows of an engine's limits: from its prices, without noise."""
+"""An engine's true limits, from the simulator's prices without noise."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _COARSE = 1.02
 
 
 def knee(spec: EngineSpec, prompt_tokens: float, lengths: Lengths) -> tuple[float, float]:
-    """Return (tokens of a step, tokens a second) at the knee, for prompts as they come.
+    """Return (tokens of a step, tokens a second) at the knee, for prompts as they arrive.
 
     The knee is the smallest step that reaches nine tenths of the best rate. Tokens per second are
-    nine tenths of what an engine that never lacks prompts computes, in steps of the largest size.
+    nine tenths of what an engine with an endless queue computes, in steps of the largest size.
     """
     prompts = _prompts(prompt_tokens, lengths)
     pairs_a_token = sum(n * (n + 1) / 2 for n in prompts) / sum(prompts)
@@ -33,7 +33,7 @@ def knee(spec: EngineSpec, prompt_tokens: float, lengths: Lengths) -> tuple[floa
 
 
 def target_batch(spec: EngineSpec, kv_tokens_each: float, target_seconds: float) -> float | None:
-    """Return the most requests whose step, with the host's gap, meets the target.
+    """Return the largest batch whose step, with the host's gap, meets the target.
 
     None where one request misses it.
     """
@@ -50,7 +50,7 @@ def target_batch(spec: EngineSpec, kv_tokens_each: float, target_seconds: float)
 
 
 def step_seconds(spec: EngineSpec, batch: float, kv_tokens_each: float) -> float:
-    """Return the time from one token to the next of so many requests."""
+    """Return the time from one token to the next in a batch of this size."""
     work = BatchWork(writers=round(batch), writers_kv_tokens=batch * kv_tokens_each)
     return spec.step_costs().price(work).seconds + spec.gap_seconds
 

@@ -2,8 +2,8 @@
 
 A real daemon over two stand-in engines, served on all its listeners. For five minutes ten clients
 watch it over the Unix socket and ten over gRPC (TLS and a token), the metrics page is scraped fifty
-times a second over connections that are kept, and a worker is paused and resumed every five
-seconds, so that there is something to tell. Its memory is to stay flat and its rounds in time.
+times a second over kept connections, and a worker is paused and resumed every five seconds, so that
+there are changes to report. Its memory must stay flat and its rounds in time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DEVICES_SECONDS = 0.5
 """Slower than usual: the page shows each round of four snapshots a second."""
 PAGES_SECONDS = 1.0
 SETTLED = 0.2
-"""Which part of the time is not looked at: connections are made, caches fill."""
+"""Which part of the time is ignored: connections are made, caches fill."""
 BARS = {
     "rss_above_mean_percent": 5.0,
     "rss_below_mean_percent": 5.0,
@@ -62,10 +62,10 @@ WEB = "tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n"
 
 
 class Watched:
-    """What all clients saw."""
+    """What all clients observed."""
 
     def __init__(self) -> None:
-        self.told: Counter[int] = Counter()
+        self.answers: Counter[int] = Counter()
         self.ended: list[str] = []
         self.scrapes = self.failed = 0
         self.scrape_seconds: list[float] = []
@@ -75,7 +75,7 @@ class Watched:
         self._lock = threading.Lock()
 
     def see(self, page: bytes) -> None:
-        """Remember when each collector last succeeded."""
+        """Record when each collector last succeeded."""
         with self._lock:
             for name, at in _SUCCESS.findall(page):
                 seen = self.successes.setdefault(name.decode(), [])
@@ -83,7 +83,7 @@ class Watched:
                     seen.append(float(at))
 
     def longest_gap(self, prefix: str, since: float) -> float | None:
-        """The longest time in seconds between two successes of collectors of such a name."""
+        """Return the longest time in seconds between successes of collectors with this prefix."""
         gaps = [
             later - earlier
             for name, seen in self.successes.items()
@@ -95,18 +95,18 @@ class Watched:
 
 
 def watch_here(number: int, socket: Path, watched: Watched) -> None:
-    """Watch over the Unix socket until it ends."""
+    """Watch over the Unix socket until the watch ends."""
     try:
         for _ in ask(socket, new_request(WatchStatus()), 35.0):
-            watched.told[number] += 1
+            watched.answers[number] += 1
             if watched.closing.is_set():
                 return
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is what is reported
+    except Exception as error:  # noqa: BLE001 - any error ends the watch and is reported
         watched.ended.append(str(error))
 
 
 async def watch_there(number: int, address: str, watched: Watched) -> None:
-    """Watch over gRPC until it ends."""
+    """Watch over gRPC until the watch ends."""
     trust = grpc.ssl_channel_credentials(authority().cert_pem.bytes())
     token = (("authorization", f"Bearer {TOKEN}"),)
     async with client(address, trust, TOKEN) as asked:
@@ -114,7 +114,7 @@ async def watch_there(number: int, address: str, watched: Watched) -> None:
         try:
             async for answer in call(encode_call(new_request(WatchStatus())), metadata=token):
                 decode_answer(answer)
-                watched.told[number] += 1
+                watched.answers[number] += 1
                 if watched.closing.is_set():
                     return
         except grpc.aio.AioRpcError as error:
@@ -122,7 +122,7 @@ async def watch_there(number: int, address: str, watched: Watched) -> None:
 
 
 def scrape(number: int, url: str, watched: Watched) -> None:
-    """Scrape on a connection that is kept, so often that all together come to the rate."""
+    """Scrape on a kept connection, at this scraper's part of the total rate."""
     place = urlsplit(url)
     link = http.client.HTTPConnection(str(place.hostname), place.port, timeout=10)
     due = time.monotonic() + number / SCRAPES_PER_SECOND
@@ -142,7 +142,7 @@ def scrape(number: int, url: str, watched: Watched) -> None:
 
 
 def change(node: RunningNode, socket: Path, watched: Watched) -> None:
-    """Give them something to tell, and look at the memory."""
+    """Cause changes to report, and sample the memory."""
     verbs: list[Verb] = [PauseWorkers("decode-0"), ResumeWorkers("decode-0")]
     turn, next_change = 0, time.monotonic()
     while not watched.closing.wait(0.2):
@@ -153,7 +153,7 @@ def change(node: RunningNode, socket: Path, watched: Watched) -> None:
 
 
 def resident_mib(pid: int) -> float:
-    """The resident memory of a process."""
+    """Return the resident memory of a process."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
     return int(line.split()[1]) / 1024
@@ -161,7 +161,7 @@ def resident_mib(pid: int) -> float:
 
 @contextlib.contextmanager
 def threads(started: Sequence[threading.Thread], watched: Watched) -> Iterator[None]:
-    """Run them until the block ends."""
+    """Run the threads until the block ends."""
     for thread in started:
         thread.start()
     try:
@@ -173,7 +173,7 @@ def threads(started: Sequence[threading.Thread], watched: Watched) -> Iterator[N
 
 
 def measured(seconds: float) -> dict[str, float | None]:
-    """Run it for so long; the figures."""
+    """Run everything for this long; return the figures."""
     watched = Watched()
     with tempfile.TemporaryDirectory(prefix="dn-") as made:
         folder = Path(made)
@@ -194,7 +194,7 @@ def measured(seconds: float) -> dict[str, float | None]:
 def played(
     node: RunningNode, socket: Path, address: str, seconds: float, watched: Watched
 ) -> dict[str, float | None]:
-    """Let all clients at a running node for so long; the figures."""
+    """Run all clients against a running node for this long; return the figures."""
 
     async def there() -> None:
         half = range(WATCHES // 2, WATCHES)
@@ -218,7 +218,7 @@ def played(
     with threads(started, watched):
         time.sleep(seconds)
         cpu_seconds = node_cpu(node) - cpu_seconds
-        told, ended = dict(watched.told), len(watched.ended)
+        answers, ended = dict(watched.answers), len(watched.ended)
     rss = watched.rss_mib[int(len(watched.rss_mib) * SETTLED) :]
     mean, since = statistics.fmean(rss), began + seconds * SETTLED
     device_gap = watched.longest_gap("cpu", since)
@@ -231,8 +231,8 @@ def played(
         if device_gap is None
         else device_gap / DEVICES_SECONDS,
         "longest_page_gap_intervals": None if page_gap is None else page_gap / PAGES_SECONDS,
-        "watches_ended": float(ended + WATCHES - len(told)),
-        "fewest_told": float(min(told.values(), default=0)),
+        "watches_ended": float(ended + WATCHES - len(answers)),
+        "fewest_answers": float(min(answers.values(), default=0)),
         "scrapes_failed": float(watched.failed),
         "scrapes_per_second": watched.scrapes / seconds,
         "scrape_p99_seconds": statistics.quantiles(watched.scrape_seconds, n=100)[98],
@@ -241,14 +241,14 @@ def played(
 
 
 def node_cpu(node: RunningNode) -> float:
-    """The CPU seconds that the daemon has used."""
+    """Return the CPU seconds that the daemon has used."""
     return node.page().sum("process_cpu_seconds_total")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it, print and write what was found; 1 if a bar is missed."""
+    """Run the benchmark, print and write its figures; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(prog="bench.control", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=300.0, help="for so long")
+    parser.add_argument("--seconds", type=float, default=300.0, help="how long to run")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     options = parser.parse_args(arguments)
     processes.adopt_orphans()

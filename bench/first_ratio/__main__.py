@@ -1,10 +1,10 @@
-"""How long a stranger waits for the first ratio: `make bench-first-ratio`.
+"""How long a new user waits for the first ratio: `make bench-first-ratio`.
 
-The wheel is built, put by uv into an empty environment (its packages come from uv's cache where
-they lie there), and `demo` is started from it for the first time: no module is compiled yet. What
-counts is the time until a line has a prefill:decode ratio. Beside it the commands that a newcomer
-tries next: `phases` while the demo runs, and `--help`. Bars: 5 s to install, 10 s to the first
-ratio, 0.5 s for `phases`. Wall time: on a machine that does other work it says more of that work.
+The wheel is built, installed by uv into an empty environment (packages come from uv's cache where
+it has them), and its `demo` is started for the first time, with no module compiled yet. Measured is
+the time until a line has a prefill:decode ratio, and the commands that a new user tries next:
+`phases` while the demo runs, and `--help`. Bars: 5 s to install, 10 s to the first ratio, 0.5 s for
+`phases`. These are wall times, so other work on the machine dominates them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     options = parser.parse_args()
-    # A switch of the developer's own: a stranger's Python keeps what it has compiled.
+    # Set by developers only: a new user's Python keeps its bytecode.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory(prefix="bfr-") as name:
         folder = Path(name)
@@ -59,7 +59,7 @@ def _wheel(folder: Path) -> Path:
 
 
 def _uv(folder: Path) -> str:
-    """The uv to be had, or one of its own."""
+    """Return the installed uv, or install one."""
     if (found := shutil.which("uv")) is not None:
         return found
     venv.create(folder, with_pip=True)
@@ -68,20 +68,20 @@ def _uv(folder: Path) -> str:
 
 
 def _first_hour(command: Path) -> dict[str, float | None]:
-    """Start the demo, wait for its first ratio, ask `phases` and `--help`, end it."""
+    """Start the demo, wait for its first ratio, run `phases` and `--help`, end it."""
     argv = [str(command), "demo", "--json", "--port", "0"]
     began = time.monotonic()
     with (
-        tempfile.TemporaryFile("w+") as told,
-        subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=told, text=True) as demo,
+        tempfile.TemporaryFile("w+") as log,
+        subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log, text=True) as demo,
     ):
         try:
             waited = _until_ratio(demo, began)
             if waited is None:
-                told.seek(0)
-                raise SystemExit(f"the demo ended without a ratio:\n{told.read()}")
-            told.seek(0)
-            [page] = (line.split()[-1] for line in told if line.startswith("metrics page:"))
+                log.seek(0)
+                raise SystemExit(f"the demo ended without a ratio:\n{log.read()}")
+            log.seek(0)
+            [page] = (line.split()[-1] for line in log if line.startswith("metrics page:"))
             phases = [_seconds([str(command), "phases", "--url", page]) for _ in range(_ROUNDS)]
             helped = [_cpu_seconds([str(command), "--help"]) for _ in range(_ROUNDS)]
         finally:

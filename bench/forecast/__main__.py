@@ -1,11 +1,11 @@
-"""How good forecasts of load are beside others': `make bench-forecast`.
+"""The quality of our load forecasts beside other forecasters': `make bench-forecast`.
 
 Every recorded trace in bench/forecast/traces and every made-up kind is forecast from 48 origins at
-horizons from five minutes to a day, by us and by each peer; the last value with the quantiles of
-its own past errors is what all are held against. Bars are held on the recorded traces; the kinds
-are printed beside them, and decide nothing. The peers' libraries go into an environment of their
-own, `.venv-bench-forecast`, made on the first run. The whole takes about an hour of CPU, nearly all
-of it the peers'; `--peers "last value,moving average"` asks fewer, and holds fewer bars.
+horizons from five minutes to a day, by us and by each peer; the baseline is the last value with the
+quantiles of its own past errors. The bars apply to the recorded traces; the made-up kinds are
+printed beside them and decide nothing. The peers' libraries are installed in a separate
+environment, `.venv-bench-forecast`, made on the first run. A run takes about an hour of CPU, nearly
+all of it the peers'; `--peers "last value,moving average"` runs fewer peers and checks fewer bars.
 """
 
 from __future__ import annotations
@@ -77,15 +77,15 @@ def main() -> int:
     parser.add_argument("--peers", default=",".join(PEERS))
     parser.add_argument("--traces", type=Path, default=TRACES, help="other recorded traces")
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    peers = [each for each in PEERS if each in asked.peers.split(",") or each == LAST_VALUE]
-    held = list(cases(asked.origins, asked.traces))
+    options = parser.parse_args()
+    peers = [each for each in PEERS if each in options.peers.split(",") or each == LAST_VALUE]
+    held = list(cases(options.origins, options.traces))
     found: dict[str, Scores] = {"ours": _scored(held, [_ours(case) for case in held])}
     found |= {name: _scored(held, paths) for name, paths in _theirs(held, peers)}
-    if not asked.json:
+    if not options.json:
         sys.stdout.write(_by_kind(held, found))
     figures = _figures([case for case in held if case.recorded], found)
-    return finish(REPORT, figures, BARS, as_json=asked.json, origins=asked.origins, peers=peers)
+    return finish(REPORT, figures, BARS, as_json=options.json, origins=options.origins, peers=peers)
 
 
 def _ours(case: Case) -> Floats:
@@ -100,7 +100,7 @@ def _ours(case: Case) -> Floats:
 
 
 def _theirs(held: list[Case], peers: list[str]) -> Iterable[tuple[str, list[Floats]]]:
-    """Each peer's paths; two run at a time."""
+    """Yield each peer's paths; two run at a time."""
     python = ENVIRONMENT / "bin" / "python"
     if not (ENVIRONMENT / ".ready").exists():
         venv.create(ENVIRONMENT, with_pip=True)
@@ -108,7 +108,7 @@ def _theirs(held: list[Case], peers: list[str]) -> Iterable[tuple[str, list[Floa
         (ENVIRONMENT / ".ready").touch()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        told = {
+        arrays = {
             f"{i}/{key}": value
             for i, case in enumerate(held)
             for key, value in {
@@ -118,9 +118,9 @@ def _theirs(held: list[Case], peers: list[str]) -> Iterable[tuple[str, list[Floa
                 "longest": case.longest,
             }.items()
         }
-        np.savez(folder / "cases.npz", **{key: np.asarray(each) for key, each in told.items()})
+        np.savez(folder / "cases.npz", **{key: np.asarray(each) for key, each in arrays.items()})
 
-        def ask(peer: str) -> list[Floats]:
+        def run(peer: str) -> list[Floats]:
             target = folder / f"{peer}.npz"
             script = Path(__file__).parent / "peers.py"
             subprocess.run([python, script, folder / "cases.npz", target, peer], check=True)
@@ -128,7 +128,7 @@ def _theirs(held: list[Case], peers: list[str]) -> Iterable[tuple[str, list[Floa
             return [made[f"{i}/paths"] for i in range(len(held))]
 
         with ThreadPoolExecutor(2) as pool:
-            yield from zip(peers, pool.map(ask, peers), strict=True)
+            yield from zip(peers, pool.map(run, peers), strict=True)
 
 
 def _scored(held: list[Case], paths: Iterable[Floats]) -> Scores:
@@ -136,13 +136,13 @@ def _scored(held: list[Case], paths: Iterable[Floats]) -> Scores:
 
 
 def _losses(
-    held: Iterable[Case], of: Scores, loss: str, wanted: Callable[[Case, int], bool]
+    held: Iterable[Case], of: Scores, loss: str, included: Callable[[Case, int], bool]
 ) -> dict[str, list[Floats]]:
-    """By series, one horizon after the other."""
+    """Return the losses by series, one horizon after the other."""
     found = defaultdict(list)
     for case in held:
         for minutes, _ in case.horizons:
-            if wanted(case, minutes):
+            if included(case, minutes):
                 found[case.name].append(getattr(of[case.name][minutes], loss))
     return found
 
@@ -162,11 +162,11 @@ def _far(case: Case, minutes: int) -> bool:
 
 
 def _figures(held: list[Case], found: Mapping[str, Scores]) -> dict[str, float | None]:
-    def losses(who: str, loss: str, wanted: Callable[[Case, int], bool]) -> dict[str, list[Floats]]:
-        return _losses(held, found[who], loss, wanted)
+    def losses(who: str, loss: str, which: Callable[[Case, int], bool]) -> dict[str, list[Floats]]:
+        return _losses(held, found[who], loss, which)
 
-    def flat(who: str, loss: str, wanted: Callable[[Case, int], bool]) -> list[Floats]:
-        return _flat(losses(who, loss, wanted))
+    def flat(who: str, loss: str, which: Callable[[Case, int], bool]) -> list[Floats]:
+        return _flat(losses(who, loss, which))
 
     baselines = [each for each in BASELINES if each in found]
     figures: dict[str, float | None] = dict.fromkeys(BARS)
@@ -206,7 +206,7 @@ def _mean(of: list[Floats]) -> float:
 
 
 def _cpu_seconds() -> float:
-    """Of one forecast of a day from two weeks of minutes, imports done: the median of five."""
+    """Return the median of five forecasts of a day from two weeks of minutes, without imports."""
     rng = np.random.default_rng(0)
     day = np.sin(np.arange(SPEED_STEPS) * 2 * np.pi / 1440)
     series = LoadSeries(0.0, 60.0, (5 + day + rng.normal(0, 0.3, SPEED_STEPS)) ** 2)
@@ -219,13 +219,13 @@ def _cpu_seconds() -> float:
 
 
 def _by_kind(held: list[Case], found: Mapping[str, Scores]) -> str:
-    """Every forecaster on traces and kinds: pinball and cost over the last value's, coverage."""
+    """Return a table by forecaster: pinball and cost over the last value's, and coverage."""
     lines = []
     for title, recorded in (("recorded traces", True), ("made-up kinds", False)):
         these = [case for case in held if case.recorded is recorded]
-        for until, wanted in (("to 6 h", _near), ("24 h", _far)):
+        for until, included in (("to 6 h", _near), ("24 h", _far)):
             base = {
-                loss: _flat(_losses(these, found[LAST_VALUE], loss, wanted))
+                loss: _flat(_losses(these, found[LAST_VALUE], loss, included))
                 for loss in ("pinball", "cost")
             }
             if not base["cost"]:
@@ -234,7 +234,7 @@ def _by_kind(held: list[Case], found: Mapping[str, Scores]) -> str:
             lines.append(f"{'':22}{'pinball':>9}{'cost':>9}{'covered':>9}{'under':>9}")
             for name, of in found.items():
                 flat = {
-                    loss: _flat(_losses(these, of, loss, wanted))
+                    loss: _flat(_losses(these, of, loss, included))
                     for loss in ("pinball", "cost", "covered", "under")
                 }
                 row = [*(ratio(flat[loss], base[loss]) for loss in base)]

@@ -1,4 +1,4 @@
-"""What is forecast from where: series, horizons, origins."""
+"""The cases to forecast: series, origins, horizons."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FILE = re.compile(r"(.+)__(\d+)s")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One series, with the origins it is forecast from and the horizons it is scored at."""
+    """One series, the origins of its forecasts, and the horizons at which they are scored."""
 
     name: str
     recorded: bool
@@ -31,12 +31,12 @@ class Case:
 
     @property
     def longest(self) -> int:
-        """The longest horizon, in steps."""
+        """Return the longest horizon, in steps."""
         return max(steps for _, steps in self.horizons)
 
 
 def cases(origins: int, traces: Path = TRACES) -> Iterator[Case]:
-    """Recorded traces, then made-up kinds; those too short for any horizon are left out."""
+    """Yield the recorded traces, then the made-up kinds, except those too short for any horizon."""
     for name, recorded, step, values in _series(traces):
         horizons = tuple(
             (minutes, round(minutes * 60 / step))
@@ -66,7 +66,7 @@ def _series(traces: Path) -> Iterator[tuple[str, bool, int, Floats]]:
 
 
 def _origins(length: int, step_seconds: int, horizon: int, count: int) -> tuple[int, ...]:
-    """Evenly spread over the last two thirds; none where the series is short of six horizons."""
+    """Return origins spread evenly over the last two thirds; none below six horizons of length."""
     day = DAY_SECONDS // step_seconds
     first = max(20, length // 3, 3 * day if length >= 6 * day else 0)
     last = length - horizon

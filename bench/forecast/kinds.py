@@ -1,6 +1,6 @@
-"""Loads of kinds that no recorded trace shows, made from fixed seeds.
+"""Made-up loads of kinds that no recorded trace has, from fixed seeds.
 
-They were written down before the forecaster was fitted to anything, and nothing in it knows them.
+They were defined before the forecaster was fitted to anything, and it does not know them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DAY = 86_400
 
 
 def kinds() -> Iterator[tuple[str, int, Floats, Floats]]:
-    """Name, step in seconds, prompt and output tokens a second."""
+    """Yield name, step in seconds, prompt and output tokens a second."""
     rng = np.random.default_rng(7)
     for name, (step, days, make) in _KINDS.items():
         prompt, output = make(rng, days * _DAY // step, _DAY // step)
@@ -27,7 +27,7 @@ def kinds() -> Iterator[tuple[str, int, Floats, Floats]]:
 
 
 def _noise(rng: np.random.Generator, length: int, memory: float, size: float) -> Floats:
-    """Multiplicative noise that remembers: exp of an AR(1)."""
+    """Return autocorrelated multiplicative noise: exp of an AR(1)."""
     steps = rng.normal(0.0, size, length)
     for i in range(1, length):
         steps[i] += memory * steps[i - 1]

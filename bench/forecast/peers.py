@@ -1,12 +1,12 @@
-"""What others would forecast; run in an environment that has their libraries.
+"""Forecasts by other methods; run in an environment that has their libraries.
 
-`python peers.py IN.npz OUT.npz NAME`: IN holds, of each case, values, step, origins and the longest
-horizon; OUT gets the paths `[origin, quantile, step]` and the CPU seconds of each forecast. Of the
-project nothing is imported, so that its environment need not hold the peers.
+`python peers.py IN.npz OUT.npz NAME`: IN holds, for each case, values, step, origins and longest
+horizon; OUT gets the paths `[origin, quantile, step]` and the CPU seconds of each forecast. Nothing
+of the project is imported, so its environment need not have the peers' libraries.
 
-How each is used follows the yardstick of the project's issue: point forecasts get empirical
-quantiles of their own past errors, libraries keep their own intervals, histories are capped where
-a library would take minutes.
+Their use follows the yardstick of the project's issue: point forecasts get empirical quantiles of
+their own past errors, libraries keep their own intervals, and histories are capped where a library
+would take minutes.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _FEW_ERRORS = 8
 
 
 def last_value(y, step, horizon):
-    """The last value, with the quantiles of what it was off by."""
+    """The last value, with the quantiles of its past errors."""
     y = y[-2000:]
     return _with_errors([y[-1]] * horizon, [y[k:] - y[:-k] for k in range(1, horizon + 1)])
 
 
 def moving_average(y, step, horizon):
-    """The mean of half an hour, or of six steps."""
+    """The mean of the last half hour, or of six steps."""
     y = y[-2000:]
     width = max(1, min(len(y) // 3, round(max(1800, 6 * step) / step)))
     if len(y) < 120:
@@ -42,7 +42,7 @@ def moving_average(y, step, horizon):
 
 
 def same_time_yesterday(y, step, horizon):
-    """The value a day before; the last value before there were two days."""
+    """The value a day before; with less than two days, the last value."""
     day = _day(y, step)
     if not day:
         return last_value(y, step, horizon)
@@ -86,7 +86,7 @@ def mstl(y, step, horizon):
 def dynamo_default(y, step, horizon):
     """NVIDIA Dynamo's planner as it runs by default: order chosen on 5 points, then updated.
 
-    It predicts one interval and no quantile; here the same model is asked for more.
+    It predicts one interval and no quantiles; here the same model predicts the whole path.
     """
     import pmdarima
 
@@ -129,7 +129,7 @@ def _day(y, step):
 
 
 def _with_errors(points, errors):
-    """Each point with the quantiles of its errors; without a band where they are few."""
+    """Return each point with the quantiles of its errors; without a band if they are few."""
     columns = [
         point + (np.quantile(of, QUANTILES) if len(of) >= _FEW_ERRORS else np.zeros(4))
         for point, of in zip(points, errors, strict=True)
@@ -149,20 +149,20 @@ def _library(model, y, horizon):
 
 
 def main(source, target, name):
-    """Forecast every case from every origin; where a library fails, the last value stands in."""
+    """Forecast every case from every origin; where a library fails, use the last value."""
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
-    forecaster, told, out = PEERS[name], np.load(source), {}
-    for case in sorted({key.split("/")[0] for key in told.files}, key=int):
-        values, step = told[f"{case}/values"], int(told[f"{case}/step"])
-        horizon, paths, cpu = int(told[f"{case}/longest"]), [], []
-        for origin in told[f"{case}/origins"]:
+    forecaster, arrays, out = PEERS[name], np.load(source), {}
+    for case in sorted({key.split("/")[0] for key in arrays.files}, key=int):
+        values, step = arrays[f"{case}/values"], int(arrays[f"{case}/step"])
+        horizon, paths, cpu = int(arrays[f"{case}/longest"]), [], []
+        for origin in arrays[f"{case}/origins"]:
             began = time.process_time()
             try:
                 path = forecaster(values[:origin], step, horizon)
                 if not np.isfinite(path).all():
                     raise ValueError("not finite")
-            except Exception:  # noqa: BLE001 - whatever a library raises is its failed forecast
+            except Exception:  # noqa: BLE001 - any error of a library is a failed forecast
                 path = np.full((len(QUANTILES), horizon), values[origin - 1])
             cpu.append(time.process_time() - began)
             paths.append(np.maximum(path, 0.0))

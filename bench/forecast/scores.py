@@ -1,4 +1,4 @@
-"""How good paths are, at each origin."""
+"""Scores of forecast paths, per origin."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ SHORT_WEIGHT = 10.0
 GPUS_AT_MEAN = 10
 _BLOCK = 6
 _RESAMPLES = 500
-# The smallest percentage that a ratio is taken of: two forecasts without error are equal.
+# A floor, in percent, of the losses in a ratio, so that two forecasts without error are equal.
 _LEAST = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One forecaster at one horizon of one case: means over the steps of each origin.
+    """One forecaster at one horizon of one case: the mean over the steps, per origin.
 
     `pinball` is the loss of the 95 % quantile in percent of the mean load. `cost` is idle GPU-time
-    and ten times the missing GPU-time in percent of what an oracle would use, where GPUs are whole
-    and ten serve the mean load. `covered` and `under` (load above what was provided) are percent of
-    the steps.
+    and ten times the missing GPU-time in percent of an oracle's use, where GPUs are whole and ten
+    serve the mean load. `covered` and `under` (load above what was provided) are percent of the
+    steps.
     """
 
     pinball: Floats
@@ -35,7 +35,7 @@ class Score:
 
 
 def scores(case: Case, paths: Floats) -> dict[int, Score]:
-    """By horizon in minutes."""
+    """Return the scores by horizon in minutes."""
     capacity = case.values.mean() / GPUS_AT_MEAN
     found = {}
     for minutes, steps in case.horizons:
@@ -57,7 +57,7 @@ def scores(case: Case, paths: Floats) -> dict[int, Score]:
 
 
 def ratio(ours: Sequence[Floats], theirs: Sequence[Floats]) -> float:
-    """The geometric mean over cases of one mean over another."""
+    """Return the geometric mean over cases of our mean over theirs."""
     return float(np.exp(np.mean(np.log(_ratios(ours, theirs)))))
 
 
@@ -68,16 +68,17 @@ def _ratios(ours: Sequence[Floats], theirs: Sequence[Floats]) -> Floats:
 
 
 def median_to_best(ours: Sequence[Floats], others: Sequence[Sequence[Floats]]) -> float:
-    """The median over cases of ours over the best of the others in that case."""
+    """Return the median over cases of ours over the best of the others in that case."""
     return float(np.median(np.max([_ratios(ours, each) for each in others], axis=0)))
 
 
 def upper_bound(
     ours: Mapping[str, Sequence[Floats]], theirs: Mapping[str, Sequence[Floats]]
 ) -> float:
-    """The 97.5 % bound of `ratio` by block bootstrap over origins.
+    """Return the 97.5 % bound of `ratio` by block bootstrap over origins.
 
-    Neighbouring origins go together, and so do all horizons of a series, whose errors are one.
+    Neighbouring origins are resampled together, and so are all horizons of a series, as their
+    errors are correlated.
     """
     rng = np.random.default_rng(0)
     found = []

@@ -1,8 +1,8 @@
-"""What following a node's pods costs, and how soon a change is seen: `make bench-kube`.
+"""The cost of watching a node's pods, and how soon a change is noticed: `make bench-kube`.
 
-The daemon's own watches, beside a fake kubelet (gRPC) and a fake API server (HTTP) in another
-process. Bars: a pod that starts on a GPU is joined to it within 5 s; 10,000 pod events leave the
-memory flat (1 MB).
+The daemon's own watches, with a fake kubelet (gRPC) and a fake API server (HTTP) in another
+process. Bars: a pod that starts on a GPU is joined to it within 5 s; memory grows by at most 1 MB
+in 10,000 pod events.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DEVICES = [Device(uuid, at, "H100", f"nvidia{at}") for at, uuid in enumerate(UUI
 
 
 class Cluster:
-    """The other process."""
+    """The process of the fake kubelet and API server."""
 
     def __init__(self, socket: Path) -> None:
         self._process = subprocess.Popen(
@@ -50,14 +50,14 @@ class Cluster:
         self.url = self._answer()
 
     async def ask(self, line: str) -> str:
-        """Have something done; return the answer."""
+        """Send a command; return the answer."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
         return await asyncio.to_thread(self._answer)
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._process.communicate(timeout=60)
 
     def _answer(self) -> str:
@@ -66,13 +66,13 @@ class Cluster:
 
 
 def resident_mb() -> float:
-    """What of this process is in memory."""
+    """Return the resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 async def measured(cluster: Cluster, socket: Path) -> dict[str, float]:
-    """Run both watches through all that is measured."""
+    """Run both watches and return everything measured."""
     watch, resources = PodWatch(ApiServer(cluster.url), NODE), PodResources(socket)
     finder = PodFinder(watch.pods, resources.holders, DEVICES)
     found: dict[str, float] = {}
@@ -105,7 +105,7 @@ async def measured(cluster: Cluster, socket: Path) -> dict[str, float]:
     joins = []
     for number in range(STARTS):
         joins.append(await _joined(cluster, finder, number))
-        # So that the starts fall anywhere between two questions to the kubelet.
+        # So that the starts fall anywhere between two requests to the kubelet.
         await asyncio.sleep(random.random())
     found["join_median_seconds"] = statistics.median(joins)
     found["join_most_seconds"] = max(joins)
@@ -121,7 +121,7 @@ async def _joined(cluster: Cluster, finder: PodFinder, number: int) -> float:
     while True:
         if any(s.pod == f"engine-{number}" and s.gpus for s in finder.scan().observations):
             return time.monotonic() - began
-        # A look at 110 pods takes 9 ms: looking all the time would delay what is looked for.
+        # Checking 110 pods takes 9 ms: checking continuously would delay the result.
         await asyncio.sleep(0.1)
 
 

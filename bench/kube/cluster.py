@@ -1,4 +1,4 @@
-"""A kubelet and an API server in a process of their own, told by lines what to do next."""
+"""A fake kubelet and API server in a separate process, controlled by lines of input."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def main(socket: Path) -> None:
         api.bookmark_seconds = 60.0
         for at in range(PODS):
             pod = pod_json(f"pod-{at}", node=NODE, labels=LABELS)
-            # As much again as what we use: who set which field, and the rest of a real spec.
+            # As much again as we use, as in a real spec: managed fields and the rest.
             pod["metadata"]["managedFields"] = [{"fieldsV1": "f" * 9000}]
             pod["spec"]["volumes"] = [{"name": "v" * 3000}]
             api.put(pod)

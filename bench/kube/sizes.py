@@ -1,4 +1,4 @@
-"""The node that both processes speak of."""
+"""The node that both processes use."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""How well the mixed steps of a real engine are foreseen: `make bench-mixed`.
+"""How well the mixed steps of a real engine are predicted: `make bench-mixed`.
 
 vLLM on the CPU computes prompts in chunks between its decode steps, under prompts alone, answers
-alone and both at once; a plugin inside its worker stamps each step. A cost model taught by the
-steps of one phase alone then says how long each mixed one takes. Beside it, as the floor, a line
-fitted by least squares to the mixed steps *themselves*: what it misses, the machine did.
+alone and both at once; a plugin inside its worker stamps each step. A cost model trained on the
+steps of one phase alone then predicts each mixed step. The floor beside it is a line fitted by
+least squares to the mixed steps *themselves*: its error is due to the machine.
 
 The machine must be quiet: on shared cores the same step takes up to twice as long.
 """
@@ -27,16 +27,16 @@ from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step
 from disagg_exporter.steps.rows import kind_of
 from support.mixed_load import record
-from support.mixed_steps import booked_seconds, median_error
+from support.mixed_steps import accounted_seconds, median_error
 from support.vllm_nodes import WIDE_MODEL
 
 PYTHON = Path(".venv-vllm/bin/python")
 KINDS = {"sync": False, "async": True}
 BARS = {
-    "sync_booked_off_percent": 5.0,
-    "sync_mixed_foreseen_within_percent": 10.0,
-    "async_booked_off_percent": 10.0,
-    "async_mixed_foreseen_within_percent": 10.0,
+    "sync_accounted_off_percent": 5.0,
+    "sync_mixed_predicted_within_percent": 10.0,
+    "async_accounted_off_percent": 10.0,
+    "async_mixed_predicted_within_percent": 10.0,
 }
 REPORT = Path("bench/out/mixed.json")
 
@@ -65,13 +65,13 @@ def _measure(model: Path, folder: Path, *, overlapped: bool) -> dict[str, float]
     engine = asyncio.run(record(PYTHON.absolute(), model, folder, overlapped=overlapped))
     steps = [message.step for message in engine.steps if message.step is not None]
     held_ns = [step.held_ns for step in engine.truth()]
-    booked, stamped = booked_seconds(steps, overlapped=overlapped), sum(held_ns) / 1e9
+    accounted, stamped = accounted_seconds(steps, overlapped=overlapped), sum(held_ns) / 1e9
     return {
         "steps": float(len(steps)),
-        "booked_seconds": booked,
+        "accounted_seconds": accounted,
         "stamped_seconds": stamped,
-        "booked_off_percent": abs(booked / stamped - 1) * 100,
-        "mixed_foreseen_within_percent": median_error(zip(steps, held_ns, strict=True)) * 100,
+        "accounted_off_percent": abs(accounted / stamped - 1) * 100,
+        "mixed_predicted_within_percent": median_error(zip(steps, held_ns, strict=True)) * 100,
         "mixed_fitted_within_percent": _fitted_within(steps, held_ns) * 100,
     }
 

@@ -1,13 +1,13 @@
 """What a daemon costs a node: `make bench-node`, or with `--minutes 30` for its memory.
 
-A real daemon process, NVML read ten times a second through the real binding and a stub driver
-with eight GPUs; sixteen engines (child processes of the daemon, two on each GPU) that serve a
-page of 200 KB, asked for once a second, and send 2,000 step records a second in all over the steps
-sockets. CPU is the kernel's account of the daemon alone. Machines that others use leave CPU time
-true enough for a comparison in one run, and wall time (the freshness) not.
+A real daemon process; NVML read ten times a second through the real binding and a stub driver with
+eight GPUs; sixteen engines (child processes of the daemon, two on each GPU) that serve a page of
+200 KB, scraped once a second, and send 2,000 step records a second in all over the steps sockets.
+CPU is the kernel's account of the daemon alone. On a shared machine CPU time remains comparable
+within one run; wall time (the freshness) does not.
 
-The last part scrapes once a second the daemon, node_exporter and nvitop-exporter, while four
-engines work in bursts: from the end of the first step of a burst until a scrape shows
+The last part scrapes the daemon, node_exporter and nvitop-exporter once a second while four engines
+work in bursts. Freshness is the time from the end of the first step of a burst until a scrape shows
 `disagg_node_busy_gpus` above 0.
 """
 
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def _with_steps(rig: Rig, seconds: float) -> dict[str, float | None]:
-    """CPU and memory while all engines step."""
+    """Return CPU and memory while all engines take steps."""
     rig.tell(STEPS_PER_SECOND)
     time.sleep(_WARM_SECONDS)
     steps, began, before = _steps(rig), time.monotonic(), usage.cpu_seconds(rig.pid)
@@ -70,19 +70,19 @@ def _with_steps(rig: Rig, seconds: float) -> dict[str, float | None]:
         time.sleep(1)
         memory.append((time.monotonic() - began, usage.resident_bytes(rig.pid) / 2**20))
     spent, passed = usage.cpu_seconds(rig.pid) - before, time.monotonic() - began
-    # Memory that grows with what is learned in the first minutes is no leak.
+    # Memory that grows by what is learned in the first minutes is no leak.
     late = [point for point in memory if point[0] >= passed / 3]
     return {
         "cpu_with_steps_percent": 100 * spent / passed,
         "steps_per_second": (_steps(rig) - steps) / passed,
         "rss_mebibytes": max(size for _, size in memory),
-        # A slope over less than ten minutes is that of the allocator's last block.
+        # Over less than ten minutes the slope only reflects the allocator's last block.
         "rss_growth_mebibytes_per_hour": usage.slope(late) * 3600 if passed >= 600 else None,
     }
 
 
 def _watched(rig: Rig) -> dict[str, float]:
-    """CPU while all engines step and somebody scrapes every second, the answers included."""
+    """Return CPU while all engines take steps, with a scrape every second included."""
     _scrape_each_second(rig, _BECOMING_WATCHED_SECONDS)
     began, before = time.monotonic(), usage.cpu_seconds(rig.pid)
     _scrape_each_second(rig, _LENGTH_SECONDS)
@@ -94,12 +94,12 @@ def _scrape_each_second(rig: Rig, seconds: float) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         rig.page()
-        # There is no event to await: a Prometheus scrapes by the clock, and CPU is taken over it.
+        # There is no event to await: Prometheus scrapes by the clock, and CPU is measured over it.
         time.sleep(1)
 
 
 def _without_steps(rig: Rig) -> dict[str, float]:
-    """CPU while all engines rest: devices and pages alone."""
+    """Return CPU while all engines are idle: devices and pages alone."""
     rig.tell(0)
     time.sleep(_SETTLE_SECONDS)
     began, before = time.monotonic(), usage.cpu_seconds(rig.pid)
@@ -109,7 +109,7 @@ def _without_steps(rig: Rig) -> dict[str, float]:
 
 
 def _scraped(rig: Rig) -> dict[str, float]:
-    """Cost of a scrape beside the peers', and how soon a step is seen by one each second."""
+    """Return the cost of a scrape beside the peers', and how soon one a second shows a step."""
     seen: dict[str, list[tuple[int, float]]] = {}
     rig.tell(STEPS_PER_SECOND, bursts=True)
     with contextlib.ExitStack() as stack:
@@ -145,7 +145,7 @@ def _scraped(rig: Rig) -> dict[str, float]:
 def _delays(
     ends_ns: dict[tuple[str, str], list[int]], seen: dict[str, list[tuple[int, float]]]
 ) -> list[float]:
-    """From each burst's first end to the first scrape that shows it."""
+    """Return the times from the end of each burst's first step to the first scrape showing it."""
     delays = []
     for labels, ends in ends_ns.items():
         shown_by = [series for series in seen if all(label in series for label in labels)]
@@ -155,7 +155,7 @@ def _delays(
             if after and any(at_ns < end_ns for at_ns, _ in looks):
                 delays.append((min(after) - end_ns) / 1e9)
     if len(delays) < 2:
-        raise SystemExit(f"no bursts were seen; the page has {sorted(seen)}")
+        raise SystemExit(f"no bursts were observed; the page has {sorted(seen)}")
     return delays
 
 

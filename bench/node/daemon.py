@@ -1,7 +1,7 @@
-"""The daemon under measurement: what `disagg-node start` runs, but engines may share a GPU.
+"""The daemon under measurement: as `disagg-node start` runs it, but engines may share a GPU.
 
-A node file gives a GPU to one worker only; sixteen engines on eight GPUs need the layout made by
-hand. Argv: the node file. With BENCH_PROFILE naming a file, the CPU time of the loop's thread is
+A node file assigns a GPU to one worker only, so sixteen engines on eight GPUs need a layout made by
+hand. Argv: the node file. If BENCH_PROFILE names a file, the CPU time of the loop's thread is
 profiled into it from SIGUSR2 on.
 """
 

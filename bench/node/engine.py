@@ -1,7 +1,7 @@
-"""A program in vLLM's place: its page, its health and as many step records as it is told.
+"""A program in place of vLLM: its page, its health and a configurable rate of step records.
 
-Run by the daemon as the engine's interpreter, `engine.py -m vllm… --port N …`; it has nothing but
-the plugin's own sender on its path, so its records are made and sent as a real engine's are.
+The daemon runs it as the engine's interpreter, `engine.py -m vllm… --port N …`; only the plugin's
+own sender is on its path, so its records are made and sent as a real engine's are.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _COUNT = re.compile(rb"(?m)^(\S+_(?:total|bucket|count|sum)(?:{.*})? )([0-9.e+-]
 
 
 class Control:
-    """What all engines are told by a file: steps a second of each, or to step in bursts."""
+    """The file that controls all engines: steps a second of each, or bursts."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -38,16 +38,16 @@ class Control:
         self.bursts = False
 
     def look(self) -> None:
-        """Read the file again if it is time to."""
+        """Read the file again if that is due."""
         now = time.monotonic()
         if now - self._looked >= _LOOK_SECONDS:
             self._looked = now
-            told = json.loads(self._path.read_text(encoding="utf-8"))
-            self.steps_per_second, self.bursts = told["steps_per_second"], told["bursts"]
+            content = json.loads(self._path.read_text(encoding="utf-8"))
+            self.steps_per_second, self.bursts = content["steps_per_second"], content["bursts"]
 
 
 def facts_of(work: str, number: int, seconds: float) -> Facts:
-    """One step of a prefill, decode or mixed engine; every fourth of a mixed one has a chunk."""
+    """Return a step of a prefill, decode or mixed engine; every fourth mixed one has a chunk."""
     elapsed_ns, kv = round(seconds * 1e9), 0.3 + number % 97 / 200
     prompts = work == "prefill" or (work == "mixed" and number % 4 == 0)
     generating = 0 if work == "prefill" else 24 + number % 17
@@ -65,7 +65,7 @@ def facts_of(work: str, number: int, seconds: float) -> Facts:
 
 
 def step_for_ever(sender: Sender, work: str, control: Control, page: Page) -> None:
-    """Take steps on an even beat, as many as the file says; told to rest, say so once."""
+    """Take steps evenly, at the rate in the file; at rate 0, report being idle once."""
     number, due, resting = 0, time.monotonic(), True
     while True:
         control.look()
@@ -76,7 +76,7 @@ def step_for_ever(sender: Sender, work: str, control: Control, page: Page) -> No
             time.sleep(_LOOK_SECONDS)
             continue
         period = 1 / control.steps_per_second
-        # A step that is more than a second late is not caught up with.
+        # Steps more than a second late are skipped.
         due = max(due + period, time.monotonic() - 1)
         time.sleep(max(due - time.monotonic(), 0))
         number, resting = number + 1, False
@@ -85,7 +85,7 @@ def step_for_ever(sender: Sender, work: str, control: Control, page: Page) -> No
 
 
 def burst_for_ever(sender: Sender, work: str, control: Control, log: Path) -> None:
-    """Rest, work a while, rest again; log when the first step of each burst ended."""
+    """Alternate between idle and working; log when the first step of each burst ended."""
     numbers = random.Random(log.name)
     while True:
         control.look()
@@ -104,7 +104,7 @@ def burst_for_ever(sender: Sender, work: str, control: Control, log: Path) -> No
 
 
 class Page:
-    """A page all of whose counts grow by one with each step."""
+    """A page on which every count grows by one with each step."""
 
     def __init__(self, text: bytes) -> None:
         self.steps = 0
@@ -112,21 +112,21 @@ class Page:
         self._template = _COUNT.sub(self._take, text.replace(b"%", b"%%"))
 
     def text(self) -> bytes:
-        """The page as it is now."""
+        """Return the current page."""
         return self._template % tuple(count + self.steps for count in self._counts)
 
-    def _take(self, told: re.Match[bytes]) -> bytes:
-        self._counts.append(float(told[2]))
-        return told[1] + b"%.1f"
+    def _take(self, sample: re.Match[bytes]) -> bytes:
+        self._counts.append(float(sample[2]))
+        return sample[1] + b"%.1f"
 
 
 def serve(host: str, port: int, model: str, page: Page) -> None:
-    """Answer the daemon's probes and looks, on threads of their own."""
+    """Answer the daemon's probes and scrapes, on separate threads."""
     models = json.dumps({"data": [{"id": model}]}).encode()
     bodies = {"/v1/models": models, "/version": b'{"version": "0.32.0"}'}
 
     class Answers(BaseHTTPRequestHandler):
-        # As uvicorn, which serves vLLM's page: connections are kept, and nothing waits for more.
+        # Like uvicorn, which serves vLLM's page: keep connections, send without delay.
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
 
@@ -159,7 +159,7 @@ def main() -> None:
     page = Page(options.bench_page.read_bytes())
     serve(options.host, options.port, options.served_model_name, page)
     work, control = options.bench_work, Control(options.bench_control)
-    # A decode engine has vLLM's default, async scheduling; the others do without.
+    # Decode engines use vLLM's default, async scheduling; the others do not.
     flags = wire.OVERLAPPED if work == "decode" else 0
     sender = Sender(os.environ[wire.SOCKET_ENVIRONMENT], flags=flags)
     sender.start()

@@ -1,4 +1,4 @@
-"""The node under measurement: stub driver, node file, daemon and the sixteen engines below it."""
+"""The node under measurement: stub driver, node file, daemon and its sixteen engines."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Rig:
 
     @property
     def device_weight(self) -> float:
-        """What a second of an engine's device counts: of a whole GPU, or of a MIG instance."""
+        """The weight of a second of an engine's device: a whole GPU, or a MIG instance."""
         return _SLICES / 7 if self.flood else 1.0
 
     def tell(self, steps_per_second: float, *, bursts: bool = False) -> None:
-        """Say how many steps all engines together take, and whether four of them burst."""
+        """Set the rate of steps of all engines together, and whether four of them burst."""
         each = steps_per_second / (ENGINES if self.flood else ENGINES - BURSTING)
         text = json.dumps({"steps_per_second": each, "bursts": bursts})
         new = self.folder / "control.new"
@@ -54,12 +54,12 @@ class Rig:
         new.rename(self.folder / "control")
 
     def page(self) -> dict[str, float]:
-        """The daemon's page, each series as it is written."""
+        """Return the daemon's page, by series as written."""
         with urllib.request.urlopen(self.url, timeout=10) as answer:
             return read_page(answer.read())
 
     def burst_ends_ns(self) -> dict[tuple[str, str], list[int]]:
-        """When the first step of each burst ended, by the labels of the series that shows it."""
+        """Return when the first step of each burst ended, by labels of the series showing it."""
         ends = {}
         for number in range(ENGINES - BURSTING, ENGINES):
             log = self.folder / f"bursts-{number}"
@@ -69,17 +69,17 @@ class Rig:
 
 
 def read_page(text: bytes) -> dict[str, float]:
-    """The samples of a page by what stands before their values."""
+    """Return the samples of a page by series as written."""
     lines = (line for line in text.decode().splitlines() if not line.startswith("#"))
     return {series: float(value) for series, _, value in (line.rpartition(" ") for line in lines)}
 
 
 @contextlib.contextmanager
 def running_rig(folder: Path, profile: Path | None = None, *, flood: bool = False) -> Iterator[Rig]:
-    """Run the node until the block ends; its engines rest until they are told otherwise.
+    """Run the node until the block ends; its engines are idle until `tell` is called.
 
-    In a flood no engine bursts and none is overlapped, and each has a device for itself: one of
-    two MIG instances of a GPU.
+    In a flood no engine bursts or is overlapped, and each has its own device: one of two MIG
+    instances of a GPU.
     """
     library, state = _stub_driver(folder, instances=flood)
     node_file, port = _node_file(folder, flood)
@@ -109,12 +109,12 @@ def running_rig(folder: Path, profile: Path | None = None, *, flood: bool = Fals
 
 
 def _shown_by(number: int) -> tuple[str, str]:
-    """Each bursting engine alone has its model and phase."""
+    """Return model and phase, which each bursting engine shares with no other."""
     return f'model_name="{_model(number)[0]}"', f'phase="{_work(number)}"'
 
 
 def _work(number: int) -> str:
-    """Prefill and decode engines in pairs, one on each half of a GPU; two pairs are mixed."""
+    """Return an engine's kind: prefill and decode in pairs that share a GPU; two pairs mixed."""
     if 8 <= number < ENGINES - BURSTING:
         return "mixed"
     return ("prefill", "decode")[number % 2]
@@ -167,7 +167,7 @@ def _node_file(folder: Path, flood: bool) -> tuple[Path, int]:
 
 
 def _write_engine(folder: Path) -> None:
-    """The program in vLLM's place, and a real page of vLLM 0.32 made as long as it should be."""
+    """Write the program in place of vLLM, and a real vLLM 0.32 page padded to its length."""
     path = folder / "vllm"
     path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ENGINE}" "$@"\n')
     path.chmod(0o755)
@@ -178,7 +178,7 @@ def _write_engine(folder: Path) -> None:
 
 
 def _stub_driver(folder: Path, *, instances: bool) -> tuple[Path, Any]:
-    # The stub belongs to the tests, which are no package that could be imported above.
+    # The stub belongs to the tests, which are no package that could be imported at the top.
     sys.path.insert(0, str(ROOT / "tests"))
     from support.nvml_stub import build_stub
     from support.nvml_stub.state import new_state
@@ -199,7 +199,7 @@ def _stub_driver(folder: Path, *, instances: bool) -> tuple[Path, Any]:
 
 
 def _move(state: Any, stopping: threading.Event) -> None:
-    """Let time pass for the driver: busy by half, at 400 W, until told to stop."""
+    """Advance the driver's counters, half busy at 400 W, until asked to stop."""
     while not stopping.wait(0.05):
         for gpu in state.gpus:
             gpu.count(50, 25, 20, 10, 15)

@@ -1,4 +1,4 @@
-"""Scrapers, and what a scrape costs whoever answers it: the daemon and its peers, in turn."""
+"""Scrapers, and the cost of a scrape to the daemon and to its peers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from disagg_cluster.demo.nodefile import free_ports
 NODE_EXPORTER, NVITOP = "prometheus-node-exporter", "nvitop-exporter"
 ENVIRONMENT = ROOT / ".venv-bench"
 PACKAGE = "nvitop-exporter==1.7.2"
-# What a Prometheus of today asks with.
+# The headers of a current Prometheus.
 _HEADERS = {
     "Accept": "application/openmetrics-text;version=1.0.0;q=0.6,"
     "text/plain;version=0.0.4;q=0.4,*/*;q=0.1",
@@ -37,7 +37,7 @@ class Scraper:
         self._headers = headers
 
     def scrape(self) -> bytes:
-        """Ask for the page once; the body as it came."""
+        """Scrape the page once; return the body as received."""
         self._connection.request("GET", "/metrics", headers=self._headers)
         answer = self._connection.getresponse()
         body = answer.read()
@@ -46,20 +46,20 @@ class Scraper:
         return body
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._connection.close()
 
 
 @dataclass(slots=True)
 class Cost:
-    """What scrapes of one exporter took of its CPU: the background is not in it."""
+    """The CPU that scrapes of one exporter cost, without its background use."""
 
     seconds: float = 0.0
     scrapes: int = 0
 
     @property
     def milliseconds(self) -> float:
-        """CPU milliseconds of one scrape."""
+        """Return the CPU milliseconds of one scrape."""
         return self.seconds / max(self.scrapes, 1) * 1e3
 
 
@@ -71,23 +71,23 @@ class OursCosted:
         self._pid = rig.pid
         self._scraper = Scraper(rig.url.split("/")[2])
         self._scraper.scrape()
-        # A page thread of the daemon may begin in between; only ours works when we ask.
+        # Another page thread may start in between, but only ours works when we scrape.
         new = sorted(threads(rig.pid) - before)
         self._thread = max(new, key=self._grown_by_a_scrape)
         self.cost = Cost()
 
     def scrape(self) -> bytes:
-        """Scrape once; return the page as it came."""
+        """Scrape once; return the page as received."""
         before = thread_cpu_seconds(self._pid, self._thread)
         body = self._scraper.scrape()
-        # The thread goes on for a moment after the last byte: to where it waits for the next.
+        # After the last byte the thread runs for a moment, until it waits for the next request.
         time.sleep(0.005)
         self.cost.seconds += thread_cpu_seconds(self._pid, self._thread) - before
         self.cost.scrapes += 1
         return body
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._scraper.close()
 
     def _grown_by_a_scrape(self, thread: int) -> float:
@@ -99,7 +99,7 @@ class OursCosted:
 
 
 class PeerCosted:
-    """Scrapes another exporter; its CPU without scrapes is measured first and taken off."""
+    """Scrapes another exporter; its CPU without scrapes is measured first and subtracted."""
 
     def __init__(self, pid: int, address: str) -> None:
         self._pid = pid
@@ -119,14 +119,14 @@ class PeerCosted:
 
     @property
     def cost(self) -> Cost:
-        """The cost so far."""
+        """Return the cost so far."""
         spent = cpu_seconds(self._pid) - self._before
         idle = self.idle_share * (time.monotonic() - self._began)
         self._cost.seconds = max(spent - idle, 0.0)
         return self._cost
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._scraper.close()
 
 

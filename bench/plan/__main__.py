@@ -1,9 +1,9 @@
-"""How good plans of GPUs are beside other rules: `make bench-plan`.
+"""The quality of our GPU plans beside other rules: `make bench-plan`.
 
-Ten made-up days of three models on one fleet of 128 H100s, each with a shifting load, are lived
-through under each rule. What comes of it is told by a simulation of single requests that shares no
-formula with the planner (bench/plan/truth.py); steps take what the shipped price tables say. Some
-minutes on two cores; `--days 2` looks at fewer.
+Ten made-up days of three models on one fleet of 128 H100s, each with a shifting load, are simulated
+under each rule. The outcome is decided by a simulation of single requests that shares no formula
+with the planner (bench/plan/truth.py); step times are those of the shipped price tables. It takes
+some minutes on two cores; `--days 2` simulates fewer days.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ REPORT = Path("bench/out/plan.json")
 
 
 def main() -> int:
-    """Live the days, print, write the report."""
+    """Simulate the days, print, write the report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--days", type=int, default=10)
-    parser.add_argument("--minutes", type=int, default=MINUTES, help="of each day: fives")
+    parser.add_argument("--minutes", type=int, default=MINUTES, help="of each day; multiple of 5")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    # Forecasts are small matrices: threads would only get into each other's way.
+    # Forecasts are small matrices, for which threads only cost time.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     total: Found = {}
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:

@@ -1,4 +1,4 @@
-"""A day under all rules, and which of them did best."""
+"""A day under all rules, and the best of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LEVELS = (0.95, 0.99, 1.0)
 OURS, STATIC, REACTIVE, LAST_VALUE = "ours", "static in hindsight", "reactive", "last value"
 HETERO, TOKENS = "HeteroScale's rule", "TokenScale's velocity"
 GPU_HOURS_A_MINUTE = 2.0
-"""What a model's minute over target costs: about ten times what its GPUs cost in a minute."""
+"""The cost of a model's minute over target: about ten times that of its GPUs in a minute."""
 BARS = {
     "minutes over / reactive's": 0.5,
     "GPU-hours / reactive's": 1.0,
@@ -39,7 +39,7 @@ Found = dict[str, Outcome]
 
 
 def live(seed: int, minutes: int, only: str = "") -> Found:
-    """A day under all rules, or those whose name begins like this."""
+    """Simulate a day under all rules, or those whose names start with `only`."""
     days = make_day(seed, minutes)
     profile = Profile(days, worker_options(days))
     bounds = PlanBounds((GpuOffer(profile.options[0][0].gpu_name, GPUS),))
@@ -60,7 +60,7 @@ def live(seed: int, minutes: int, only: str = "") -> Found:
 
 
 def rules(profile: Profile, bounds: PlanBounds) -> Mapping[str, Callable[[], Rule]]:
-    """All rules by name; those with a target at each of the grid."""
+    """Return all rules by name; those with a target at each of `TARGETS`."""
     found: dict[str, Callable[[], Rule]] = {LAST_VALUE: partial(LastValue, profile)}
     for weight in SHORT_WEIGHTS:
         found[f"{OURS} {weight:g}"] = partial(Ours, weight, profile, bounds)
@@ -74,10 +74,10 @@ def rules(profile: Profile, bounds: PlanBounds) -> Mapping[str, Callable[[], Rul
 
 
 def best_of(total: Found) -> dict[str, str]:
-    """By rule, the name of it at its best target: with the least cost of GPUs and minutes.
+    """Return, for each rule, its name at its best target: the least cost of GPUs and minutes.
 
-    Ours is taken at the short weight with the fewest minutes on no more GPU-hours than the reactive
-    rule's best; if none has so few, at the one with the fewest.
+    Ours is the short weight with the fewest minutes on no more GPU-hours than the reactive rule's
+    best; if none has so few, the one with the fewest GPU-hours.
     """
     best = {
         kind: min(names, key=lambda name: cost(total[name]))
@@ -96,12 +96,12 @@ def best_of(total: Found) -> dict[str, str]:
 
 
 def cost(outcome: Outcome) -> float:
-    """GPU-hours, and what minutes over target count for."""
+    """Return GPU-hours plus the cost of minutes over target."""
     return outcome.gpu_hours + GPU_HOURS_A_MINUTE * outcome.minutes_over
 
 
 def figures_of(best: Mapping[str, str], total: Found) -> dict[str, float | None]:
-    """What bars are held against, and ours itself."""
+    """Return the figures that bars apply to, and ours itself."""
     ours, reactive = total[best[OURS]], total[best[REACTIVE]]
     better = [
         name

@@ -1,8 +1,8 @@
-"""Made-up days of three models on one fleet: what arrives, minute by minute and one by one.
+"""Made-up days of three models on one fleet: arrivals by minute and single requests.
 
 Loads swing over the day, each model at its own hours, wander, and shift: prompts or outputs become
-longer for hours, a model's users come over from another's, a burst comes and goes. Two days before
-each are there to forecast from. Nothing in the planner knows any of it.
+longer for hours, users switch from one model to another, a burst comes and goes. Two days before
+each are available to forecast from. The planner knows none of this.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TRANSFER_BYTES_PER_SECOND = 40e9
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model, the GPUs of one engine, what it is promised, and its mean load."""
+    """A model, the GPUs of one engine, its targets, and its mean load."""
 
     model: Model
     gpus: int
@@ -36,16 +36,16 @@ class Served:
 
     @property
     def name(self) -> str:
-        """Without the organisation."""
+        """The model's name without the organisation."""
         return self.model.name.rpartition("/")[2]
 
     def costs(self) -> PricedCosts:
-        """Steps by the shipped table of H100s."""
+        """Return step costs by the shipped table of H100s."""
         return priced_costs(H100, self.model, self.gpus, max_num_batched_tokens=STEP_TOKENS)
 
     @property
     def transfer_seconds(self) -> float:
-        """Of a mean prompt's KV."""
+        """Return the transfer time of a mean prompt's KV."""
         return self.prompt_tokens * self.model.kv_bytes_per_token / TRANSFER_BYTES_PER_SECOND
 
 
@@ -58,7 +58,7 @@ SERVED = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arrivals:
-    """Requests of one model on the day, in order: when, and how long."""
+    """Requests of one model on the day, in order: arrival times and lengths."""
 
     seconds: Floats
     prompt_tokens: Floats
@@ -67,9 +67,9 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Day:
-    """One model's load: by minute with the days before, and the day's requests one by one.
+    """One model's load: by minute, the days before included, and the day's single requests.
 
-    Each of `requests`, `prompt_tokens`, `output_tokens` is a second's, `[minute]`.
+    `requests`, `prompt_tokens` and `output_tokens` are rates per second, `[minute]`.
     """
 
     served: Served
@@ -80,11 +80,11 @@ class Day:
 
 
 def make_day(seed: int, minutes: int = MINUTES) -> tuple[Day, ...]:
-    """The models' loads of one seed; the day itself is `minutes` long."""
+    """Return the models' loads of one seed; the day itself is `minutes` long."""
     rng = np.random.default_rng(1000 + seed)
     length = HISTORY_DAYS * MINUTES + minutes
     rates = [_rates(rng, served, length) for served in SERVED]
-    # Users come over from one model to another for some hours.
+    # Users switch from one model to another for some hours.
     giver, taker = rng.choice(len(SERVED), 2, replace=False)
     start = HISTORY_DAYS * MINUTES + int(rng.integers(0, minutes))
     span = slice(start, start + int(rng.integers(120, 420)))
@@ -96,7 +96,7 @@ def make_day(seed: int, minutes: int = MINUTES) -> tuple[Day, ...]:
 
 
 def _rates(rng: np.random.Generator, served: Served, length: int) -> tuple[Floats, Floats, Floats]:
-    """Requests a second, and mean lengths, by minute."""
+    """Return requests a second, and mean lengths, by minute."""
     hours = np.arange(length) / 60
     swing = np.sin(2 * np.pi * (hours - rng.uniform(0, 24)) / 24)
     requests = served.requests_per_second * np.exp(0.55 * swing) * wander(rng, length, 0.08)
@@ -111,7 +111,7 @@ def _rates(rng: np.random.Generator, served: Served, length: int) -> tuple[Float
 
 
 def wander(rng: np.random.Generator, length: int, size: float, hours: float = 1.0) -> Floats:
-    """A factor that comes back to 1 within so many hours or two, and strays by so much."""
+    """Return a random factor around 1, with a correlation time in hours and a size."""
     memory = np.exp(-1 / (60 * hours))
     steps = rng.normal(0.0, size * np.sqrt(1 - memory**2), length)
     for i in range(1, length):
@@ -127,7 +127,7 @@ def _shifts(
     factors: tuple[float, float],
     minutes: tuple[float, float],
 ) -> Floats:
-    """Factors that hold for a while; changes take from 2 to 20 minutes. Of two the larger holds."""
+    """Return factors that last a while, with ramps of 2 to 20 minutes; overlaps take the larger."""
     at = np.arange(length)
     found = np.ones(length)
     for _ in range(int(rng.poisson(mean_count))):
@@ -146,7 +146,7 @@ def drawn(
     output: Floats,
     history: int,
 ) -> Day:
-    """Single requests at these rates and mean lengths by minute; `history` minutes are before."""
+    """Draw requests at rates and mean lengths by minute, the first `history` before the day."""
     counts = rng.poisson(rates * 60)
     minute = np.repeat(np.arange(len(rates)), counts)
     spread = np.sqrt(np.log1p(DISPERSION))
@@ -154,7 +154,7 @@ def drawn(
         np.maximum(1.0, np.round(of[minute] * rng.lognormal(-(spread**2) / 2, spread, len(minute))))
         for of in (prompt, output)
     )
-    # A context that no engine of the model could hold is not asked for.
+    # No request needs a context that no engine of the model could hold.
     prompts, outputs = np.minimum(prompts, 100_000.0), np.minimum(outputs, 8_000.0)
     seconds = (minute + rng.random(len(minute)) - history) * 60.0
     order = np.argsort(seconds)

@@ -1,4 +1,4 @@
-"""What the price table says of engines, what arrived, and what is forecast, for rules that ask."""
+"""Engines' capacities by the price table, past arrivals and forecasts, for use by rules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIKE = RequestMix(1.0, 1.0, 1.0, prompt_dispersion=DISPERSION, output_dispersion
 
 
 def worker_options(days: Sequence[Day]) -> list[tuple[WorkerOption, ...]]:
-    """Prefill and decode of each model, by the price table."""
+    """Return the prefill and decode option of each model, by the price table."""
     return [
         tuple(
             WorkerOption(role, day.served.costs(), day.served.targets, day.served.transfer_seconds)
@@ -61,13 +61,13 @@ def _mix(day: Day, minutes: slice) -> RequestMix:
 
 
 def last_minute(day: Day, minute: int, load: str) -> float:
-    """A load of the minute that just ended."""
+    """Return a load of the minute that just ended."""
     values: Floats = getattr(day, load)
     return float(values[HISTORY_DAYS * MINUTES + minute - 1])
 
 
 class Profile:
-    """What the price table says of engines, and what arrived, for rules that ask."""
+    """Engines' capacities by the price table, and past arrivals, for use by rules."""
 
     def __init__(self, days: Sequence[Day], options: Sequence[tuple[WorkerOption, ...]]) -> None:
         self.days = days
@@ -83,20 +83,20 @@ class Profile:
             self.ratio.append(decode / prefill)
 
     def forecast(self, number: int, minute: int) -> LoadPaths:
-        """Futures of a model; what comes depends on no rule, so each is made once."""
+        """Return futures of a model; arrivals depend on no rule, so each is made once."""
         if (number, minute) not in self._forecasts:
             self._forecasts[number, minute] = _forecast(self.days[number], minute)
         return self._forecasts[number, minute]
 
     def mix(self, number: int, minute: int, minutes: int) -> RequestMix:
-        """What came in the last minutes."""
+        """Return the mean request of the last minutes."""
         now = HISTORY_DAYS * MINUTES + minute
         return _mix(self.days[number], slice(now - minutes, now))
 
     def rate_each(self, number: int, role: int, mix: RequestMix) -> float:
-        """Requests a second that one engine of many takes at most."""
+        """Return the most requests a second that one engine of many serves."""
         curve = self._curve(number, role, mix)
-        # Other lengths than the curve's count as many requests as they need engines.
+        # Requests of other lengths than the curve's weigh by the engines that they need.
         thousand = np.array([1000.0])
         engines = curve.engines(
             thousand, thousand * mix.prompt_tokens, thousand * mix.output_tokens
@@ -104,13 +104,13 @@ class Profile:
         return 1000.0 / float(engines[0])
 
     def engines(self, number: int, role: int, mix: RequestMix) -> int:
-        """As many as hold the targets."""
+        """Return the number of engines that meets the targets."""
         rate = np.array([mix.requests_per_second])
         curve = self._curve(number, role, mix)
         return int(curve.engines(rate, rate * mix.prompt_tokens, rate * mix.output_tokens)[0])
 
     def batch(self, number: int, minute: int) -> float:
-        """Requests on a decode engine at its most, at the lengths of the last five minutes."""
+        """Return a decode engine's largest batch at the lengths of the last five minutes."""
         mix = self.mix(number, minute, STEP_MINUTES)
         seconds = mix.output_tokens * self.days[number].served.targets.itl_seconds
         costs = self.options[number][1].costs
@@ -126,10 +126,10 @@ class Profile:
 
 
 class Lookahead:
-    """Futures of each model: made every hour, and at once when more came than was to be feared.
+    """Futures of each model: made every hour, and at once when load exceeds the forecast's maximum.
 
-    That is the 99 % quantile, the most that any future has. In between they go on from the load of
-    the last minutes.
+    That maximum, the most of any future, is the 99 % quantile. In between, futures continue from
+    the load of the last minutes.
     """
 
     def __init__(self, profile: Profile) -> None:
@@ -137,7 +137,7 @@ class Lookahead:
         self._paths: dict[int, LoadPaths] = {}
 
     def paths(self, number: int, minute: int) -> LoadPaths:
-        """Those of a model after so many minutes of the day."""
+        """Return the futures of a model at a minute of the day."""
         if self._is_due(number, minute):
             self._paths[number] = self._profile.forecast(number, minute)
         mix = self._profile.mix(number, minute, RECENT_MINUTES)

@@ -1,4 +1,4 @@
-"""One day under one rule: engines follow what the rule says, within the GPUs there are."""
+"""One day under one rule: engines follow the rule, within the available GPUs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from bench.plan.truth import EnginePool, ModelTruth
 
 GPUS = 128
 _ENDING_MINUTES = 10
-"""So long the last requests have to end: one that takes longer is late whatever comes of it."""
+"""How long the last requests may take: those that take longer are late in any case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a day under a rule came to.
+    """The outcome of a day under a rule.
 
-    `minutes_over` counts minutes of each model in which fewer of the requests that came were within
-    both targets than its attainment asks for.
+    `minutes_over` counts the minutes of each model in which the share of arrived requests within
+    both targets was below its attainment.
     """
 
     gpu_hours: float
@@ -38,17 +38,17 @@ class Outcome:
 
     @property
     def attainment(self) -> float:
-        """The share of requests within both targets."""
+        """Return the share of requests within both targets."""
         return self.kept / self.requests if self.requests else 1.0
 
 
 def replay(
     days: Sequence[Day], rule: Rule, first: Engines, minutes: int, gpus: int = GPUS
 ) -> Outcome:
-    """Let the models' days pass on so many GPUs, beginning with some engines."""
+    """Simulate the models' days on a number of GPUs, starting with the `first` engines."""
     models = [ModelTruth(day, *engines) for day, engines in zip(days, first, strict=True)]
     for minute in range(minutes):
-        _order(models, rule.wanted(minute, models), minute, gpus)
+        _order(models, rule.desired(minute, models), minute, gpus)
         for model in models:
             model.minute(minute)
     found = Outcome(0.0, 0, 0, 0)
@@ -65,10 +65,10 @@ def replay(
     return found
 
 
-def _order(models: Sequence[ModelTruth], wanted: Engines, minute: int, gpus: int) -> None:
-    """What is to go goes; what is to come comes in turn, as long as there are GPUs."""
+def _order(models: Sequence[ModelTruth], desired: Engines, minute: int, gpus: int) -> None:
+    """Give up surplus engines, then order missing ones in turn while there are GPUs."""
     pools: list[tuple[EnginePool, int]] = []
-    for model, (prefill, decode) in zip(models, wanted, strict=True):
+    for model, (prefill, decode) in zip(models, desired, strict=True):
         pools += [(model.prefill, max(1, prefill)), (model.decode, max(1, decode))]
     for pool, engines in pools:
         pool.order(min(engines, pool.ordered), minute)

@@ -1,7 +1,7 @@
-"""Who says how many engines: ours, and those it is held against.
+"""The rules that set the number of engines: ours, and those it is compared with.
 
-All decide from what the last minutes showed, all get the same GPUs, and all that know a capacity
-know it from the same price table. Those that have a target get the best of `TARGETS`.
+All decide by the last minutes, all get the same GPUs, and all that use a capacity take it from the
+same price table. Rules with a target get the best of `TARGETS`.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ Engines = tuple[tuple[int, int], ...]
 
 
 class Rule(Protocol):
-    """Anything that says each minute how many engines there should be."""
+    """Decides each minute how many engines there should be."""
 
-    def wanted(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
-        """After so many minutes of the day."""
+    def desired(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
+        """Return the desired engines at a minute of the day."""
 
 
 @dataclass(slots=True)
 class Stabilized:
-    """Kubernetes' HPA, at its defaults: rises at once, falls to the most wanted in five minutes.
+    """Kubernetes' HPA with defaults: up at once, down to the maximum desired in five minutes.
 
-    A change of less than a tenth is none.
+    Changes of less than a tenth are ignored.
     """
 
     last: list[list[int]] = field(default_factory=list)
 
-    def settle(self, wanted: Sequence[float], present: Sequence[int]) -> list[int]:
-        """What to have, from what would be just enough."""
+    def settle(self, desired: Sequence[float], present: Sequence[int]) -> list[int]:
+        """Return the engines to order, given those that would just suffice."""
         raw = [
             there if abs(of / there - 1) <= _TOLERANCE else max(1, ceil(of - 1e-9))
-            for of, there in zip(wanted, present, strict=True)
+            for of, there in zip(desired, present, strict=True)
         ]
         self.last = [*self.last[1 - _STABLE_MINUTES :], raw]
         return [
@@ -64,29 +64,28 @@ class Stabilized:
 
 
 def present(models: Sequence[ModelTruth]) -> list[int]:
-    """Engines ordered, prefill and decode of each model in turn."""
+    """Return the ordered engines, prefill and decode of each model in turn."""
     return [pool.ordered for model in models for pool in (model.prefill, model.decode)]
 
 
 def pairs(flat: Sequence[int]) -> Engines:
-    """Two by two."""
+    """Return a flat sequence as pairs."""
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 
 
 @dataclass(slots=True)
 class Reactive:
-    """An HPA for each pool: prefill by its busy share, decode by requests of those it may hold.
+    """An HPA for each pool: prefill by its busy share, decode by its requests over its limit.
 
-    An engine holds as many as the targets allow at the lengths of late, which is more than any
-    HPA's metric tells.
+    That limit is what the targets allow at recent lengths, which is more than any HPA metric knows.
     """
 
     target: float
     profile: Profile
     hpa: Stabilized = field(default_factory=Stabilized)
 
-    def wanted(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
-        """Usage over target."""
+    def desired(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
+        """Return usage over target."""
         usage: list[float] = []
         for number, model in enumerate(models):
             usage.append(model.prefill.serving * model.prefill_busy / self.target)
@@ -97,17 +96,17 @@ class Reactive:
 
 @dataclass(slots=True)
 class FixedRatio:
-    """HeteroScale's: decode engines by decode tokens a second, prefill engines in a fixed ratio.
+    """HeteroScale's rule: decode engines by output tokens a second, prefill in a fixed ratio.
 
-    Both from a profile at the mean lengths of the days before.
+    Both use a profile at the mean lengths of the days before.
     """
 
     target: float
     profile: Profile
     hpa: Stabilized = field(default_factory=Stabilized)
 
-    def wanted(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
-        """Tokens over what an engine writes at most, times the target."""
+    def desired(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
+        """Return tokens over an engine's highest rate times the target."""
         usage: list[float] = []
         for number, model in enumerate(models):
             tokens = last_minute(model.day, minute, "output_tokens")
@@ -118,18 +117,18 @@ class FixedRatio:
 
 @dataclass(slots=True)
 class TokenVelocity:
-    """TokenScale's: tokens that come, over those that an engine of each stage lets through.
+    """TokenScale's rule: arriving tokens over the tokens that an engine of each stage passes.
 
-    Decode's velocity is that of the lengths of late, as by its buckets with lengths known
-    beforehand. Its convertible decode engines are left out.
+    Decode's velocity is that at recent lengths, as by its buckets with lengths known beforehand.
+    Its convertible decode engines are left out.
     """
 
     target: float
     profile: Profile
     hpa: Stabilized = field(default_factory=Stabilized)
 
-    def wanted(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
-        """Of the last minute's arrivals."""
+    def desired(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
+        """Return the engines for the last minute's arrivals."""
         usage: list[float] = []
         for number in range(len(models)):
             mix = self.profile.mix(number, minute, 1)
@@ -141,13 +140,13 @@ class TokenVelocity:
 
 @dataclass(slots=True)
 class LastValue:
-    """What the last five minutes would need by our capacity, as if they went on."""
+    """The engines that the load of the last five minutes needs by our capacity."""
 
     profile: Profile
     hpa: Stabilized = field(default_factory=Stabilized)
 
-    def wanted(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
-        """Engines needed."""
+    def desired(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
+        """Return the engines needed."""
         flat = []
         for number in range(len(models)):
             mix = self.profile.mix(number, minute, STEP_MINUTES)
@@ -158,17 +157,17 @@ class LastValue:
 
 @dataclass(frozen=True, slots=True)
 class Static:
-    """The same engines all day, chosen when it was over: a quantile of what it needed."""
+    """The same engines all day, chosen in hindsight: a quantile of what the day needed."""
 
     engines: Engines
 
-    def wanted(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
-        """Always these."""
+    def desired(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
+        """Return the fixed engines."""
         return self.engines
 
 
 class Ours:
-    """The plan, each minute anew."""
+    """The plan, made every minute."""
 
     def __init__(self, short_weight: float, profile: Profile, bounds: PlanBounds) -> None:
         self._costs = PlanCosts(short_weight)
@@ -177,8 +176,8 @@ class Ours:
         self._timing = PlanTiming(lead_seconds=60.0 * LEAD_MINUTES)
         self._ahead = Lookahead(profile)
 
-    def wanted(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
-        """As the first of its blocks has it."""
+    def desired(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
+        """Return the engines of the plan's first block."""
         found = plan(
             [self._demand(number, model, minute) for number, model in enumerate(models)],
             self._bounds,
@@ -187,10 +186,10 @@ class Ours:
             self._costs,
         )
         flat = []
-        for told in found.models:
-            if not isinstance(told, ModelPlan):
-                raise SystemExit(told.reason)
-            flat += [role.engines_now for role in told.roles]
+        for planned in found.models:
+            if not isinstance(planned, ModelPlan):
+                raise SystemExit(planned.reason)
+            flat += [role.engines_now for role in planned.roles]
         return pairs(flat)
 
     def _demand(self, number: int, model: ModelTruth, minute: int) -> ModelDemand:
@@ -211,7 +210,7 @@ class Ours:
 
 
 def static_engines(profile: Profile, level: float) -> Engines:
-    """A quantile of what each five minutes of the day needed, of each pool."""
+    """Return, for each pool, a quantile of the engines needed over five-minute blocks."""
     flat = []
     for day, options in zip(profile.days, profile.options, strict=True):
         loads = [

@@ -1,10 +1,10 @@
-"""What happens to each request on a day: a simulation that knows no formula of the planner's.
+"""The fate of each request on a day: a simulation without the planner's formulas.
 
-Prefill engines take prompts one after the other, first come, first served, each for as long as its
-steps take by the price table. Decode engines share all requests evenly; a step takes what the table
-says for the batch and the KV that it holds, in slots of a second; a request that finds no room in
-cache or batch waits. Backlogs go on from minute to minute. An engine serves a lead time after it
-was ordered; one that is given up ends what it computes and is paid for until it is drained.
+Prefill engines compute prompts one by one, first come, first served, each for as long as its steps
+take by the price table. Decode engines share all requests evenly; a step takes the table's time for
+its batch and KV, in slots of a second; a request without room in cache or batch waits. Backlogs
+carry over from minute to minute. An engine serves a lead time after it was ordered; one that is
+given up finishes its work and is paid for until it is drained.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class EnginePool:
 
     @property
     def ordered(self) -> int:
-        """Those that serve or will."""
+        """Return the engines that serve or are starting."""
         return self.serving + len(self.starting)
 
     @property
     def held_gpus(self) -> int:
-        """GPUs that are not free."""
+        """Return the GPUs in use."""
         return self.gpus * (self.ordered + len(self.draining))
 
     def order(self, engines: int, minute: int) -> None:
-        """Want so many from now on; those that are starting are given up first."""
+        """Set the desired number of engines; those still starting are given up first."""
         while self.ordered > max(1, engines):
             if self.starting:
                 self.starting.pop()
@@ -55,7 +55,7 @@ class EnginePool:
         self.starting += [minute + LEAD_MINUTES] * (engines - self.ordered)
 
     def advance(self, minute: int) -> None:
-        """Begin a minute: what was started serves, what was drained is gone."""
+        """Begin a minute: engines due to start serve, drained ones are gone."""
         self.serving += sum(at <= minute for at in self.starting)
         self.starting = [at for at in self.starting if at > minute]
         self.draining = [at for at in self.draining if at > minute]
@@ -84,7 +84,7 @@ class ModelTruth:
         self._context = (arrivals.prompt_tokens + arrivals.output_tokens / 2).tolist()
         self._next = 0
         self._free = [0.0] * prefill
-        # In the order in which prompts are ready; the first so many have been taken.
+        # Prompts in the order in which they are ready; the first `_taken` have left the queue.
         self._ready: list[tuple[float, int]] = []
         self._taken = 0
         self._active: list[tuple[float, int]] = []
@@ -98,7 +98,7 @@ class ModelTruth:
         self._step = self._base[1]
 
     def minute(self, minute: int) -> None:
-        """Let a minute pass."""
+        """Simulate a minute."""
         for pool in (self.prefill, self.decode):
             pool.advance(minute)
         self._compute_prompts(minute * 60.0)
@@ -109,31 +109,31 @@ class ModelTruth:
 
     @property
     def decode_running(self) -> int:
-        """Requests that decode now, of all engines."""
+        """Return the requests that decode now, on all engines."""
         return len(self._active)
 
     @property
     def decode_held_tokens(self) -> float:
-        """What they hold of the caches."""
+        """Return the KV tokens that they hold."""
         return self._kv
 
     @property
     def decode_kv_ratio(self) -> float:
-        """The part of the decode engines' cache that requests hold now."""
+        """Return the share of the decode engines' cache that requests hold now."""
         return self._kv / (self._room_kv * self.decode.serving)
 
     @property
     def ttft_seconds(self) -> Floats:
-        """From each request's arrival to its first token; infinite if there was none."""
+        """Return each request's time to first token; infinite if there was none."""
         return np.array(self._ttft)
 
     @property
     def itl_seconds(self) -> Floats:
-        """The mean time between each request's tokens; infinite if it did not end."""
+        """Return the mean time between each request's tokens; infinite if it did not end."""
         return np.array(self._itl)
 
     def within_targets(self) -> Floats:
-        """Of each request whether it was within both targets, `0.0` or `1.0`."""
+        """Return whether each request was within both targets, `0.0` or `1.0`."""
         targets = self.day.served.targets
         kept = (self.ttft_seconds <= targets.ttft_seconds) & (
             self.itl_seconds <= targets.itl_seconds
@@ -156,7 +156,7 @@ class ModelTruth:
             seconds = service[at]
             begin = free[0] if free[0] > arrived[at] else arrived[at]
             heapreplace(free, begin + seconds)
-            # Nearly in order: hardly any is moved for it.
+            # Nearly sorted, so insertion moves hardly any.
             insort(ready, (begin + seconds + transfer, at), taken)
             added += seconds
             at += 1
@@ -194,7 +194,7 @@ class ModelTruth:
 
 
 def _service_seconds(costs: PricedCosts, prompts: Floats) -> Floats:
-    """What the steps of prompts take that are computed alone."""
+    """Return the time of the steps of prompts that are computed alone."""
     most = costs.shape.max_num_batched_tokens
     lengths = np.geomspace(1, max(2.0, prompts.max(initial=2.0)), _LENGTHS)
     seconds = []
@@ -210,7 +210,7 @@ def _service_seconds(costs: PricedCosts, prompts: Floats) -> Floats:
 
 
 def _step_lines(costs: PricedCosts, day: Day) -> tuple[list[float], list[float]]:
-    """By batch: seconds of a decode step without KV, and for each KV token of the engine."""
+    """Return, by batch, the seconds of a decode step without KV and per KV token of the engine."""
     mean = float(np.mean(day.arrivals.prompt_tokens)) if len(day.arrivals.seconds) else 1000.0
     base, slope = [1.0], [0.0]
     for batch in range(1, costs.shape.max_num_seqs + 1):

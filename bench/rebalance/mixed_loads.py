@@ -61,8 +61,8 @@ def make_mixed_load(seed: int, kind: MixedKind, minutes: int) -> Day:
     lean, level = _lean(rng, kind, length), _level(rng, kind, length)
     each = ENGINES / 2 * 0.76 * level
     # Prompts of two lengths queue more than those of one.
-    wanted = np.stack([each * (1 + lean) * 0.88, each * (1 - lean)])
-    rates = _rates(populations, wanted)
+    desired = np.stack([each * (1 + lean) * 0.88, each * (1 - lean)])
+    rates = _rates(populations, desired)
     if kind is MixedKind.BURSTS:
         rates[int(rng.integers(2))] *= _bursts(rng, length)
     drawn_each = [
@@ -124,14 +124,14 @@ def _level(rng: np.random.Generator, kind: MixedKind, length: int) -> Floats:
     return np.full(length, rng.uniform(0.85, 1.05))
 
 
-def _rates(populations: tuple[Population, Population], wanted: Floats) -> Floats:
+def _rates(populations: tuple[Population, Population], desired: Floats) -> Floats:
     """Requests a second of either kind that make so many engines of each role just busy.
 
     Where no numbers do, those that come nearest: a twentieth of what would do it alone at least.
     """
     taken = np.array([of.engine_seconds for of in populations]).T
-    least = 0.05 * (wanted.sum(axis=0) / taken.sum(axis=0)[:, None])
-    found: Floats = np.maximum(np.linalg.solve(taken, wanted), least)
+    least = 0.05 * (desired.sum(axis=0) / taken.sum(axis=0)[:, None])
+    found: Floats = np.maximum(np.linalg.solve(taken, desired), least)
     return found
 
 

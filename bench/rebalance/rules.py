@@ -47,7 +47,7 @@ class Acting:
         self._measured = MeasuredPools(profile)
         self.moves: list[int] = []
 
-    def wanted(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
+    def desired(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
         """The split as it is, or as the move asks that is begun now."""
         (model,) = models
         there = RoleSplit(model.prefill.serving, model.decode.serving)
@@ -122,7 +122,7 @@ class Spread:
         self._split = HALF
         self._last: list[RoleSplit] = []
 
-    def wanted(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
+    def desired(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
         """Whole engines, one of either at the least."""
         ratio = self._asked.ratio(minute)
         prefill = min(ENGINES - 1, max(1, round(ENGINES * ratio / (1 + ratio))))

@@ -15,7 +15,7 @@ import pytest
 from disagg_exporter.inside_engine.disagg_steps import wire
 from support.captures import write_capture
 from support.mixed_load import record
-from support.mixed_steps import booked_seconds
+from support.mixed_steps import accounted_seconds
 from support.vllm_session import Say
 
 pytestmark = pytest.mark.vllm_long
@@ -45,11 +45,11 @@ def test_chunks_between_decode_steps_are_booked_as_long_as_the_worker_held_them(
         write_capture(DATA / f"{name}.steps.jsonl.gz", records, truth)
 
     told = {bool(message.flags & wire.OVERLAPPED) for message in engine.heard}
-    booked = booked_seconds(steps, overlapped=overlapped)
+    accounted = accounted_seconds(steps, overlapped=overlapped)
     stamped = sum(step.held_ns for step in truth) / 1e9
     say(
-        f"{name}: {len(steps)} steps, booked {booked:.3f} s, stamped {stamped:.3f} s, "
-        f"{booked / stamped - 1:+.2%}"
+        f"{name}: {len(steps)} steps, accounted {accounted:.3f} s, stamped {stamped:.3f} s, "
+        f"{accounted / stamped - 1:+.2%}"
     )
     assert told == {overlapped}
-    assert booked == pytest.approx(stamped, rel=within)
+    assert accounted == pytest.approx(stamped, rel=within)

@@ -14,7 +14,7 @@ from support.accounting import NodeAccounting, StepReporter
 from support.single_steps import read
 
 
-def booked_seconds(steps: Sequence[Step], *, overlapped: bool) -> float:
+def accounted_seconds(steps: Sequence[Step], *, overlapped: bool) -> float:
     """Return the GPU-seconds that the books give an engine for its records."""
     books, teller = NodeAccounting(), StepReporter()
     books.engine()

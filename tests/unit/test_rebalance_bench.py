@@ -41,7 +41,7 @@ def test_a_move_takes_its_engine_as_long_as_it_drains_and_starts() -> None:
     seen: list[tuple[int, int]] = []
 
     class _OneMove:
-        def wanted(self, minute: int, models: list[ModelTruth]) -> tuple[tuple[int, int]]:
+        def desired(self, minute: int, models: list[ModelTruth]) -> tuple[tuple[int, int]]:
             (model,) = models
             seen.append((model.prefill.serving, model.decode.serving))
             return ((3, 5),) if minute >= 10 else ((4, 4),)

@@ -8,7 +8,7 @@ from disagg_exporter.model import Phase, Role
 from support.accounting import SECOND_NS
 from support.captured_engines import CAPTURES, opencost_input_share, replay
 from support.captures import read_capture
-from support.mixed_steps import booked_seconds, median_error
+from support.mixed_steps import accounted_seconds, median_error
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_chunks_between_decode_steps_are_booked_as_long_as_the_worker_held_them(
     """Recorded with the truth of each step by tests/integration/test_vllm_mixed.py."""
     rows = read_capture(CAPTURES / f"{name}.steps.jsonl.gz")
 
-    booked = booked_seconds([step for step, _ in rows], overlapped=overlapped)
+    accounted = accounted_seconds([step for step, _ in rows], overlapped=overlapped)
 
-    assert booked == pytest.approx(sum(held_ns for _, held_ns in rows) / SECOND_NS, rel=within)
+    assert accounted == pytest.approx(sum(held_ns for _, held_ns in rows) / SECOND_NS, rel=within)
 
 
 @pytest.mark.parametrize("name", ["mixed", "mixed_async"])
