@@ -24,7 +24,7 @@ class Progress:
         every_seconds: Time between lines without a terminal.
     """
 
-    def __init__(self, every_seconds: float = _EVERY_SECONDS) -> None:
+    def __init__(self, *, every_seconds: float = _EVERY_SECONDS) -> None:
         self._is_terminal = sys.stderr.isatty()
         self._every_seconds = every_seconds
         self._line = ""
