@@ -1,4 +1,4 @@
 """The Grafana dashboards as Python, which writes `grafana/dashboards/*.json`.
 
-Only the JSON is shipped. `make dashboards` writes it; a test holds it equal to what is said here.
+Only the JSON is shipped. `make dashboards` writes it; a test checks that it matches these builders.
 """

@@ -26,7 +26,7 @@ DASHBOARDS: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 def main(folder: Path) -> None:
-    """Write `<name>.json` for each dashboard into `folder`, which is made if need be."""
+    """Write `<name>.json` for each dashboard into `folder`, and create the folder if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, build in DASHBOARDS.items():
         (folder / f"{name}.json").write_text(as_text(build()), encoding="utf-8")

@@ -1,1 +1,1 @@
-"""The Capacity dashboard: one module for some rows, and what they ask."""
+"""The Capacity dashboard: its rows and the selectors of their queries."""

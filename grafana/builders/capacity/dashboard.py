@@ -1,7 +1,7 @@
-"""Capacity: the load to come, the GPUs for it against those that are there, and what is wasted.
+"""Capacity: the coming load, the GPUs it needs against those there are, and what is wasted.
 
-All of it is the planner's, but for the load itself: whatever shows a number of GPUs that somebody
-should have takes it from `disagg_plan_gpus`.
+Everything but the load itself comes from the planner: every recommended number of GPUs is read
+from `disagg_plan_gpus`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ MODEL = choice(
 
 
 def dashboard() -> dict[str, Any]:
-    """The dashboard of who plans for GPUs."""
+    """The dashboard for capacity planning."""
     return board(
         "capacity",
         "disagg-node / Capacity",
-        "The load of prefill and decode in the hours to come, the GPUs that each phase needs for "
-        "it against those that are there, and how good such forecasts were. Needs a planner.",
+        "The load of prefill and decode in the coming hours, the GPUs that each phase needs for "
+        "it against those there are, and how accurate forecasts were. Needs a planner.",
         variables=[CLUSTER, MODEL],
         rows=[
             gpus.now(),

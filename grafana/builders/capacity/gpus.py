@@ -1,4 +1,4 @@
-"""Rows of the Capacity dashboard: GPUs needed against those that are there, and what is wasted."""
+"""Rows of the Capacity dashboard: GPUs needed against those there are, and what is wasted."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _NO_PLAN = "no plan"
 
 
 def now() -> Row:
-    """The figures of this moment; no header."""
+    """Current figures; no header."""
     hour = f'{M}, horizon="1h"'
     return "", [
         numbers(
             "GPUs there",
             "GPUs that serve the model now, by role, as the planner knows them. Empty without a "
-            "planner, or if it knows of no engines.",
+            "planner, or if it knows no engines.",
             [Ask(f'sum by (role) ({_GPUS}{{{M}, kind="current"}})', "{{role}}")],
             decimals=0,
             colours=ROLES,
@@ -34,8 +34,8 @@ def now() -> Row:
         ),
         numbers(
             "Needed in an hour",
-            "GPUs that hold the targets an hour from now in 90 % of the futures. Good: no more "
-            "than are there.",
+            "GPUs needed in an hour to meet the latency targets in 90 % of the futures. Good: no "
+            "more than are there.",
             [Ask(f'sum by (role) ({_GPUS}{{{hour}, kind="needed", quantile="0.9"}})', "{{role}}")],
             decimals=0,
             colours=ROLES,
@@ -43,8 +43,8 @@ def now() -> Row:
         ),
         numbers(
             "Planned in an hour",
-            "GPUs that the plan would have an hour from now: what is needed, within the bounds of "
-            "the planner file, held on to for a while and not moved for little.",
+            "GPUs that the plan recommends for an hour from now: those needed, within the planner "
+            "file's bounds, kept for a while after need falls, and not moved for a small gain.",
             [Ask(f'sum by (role) ({_GPUS}{{{hour}, kind="recommended"}})', "{{role}}")],
             decimals=0,
             colours=ROLES,
@@ -52,8 +52,8 @@ def now() -> Row:
         ),
         numbers(
             "Short in an hour",
-            "GPUs that are missing an hour from now in 90 % of the futures, if nothing is done. "
-            "Good: 0.",
+            "GPUs missing in an hour to meet the targets in 90 % of the futures, if nothing is "
+            "done. Good: 0.",
             [Ask(f'sum by (role) ({_SHORT}{{{hour}, quantile="0.9"}})', "{{role}}")],
             decimals=0,
             steps=((None, "text"), (1, "orange")),
@@ -62,8 +62,8 @@ def now() -> Row:
         ),
         numbers(
             "Forecast error",
-            "How far off the planner's own forecasts of the last day were, an hour ahead: the sum "
-            "of the median's errors over the load that came. A plan is as good as this.",
+            "Error of the planner's own forecasts of the last day, an hour ahead: the sum of the "
+            "median's absolute errors over the actual load. A plan is only as good as this.",
             [Ask(f"max by (phase) ({_ERROR}{{{hour}}})", "{{phase}}")],
             unit="percentunit",
             decimals=0,
@@ -73,8 +73,8 @@ def now() -> Row:
         ),
         numbers(
             "Last good round",
-            "How long ago the planner last made a plan. Good: less than its interval, five minutes "
-            "if nothing else is said. Empty: no planner, or it never got so far.",
+            "How long ago the planner last made a plan. Good: less than its interval (five "
+            "minutes by default). Empty: no planner, or it has not made a plan yet.",
             [
                 Ask(
                     "time() - max (disagg_collector_last_success_timestamp_seconds"
@@ -101,9 +101,9 @@ def needed() -> Row:
         _role("mixed"),
         rows(
             "The plan",
-            "GPUs of each role at each horizon: needed in half, in 90 and in 95 % of the futures, "
-            "what the plan would have, and what is missing if nothing is done, in 90 % of them. "
-            "Why: `disagg-node plan`. Empty without a plan.",
+            "GPUs of each role at each horizon: needed to meet the targets in 50, 90 and 95 % of "
+            "the futures, recommended by the plan, and missing for 90 % of them if nothing is "
+            "done. `disagg-node plan` gives the reasons. Empty without a plan.",
             [
                 Ask(need.replace("%s", '"needed", quantile="0.5"')),
                 Ask(need.replace("%s", '"needed", quantile="0.9"')),
@@ -128,14 +128,14 @@ def needed() -> Row:
 
 
 def wasted() -> Row:
-    """What doing nothing costs beside following the plan."""
+    """The cost of doing nothing against the cost of following the plan."""
     kinds = 'kind=~"current|recommended"'
     return "What is wasted, and what is risked", [
         lines(
             "GPUs not needed",
-            "GPUs held and not needed, in the mean of all futures and over the plan's horizon: if "
-            "nothing is done, and if the plan is followed. The room between them is what the plan "
-            "would give back. Good: both low, without seconds over target beside this.",
+            "GPUs held but not needed, averaged over all futures and the plan's horizon: if "
+            "nothing is done, and if the plan is followed. The gap between the lines is what the "
+            "plan would release. Good: both low, without seconds over target in the panel beside.",
             [Ask(f"sum by (kind) (disagg_plan_idle_gpus{{{M}, {kinds}}})", "{{kind}}")],
             none="no plan",
             decimals=1,
@@ -145,8 +145,8 @@ def wasted() -> Row:
         ),
         lines(
             "GPUs not needed lately",
-            "GPUs that the load of the last seven days did not need, in the mean, by role, had "
-            "those that are there now run all along. Good: near 0. Empty where it is not known.",
+            "Mean number of GPUs, by role, that the load of the last seven days did not need, as "
+            "if today's GPUs had run all that time. Good: near 0. Empty where this is unknown.",
             [Ask(f"sum by (role) (disagg_plan_wasted_gpus{{{M}}})", "{{role}}")],
             none="no planner, or the last week is not known",
             decimals=1,
@@ -156,8 +156,8 @@ def wasted() -> Row:
         ),
         lines(
             "Time over target to come",
-            "Seconds of the plan's horizon with too few engines of some role, in the mean of all "
-            "futures: if nothing is done, and if the plan is followed. Good: both near 0.",
+            "Seconds of the plan's horizon in which some role has too few engines, averaged over "
+            "all futures: if nothing is done, and if the plan is followed. Good: both near 0.",
             [Ask(f"sum by (kind) (disagg_plan_over_target_seconds{{{M}, {kinds}}})", "{{kind}}")],
             none="no plan",
             unit="s",
@@ -167,9 +167,9 @@ def wasted() -> Row:
         ),
         lines(
             "Error of forecasts by horizon",
-            "How far off the planner's own forecasts of the last day were, by how far ahead: the "
-            "sum of the median's errors over the load that came. It grows with the horizon; above "
-            "50 % an hour ahead plans are of little use.",
+            "Error of the planner's own forecasts of the last day, by horizon: the sum of the "
+            "median's absolute errors over the actual load. It grows with the horizon. Above 50 % "
+            "an hour ahead, plans are of little use.",
             [
                 Ask(
                     f"max by (phase, horizon) (disagg_plan_error_ratio{{{M}}})",
@@ -190,9 +190,10 @@ def _role(role: str) -> Any:
     hour = f'{M}, role="{role}", horizon="1h"'
     return lines(
         f"GPUs for {role}",
-        f"GPUs that serve {role} now, those needed an hour ahead in half and in 95 % of the "
-        "futures, and those recommended. Good: what is there between the two. Below 95 %: it may "
-        "run short within the hour; far above: GPUs to give. Empty for roles the model has not.",
+        f"GPUs serving {role} now, needed an hour ahead in 50 % and in 95 % of the futures, and "
+        "recommended. Good: the current number is between the two. Below 95 %: it may run short "
+        "within the hour. Far above: GPUs to spare. Empty for roles that the model does not "
+        "have.",
         [
             Ask(f'sum ({_GPUS}{{{M}, role="{role}", kind="current"}})', "there"),
             Ask(f'sum ({_GPUS}{{{hour}, kind="needed", quantile="0.95"}})', "needed, 95 %"),

@@ -1,4 +1,4 @@
-"""Rows of the Capacity dashboard: the load, what was foreseen of it, and what is foreseen now."""
+"""Rows of the Capacity dashboard: the load, its earlier forecast, and the current forecast."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _LOAD = "cluster_model_namespace:disagg_phase_tokens:rate1m"
 
 
 def foreseen() -> Row:
-    """Each phase's load, over the band that was forecast for it an hour before."""
+    """Each phase's load, over the band that was forecast for it an hour earlier."""
     return "Load, over what was foreseen an hour before", [_band("prefill"), _band("decode")]
 
 
 def ahead() -> Row:
-    """What is foreseen now, by horizon, and what stays undecided."""
+    """The current forecast by horizon, and what is undecided."""
     said = f"sum by (phase, horizon) ({_FORECAST}{{{M}, quantile=%s}})"
     asks = [Ask(said.replace("%s", f'"{each}"')) for each in ("0.05", "0.5", "0.9", "0.95")]
     return "Ahead", [
         rows(
             "Load to come",
-            "Tokens a second in the minute that lies so far ahead: the load that it stays below "
-            "with a probability of 5, 50, 90 and 95 %. A horizon that is missing is undecided, for "
-            "the reason beside this. Empty without a planner (docs/planner.md).",
+            "Forecast tokens per second in the minute at each horizon: the load stays below the "
+            "value with a probability of 5, 50, 90 and 95 %. A missing horizon is undecided, for "
+            "the reason shown beside. Empty without a planner (docs/planner.md).",
             asks,
             [
                 Column("phase", "Phase", width=90),
@@ -46,9 +46,10 @@ def ahead() -> Row:
         ),
         rows(
             "Undecided",
-            "What the planner says nothing of, and why: little_history and short_history pass with "
-            "time, nothing_lately means that no load was seen, no_capacity that no engine's steps "
-            "are known, no_forecast that requests are not counted. Good: nothing but far horizons.",
+            "What the planner cannot forecast or plan, and why. little_history and short_history "
+            "go away with time; nothing_lately: no recent load was observed; no_capacity: no "
+            "engine's step times are known; no_forecast: requests are not counted. Good: only "
+            "distant horizons.",
             [Ask(f"max by (role, horizon, reason) (disagg_plan_undecided{{{M}}})")],
             [
                 Column("role", "Role", width=120),
@@ -70,9 +71,10 @@ def _band(phase: str) -> Any:
 
     panel = lines(
         f"Load of {phase}",
-        f"Tokens that {phase} computes a second, and the 5 to 95 % band and the median that were "
-        "forecast for that moment an hour before. Good: the load inside the band nine times in "
-        "ten. Often outside: plans are as far off. Only the load: no planner ran an hour ago.",
+        f"Tokens per second that {phase} computes, with the 5 to 95 % band and the median "
+        "forecast an hour earlier. Good: the load is inside the band nine times in ten. Bad: "
+        "often outside; plans are equally wrong. If only the load is shown, no planner ran an "
+        "hour earlier.",
         [
             Ask(f'sum ({_LOAD}{{{M}, phase="{phase}"}})', phase),
             Ask(said("0.95"), "95 %"),

@@ -1,4 +1,4 @@
-"""What the rows of the Capacity dashboard ask, over the cluster and the one model chosen."""
+"""Selectors of the Capacity dashboard's queries: the chosen clusters and model."""
 
 from __future__ import annotations
 

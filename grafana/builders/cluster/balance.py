@@ -1,4 +1,4 @@
-"""Rows of the Cluster dashboard: the split of GPU time, and how full the pools are, over time."""
+"""Rows of the Cluster dashboard: the split of GPU time, and how full the pools are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grafana.builders.panels.queries import Ask
 
 
 def split() -> Row:
-    """GPU time by phase: the ratio now and over time, of time and of utilisation, and the share."""
+    """Prefill : decode ratio of GPU time (now and over time) and of utilisation; prefill share."""
     ratios = "cluster:disagg_prefill_decode_ratio"
     shares = "cluster:disagg_prefill_share"
     slow = "cluster:disagg_phase_gpu_seconds:rate5m"
@@ -21,9 +21,9 @@ def split() -> Row:
     return "The split of GPU time: what it went to, not which pool is short", [
         numbers(
             "P:D now",
-            "GPU time in prefill over GPU time in decode within the last seconds; provisional. It "
-            "swings with each burst: judge the split by the 5-minute figure beside it. Empty while "
-            "nothing decodes, or less than a GPU-second was worked.",
+            "GPU time in prefill over GPU time in decode, over the last seconds; provisional. It "
+            "swings with each burst: judge the split by the 5-minute figure beside it. Empty "
+            "while nothing decodes, or with less than one GPU-second of work.",
             [Ask(ratio_of_this_moment())],
             decimals=2,
             width=THIRD,
@@ -31,10 +31,10 @@ def split() -> Row:
         ),
         numbers(
             "P:D, 5 minutes",
-            "GPU-seconds of prefill over those of decode, all models: what the load costs in each "
-            "phase, for showback and for the sizes of pools to come. It does not say which pool is "
-            "short: busy is not full, and a decode GPU with one request is busy all the time. That "
-            "is in the verdicts above.",
+            "GPU-seconds of prefill over GPU-seconds of decode, all models: what the load costs "
+            "in each phase, for showback and for sizing pools. It does not say which pool is "
+            "short: busy is not full, and a decode GPU with one request is busy all the time. See "
+            "the verdicts above for that.",
             [Ask(ratio(slow, C))],
             decimals=2,
             width=THIRD,
@@ -42,8 +42,8 @@ def split() -> Row:
         ),
         numbers(
             "Prefill share, 5 minutes",
-            "Prefill's part of all working GPU time, from 0 (all decode) to 1 (all prefill). "
-            "Unlike the ratio it exists while one phase rests.",
+            "Prefill's share of all working GPU time, from 0 (all decode) to 1 (all prefill). "
+            "Unlike the ratio, it is defined while one phase is idle.",
             [Ask(share(slow, C))],
             unit="percentunit",
             decimals=0,
@@ -53,8 +53,8 @@ def split() -> Row:
         lines(
             "Prefill : decode, GPU time",
             "GPU-seconds of prefill over GPU-seconds of decode, on an axis where twice and half "
-            "are equally far from 1. Good: steady, near the dashed ratio of the pools. Bad: a "
-            "lasting distance from it, which is a split that no longer fits the load.",
+            "are equally far from 1. Good: steady, near the dashed ratio of the pool sizes. Bad: "
+            "a lasting distance from it; the split no longer fits the load.",
             [
                 Ask(f"{ratios}:ratio_rate1m{{{C}}} > 0", "{{cluster}} 1 min"),
                 Ask(f"{ratios}:ratio_rate5m{{{C}}} > 0", "{{cluster}} 5 min"),
@@ -73,10 +73,10 @@ def split() -> Row:
         ),
         lines(
             "Prefill : decode, utilisation",
-            "How busy the multiprocessors of the prefill pool are over how busy the memory of the "
-            "decode pool is, 5 minutes: each pool by the part that binds it. Read it beside the "
-            "ratio of time: where time is balanced and this is not, one pool's GPU time is spent "
-            "worse than the other's. Absent where drivers do not report it.",
+            "How busy the prefill pool's multiprocessors are over how busy the decode pool's "
+            "memory is, 5 minutes: each pool by the resource that bounds it. Compare with the "
+            "ratio of GPU time: if time is balanced and this is not, one pool uses its GPU time "
+            "less well than the other. Absent where drivers do not report activity.",
             [Ask(f"cluster:disagg_utilisation_ratio:ratio_rate5m{{{C}}} > 0", "{{cluster}} 5 min")],
             decimals=2,
             width=THIRD,
@@ -87,8 +87,8 @@ def split() -> Row:
         ),
         lines(
             "Prefill share of GPU time",
-            "The split of time as a share. Good: near the dashed share that the prefill pool has "
-            "of the GPUs. Above it prefill works harder than decode, below it decode does.",
+            "The split of GPU time as a share. Good: near the dashed line, the prefill pool's "
+            "share of the GPUs. Above it prefill works harder than decode, below it decode does.",
             [
                 Ask(f"{shares}:ratio_rate1m{{{C}}}", "{{cluster}} 1 min"),
                 Ask(f"{shares}:ratio_rate5m{{{C}}}", "{{cluster}} 5 min"),
@@ -109,14 +109,14 @@ def split() -> Row:
 
 
 def fullness() -> Row:
-    """What decisions are taken by: capacity used, pool against pool."""
+    """Capacity used, pool against pool: the basis of every decision."""
     return "How full the pools are", [
         lines(
             "Capacity used by pool",
-            "What each pool serves over what it could serve within its latency target. The yellow "
-            "line is where a pool may soon be full, the red one where it is. Good: both pools "
-            "alike, below yellow. The pool that is much fuller lacks GPUs. Of several clusters the "
-            "fullest.",
+            "Load that each pool serves over what it could serve within its latency target. From "
+            "the yellow line on a pool may soon be full; from the red line on it is full. Good: "
+            "both pools alike, below yellow. A much fuller pool lacks GPUs. With several "
+            "clusters, the fullest one.",
             [Ask(f"max by (role) (cluster_role:disagg_capacity_used:ratio{{{C}}})", "{{role}}")],
             unit="percentunit",
             width=THIRD,
@@ -133,9 +133,10 @@ def fullness() -> Row:
         ),
         lines(
             "Imbalance (log2 of prefill over decode)",
-            "0 is balanced; 1 means that prefill is twice as full as decode, -1 that decode is. "
-            "Good: between the dashed lines. Outside, and one pool above 50 %: move GPUs to the "
-            "fuller pool. No value while limits are not learned or a pool is empty.",
+            "0: balanced; 1: prefill is twice as full as decode; -1: decode is twice as full as "
+            "prefill. Good: between the dashed lines. Outside, with one pool above 50 %: move "
+            "GPUs to the fuller pool. No value until limits are learned, or while a pool is "
+            "empty.",
             [Ask(f"cluster:disagg_imbalance:log2{{{C}}}", "{{cluster}}")],
             decimals=1,
             width=THIRD,
@@ -147,9 +148,10 @@ def fullness() -> Row:
         ),
         lines(
             "GPUs whose capacity is known",
-            "Share of each pool's GPUs whose engines have learned what they can serve. Alerts on "
-            "capacity wait for half. Good: 100 % some minutes after a start under load. An engine "
-            "that never saw a large load stays unknown. Of several clusters the least known.",
+            "Share of each pool's GPUs whose engines have learned their limits. Capacity alerts "
+            "need at least half. Good: 100 % a few minutes after a start under load. An engine "
+            "that never had a high load stays unknown. With several clusters, the least known "
+            "one.",
             [Ask(f"min by (role) (cluster_role:disagg_capacity_known:ratio{{{C}}})", "{{role}}")],
             unit="percentunit",
             width=THIRD,

@@ -1,4 +1,4 @@
-"""Row of the Cluster dashboard: who used how much, and what it cost."""
+"""Row of the Cluster dashboard: usage and cost by namespace and model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grafana.builders.panels.tables import Column, rows
 
 
 def cost() -> Row:
-    """The last hour of the chosen models: GPU time, tokens, energy and money."""
+    """GPU time, tokens, energy and cost of the chosen models in the last hour."""
     seconds = "cluster_model_namespace:disagg_gpu_seconds:rate1h"
     tokens = "cluster_model_namespace:disagg_phase_tokens:rate1h"
     watts = "cluster_model_namespace:disagg_energy_watts:rate1h"
@@ -28,10 +28,10 @@ def cost() -> Row:
     return "Showback of model $model, each the last hour", [
         rows(
             "Who used what",
-            "GPU-hours, tokens, energy and cost of the last hour by namespace and model; idle time "
-            "counts for the model that holds the GPUs. Outside Kubernetes there is no namespace. "
-            "Cost needs `gpu_price` in the node file. A node measured for less than an hour counts "
-            "for as long as it was. Click a model for its engines.",
+            "GPU-hours, tokens, energy and cost of the last hour, by namespace and model. Idle "
+            "time counts for the model that holds the GPUs. Outside Kubernetes there is no "
+            "namespace. Cost needs `gpu_price` in the node file. A node measured for less than an "
+            "hour counts for the time measured. Click a model for its engines.",
             [
                 hours('phase="prefill"'),
                 hours('phase="decode"'),
@@ -60,8 +60,8 @@ def cost() -> Row:
         ),
         lines(
             "Cost of an hour",
-            "What the GPU time of the last hour cost by what it went to. Good: most of it blue and "
-            "orange. Grey is money for GPUs that wait.",
+            "Cost of the GPU time of the last hour, by phase. Good: mostly blue and orange. Grey "
+            "is money spent on GPUs that wait.",
             [Ask(f"sum by (phase, currency) ({money}{{{N}}})", "{{phase}} {{currency}}")],
             decimals=2,
             height=7,
@@ -71,9 +71,9 @@ def cost() -> Row:
         ),
         lines(
             "Cost of a million tokens",
-            "GPU time in a phase, by price, for a million of its tokens, the last hour; idle time "
-            "is not in it. Of engines that tell their tokens and nodes that name a price. Good: "
-            "low and steady.",
+            "Cost of the GPU time in each phase per million of its tokens, last hour; excludes "
+            "idle time. Covers engines that report tokens, on nodes with a price. Good: low and "
+            "steady.",
             [Ask(price_of_tokens(N), "{{phase}} {{currency}}")],
             decimals=2,
             height=7,

@@ -1,7 +1,7 @@
 """Cluster: how the GPU time is split, whether it is balanced, and where it is lost.
 
-Everything comes from recorded series and from the nodes' own sums, never from single GPUs: the
-cost of a view must not grow with the cluster.
+All queries use recorded series and the nodes' own sums, never series of single GPUs, so that the
+cost of a view does not grow with the number of GPUs.
 """
 
 from __future__ import annotations

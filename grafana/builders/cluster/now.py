@@ -22,11 +22,11 @@ from disagg_cluster.planner.diagnose.verdict.values import Cause
 
 _MODEL = "cluster, engine_namespace, model_name"
 _CAUSES = tuple((cause.value, cause.value.replace("_", " "), "text") for cause in Cause)
-"""Causes in the words of the alert on them."""
+"""Causes, worded as in the alert on them."""
 
 
 def verdicts() -> Row:
-    """What all GPUs do, and each model in words; no header."""
+    """What all GPUs do, and a verdict on each model; no header."""
     used = "cluster_role_model_namespace:disagg_capacity_used:ratio"
     seconds = "cluster_role_model_gpu:disagg_phase_gpu_seconds:rate5m"
     planned = f'{C}, horizon="1h", quantile="0.9"'
@@ -34,8 +34,8 @@ def verdicts() -> Row:
         lines(
             "What the GPUs do",
             "All GPUs by what they do, 5 minutes. Good: mostly blue and orange. Grey waits for "
-            "requests or KV, and its reasons are below; yellow was busy for nothing that an engine "
-            "reported, and violet is what nobody saw: both should be thin.",
+            "requests or KV (reasons below). Yellow was busy with work that no engine reported, "
+            "violet was not observed: both should be thin.",
             [
                 *each(OBSERVED, f'sum ({seconds}{{{C}, phase="%s"}})'),
                 Ask(f"sum (rate(disagg_node_unobserved_seconds_total{{{C}}}[5m]))", "unobserved"),
@@ -49,11 +49,12 @@ def verdicts() -> Row:
         ),
         rows(
             "Models",
-            "Each model in words, by how full its pools are within their latency targets, never by "
-            "how busy: a decode GPU with one request is busy all the time. The GPUs it is short of "
-            "in an hour are the planner's, with a probability of 90 %; what holds it back is the "
-            "diagnosis' costliest finding. Both are empty without a planner. No row: nothing is "
-            "learned of its engines yet. Click a model, or the engine that is named.",
+            "A verdict on each model in words, from how full its pools are within their latency "
+            "targets, never from how busy they are: a decode GPU with one request is busy all the "
+            "time. *Short of GPUs* is what the planner finds missing in an hour to meet them in "
+            "90 % of the futures; *Held back by* is the diagnosis' costliest finding. Both are "
+            "empty without a planner. No row: nothing is learned about its engines yet. Click a "
+            "model, engine or node.",
             [
                 Ask(
                     f"max by ({_MODEL}, verdict) (cluster_model_namespace:disagg_fullest_pool:ratio"
@@ -93,15 +94,14 @@ def verdicts() -> Row:
 
 
 def figures() -> Row:
-    """The fullest model and engine, how long users wait, what it costs, what fires; no header."""
+    """Fullest pool and engine, users' latency, cost, firing alerts; no header."""
     pool = "cluster_role_model_namespace:disagg_capacity_used:ratio"
     first = "cluster_model_namespace:disagg_request_time_to_first_token_seconds:p95_rate5m"
     return "", [
         numbers(
             "Fullest pool",
-            "The model and the role that are nearest to what they can serve within their latency "
-            "targets. Good: below 70 %. From 95 % on requests wait. No value until limits are "
-            "learned.",
+            "The model and role closest to what they can serve within their latency targets. "
+            "Good: below 70 %. From 95 % on, requests wait. No value until limits are learned.",
             [Ask(f"topk (1, {pool}{{{C}}})", "{{model_name}} {{role}}")],
             unit="percentunit",
             decimals=0,
@@ -111,9 +111,9 @@ def figures() -> Row:
         ),
         numbers(
             "Fullest engine",
-            "The engine nearest to what it can serve within its latency targets, and its node. One "
-            "that is full beside others with room is a question of routing. No value until limits "
-            "are learned.",
+            "The engine closest to what it can serve within its latency targets, and its node. If "
+            "it is full while others have room, check the routing. No value until limits are "
+            "learned.",
             [Ask(f"topk (1, engine:disagg_capacity_used:top5{{{C}}})", "{{node}} {{engine}}")],
             unit="percentunit",
             decimals=0,
@@ -122,8 +122,8 @@ def figures() -> Row:
         ),
         numbers(
             "Users' TTFT, p95",
-            "Time to first token (TTFT) that 95 of 100 requests keep, end to end as far as it is "
-            "seen, 5 minutes, of the slowest model. The alerts' target is 0.5 s.",
+            "95th percentile of the time to first token (TTFT), 5 minutes, of the slowest model; "
+            "end to end as far as it is observed. The alerts' target is 0.5 s.",
             [Ask(f"topk (1, {first}{{{C}}})", "{{model_name}}")],
             unit="s",
             steps=limit(TTFT_SECONDS, below="green"),
@@ -132,7 +132,7 @@ def figures() -> Row:
         ),
         numbers(
             "ITL, p95",
-            "Time between two tokens of a request (ITL) that 95 of 100 keep, 5 minutes, of the "
+            "95th percentile of the time between two tokens of a request (ITL), 5 minutes, of the "
             "slowest cluster. The alerts' target is 0.05 s.",
             [Ask(f"max (cluster:disagg_inter_token_latency_seconds:p95_rate5m{{{C}}})")],
             unit="s",
@@ -143,8 +143,8 @@ def figures() -> Row:
         ),
         numbers(
             "Cost an hour and a million tokens",
-            "What all GPU time of the last hour cost, idle or not, and what a million tokens of "
-            "each phase did, without idle time. Needs `gpu_price` in the node file.",
+            "Cost of all GPU time of the last hour, idle included, and cost per million tokens of "
+            "each phase, without idle time. Needs `gpu_price` in the node file.",
             [
                 Ask(
                     "sum by (currency)"
@@ -158,9 +158,9 @@ def figures() -> Row:
         ),
         numbers(
             "Alerts now",
-            "How many of our alerts fire now; the last row of this page names them, with a link to "
-            "what to do. Good: no page, no ticket. Empty: our rules record nothing, so nothing can "
-            "fire.",
+            "How many disagg-node alerts fire now; the last row of this page lists them with "
+            "links to runbooks. Good: no page, no ticket. Empty: our rules record nothing, so "
+            "nothing can fire.",
             [
                 Ask(
                     f'count (ALERTS{{{firing(C)}, severity=~"{words}"}})'
@@ -178,14 +178,14 @@ def figures() -> Row:
 
 
 def waste() -> Row:
-    """How many GPUs each pool has and uses, what leaks and what idles."""
+    """GPUs that each pool has and uses, decode leakage, and the cost of idle GPUs."""
     fast, pools = "cluster:disagg_busy_gpus:sum", "cluster_role:disagg_role_gpus:sum"
     others = f'{C}, role!~"prefill|decode"'
     return "GPUs, and what is lost", [
         numbers(
             "GPUs by role",
-            "How many GPUs each pool has now. `none` is a GPU without an engine that is ready: "
-            "paid for and of no use.",
+            "How many GPUs each pool has now. `none`: a GPU without a ready engine, paid for but "
+            "unused.",
             [
                 *each(BOTH, f'sum ({pools}{{{C}, role="%s"}})'),
                 Ask(f"sum by (role) ({pools}{{{others}}}) > 0", "{{role}}"),
@@ -197,8 +197,8 @@ def waste() -> Row:
         ),
         numbers(
             "Busy GPUs now",
-            "GPUs' worth of work in the last seconds, by phase. Bad: one of them stands at the "
-            "size of its pool while the other pool rests.",
+            "GPUs' worth of work over the last seconds, by phase. Bad: one phase is at the size "
+            "of its pool while the other pool is idle.",
             each(BOTH, f'sum ({fast}{{{C}, phase="%s"}})'),
             decimals=1,
             width=6,
@@ -207,9 +207,9 @@ def waste() -> Row:
         ),
         numbers(
             "Decode leakage, 5 min",
-            "Share of the decode pool's working time that was prefill. Good: 0 to 1 %. More means "
-            "that prompts are computed on decode GPUs: KV transfers fail or requests come past the "
-            "prefill pool, and every running stream stutters.",
+            "Share of the decode pool's working time spent on prefill. Good: 0 to 1 %. More means "
+            "that prompts are computed on decode GPUs, because KV transfers fail or requests "
+            "bypass the prefill pool; every running stream then stutters.",
             [Ask(foreign_share("decode", "prefill", "rate5m"))],
             unit="percentunit",
             decimals=1,
@@ -220,8 +220,8 @@ def waste() -> Row:
         ),
         numbers(
             "Cost of idle GPUs, last hour",
-            "What GPU time without work has cost in the last hour, in each currency that nodes "
-            "name (`gpu_price` of the node file). Time without a daemon is not in it.",
+            "Cost of GPU time without work in the last hour, in each currency set by nodes "
+            "(`gpu_price` in the node file). Excludes time without a daemon.",
             [
                 Ask(
                     "sum by (currency)"

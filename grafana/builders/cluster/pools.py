@@ -27,10 +27,10 @@ def pools() -> Row:
     return "Pools", [
         lines(
             "Busy GPUs against pool size",
-            "GPUs' worth of work by phase, and as dashed lines how many GPUs each pool has. Good: "
-            "both below their dashed line with some room. A phase on its line has no room left: "
-            "requests queue. A phase far below its line has GPUs to give. Mixed engines do both: "
-            "hold the sum of the phases against their line.",
+            "GPUs' worth of work by phase; dashed lines are the number of GPUs in each pool. "
+            "Good: both phases below their dashed line with some room. A phase on its line has no "
+            "room left: requests queue. A phase far below its line has GPUs to spare. Mixed "
+            "engines do both: compare the sum of the phases with their line.",
             [*each(BOTH, f'sum ({busy}{{{C}, phase="%s"}})'), Ask(sizes, "{{role}} pool")],
             decimals=1,
             colours={**PHASES, **POOLS},
@@ -39,8 +39,8 @@ def pools() -> Row:
         ),
         lines(
             "Pool occupancy",
-            "Share of each pool's observed GPU time in which it worked. It says busy, not full: a "
-            "decode GPU with one request is busy all the time. Good: the pools alike, below 90 %. "
+            "Share of each pool's observed GPU time spent working. This is busy, not full: a "
+            "decode GPU with one request is busy all the time. Good: pools alike, below 90 %. "
             "Bad: one near 100 % while another is low.",
             [
                 Ask(
@@ -57,10 +57,10 @@ def pools() -> Row:
         ),
         lines(
             "Activity of the pools",
-            "How hard the parts of the GPUs work: tensor cores and memory (dram), 5 minutes. Good: "
-            "prefill high on tensor, as it is bound by compute, decode high on dram, as it is "
-            "bound by bandwidth. Bad: a pool that is busy beside this and low here, which could do "
-            "more in the same time. Of the GPUs whose drivers report it.",
+            "How hard tensor cores and memory (dram) work, 5 minutes. Good: prefill high on "
+            "tensor (compute-bound), decode high on dram (bandwidth-bound). Bad: a pool that is "
+            "busy in the panel beside and low here; it could do more in the same time. Only GPUs "
+            "whose drivers report it.",
             [
                 Ask(
                     f"sum by (role, unit) ({active} * {told})"
@@ -77,8 +77,8 @@ def pools() -> Row:
         ),
         lines(
             "Work of the other phase",
-            "Share of each pool's working time spent on the other phase. Good: both at 0, as the "
-            "first token of a request belongs to prefill. Prefill on decode GPUs (leakage) makes "
+            "Share of each pool's working time spent on the other phase. Good: both at 0, as a "
+            "request's first token belongs to prefill. Prefill on decode GPUs (leakage) makes "
             "running streams stutter; decode on prefill GPUs makes prompts wait.",
             [
                 Ask(foreign_share("decode", "prefill", "rate1m"), "prefill in the decode pool"),
@@ -106,7 +106,7 @@ def _idle_of(
     runbook: str = "DisaggPoolIdle",
 ) -> Any:
     idle = f"cluster_role_reason:disagg_idle_gpu_seconds:rate5m{{{C}, role{role}}}"
-    # Only reasons that have occurred: a legend of noughts is no help.
+    # Only reasons that occurred: a legend full of zeros is no help.
     seen = f"sum by (reason) (max_over_time({idle}[$__range])) > 0"
     by_reason = f"sum by (reason) ({idle}) and {seen}" if stacked else f"sum by (reason) ({idle})"
     return lines(
@@ -129,23 +129,24 @@ def idle() -> Row:
         _idle_of(
             "Idle in the prefill pool",
             '="prefill"',
-            "`no_request` is room to spare. `host_gap` is the pause between steps while requests "
-            "are there: the host is too slow. Bad: much idle here while the decode pool is full.",
+            "`no_request` is spare capacity. `host_gap` is the pause between steps while requests "
+            "are there: the host is too slow. Bad: much idle time here while the decode pool is "
+            "full.",
             none="no prefill pool, or it never rests",
         ),
         _idle_of(
             "Idle in the decode pool",
             '="decode"',
-            "`kv_wait` is bad: requests are there, but their KV has not arrived, so prefill or the "
-            "network holds decode up. `no_request` is room to spare.",
+            "`kv_wait` is bad: requests are there, but their KV has not arrived, so prefill or "
+            "the network holds decode up. `no_request` is spare capacity.",
             none="no decode pool, or it never rests",
             runbook="DisaggPoolStarving",
         ),
         _idle_of(
             "Idle outside both pools",
             '!~"prefill|decode"',
-            "`no_request` and `host_gap` are of mixed engines; `starting` ends within minutes; a "
-            "lasting `no_engine` is a GPU that is paid for and forgotten.",
+            "`no_request` and `host_gap` are from mixed engines; `starting` ends within minutes; "
+            "a lasting `no_engine` is a GPU that is paid for and unused.",
             none="every GPU is in the prefill or the decode pool, or none is seen",
             stacked=False,
             runbook="DisaggGpuUnassigned",

@@ -1,11 +1,11 @@
-"""What the rows of the Cluster dashboard ask, over the cluster and the models chosen."""
+"""Selectors and expressions of the Cluster dashboard's queries: the chosen clusters and models."""
 
 from __future__ import annotations
 
 C = 'cluster=~"$cluster"'
 M = f'{C}, model_name=~"$model"'
 N = f'{M}, engine_namespace=~"$namespace"'
-"""Where a namespace is known, too; what is recorded by model alone has none."""
+"""Adds the namespace; series that are recorded by model alone have none."""
 BOTH = ("prefill", "decode")
 OBSERVED = (*BOTH, "idle", "unattributed")
 
@@ -14,7 +14,7 @@ _ENOUGH = {"rate1m": ">= 1 / 60", "rate5m": ">= 1 / 300"}
 
 
 def enough(window: str) -> str:
-    """What a rate of GPU-seconds must be to stand under a ratio: 1 GPU-second in its window."""
+    """The least rate of GPU-seconds that may be a divisor: 1 GPU-second in its window."""
     return _ENOUGH[window]
 
 
@@ -38,7 +38,7 @@ def share(metric: str, matchers: str, by: str = "") -> str:
 
 
 def ratio_of_this_moment() -> str:
-    """Prefill over decode of what is busy now, where it is at least one GPU-second."""
+    """Prefill over decode of the GPUs busy now, where they worked at least one GPU-second."""
     busy = f"cluster:disagg_busy_gpus:sum{{{C}"
     return (
         f'sum ({busy}, phase="prefill"}}) / (sum ({busy}, phase="decode"}}) > 0)'
@@ -47,7 +47,7 @@ def ratio_of_this_moment() -> str:
 
 
 def foreign_share(role: str, phase: str, window: str) -> str:
-    """The share of a pool's work that is the other phase's."""
+    """The share of a pool's work that belongs to the other phase."""
     metric = f"cluster_role_model_gpu:disagg_phase_gpu_seconds:{window}"
     return (
         f'sum ({metric}{{{C}, role="{role}", phase="{phase}"}})'
@@ -56,7 +56,7 @@ def foreign_share(role: str, phase: str, window: str) -> str:
 
 
 def price_of_tokens(matchers: str) -> str:
-    """What a million tokens of a phase cost, of all models that have a price, by their tokens."""
+    """Cost per million tokens of a phase: the mean of the priced models, weighted by tokens."""
     of = "cluster_model_namespace:disagg"
     price = f"{of}_cost_per_million_tokens:rate1h{{{matchers}}}"
     joined = "* on (cluster, model_name, engine_namespace, phase) group_left ()"

@@ -1,4 +1,4 @@
-"""Row of the Cluster dashboard: requests of the chosen models: how many and how long."""
+"""Row of the Cluster dashboard: rates, durations and lengths of the chosen models' requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MODEL = "cluster, engine_namespace, model_name"
 
 
 def requests() -> Row:
-    """Rates, ends that are failures, durations and lengths, each by the best source of a model."""
+    """Rates, failures, durations and lengths, each from the best source of a model."""
     arrivals, ends = "disagg_request_arrivals_total", "disagg_request_ends_total"
     prompts, outputs = "disagg_request_prompt_tokens", "disagg_request_output_tokens"
     durations = "disagg_request_duration_seconds_bucket"
@@ -21,9 +21,9 @@ def requests() -> Row:
     return "Requests of model $model", [
         lines(
             "Requests a second",
-            "What arrives, what ends, and what is refused at the door; by frontends or routers "
-            "where there are some, else by the engines where requests enter. Bad: more arrives "
-            "than ends for minutes, which is a queue that grows.",
+            "Requests that arrive, end and are rejected; counted by frontends or routers if there "
+            "are any, else by the engines where requests enter. Bad: more arrive than end for "
+            "minutes; a queue is growing.",
             [
                 Ask(f"sum ({_best(arrivals)})", "arrive"),
                 Ask(f"sum ({_best(ends)})", "end"),
@@ -38,7 +38,7 @@ def requests() -> Row:
         ),
         lines(
             "Error rate",
-            "Share of requests that ended by an error, or were given up by their users (abort), 5 "
+            "Share of requests that ended with an error or were aborted by their users, 5 "
             "minutes. Good: no line, or 0.",
             [
                 Ask(
@@ -56,8 +56,8 @@ def requests() -> Row:
         ),
         lines(
             "Request duration, end to end (E2E)",
-            "From a request's arrival to its end, 5 minutes. It follows the length of outputs: "
-            "judge waits by first and next tokens above.",
+            "Time from a request's arrival to its end, 5 minutes. It depends on output length: "
+            "judge delays by the first and next tokens above.",
             [
                 Ask(
                     f"histogram_quantile({share}, sum by (le) ({_best(durations, '', 'le')}))", name
@@ -73,7 +73,7 @@ def requests() -> Row:
         lines(
             "Prompt and output lengths",
             "Mean tokens of the requests that ended, cached prompt tokens included, 5 minutes. "
-            "Longer prompts ask for prefill GPUs, longer outputs for decode GPUs.",
+            "Longer prompts need prefill GPUs, longer outputs need decode GPUs.",
             [
                 Ask(
                     f"sum ({_best(f'{family}_sum')}) / (sum ({_best(f'{family}_count')}) > 0)", name
@@ -90,9 +90,10 @@ def requests() -> Row:
 
 
 def _best(family: str, matchers: str = "", label: str = "") -> str:
-    """The rate of a family by model, and a label, from the best source that each model has.
+    """The rate of a family by model and `label`, from the best source that each model has.
 
-    Who tells of a model at all is asked of it all: a reason that the frontend has not met is none.
+    A source is chosen per model, without `matchers`: a reason that the frontend never reported
+    must not be filled in from a router.
     """
     by = f"sum by ({', '.join(filter(None, (_MODEL, label)))})"
     more = f", {matchers}" if matchers else ""

@@ -1,4 +1,4 @@
-"""Row of the Cluster dashboard: how long users wait, and for what."""
+"""Row of the Cluster dashboard: how long users wait for first and next tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grafana.builders.panels.queries import Ask
 
 
 def users() -> Row:
-    """First tokens, what they wait for, next tokens, and how many come late."""
+    """First tokens and their parts, next tokens, and the share that is late."""
 
     def spread(bucket: str) -> list[Ask]:
         return [
@@ -27,9 +27,10 @@ def users() -> Row:
     return "What users wait for", [
         lines(
             "Time to first token (TTFT), end to end",
-            "What users wait for a first token, 5 minutes: by frontends or routers where there are "
-            "some, else put together from both pools. The dashed line is the alerts' target, for "
-            "95 of 100. What each engine clocks for itself is on the Engines dashboard.",
+            "How long users wait for the first token, 5 minutes: measured by frontends or routers "
+            "if there are any, else combined from both pools. The dashed line is the alerts' "
+            "target for 95 of 100 requests. The Engines dashboard shows what each engine measures "
+            "itself.",
             spread("cluster:disagg_request_time_to_first_token_seconds_bucket:rate5m"),
             unit="s",
             width=QUARTER,
@@ -41,10 +42,10 @@ def users() -> Row:
         ),
         lines(
             "Parts of the first token",
-            "Mean seconds of the stages before a first token, one on the other: waiting for room, "
-            "prefill, KV transfer (where engines report it; else it is part of the decode engine's "
-            "queue), first decode step. The thickest stage is what to work on. Of several clusters "
-            "each stage's slowest.",
+            "Mean seconds of each stage before the first token, stacked: queueing for room, "
+            "prefill, KV transfer (where engines report it; else part of the decode engine's "
+            "queue), first decode step. Work on the thickest stage. With several clusters, the "
+            "slowest value of each stage.",
             [
                 Ask(
                     "max by (component)"
@@ -61,9 +62,9 @@ def users() -> Row:
         ),
         lines(
             "Time between tokens (ITL)",
-            "How long a running stream waits for its next token, 5 minutes. The dashed line is the "
-            "alerts' target, for 95 of 100. It climbs with the batch, with long contexts, and "
-            "where prompts are computed on decode GPUs.",
+            "How long a running stream waits for its next token, 5 minutes. The dashed line is "
+            "the alerts' target for 95 of 100 tokens. It rises with batch size, with long "
+            "contexts, and when prompts are computed on decode GPUs.",
             spread("cluster:disagg_inter_token_latency_seconds_bucket:rate5m"),
             unit="s",
             width=QUARTER,
@@ -75,9 +76,9 @@ def users() -> Row:
         ),
         lines(
             "Late tokens (TTFT, ITL)",
-            "Share of first tokens later than 0.5 s, and of next tokens later than 0.05 s, 5 "
-            "minutes, of the model with most. The dashed line is what is allowed. Ten times as "
-            "much for an hour pages somebody.",
+            "Share of first tokens later than 0.5 s and of next tokens later than 0.05 s, 5 "
+            "minutes, of the model with the most. The dashed line is the allowed share. Ten times "
+            "that for an hour pages somebody.",
             [Ask(f"max ({metric}{{{C}}})", name) for name, metric in slow.items()],
             unit="percentunit",
             width=QUARTER,

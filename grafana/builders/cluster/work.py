@@ -11,14 +11,15 @@ from grafana.builders.panels.tables import Column, rows
 
 
 def work() -> Row:
-    """What the chosen models get done, and what it costs."""
+    """Tokens of the chosen models, and their cost in GPU-seconds and energy."""
     model = f'{M}, phase=~"prefill|decode"'
     computed = f"disagg_node_phase_tokens_total{{{M}}}"
 
     def total(counter: str) -> str:
         return f"sum by (phase) (rate({counter}{{{model}}}[5m]))"
 
-    # Each quotient is over those that tell both: who tells no tokens, or no energy, bends none.
+    # Each quotient covers engines or devices that report both terms: those that report no tokens,
+    # or no energy, must not distort it.
     tokens = total("disagg_node_phase_tokens_total")
     seconds = total("disagg_node_token_gpu_seconds_total")
     a_million = f"({seconds} {enough('rate5m')}) / ({tokens} > 0) * 1e6"
@@ -27,9 +28,9 @@ def work() -> Row:
     return "Work of model $model", [
         lines(
             "Tokens computed a second",
-            "Prompt tokens (prefill) and output tokens (decode); cached and transferred ones are "
-            "not in it. Each phase has its own axis. Good: follows the demand. Bad: flat while "
-            "GPUs are full and requests wait.",
+            "Prompt tokens (prefill) and output tokens (decode); excludes cached and transferred "
+            "tokens. Each phase has its own axis. Good: follows demand. Bad: flat while GPUs are "
+            "full and requests wait.",
             [Ask(f"sum by (phase) (rate({computed}[$__rate_interval]))", "{{phase}}")],
             width=6,
             right="decode",
@@ -38,9 +39,9 @@ def work() -> Row:
         ),
         lines(
             "GPU-seconds per million tokens",
-            "What a million tokens of each phase cost, over 5 minutes, on a log axis. Good: low "
-            "and steady. Decode climbs when batches get small, prefill when prompts get short or "
-            "long contexts are read. Of engines that tell their tokens.",
+            "GPU-seconds per million tokens of each phase, over 5 minutes, log axis. Good: low "
+            "and steady. Decode rises when batches get small; prefill rises with short prompts or "
+            "long contexts. Only engines that report tokens.",
             [Ask(a_million, "{{phase}}")],
             width=6,
             log=10,
@@ -50,9 +51,9 @@ def work() -> Row:
         ),
         lines(
             "Energy per million tokens",
-            "Joules that a million tokens of each phase cost, over 5 minutes, on a log axis; idle "
-            "time is not in it. Good: low and steady. Mean watts of devices that report energy, "
-            "for the GPU-seconds beside it.",
+            "Joules per million tokens of each phase, over 5 minutes, log axis; excludes idle "
+            "time. Good: low and steady. Mean watts of devices that report energy, times the "
+            "GPU-seconds of the panel beside.",
             [Ask(f"{joules} / ({told} {enough('rate5m')}) * ({a_million})", "{{phase}}")],
             unit="joule",
             width=6,
@@ -63,9 +64,9 @@ def work() -> Row:
         ),
         lines(
             "Prefill : decode by model",
-            "The ratio of GPU time of each model over 5 minutes, twice and half equally far from "
-            "1. Models differ, and that is fine; one whose ratio moves by itself has changed its "
-            "traffic.",
+            "Ratio of GPU time of each model over 5 minutes, on an axis where twice and half are "
+            "equally far from 1. Models may differ; if one model's ratio alone moves, its traffic "
+            "has changed.",
             [
                 Ask(
                     ratio("cluster_model:disagg_phase_gpu_seconds:rate5m", M, "model_name")
@@ -83,7 +84,7 @@ def work() -> Row:
 
 
 def tables() -> Row:
-    """One row for each model and for each kind of GPU."""
+    """One row per model, and one per kind of GPU."""
     model = "cluster_model:disagg_phase_gpu_seconds:rate5m"
     tokens = f"rate(disagg_node_phase_tokens_total{{{M}}}[5m])"
     seconds = f"rate(disagg_node_token_gpu_seconds_total{{{M}}}[5m])"
@@ -92,9 +93,9 @@ def tables() -> Row:
     return "By model and by kind of GPU, over 5 minutes", [
         rows(
             "Work by model",
-            "What each model uses and gets; the last column is of both phases. Look for a model "
-            "with many GPUs and few tokens, and for one whose ratio is far from the others' that "
-            "share its pools.",
+            "What each model uses and produces; the last column covers both phases. Look for a "
+            "model with many GPUs and few tokens, or with a ratio far from the others that share "
+            "its pools.",
             [
                 Ask(f'{by_model} ({model}{{{M}, phase="prefill"}})'),
                 Ask(f'{by_model} ({model}{{{M}, phase="decode"}})'),
@@ -124,8 +125,8 @@ def tables() -> Row:
         ),
         rows(
             "Kinds of GPU",
-            "A GPU counts as a GPU in the cluster's figures, whatever it is; where kinds are mixed "
-            "read these rows. Bad: a kind that is much less busy than another in the same role.",
+            "Cluster figures count all GPUs alike, whatever their kind; in a mixed cluster, read "
+            "these rows. Bad: a kind that is much less busy than another in the same role.",
             [
                 Ask(f'{by_gpu} ({gpu}{{{C}, phase="prefill"}})'),
                 Ask(f'{by_gpu} ({gpu}{{{C}, phase="decode"}})'),
@@ -148,7 +149,7 @@ def tables() -> Row:
 
 
 def nodes() -> Row:
-    """The busiest nodes, and the way to each."""
+    """The busiest nodes, with links to them."""
     metric = "node:disagg_phase_gpu_seconds:rate1m"
     busy = f"{metric}{{{C}}}"
     by_node = "sum by (cluster, node)"
@@ -157,8 +158,8 @@ def nodes() -> Row:
     return "Nodes", [
         rows(
             "The 20 busiest nodes",
-            "Click a node for its GPUs. Good: nodes of one role alike. Look for a node whose share "
-            "differs from those of its kind, or with GPUs in no pool.",
+            "Click a node for its GPUs. Good: nodes of one role alike. Look for a node whose "
+            "share differs from others of its kind, or with GPUs in no pool.",
             [
                 Ask(top),
                 Ask(f'{by_node} ({metric}{{{C}, phase="prefill"}}) {kept}'),

@@ -1,1 +1,1 @@
-"""The dashboard of engines."""
+"""The Engines dashboard."""

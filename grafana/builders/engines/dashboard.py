@@ -1,4 +1,4 @@
-"""Engines: who works, who waits, how full and how fast each engine is, and the router."""
+"""Engines: how busy, full and fast each engine is, what waits there, and the router."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def dashboard() -> dict[str, Any]:
     return board(
         "engines",
         "disagg-node / Engines",
-        "Engines side by side: who works, who waits, how full and how fast each is; their "
+        "Engines side by side: how busy, full and fast each is and what waits there; their "
         "processes and the router.",
         variables=[CLUSTER, NODE, MODEL, ROLE, ENGINE],
         rows=[

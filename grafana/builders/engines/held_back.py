@@ -15,11 +15,11 @@ _SLOWER = 1.25
 
 
 def held_back() -> Row:
-    """Where the first token's time goes, and what of it is not the work's."""
+    """Where the first token's time goes, and which part of it is not the work itself."""
     compared = rate("disagg_engine_compared_step_seconds_total")
     expected = rate("disagg_engine_expected_step_seconds_total")
     gaps = rate("disagg_gpu_idle_seconds_total", f'{N}, reason="host_gap"')
-    # From the engines' side: engines that share a GPU have its gaps in common.
+    # Per engine: each engine that shares a GPU gets all of its gaps.
     served = f"max by (cluster, node, engine, role, gpu) (disagg_gpu_assignment_info{{{R}}})"
     waited = f"sum by (cluster, node, gpu) ({gaps})"
 
@@ -35,9 +35,9 @@ def held_back() -> Row:
     return "What holds first tokens back", [
         rows(
             "Parts of the first token by engine",
-            "Mean seconds that requests spent in each stage at each engine, the last five minutes. "
-            "Good: engines of one role alike. Bad: one whose queue or prefill is longer than its "
-            "peers'. `disagg-node diagnose` says why.",
+            "Mean seconds that requests spent in each stage at each engine, over five minutes. "
+            "Good: engines of one role alike. Bad: an engine whose queue or prefill takes longer "
+            "than its peers'. `disagg-node diagnose` says why.",
             [
                 Ask(f"{BY[:-1]}, role) (disagg_engine_info{{{R}}})"),
                 part("queue"),
@@ -61,9 +61,9 @@ def held_back() -> Row:
         ),
         lines(
             "Step time over expected",
-            "Seconds that steps took over those that the same work took before, by each engine's "
-            "own cost model. Good: 1. Above the dashed line an engine has become slower: its GPU, "
-            "its host, or somebody beside it. Absent until the model is learned.",
+            "Step time over the time the same work took before, by each engine's own cost model. "
+            "Good: 1. Above the dashed line, the engine has become slower: its GPU, its host, or "
+            "other programs beside it. Absent until the model is learned.",
             top(f"{BY_ROLE} ({compared}) / {BY_ROLE} ({expected})"),
             decimals=2,
             width=QUARTER - 1,
@@ -78,9 +78,9 @@ def held_back() -> Row:
         ),
         lines(
             "Disaggregation queues",
-            "What waits between prefill and decode, by what it waits for: `bootstrap` for the "
-            "decode engine to answer, `prealloc` for room there, `inflight` and `transfer` for KV "
-            "on its way. Good: few and soon gone.",
+            "Requests that wait between prefill and decode, by what they wait for: `bootstrap` "
+            "for the decode engine's answer, `prealloc` for room there, `inflight` and `transfer` "
+            "for KV on its way. Good: few, and soon gone.",
             [
                 Ask(
                     f"sum by (queue) (disagg_engine_kv_queue_requests{{{R}}})",
@@ -97,9 +97,9 @@ def held_back() -> Row:
         ),
         lines(
             "Host gaps",
-            "GPUs that waited for the host although their engine had requests: scheduling, "
-            "tokenizing, launching. Good: near 0. A tenth of an engine's GPUs or more is time that "
-            "no faster GPU gives back.",
+            "GPUs' worth of time spent waiting for the host while their engine had requests: "
+            "scheduling, tokenizing, launching. Good: near 0. Bad: a tenth of an engine's GPUs or "
+            "more; a faster GPU does not recover that time.",
             top(f"{BY_ROLE} ({served} * on (cluster, node, gpu) group_left () {waited})"),
             decimals=2,
             width=QUARTER - 2,

@@ -1,4 +1,4 @@
-"""Rows of the Engines dashboard: what requests wait for, and KV on its way."""
+"""Rows of the Engines dashboard: latency and KV transfers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grafana.builders.panels.queries import Ask
 
 
 def latency() -> Row:
-    """First tokens, what they are made of, next tokens."""
+    """First tokens, their parts, and next tokens."""
 
     def p95(histogram: str) -> list[Ask]:
         buckets = f"{BY_ROLE[:-1]}, le) ({rate(f'{histogram}_bucket')})"
@@ -22,9 +22,9 @@ def latency() -> Row:
     return "Latency: the slowest engines of each role, and the median of the others", [
         lines(
             "TTFT at decode and mixed engines, p95",
-            "What 95 of 100 requests keep, from the arrival at a decode or mixed engine to the "
-            "first token there. The dashed line is the alerts' target. Good: engines alike; one "
-            "that is slower has a longer queue or waits for KV.",
+            "95th percentile of the time from a request's arrival at a decode or mixed engine to "
+            "its first token there. The dashed line is the alerts' target. Good: engines alike. A "
+            "slower one has a longer queue or waits for KV.",
             p95("disagg_engine_time_to_first_token_seconds"),
             unit="s",
             width=THIRD,
@@ -37,9 +37,9 @@ def latency() -> Row:
         ),
         lines(
             "Parts of the first token",
-            "Mean seconds of each stage at the chosen engines, one on the other. A thick `queue` "
-            "on prefill wants more prefill GPUs; on decode it holds the wait for KV, unless "
-            "engines report `kv_transfer` by itself.",
+            "Mean seconds of each stage at the chosen engines, stacked. A thick `queue` on "
+            "prefill needs more prefill GPUs; on decode it includes the wait for KV, unless "
+            "engines report `kv_transfer` separately.",
             [
                 Ask(
                     f"sum by (component) ({rate(f'{parts}_seconds_total')})"
@@ -55,9 +55,9 @@ def latency() -> Row:
         ),
         lines(
             "Time between tokens (ITL), p95",
-            "How long a running stream waits for its next token, in 95 of 100 cases. The dashed "
-            "line is the alerts' target. Good: engines alike. It climbs with the batch, and where "
-            "prompts are computed on decode GPUs.",
+            "95th percentile of a running stream's wait for its next token. The dashed line is "
+            "the alerts' target. Good: engines alike. It rises with batch size, and when prompts "
+            "are computed on decode GPUs.",
             p95("disagg_engine_inter_token_latency_seconds"),
             unit="s",
             width=THIRD,
@@ -72,15 +72,15 @@ def latency() -> Row:
 
 
 def transfers() -> Row:
-    """KV on its way from prefill to decode, and what goes over the GPUs' links."""
+    """KV transfers from prefill to decode, and traffic on the GPUs' links."""
     none = "no engine here counts KV transfers"
     links = rate("disagg_gpu_link_bytes_total", N)
     served = f"on (cluster, node, gpu) disagg_gpu_assignment_info{{{R}}}"
     return "KV transfers: the highest engines of each role, and the median of the others", [
         lines(
             "KV transfers a second",
-            "Transfers that each engine counts: the one that pulls, or the one that sends. Good: "
-            "as many as requests. 0 where the connector counts none.",
+            "Transfers that each engine counts, as the puller or as the sender. Good: as many as "
+            "requests. 0 if the connector counts none.",
             top_of_counter("disagg_engine_kv_transfers_total"),
             decimals=1,
             width=QUARTER,
@@ -92,8 +92,8 @@ def transfers() -> Row:
         ),
         lines(
             "KV bytes a second",
-            "Bytes of KV that each engine moves. Hold it against the rate of the links beside it "
-            "and of the network: near it, decode waits.",
+            "KV bytes that each engine moves. Compare with the bandwidth of the network and the "
+            "link traffic beside: near the limit, decode waits.",
             top_of_counter("disagg_engine_kv_transfer_bytes_total"),
             unit="Bps",
             decimals=0,
@@ -107,9 +107,9 @@ def transfers() -> Row:
         ),
         lines(
             "NVLink and PCIe traffic",
-            "Bytes a second over the links of the GPUs that serve the chosen engines, all of them "
-            "together. KV leaves a GPU by one of them: traffic on PCIe where NVLink is expected is "
-            "a transfer that goes the long way. Told by Hopper and later, or by dcgm-exporter.",
+            "Bytes per second over the links of the GPUs that serve the chosen engines, summed. "
+            "KV leaves a GPU by one of them: PCIe traffic where NVLink is expected means that "
+            "transfers take the slow path. Reported by Hopper and later, or by dcgm-exporter.",
             [Ask(f"sum by (link, direction) ({links} and {served})", "{{link}} {{direction}}")],
             unit="Bps",
             decimals=0,
@@ -121,9 +121,9 @@ def transfers() -> Row:
         ),
         lines(
             "Failed KV transfers a second",
-            "By reason; the alert names the engine. Good: none. What fails is computed again on "
-            "the decode engine, or the request ends. `expired`: KV that nobody fetched, counted "
-            "where it was held.",
+            "By reason; the alert names the engine. Good: none. Failed prompts are computed again "
+            "on the decode engine, or the request ends. `expired`: KV that was never fetched, "
+            "counted where it was held.",
             [
                 Ask(
                     f"sum by (reason) ({rate('disagg_engine_kv_transfer_failures_total')})",

@@ -1,4 +1,4 @@
-"""Row of the Engines dashboard: how full each engine is, of what, and what bounds it."""
+"""Row of the Engines dashboard: capacity used, what bounds each engine, learned limits."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from grafana.builders.panels.tables import Column, rows
 from grafana.builders.panels.timelines import coded, states
 
 _MOST = 12
-"""Bars of states: more are not legible."""
+"""Number of state bars: more are not legible."""
 
 
 def limits() -> Row:
-    """Capacity used, what bounds it, and the limits that were learned."""
+    """Capacity used, what bounds it, and the learned limits."""
     most = f"max {BY[4:]}"
     bounds = coded(f"disagg_engine_bound_info{{{E}, %s}}", "bound", BOUNDS, "cluster, node, engine")
     used = f"avg_over_time(disagg_engine_capacity_used_ratio{{{R}}}[$__range] @ end())"
@@ -25,15 +25,15 @@ def limits() -> Row:
     info = f"disagg_engine_capacity_info{{{R}}}"
 
     def of(phase: str, metric: str) -> Ask:
-        """A limit of one phase: an engine that does both has a row for each."""
+        """A limit of one phase; an engine that does both has one row per phase."""
         return Ask(f'label_replace({most} ({metric}{{{R}}}), "phase", "{phase}", "", "")')
 
     return "Capacity", [
         lines(
             "Capacity used by engine",
-            "What each engine serves over what it could serve within its latency target, the last "
-            "minute. Yellow is where it may soon be full, red where it is. Good: engines of one "
-            "role alike. No value until its limits are learned.",
+            "Load that each engine serves over what it could serve within its latency target, "
+            "last minute. From yellow on it may soon be full, from red on it is. Good: engines of "
+            "one role alike. No value until its limits are learned.",
             top_of_gauge("disagg_engine_capacity_used_ratio"),
             unit="percentunit",
             width=6,
@@ -49,9 +49,9 @@ def limits() -> Row:
         states(
             "What bounds each engine",
             "What keeps an engine from doing more. `none`: it has room. `compute` and `bandwidth` "
-            "are how prefill and decode should end. `kv`: its cache is full, so the batch cannot "
-            "grow. `host`: the time between steps, not the GPU. `unknown`: full, and nothing shows "
-            f"of what. The {_MOST} that were fullest over the time shown.",
+            "are the proper limits of prefill and decode. `kv`: the cache is full, so the batch "
+            "cannot grow. `host`: the time between steps, not the GPU. `unknown`: full for an "
+            f"unknown reason. The {_MOST} fullest over the time shown.",
             [
                 Ask(
                     f"{bounds} and on (cluster, node, engine) {fullest}",
@@ -65,10 +65,10 @@ def limits() -> Row:
         ),
         rows(
             "Learned limits",
-            "Prefill: the smallest step that gives nine tenths of the best rate, and that rate. "
+            "Prefill: the smallest step that reaches nine tenths of the best rate, and that rate. "
             "Decode: the batch that just meets the inter-token target. `both_sides`: smaller and "
-            "larger loads were seen; `one_side`: concluded; `unreachable`: no batch meets the "
-            "target.",
+            "larger loads were observed; `one_side`: inferred; `unreachable`: no batch meets "
+            "the target.",
             [
                 Ask(f"{most[:-1]}, phase, confidence) ({info})"),
                 of("prefill", "disagg_engine_prefill_knee_tokens"),

@@ -11,11 +11,11 @@ from grafana.builders.panels.tables import Column, rows
 from grafana.builders.panels.timelines import coded, states
 
 _MOST = 12
-"""Bars of states: more are not legible."""
+"""Number of state bars: more are not legible."""
 
 
 def workers() -> Row:
-    """What the daemon knows of the processes that it launched."""
+    """State and restarts of the processes that the daemon launched."""
     by = "cluster, node, worker"
     state = coded(f"disagg_worker_state{{{N}, %s}} == 1", "state", WORKER_STATES, by)
     ready = f'avg_over_time(disagg_worker_state{{{N}, state="ready"}}[$__range] @ end())'
@@ -24,9 +24,9 @@ def workers() -> Row:
     return "Workers of these nodes", [
         states(
             "State of each worker",
-            "What the daemon knows of the processes it launched. Good: green. `backoff` waits "
-            "before the next start after a crash, `failed` has given up: read its log. The "
-            f"{_MOST} that were ready for the least of the time shown.",
+            "State of the processes that the daemon launched. Good: green. `backoff`: waiting to "
+            "restart after a crash; `failed`: the daemon gave up, read the worker's log. The "
+            f"{_MOST} that were ready for the shortest part of the time shown.",
             [Ask(f"{state} and on ({by}) {chosen}", "{{worker}} {{node}}")],
             WORKER_STATES,
             none=none,
@@ -41,8 +41,8 @@ def workers() -> Row:
         ),
         rows(
             "Restarts",
-            "How often each worker was started again since its daemon began, and how long its "
-            "process has lived. Good: 0 restarts. A young process among old ones has crashed.",
+            "How often each worker was restarted since its daemon began, and the age of its "
+            "process. Good: 0 restarts. A young process among old ones has crashed.",
             [
                 Ask(f"sum by (cluster, node, worker) (disagg_worker_restarts_total{{{N}}})"),
                 Ask(
@@ -66,7 +66,7 @@ def workers() -> Row:
 
 
 def router() -> Row:
-    """Folded: a node may have no router, and then it has none of these."""
+    """Folded, because a node without a router has no data for these panels."""
     errors = " or ".join(
         "label_replace(sum by (cluster, worker)"
         f" ({rate(f'disagg_router_{phase}_errors_total', N)}),"
@@ -78,22 +78,22 @@ def router() -> Row:
     return "Router", [
         numbers(
             "Requests a second",
-            "Requests that the routers of these nodes answered, failed ones included.",
+            "Requests answered by the routers of these nodes, failed ones included.",
             [Ask(f"sum ({rate('disagg_router_requests_total', N, '1m')})")],
             decimals=1,
             none=none,
         ),
         numbers(
             "Waiting for prefill",
-            "Requests whose decode engine is chosen and waits for their prefill to end. Bad: it "
-            "grows while prefill engines have nothing waiting, which is a lost answer.",
+            "Requests whose decode engine is chosen and that wait for their prefill to end. Bad: "
+            "it grows while no prefill engine has requests waiting; an answer was lost.",
             [Ask(f"sum (disagg_router_pending_requests{{{N}}})")],
             decimals=0,
             none=none,
         ),
         numbers(
             "Engines held unhealthy",
-            "Engines that the router holds unhealthy and sends nothing. Good: 0.",
+            "Engines that the router considers unhealthy and sends no requests. Good: 0.",
             [Ask(f"count({health}) - sum({health})")],
             decimals=0,
             steps=((None, "green"), (1, "red")),
@@ -102,7 +102,7 @@ def router() -> Row:
         ),
         lines(
             "Requests at the engines",
-            "Requests that the router has at engines of each phase, waiting there or running.",
+            "Requests that the router has waiting or running at engines, by phase.",
             [Ask(f"sum by (phase) (disagg_router_active_requests{{{N}}})", "{{phase}}")],
             decimals=0,
             width=6,
@@ -112,8 +112,8 @@ def router() -> Row:
         ),
         lines(
             "Failed requests a second",
-            "Requests that failed at an engine, as the router saw it. Good: none. The name says "
-            "which engine to look at first.",
+            "Requests that failed at an engine, as observed by the router. Good: none. The legend "
+            "names the engine to check first.",
             [Ask(errors, "{{phase}}: {{worker}}")],
             decimals=2,
             width=6,

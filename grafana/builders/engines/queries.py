@@ -1,4 +1,4 @@
-"""What the rows of the Engines dashboard ask, over the engines chosen."""
+"""Selectors and expressions of the Engines dashboard's queries: the chosen engines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ R = f'{E}, role=~"$role"'
 BY = "sum by (cluster, node, engine)"
 BY_ROLE = "sum by (cluster, node, engine, role)"
 TOP = 3
-"""So many engines of each role have a line of their own: more are not legible."""
+"""Number of engines of each role with their own line: more are not legible."""
 OTHERS = ".*, others$"
 _ENGINE = "on (cluster, node, engine, role)"
 _WINDOW, _SHOWN = "[$__rate_interval]", "[$__range] @ end()"
@@ -22,11 +22,11 @@ def rate(metric: str, matchers: str = R, window: str = "$__rate_interval") -> st
 
 
 def top(expr: str, over_time: str = "") -> list[Ask]:
-    """The engines of each role that are highest over all of the time shown, beside the others.
+    """The engines of each role that are highest over the time shown, and the median of the others.
 
     `expr` has a value for each engine and role, from rates over `$__rate_interval`; or from a
-    gauge, and then `over_time` is its mean over the time shown. The same engines stay for all of
-    it.
+    gauge, and then `over_time` is its mean over the time shown. The same engines are shown
+    throughout.
     """
     ranked = over_time or expr.replace(_WINDOW, _SHOWN)
     chosen = f"topk by (role) ({TOP}, {ranked})"
@@ -37,11 +37,11 @@ def top(expr: str, over_time: str = "") -> list[Ask]:
 
 
 def top_of_gauge(metric: str, matchers: str = R) -> list[Ask]:
-    """`top` by a gauge of each engine."""
+    """`top` of a gauge of each engine."""
     gauge = f"{metric}{{{matchers}}}"
     return top(f"{BY_ROLE} ({gauge})", f"{BY_ROLE} (avg_over_time({gauge}{_SHOWN}))")
 
 
 def top_of_counter(metric: str) -> list[Ask]:
-    """`top` by the rate of a counter of each engine."""
+    """`top` of the rate of a counter of each engine."""
     return top(f"{BY_ROLE} ({rate(metric)})")

@@ -1,4 +1,4 @@
-"""Row of the Engines dashboard: who has requests, and what they wait for."""
+"""Row of the Engines dashboard: requests at each engine, by state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grafana.builders.panels.queries import Ask
 
 
 def queues() -> Row:
-    """Who has requests, and what they wait for."""
+    """Requests running, waiting and deferred, and those that ended or were preempted."""
 
     def requests(state: str, good: str) -> Any:
         return lines(
@@ -32,23 +32,23 @@ def queues() -> Row:
     return "Requests: the highest engines of each role, and the median of the others", [
         requests(
             "running",
-            "Requests in the batch of each engine. Good: engines of one role alike. On decode more "
-            "is cheaper for each token, until the step time suffers.",
+            "Requests in the batch of each engine. Good: engines of one role alike. On decode, "
+            "more makes each token cheaper, until step times suffer.",
         ),
         requests(
             "waiting",
             "Requests that wait for room in an engine. Good: 0, or short peaks on prefill. Bad: a "
-            "line that stays up; its pool is too small, or the router sends unevenly.",
+            "line that stays up; the pool is too small, or routing is uneven.",
         ),
         requests(
             "deferred",
-            "Requests that wait for something else than room, such as their KV. Good: few and "
-            "soon gone. Bad: growing on decode engines, which is a transfer that is slow or stuck.",
+            "Requests that wait for something other than room, such as their KV. Good: few, and "
+            "soon gone. Bad: growing on decode engines; a transfer is slow or stuck.",
         ),
         lines(
             "Requests finished and preempted a second",
-            "Requests that ended, however they did, each on prefill and on decode once; and "
-            "requests that lost their place for want of KV cache and are computed again. Good: no "
+            "Requests that ended for any reason, counted once on prefill and once on decode; and "
+            "requests that lost their place for lack of KV cache and are computed again. Good: no "
             "preemption.",
             [
                 Ask(f"sum ({rate('disagg_engine_finished_requests_total')})", "finished"),

@@ -23,7 +23,7 @@ HEALTH = (("0", "down", "red"), ("1", "up", "green"), ("2", "asleep", "blue"))
 
 
 def ranking() -> Row:
-    """One row for each engine; no header."""
+    """One row per engine; no header."""
     gpus = f"count by (cluster, node, engine) (disagg_gpu_assignment_info{{{E}}})"
     busy = f"{BY} ({rate('disagg_engine_gpu_seconds_total', R, '1m')})"
     time = f"{BY} ({rate('disagg_engine_step_seconds_total', R, '1m')})"
@@ -40,11 +40,11 @@ def ranking() -> Row:
     return "", [
         rows(
             "Engines, the fullest first",
-            "One row for each engine; rates are over 1 minute. Good: engines of one role alike, "
-            "below 70 % used, nobody waiting. Bad: one that is full beside one that is not (the "
-            "router sends unevenly), KV near 100 % (requests will be pushed out), deferred that "
-            "only grows (KV does not arrive). What bounds it: `none` has room, see below. Click "
-            "a node for its GPUs.",
+            "One row per engine; rates are over 1 minute. Good: engines of one role alike, below "
+            "70 % used, nothing waiting. Bad: one is full while another is not (uneven routing), "
+            "KV near 100 % (requests will be preempted), deferred only grows (KV does not "
+            "arrive). Bound by `none` means there is room; the other values are explained below. "
+            "Click a node for its GPUs.",
             [
                 Ask(f"{BY[:-1]}, role, model_name) (disagg_engine_info{{{R}}})"),
                 Ask(f"{asleep} or {BY} (disagg_engine_up{{{E}}})"),
@@ -90,7 +90,7 @@ def work() -> Row:
         lines(
             "KV cache in use",
             "Share of each engine's KV cache that holds requests. Good: below 90 %. At 100 % new "
-            "requests wait and running ones are pushed out and computed again.",
+            "requests wait, and running ones are preempted and computed again.",
             top_of_gauge("disagg_engine_kv_cache_usage_ratio"),
             unit="percentunit",
             top=1,
@@ -103,7 +103,8 @@ def work() -> Row:
         lines(
             "Steps a second by kind",
             "Steps of the chosen engines: context computes prompts, generation writes tokens, "
-            "mixed does both. Good on split pools: hardly any mixed. `dummy` is a step for nobody.",
+            "mixed does both. Good on split pools: hardly any mixed. `dummy` steps serve no "
+            "request.",
             [Ask(f"sum by (kind) ({rate('disagg_engine_steps_total')})", "{{kind}}")],
             decimals=1,
             width=THIRD,
@@ -112,9 +113,9 @@ def work() -> Row:
         ),
         lines(
             "Mean time of a step by kind",
-            "Seconds of a step. A generation step is what a stream waits for its next token: it "
-            "must stay below your limit for inter-token latency. With async scheduling and an "
-            "older plugin these are mere waits.",
+            "Mean seconds per step. A stream waits one generation step for its next token, so it "
+            "must stay below your inter-token limit. With async scheduling and an older plugin, "
+            "these are only waiting times.",
             [
                 Ask(
                     f"sum by (kind) ({rate('disagg_engine_step_seconds_total')})"
@@ -131,9 +132,8 @@ def work() -> Row:
         ),
         lines(
             "Tokens a second by phase",
-            "Tokens that the chosen engines computed, each phase on its own axis; cached and "
-            "transferred ones are not in it. Good: follows the demand. Bad: flat while "
-            "requests wait.",
+            "Tokens computed by the chosen engines, each phase on its own axis; excludes cached "
+            "and transferred tokens. Good: follows demand. Bad: flat while requests wait.",
             [Ask(f"sum by (phase) ({rate('disagg_engine_phase_tokens_total')})", "{{phase}}")],
             width=THIRD,
             right="decode",
@@ -142,8 +142,9 @@ def work() -> Row:
         ),
         lines(
             "Tokens a second by engine",
-            "Good: engines of one role alike. One that gives less at the same number of requests "
-            "has a slower GPU, longer contexts or a throttled device: hold it against the median.",
+            "Good: engines of one role alike. An engine with fewer tokens at the same number of "
+            "requests has a slower GPU, longer contexts or a throttled device: compare with the "
+            "median.",
             top_of_counter("disagg_engine_phase_tokens_total"),
             width=THIRD,
             filled=0,
@@ -153,8 +154,8 @@ def work() -> Row:
         ),
         lines(
             "Busy GPUs by engine",
-            "GPUs' worth of work of each engine; an engine on two GPUs reaches 2. Good: engines of "
-            "one role alike.",
+            "GPUs' worth of work of each engine; an engine on two GPUs can reach 2. Good: engines "
+            "of one role alike.",
             top_of_counter("disagg_engine_gpu_seconds_total"),
             decimals=2,
             width=THIRD,

@@ -1,4 +1,4 @@
-"""Folded row of the Engines dashboard: what needs a connector, a model or a kind of engine."""
+"""Folded row of the Engines dashboard: panels that not every engine has data for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grafana.builders.panels.queries import Ask
 
 
 def some_report() -> Row:
-    """Folded: it takes a connector that counts, a known model and GPU, or a shared GPU."""
+    """Folded: needs a connector that counts, a known model and GPU, a shared GPU or Dynamo."""
     seconds, moved = (
         "disagg_engine_kv_transfer_seconds_total",
         "disagg_engine_kv_transfer_bytes_total",
@@ -25,8 +25,8 @@ def some_report() -> Row:
     return "What only some engines report", [
         lines(
             "Time of a KV transfer",
-            "Mean seconds of a transfer; a first token waits for it. Good: far below the first "
-            "token's target. From the dashed line on an alert fires.",
+            "Mean seconds per transfer; a first token waits for it. Good: far below the "
+            "first-token target. At the dashed line an alert fires.",
             top(f"{BY_ROLE} ({rate(seconds)}) / {count}"),
             steps=limit(TRANSFER_SECONDS),
             tones=tones,
@@ -39,7 +39,7 @@ def some_report() -> Row:
         ),
         lines(
             "Size of a KV transfer",
-            "Mean bytes of a transfer. It follows the length of the prompts: a jump is other "
+            "Mean bytes per transfer. It depends on prompt length: a jump means different "
             "traffic, or a prefix cache that no longer helps.",
             top(f"{BY_ROLE} ({rate(moved)}) / {count}"),
             tones=tones,
@@ -51,9 +51,9 @@ def some_report() -> Row:
         ),
         lines(
             "MFU",
-            "Operations of the model's matrices over the peak of the engine's GPUs, the last "
-            "minute; attention is not in it. Only of models and GPUs that are known. High is good "
-            "on prefill; decode is low by nature.",
+            "Operations of the model's matrices over the peak of the engine's GPUs, last minute; "
+            "excludes attention. Only for known models and GPUs. High is good on prefill; decode "
+            "is low by nature.",
             top_of_gauge("disagg_engine_model_flops_ratio"),
             tones=tones,
             dashed=OTHERS,
@@ -65,8 +65,8 @@ def some_report() -> Row:
         ),
         lines(
             "MBU",
-            "Bytes of weights and KV that steps had to read over the peak of the memory, the last "
-            "minute. Only of models and GPUs that are known. High is good on decode.",
+            "Bytes of weights and KV that steps had to read over the peak memory bandwidth, last "
+            "minute. Only for known models and GPUs. High is good on decode.",
             top_of_gauge("disagg_engine_model_bandwidth_ratio"),
             tones=tones,
             dashed=OTHERS,
@@ -78,9 +78,9 @@ def some_report() -> Row:
         ),
         lines(
             "SM share on shared GPUs",
-            "Share of SM time that an engine took of a GPU which several engines share, as the "
-            "driver sampled it. Hold it against the engine's busy GPUs, which are halved while two "
-            "have a step there.",
+            "Share of SM time used by each engine on a GPU that several engines share, as sampled "
+            "by the driver. Compare with the engine's busy GPUs, which are halved while two "
+            "engines have a step there.",
             [
                 Ask(
                     "topk(10, max by (cluster, node, engine, gpu)"
@@ -96,8 +96,8 @@ def some_report() -> Row:
         ),
         lines(
             "Registered Dynamo workers",
-            "1 while a worker is registered where its frontends look, 0 while it answers and is "
-            "not: then no request reaches it. Good: all at 1.",
+            "1: the worker is registered where its frontends look; 0: it answers but is not "
+            "registered, so no request reaches it. Good: all at 1.",
             [
                 Ask(
                     "bottomk(10, min by (cluster, node, engine)"

@@ -1,1 +1,1 @@
-"""The dashboard of the exporters themselves."""
+"""The Exporter dashboard."""

@@ -1,4 +1,4 @@
-"""Exporter: can the other dashboards be believed? Scrapes, collectors, lag, lost records."""
+"""Exporter: whether the other dashboards can be trusted: scrapes, collectors, lag, lost records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _now() -> Row:
     return "", [
         numbers(
             "Nodes that answer",
-            "Metrics pages that Prometheus could read at its last try. Good: all of yours.",
+            "Metrics pages that Prometheus could read at its last scrape. Good: all of your nodes.",
             [Ask(f"sum (up{{{J}}})")],
             decimals=0,
             width=QUARTER,
@@ -40,7 +40,8 @@ def _now() -> Row:
         ),
         numbers(
             "Unreachable nodes",
-            "Pages that could not be read. Good: 0. Their GPUs are in no figure of any dashboard.",
+            "Pages that could not be scraped. Good: 0. Their GPUs are missing from every "
+            "dashboard.",
             [Ask(f"count (up{{{J}}} == 0) or 0 * count (up{{{J}}})")],
             decimals=0,
             none="not scraped",
@@ -50,8 +51,8 @@ def _now() -> Row:
         ),
         numbers(
             "Failing collectors",
-            "Readers of devices, steps or pages whose last round failed. Good: 0; which ones is "
-            "below.",
+            "Collectors of devices, steps or pages whose last round failed. Good: 0. They are "
+            "listed below.",
             [
                 Ask(
                     f"count (disagg_collector_success{{{N}}} == 0)"
@@ -65,8 +66,8 @@ def _now() -> Row:
         ),
         numbers(
             "Watermark lag",
-            "Age of the oldest committed GPU-second. Good: below half a minute. More: an engine is "
-            "silent or a device cannot be read, and rates lag by as much.",
+            "Age of the oldest committed GPU-second. Good: below half a minute. More: an engine "
+            "is silent or a device cannot be read, and rates lag equally.",
             [Ask(f"time() - min (disagg_gpu_watermark_timestamp_seconds{{{N}}})")],
             unit="s",
             decimals=1,
@@ -77,8 +78,8 @@ def _now() -> Row:
         ),
         numbers(
             "Records lost",
-            "Step records that never came in the time shown. Their work is restored from running "
-            "totals, less exactly placed in time. Good: 0.",
+            "Step records that never arrived, in the time shown. Their work is restored from "
+            "running totals, with less exact timing. Good: 0.",
             [Ask(f"sum (increase(disagg_lost_records_total{{{N}}}[$__range]))")],
             decimals=0,
             width=QUARTER,
@@ -88,8 +89,8 @@ def _now() -> Row:
         ),
         numbers(
             "Simulated nodes",
-            "Nodes on which devices or engines are simulated: nothing of theirs is a measurement. "
-            "Good in production: 0.",
+            "Nodes with simulated devices or engines: none of their values is a measurement. Good "
+            "in production: 0.",
             [Ask(f"count (disagg_simulated_info{{{N}}}) or vector(0)")],
             decimals=0,
             width=QUARTER,
@@ -97,9 +98,9 @@ def _now() -> Row:
         ),
         numbers(
             "Unknown versions",
-            "Engines whose metrics page is of a version that we have not read: what is read from "
-            "it may mean something else. Engines that do not report their version are not counted. "
-            "Good: 0.",
+            "Engines whose metrics page is of a version that we have not checked: its values may "
+            "mean something else. Engines that do not report their version are not counted. Good: "
+            "0.",
             [Ask(f"count (disagg_engine_version_known{{{N}}} == 0) or vector(0)")],
             decimals=0,
             width=QUARTER,
@@ -108,8 +109,8 @@ def _now() -> Row:
         ),
         numbers(
             "Not from steps",
-            "Engines whose GPU-seconds are estimated from outside, by their page or their role, or "
-            "not known at all. Good: 0.",
+            "Engines whose GPU-seconds are estimated from outside, by their page or role, or are "
+            "unknown. Good: 0.",
             [Ask(f"count (disagg_attribution_info{{{N}, {OUTSIDE}}}) or vector(0)")],
             decimals=0,
             width=QUARTER,
@@ -120,12 +121,12 @@ def _now() -> Row:
 
 
 def dashboard() -> dict[str, Any]:
-    """Whether the figures can be believed."""
+    """The dashboard of the exporters themselves."""
     return board(
         "exporter",
         "disagg-node / Exporter health",
-        "Whether the other dashboards can be believed: scrapes, collectors, how far "
-        "watermarks lag, lost records, how attribution was done.",
+        "Whether the other dashboards can be trusted: scrapes, collectors, watermark lag, lost "
+        "records, attribution methods.",
         variables=[CLUSTER, NODE, JOB],
         rows=[_now(), known_by(), coverage(), accounting(), collectors(), scrapes()],
         folded=[alerts(N)],

@@ -1,4 +1,4 @@
-"""Rows of the Exporter dashboard: how far, how surely and how completely time is accounted."""
+"""Rows of the Exporter dashboard: lag, methods and coverage of the accounting."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from grafana.builders.panels.palette import (
 from grafana.builders.panels.queries import Ask
 
 MOST = 5
-"""Lines of single nodes and engines: more are not legible."""
+"""Number of nodes or engines with their own line: more are not legible."""
 N = 'cluster=~"$cluster", node=~"$node"'
 J = f'{N}, job=~"$job"'
 METHODS = {
@@ -41,8 +41,8 @@ METHODS = {
 
 
 def accounting() -> Row:
-    """How far committed, how found, and what is missing."""
-    # A collector is called by its kind, or kind:engine.
+    """Watermark lag, attribution methods, and missing or unexplained time."""
+    # A collector's name is its kind, or kind:engine.
     kinds = (
         f'label_replace(disagg_collector_duration_seconds{{{N}}}, "kind", "$1", "collector",'
         ' "([^:]*).*")'
@@ -58,10 +58,9 @@ def accounting() -> Row:
     return "Accounting", [
         lines(
             "Watermark lag by kind",
-            "Age of the oldest committed second of each kind, of the five nodes that "
-            "are furthest behind at the end of the time shown. "
-            "Good: some seconds, flat. A climbing line is a device or an engine whose time cannot "
-            "be committed.",
+            "Age of the oldest committed second of GPUs and of engines, on the five nodes "
+            "furthest behind at the end of the time shown. Good: some seconds, flat. A climbing "
+            "line is a device or engine whose time cannot be committed.",
             [
                 Ask(lag("disagg_gpu_watermark_timestamp_seconds"), "GPUs of {{node}}"),
                 Ask(lag("disagg_engine_watermark_timestamp_seconds"), "engines of {{node}}"),
@@ -77,10 +76,9 @@ def accounting() -> Row:
         ),
         lines(
             "How GPU-seconds were found",
-            "Engines by the method of attribution, and by what divides steps that do both phases. "
-            "Good: all `steps`; `model` is learned and better than `tokens`. `page_cpu`, "
-            "`follower` and `role` are estimates; `none`: an engine's GPUs count as busy for "
-            "nobody.",
+            "Engines by attribution method, and by what divides steps that do both phases. Good: "
+            "all `steps`; `model` is learned and better than `tokens`. `page_cpu`, `follower` and "
+            "`role` are estimates; `none`: the GPUs' busy time is attributed to no engine.",
             [
                 Ask(
                     f"count by (method, split) (disagg_attribution_info{{{N}}})",
@@ -95,8 +93,8 @@ def accounting() -> Row:
         ),
         lines(
             "Unexplained time",
-            "GPUs' worth of unattributed and unobserved time. Good: both near 0; the Node "
-            "dashboard has the reasons.",
+            "GPUs' worth of unattributed and unobserved time. Good: both near 0. The Node "
+            "dashboard shows the reasons.",
             [
                 Ask(
                     "sum (rate(disagg_node_phase_seconds_total"
@@ -117,8 +115,8 @@ def accounting() -> Row:
         ),
         lines(
             "Step records lost and late",
-            "Records a second that never came, and that came after their time was committed. "
-            "Good: 0. Losses mean that an engine sends faster than the daemon reads.",
+            "Records per second that never arrived, and that arrived after their time was "
+            "committed. Good: 0. Lost records: an engine sends faster than the daemon reads.",
             [
                 Ask(f"sum (rate(disagg_lost_records_total{{{N}}}[$__rate_interval]))", "lost"),
                 Ask(f"sum (rate(disagg_late_records_total{{{N}}}[$__rate_interval]))", "late"),
@@ -132,9 +130,9 @@ def accounting() -> Row:
         ),
         lines(
             "Step time cut",
-            "Seconds of steps each second that fitted nowhere, even late, and are in no other "
-            "counter, of the five engines with most. Good: 0. More: clocks or records of an engine "
-            "are wrong.",
+            "Step seconds per second that fit nowhere in the engine's time, even late, and are in "
+            "no other counter; the five engines with the most. Good: 0. More: an engine's clock "
+            "or records are wrong.",
             [
                 Ask(
                     f"{cut % '[$__rate_interval]'} and on (cluster, node, engine) {most_cut}",
@@ -150,8 +148,8 @@ def accounting() -> Row:
         ),
         lines(
             "Time of a collector's round",
-            "The slowest of each kind of reader on the chosen nodes. Good: far below the interval "
-            "between rounds. A reader of devices that gets slow is a driver in trouble.",
+            "The slowest round of each kind of collector on the chosen nodes. Good: far below the "
+            "interval between rounds. A slow device collector means driver trouble.",
             [Ask(f"max by (kind) ({kinds})", "{{kind}}")],
             none="no node is scraped",
             unit="s",
@@ -163,17 +161,16 @@ def accounting() -> Row:
 
 
 def coverage() -> Row:
-    """How much of all GPU time is known."""
+    """How much of all GPU time is accounted for."""
     covered = f"node:disagg_coverage:ratio_rate5m{{{N}}}"
     least = f"bottomk({MOST}, min_over_time({covered}[$__range] @ end()))"
     return "How much of all GPU time is known", [
         lines(
             "GPU time accounted for",
-            "Share of the time of all GPUs seen within the last hour that is in a phase, idle or "
-            "unattributed, 5 minutes: of the five nodes with the least, and of the cluster. Good: "
-            "100 %. Less: unobserved (beside), or not counted because the daemon or the node is "
-            "down or not scraped; what a daemon finds to have been done while none ran shows up "
-            "late.",
+            "Share of the time of all GPUs present within the last hour that is in a phase, idle "
+            "or unattributed, 5 minutes: the five nodes with the least, and the cluster. Good: "
+            "100 %. The rest is unobserved (beside) or not counted, because the daemon or node is "
+            "down or not scraped. Work done while no daemon ran is counted late, by the next one.",
             [
                 Ask(f"{covered} and on (cluster, node) {least}", "{{node}}"),
                 Ask(
@@ -191,9 +188,9 @@ def coverage() -> Row:
         ),
         lines(
             "Unobserved GPUs by reason",
-            "GPUs' worth of time of which neither engine nor device reported anything. Good: 0. "
-            "`no_reading`: a device cannot be read; `no_record`: an engine is silent; `no_daemon`: "
-            "no daemon ran and no running total says what was done.",
+            "GPUs' worth of time about which neither engine nor device reported anything. Good: "
+            "0. `no_reading`: a device cannot be read; `no_record`: an engine is silent; "
+            "`no_daemon`: no daemon ran and no running total says what was done.",
             [
                 Ask(
                     "sum by (reason)"
@@ -210,9 +207,9 @@ def coverage() -> Row:
         ),
         lines(
             "GPUs expected and seen",
-            "The most GPUs that each node had within the last hour, added up, and the GPUs that "
-            "nodes show now. Good: one line. A step between them: a node or its daemon is down, or "
-            "not scraped; after an hour it is expected no longer.",
+            "Sum of the most GPUs that each node had within the last hour, and GPUs that nodes "
+            "report now. Good: one line. A gap: a node or its daemon is down or not scraped; it "
+            "stops being expected after an hour.",
             [
                 Ask(f"sum (node:disagg_expected_gpus:max1h{{{N}}})", "expected"),
                 Ask(f"sum (node:disagg_gpus:sum{{{N}}})", "seen"),

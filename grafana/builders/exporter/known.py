@@ -1,4 +1,4 @@
-"""Row of the Exporter dashboard: how what is shown of each engine is known."""
+"""Row of the Exporter dashboard: the sources of what is known about each engine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ METHODS = {
     "role": PINK,
     "none": RED,
 }
-"""From the best source to none."""
+"""Attribution methods with their colours, from best to none."""
 
 
 def known_by() -> Row:
@@ -34,12 +34,12 @@ def known_by() -> Row:
     return "How it is known", [
         rows(
             "Attribution of each engine",
-            "Which source GPU-seconds are from, how steps that do both phases are divided, "
-            "what a step's length means, and the mean error of the cost model's prediction of a "
-            "step. Good: `steps` or `fpm`, `model`, an error below 10 %. `page`, `page_cpu`, "
-            "`follower` and `role` are estimates from outside; `none`: busy for nobody. Above "
-            "25 % divisions are by token count. How sure the phases' shares are is `high`, "
-            "`medium` or `low`.",
+            "The source of GPU-seconds, how steps that do both phases are divided, what a step's "
+            "length means, and the mean error of the cost model's step prediction. Good: `steps` "
+            "or `fpm`, `model`, an error below 10 %. `page`, `page_cpu`, `follower` and `role` "
+            "are estimates from outside; `none`: busy time of no engine. Above 25 % error, steps "
+            "are divided by token count. *Shares* is the confidence in the phases' shares: "
+            "`high`, `medium` or `low`.",
             [
                 Ask(f"{by}, method, split, confidence) (disagg_attribution_info{{{N}}})"),
                 Ask(f"{by}) (disagg_attribution_residual_ratio{{{N}}})"),
@@ -66,9 +66,9 @@ def known_by() -> Row:
         ),
         lines(
             "Error of the cost model",
-            "Mean error of the predicted length of a step, over that length; the five worst "
-            "engines of the time shown. The dashed line is where an alert says so. Good: below "
-            "10 %, and falling after a start.",
+            "Mean error of the predicted step length, over the actual length; the five worst "
+            "engines of the time shown. The dashed line is the alert's threshold. Good: below 10 "
+            "%, and falling after a start.",
             [
                 Ask(
                     f"max {error} and on (cluster, node, engine) {worst}",
@@ -85,8 +85,9 @@ def known_by() -> Row:
         ),
         rows(
             "How roles are known",
-            "GPUs by what stated the role of their engine, and how surely. `config` is the node "
-            "file; a source below `certain` may be wrong, and then the wrong pool has the time.",
+            "GPUs by the source of their engine's role and its confidence. `config` is the node "
+            "file. A source below `certain` may be wrong; then the time is counted in the wrong "
+            "pool.",
             [Ask(f"count by (source, confidence, role) ({roles})")],
             [
                 Column("source", "Source"),
@@ -101,8 +102,9 @@ def known_by() -> Row:
         ),
         rows(
             "Engines by kind and version",
-            "How many engines run which version. Good: few rows. A version that we have not read "
-            "may mean something else by a name on its page: the last figure above counts those.",
+            "How many engines run each version. Good: few rows. On a version that we have not "
+            "checked, a metric name may mean something else: *Unknown versions* above counts "
+            "those.",
             [Ask(f"count by (kind, version) (disagg_engine_info{{{N}}})")],
             [
                 Column("kind", "Kind"),

@@ -1,4 +1,4 @@
-"""Rows of the Exporter dashboard: what is read on the nodes, and what Prometheus reads of them."""
+"""Rows of the Exporter dashboard: the nodes' collectors, and Prometheus' scrapes of the nodes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from grafana.builders.panels.timelines import states
 
 
 def collectors() -> Row:
-    """Which readers of devices, steps and pages succeed."""
+    """Which collectors of devices, steps and pages succeed."""
     return "Collectors", [
         states(
             "Collectors",
-            "Whether each reader's last round succeeded, on all chosen nodes together: one failing "
+            "Whether each collector's last round succeeded, over all chosen nodes: one failing "
             "node makes the row red. Good: green.",
             [
                 Ask(
@@ -38,9 +38,9 @@ def collectors() -> Row:
         ),
         rows(
             "Each collector",
-            "The worst of the chosen nodes. Bad: a last success that grows old, or a round that "
-            "takes nearly as long as the interval between rounds. The journal is written only when "
-            "a worker changes, so its last success may be old.",
+            "The worst of the chosen nodes. Bad: an old last success, or a round that takes "
+            "nearly as long as the interval between rounds. The journal is written only when a "
+            "worker changes, so its last success may be old.",
             [
                 Ask(f"min by (collector) (disagg_collector_success{{{N}}})"),
                 Ask(f"max by (collector) (disagg_collector_duration_seconds{{{N}}})"),
@@ -77,7 +77,7 @@ def collectors() -> Row:
 
 
 def scrapes() -> Row:
-    """What Prometheus sees of the pages, and which versions write them."""
+    """Duration and size of scrapes, and the versions that serve them."""
 
     def most(metric: str) -> str:
         by_node, told = "max by (cluster, node)", f"{metric}{{{J}}}"
@@ -98,8 +98,8 @@ def scrapes() -> Row:
         ),
         lines(
             "Samples of a scrape",
-            "Values on a page, the five largest nodes. Good: flat, near 1,100 for 8 GPUs under 6 "
-            "engines. A climb costs Prometheus memory.",
+            "Samples on a page, the five largest nodes. Good: flat, near 1,100 for 8 GPUs and 6 "
+            "engines. Growth costs Prometheus memory.",
             [Ask(most("scrape_samples_scraped"), "{{node}}")],
             none="this Prometheus does not scrape the nodes itself",
             width=THIRD,
@@ -107,7 +107,7 @@ def scrapes() -> Row:
         ),
         rows(
             "Versions of disagg-node",
-            "How many nodes run which version. Good: one row, or two during a roll-out.",
+            "How many nodes run each version. Good: one row, or two during a roll-out.",
             [Ask(f"count by (version) (disagg_build_info{{{N}}})")],
             [Column("version", "Version"), Column("A", "Nodes", decimals=0)],
             none="no node is scraped",
@@ -117,7 +117,7 @@ def scrapes() -> Row:
         ),
         rows(
             "Nodes",
-            "The 50 nodes whose watermarks lag most. Click a node for its GPUs.",
+            "The 50 nodes with the largest watermark lag. Click a node for its GPUs.",
             [
                 Ask(
                     "topk(50, time() - min by (cluster, node)"

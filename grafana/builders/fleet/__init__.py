@@ -1,1 +1,1 @@
-"""The dashboard of several clusters."""
+"""The Fleet dashboard."""

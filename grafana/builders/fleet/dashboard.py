@@ -1,4 +1,4 @@
-"""Fleet: every cluster behind one Prometheus or central store, each a row."""
+"""Fleet: every cluster behind one Prometheus or central store, one row each."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _COST = "cluster_model_namespace:disagg_cost_per_hour:rate1h"
 
 
 def dashboard() -> dict[str, Any]:
-    """The dashboard of whoever has more than one cluster."""
+    """The dashboard for several clusters."""
     return board(
         "fleet",
         "disagg-node / Fleet",
-        "Every cluster in a row: its fullest model in words, its GPUs, how long its users wait, "
-        "what it costs, and what fires there.",
+        "One row per cluster: the verdict on its fullest model, its GPUs, its users' latency, its "
+        "cost and its paging alerts.",
         variables=[CLUSTER],
         rows=[_clusters(), _over_time()],
         folded=[alerts(C)],
@@ -37,7 +37,7 @@ def dashboard() -> dict[str, Any]:
 
 
 def _of_either_name(record: str) -> str:
-    """A quantile, of clusters whose rules record it by its name without the unit, too."""
+    """A recorded quantile, also from clusters whose rules still use its name without the unit."""
     before = record.replace("_seconds:p95_", "_p95:")
     return f"{record}{{{C}}} or {before}{{{C}}}"
 
@@ -47,10 +47,10 @@ def _clusters() -> Row:
     return "", [
         rows(
             "Clusters",
-            "One row a cluster, the fullest first; its verdict is that of its fullest model. "
-            "*Observed* is how many of the GPUs that should be there are: below 100 % nodes or "
-            "daemons are gone, empty means that nothing says how many should be there. A cluster "
-            "that is missing here sends nothing. Click one for its dashboard.",
+            "One row per cluster, fullest first; the verdict is that of its fullest model. "
+            "*Observed* is the share of expected GPUs that are present: below 100 % nodes or "
+            "daemons are gone; empty means that the expected number is unknown. A cluster missing "
+            "here sends no data. Click one for its dashboard.",
             [
                 Ask(
                     "topk by (cluster) (1, max by (cluster, model_name, verdict)"
@@ -94,8 +94,9 @@ def _over_time() -> Row:
     return "Clusters over time", [
         lines(
             "Fullest pool of each cluster",
-            "What the fullest pool of any model serves over what it could serve within its latency "
-            "targets. The yellow line is where a pool may soon be full, the red one where it is.",
+            "Load of the fullest pool of any model over what it could serve within its latency "
+            "targets. From the yellow line on a pool may soon be full; from the red line on it "
+            "is.",
             [Ask(f"max by (cluster) ({_USED}{{{C}}})", "{{cluster}}")],
             unit="percentunit",
             at_least=1,
@@ -106,8 +107,8 @@ def _over_time() -> Row:
         ),
         lines(
             "Users' time to first token (TTFT) p95",
-            "What 95 of 100 requests keep, end to end as far as it is seen, 5 minutes. The dashed "
-            "line is the alerts' target.",
+            "95th percentile, end to end as far as it is observed, 5 minutes. The dashed line is "
+            "the alerts' target.",
             [Ask(_of_either_name(_FIRST), "{{cluster}}")],
             unit="s",
             filled=0,
@@ -117,8 +118,8 @@ def _over_time() -> Row:
         ),
         lines(
             "Working GPUs",
-            "GPUs' worth of prefill and decode in each cluster, 5 minutes; one on the other, so "
-            "that the top is what the fleet works.",
+            "GPUs' worth of prefill and decode work in each cluster, 5 minutes; stacked, so the "
+            "top is the work of the whole fleet.",
             [
                 Ask(
                     f'sum by (cluster) ({busy}{{{C}, phase=~"prefill|decode"}})',
@@ -131,7 +132,7 @@ def _over_time() -> Row:
         ),
         lines(
             "Cost of an hour of each cluster",
-            "What all GPU time of the last hour cost, idle or not, where node files name a price.",
+            "Cost of all GPU time of the last hour, idle included, where node files set a price.",
             [Ask(f"sum by (cluster, currency) ({_COST}{{{C}}})", "{{cluster}} {{currency}}")],
             decimals=2,
             stacked=True,

@@ -1,1 +1,1 @@
-"""The dashboard of a node."""
+"""The Node dashboard."""

@@ -1,4 +1,4 @@
-"""Node: what each GPU of one node does, what it waits for, and what the device itself says."""
+"""Node: what each GPU of one node does and waits for, and the device's own readings."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def dashboard() -> dict[str, Any]:
     return board(
         "node",
         "disagg-node / Node and GPUs",
-        "One node, and its neighbours: what each GPU does, what it waits for, and what the device "
-        "itself says.",
+        "One node, and its neighbours: what each GPU does and waits for, and the device's own "
+        "readings.",
         variables=[CLUSTER, NODE, GPU],
         rows=[
             node_time.now(),

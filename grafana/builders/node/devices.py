@@ -1,4 +1,4 @@
-"""Rows of the Node dashboard: what the devices themselves say, and whom they serve."""
+"""Rows of the Node dashboard: the devices' own readings, and the engines they serve."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ def devices() -> Row:
     return "Devices", [
         lines(
             "Utilisation",
-            "The driver's own figure: some kernel ran. Busy, not full: one small kernel that never "
-            "ends shows 100 %. The mean of samples. Bad: high on a GPU whose row above is grey.",
+            "The driver's own figure: share of time in which any kernel ran, mean of samples. "
+            "Busy, not full: one small endless kernel shows 100 %. Bad: high on a GPU whose row "
+            "above is grey.",
             [Ask(mean("disagg_gpu_utilization_ratio"), BY_ROLE)],
             unit="percentunit",
             top=1,
@@ -37,9 +38,9 @@ def devices() -> Row:
         ),
         lines(
             "Power",
-            "Watts drawn, the mean of samples. Prefill runs near the GPU's limit, decode well "
-            "below it. Bad: a busy GPU that draws much less than others of its role: it is "
-            "throttled, or waits within kernels.",
+            "Watts drawn, mean of samples. Prefill runs near the GPU's limit, decode well below "
+            "it. Bad: a busy GPU that draws much less than others of its role; it is throttled, "
+            "or waits inside kernels.",
             [Ask(mean("disagg_gpu_power_watts"), BY_ROLE)],
             unit="watt",
             decimals=0,
@@ -51,9 +52,9 @@ def devices() -> Row:
         ),
         lines(
             "Temperature",
-            "Degrees of each GPU, and of its memory where there is a sensor, the mean of samples. "
-            "Good: GPUs of one role alike. Bad: one far above its neighbours, or a climb at the "
-            "same work: look whether it is throttled (`thermal`).",
+            "Degrees Celsius of each GPU, and of its memory if it has a sensor, mean of samples. "
+            "Good: GPUs of one role alike. Bad: one far above its neighbours, or rising at the "
+            "same work: check whether it is throttled (`thermal`).",
             [
                 Ask(mean("disagg_gpu_temperature_celsius", sensor), f"{BY_ROLE}{name}")
                 for sensor, name in (("gpu", ""), ("memory", ", memory"))
@@ -69,8 +70,9 @@ def devices() -> Row:
         ),
         lines(
             "Memory in use",
-            "Share of device memory in use by whomever. Engines take theirs at the start, so flat "
-            "is good. Bad: a climb after the start, or memory in use on a GPU without an engine.",
+            "Share of device memory in use by any program. Engines allocate theirs at the start, "
+            "so flat is good. Bad: growth after the start, or memory in use on a GPU without an "
+            "engine.",
             [
                 Ask(
                     by_role(
@@ -92,11 +94,11 @@ def devices() -> Row:
 
 
 def activity() -> Row:
-    """How hard the parts of the GPUs work, and what that costs."""
+    """Activity of the GPUs' parts, power by phase, and throttling."""
     told = rate("disagg_gpu_activity_seconds_total", f'{G}, role!="none", unit!="graphics"')
     units = f"sum by (cluster, node, gpu, role, unit) ({told})"
     observed = rate("disagg_gpu_phase_seconds_total", G)
-    # Of the GPUs that report a unit: MIG instances beside them do not.
+    # Only GPUs that report the unit: MIG instances do not.
     seconds = (
         f"{units} ^ 0 * on (cluster, node, gpu, role) group_left ()"
         f" sum by (cluster, node, gpu, role) ({observed})"
@@ -105,10 +107,10 @@ def activity() -> Row:
     return "Activity and energy", [
         lines(
             "Activity by role",
-            "Mean activity of the multiprocessors, their tensor cores and the memory, by the role "
-            "of the GPU. Good: prefill high on tensor (it is bound by compute), decode high on "
-            "dram (bound by bandwidth). Bad: busy above and all low here, which is time lost "
-            "inside steps. Absent where the driver does not report it.",
+            "Mean activity of multiprocessors (sm), tensor cores and memory (dram), by the GPU's "
+            "role. Good: prefill high on tensor (compute-bound), decode high on dram "
+            "(bandwidth-bound). Bad: busy above but low here; time is lost inside steps. Absent "
+            "where the driver does not report it.",
             [
                 Ask(
                     f"sum by (role, unit) ({units}) / (sum by (role, unit) ({seconds}) > 0)",
@@ -125,7 +127,7 @@ def activity() -> Row:
         ),
         lines(
             "Power by phase",
-            "Watts by what the GPU time went to. Good: most of it blue and orange. Grey is power "
+            "Watts by what the GPU time was spent on. Good: mostly blue and orange. Grey is power "
             "for GPUs that wait.",
             each(OBSERVED, f"sum ({rate(joules, in_phase('%s'))})"),
             unit="watt",
@@ -138,9 +140,9 @@ def activity() -> Row:
         ),
         lines(
             "Throttled GPUs by reason",
-            "GPUs' worth of time in which clocks were held back; several reasons may hold at once. "
-            "Good: nothing, or `power_cap` under full prefill. Bad: `thermal` (cooling) and "
-            "`hw_slowdown` (power supply or heat, by a half or more).",
+            "GPUs' worth of time with clocks held back; several reasons may apply at once. Good: "
+            "none, or `power_cap` under full prefill. Bad: `thermal` (cooling) and `hw_slowdown` "
+            "(power supply or heat; clocks halved or worse).",
             [
                 Ask(
                     f"sum by (reason) ({rate('disagg_gpu_throttle_seconds_total', G)})",
@@ -165,7 +167,7 @@ def assignments() -> Row:
         rows(
             "Assignments",
             "Which engine each GPU serves, and how that is known. Good: source `config`, "
-            "confidence `certain`. A GPU that is missing here has no engine.",
+            "confidence `certain`. A GPU missing here has no engine.",
             [
                 Ask(pairs),
                 Ask(f"max by (gpu, index, gpu_name) (disagg_gpu_info{{{G}}})"),

@@ -17,8 +17,8 @@ def driver() -> Row:
     return "What only a real driver reports", [
         lines(
             "SM clock",
-            "Clock of the streaming multiprocessors. Good: at its top while busy. Bad: lower than "
-            "on other GPUs of the same kind at the same work, which is heat or a power limit.",
+            "Clock of the streaming multiprocessors. Good: at its maximum while busy. Bad: lower "
+            "than on other GPUs of the same kind at the same work; heat or a power limit.",
             [Ask(mean("disagg_gpu_sm_clock_hertz"), BY_ROLE)],
             tones=ROLE_TONES,
             none="no device here tells its clock",
@@ -31,8 +31,8 @@ def driver() -> Row:
         ),
         lines(
             "Xid errors of an hour",
-            "Errors that the driver reported in the hour before, by GPU and NVIDIA's number. Good: "
-            "none. 48, 74, 79, 94 and 95 end or harm the work on the GPU; look others up.",
+            "Errors that the driver reported within the last hour, by GPU and NVIDIA's number. "
+            "Good: none. 48, 74, 79, 94 and 95 end or harm the work on the GPU; look others up.",
             [
                 Ask(
                     "sum by (index, end, xid)"
@@ -51,8 +51,8 @@ def driver() -> Row:
         ),
         lines(
             "Memory errors of an hour",
-            "ECC errors that the driver counted in the hour before, by GPU and kind. A few "
-            "`corrected` are no harm; any `uncorrected` one may have ended an engine.",
+            "ECC errors that the driver counted within the last hour, by GPU and kind. A few "
+            "`corrected` ones do no harm; any `uncorrected` one may have ended an engine.",
             [
                 Ask(
                     "sum by (index, end, kind)"

@@ -1,4 +1,4 @@
-"""What the rows of the Node dashboard ask, over the node and the GPUs chosen."""
+"""Selectors and expressions of the Node dashboard's queries: the chosen node and GPUs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from grafana.builders.panels.palette import PHASES
 N = 'cluster=~"$cluster", node="$node"'
 G = f'{N}, gpu=~"$gpu"'
 SHORT = f'label_replace(disagg_gpu_info{{{G}}}, "end", "$1", "gpu", ".*(.{{4}})")'
-"""A GPU by its index and the end of its UUID: slices of one GPU share the index."""
+"""A GPU's index and the end of its UUID; slices of one GPU share the index."""
 BOTH = ("prefill", "decode")
 OBSERVED = (*BOTH, "idle", "unattributed")
 NAMED = "GPU {{index}} …{{end}}"
@@ -19,12 +19,12 @@ _ROLE = (
 
 
 def named(expr: str) -> str:
-    """A value of each GPU, under the GPU's short name."""
+    """A value per GPU, labelled with the GPU's short name."""
     return f"sum by (index, end) (({expr}) * on (gpu) group_left (index, end) {SHORT})"
 
 
 def by_role(expr: str) -> str:
-    """A value of each GPU, under the role of whom it serves and its short name."""
+    """A value per GPU, labelled with the role of its engine and the GPU's short name."""
     short = f"on (gpu) group_left (index, end) {SHORT}"
     return f"sum by (role, index, end) (({expr}) * {short} * on (gpu) group_left (role) ({_ROLE}))"
 
@@ -35,18 +35,18 @@ def rate(metric: str, matchers: str, window: str = "$__rate_interval") -> str:
 
 
 def in_phase(phase: str) -> str:
-    """The matchers of the chosen GPUs in one phase."""
+    """Matchers for one phase of the chosen GPUs."""
     return f'{G}, phase="{phase}"'
 
 
 def mean(metric: str, sensor: str = "") -> str:
-    """The mean of a gauge's samples in each interval of the panel, for each GPU."""
+    """The mean of a gauge's samples in each interval of the panel, per GPU."""
     one = f'{G}, sensor="{sensor}"' if sensor else G
     return by_role(f"avg_over_time({metric}{{{one}}}[$__rate_interval])")
 
 
 def main_use() -> str:
-    """For each GPU which use took most of its time: 1 for the first of `PHASES`, and so on."""
+    """The use that took most of each GPU's time: 1 for the first of `PHASES`, and so on."""
     uses = (
         f"sum by (gpu, phase) ({rate('disagg_gpu_phase_seconds_total', G)})"
         f" or label_replace(sum by (gpu) ({rate('disagg_gpu_unobserved_seconds_total', G)}),"

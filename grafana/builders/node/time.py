@@ -1,4 +1,4 @@
-"""Rows of the Node dashboard: what the GPUs did with their time."""
+"""Rows of the Node dashboard: how the GPUs spent their time."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from grafana.builders.panels.timelines import states
 
 
 def now() -> Row:
-    """The figures of this moment; no header."""
+    """Current figures; no header."""
     gpus_by_role, others = "disagg_node_role_gpus", f'{N}, role!~"prefill|decode"'
     phases, unexplained = "disagg_node_phase_seconds_total", f'{N}, phase="unattributed"'
     return "", [
         numbers(
             "P:D, 1 minute",
-            "GPU-seconds of prefill over those of decode on this node. A node of one role has 0 or "
-            "nothing here, and that is right.",
+            "GPU-seconds of prefill over GPU-seconds of decode on this node. A node with one role "
+            "correctly shows 0 or nothing.",
             [Ask(f"node:disagg_prefill_decode_ratio:ratio_rate1m{{{N}}}")],
             decimals=2,
             none="one phase only",
         ),
         numbers(
             "Prefill share, 1 minute",
-            "Prefill's part of this node's working GPU time. Compare it with nodes of the same "
-            "layout: one that differs gets other requests than they do.",
+            "Prefill's share of this node's working GPU time. Compare it with nodes of the same "
+            "layout: a node that differs gets different requests.",
             [Ask(f"node:disagg_prefill_share:ratio_rate1m{{{N}}}")],
             unit="percentunit",
             decimals=0,
@@ -49,7 +49,7 @@ def now() -> Row:
         ),
         numbers(
             "Busy GPUs now",
-            "GPUs' worth of work in the last seconds, by phase; provisional.",
+            "GPUs' worth of work over the last seconds, by phase; provisional.",
             each(BOTH, f'sum (disagg_node_busy_gpus{{{N}, phase="%s"}})'),
             decimals=1,
             colours=PHASES,
@@ -57,7 +57,7 @@ def now() -> Row:
         ),
         numbers(
             "GPUs by role",
-            "How many GPUs have each role now. `none` has no engine that is ready.",
+            "How many GPUs have each role now. `none`: no engine that is ready.",
             [
                 *each(BOTH, f'sum ({gpus_by_role}{{{N}, role="%s"}})'),
                 Ask(f"sum by (role) ({gpus_by_role}{{{others}}}) > 0", "{{role}}"),
@@ -68,8 +68,9 @@ def now() -> Row:
         ),
         numbers(
             "Unattributed, 5 min",
-            "Share of observed GPU time that was busy for nothing an engine reported. Good: "
-            "below 1 %. More: somebody else uses the GPUs, or an engine does not report its steps.",
+            "Share of observed GPU time that was busy with work that no engine reported. Good: "
+            "below 1 %. More: another program uses the GPUs, or an engine does not report its "
+            "steps.",
             [
                 Ask(
                     f"sum ({rate(phases, unexplained, '5m')})"
@@ -84,8 +85,8 @@ def now() -> Row:
         ),
         numbers(
             "Watermark lag",
-            "How old the oldest committed GPU-second is. Good: some seconds. More than a minute: "
-            "an engine is silent or a device cannot be read, and the rates above lag by as much.",
+            "Age of the oldest committed GPU-second. Good: some seconds. More than a minute: an "
+            "engine is silent or a device cannot be read, and the rates above lag equally.",
             [Ask(f"time() - min (disagg_gpu_watermark_timestamp_seconds{{{G}}})")],
             unit="s",
             decimals=1,
@@ -97,7 +98,7 @@ def now() -> Row:
 
 
 def gpus() -> Row:
-    """What each GPU did, over time and in all."""
+    """What each GPU did, over time and in total."""
     every = f"sum by (gpu) (increase(disagg_gpu_phase_seconds_total{{{G}}}[$__range]))"
 
     def part(phase: str) -> Ask:
@@ -109,14 +110,14 @@ def gpus() -> Row:
             "Main use of each GPU",
             "What took most of each GPU's time. Good: each pool in its own colour, blue for "
             "prefill, orange for decode. Grey rows in a busy pool are GPUs that get no requests; "
-            "violet is not observed.",
+            "violet is unobserved.",
             [Ask(main_use(), NAMED)],
             PHASES,
             none="no GPU of this node is seen",
         ),
         lines(
             "What this node's GPUs do",
-            "All GPUs of the node by what they do. Good: mostly blue and orange up to the number "
+            "All GPUs of the node by what they do. Good: mostly blue and orange, up to the number "
             "of GPUs.",
             [
                 *each(OBSERVED, f"sum ({rate('disagg_gpu_phase_seconds_total', in_phase('%s'))})"),
@@ -132,7 +133,7 @@ def gpus() -> Row:
             "Each GPU over the whole time shown",
             "Share of observed time by use. Good: GPUs of one role alike. A GPU that works less "
             "than its neighbours gets fewer requests; one with much unattributed time is used by "
-            "somebody else.",
+            "another program.",
             [
                 Ask(f"max by (gpu, index, end) ({SHORT})"),
                 Ask(f"max by (gpu, engine) (disagg_gpu_assignment_info{{{G}}})"),
@@ -167,7 +168,7 @@ def lost() -> Row:
             decimals=2,
             width=THIRD,
             at_least=1,
-            # The others are mostly 0.
+            # Unattributed and unobserved time is mostly 0, which a stack would hide.
             stacked=bool(kept),
             colours=REASONS,
             none="nothing of it in this time",
@@ -178,23 +179,23 @@ def lost() -> Row:
         reasons(
             "Idle GPUs by reason",
             "disagg_gpu_idle_seconds_total",
-            "GPUs' worth of idle time. `no_request` is room to spare; `kv_wait` is a decode GPU "
-            "whose requests wait for their KV; `host_gap` is the pause between steps. The last two "
-            "are time lost while there is work.",
+            "GPUs' worth of idle time. `no_request` is spare capacity; `kv_wait` is a decode GPU "
+            "whose requests wait for their KV; `host_gap` is the pause between steps. The last "
+            "two lose time while there is work.",
             f" and sum by (reason) (disagg_gpu_idle_seconds_total{{{G}}}) > 0",
         ),
         reasons(
             "Unattributed GPUs by reason",
             "disagg_gpu_unattributed_seconds_total",
-            "GPUs' worth of activity that no engine explains. Good: nothing. `stranger` is another "
-            "program on the GPU, `no_record` an engine that does not report its steps, `dummy` "
-            "steps for nobody (warm-up, data-parallel idling).",
+            "GPUs' worth of activity that no engine explains. Good: none. `stranger`: another "
+            "program on the GPU; `no_record`: an engine that does not report its steps; `dummy`: "
+            "steps that serve no request (warm-up, data-parallel idling).",
             runbook="DisaggGpuUnattributed",
         ),
         reasons(
             "Unobserved GPUs by reason",
             "disagg_gpu_unobserved_seconds_total",
-            "GPUs' worth of time of which nothing is known. Good: nothing. `no_reading`: the "
+            "GPUs' worth of time about which nothing is known. Good: none. `no_reading`: the "
             "device could not be read; `no_daemon`: the daemon was down.",
             runbook="DisaggGpuUnobserved",
         ),

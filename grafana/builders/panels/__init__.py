@@ -1,1 +1,1 @@
-"""What all dashboards are made of: queries, panels, colours, annotations."""
+"""The parts that all dashboards share: queries, panels, colours, annotations."""

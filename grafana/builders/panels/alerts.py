@@ -1,4 +1,4 @@
-"""The row of alerts that fire."""
+"""The row of firing alerts."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ SEVERITIES = (
     *(("ticket", "ticket", "orange"), ("warning", "ticket", "orange")),
     ("info", "info", "blue"),
 )
-"""The rule files' own words, and those that the chart gives them by default."""
+"""Severities as in the rule files, and as the chart renames them by default."""
 
 
 def alerts(matchers: str) -> Row:
-    """Folded: nothing fires while all is well, and then it is empty."""
+    """Folded, because it is empty while nothing fires."""
     return "Firing alerts", [
         rows(
             "Alerts that fire",
-            "Our alerts that fire now, and whom they mean. Click an alert for its runbook. Good: "
-            "none. `page` cannot wait, `ticket` can until tomorrow, `info` explains others.",
+            "disagg-node alerts that fire now, and what they concern. Click an alert for its "
+            "runbook. Good: none. `page` cannot wait, `ticket` can wait until tomorrow, `info` "
+            "explains other alerts.",
             [
                 Ask(
                     "max by (severity, alertname, cluster, model_name, engine_namespace, role,"

@@ -1,6 +1,6 @@
-"""Annotations: what happened, at its place on the time axis.
+"""Annotations: events marked on the time axis.
 
-Two minutes have two scrapes in them even where there is one a minute.
+A window of two minutes holds two scrapes even at one scrape a minute.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def restarts(matchers: str, *, shown: bool = True) -> dict[str, Any]:
-    """Workers that were started again. It asks every worker: leave it unshown for many nodes."""
+    """Worker restarts. It queries every worker: leave it off where there are many nodes."""
     return _mark(
         "Worker restarts",
         f"increase(disagg_worker_restarts_total{{{matchers}}}[2m]) > 0",
@@ -43,7 +43,7 @@ def pool_moves(matchers: str) -> dict[str, Any]:
 
 
 def throttling(matchers: str) -> dict[str, Any]:
-    """GPUs that heat or power supply hold back. It asks every GPU: for single nodes."""
+    """GPUs throttled by heat or power supply. It queries every GPU: for single nodes only."""
     held_back = f'{matchers}, reason=~"thermal|hw_slowdown"'
     return _mark(
         "Throttled GPUs",
@@ -55,7 +55,7 @@ def throttling(matchers: str) -> dict[str, Any]:
 
 
 def alerts(matchers: str) -> dict[str, Any]:
-    """Alerts of ours that fire; throttled GPUs are among them."""
+    """Our firing alerts, including the one on throttled GPUs."""
     return _mark(
         "Alerts",
         f"ALERTS{{{firing(matchers)}}}",
@@ -66,7 +66,7 @@ def alerts(matchers: str) -> dict[str, Any]:
 
 
 def daemon_starts(matchers: str) -> dict[str, Any]:
-    """Nodes whose counters began anew."""
+    """Nodes whose counters were reset."""
     idle = f'{matchers}, role="none", phase="idle"'
     return _mark(
         "Daemon starts",
@@ -78,7 +78,7 @@ def daemon_starts(matchers: str) -> dict[str, Any]:
 
 
 def firing(matchers: str) -> str:
-    """The matchers of our alerts that fire."""
+    """Matchers for our firing alerts."""
     return f'{matchers}, alertname=~"Disagg.+", alertstate="firing"'
 
 

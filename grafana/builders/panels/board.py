@@ -1,4 +1,4 @@
-"""What all dashboards share: identity, variables, links to each other, marks, JSON."""
+"""The frame of every dashboard: identity, variables, links to the others, marks, JSON."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ Row = tuple[str, Sequence[Any]]
 def choice(
     name: str, label: str, query: str, *, several: bool = True, everything: str | None = ".*"
 ) -> parts.QueryVariable:
-    """A variable whose values are those of a label; `everything` is what All stands for.
+    """A variable with the values of a label; `everything` is the pattern that All stands for.
 
-    Without `everything` All stands for the values that are offered, so that a choice made in
-    another variable narrows it. `several` False offers one value and no All.
+    If `everything` is None, All stands for the listed values, so that other variables narrow it.
+    With `several` False, one value can be chosen and there is no All.
     """
     variable = parts.QueryVariable(name).label(label).query(query).datasource(DATASOURCE)
     variable = variable.refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
@@ -49,7 +49,7 @@ def choice(
 
 CLUSTER = choice("cluster", "Cluster", "label_values(disagg_build_info, cluster)")
 RUNBOOKS = parts.ConstantVariable("runbooks").label("Where the runbooks are").value("docs/runbooks")
-"""The base of all links to runbooks; whoever publishes them elsewhere changes it."""
+"""Base of all links to runbooks; change it if they are published elsewhere."""
 
 
 def board(
@@ -62,9 +62,10 @@ def board(
     folded: Sequence[Row] = (),
     marks: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
-    """A dashboard of rows; a row without a title has no header.
+    """A dashboard made of rows; a row without a title has no header.
 
-    Rows that not everybody has data for are `folded`: at the end, and asking nothing until opened.
+    Rows that not every installation has data for are `folded`: at the end, and not queried until
+    opened.
     """
     dashboard = (
         parts.Dashboard(title)
@@ -94,7 +95,7 @@ def board(
             row = row.with_panel(panel)
         dashboard = dashboard.with_row(row)
     model: dict[str, Any] = json.loads(JSONEncoder().encode(dashboard.build()))
-    # The builders know only the annotations of Grafana's own data source.
+    # The SDK supports only annotations of Grafana's own data source.
     model["annotations"] = {"list": list(marks)}
     for number, panel in enumerate(all_panels(model), start=1):
         panel["id"] = number
@@ -102,14 +103,14 @@ def board(
 
 
 def all_panels(model: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every panel and row of a dashboard, those in folded rows too."""
+    """Every panel and row of a dashboard, including panels in folded rows."""
     for panel in model["panels"]:
         yield panel
         yield from panel.get("panels", ())
 
 
 def as_text(model: dict[str, Any]) -> str:
-    """The JSON as it is committed: stable, so that a change is a small difference."""
+    """The JSON as committed, in a stable order so that diffs stay small."""
     return json.dumps(model, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The panels of figures: numbers of this moment, and values over time."""
+"""Panels of figures: current numbers, and values over time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 
 NEUTRAL = parts.FieldColor().mode(models.FieldColorModeId.SHADES).fixed_color(TEAL)
-"""Series that are of no phase and no role: tones of one colour."""
+"""Shades of one colour, for series of no phase and no role."""
 
 
 def numbers(
@@ -40,7 +40,7 @@ def numbers(
     none: str | None = None,
     runbooks: Sequence[str] = (),
 ) -> stat.Panel:
-    """Numbers of this moment. `steps` colour a value from its bound on; `colours` a name."""
+    """Current numbers. `steps` colour values from a bound on; `colours` colour series by name."""
     panel = stat.Panel().unit(unit).targets(queries(asks, "instant"))
     panel = framed(panel, title, description, (width, height), runbooks, none)
     panel = panel.graph_mode(common.BigValueGraphMode.NONE)
@@ -81,13 +81,13 @@ def lines(
 ) -> timeseries.Panel:
     """Values over time from 0 up, or on a log axis to the base `log`.
 
-    Stacked areas have no edge, so use no stack for what is mostly 0: it would not be seen at all.
-    The axis ends at `top`, or reaches at least to `at_least`, so that nothing looks like nothing;
-    or at least that far to `both_sides` of a 0 in the middle. `steps` are bounds, drawn as dashed
-    lines in their colours. Series whose name matches the pattern `dashed` are references: dashed,
-    without a fill. The series `right` has an axis of its own there, as its values are of another
-    size. `colours` are of series by name, `tones` of all that match a pattern; without either
-    all are tones of one colour. `none` stands there while there is no series.
+    Stacked areas have no edge, so do not stack series that are mostly 0: they would be invisible.
+    The axis ends at `top`; or reaches at least `at_least`, so that tiny values look tiny; or at
+    least `both_sides` above and below a centred 0. `steps` are bounds, drawn as dashed lines in
+    their colours. Series whose name matches the pattern `dashed` are references, drawn dashed and
+    without a fill. The series `right` has its own axis on the right, as its scale differs.
+    `colours` colours series by name, `tones` all that match a pattern; without either, all are
+    shades of one colour. `none` is shown while there is no series.
     """
     panel = timeseries.Panel().unit(unit).targets(queries(asks))
     panel = framed(panel, title, description, (width, height), runbooks, none)
@@ -120,7 +120,7 @@ def lines(
         bounds = bounds.mode(common.GraphThresholdsStyleMode.DASHED)
         panel = panel.thresholds(thresholds(steps)).thresholds_style(bounds)
     if colours is None and tones is None:
-        # Grafana's own series of colours has yellow, blue and orange in it, which mean phases.
+        # Grafana's default palette includes yellow, blue and orange, which mean phases here.
         panel = panel.color_scheme(NEUTRAL)
     panel = coloured(shaded(panel, tones or {}), colours or {})
     if dashed is not None:

@@ -1,4 +1,4 @@
-"""What all panels share: title, description, place, links, legend, colours, bounds."""
+"""The parts that all panels share: title, description, place, links, legend, colours, bounds."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def framed(
     runbooks: Sequence[str],
     none: str | None,
 ) -> Shown:
-    """The panel with its title, its description, width and height, and a link for each alert.
+    """The panel with its title, description, size, and a link for each alert.
 
-    `none` is what stands in it while there is nothing to show: why there is nothing.
+    `none` is shown while the panel is empty and says why it is.
     """
     panel = panel.title(title).description(description).datasource(DATASOURCE)
     panel = panel.span(size[0]).height(size[1])
@@ -47,7 +47,7 @@ def framed(
 
 
 def shaded(panel: Drawn, tones: Mapping[str, str]) -> Drawn:
-    """A colour for all series whose names match a pattern: each a tone of it."""
+    """Give all series whose names match a pattern shades of one colour."""
     for pattern, colour in tones.items():
         shades = [value("color", {"mode": "shades", "fixedColor": colour})]
         panel = panel.override_by_regexp(pattern, shades)
@@ -55,7 +55,7 @@ def shaded(panel: Drawn, tones: Mapping[str, str]) -> Drawn:
 
 
 def coloured(panel: Drawn, colours: Mapping[str, str]) -> Drawn:
-    """A fixed colour for each series by its name, or by a pattern that begins with ^."""
+    """Give each series a fixed colour by its name, or by a pattern that begins with ^."""
     for name, colour in colours.items():
         fixed = [value("color", {"mode": "fixed", "fixedColor": colour})]
         by_pattern = name.startswith("^")
@@ -64,7 +64,7 @@ def coloured(panel: Drawn, colours: Mapping[str, str]) -> Drawn:
 
 
 def thresholds(steps: Steps) -> parts.ThresholdsConfig:
-    """Colours from their bounds on; the first bound is None, which is everything below."""
+    """Colours from a bound upwards; the first bound is None, for everything below."""
     return (
         parts.ThresholdsConfig()
         .mode(models.ThresholdsMode.ABSOLUTE)

@@ -1,4 +1,4 @@
-"""The colours: one word has one colour on every panel of every dashboard."""
+"""The colours: each name has one colour on every panel of every dashboard."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PHASES: Mapping[str, str] = MappingProxyType(
         "unobserved": VIOLET,
     }
 )
-"""What a GPU does. A pool has the colour of the phase it is for."""
+"""What a GPU does. A pool has the colour of its phase."""
 
 ROLES: Mapping[str, str] = MappingProxyType(
     {
@@ -33,12 +33,12 @@ ROLES: Mapping[str, str] = MappingProxyType(
 SPLITS: Mapping[str, str] = MappingProxyType(
     {".* 1 min$": "#8EE3DA", ".* 5 min$": TEAL, ".* pools$": GREY}
 )
-"""A ratio over two windows, and that of the pools' sizes, in tones of one colour each."""
+"""A ratio over two windows in two shades of one colour, and the ratio of the pool sizes in grey."""
 
 ROLE_TONES: Mapping[str, str] = MappingProxyType(
     {f"^{role}\\b.*": colour for role, colour in ROLES.items()}
 )
-"""Series whose names begin with their role, each in a tone of its colour."""
+"""Series whose names begin with their role, each in a shade of the role's colour."""
 
 PLANNED: Mapping[str, str] = MappingProxyType(
     {
@@ -49,7 +49,7 @@ PLANNED: Mapping[str, str] = MappingProxyType(
         "recommended": TEAL,
     }
 )
-"""GPUs of one role, or of all: those there are, those needed, and those that a plan would have."""
+"""GPUs of one role, or of all: current, needed, and recommended by the plan."""
 
 REASONS: Mapping[str, str] = MappingProxyType(
     {
@@ -71,7 +71,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
 STEP_KINDS: Mapping[str, str] = MappingProxyType(
     {"context": BLUE, "generation": ORANGE, "mixed": GREEN, "dummy": GREY}
 )
-"""What a step computed; context and generation are the two phases by vLLM's names."""
+"""What a step computed; context and generation are vLLM's names for prefill and decode."""
 
 UNITS: Mapping[str, str] = MappingProxyType(
     {
@@ -86,7 +86,7 @@ UNITS: Mapping[str, str] = MappingProxyType(
         "mixed dram": "#A8DDA0",
     }
 )
-"""Parts of the GPUs of each pool, in tones of the pool's colour."""
+"""Parts of the GPUs of each pool, in shades of the pool's colour."""
 
 THROTTLING: Mapping[str, str] = MappingProxyType(
     {
@@ -112,12 +112,12 @@ WORKER_STATES: Mapping[str, str] = MappingProxyType(
 STAGES: Mapping[str, str] = MappingProxyType(
     {"queue": TEAL, "prefill": BLUE, "kv_transfer": RED, "first_decode": ORANGE}
 )
-"""What a request goes through before its first token."""
+"""Stages of a request before its first token."""
 
 QUEUES: Mapping[str, str] = MappingProxyType(
     {"bootstrap": PINK, "prealloc": TEAL, "inflight": "#8EE3DA", "transfer": RED}
 )
-"""What waits between prefill and decode."""
+"""Queues between prefill and decode."""
 
 LINKS: Mapping[str, str] = MappingProxyType(
     {
@@ -127,15 +127,15 @@ LINKS: Mapping[str, str] = MappingProxyType(
         "pcie received": "#FFC2D0",
     }
 )
-"""What goes over a GPU's links."""
+"""Traffic on a GPU's links."""
 
 TRANSFER_FAILURES: Mapping[str, str] = MappingProxyType(
     {"transfer": RED, "notification": PINK, "expired": TEAL}
 )
-"""Why KV did not arrive."""
+"""Reasons for failed KV transfers."""
 
 SPREAD: Mapping[str, str] = MappingProxyType({"p50": "#8AB8FF", "p95": "#FFB357", "p99": "#FF7383"})
-"""Percentiles: from what most have to what few have."""
+"""Percentiles, from the median to the tail."""
 
 BOUNDS: Mapping[str, str] = MappingProxyType(
     {
@@ -158,7 +158,7 @@ TONES: Sequence[tuple[float | None, str]] = (
     (0.8, "#8EE3DA"),
     (0.95, "#F2FFFD"),
 )
-"""Shares from dark to bright, in no phase's colour."""
+"""Shades for shares, dark to bright, in no phase's colour."""
 
 VERDICTS: Mapping[str, str] = MappingProxyType(
     {
@@ -178,4 +178,4 @@ VERDICTS: Mapping[str, str] = MappingProxyType(
         "what prefill can take is not learned yet": GREY,
     }
 )
-"""What alerts/rules/disagg-recording-verdict.yaml says of a model."""
+"""The verdicts on a model that alerts/rules/disagg-recording-verdict.yaml records."""

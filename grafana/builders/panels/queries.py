@@ -1,4 +1,4 @@
-"""Queries of panels: an expression, and how its series are called."""
+"""Queries of panels: an expression and its legend."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ DATASOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One query and how its series are called."""
+    """One query and its legend."""
 
     expr: str
     legend: str = ""
 
 
 def each(names: Iterable[str], expr: str) -> list[Ask]:
-    """One query for each name, put where `expr` has %s: series then come in this order."""
+    """One query per name, inserted at %s in `expr`: this fixes the order of the series."""
     return [Ask(expr.replace("%s", name), name) for name in names]
 
 
 def queries(
     asks: Sequence[Ask], kind: Literal["range", "instant", "table"] = "range"
 ) -> list[Builder[Dataquery]]:
-    """The targets A, B, C… of a panel; `table` is an instant with a column for each label."""
+    """The targets A, B, C… of a panel; `table` is an instant query with a column per label."""
     targets: list[Builder[Dataquery]] = []
     for letter, ask in zip(ascii_uppercase, asks, strict=False):
         target = prometheus.Dataquery().expr(ask.expr).ref_id(letter).datasource(DATASOURCE)

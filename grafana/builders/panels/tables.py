@@ -1,4 +1,4 @@
-"""Tables: one row for each thing, joined from several queries by the labels they share."""
+"""Tables whose rows are joined from several queries by the labels they share."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ NOT_KNOWN = "-"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: a label's name, or the letter of the query whose values it holds.
+    """A column; `source` is a label's name, or the letter of the query whose values it shows.
 
     `bar` draws a share from 0 to 1 as a bar of that colour, or in the colours of `steps`; `texts`
-    names values (value → text, colour); `link` is where a click on a value leads.
+    names values (value → text, colour); `link` is the target of a click on a value.
     """
 
     source: str
@@ -35,11 +35,11 @@ class Column:
 
     @property
     def field(self) -> str:
-        """What Grafana calls the column before it is renamed."""
+        """Grafana's name of the column before it is renamed."""
         return f"Value #{self.source}" if len(self.source) == 1 else self.source
 
     def properties(self) -> list[models.DynamicConfigValue]:
-        """Everything that its override says."""
+        """The properties of its override."""
         said: dict[str, Any] = {}
         if self.unit:
             said["unit"] = self.unit
@@ -65,7 +65,7 @@ class Column:
 
 
 def coloured_words(colours: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
-    """The `texts` of a column of words: each as it is, in its colour."""
+    """The `texts` of a column of words: each unchanged, in its colour."""
     return tuple((word, word, colour) for word, colour in colours.items())
 
 
@@ -82,7 +82,7 @@ def rows(
     none: str | None = None,
     runbooks: Sequence[str] = (),
 ) -> table.Panel:
-    """A table of this moment with `columns` in their order, sorted by the header `sort`."""
+    """A table of current values with `columns` in this order, sorted by the header `sort`."""
     panel = table.Panel().targets(queries(asks, "table"))
     panel = framed(panel, title, description, (width, height), runbooks, none)
     panel = panel.sort_by(
@@ -96,14 +96,14 @@ def rows(
     }
     steps = [models.DataTransformerConfig(id_val="merge", options={})] if len(asks) > 1 else []
     if len(asks) == 1:
-        # Grafana calls the values of a lone query plainly so.
+        # Grafana names the value column of a single query just "Value".
         organize = {
             key: {("Value" if name == "Value #A" else name): value for name, value in said.items()}
             for key, said in organize.items()
         }
     steps.append(models.DataTransformerConfig(id_val="organize", options=organize))
     panel = panel.transformations(steps)
-    # A cell without a value is not known, and does not repeat why the whole table may be empty.
+    # A cell without a value shows a dash, not the reason why the whole table may be empty.
     panel = panel.override_by_regexp(".*", [value("noValue", NOT_KNOWN)])
     for column in columns:
         if said := column.properties():

@@ -1,4 +1,4 @@
-"""Panels with a bar over time for each thing: its state in words, or a share in tones."""
+"""Panels with one bar over time per series: a state by name, or a share in shades."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def states(
     none: str | None = None,
     runbooks: Sequence[str] = (),
 ) -> statetimeline.Panel:
-    """A bar over time for each series, whose value n means the n-th of `names` (name → colour)."""
+    """A bar over time for each series; the value n means the n-th of `names` (name → colour)."""
     panel = statetimeline.Panel().targets(queries(asks))
     panel = framed(panel, title, description, (width, height), runbooks, none)
     panel = panel.show_value(common.VisibilityMode.NEVER).merge_values(True).row_height(0.8)
@@ -39,9 +39,9 @@ def states(
 
 
 def coded(selector: str, label: str, names: Mapping[str, str], by: str) -> str:
-    """For `states`: series of value 1, distinguished by `label`, as the number of its value.
+    """For `states`: map info series, which differ in `label`, to the number of the label's value.
 
-    `selector` has %s where its matcher of the label goes.
+    `selector` has %s where the matcher of the label goes.
     """
     codes = " or ".join(
         f"max by ({by}) ({selector.replace('%s', matcher)}) * {number}"
@@ -61,9 +61,9 @@ def heat(
     none: str | None = None,
     runbooks: Sequence[str] = (),
 ) -> statushistory.Panel:
-    """A row of cells over time for each series of shares: the brighter, the nearer to 1.
+    """A row of cells over time for each series of shares: the closer to 1, the brighter.
 
-    `link` is a title and where a click on a cell leads.
+    `link` is a title and the target of a click on a cell.
     """
     panel = statushistory.Panel().targets(queries(asks)).unit("percentunit").decimals(0)
     panel = framed(panel, title, description, (width, height), runbooks, none)
