@@ -94,7 +94,7 @@ def allocate_blocks(
     Returns:
         For each bound that binds, the first block, and the most GPUs that it leaves short.
     """
-    binding: dict[str, tuple[int, int]] = {}
+    binding: defaultdict[str, set[int]] = defaultdict(set)
     ranks = max((len(pools) for each in planned for pools in each.roles), default=0)
     desired = [[[pool.copy() for pool in role] for role in each.granted] for each in planned]
     for rank in range(ranks):
@@ -114,11 +114,16 @@ def allocate_blocks(
             given, reasons = allocate(requests, taken, bounds)
             for (_, counts), count in zip(pools, given, strict=True):
                 counts[block] = count
-            short = sum(each.short_gpus(block) for each in planned)
             for reason in reasons:
-                first, most = binding.get(reason, (block, 0))
-                binding[reason] = (min(first, block), max(most, short) if rank else short)
-    return binding
+                binding[reason].add(block)
+    # Only now it is known what further pools filled in.
+    return {
+        reason: (
+            min(blocks),
+            max(sum(each.short_gpus(block) for each in planned) for block in blocks),
+        )
+        for reason, blocks in binding.items()
+    }
 
 
 def _within(request: PoolRequest, bounds: PlanBounds) -> int:

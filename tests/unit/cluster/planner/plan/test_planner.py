@@ -176,6 +176,20 @@ def test_engines_for_a_rising_load_are_ordered_a_lead_time_before() -> None:
     assert added.at_seconds == NOW + 6 * BLOCK - TIMING.lead_seconds
 
 
+def test_a_bound_is_reported_with_the_most_it_leaves_short_not_the_last() -> None:
+    bounds = PlanBounds((GpuOffer("A", 2, gpus_per_node=1),))
+    load = [100.0] * 6 + [12.0] * 6
+
+    found = planned(demand(paths(load), Fleet(1, 1)), bounds=bounds)
+
+    short = sum(
+        max(row.shortfall for row in role(found, of).rows if row.quantile == 0.9)
+        for of in (Role.PREFILL, Role.DECODE)
+    )
+    (bound,) = found.bounds
+    assert f"at most {short} GPUs short" in bound
+
+
 def test_a_dip_shorter_than_the_hold_time_releases_nothing() -> None:
     load = [80.0] * 6 + [10.0] * 4 + [80.0] * 6
     steady = planned(demand(paths([80.0] * 16)))
