@@ -1,1 +1,1 @@
-"""Which engine holds prefill back, and why: exported series to evidence, evidence to verdicts."""
+"""Diagnosis of bottlenecks before the first token: from exported series to evidence to findings."""

@@ -1,4 +1,4 @@
-"""From exported series to what holds each model's requests back, and why."""
+"""Diagnoses, from exported series, what delays the requests of each model."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["DiagnosisState", "diagnose"]
 def diagnose(
     window: SeriesWindow, targets: Targets, past: DiagnosisState | None = None
 ) -> tuple[tuple[ModelDiagnosis, ...], DiagnosisState]:
-    """Say of each model served in the window what holds its requests back before their first token.
+    """Diagnose what delays the first token of requests, for each model served in the window.
 
     Args:
-        window: All that is known: `families.FAMILIES` of some 30 minutes, up to now.
-        targets: What users were promised.
-        past: What the diagnosis before left; without it each window is judged by itself.
+        window: `families.FAMILIES` of some 30 minutes, up to now.
+        targets: The latency targets.
+        past: The state after the previous diagnosis; without it the window is judged by itself.
     """
     fleet = read_fleet(window)
     if fleet is None or fleet.grid.bins < LEAST_AFTER * block_bins(fleet.grid.step_seconds):
@@ -46,7 +46,7 @@ def diagnose(
 
 
 def _silent(view: ModelView, now_seconds: float) -> ModelDiagnosis | None:
-    """Of a model none of whose engines is told of any longer: what was known of it is over."""
+    """Undecided diagnosis if no engine of a model is scraped any longer: its findings are over."""
     told_seconds = max(engine.told_seconds for engine in view.engines)
     if now_seconds - told_seconds <= view.changes.fleet.grid.gap_seconds:
         return None
@@ -65,7 +65,7 @@ def _silent(view: ModelView, now_seconds: float) -> ModelDiagnosis | None:
 
 
 def _unread(window: SeriesWindow) -> tuple[ModelDiagnosis, ...]:
-    """Models of which there are too few scrapes to say anything."""
+    """Undecided diagnoses of the models of a window with too few scrapes."""
     keys = {
         ModelKey(series.labels.get("cluster", ""), "", series.labels.get("model_name", ""))
         for series in window.of("disagg_engine_info")

@@ -1,4 +1,4 @@
-"""Where the time to first token of a model's requests went, engine by engine."""
+"""The time to first token of a model's requests by part and engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from disagg_exporter.model import Role
 
 
 def ttft_parts(view: ModelView, entry: Waits, decode: Waits) -> Iterator[EngineParts]:
-    """What is told of it; a part that nobody tells is in the one beside it."""
+    """The parts that are exported; an unknown part is included in its neighbour."""
     router = router_waits(view)
     if router is not None and np.isfinite(router[-2:]).any():
         role = Role.PREFILL if len(view.decoders) else Role.MIXED
@@ -31,7 +31,7 @@ def ttft_parts(view: ModelView, entry: Waits, decode: Waits) -> Iterator[EngineP
 def _parted(
     view: ModelView, waits: Waits, told: Floats, part: TtftPart, rest: TtftPart
 ) -> Iterator[EngineParts]:
-    """A wait, and the part of it that an engine tells apart."""
+    """A wait, split into the part that an engine measures and the rest."""
     order = sorted((part, rest), key=list(TtftPart).index)
     for number, row in enumerate(waits.rows):
         now, usual = float(waits.now[number]), float(waits.usual[number])

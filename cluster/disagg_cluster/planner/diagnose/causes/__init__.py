@@ -1,1 +1,1 @@
-"""Why requests wait: each cause with what tells it apart, from the evidence of one model."""
+"""Why requests wait: each cause and the evidence that distinguishes it, for one model."""

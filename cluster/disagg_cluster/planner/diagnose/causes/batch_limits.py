@@ -1,4 +1,4 @@
-"""Limits of an engine's steps that hold requests back: steps kept too small, or let too large."""
+"""Step limits of an engine that delay requests: too small, or too large."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, Reme
 from disagg_exporter.model import Role
 
 _LEAST_WAITING = 1.0
-# Steps are as large as they may be from this part of their limit on.
+# Steps of at least this part of their limit count as full.
 _AT_LIMIT = 0.6
-# A limit is too small below this part of the knee; where no knee is known, where it was this much
-# larger before or is at peers, or below any knee that we know of.
+# A limit is too small below this part of the knee; or, without a known knee, if it was this much
+# larger before or is at peers, or is below any knee that we know of.
 _OF_KNEE, _SMALLER, _NO_KNEE_TOKENS = 0.8, 1.4, 512
-# A limit lets steps be too large where it was this much smaller before, or from this size on, and
-# where a prompt takes so many times as long in its steps as it would by itself.
+# A limit is too large if it was this much smaller before, or from this size on, and if a prompt
+# takes so many times as long in its steps as it would alone.
 _LARGER, _LARGE_TOKENS, _CROWDED, _OVER_KNEE = 1.5, 32_768, 8.0, 24.0
 _SEATS_TAKEN, _SEATS_OFTEN_TAKEN = 0.9, 0.6
-# Seats that were so full for so many blocks, while requests queue for this part of the target.
+# Batch slots taken to this part for so many blocks, while requests queue for this part of the
+# target.
 _SEATS_LONG_TAKEN, _STANDING_BLOCKS, _LONG_OF_TARGET = 0.7, 8, 0.1
 _LIKELY_Z = 6.0
-# A wait is longer than at peers from so much on, where a limit says why it would be.
+# A wait longer than at peers by this counts where a limit explains it.
 _LEAST_APART, _APART_Z = float(np.log(1.5)), 2.5
-# A limit that was changed is no estimate.
+# Strength if a limit was changed: that is known, not estimated.
 _TOLD_Z = 8.0
-# What steps at the knee lose against the best rate; both ways out of a crowd wait for that.
+# Steps at the knee reach this part of the best rate, which lowers what smaller steps gain.
 _SLOWER_STEPS = 0.8
 
 
 def batch_limits(view: ModelView, waits: Waits) -> tuple[Suspicion, ...]:
-    """Engines whose limits are too small for those who wait, or make them wait together."""
+    """Engines whose limits are too small for the queue, or let too many share a step."""
     return (*_underfilled(view, waits), *_overfilled(view, waits))
 
 
@@ -46,7 +47,7 @@ def _underfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
     waiting = view.blocks("waiting", rows)[:, -2:]
     room = np.nan_to_num(view.recent("kv_usage", rows)) < FULL
     with np.errstate(invalid="ignore"):
-        # Under a limit that has only just been set the queue is still short.
+        # Just after a limit was changed the queue is still short.
         is_new = view.limit_onset(rows) < view.blocks("waiting", rows).shape[1]
         piled = (waiting >= _LEAST_WAITING).all(axis=1) | is_new
         standing = piled & room & (waits.excess > 0)
@@ -57,7 +58,7 @@ def _underfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
         too_small = np.where(
             np.isfinite(knee), limit < _OF_KNEE * knee, limit < _NO_KNEE_TOKENS
         ) | (limit * _SMALLER <= np.fmax(before, _usual_of_peers(before)))
-        # Prompts that are cut into such steps all the time wait for the limit itself.
+        # Prompts that are always cut into such steps are delayed by the limit itself.
         beside = _longer_than_peers(view, waits)
         full = room & (np.fmax(waits.excess, beside) > 0) & too_small
         full &= _usual_step_tokens(view, rows) >= _AT_LIMIT * limit
@@ -72,7 +73,7 @@ def _underfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
         if not short.any():
             continue
         first = int(np.flatnonzero(short)[0])
-        # Whoever is held as short is held back as soon as there is a queue, which comes and goes.
+        # Engines with as low a limit are limited, too, though their queues come and go.
         held = batch <= batch[first] if is_seats else too_small
         numbers = np.flatnonzero(short | (held & np.isfinite(waits.now)))
         queue = float(np.nan_to_num(waiting[numbers]).mean())
@@ -100,9 +101,9 @@ def _underfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
 
 
 def _longer_than_peers(view: ModelView, waits: Waits) -> Floats:
-    """Seconds that requests wait longer than at peers; 0 where they do not, or not surely.
+    """Seconds that requests wait longer than at peers; 0 if not significant.
 
-    Less sure than waits alone must be: it is asked of who has another limit than peers.
+    The threshold is lower than for waits alone, as a limit that is too small must explain it.
     """
     changed = view.changed("first_token", waits.rows)
     longer = (changed.apart >= _LEAST_APART) & (changed.apart_z >= _APART_Z)
@@ -110,7 +111,7 @@ def _longer_than_peers(view: ModelView, waits: Waits) -> Floats:
 
 
 def _usual_step_tokens(view: ModelView, rows: Rows) -> Floats:
-    """Tokens of the mean step of many blocks; NaN where fewer are seen."""
+    """Tokens of the mean step over many blocks; NaN with fewer blocks."""
     tokens, steps = (
         known_sum(view.blocks(name, rows)[:, -_STANDING_BLOCKS:])
         for name in ("step_tokens", "steps")
@@ -122,9 +123,9 @@ def _usual_step_tokens(view: ModelView, rows: Rows) -> Floats:
 
 
 def _queued_for_seats(view: ModelView, rows: Rows, batch: Floats) -> Floats:
-    """Seconds that requests queue where hardly a seat was free for as long as is seen; else 0.
+    """Seconds that requests queue where hardly a batch slot was free for many blocks; else 0.
 
-    Such a limit may have stood from the beginning, with neither past nor peers to tell.
+    Such a limit may predate the window, without a past or peers to compare with.
     """
     running, waiting, usage = (
         view.blocks(name, rows)[:, -_STANDING_BLOCKS:]
@@ -145,7 +146,7 @@ def _queued_for_seats(view: ModelView, rows: Rows, batch: Floats) -> Floats:
 
 
 def _overfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
-    """Whoever is in a step waits for all of it; a prompt among many others waits for them."""
+    """Engines with too large steps: a prompt waits for all others in its step."""
     rows = waits.rows
     limit = view.latest("step_limit_tokens", rows)
     before = view.first("step_limit_tokens", rows)
@@ -155,13 +156,13 @@ def _overfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
     with np.errstate(invalid="ignore", divide="ignore"):
         crowd = stage / own
         large = (limit >= _LARGER * before) | (limit >= _LARGE_TOKENS)
-        # In order of arrival the mean prompt of a crowd would wait for half of the others.
+        # In order of arrival a prompt would on average wait for half of the others.
         gain = stage * (_SLOWER_STEPS - 1 / crowd) / 2
-        # Where larger steps are still faster by the token, waiting for them pays.
+        # Where larger steps still cost less per token, waiting for them pays.
         large &= ~(limit < _OVER_KNEE * view.latest("knee_tokens", rows))
         crowded = large & (crowd >= _CROWDED)
         has_past = limit >= _LARGER * before
-    # Crowds come with bursts, of which no two are alike: what was before is no measure alone.
+    # Crowded steps come with bursts, which differ: the past alone is no baseline.
     cost = np.nan_to_num(np.where(crowded, np.fmax(waits.excess, gain), 0.0))
     numbers = np.flatnonzero(cost > 0)
     if len(numbers):
@@ -187,7 +188,7 @@ def _overfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
 
 
 def _since(view: ModelView, rows: Rows, name: str, onset: Floats) -> Floats:
-    """Seconds for each prompt that was computed from a block on."""
+    """Seconds per prompt computed since a block."""
     numbers = np.arange(view.blocks(name, rows).shape[1])
     chosen = numbers >= onset[:, None]
     total = known_sum(np.where(chosen, view.blocks(name, rows), np.nan))
@@ -197,7 +198,7 @@ def _since(view: ModelView, rows: Rows, name: str, onset: Floats) -> Floats:
 
 
 def _usual_of_peers(before: Floats) -> Floats:
-    """What most had first: one that was raised since makes no other too small."""
+    """Median of the limits at the window's start: raising one later makes no other too small."""
     return np.full(len(before), float(known_median(before)))
 
 

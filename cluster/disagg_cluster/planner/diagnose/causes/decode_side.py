@@ -1,4 +1,4 @@
-"""Causes between a prompt's end and the user's first token, at decode engines."""
+"""Causes at decode engines, between the end of prefill and the user's first token."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from disagg_exporter.model import Role
 
 _LEAST_WAITING = 1.0
 _FEW_SEATS, _OF_FEW, _OF_MANY, _FILLED = 8, 0.6, 0.9, 0.97
-# Room is kept for outputs if it is not taken at half of the engines where requests wait.
+# Room is reserved for outputs if fewer than half of the engines where requests wait are full.
 _MOST_WITH_ROOM = 0.5
-# So many times as many requests as usual are a burst, unless it has lasted so many blocks.
+# So many times the usual requests are a burst, unless it has lasted so many blocks.
 _BURST, _BURST_BLOCKS = 1.25, 4
 
 
 def decode_suspicions(view: ModelView, waits: Waits, before: Waits) -> Iterator[Suspicion]:
-    """What makes the waits at decode engines too long.
+    """Causes of long waits at decode engines.
 
     Args:
         view: The model.
         waits: At decode engines.
-        before: At prefill engines, whose cache fills when nobody takes what is in it.
+        before: At prefill engines, whose cache fills while KV is not fetched.
     """
     rows = waits.rows
     if not len(rows):
@@ -45,7 +45,7 @@ def decode_suspicions(view: ModelView, waits: Waits, before: Waits) -> Iterator[
     preallocating = np.nan_to_num(view.recent("preallocating", rows))
     piled = (view.blocks("waiting", rows)[:, -2:] >= _LEAST_WAITING).all(axis=1)
     short = (piled | (preallocating >= _LEAST_WAITING)) & (excess > 0) & ~moving
-    # Who may run fewer than before queues for that, however many come just now.
+    # A lowered limit explains the queue, even during a burst.
     limited = view.limit_onset(rows) < view.blocks("waiting", rows).shape[1]
     if short.any() and (limited[short].all() or not _is_surging(view, rows)):
         yield _no_room(view, waits, before, short, waiting + preallocating)
@@ -76,7 +76,7 @@ def decode_suspicions(view: ModelView, waits: Waits, before: Waits) -> Iterator[
 
 
 def _is_surging(view: ModelView, rows: Rows) -> bool:
-    """Whether more requests come just now than before, and not for long: a burst passes."""
+    """Whether arrivals are in a short burst, which passes."""
     arrived = np.nansum(view.blocks("arrivals", rows), axis=0)
     if len(arrived) < 2 * _BURST_BLOCKS:
         return False
@@ -87,10 +87,10 @@ def _is_surging(view: ModelView, rows: Rows) -> bool:
 
 
 def _is_taken(view: ModelView, rows: Rows, usage: Floats, running: Floats) -> np.ndarray:
-    """Which engines have no seat, or no room in their cache for one more like those that run."""
+    """Which engines have no batch slot, or no room in their cache for one more typical request."""
     batch = view.latest("batch_limit", rows)
     with np.errstate(invalid="ignore"):
-        # Of a few seats one is empty now and then, between two requests.
+        # With few slots one is often free between two requests.
         seated = running >= np.where(batch <= _FEW_SEATS, _OF_FEW, _OF_MANY) * batch
     one_more = usage * (1 + 1 / np.maximum(running, 1.0))
     return np.asarray(seated | (usage >= FULL) | (one_more >= _FILLED))
@@ -99,9 +99,9 @@ def _is_taken(view: ModelView, rows: Rows, usage: Floats, running: Floats) -> np
 def _no_room(
     view: ModelView, waits: Waits, before: Waits, short: np.ndarray, waiting: Floats
 ) -> Suspicion:
-    """Requests wait for a place at decode engines: it is full, or keeps room for what may come."""
+    """Requests waiting for room at decode engines that are full or reserve room for outputs."""
     rows = waits.rows
-    # Who was given the same new limit has as little room, though its queue comes and goes.
+    # Engines with a changed limit have as little room, though their queues come and go.
     limited = view.limit_onset(rows) < view.blocks("waiting", rows).shape[1]
     if limited[short].all():
         short = short | limited
@@ -131,7 +131,7 @@ def _no_room(
     cost = np.zeros(len(view.engines))
     cost[rows] = np.where(short, waits.excess, 0.0)
     if len(before.rows):
-        # What decode does not take stays at prefill engines, and what comes there waits for room.
+        # KV that decode does not fetch stays at prefill engines, where requests wait for room.
         held = np.nan_to_num(view.recent("kv_usage", before.rows)) >= FULL
         cost[before.rows] = np.where(held, before.excess, 0.0)
     return Suspicion(

@@ -1,4 +1,4 @@
-"""Causes before the engines: what users wait for that no engine sees."""
+"""Causes before the engines: waits of users that no engine observes."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ from disagg_cluster.planner.diagnose.verdict.values import (
 from disagg_exporter.model import Role
 
 _Z = 4.0
-# A floor is the same whatever comes, and under every request; a queue in the router is neither.
+# A floor is independent of load and the same for every request; a queue in the router is neither.
 _STEADY, _RISE = 0.1, 0.1
-# A scrape between its two counts mixes what was before with what came since in so many bins.
+# A scrape between the two counts mixes values from before and after the onset in so many bins.
 _MIXED_BINS = 2
-# It has begun where it is so many times as long as waits stray.
+# The wait has begun where it exceeds the noise of waits so many times.
 _RAISED_Z = 4.0
-# Where the router tells of no queue, so many times as much is steady.
+# Where the router exports its queue, and that is short, so many times the variation is steady.
 _QUEUE_TOLD = 5.0
 _LEAST_KNOWN = 2
-# Until it is judged by that it is likely, but not sure.
+# Strength of a wait too new to be judged: likely, but not sure.
 _NEW_Z = 6.0
-# So many values, straying by so much of their mean, each by itself (2) and not like its neighbours
-# (0), are noise.
+# Noise: at least so many values, a deviation within this part of their mean, and a von Neumann
+# ratio from this on (2: independent, 0: equal neighbours).
 _LEAST_FOR_NOISE, _MOST_NOISE, _LEAST_VON_NEUMANN = 6, 0.2, 1.2
-# What a scrape puts into one bin it takes from the next (3, of such alone): no queue does.
+# What a scrape adds to one bin is missing in the next (a ratio of 3 by itself), unlike a queue.
 _ALTERNATING = 2.4
-# Hops and tokenizers take as long.
+# Network hops and tokenizers take this long.
 _LEAST_SECONDS = 0.02
-# A queue that is told explains a wait if it is that of so large a part of it (Little 1961).
+# An exported queue explains a wait if it accounts for this part of it (Little 1961).
 _QUEUE_SHARE = 0.4
 
 
 def front_suspicions(view: ModelView) -> Iterator[Suspicion]:
-    """What makes users wait before an engine has their request, or between two engines."""
+    """Causes of waits before an engine has the request, or between two engines."""
     router = router_waits(view)
     if router is None or not np.isfinite(router[-2:]).any():
         return
@@ -61,7 +61,7 @@ def front_suspicions(view: ModelView) -> Iterator[Suspicion]:
     is_floor = _is_floor(view, found) if found.is_floor is None else found.is_floor
     is_new, strength = is_floor is None, found.z
     if is_floor is None:
-        # It takes a second look.
+        # It takes a second round.
         is_floor = _looks_like_a_floor(view, found)
         strength = min(found.z, _NEW_Z)
     whole = np.zeros(len(view.engines))
@@ -87,7 +87,7 @@ def front_suspicions(view: ModelView) -> Iterator[Suspicion]:
 
 
 def _unless_told(view: ModelView, *, is_floor: bool, is_new: bool) -> Alternative | None:
-    """The other of a floor and a queue, where nobody tells how many wait there, or it is new."""
+    """The other of a floor and a queue, if the wait is new or no queue length is exported."""
     other = Cause.ROUTER_LIMIT if is_floor else Cause.LATENCY_FLOOR
     if is_new:
         return Alternative(other, "it has only just come: whether it stays as it is will tell")
@@ -97,7 +97,7 @@ def _unless_told(view: ModelView, *, is_floor: bool, is_new: bool) -> Alternativ
 
 
 def _standing_wait(view: ModelView, router: Floats) -> FrontWait | None:
-    """A wait before the engines that has been there ever since it came."""
+    """A wait before the engines that has lasted since its onset."""
     since, usual, z = _risen(router)
     known = router[since:][np.isfinite(router[since:])]
     if len(known) < 2 or z < _Z:
@@ -106,9 +106,9 @@ def _standing_wait(view: ModelView, router: Floats) -> FrontWait | None:
 
 
 def _is_floor(view: ModelView, wait: FrontWait) -> bool | None:
-    """Whether a wait is under every request alike, and no queue's; None while nothing tells.
+    """Whether a wait is the same for every request, so no queue; None while unknown.
 
-    A queue that is told is counted (Little 1961). Else a queue grows, or comes and goes.
+    An exported queue is judged by Little's law (1961). Otherwise a queue grows, or comes and goes.
     """
     since, cost_seconds = wait.since, wait.seconds
     queue_seconds = queue_seconds_told(view)
@@ -116,11 +116,11 @@ def _is_floor(view: ModelView, wait: FrontWait) -> bool | None:
         return False
     fine = router_waits(view, 1)
     assert fine is not None
-    # The first block may hold some time before.
+    # The first block may begin before the onset.
     blocks = view.blocks("arrivals", view.entries).shape[1]
     begin = max(len(fine) - (blocks - since - 1) * view.block_bins, 0)
     before = _known(fine[: max(begin - view.block_bins - _MIXED_BINS, 0)])
-    # What two waits taken from each other leave strays by itself.
+    # A difference of two waits has noise of its own.
     noise = float(np.std(before)) if since >= LEAST_BEFORE and len(before) >= LEAST_BEFORE else 0.0
     least_seconds = max(_RAISED_Z * noise, LEAST_NOISE_SECONDS)
     begun = _first_raised(fine, begin, wait.usual + least_seconds)
@@ -131,9 +131,9 @@ def _is_floor(view: ModelView, wait: FrontWait) -> bool | None:
 
 
 def _first_raised(fine: Floats, begin: int, least_seconds: float) -> int:
-    """The first of the bins up to `begin` in all of which requests wait for as long.
+    """The bin since which all bins up to `begin` have at least this wait.
 
-    A floor comes at once: what is between in more bins than a scrape may mix is a queue that grows.
+    A floor starts at once: more values in between than a scrape may mix mean a growing queue.
     """
     lower = np.flatnonzero(~(fine[:begin] >= least_seconds))
     return int(lower[-1]) + 1 if len(lower) else 0
@@ -144,38 +144,37 @@ def _known(values: Floats) -> Floats:
 
 
 def _looks_like_a_floor(view: ModelView, wait: FrontWait) -> bool:
-    """What a wait is likely to be that is too new to be judged.
+    """Whether a wait too new to be judged is likelier a floor than a queue.
 
-    Whoever tells of no queue that explains it speaks for a floor, and so do scrapes that are alike.
+    An exported queue that does not explain it is evidence for a floor, and so are steady bins.
     """
     if queue_seconds_told(view) is not None:
         return True
     fine = router_waits(view, 1)
     assert fine is not None
     blocks = view.blocks("arrivals", view.entries).shape[1]
-    # The first block may hold some time before.
+    # The first block may begin before the onset.
     recent = fine[len(fine) - (blocks - wait.since - 1) * view.block_bins :]
     known = recent[np.isfinite(recent)]
     return len(known) >= _LEAST_KNOWN and _is_steady(known, 0.0, 1.0)
 
 
 def _risen(router: Floats) -> tuple[int, float, float]:
-    """Since which block the wait stands, what it was before, and in how many standard errors.
+    """The onset block of the present wait, the wait before, and the change in standard errors.
 
-    Seconds, not their logarithms: what is left when two waits are taken from each other may be
-    anything around nothing.
+    In seconds, not logarithms: a difference of two waits may be around 0.
     """
     shift = shift_of(router[None])
     if shift.z[0] >= _Z:
         since, usual = int(shift.onset[0]), max(float(shift.before[0]), 0.0)
-        # No wait is below nothing: what rises to that was put below it by scrapes at two times.
+        # A wait below 0 is an artefact of scrapes at different times: a rise to 0 does not count.
         part = (float(shift.after[0]) - usual) / float(shift.change[0])
         z = float(shift.z[0]) * min(max(part, 0.0), 1.0)
         return since, usual, z
     known = router[np.isfinite(router)]
     if len(known) < LEAST_BEFORE:
         return 0, 0.0, 0.0
-    # Nothing of it was ever away: it stands by itself, or not at all.
+    # No change in the window: the wait is tested against 0.
     strays = np.sqrt(
         (float(((known - known.mean()) ** 2).sum()) + PRIOR_BLOCKS * LEAST_NOISE_SECONDS**2)
         / (len(known) - 1 + PRIOR_BLOCKS)
@@ -185,11 +184,11 @@ def _risen(router: Floats) -> tuple[int, float, float]:
 
 
 def _is_steady(known: Floats, noise: float, patience: float) -> bool:
-    """Whether a wait is the same all the time, but for its noise; the more patient the more so."""
+    """Whether a wait is constant within its noise; `patience` scales the tolerances."""
     mean = float(np.mean(known))
     stray = float(np.median(np.abs(known - np.median(known))))
     third = max(len(known) // 3, 1)
-    # A queue grows; what two waits taken from each other leave may also fall a little.
+    # A queue grows; a difference of two waits may also fall a little.
     rise = float(np.mean(known[-third:]) - np.mean(known[:third]))
     noise = max(noise, _white_noise(known))
     error = noise * np.sqrt(2 / third)
@@ -201,9 +200,9 @@ def _is_steady(known: Floats, noise: float, patience: float) -> bool:
 
 
 def _white_noise(known: Floats) -> float:
-    """How far a wait strays, if each value does so by itself, and little; else 0.
+    """Standard deviation of a wait if its values are independent and vary little; else 0.
 
-    A queue is much like it was a moment ago (von Neumann 1941: squared steps over the variance).
+    A queue is autocorrelated (von Neumann 1941: squared differences over the variance).
     """
     strays = float(np.std(known))
     if len(known) < _LEAST_FOR_NOISE or not strays > 0:

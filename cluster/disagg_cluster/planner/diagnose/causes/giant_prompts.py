@@ -1,4 +1,4 @@
-"""Prompts so long that others wait behind them: whether they have become more, and since when."""
+"""Prompts so long that others wait behind them: whether they became more frequent, and when."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE
 from disagg_cluster.planner.diagnose.verdict.values import Alternative, Cause
 
-# Prompts so many times as long as the mean are very long; fewer than so many are chance.
+# Prompts so many times the mean are very long; fewer than so many (or of unprecedented length) are
+# chance.
 _GIANT, _LEAST_GIANTS, _LEAST_UNHEARD_OF = 2.5, 4, 2
-# Buckets are coarse: it is their middle that is so long, and the shortest in them nearly.
+# Buckets are coarse: their middle must be that long, their lower bound so many times the mean.
 _LEAST_OF_BUCKET = 1.8
-# No tail is known to be thinner.
+# Lower bound of the share beyond a length: no tail is known to be thinner.
 _THINNEST_TAIL = 1e-5
-# How far prompts stray within a bucket, as a part of its middle.
+# Standard deviation of lengths within a bucket, as a part of its middle.
 _WITHIN = 0.3
 _STEP_Z = 0.1
-# Very long prompts may have become more from so many standard errors on.
+# Very long prompts may have become more frequent from this z on.
 PERHAPS_GIANTS_Z = 2.0
 
 
 def giants(view: ModelView, rows: Rows) -> tuple[float, int]:
-    """How surely prompts far above the mean have become more frequent, and since which block.
+    """Significance of more frequent very long prompts, as z, and the block since which.
 
-    Of all engines together: which one the few come to is chance. From the length on of which it
-    says most: among those that come now and then some may be far longer.
+    Over all engines together, as it is chance which one the few go to, and above the length for
+    which z is largest: some may be far longer than those that arrive now and then.
     """
     long = _long_prompts(view, rows)
     if long is None:
@@ -46,10 +47,10 @@ def giants(view: ModelView, rows: Rows) -> tuple[float, int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LongPrompts:
-    """Lengths of buckets, how many prompts of each came in each block, and which are very long.
+    """Lengths of buckets, prompts in each by block, and which buckets are very long.
 
-    `least_tokens` is the least that a prompt in each bucket has. `sums` are the tokens of all
-    prompts of a block, NaN where nobody tells.
+    `least_tokens` are the lower bounds of the buckets. `sums` are the tokens of all prompts of a
+    block, NaN where unknown.
     """
 
     tokens: Floats
@@ -60,18 +61,18 @@ class LongPrompts:
 
     @property
     def shortest(self) -> float:
-        """The least that a very long one has."""
+        """The least length that is very long."""
         return float(self.least_tokens[self.is_long].min())
 
     def beyond(self, bucket: int) -> LongPrompts:
-        """The same where only those of a bucket, and longer ones, count as very long."""
+        """A copy in which only this bucket and longer ones are very long."""
         return replace(self, is_long=np.arange(len(self.tokens)) >= bucket)
 
     def mean_since(self, begin: int) -> float:
-        """What very long ones since a block have at least, in the mean.
+        """A lower bound of the mean length of very long prompts since a block.
 
-        What is left of all tokens when the others are taken for what such were worth before, less
-        what those stray within their buckets.
+        From the sum of tokens less those of the other prompts, estimated by their ratio in blocks
+        without very long ones, less two standard deviations of lengths within buckets.
         """
         short = np.where(self.is_long[:, None], 0.0, self.counts)
         has_none = short.sum(axis=0) == self.counts.sum(axis=0)
@@ -81,7 +82,7 @@ class LongPrompts:
             return self.shortest
         ratio = float(self.sums[usual].sum() / worth[usual].sum())
         squares = (short * self.tokens[:, None] ** 2).sum(axis=0)
-        # What they are worth is known no better than those that told it.
+        # The ratio is as uncertain as the prompts it was estimated from.
         times = float(worth[begin:].sum() / worth[usual].sum())
         strays = _WITHIN * sqrt(float(squares[begin:].sum() + times**2 * squares[usual].sum()))
         left = float(self.sums[begin:].sum()) - ratio * float(worth[begin:].sum()) - 2 * strays
@@ -103,7 +104,7 @@ def _long_prompts(view: ModelView, rows: Rows) -> LongPrompts | None:
 def few_or_long(
     view: ModelView, rows: Rows, is_longer: NDArray[np.bool_], cause: Cause
 ) -> Alternative | None:
-    """Longer prompts at one engine may be a few very long ones that came there, and the reverse."""
+    """Longer prompts at one engine may instead be a few very long ones, and the reverse."""
     if cause is Cause.LONG_PROMPTS and giants(view, rows)[0] >= PERHAPS_GIANTS_Z:
         text = "some of the prompts are far longer than all others, and too few to tell"
         return Alternative(Cause.GIANTS, text)
@@ -115,17 +116,17 @@ def few_or_long(
 
 
 def more_frequent(long: Floats, every: Floats) -> tuple[float, int]:
-    """How surely more of all prompts are long ones since some block, and since which.
+    """Significance of a larger share of long prompts since some block, as z, and that block.
 
-    Given how many long ones there were, how many of them came late is binomial by chance (the
-    signed root of the deviance: of so few no normal law knows). The block that says most is taken,
-    and what is best of many says less.
+    Given their total, the number of long prompts after a block is binomial by chance (the signed
+    root of the deviance: too few for a normal approximation). The block with the largest z is
+    taken, and z reduced for that choice.
     """
     n = long.sum()
     splits = np.arange(LEAST_BEFORE, len(every) - 1)
     if n < _LEAST_GIANTS or not len(splits):
         return 0.0, 0
-    # Of the requests, and of the long ones, those from each block on.
+    # The share of all prompts since each block, and the number of long ones.
     part = np.cumsum(every[::-1])[::-1][splits] / max(every.sum(), 1.0)
     k = np.cumsum(long[::-1])[::-1][splits]
     told = (k >= _LEAST_GIANTS) & (part > 0) & (part < 1) & (k > n * part)
@@ -138,9 +139,10 @@ def more_frequent(long: Floats, every: Floats) -> tuple[float, int]:
 
 
 def unheard_of(long: LongPrompts) -> tuple[float, int]:
-    """Whether some are longer than lengths that were lognormal before would ever be.
+    """Significance of prompts beyond the former lognormal lengths, as z, and the block since which.
 
-    Two such say as much as a crowd of merely long ones. (Poisson, the signed root of the deviance.)
+    Two such are as strong evidence as many merely long ones. (Poisson, the signed root of the
+    deviance.)
     """
     per_block = long.counts[long.is_long].sum(axis=0)
     best, onset = 0.0, 0
@@ -160,12 +162,12 @@ def unheard_of(long: LongPrompts) -> tuple[float, int]:
 
 
 def _tail(long: LongPrompts, before: Floats, mean_tokens: float) -> float:
-    """What part of lengths as they were is so long that those beyond have this mean, by chance.
+    """Share of the former lengths beyond the bound above which their mean is `mean_tokens`.
 
-    No less than comes of how many very long ones there were.
+    At least the share that the number of very long prompts before implies.
     """
     middle, spread = lognormal(long.tokens, before)
-    # Of few prompts it is not known well: it may be a standard error wider.
+    # From few prompts the estimate is uncertain: widen it by a standard error.
     spread *= 1 + 1 / sqrt(2 * float(before.sum()))
     z = shortest = (log(long.shortest) - middle) / spread
     while _beyond(z) > _THINNEST_TAIL and _mean_beyond(z, middle, spread) < mean_tokens:

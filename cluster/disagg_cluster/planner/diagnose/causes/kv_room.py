@@ -1,4 +1,4 @@
-"""Engines that lack room in their KV cache for the requests that wait."""
+"""Engines without room in their KV cache for the requests that wait."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, Reme
 from disagg_exporter.model import Role
 
 FULL = 0.88
-# A block; fewer may be of one request that outgrew all others. Nobody loses a place while there is
-# room, whatever the few scrapes show.
+# Preemptions per block; fewer may be of one request that outgrew all others. None happen while
+# there is room, whatever the few scrapes show, so a cache that is often full needs fewer.
 _OFTEN_FULL, _LEAST_PREEMPTED, _MANY_PREEMPTED = 0.7, 1.0, 4.0
 _LEAST_WAITING = 1.0
-# A cache is small that was this much larger before.
+# A cache has shrunk if it was this many times as large before.
 _SMALLER, _HALF_FULL = 1.4, 0.5
 _RECENT_BLOCKS = 4
 
 
 def kv_full(view: ModelView, waits: Waits) -> tuple[Suspicion, ...]:
-    """Engines that compute prompts and whose cache is full, or that throw out what they have."""
+    """Engines that compute prompts and whose cache is full, or that preempt requests."""
     return tuple(_full(view, waits))
 
 
@@ -61,15 +61,15 @@ def _full(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
 
 
 def _stood_before(view: ModelView, waits: Waits) -> NDArray[np.bool_]:
-    """Whose requests waited as long while there was room: not for that.
+    """Engines whose requests already waited as long while there was room, so for another reason.
 
-    What they waited for, be it a crowd that came at once, has then filled the cache.
+    That reason, such as a burst, then filled the cache.
     """
     levels = view.changed("first_token", waits.rows).levels
     with np.errstate(divide="ignore", invalid="ignore"):
         halfway = (np.log(waits.now) + np.log(waits.usual)) / 2
         is_long = levels >= halfway[:, None]
-    # The first of the blocks that have been long up to now; unknown ones end nothing.
+    # The first block of the present run of long waits; unknown blocks do not end it.
     numbers = np.arange(levels.shape[1])
     calm = np.where(np.isfinite(levels) & ~is_long, numbers, -1)
     first = np.minimum(calm.max(axis=1) + 1, len(numbers) - 1)
@@ -83,14 +83,14 @@ def _stood_before(view: ModelView, waits: Waits) -> NDArray[np.bool_]:
 
 
 def _is_smaller(view: ModelView, waits: Waits) -> NDArray[np.bool_]:
-    """Whose cache is much smaller than it was."""
+    """Which engines' caches have shrunk."""
     now, before = view.latest("kv_tokens", waits.rows), view.first("kv_tokens", waits.rows)
     with np.errstate(invalid="ignore"):
         return np.asarray(_SMALLER * now <= before)
 
 
 def _held(view: ModelView, waits: Waits, short: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Whoever has as little room as those that are short of it, though its queue comes and goes."""
+    """Engines with as little room as the short ones, though their queues come and go."""
     usage = np.nan_to_num(view.blocks("kv_usage", waits.rows)[:, -_RECENT_BLOCKS:]).max(axis=1)
     is_small = _is_smaller(view, waits)
     was_full = (usage >= FULL) & (waits.excess > 0)

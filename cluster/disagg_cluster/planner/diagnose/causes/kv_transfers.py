@@ -1,4 +1,4 @@
-"""Whether KV is slow on its way, or lost on it, and at which end."""
+"""Whether KV transfers are slow or fail, and at which end."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, Reme
 from disagg_exporter.model import Role
 
 _LEAST_SLOWER, _LEAST_APART = float(np.log(1.3)), float(np.log(1.8))
-# Receivers whose transfers are slower by this part of what those at the slow ones are, are alike.
+# Receivers slower by this part of the slowdown of the slow ones belong to them.
 _SAME_WAY = 0.4
 _LEAST_FAILED, _FAILED_BLOCKS, _FEW_FAILURES = 0.02, 4, 3.0
-# Transfers that take this part of the target, over less than a network that KV is meant for has
-# (40 Gb/s, in bytes a second), are slow by themselves.
+# Transfers that take this part of the target, below the rate of a network meant for KV (40 Gb/s, in
+# bytes a second), are slow by themselves.
 _LONG_OF_TARGET, _LONG_Z, _SLOW_LINK = 0.1, 6.0, 5e9
-# The one sender whose KV stays longer by so many standard errors, more than at any other; where
-# each byte takes as long in every block, as if all were slow, it takes more to believe.
+# z of the one sender whose KV stays longer than at any other; more is needed if bytes take equally
+# long in every block, as if all senders were slow.
 _HELD_Z, _HELD_SURE_Z, _HELD_MORE_Z, _HELD_APART = 4.0, 8.0, 3.0, 3.0
 _LEAST_SAMPLES = 3
-# Where one sender of several is slow, the seconds of a byte stray as shares of it do; by less
-# than this part of that all are.
+# If one sender of several is slow, seconds per byte vary with its share of transfers; below this
+# part of that variation all are slow.
 _EVEN = 0.4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlowTransfers:
-    """What is suspected of transfers, and which of the decode engines wait for them."""
+    """The suspicion of transfers, and which decode engines wait for them."""
 
     suspicion: Suspicion
     moving: NDArray[np.bool_]
 
 
 def transfer_suspicion(view: ModelView, waits: Waits, before: Waits) -> SlowTransfers | None:
-    """What makes KV late at decode engines, if anything does.
+    """The cause of late KV at decode engines, if any.
 
     Args:
         view: The model.
@@ -64,7 +64,7 @@ def transfer_suspicion(view: ModelView, waits: Waits, before: Waits) -> SlowTran
 
 
 def _long_transfers(view: ModelView, rows: Rows) -> SlowTransfers | None:
-    """Transfers that take a large part of what users were promised, and always have."""
+    """Transfers that have always taken a large part of the target."""
     each = view.recent_over("transfer_seconds", "transfers", rows)
     target = view.targets.ttft_seconds
     a_byte = view.recent_over("transfer_seconds", "transfer_bytes", rows)
@@ -88,14 +88,14 @@ def _long_transfers(view: ModelView, rows: Rows) -> SlowTransfers | None:
         (Evidence("transfer_seconds", longest, None, "s", text),),
         ActionAdvice(RemedyKind.MERGE_POOLS if is_all else RemedyKind.MOVE_WORKER),
     )
-    # As long as ever: whatever else makes requests wait there is a cause by itself.
+    # Unchanged transfers do not explain other waits there: those have causes of their own.
     return SlowTransfers(suspicion, np.zeros(len(rows), dtype=np.bool_))
 
 
 def _failed_share(view: ModelView, rows: Rows) -> Floats:
-    """Of the transfers to each engine that ended lately, how many failed.
+    """Share of recent transfers to each engine that failed.
 
-    Whoever had too few to show what others do is taken for one of them.
+    Engines with too few transfers to tell are assumed to be like the others.
     """
     lost, done = (
         np.nansum(view.blocks(name, rows)[:, -_FAILED_BLOCKS:], axis=1)
@@ -141,7 +141,7 @@ def _transfers(
         name = view.engines[sender].place[2]
         text = f"KV stays longer at {name} than at the other prefill engines"
         evidence.append(Evidence("kv_held", 1.0, None, "engine", text))
-        # Whoever waits for KV waits at decode engines; those that came through the sender do.
+        # Waits are observed at decode engines, but belong to requests through the sender.
         whole = float((waits.excess * waits.weights).sum())
         cost = np.zeros(len(view.engines))
         cost[sender] = whole * max(len(view.entries), 1)
@@ -172,14 +172,14 @@ def _transfers(
 
 
 def _sender(view: ModelView, prefill: Waits, slow: Rows, onset_block: int) -> int | None:
-    """The one prefill engine whose KV is fetched later than that of the others, if one is.
+    """The one prefill engine whose KV is fetched later than that of the others, if any.
 
-    By how many tokens stay in its cache (Little 1961), scrape by scrape.
+    From the tokens that stay in its cache (Little 1961), scrape by scrape.
     """
     rows = view.rows_of(Role.PREFILL)
     if len(rows) < 2:
         return None
-    # KV whose time is over is counted by whoever kept it.
+    # Expired KV is counted by the engine that held it.
     expired = np.nansum(view.blocks("transfer_failures", rows)[:, -_FAILED_BLOCKS:], axis=1)
     most = int(np.argmax(expired))
     if (
@@ -196,7 +196,7 @@ def _sender(view: ModelView, prefill: Waits, slow: Rows, onset_block: int) -> in
     if (counts < _LEAST_SAMPLES).any():
         return None
     more = np.nanmean(new, axis=1) - np.nanmean(old, axis=1)
-    # Caches of engines that are alike stray alike: what is known of one helps the others.
+    # Caches of similar engines have similar variance: it is averaged with that of all.
     strays = np.nanvar(old, axis=1)
     error = np.sqrt((strays + strays.mean()) / 2 * (1 / counts[0] + 1 / counts[1]))
     z = more / np.maximum(error, 1.0)
@@ -214,9 +214,9 @@ def _sender(view: ModelView, prefill: Waits, slow: Rows, onset_block: int) -> in
 
 
 def _is_even(view: ModelView, slow: Rows, senders: int, onset_block: int) -> bool:
-    """Whether each byte takes as long in every block, as no mixture of senders would make it.
+    """Whether bytes take equally long in every block, unlike a mixture of fast and slow senders.
 
-    How many of some transfers are of one sender of several strays (binomial).
+    The share of transfers from one sender of several varies (binomial).
     """
     seconds, size, count = (
         view.blocks(name, slow)[:, onset_block + 1 :]

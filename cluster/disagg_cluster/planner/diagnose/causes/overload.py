@@ -1,4 +1,4 @@
-"""Whether the engines of a pool have more to do than they can, all of them."""
+"""Whether a whole pool of engines is overloaded."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 _BUSY = 0.93
 _LEAST_WAITING = 1.0
 _HAS_TIME = 0.75
-# Of the engines that are up, so many must have no room.
+# At most this share of the live engines may have room.
 _MOST_IDLE = 0.25
-# A queue that comes and goes is a busy pool, whose users are promised that much. Where the load has
-# grown, half of it is warning enough.
+# A busy pool has queues that come and go within the target, so waits must reach it; where the load
+# has grown, half of it is enough.
 _LEAST_OF_TARGET, _LEAST_GROWN = 1.0, 0.5
 
 
 def busy_ratio(view: ModelView, rows: Rows) -> Floats:
-    """The part of the last blocks in which an engine took steps, or its host prepared them."""
+    """Share of the last blocks in which an engine ran steps or its host prepared them."""
     steps = view.recent("step_seconds", rows)
     gaps = np.nan_to_num(view.recent("gap_seconds", rows))
     return np.asarray((steps + gaps) / view.block_seconds)
 
 
 def is_saturated(view: ModelView, rows: Rows) -> np.ndarray:
-    """Which engines work all the time while requests wait, in each of the last blocks."""
+    """Which engines are busy all the time while requests wait in each of the last blocks."""
     waiting = view.blocks("waiting", rows)[:, -2:]
     with np.errstate(invalid="ignore"):
         piled = (waiting >= _LEAST_WAITING).all(axis=1)
@@ -33,10 +33,9 @@ def is_saturated(view: ModelView, rows: Rows) -> np.ndarray:
 
 
 def is_overloaded(view: ModelView, rows: Rows, wait_seconds: Floats, *, has_grown: bool) -> bool:
-    """Whether a pool has more to do than it can, so that users wait for it.
+    """Whether a pool is overloaded so that users wait.
 
-    `wait_seconds` is each engine's part of the mean wait; `has_grown` says that more comes than
-    before.
+    `wait_seconds` is each engine's part of the mean wait; `has_grown` says that the load has grown.
     """
     alive = view.blocks("alive", rows)[:, -1]
     if not alive.any():
@@ -49,13 +48,13 @@ def is_overloaded(view: ModelView, rows: Rows, wait_seconds: Floats, *, has_grow
 
 
 def is_gone(view: ModelView, row: int) -> bool:
-    """Whether an engine that was there is not any more."""
+    """Whether an engine that was alive has gone."""
     alive = view.blocks("alive", np.array([row]))[0]
     return bool(alive.any() and not alive[-2:].any())
 
 
 def lost_block(view: ModelView, rows: Rows) -> int:
-    """The block since which an engine is gone, the last one to go; the number of blocks if none."""
+    """The last live block of the engine that went last; the number of blocks if none or all did."""
     alive = view.blocks("alive", rows)
     gone = [row for row, each in enumerate(rows) if is_gone(view, int(each))]
     if not gone or len(gone) == len(rows):
@@ -64,7 +63,7 @@ def lost_block(view: ModelView, rows: Rows) -> int:
 
 
 def has_room_beside(view: ModelView, rows: Rows) -> np.ndarray:
-    """Which engines work all the time while requests wait, and each other has time."""
+    """The one saturated engine while every other has idle time."""
     saturated, has_time = is_saturated(view, rows), busy_ratio(view, rows) < _HAS_TIME
     alone = saturated & (saturated.sum() == 1) & (len(rows) > 1)
     return np.asarray(alone & (has_time | saturated).all())

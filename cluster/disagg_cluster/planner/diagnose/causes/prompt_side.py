@@ -1,4 +1,4 @@
-"""Causes at the engines that compute prompts: what grew about their work, and what it costs."""
+"""Causes at the engines that compute prompts: which work grew, and what it costs."""
 
 from __future__ import annotations
 
@@ -34,13 +34,12 @@ from disagg_cluster.planner.diagnose.verdict.values import (
 )
 from disagg_exporter.model import Role
 
-# Of engines that a factor befalls, those that pay less than this part of what the worst pays are
-# left out of its finding.
+# Engines with a cost below this part of the largest are left out of a factor's finding.
 _LEAST_PART = 0.2
-# What befell most of a pool befell all of it where the rest moved so far the same way.
+# A factor at most engines of a pool is the pool's if the rest moved this far the same way.
 _SAME_WAY = 0.4
 _LEAST_ALIKE, _SURE_Z = 0.6, 6.0
-# So sure is that a pool has too much to do; that an engine is gone is no question.
+# Strength of an overloaded pool; that an engine is gone is certain.
 _OVERLOAD_Z = 6.0
 
 
@@ -54,9 +53,9 @@ _SLOW_REMEDY = {
 
 
 def prompt_suspicions(view: ModelView, waits: Waits) -> list[Suspicion]:
-    """What makes the waits at entry engines too long, as far as their work tells.
+    """Causes of long waits at entry engines, from their work.
 
-    What explains a wait and may be chance is among them, with a strength of 0.
+    A factor that explains a wait but may be chance is included with strength 0.
     """
     rows = waits.rows
     if not len(rows):
@@ -67,7 +66,7 @@ def prompt_suspicions(view: ModelView, waits: Waits) -> list[Suspicion]:
     work = prompt_work(view, waits)
     found = _of_their_own(view, waits, work, limits)
     set_aside = [each for each in limits if each not in found]
-    # What a limit holds back is no work that grew: it takes the excess of its engines first.
+    # A limit is not growth of work: the excess at its engines is attributed to it first.
     bound = np.zeros(len(rows), dtype=np.bool_)
     for each in found:
         bound |= each.cost_seconds[rows] > 0
@@ -89,9 +88,9 @@ def prompt_suspicions(view: ModelView, waits: Waits) -> list[Suspicion]:
 def _of_their_own(
     view: ModelView, waits: Waits, work: PromptWork, found: tuple[Suspicion, ...]
 ) -> list[Suspicion]:
-    """Those at engines that have nothing else: who is slow, or given more, is full of that.
+    """Suspicions of `found` at engines without other causes: slowness or load fills an engine.
 
-    A limit that was changed meanwhile is a cause by itself.
+    A limit that was changed in the window is a cause by itself.
     """
     echoes = work.by_factor["slowness"].size > 0
     for name in ("share", "prompt_length", "load"):
@@ -109,9 +108,9 @@ def _with_spill(
     found: list[Suspicion],
     ill: list[Suspicion],
 ) -> list[Suspicion]:
-    """Charge an ill engine with what its load does to the others, where more does not come anyway.
+    """Add what an impaired engine costs the others to its own cost, unless the load has grown.
 
-    Routers that count requests give an engine that is slow fewer of them, and the others more.
+    Routers that count requests give a slow engine fewer of them, and the others more.
     """
     load = work.part("load") > 0
     fallen = [row for row in waits.rows if is_gone(view, int(row))]
@@ -127,7 +126,7 @@ def _with_spill(
 
 
 def _slow(view: ModelView, waits: Waits, work: PromptWork, left: Floats) -> Iterator[Suspicion]:
-    """Slow steps, by what slows them: engines with the same reason are one finding."""
+    """Slow steps by cause: engines with the same cause are one finding."""
     slow = work.by_factor["slowness"]
     cost = cost_of(view, waits, work, left, "slowness")
     befallen = _befallen(cost, slow)
@@ -160,7 +159,7 @@ def _grown(
 ) -> Iterator[Suspicion]:
     cost, grown = cost_of(view, waits, work, left, factor.name), work.by_factor[factor.name]
     numbers = _befallen(cost, grown)
-    # What grew by chance explains a wait, and is not to blame where something else is.
+    # Growth by chance explains a wait, but is dropped where other growth is significant.
     if (grown.z[numbers] > 0).any():
         numbers = numbers[grown.z[numbers] > 0]
     if not len(numbers):
@@ -170,7 +169,7 @@ def _grown(
     elif factor.cause is not Cause.ROUTING:
         numbers = _all_if_alike(view, waits, numbers, factor.name)
     if factor.cause is Cause.LONG_PROMPTS and len(waits.rows) == len(numbers) > 1:
-        # Longer prompts everywhere are more work for all, not work that went to the wrong engine.
+        # Longer prompts everywhere are more demand, not badly distributed work.
         return
     ratio = float(np.exp(grown.size[numbers].max()))
     yield _suspicion(
@@ -188,7 +187,7 @@ def _grown(
 
 
 def _all_if_alike(view: ModelView, waits: Waits, numbers: Rows, name: str) -> Rows:
-    """All engines, if those that are not blamed have moved the same way; else those that are."""
+    """All engines if the others have moved the same way; else `numbers`."""
     every = np.arange(len(waits.rows))
     others = np.setdiff1d(every, numbers)
     if not len(others) or len(numbers) < len(others):
@@ -201,7 +200,7 @@ def _all_if_alike(view: ModelView, waits: Waits, numbers: Rows, name: str) -> Ro
 def _demand(
     view: ModelView, waits: Waits, work: PromptWork, left: Floats, fallen: list[int]
 ) -> Iterator[Suspicion]:
-    """More work than the engines can do together, where nothing else makes it more."""
+    """Demand beyond the capacity of the pool, where no other factor explains it."""
     load = work.by_factor["load"]
     has_grown = bool((load.size > 0).any() or fallen)
     if not is_overloaded(view, waits.rows, waits.now * waits.weights, has_grown=has_grown):
@@ -233,7 +232,7 @@ def _demand(
 
 
 def _befallen(cost: Floats, grown: Adverse) -> Rows:
-    """The engines that pay for a factor, and those where it has surely grown as much."""
+    """The engines with a cost of a factor, and those where it has significantly grown as much."""
     most = float(cost.max(initial=0.0))
     if most <= 0:
         return np.array([], dtype=np.intp)

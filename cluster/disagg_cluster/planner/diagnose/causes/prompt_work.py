@@ -1,9 +1,9 @@
-"""Why prompts wait at the engines that compute them: what has made their work more, or slower.
+"""Why prompts wait at the engines that compute them: which factors of their work have grown.
 
-An engine's load is a product: requests that come to it, tokens of a prompt, the part of them that
-is not cached, seconds a token, the host's time beside them. Each is looked at by itself, so what is
-too long about a wait can be divided among those that grew, in proportion to the logarithms by
-which they did: no order in which to undo them has to be chosen.
+An engine's load is a product: arriving requests, tokens of a prompt, the share of them that is not
+cached, seconds a token, the host's time beside them. Each factor is tested separately, and the
+excess of a wait is divided among those that grew in proportion to their logarithms, which does not
+depend on an order of the factors.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FACTORS = (
     "share",
     "load",
 )
-# Against the own past, and against peers, which are never quite alike: as factors.
+# Least factors of growth against the own past, and against peers, which are never quite alike.
 _LEAST: dict[str, tuple[float, float | None]] = {
     "slowness": (1.08, 1.25),
     "host_gap": (1.05, 1.15),
@@ -55,7 +55,7 @@ _LEAST: dict[str, tuple[float, float | None]] = {
     "prompt_length": (1.3, 1.4),
     "share": (1.25, 1.35),
 }
-# The own model is asked once it has told of so many blocks.
+# The engine's own model is used once it covers so many blocks.
 _TOLD_BLOCKS = 6
 _SLOW_FOR_LONG, _SLOW_WITH_PEERS, _FOR_LONG_Z = 1.2, 1.35, 6.0
 _SLOW_BESIDE_GIANTS = 1.4
@@ -64,14 +64,14 @@ _SPREAD_Z, _LEAST_SPREAD = 3.5, 1.3
 _LEAST_LOAD = 1.1
 _BUSY, _LEAST_QUEUE = 0.5, 0.5
 _LOAD_Z = 4.0
-_JAMMED = 0.5  # who serves less of those who come has hardly told of them yet
+_JAMMED = 0.5  # an engine that serves less of its arrivals has hardly counted their prompts yet
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptWork:
-    """By how much each factor of the work at some engines has grown, with what each explains.
+    """Growth of each factor of the work at some engines, and the part of the wait it explains.
 
-    `is_longer`: at which engines prompts are longer, also where a few very long ones explain it.
+    `is_longer`: at which engines prompts are longer, even if a few very long ones explain it.
     """
 
     rows: Rows
@@ -79,7 +79,7 @@ class PromptWork:
     is_longer: NDArray[np.bool_]
 
     def part(self, factor: str) -> Floats:
-        """The part of each engine's excess that a factor explains; 0 where nothing has grown."""
+        """The part of each engine's excess wait that a factor explains; 0 without growth."""
         sizes = np.stack([self.by_factor[name].size for name in FACTORS])
         total = sizes.sum(axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -87,15 +87,15 @@ class PromptWork:
 
     @property
     def explained(self) -> Floats:
-        """Whether anything has grown, by engine."""
+        """Whether any factor has grown, by engine."""
         sizes = np.stack([self.by_factor[name].size for name in FACTORS])
         return np.asarray(sizes.sum(axis=0) > 0)
 
 
 def prompt_work(view: ModelView, waits: Waits) -> PromptWork:
-    """Look at the work of the engines where requests wait.
+    """The growth of work at the engines where requests wait.
 
-    Where nothing has grown though requests surely wait, less is asked of what may have.
+    Where no factor explains a wait, thresholds are lowered by the significance of the wait.
     """
     surely, perhaps = _grown(view, waits, None), _grown(view, waits, waits.z)
     return PromptWork(
@@ -127,7 +127,7 @@ def _grown(view: ModelView, waits: Waits, since_z: Floats | None) -> PromptWork:
             since=waits.onset,
             since_z=since_z,
         )
-    # Prompts that are longer beside those of peers than they were beside them are longer, too.
+    # Prompts also count as longer if they became so relative to those of peers.
     beside = adverse(
         view.changed("relative_length", rows),
         float(np.log(_LEAST["prompt_length"][0])),
@@ -143,7 +143,7 @@ def _grown(view: ModelView, waits: Waits, since_z: Floats | None) -> PromptWork:
     found["prompt_spread"] = _spread(view, waits)
     is_longer = found["prompt_length"].size > 0
     if (found["prompt_spread"].size > 0).any():
-        # Which engine the few long ones come to is chance.
+        # Which engine gets the few very long ones is chance.
         found["prompt_length"] = replace(
             found["prompt_length"], size=np.zeros(len(rows)), z=np.zeros(len(rows))
         )
@@ -152,11 +152,12 @@ def _grown(view: ModelView, waits: Waits, since_z: Floats | None) -> PromptWork:
 
 
 def _gathered(view: ModelView, waits: Waits, longer: Adverse) -> Adverse:
-    """Where long prompts have gathered since requests wait there, by how much the mean is longer.
+    """`longer`, corrected by whether long prompts have concentrated on each engine.
 
-    Who got which needs no past to be told from chance, whatever lengths come. A mean of a few does:
-    where lengths are told and long ones have not gathered, what is `longer` is so by chance (z 0).
-    It explains a wait unless that is beyond chance; prompts that never end are not told of.
+    Whether they have can be tested without a past, whatever their lengths. A mean of few cannot:
+    where a histogram shows no concentration, `longer` counts as chance (z 0), and still explains a
+    wait, unless the wait is significant. Jammed engines are exempt: unfinished prompts are not in
+    the histogram.
     """
     rows, lengths = waits.rows, view.changes.fleet.prompts.tokens
     if len(rows) < 2 or not len(lengths):
@@ -176,7 +177,7 @@ def _gathered(view: ModelView, waits: Waits, longer: Adverse) -> Adverse:
             strength = max(strength, min(by_mean, float(longer.z[row])))
         is_sure = waits.z[row] >= SURE_WAIT_Z
         if strength >= (SINCE_Z if is_sure else OWN_Z) and np.exp(beside) >= least:
-            # Two that agree are likelier than the weaker of them.
+            # Two that agree are stronger evidence than the weaker of them.
             z[row] = max(strength, LIKELY_Z if is_sure else 0.0, z[row])
             size[row], onset[row] = beside, begin
     return Adverse(size, z, onset)
@@ -185,9 +186,9 @@ def _gathered(view: ModelView, waits: Waits, longer: Adverse) -> Adverse:
 def _share(view: ModelView, waits: Waits, share: Adverse) -> Adverse:
     rows = waits.rows
     above = np.nan_to_num(view.changed("share", rows).shift.after) >= np.log(_LEAST["share"][0])
-    # Who has time makes nobody wait, however much of the requests it gets.
+    # An engine with idle time makes nobody wait, whatever its share of requests.
     above &= (busy_ratio(view, rows) >= _BUSY) | (view.recent("waiting", rows) >= _LEAST_QUEUE)
-    # Who surely waits, and is given more than others, is likely to wait for that.
+    # A significant wait at an engine with a larger share is likely due to it.
     likely = (waits.z >= SURE_WAIT_Z) & (share.size > 0)
     return replace(
         share,
@@ -197,29 +198,29 @@ def _share(view: ModelView, waits: Waits, share: Adverse) -> Adverse:
 
 
 def _slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
-    """Slowness by the engine's own slow-moving model where it tells, else as fitted to its like.
+    """Slowness by the engine's own slow-moving model where exported, else by the fit to its peers.
 
-    The own model knows what was computed in each step, the fit only sums over many. It has learned
-    for hours, so what it shows need not have begun in this window.
+    The own model knows the work of each step, the fit only sums over many. It has learned for
+    hours, so a slowness that it shows may have begun before this window.
     """
     rows = waits.rows
     changed = view.changed("own_slowness", rows)
     shift = changed.shift
     own = adverse(changed, float(np.log(_LEAST["slowness"][0])), since=waits.onset)
-    # Who is no slower than its like is not slow, unless most of them have become slower with it.
-    # (0 is who has none like it.)
+    # An engine no slower than its peers is not slow, unless most have become slower with it.
+    # (`apart` is 0 without peers.)
     least = np.log(_LEAST["slowness"][0])
     has_peers, is_alike = changed.apart != 0, changed.apart < least
     is_shared = (own.z >= OWN_Z) & ((own.size > 0).mean() > 0.5)
     is_none = has_peers & is_alike & ~is_shared
     own = _above_usual(own, shift.after, least)
-    # Nobody has learned what steps of lengths cost that never came before.
+    # The model has not learned what prompts of new lengths cost.
     is_unlearned = giants(view, rows)[0] >= PERHAPS_GIANTS_Z
     is_unlearned &= np.nan_to_num(shift.after) < np.log(_SLOW_BESIDE_GIANTS)
     is_none |= is_unlearned
     own = replace(own, size=np.where(is_none, 0.0, own.size), z=np.where(is_none, 0.0, own.z))
-    # Who tells of some steps and not of these says that they are beyond what it has seen: a fit is
-    # no better there.
+    # A model that covers some steps but not the present ones has not met such before: the fit is no
+    # better there.
     known = np.isfinite(changed.levels)
     mixed = adverse(
         view.changed("mixed_cost", rows), np.inf, least_apart=float(np.log(_MIXED_APART))
@@ -227,8 +228,8 @@ def _slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
     fitted = _or(fitted, (mixed.size > 0) & (fitted.size == 0), mixed)
     told = known.sum(axis=1) >= _TOLD_BLOCKS
     for_long = told & (own.size == 0) & (np.nan_to_num(shift.after) >= np.log(_SLOW_FOR_LONG))
-    # Where all its like are a little off, it is what they have learned that is; and what has not
-    # changed made no wait longer than it was.
+    # If all peers are slightly slow, their models are off; and a slowness that has not changed
+    # explains no increase of waits.
     all_slow = np.nan_to_num(shift.after) >= np.log(_SLOW_WITH_PEERS)
     far = (changed.apart_z >= PEER_Z) | (all_slow & (waits.onset >= changed.levels.shape[1]))
     for_long &= (far | ~has_peers) & ~is_unlearned
@@ -244,9 +245,9 @@ def _slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
 
 
 def _above_usual(own: Adverse, level: Floats, least: float) -> Adverse:
-    """Slowness above 0, which is the engine as it has been for hours.
+    """`own`, limited to the level above 0, which is the engine as it has been for hours.
 
-    Whoever was faster than that for a while, and is not any more, has not become slow.
+    An engine that was faster for a while and no longer is has not become slow.
     """
     size = np.clip(np.nan_to_num(level), 0.0, own.size)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -256,9 +257,9 @@ def _above_usual(own: Adverse, level: Floats, least: float) -> Adverse:
 
 
 def _for_long(view: ModelView, rows: Rows, name: str, least: float, found: Adverse) -> Adverse:
-    """What is too much by itself, though it has not changed and peers have it, too."""
+    """A level that is too high by itself, even if unchanged and shared by peers; else `found`."""
     level = np.nan_to_num(view.changed(name, rows).shift.after)
-    # What it has changed by may be the smaller part of it.
+    # A change may be the smaller part of the level.
     use = (found.size < level / 2) & (level >= np.log(least))
     return Adverse(
         np.where(use, level, found.size),
@@ -268,11 +269,11 @@ def _for_long(view: ModelView, rows: Rows, name: str, least: float, found: Adver
 
 
 def _spread(view: ModelView, waits: Waits) -> Adverse:
-    """How much more unequal prompts have become, all engines together.
+    """How much more unequal prompt lengths have become, over all engines together.
 
-    Very long ones are few, and come to any engine. Where they only go to another engine than
-    before, all together they are as they were. Where lengths are told very long ones are counted:
-    a mean of squares is whatever the longest few make of it.
+    Very long prompts are few and go to any engine; if they only moved to another engine, the total
+    is unchanged. Where histograms are exported very long prompts are counted: a mean of squares
+    depends on the longest few.
     """
     rows = waits.rows
     nothing = np.zeros(len(rows))
@@ -295,7 +296,7 @@ def _spread(view: ModelView, waits: Waits) -> Adverse:
 
 
 def _load(view: ModelView, rows: Rows) -> Adverse:
-    """How many more requests come to each engine that is up, in the mean of all."""
+    """Growth of the mean number of arrivals per live engine."""
     alive = view.blocks("alive", rows)
     arrived = np.nansum(np.where(alive, view.blocks("arrivals", rows), 0.0), axis=0)
     each = arrived / np.maximum(alive.sum(axis=0), 1)

@@ -1,4 +1,4 @@
-"""What users wait for before the engines, and a queue there that comes and goes."""
+"""Waits of requests before the engines, and a queue there that comes and goes."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from disagg_cluster.planner.diagnose.evidence.model_view import ModelView
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE, block_sums
 
-# How far back a queue that has come and gone is still one that comes again.
+# A queue that has passed counts as recurring for so many blocks.
 _RECENT_BLOCKS = 8
 _PASSING_Z, _RAISED_Z = 6.0, 4.0
-# While few blocks were before, all of them count as so many more.
+# Weight, in blocks, of the spread of all blocks as a prior while few precede the onset.
 PRIOR_BLOCKS = 3.0
-# A scrape between its two counts moves requests to the next block, with all that engines made them
-# wait: more than so many times that is no such thing.
+# A scrape between the two counts moves requests to the next block, with their waits at engines: a
+# wait above so many times those is no such artefact.
 _OF_ENGINES = 2.0
-# It is gone where less than this part of it is left.
+# A queue has passed once less than this part of it is left.
 _GONE = 0.25
 LEAST_NOISE_SECONDS = 0.02
-# One end shows first tokens later if no more of the squares between them is left. (Bins that are
-# mixed with those before stray less by themselves: 3 / 4 is left of what is not alike at all.)
+# A lag is accepted if no more than this part of the squared differences is left. (Mixing bins with
+# those before lowers the variance by itself: 3 / 4 is left of unrelated counts.)
 _ALIKE = 0.6
-# While it lasts it is told from a floor by its rise, by this factor over some bins at least.
+# A queue that lasts differs from a floor by its rise: by this factor over so many bins at least.
 _RISEN, _LEAST_BINS = 1.25, 2
 
 
 @dataclass(frozen=True, slots=True)
 class FrontWait:
-    """A wait before the engines: by how many `seconds` it is longer than `usual`, since a block.
+    """A wait before the engines: longer than `usual` by `seconds`, since a block.
 
-    `is_floor` where that is known already; `is_sure` says whether it is more than likely.
+    `is_floor` is None while unknown; `is_sure` says whether it is more than likely.
     """
 
     since: int
@@ -45,9 +45,9 @@ class FrontWait:
 
 
 def router_waits(view: ModelView, bins: int | None = None) -> Floats | None:
-    """Mean seconds between a request's arrival at the door and the engines' own waits.
+    """Mean time to first token at the front end less the waits at the engines, in seconds.
 
-    By block, or over so many bins each. None where nobody sees requests from the door on.
+    By block, or by `bins` bins. None where no source observes requests at the front end.
     """
     sums = _sums(view)
     if sums is None:
@@ -61,9 +61,9 @@ def router_waits(view: ModelView, bins: int | None = None) -> Floats | None:
 
 
 def _sums(view: ModelView) -> tuple[Floats, ...] | None:
-    """Seconds and number of first tokens in each bin: at the door, then by pool of engines.
+    """Seconds and number of first tokens in each bin: at the front end, then by pool of engines.
 
-    Whoever shows first tokens before the other does is asked for them as long ago.
+    The side that is ahead is delayed by the lag between them.
     """
     told = view.front_waits()
     if told is None:
@@ -79,10 +79,10 @@ def _sums(view: ModelView) -> tuple[Floats, ...] | None:
 
 
 def bins_late(front: Floats, engines: Floats) -> float:
-    """By how much of a bin a door shows first tokens later than engines do; below 0: sooner.
+    """Lag of the front end's first-token counts behind the engines', in bins; negative if ahead.
 
-    Both count the same ones, but a node reads their pages at two times. It is the delay of either
-    that leaves the least squares between their counts; 0 where that is hardly less than without.
+    Both count the same tokens, but a node reads their pages at different times. The lag minimises
+    the squared differences of the counts; 0 where that is hardly less than without.
     """
     least, late = _ALIKE * _squares(front - engines), 0.0
     for sign, soon, behind in ((1.0, engines, front), (-1.0, front, engines)):
@@ -104,7 +104,7 @@ def _squares(values: Floats) -> float:
 
 
 def _ago(values: Floats, part: float) -> Floats:
-    """Gains of bins that each end so much of a bin earlier; the last axis are bins."""
+    """Gains with all bins moved back by part of a bin; bins are the last axis."""
     if part == 0:
         return values
     before = np.concatenate([np.full_like(values[..., :1], np.nan), values[..., :-1]], axis=-1)
@@ -112,10 +112,9 @@ def _ago(values: Floats, part: float) -> Floats:
 
 
 def passing_queue(view: ModelView, router: Floats) -> FrontWait | None:
-    """A queue before the engines that has come, be it over again: it is the limit that stays.
+    """A recent queue before the engines, even if it has passed: the limit behind it remains.
 
-    It costs what it made requests wait in the mean of all that came since. `router` is as of
-    `router_waits`, by block.
+    Its cost is the mean over all requests since it began. `router` is `router_waits` by block.
     """
     first = max(len(router) - _RECENT_BLOCKS, LEAST_BEFORE)
     if not (router[first:] > _RAISED_Z * LEAST_NOISE_SECONDS).any():
@@ -132,7 +131,7 @@ def passing_queue(view: ModelView, router: Floats) -> FrontWait | None:
 
 
 def _since(view: ModelView, router: Floats, near: Floats, since: int) -> FrontWait | None:
-    """The wait of all that came since a block, beside what it was before; None if no longer."""
+    """The wait of all requests since a block, against that before; None if not longer."""
     before = router[:since][np.isfinite(router[:since])]
     if len(before) < LEAST_BEFORE:
         return None
@@ -149,10 +148,10 @@ def _since(view: ModelView, router: Floats, near: Floats, since: int) -> FrontWa
 
 
 def _noise_seconds(before: Floats, router: Floats) -> float:
-    """How far a block strays, by those before a moment, shrunk to all while these are few.
+    """Standard deviation of the blocks before the onset, shrunk to that of all while they are few.
 
-    No wait is below nothing: what is was put there by scrapes at two times, which also put as much
-    where it does not belong.
+    A wait below 0 is an artefact of scrapes at different times, which also make others too long
+    by as much.
     """
     middle = float(np.nanmedian(router))
     usual = float(np.nanmedian(np.abs(router - middle))) * 1.4826
@@ -162,7 +161,7 @@ def _noise_seconds(before: Floats, router: Floats) -> float:
 
 
 def queue_seconds_told(view: ModelView) -> float | None:
-    """How long requests wait in the router by what it tells of its queue; None if it does not."""
+    """Wait in the router by the length of its queue (Little's law); None if not exported."""
     users = view.changes.fleet.users.get(view.place)
     waiting = None if users is None else users.of("front_waiting")
     arrivals = view.recent("arrivals", view.entries)
@@ -173,7 +172,7 @@ def queue_seconds_told(view: ModelView) -> float | None:
 
 
 def _near_seconds(view: ModelView, blocks: int) -> Floats:
-    """The longest wait at the engines in each block or beside it."""
+    """The longest wait at the engines in each block and its neighbours."""
     own = np.zeros(blocks)
     for rows in (view.entries, view.decoders):
         if len(rows):
@@ -184,18 +183,18 @@ def _near_seconds(view: ModelView, blocks: int) -> Floats:
 
 
 def _raised(router: Floats, near: Floats, noise_seconds: float) -> np.ndarray:
-    """In which blocks requests waited longer than scrapes at two times make it look."""
+    """The blocks whose waits are too long for an artefact of scrapes at different times."""
     known = np.nan_to_num(router)
     high = known > _RAISED_Z * noise_seconds
-    # What a scrape has put into one block it has taken from the next.
+    # What a scrape adds to one block is missing in the next.
     beside = np.roll(np.pad(high, 1), 1)[1:-1] | np.roll(np.pad(high, 1), -1)[1:-1]
     return np.asarray(high & (beside | (known > _OF_ENGINES * near)))
 
 
 def _mean_since(view: ModelView, since: int) -> float:
-    """Seconds before the engines of all requests since a block.
+    """Mean wait before the engines of all requests since a block.
 
-    What one scrape counts too early another counts too late: sums do not stray as blocks do.
+    What one scrape counts too early another counts too late: sums are less noisy than blocks.
     """
     sums = _sums(view)
     assert sums is not None
@@ -209,19 +208,19 @@ def _quotient(waits: Floats, bins: int, since: int) -> float:
 
 
 def _has_gone(router: Floats, raised: np.ndarray) -> bool:
-    """Whether a wait has been away again after it came."""
+    """Whether a wait has fallen again after its onset."""
     high = float(known_mean(router[raised]))
     return bool((router[np.isfinite(router)] < _GONE * high).any())
 
 
 def _rises(view: ModelView, since: int) -> bool:
-    """Whether a wait that has only just come grows by every bin, which no floor does."""
+    """Whether a new wait grows in every bin, which a floor does not."""
     fine = router_waits(view, 1)
     assert fine is not None
     blocks = view.blocks("arrivals", view.entries).shape[1]
     recent = fine[len(fine) - (blocks - since) * view.block_bins :]
     known = recent[np.isfinite(recent)]
-    # The first of them may hold some time before.
+    # The first may begin before the onset.
     grown = known[np.argmax(known > 0) + 1 :] if (known > 0).any() else known[:0]
     if len(grown) < _LEAST_BINS:
         return False

@@ -14,20 +14,20 @@ from disagg_cluster.planner.diagnose.evidence.shifts import block_means
 from disagg_cluster.planner.diagnose.verdict.values import Alternative, Cause, Evidence
 from disagg_exporter.model import Role
 
-# Bins over which GPUs are looked at: the last blocks.
+# GPU readings are averaged over the last blocks.
 _RECENT_BLOCKS = 2
-# A GPU is throttled if a reason held its clocks back for so much of the time.
+# A GPU is throttled if a reason lowered its clocks for this share of the time.
 _THROTTLED_SHARE = 0.1
-# Clocks of GPUs that do the same stray by less.
+# Clocks of GPUs under the same work differ by less.
 _LEAST_CLOCK_RATIO = 0.95
 _LEAST_FOREIGN = 0.04
-# A server takes its memory once; who comes later and takes this part of the GPU's is another.
+# An engine allocates its memory once; a later increase by this share of it is another process.
 _LEAST_MEMORY_SHARE = 0.01
 # An engine is cold for some minutes after its start.
 _COLD_SECONDS = 300.0
 _FIRST_STEPS_SECONDS = 60.0
 _LOST_SHARE = 0.2
-# What began so few blocks apart began at once.
+# Onsets so few blocks apart count as simultaneous.
 _NEAR_BLOCKS = 2
 _LOW, _BEGUN = 0.25, 0.5
 _MIXED_OVER_PURE, _NOT_SLOW = float(np.log(1.12)), float(np.log(1.08))
@@ -35,7 +35,7 @@ _MIXED_OVER_PURE, _NOT_SLOW = float(np.log(1.12)), float(np.log(1.08))
 
 @dataclass(frozen=True, slots=True)
 class SlowSteps:
-    """A cause of slow steps with its evidence, and what else it may be."""
+    """A cause of slow steps with its evidence and an alternative."""
 
     cause: Cause
     evidence: tuple[Evidence, ...]
@@ -43,12 +43,12 @@ class SlowSteps:
 
 
 def why_slow(view: ModelView, row: int, onset_block: int) -> SlowSteps:
-    """Tell slow steps of an engine apart by what its GPUs and its process show.
+    """The cause of an engine's slow steps, by the readings of its GPUs and its process.
 
     Args:
         view: The model.
         row: The engine.
-        onset_block: Since when its steps are slow.
+        onset_block: The block since which its steps are slow.
     """
     young = _young(view, row, onset_block)
     if young is not None:
@@ -69,15 +69,15 @@ def why_slow(view: ModelView, row: int, onset_block: int) -> SlowSteps:
 
 
 def why_each_is_slow(view: ModelView, rows: Rows, onset_blocks: Rows) -> list[SlowSteps]:
-    """Tell slow steps of several engines apart, one by one and then by each other.
+    """The causes of slow steps of several engines, each by itself and then by the others.
 
-    What befell most of those that became slow at a time befell the others, too, where their GPUs
-    show nothing: steps of one kind only are not seen at each.
+    If mixing slows most engines, it also explains others that became slow at that time and whose
+    GPUs show nothing: not every engine has steps of one kind alone.
 
     Args:
         view: The model.
         rows: The engines.
-        onset_blocks: Since when the steps of each are slow.
+        onset_blocks: The block since which the steps of each are slow.
     """
     found = [
         why_slow(view, int(row), int(onset)) for row, onset in zip(rows, onset_blocks, strict=True)
@@ -94,7 +94,7 @@ def why_each_is_slow(view: ModelView, rows: Rows, onset_blocks: Rows) -> list[Sl
 
 
 def _not_seen(view: ModelView, row: int, onset_block: int) -> Alternative | None:
-    """What else slow steps may be that no reading of the GPUs explains."""
+    """The alternative for slow steps that no reading of the GPUs explains."""
     mixing = _unless_mixed(view, row, onset_block, Cause.INTERFERENCE)
     if mixing is not None or np.isfinite(most_known(_gpu_blocks(view, row, "foreign_sm"))):
         return mixing
@@ -102,7 +102,7 @@ def _not_seen(view: ModelView, row: int, onset_block: int) -> Alternative | None
 
 
 def _unless_mixed(view: ModelView, row: int, onset_block: int, other: Cause) -> Alternative | None:
-    """A cause that steps without prompts would tell from this one, of whoever takes none."""
+    """`other` as alternative at a mixed engine without steps of one kind to tell the two apart."""
     if view.engines[row].role is not Role.MIXED:
         return None
     if np.isfinite(_level_since(view, np.array([row]), "pure_slowness", onset_block + 1)):
@@ -111,7 +111,7 @@ def _unless_mixed(view: ModelView, row: int, onset_block: int, other: Cause) -> 
 
 
 def age_seconds(view: ModelView, row: int) -> float | None:
-    """How long ago an engine's process began, by its own word or by its series; None if long."""
+    """Age of an engine's process, by its start time or else its series; None if unknown."""
     now = view.changes.fleet.grid.now_seconds
     started = float(view.latest("started", np.array([row]))[0])
     if np.isfinite(started):
@@ -123,7 +123,7 @@ def age_seconds(view: ModelView, row: int) -> float | None:
 
 
 def _young(view: ModelView, row: int, onset_block: int) -> Evidence | None:
-    """Whether it has been slow from its first steps on, and these are not long ago."""
+    """Evidence that an engine has just started and has been slow since its first steps."""
     age = age_seconds(view, row)
     if age is None or age > _COLD_SECONDS:
         return None
@@ -158,14 +158,14 @@ def _foreign(view: ModelView, row: int, onset_block: int) -> Evidence | None:
 
 
 def _mixing(view: ModelView, row: int, onset_block: int) -> Evidence | None:
-    """Whether mixed steps alone are slow."""
+    """Evidence that mixed steps alone are slow."""
     if view.engines[row].role is not Role.MIXED:
         return None
     rows = np.array([row])
     mixed, pure = slowness_by_kind(view, rows, onset_block)
     if np.isfinite(mixed) and np.isfinite(pure):
         if mixed - pure < _MIXED_OVER_PURE:
-            # Who has learned it with the rest does not know of it: peers may.
+            # A model that has learned slow mixed steps does not show them; peers may.
             return None if mixed >= _NOT_SLOW else _beside_peers(view, rows)
         ratio = float(np.exp(mixed - pure))
         text = f"steps that mix prompts and tokens take {ratio:.2f} times as long as others would"
@@ -181,17 +181,17 @@ def _mixing(view: ModelView, row: int, onset_block: int) -> Evidence | None:
 
 
 def slowness_by_kind(view: ModelView, rows: Rows, onset_block: int) -> tuple[float, float]:
-    """How slow mixed steps are, and steps that do not mix; NaN where that is not seen.
+    """Slowness of mixed steps, and of steps of one kind; NaN where unknown.
 
-    Whoever has too much to do soon takes no such steps: the block in which it began may hold some,
-    and peers do whose mixed steps have become as slow.
+    An overloaded engine soon has mixed steps only. The onset block may still hold others, and so do
+    peers whose mixed steps became about as slow.
     """
     mixed = _level_since(view, rows, "mixed_slowness", onset_block)
     pure = _level_since(view, rows, "pure_slowness", onset_block + 1)
     if np.isfinite(pure):
         return mixed, pure
     begun = [_at(view, rows, name, onset_block) for name in ("mixed_slowness", "generation_cost")]
-    # A block of which most was before says little of what began in it.
+    # The onset block counts only if most of it lies after the onset.
     if np.isfinite(begun).all() and not begun[0] < _BEGUN * mixed:
         return begun[0], begun[1]
     others = np.setdiff1d(view.rows_of(Role.MIXED), rows)
@@ -201,7 +201,7 @@ def slowness_by_kind(view: ModelView, rows: Rows, onset_block: int) -> tuple[flo
 
 
 def _at(view: ModelView, rows: Rows, name: str, block: int) -> float:
-    """How far a level was above its past in one block."""
+    """The level of one block above the median of those before."""
     levels = view.changed(name, rows).levels[0]
     if block >= len(levels):
         return float("nan")
@@ -209,7 +209,7 @@ def _at(view: ModelView, rows: Rows, name: str, block: int) -> float:
 
 
 def _beside_peers(view: ModelView, rows: Rows) -> Evidence | None:
-    """Whether mixed steps take longer than its peers' do, and those that only write do not."""
+    """Evidence that mixed steps take longer than at peers while generation steps do not."""
     mixed, pure = (view.changed(name, rows) for name in ("mixed_cost", "generation_cost"))
     apart = float(mixed.apart[0] - max(pure.apart[0], 0.0))
     is_seen = bool(np.isfinite(pure.shift.after[0]))
@@ -221,14 +221,14 @@ def _beside_peers(view: ModelView, rows: Rows) -> Evidence | None:
 
 
 def _level_since(view: ModelView, rows: Rows, name: str, onset_block: int) -> float:
-    """The lowest of what is known since a block: who is well in one has no slow GPU."""
+    """The lower quartile of a level since a block: a slow GPU is slow in every block."""
     levels = view.changed(name, rows).levels[:, onset_block:]
     known = levels[np.isfinite(levels)]
     return float(np.quantile(known, _LOW)) if len(known) else float("nan")
 
 
 def _held_back(view: ModelView, row: int) -> tuple[tuple[Evidence, ...], bool]:
-    """What the GPUs say of clocks and errors, and whether only some of several are held back."""
+    """Evidence from GPU clocks and errors, and whether only some of several GPUs are slowed."""
     bin_seconds = view.changes.fleet.grid.step_seconds
     throttled = _recent(_gpu_blocks(view, row, "throttled_seconds")) / bin_seconds
     capped = _recent(_gpu_blocks(view, row, "capped_seconds")) / bin_seconds
@@ -262,7 +262,7 @@ def _held_back(view: ModelView, row: int) -> tuple[tuple[Evidence, ...], bool]:
 
 
 def _usual_clock(view: ModelView, row: int) -> float:
-    """The clock of GPUs that work, of this model's engines of the same kind, itself included."""
+    """The clock of busy GPUs of this engine and its peers."""
     like = [
         number
         for number, engine in enumerate(view.engines)
@@ -271,7 +271,7 @@ def _usual_clock(view: ModelView, row: int) -> float:
     clocks = [_gpu_blocks(view, number, "clock_hertz").ravel() for number in like]
     every = np.concatenate(clocks) if clocks else np.array([np.nan])
     every = every[np.isfinite(every)]
-    # GPUs that rest show a low clock: those that work are the upper half.
+    # Idle GPUs have a low clock: the upper quantile is of busy ones.
     return float(np.quantile(every, 0.9)) if len(every) else float("nan")
 
 

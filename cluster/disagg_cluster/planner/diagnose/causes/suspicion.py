@@ -1,4 +1,4 @@
-"""A cause that the evidence points to, with what it costs, before it is a finding."""
+"""A suspected cause with its cost and evidence, before it becomes a finding."""
 
 from __future__ import annotations
 
@@ -19,24 +19,23 @@ from disagg_cluster.planner.diagnose.verdict.values import (
 )
 from disagg_exporter.model import Role
 
-# A change against the own past is one from so many standard errors on, and so is being apart from
-# peers. The first is the largest over all moments at which it may have begun.
+# Least z against the own past, and against peers. The first is the maximum over all possible
+# onsets.
 OWN_Z, PEER_Z = 4.0, 4.0
-# Together they are believed from less each.
+# Less suffices for each if both agree.
 _BOTH_Z, _JOINT_Z = 2.5, 6.0
-# The same at a time that waits have told: something was then, and by so much the surer they are,
-# the less is asked of what.
+# The same at the onset of waits: the surer these are, the less is needed.
 SINCE_Z, SURE_SINCE_Z, SURE_PEER_Z = 3.5, 2.7, 3.0
 SURE_WAIT_Z = 8.0
-# What began so few blocks before or after began then: both moments are estimates.
+# Onsets so few blocks apart count as the same: both are estimates.
 _NEAR_BLOCKS = 2
-# Whose strength is this is believed at the second look.
+# A finding of this strength is believed in the second round.
 LIKELY_Z = 4.6
 
 
 @dataclass(frozen=True, slots=True)
 class ActionAdvice:
-    """Which action would help; `value` is that of a `set_…` action."""
+    """The action that would help; `value` is that of a `set_…` action."""
 
     kind: RemedyKind
     value: int | None = None
@@ -44,11 +43,11 @@ class ActionAdvice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Suspicion:
-    """A cause and the engines it befalls.
+    """A cause and the engines it affects.
 
-    `rows` are those of the model's view; `is_pool` says that it befalls the role as a whole.
+    `rows` are those of the model's view; `is_pool` says that it affects the role as a whole.
     `cost_seconds` is by row of the view: what it adds to the wait of the requests there. `strength`
-    is how many standard errors the evidence is away from chance.
+    is the significance of the evidence in standard errors.
     """
 
     cause: Cause
@@ -65,9 +64,9 @@ class Suspicion:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adverse:
-    """By how much something is worse than it should be, as a logarithm from 0 up, by engine.
+    """By how much an observation is worse than expected, by engine: a logarithm, 0 if it is not.
 
-    `by_past` says whether the own past tells, else peers do. `onset` is the block it began in.
+    `z` is its significance, `onset` the block it began in.
     """
 
     size: Floats
@@ -76,10 +75,7 @@ class Adverse:
 
 
 def own_or_joint_z(changed: Changed) -> Floats:
-    """How surely something is more than it was.
-
-    Past and peers that say the same say it surer than either.
-    """
+    """Significance of an increase against the own past, as z; larger if peers agree."""
     own, apart = changed.shift.z, changed.apart_z
     both = np.where((own >= _BOTH_Z) & (apart >= _BOTH_Z), np.hypot(own, apart), 0.0)
     return np.asarray(np.maximum(own, np.where(both >= _JOINT_Z, both, 0.0)))
@@ -93,16 +89,15 @@ def adverse(
     since: Rows | None = None,
     since_z: Floats | None = None,
 ) -> Adverse:
-    """What has become more than before, or is more than at peers.
+    """Increases against the own past, or against peers.
 
     Args:
-        changed: What is looked at.
-        least_change: Smaller changes against the own past are none.
-        least_apart: The same against peers, which are never quite alike; None: no peers are asked.
-        since: By engine the block from which on requests wait longer, if they do, else the number
-            of blocks: a change at that very time, or about it, needs less to be believed, because
-            few others were chosen from.
-        since_z: How sure that is, by engine.
+        changed: The observation.
+        least_change: Smaller changes against the own past are ignored.
+        least_apart: The same against peers, which are never quite alike; None ignores peers.
+        since: By engine the block since which requests wait longer, else the number of blocks: a
+            change at about that time needs less evidence, as few onsets were chosen from.
+        since_z: Significance of that wait, by engine.
     """
     shift, joint = changed.shift, own_or_joint_z(changed)
     own = (joint >= OWN_Z) & (shift.change >= least_change)
@@ -124,7 +119,7 @@ def adverse(
         )
         size, strength = np.where(then, change, size), np.where(then, z, strength)
         onset, own = np.where(then, since, onset), own | then
-        # Two that agree are likelier than the weaker of them.
+        # Two that agree are stronger evidence than the weaker of them.
         together = (then | near) & (sure >= SURE_WAIT_Z) & (strength >= SINCE_Z)
         strength = np.where(together, np.maximum(strength, LIKELY_Z), strength)
     if least_apart is not None:
@@ -138,7 +133,7 @@ def adverse(
 
 
 def joint_strength(z: Floats) -> float:
-    """How surely something befell several engines (Stouffer 1949): surer than any one of them."""
+    """Joint significance at several engines (Stouffer 1949), at least that of any one."""
     told = z[z > 0]
     if not len(told):
         return 0.0
@@ -146,7 +141,7 @@ def joint_strength(z: Floats) -> float:
 
 
 def with_alternative(suspicion: Suspicion, set_aside: Sequence[Suspicion]) -> Suspicion:
-    """With what was set aside because this explains the same wait, if anything was."""
+    """`suspicion` with the costliest of those set aside for the same engines as alternative."""
     others = [each for each in set_aside if set(each.rows) & set(suspicion.rows)]
     others = [each for each in others if each.cause is not suspicion.cause]
     if suspicion.alternative is not None or not others:

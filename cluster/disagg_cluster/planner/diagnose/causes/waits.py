@@ -1,4 +1,4 @@
-"""How long requests wait where, and how long they did before, or do elsewhere."""
+"""How long requests wait at each engine, against before and against peers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from disagg_cluster.planner.diagnose.evidence.shifts import (
     shift_of,
 )
 
-# A wait is longer than it was, or than at peers, from so many standard errors on.
+# Least z of a wait longer than before, than at peers, and of one queue beside idle peers.
 _OWN_Z, _PEER_Z, _ALONE_Z = 3.5, 4.0, 2.5
 _LEAST_CHANGE, _LEAST_APART = np.log(1.15), np.log(1.5)
-# Fewer than these waiting say nothing of how long they will.
+# Fewer waiting requests give no estimate of how long they will wait.
 _LEAST_WAITING = 2.0
-# Whoever serves less than this part of those who come is jammed.
+# An engine that serves less than this part of its arrivals is jammed.
 _JAMMED = 0.5
-# What else may have changed when waits did, and how surely.
+# Observations whose change may date that of waits, and the z values needed.
 _HINTS = (
     *("slowness", "own_slowness", "host_gap", "computed_share", "prompt_length", "share"),
     *("arrivals", "transfer"),
@@ -36,22 +36,22 @@ _HINTS = (
 _SURE_Z, _HINTED_Z = 6.0, 0.5
 _GIANTS_Z = 4.0
 _LEAST_HINT = np.log(1.08)
-# A queue that stood for so many blocks, while the wait there alone is this part of the target, is
-# too long whatever it was before; some of it is the request's own time.
+# A queue for so many blocks, with a wait of this part of the target, is too long whatever it was
+# before; a part of that wait is the request's own service.
 _STANDING_BLOCKS, _LATE, _STANDING_Z, _SERVED_PART = 4, 0.5, 6.0, 0.1
-# One block of so many may be higher than what is called longer.
+# One of so many earlier blocks may exceed a wait that counts as longer.
 _WAVES = 12
-# What counts as a cost: this part of the target, or of what the wait is without it.
+# The least cost that counts: this part of the target, or of the wait without it.
 LEAST_COST_OF_TARGET = 0.05
 _LEAST_COST_OF_WAIT = 0.25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waits:
-    """Of engines that are asked for a first token, by row: mean seconds a request.
+    """Mean waits for the first token by engine, in seconds.
 
-    `now` is observed, with those who still wait; `usual` is what it was before, or is at peers.
-    `weights` are the parts of the requests that go there. `z` is how sure the difference is.
+    `now` is observed and includes the queue; `usual` is the baseline, of before or of peers.
+    `weights` are the shares of requests. `z` is the significance of the difference.
     """
 
     rows: Rows
@@ -63,12 +63,12 @@ class Waits:
 
     @property
     def excess(self) -> Floats:
-        """What is too long."""
+        """By how much waits exceed the baseline."""
         return np.nan_to_num(np.maximum(self.now - self.usual, 0.0))
 
 
 def waits_of(view: ModelView, rows: Rows) -> Waits:
-    """The waits at some engines of a model."""
+    """Waits at some engines of a model."""
     changed = view.changed("first_token", rows)
     shift, blocks = changed.shift, changed.levels.shape[1]
     ended = view.recent_over("first_token_seconds", "first_tokens", rows)
@@ -77,22 +77,22 @@ def waits_of(view: ModelView, rows: Rows) -> Waits:
     piled_up = (waiting >= _LEAST_WAITING) & (drain > 3 * np.nan_to_num(ended))
     now = np.where(piled_up, drain, ended)
     longer, own_z, own_onset = _longer(view, rows, changed)
-    # A queue at one engine while its peers have time is no chance.
+    # A queue at one engine while its peers have idle time is not chance.
     alone = has_room_beside(view, rows)
     apart_z = np.where(alone, _ALONE_Z, _PEER_Z)
     apart = (changed.apart_z >= apart_z) & (changed.apart >= _LEAST_APART)
     limited, hinted = view.limit_onset(rows), _hinted_onsets(view, rows)
     giant_z, giant_onset = giants(view, rows)
     if giant_z >= _GIANTS_Z:
-        # They come to any engine, now and then: waits are long in some blocks only.
+        # They go to any engine now and then: waits are long in some blocks only.
         limited = np.minimum(limited, giant_onset)
-    # An engine that is gone leaves its work to the others from that block on.
+    # The others do the work of an engine that is gone from that block on.
     limited = np.minimum(limited, lost_block(view, rows))
     hinted = np.where(limited < blocks, limited, hinted)
     since = np.where(longer, own_onset, hinted).astype(np.intp)
     change, hinted_z = change_since(changed.levels, shift.deviation, since)
     hurt = (hinted < blocks) & (hinted_z >= _HINTED_Z) & (change >= _LEAST_CHANGE)
-    # Whoever was given other limits is judged by all that came since, bursts and calm together.
+    # After a change of limits all requests since count, in bursts and between.
     mean_since = _mean_wait(view, rows, since, is_after=True)
     mean_before = _mean_wait(view, rows, since, is_after=False)
     with np.errstate(invalid="ignore"):
@@ -102,7 +102,7 @@ def waits_of(view: ModelView, rows: Rows) -> Waits:
     longer = longer | hurt
     split = np.where(longer, since, blocks - LEAST_AFTER)
     before = _mean_wait(view, rows, split, is_after=False)
-    # Who has a past and a queue that hardly anybody leaves is judged by the queue.
+    # An engine with a past and a queue that hardly drains is judged by the queue.
     served, came = view.recent("first_tokens", rows), view.recent("arrivals", rows)
     jammed = np.nan_to_num(served) < _JAMMED * np.nan_to_num(came)
     stuck = np.isfinite(before) & piled_up & jammed & (now > 3 * before)
@@ -128,9 +128,9 @@ def waits_of(view: ModelView, rows: Rows) -> Waits:
 def _longer(
     view: ModelView, rows: Rows, changed: Changed
 ) -> tuple[NDArray[np.bool_], Floats, Rows]:
-    """Where waits are longer than they were, how surely, and since which block.
+    """Where waits are longer than before, with z values and onset blocks.
 
-    What befalls all engines is seen in the waits of all together before it is in those of each.
+    A change at all engines is significant in their pooled waits before it is in those of each.
     """
     shift = changed.shift
     longer = (shift.z >= _OWN_Z) & (shift.change >= _LEAST_CHANGE)
@@ -161,7 +161,7 @@ def _longer(
 
 
 def _stands(view: ModelView, rows: Rows, now: Floats) -> NDArray[np.bool_]:
-    """Whether requests have waited without a break, too long for users, for as long as is seen."""
+    """Whether requests have queued without a break for many blocks, and too long for users."""
     target = view.targets.ttft_seconds
     waiting = view.blocks("waiting", rows)[:, -_STANDING_BLOCKS:]
     if not np.isfinite(target) or waiting.shape[1] < _STANDING_BLOCKS:
@@ -171,9 +171,9 @@ def _stands(view: ModelView, rows: Rows, now: Floats) -> NDArray[np.bool_]:
 
 
 def _hinted_onsets(view: ModelView, rows: Rows) -> Rows:
-    """The block in which something else surely changed, by engine; the number of blocks if none.
+    """The block of the surest change of another observation; the number of blocks if none.
 
-    Waits are the noisiest of all that is seen: queues come and go. What makes them is often seen
+    Waits are the noisiest observation, as queues come and go. Their causes are often significant
     before they are.
     """
     blocks = view.blocks("arrivals", rows).shape[1]
@@ -186,15 +186,15 @@ def _hinted_onsets(view: ModelView, rows: Rows) -> Rows:
         best = np.where(surer, z, best)
         all_z = float(shift.z.sum()) / np.sqrt(max(len(rows), 1))
         if all_z >= _SURE_Z and (shift.change > _LEAST_HINT).all() and np.ptp(shift.onset) <= 1:
-            # What has changed a little at each has surely changed.
+            # A small change at every engine is jointly significant.
             onset = np.where(onset < blocks, onset, shift.onset)
     return onset
 
 
 def _highest_before(levels: Floats, onset: Rows) -> Floats:
-    """The highest block before a change, or the tenth that is: waves come again.
+    """The highest level before a change, ignoring one for every `_WAVES` blocks: waves recur.
 
-    A queue that comes and goes is in no deviation of the blocks between.
+    The deviation between blocks does not cover a queue that comes and goes.
     """
     numbers = np.arange(levels.shape[1])
     before = np.where((numbers < onset[:, None]) & np.isfinite(levels), levels, -np.inf)
@@ -204,7 +204,7 @@ def _highest_before(levels: Floats, onset: Rows) -> Floats:
 
 
 def _mean_wait(view: ModelView, rows: Rows, onset: Rows, *, is_after: bool) -> Floats:
-    """The mean wait of all requests before a block, or from it on; NaN where there was none."""
+    """The mean wait of all requests before a block, or since; NaN without any."""
     numbers = np.arange(view.blocks("arrivals", rows).shape[1])
     chosen = (numbers >= onset[:, None]) if is_after else (numbers < onset[:, None])
     seconds = np.where(chosen, view.blocks("first_token_seconds", rows), np.nan)
@@ -215,7 +215,7 @@ def _mean_wait(view: ModelView, rows: Rows, onset: Rows, *, is_after: bool) -> F
 
 
 def _drain_seconds(view: ModelView, rows: Rows) -> Floats:
-    """How long those who wait now would take to be served, at the rate of the last blocks."""
+    """Time to serve the present queue at the rate of the last blocks."""
     waiting = view.recent("waiting", rows)
     served = view.recent("first_tokens", rows) / view.block_seconds
     least = 0.5 / view.block_seconds
@@ -223,7 +223,7 @@ def _drain_seconds(view: ModelView, rows: Rows) -> Floats:
 
 
 def least_cost_seconds(view: ModelView, usual_seconds: float) -> float:
-    """What a cause must cost to be named: noise and trifles cost less."""
+    """The least cost of a cause to be named: noise and trifles cost less."""
     target = view.targets.ttft_seconds
     if np.isfinite(target):
         return LEAST_COST_OF_TARGET * target

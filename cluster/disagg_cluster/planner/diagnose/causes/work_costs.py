@@ -1,4 +1,4 @@
-"""What a factor of the work costs those who wait for it."""
+"""What a factor of the work adds to waits."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from disagg_cluster.planner.diagnose.causes.waits import Waits
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 
-# Factors of the seconds that each prompt needs, whoever else comes.
+# Factors of the seconds that each prompt needs, independent of other requests.
 _WORK = ("slowness", "host_gap", "computed_share")
-# Work that has surely grown by so much makes a wait as many times as long, whatever waits show yet.
+# Work that has grown by so much at this z lengthens waits by its ratio, whatever they show yet.
 _WORK_Z, _LEAST_MORE_WORK = 8.0, float(np.log(1.2))
-# A mean over the last two blocks may be off by so many deviations of one.
+# A mean over the last two blocks may be off by so many deviations of one block.
 _STRAYS = 1.5
-# The host's part of the wait counts by itself where it always was, is a fifth of it at least, and
-# users wait for half of what they were promised.
+# A lasting host part of the wait counts by itself if it is at least a fifth of the wait and users
+# wait for half of the target.
 _LEAST_GAP, _STOOD, _LATE = float(np.log(1.25)), 0.5, 0.5
-# What tells of such work, before it is known whose fault it is.
+# Observations that show such work before its cause is known.
 _SIGNS = ("slowness", "own_slowness", "mixed_cost", "host_gap", "computed_share")
 
 
 def is_calm(view: ModelView, waits: Waits) -> bool:
-    """Whether no factor of the work can cost anything: most models, most of the time.
+    """Whether no factor of the work can cost anything, as for most models most of the time.
 
-    No wait is longer, and no work has surely grown by its past and its peers together.
+    No wait is longer, and no growth of work is significant against past and peers together.
     """
     if (waits.excess > 0).any() or (
         waits.onset < view.blocks("arrivals", waits.rows).shape[1]
@@ -39,11 +39,10 @@ def is_calm(view: ModelView, waits: Waits) -> bool:
 
 
 def cost_of(view: ModelView, waits: Waits, work: PromptWork, left: Floats, name: str) -> Floats:
-    """What a factor costs at each engine: its part of what is too long about the wait.
+    """The cost of a factor at each engine: its part of the excess wait.
 
-    Steps that take twice as long for the same work make any wait for them twice as long, and
-    queues more: that is the least, also where waits stray too far to show it yet. Where they show
-    that they are not as long, it is what they may be longer by.
+    Steps that take twice as long for the same work at least double the wait for them. That is the
+    lower bound where waits are too noisy to show it yet, limited to what their noise allows.
     """
     cost = left * work.part(name)
     if name not in _WORK:
@@ -63,9 +62,9 @@ def cost_of(view: ModelView, waits: Waits, work: PromptWork, left: Floats, name:
 
 
 def _standing_gap_seconds(view: ModelView, waits: Waits) -> Floats:
-    """Of each wait the host's part, where it is large and was so all along; else 0.
+    """The host's part of each wait, where it is large and has always been; else 0.
 
-    Nodes measure it: no past without it is needed to know what it costs.
+    Nodes measure it, so its cost is known without a past.
     """
     shift = view.changed("host_gap", waits.rows).shift
     level = np.nan_to_num(shift.after)

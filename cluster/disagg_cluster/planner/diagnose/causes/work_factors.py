@@ -1,4 +1,4 @@
-"""How factors of the work at engines that compute prompts are told as causes, and what helps."""
+"""Causes, texts and remedies for factors of the work at engines that compute prompts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from disagg_cluster.planner.diagnose.verdict.values import Cause, RemedyKind
 
 @dataclass(frozen=True, slots=True)
 class WorkFactor:
-    """A factor and the cause it is when it has grown.
+    """A factor and the cause that its growth means.
 
-    `text` has a place for how many times as large it is.
+    `text` has a placeholder for the ratio of growth.
     """
 
     name: str
@@ -19,7 +19,7 @@ class WorkFactor:
     text: str
     remedy: RemedyKind
     is_ill: bool = True
-    """Whether an engine with it does less, so that others get its requests."""
+    """Whether the engine serves less because of it, so that others get its requests."""
 
 
 WORK_FACTORS = (

@@ -1,1 +1,1 @@
-"""Exported series as evidence: what each engine did, window by window."""
+"""Evidence from exported series: observations and changes of each engine in a window."""

@@ -1,4 +1,4 @@
-"""What engines compute of their prompts, the rest being cached, and how far chance moves that."""
+"""The share of prompt tokens that engines compute, the rest being cached, and its chance noise."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 from disagg_cluster.planner.diagnose.evidence.readings import Readings
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 
-# A prompt that is cached whole still takes a step: less than this part of it changes no wait.
+# Even a fully cached prompt takes a step: a smaller computed share changes no wait.
 _LEAST_PART = 0.05
-# Until blocks have told how far hits stray, the most that they can counts as so many of them.
+# The largest possible variance of hits is a prior that weighs as much as so many blocks.
 _PRIOR_BLOCKS = 4.0
 
 
 def computed_share(computed: Floats, prompt: Floats, served: Floats) -> Floats:
-    """Logarithm of the part of prompt tokens that was computed; NaN where nobody was served.
+    """Logarithm of the share of prompt tokens that was computed; NaN without served requests.
 
     All are by engine and block: tokens computed, tokens of prompts, and requests `served`.
     """
@@ -27,11 +27,11 @@ def computed_share(computed: Floats, prompt: Floats, served: Floats) -> Floats:
 def computed_by_chance(
     computed: Floats, prompt: Floats, served: Floats, peers: NDArray[np.intp]
 ) -> Floats:
-    """Standard deviation of `computed_share` in a block where each prompt meets its prefix by luck.
+    """Standard deviation of `computed_share` in a block if prompts hit their prefixes by chance.
 
-    How far prompts differ is read off neighbouring blocks of all peers, without the widest step of
-    each engine, which may be a change. Shares with a mean m stray by no more than m (1 - m)
-    (Bhatia and Davis 2000).
+    The variance between prompts is estimated from neighbouring blocks of all peers, without the
+    largest difference of each engine, which may be a change. Shares with a mean m have a variance
+    of at most m (1 - m) (Bhatia and Davis 2000).
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where((served > 0) & (prompt > 0), computed / prompt, np.nan)
@@ -62,11 +62,11 @@ def apart_by_luck(
     onset: NDArray[np.intp],
     peers: NDArray[np.intp],
 ) -> Floats:
-    """How surely an engine computes more of its prompts than its peers do since a block, as z.
+    """Significance of an engine computing more of its prompts than its peers since a block, as z.
 
-    What is computed there and at all peers together are two shares of so many prompts each, and may
-    be one (binomial, the signed root of the deviance). Few prompts at either tell little, whatever
-    their shares are: logarithms of shares near 0 do not know that. 0 for who has no peer.
+    Tests whether the computed shares of the engine and of all its peers together are equal, given
+    the number of prompts of each (binomial, the signed root of the deviance). Few prompts on either
+    side are weak evidence, which logarithms of shares near 0 do not reflect. 0 without a peer.
     """
     made, tokens, count = (np.nan_to_num(each) for each in (computed, prompt, served))
     each = np.arange(len(peers))
@@ -96,11 +96,11 @@ def _divergence(share: Floats, expected: Floats) -> Floats:
 
 
 def without_hits(seen: Readings, is_prefill: NDArray[np.bool_], least_bins: int) -> Floats:
-    """How surely a cache has failed at which not one token has been found for some bins, as z.
+    """Significance of a cache failure at engines without a single hit for some bins, as z.
 
-    Prompts meet their prefixes or do not: of the last n none did, though a part of all tokens had
-    been found before (binomial, the signed root of the deviance; parts between none and all stray
-    less). By engine; 0 where the last `least_bins` had a hit.
+    A prompt hits its prefix or does not: of the last n none did, though a share of all tokens was
+    found before (binomial, the signed root of the deviance; shares between none and all vary less).
+    By engine; 0 where the last `least_bins` had a hit.
     """
     served = np.where(is_prefill[:, None], seen.of("entry_count"), seen.of("first_count"))
     told = (seen.of("cached_tokens"), seen.of("computed_tokens"), served)

@@ -1,4 +1,4 @@
-"""What has changed about each engine, all of a fleet at once: a shift for each thing looked at."""
+"""Changes of all engines of a fleet: a shift for each observation."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ from disagg_cluster.planner.diagnose.evidence.step_costs import (
 )
 from disagg_exporter.model import Role
 
-# A block in which fewer requests ended says nothing of a mean over them.
+# With fewer finished requests a block gives no mean.
 _LEAST_REQUESTS = 2.0
 _HALF_UP = 0.5
-# What nodes tell by a sample of the steps.
+# Nodes measure these on a sample of the steps.
 _SAMPLED = ("own_slowness", "pure_slowness", "mixed_slowness")
-# What work costs an engine is the same however much of it there is, and so is what waits are
-# beside those elsewhere while nothing changes: all blocks tell.
+# The cost of work does not depend on its amount, nor do waits relative to those of peers while
+# nothing changes: all blocks since the change count.
 _LASTING = {"slowness", "own_slowness", "mixed_cost", "generation_cost", "first_token"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Changed:
-    """One thing that is looked at, of all engines: against own past and against peers.
+    """One observation of all engines: against their own past and against peers.
 
-    `apart` is the logarithm of what it is now over the median of its peers', `apart_z` the same in
-    standard errors; 0 for who has no peers.
+    `apart` is the logarithm of its present value over the median of the peers', `apart_z` the same
+    in standard errors; 0 without peers.
     """
 
     levels: Floats
@@ -73,10 +73,10 @@ class Changed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EngineBlocks:
-    """Sums and means by engine and block: what the changes are of.
+    """Sums and means by engine and block, from which changes are computed.
 
     `first_tokens` and `first_token_seconds` are of the requests that got their first token (a
-    prefill engine's one token counts), `prompts` tokens of their prompts.
+    prefill engine's one token counts), `prompt_tokens` those of their prompts.
     """
 
     seconds: float
@@ -110,32 +110,32 @@ class EngineBlocks:
     queue_seconds: Floats
     queue_count: Floats
     alive: NDArray[np.bool_]
-    """Whether an engine was there, and answered where that is told."""
+    """Whether an engine was scraped, and up where that is exported."""
 
     @property
     def blocks(self) -> int:
-        """How many there are."""
+        """Number of blocks."""
         return int(self.first_tokens.shape[1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EngineChanges:
-    """Of every engine of a fleet what it did and what has changed; rows as in `Fleet.engines`."""
+    """Observations and changes of every engine of a fleet; rows as in `Fleet.engines`."""
 
     fleet: Fleet
     blocks: EngineBlocks
     by_name: Mapping[str, Changed]
 
     def of(self, name: str) -> Changed:
-        """One of them."""
+        """The change of one observation."""
         return self.by_name[name]
 
 
 def engine_changes(fleet: Fleet) -> EngineChanges:
-    """Look at everything of every engine."""
+    """Compute the changes of all observations of every engine."""
     bins = block_bins(fleet.grid.step_seconds)
     peers = _numbered([(engine.model, engine.likeness) for engine in fleet.engines])
-    # Only engines that do both mix; each other is alone with nothing to be held against.
+    # Only mixed engines have mixed steps; -1 leaves the others out of the fits.
     is_mixed = np.array([engine.role is Role.MIXED for engine in fleet.engines])
     mixing = np.where(is_mixed, peers, -1)
     blocks = _blocks(fleet, bins)
@@ -202,7 +202,7 @@ def _changed(
     stood = standing(levels, shift)
     known = np.isfinite(levels) & (np.arange(levels.shape[1]) >= stood.onset[:, None])
     all_apart, all_z = peer_z(stood, peers, known.sum(axis=1))
-    # What has stood for long is better known; what is over has no cause now.
+    # A long-lasting level is better known, but one that is over explains nothing now.
     use = (all_z > z) & (apart >= all_apart / 2)
     return Changed(levels, shift, np.where(use, all_apart, apart), np.where(use, all_z, z))
 
@@ -267,7 +267,7 @@ def _both(one: Floats, other: Floats) -> Floats:
 def _of_gpus(
     fleet: Fleet, bins: int, name: str, *, worst: bool = False, levels: bool = False
 ) -> Floats:
-    """The mean over each engine's GPUs, or the largest of them; NaN where none tells."""
+    """The mean over each engine's GPUs, or the largest of them; NaN where unknown."""
     found = np.full((len(fleet.engines), fleet.grid.bins // bins), np.nan)
     values = fleet.gpus.of(name)
     if not np.isfinite(values).any():

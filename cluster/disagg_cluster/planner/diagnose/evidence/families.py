@@ -1,4 +1,4 @@
-"""Which families of the page a diagnosis reads: whoever fills a `SeriesWindow` needs no other."""
+"""The metric families that a diagnosis reads: a `SeriesWindow` needs no others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from disagg_cluster.planner.diagnose.evidence.features import ENGINE_FEATURES, G
 from disagg_cluster.planner.diagnose.evidence.prompt_lengths import PROMPT_LENGTHS, PROMPT_SUMS
 from disagg_cluster.planner.diagnose.evidence.users import USER_FEATURES
 
-# What there is, and on what.
+# Engines, GPUs, and which engine holds which GPU.
 _FACTS = ("disagg_engine_info", "disagg_gpu_assignment_info", "disagg_gpu_info")
 FAMILIES: tuple[str, ...] = (
     *_FACTS,

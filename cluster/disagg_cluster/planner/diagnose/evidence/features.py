@@ -1,4 +1,4 @@
-"""Which series are which observation of an engine or a GPU: a family, and one value of a label."""
+"""The series behind each observation of an engine or a GPU: a family and values of a label."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Reading(Enum):
-    """How a series is read."""
+    """How a series is read: the increase of a counter, or the value of a gauge."""
 
     GAIN = auto()
     LEVEL = auto()

@@ -1,4 +1,4 @@
-"""All that is known of the engines of a window: who they are, what they did, on which GPUs."""
+"""The engines of a window: identities, observations and GPUs."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _SERVING = {Role.PREFILL, Role.DECODE, Role.MIXED}
 
 @dataclass(frozen=True, slots=True)
 class FleetEngine:
-    """An engine: what it serves as what, and the rows of its GPUs in `Fleet.gpus`.
+    """An engine: its model and role, and the rows of its GPUs in `Fleet.gpus`.
 
-    `told_seconds` is the Unix time at which its node told of it last.
+    `told_seconds` is the Unix time of its last sample.
     """
 
     place: Place
@@ -63,21 +63,21 @@ class FleetEngine:
 
     @property
     def model(self) -> tuple[str, str, str]:
-        """Cluster, namespace and model: what it is diagnosed with."""
+        """Cluster, namespace and model: the unit of diagnosis."""
         return self.place[0], self.engine_namespace, self.model_name
 
     @property
     def likeness(self) -> tuple[Role, str, int]:
-        """Engines of a model with the same of these are peers: their steps take the same."""
+        """What peers share: engines of a model with equal values should have equal step times."""
         return self.role, self.gpu_name, len(self.gpus)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fleet:
-    """Engines with what was observed of them; `engines[row]` is that row of each matrix.
+    """Engines and their observations; `engines[row]` is that row of each matrix.
 
     `waits` are those of `seen` in bins that end at the same times on all nodes, as do `users`.
-    `rejected` says what was left out because it cannot be, and how often.
+    `rejected` counts impossible values that were left out, by reason.
     """
 
     grid: TimeGrid
@@ -104,7 +104,7 @@ def read_fleet(window: SeriesWindow) -> Fleet | None:
     gpus = read_features(window, GPU_FEATURES, gpu_places, "gpu", batch)
     _reject(seen.by_name["kv_usage"], 1.01, "shares above 1", batch)
     _reject(gpus.by_name["foreign_sm"], 1.01, "shares above 1", batch)
-    # What a frontend counted of requests is held against what engines did: at the same times.
+    # Counts of a frontend are compared with those of engines, so their bins must coincide.
     late = late_seconds(window, grid, "disagg_engine_info", FIRST_TOKENS)
     waits = read_features(window, WAIT_FEATURES, places, "engine", SampleBatch(grid, late))
     users = read_users(window, SampleBatch(grid, late, batch.rejected))
@@ -134,7 +134,7 @@ def _engines(
     row_of: Mapping[Place, int],
     gpu_names: Mapping[Place, str],
 ) -> list[FleetEngine]:
-    """Engines as they were told of last; one that became another in the window is the latter."""
+    """Engines by their latest series: one that changed within the window is what it is now."""
     latest: dict[Place, tuple[float, ScrapedSeries]] = {}
     for series in window.of("disagg_engine_info"):
         place = (*node_of(series.labels), series.labels.get("engine", ""))
@@ -147,7 +147,7 @@ def _engines(
         place = (*node_of(labels), labels.get("engine", ""))
         end = float(series.times_seconds[-1]) if len(series.times_seconds) else -np.inf
         held, gpu = on.setdefault(place, {}), labels.get("gpu", "")
-        # It has a series for each role and source that the engine had.
+        # There is a series for each role and source that the engine had.
         held[gpu] = max(held.get(gpu, (-np.inf, "")), (end, labels.get("engine_namespace", "")))
     found = []
     for place, (end, series) in sorted(latest.items()):
@@ -174,6 +174,6 @@ def _engines(
 
 
 def _held_last(held: Mapping[str, tuple[float, str]]) -> dict[str, str]:
-    """The GPUs that it held last, and its namespace there; what it gave back is not its."""
+    """The GPUs that an engine held last, without released ones, and its namespace on each."""
     last = max((end for end, _ in held.values()), default=0.0)
     return {gpu: namespace for gpu, (end, namespace) in held.items() if end == last}

@@ -1,4 +1,4 @@
-"""One model's engines, with what each did and what has changed about it."""
+"""One model's engines, with the observations and changes of each."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ class ModelView:
 
     @property
     def entries(self) -> Rows:
-        """The engines where requests enter: they compute prompts."""
+        """The engines that compute prompts, where requests enter."""
         return self.rows_of(Role.PREFILL, Role.MIXED)
 
     @property
     def decoders(self) -> Rows:
-        """The engines that write what others have read."""
+        """The decode engines, which generate tokens of prompts computed elsewhere."""
         return self.rows_of(Role.DECODE)
 
     def blocks(self, name: str, rows: Rows) -> Floats:
-        """One of `EngineBlocks`, of some of the engines."""
+        """A field of `EngineBlocks` for some of the engines."""
         values: Floats = getattr(self._blocks, name)
         return values[self.fleet_rows[rows]]
 
@@ -67,11 +67,11 @@ class ModelView:
 
     @property
     def block_seconds(self) -> float:
-        """How long a block is."""
+        """Length of a block."""
         return self._blocks.seconds
 
     def changed(self, name: str, rows: Rows) -> Changed:
-        """One thing that is looked at, of some of the engines."""
+        """The change of one observation, for some of the engines."""
         whole, chosen = self.changes.of(name), self.fleet_rows[rows]
         shift = whole.shift
         return Changed(
@@ -88,11 +88,11 @@ class ModelView:
         )
 
     def latest(self, name: str, rows: Rows) -> Floats:
-        """The newest known value of a gauge of some of the engines; NaN where none is known."""
+        """The newest known value of a gauge, for some of the engines; NaN without any."""
         return self._told(name, rows, -1)
 
     def first(self, name: str, rows: Rows) -> Floats:
-        """The oldest known value of a gauge of some of the engines; NaN where none is known."""
+        """The oldest known value of a gauge, for some of the engines; NaN without any."""
         return self._told(name, rows, 0)
 
     def _told(self, name: str, rows: Rows, number: int) -> Floats:
@@ -101,9 +101,9 @@ class ModelView:
         return np.array([row[number] if len(row) else np.nan for row in known], float)
 
     def limit_onset(self, rows: Rows) -> Rows:
-        """The block in which a limit of an engine's steps was changed; the number of blocks if not.
+        """The block in which a limit of each engine was changed; the number of blocks if none was.
 
-        That of tokens in a step, of requests at once, or of tokens in its cache.
+        The limits are those of tokens in a step, of running requests, and of tokens in the cache.
         """
         blocks, bins = self._blocks.blocks, self.changes.fleet.grid.bins
         per_block = self.block_bins
@@ -120,10 +120,10 @@ class ModelView:
         return onset
 
     def prompts(self, rows: Rows) -> tuple[Floats, Floats, Floats]:
-        """Number of prompts, sum of their lengths and of their squares, by block, of all together.
+        """Number of prompts, sum of their lengths and of the squares, by block, over all `rows`.
 
-        From histograms where engines have them. Else from sums alone: the tokens of n prompts stray
-        around n times their mean by n times the variance of one.
+        From histograms where engines have them. Else from sums alone: the tokens of n prompts have
+        n times the mean and n times the variance of one.
         """
         chosen = self.fleet_rows[rows]
         bins = self.block_bins
@@ -146,29 +146,29 @@ class ModelView:
         return count, total, count * variance + total**2 / np.maximum(count, 1.0)
 
     def prompt_counts(self, rows: Rows) -> tuple[Floats, Floats]:
-        """Lengths that prompts have, and how many of each came in each block, of all together."""
+        """Prompt lengths (of buckets), and how many prompts of each per block, over all `rows`."""
         lengths = self.changes.fleet.prompts
         bins = self.block_bins
         counts = np.nansum(lengths.counts[:, self.fleet_rows[rows]], axis=1)
         return lengths.tokens, block_sums(counts, bins)
 
     def prompt_counts_apart(self, rows: Rows) -> Floats:
-        """How many prompts of each length came to each engine in each block."""
+        """Number of prompts by length, engine and block."""
         counts = np.nan_to_num(self.changes.fleet.prompts.counts[:, self.fleet_rows[rows]])
         return np.stack([block_sums(each, self.block_bins) for each in counts])
 
     def prompt_sums(self, rows: Rows) -> Floats:
-        """Tokens of all prompts of some engines by block, by their histogram; NaN if untold."""
+        """Tokens of all prompts of some engines by block, from their histogram; NaN if unknown."""
         sums = known_sum(self.changes.fleet.prompts.sums[self.fleet_rows[rows]], axis=0)
         return np.asarray(block_sums(sums[None], self.block_bins)[0])
 
     @property
     def block_bins(self) -> int:
-        """How many bins of the grid are a block."""
+        """Number of bins in a block."""
         return round(self.block_seconds / self.changes.fleet.grid.step_seconds)
 
     def front_waits(self) -> tuple[Floats, Floats] | None:
-        """Seconds and number of first tokens by who sees requests from the door on, by bin."""
+        """Seconds and number of first tokens by bin, observed from the front end on."""
         users = self.changes.fleet.users.get(self.place)
         if users is None:
             return None
@@ -176,7 +176,7 @@ class ModelView:
         return None if seconds is None or count is None else (seconds, count)
 
     def engine_waits(self, rows: Rows) -> tuple[Floats, Floats]:
-        """The same by some engines, all together: from a request's arrival there on."""
+        """Seconds and number of first tokens by bin, over some engines, from arrival there on."""
         seen, chosen = self.changes.fleet.waits, self.fleet_rows[rows]
         name = "entry" if self.engines[rows[0]].role is Role.PREFILL else "first"
         seconds, count = (
@@ -185,7 +185,7 @@ class ModelView:
         return seconds, count
 
     def recent(self, name: str, rows: Rows) -> Floats:
-        """The mean of a block value over the last blocks."""
+        """Mean of a block value over the last blocks."""
         return recent_mean(self.blocks(name, rows))
 
     def recent_over(self, over: str, under: str, rows: Rows) -> Floats:
@@ -193,14 +193,14 @@ class ModelView:
         return recent_ratio(self.blocks(over, rows), self.blocks(under, rows))
 
     def since_seconds(self, onset_block: int) -> float:
-        """The Unix time at which a block begins."""
+        """Unix time at which a block begins."""
         grid = self.changes.fleet.grid
         back = self._blocks.blocks - onset_block
         return grid.now_seconds - back * self.block_seconds
 
 
 def model_views(changes: EngineChanges, targets: Targets) -> Iterator[ModelView]:
-    """The models of a fleet, in order of their names."""
+    """The models of a fleet, ordered by cluster, namespace and name."""
     rows: dict[ModelPlace, list[int]] = {}
     for row, engine in enumerate(changes.fleet.engines):
         rows.setdefault(engine.model, []).append(row)

@@ -1,4 +1,4 @@
-"""How unequal prompts are: few very long ones among many, or all about alike; and who gets them."""
+"""The distribution of prompt lengths, and how prompts and long ones are split among engines."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from disagg_cluster.planner.diagnose.evidence.time_grid import SampleBatch
 
 PROMPT_LENGTHS = "disagg_engine_request_prompt_tokens_bucket"
 PROMPT_SUMS = "disagg_engine_request_prompt_tokens_sum"
-# Prompts in the last bucket are taken to be this much longer than its bound.
+# Prompts in the last bucket are assumed to be this many times its lower bound.
 _BEYOND = 1.5
-# Fewer long prompts than these may go anywhere.
+# Fewer long prompts than these are no evidence of where they go.
 _LEAST_LONG = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptLengths:
-    """How many prompts of which length came, `[bucket, engine, bin]`; none where nobody tells.
+    """Prompts by length, `[bucket, engine, bin]`; empty where no engine exports a histogram.
 
-    `least_tokens` are the lower bounds of the buckets, `tokens` what a prompt in each is taken to
-    have: the geometric middle. `sums` are the tokens of all prompts, `[engine, bin]`.
+    `least_tokens` are the lower bounds of the buckets, `tokens` the assumed length of a prompt in
+    each: the geometric middle. `sums` are the tokens of all prompts, `[engine, bin]`.
     """
 
     least_tokens: Floats
@@ -63,7 +63,7 @@ def read_prompt_lengths(
 
 
 def _bounds(window: SeriesWindow) -> list[tuple[float, str]]:
-    """Upper bounds of the buckets that all engines share, with the words for them, rising."""
+    """Upper bounds of the buckets in rising order, each with its `le` label."""
     told = {series.labels.get("le", "") for series in window.of(PROMPT_LENGTHS)}
     found = []
     for le in told:
@@ -76,9 +76,9 @@ def _bounds(window: SeriesWindow) -> list[tuple[float, str]]:
 
 
 def relative_length(tokens: Floats, count: Floats, peers: NDArray[np.intp]) -> Floats:
-    """Logarithm of the mean prompt of an engine over that of its peers, itself left out.
+    """Logarithm of the mean prompt length of an engine over that of its peers, without itself.
 
-    All are by engine and block: tokens of prompts, and their number; NaN where there are no peers.
+    All are by engine and block: tokens of prompts, and their number; NaN without peers.
     """
     found = np.full(tokens.shape, np.nan)
     for group in np.unique(peers):
@@ -104,15 +104,15 @@ def share(arrived: Floats, peers: NDArray[np.intp]) -> Floats:
         own = arrived[rows]
         counts = np.isfinite(own).sum(axis=0)
         mean = np.nansum(own, axis=0) / np.maximum(counts, 1)
-        # Half a request more on both sides: nobody who gets none is infinitely far off.
+        # Half a request more on both sides keeps the logarithm finite for an engine that got none.
         found[rows] = np.log((own + 0.5) / (mean + 0.5))
     return found
 
 
 def share_by_chance(arrived: Floats, peers: NDArray[np.intp]) -> Floats:
-    """How far the share of an engine strays where a router draws among engines that are alike.
+    """Standard deviation of `share` if a router picks at random among equal engines.
 
-    (Binomial; taking turns strays less, but nobody says that a router will go on to.)
+    (Binomial; round robin varies less, but a router need not keep to it.)
     """
     usual = known_mean(arrived)
     found = np.zeros(len(peers))
@@ -125,11 +125,11 @@ def share_by_chance(arrived: Floats, peers: NDArray[np.intp]) -> Floats:
 
 
 def more_given(arrived: Floats, peers: NDArray[np.intp], onset: NDArray[np.intp]) -> Floats:
-    """How surely more of the requests come to an engine from a block on, as z; 0 if untold.
+    """Significance of a larger share of requests since a block, by engine, as z; 0 if unknown.
 
-    Of its own so many come late by chance (hypergeometric), more or fewer as blocks stray further
-    than drawing lots does (Wedderburn 1974). Logarithms of shares stray more the fewer came: they
-    do not know that an engine with many is less likely to have them by chance.
+    By chance a hypergeometric number of an engine's requests arrives since that block; its variance
+    is scaled up where blocks are overdispersed (Wedderburn 1974). Logarithms of shares are noisier
+    the fewer requests came, and ignore that many are less likely by chance.
     """
     came, blocks = np.nan_to_num(arrived), arrived.shape[1]
     every = np.zeros((int(peers.max(initial=-1)) + 1, blocks))
@@ -149,13 +149,13 @@ def more_given(arrived: Floats, peers: NDArray[np.intp], onset: NDArray[np.intp]
 
 
 def gathered_since(counts: Floats, number: int, onset: int) -> tuple[int, float]:
-    """The block from which on long prompts gather at an engine, and how surely they do.
+    """The block from which on long prompts concentrate on an engine, and its significance as z.
 
     Args:
         counts: Prompts, `[bucket, engine, block]`, buckets rising.
         number: The engine.
-        onset: The block since which they are thought to. Where it is none that could be, each may
-            be it: what is best of many says less.
+        onset: The block since which they are assumed to. If it is no possible split, the best of
+            all splits is taken, and z reduced for that choice.
     """
     splits = range(LEAST_BEFORE, counts.shape[2] - LEAST_AFTER + 1)
     if onset in splits:
@@ -166,16 +166,16 @@ def gathered_since(counts: Floats, number: int, onset: int) -> tuple[int, float]
 
 
 def gathered_z(counts: Floats, number: int, onset: int) -> float:
-    """How surely more of the long prompts come to an engine than of all, and than did before.
+    """Significance of an engine's share of long prompts above its share of all, and its past, as z.
 
-    Lengths have heavy tails, so a mean over few strays far. Which engine a prompt comes to does
-    not: of those above a length each comes to an engine as any prompt does. Binomial, the signed
-    root of the deviance, for the length above which it says most.
+    Lengths have heavy tails, so a mean over few is noisy. The engine that a prompt goes to is not:
+    by chance an engine gets the same share of the prompts above any length as of all. Binomial, the
+    signed root of the deviance, for the length above which it is largest.
     """
     since, before = counts[:, :, onset:].sum(axis=2), counts[:, :, :onset].sum(axis=2)
     part = since[:, number].sum() / max(since.sum(), 1.0)
     above, above_before = (np.cumsum(each[::-1], axis=0)[::-1][1:] for each in (since, before))
-    # Who had more of them before goes on to: as if one more had come as all do.
+    # An engine that had more of them before is expected to go on; one more prompt is the prior.
     usual = (above_before[:, number] + part) / (above_before.sum(axis=1) + 1)
     usual = np.maximum(part, usual)
     k, n = above[:, number], above.sum(axis=1)
@@ -187,9 +187,9 @@ def gathered_z(counts: Floats, number: int, onset: int) -> float:
 
 
 def longer_beside(tokens: Floats, count: Floats, number: int, onset: int) -> float:
-    """By how much prompts have become longer at an engine beside those of the others.
+    """By how much prompts of an engine became longer relative to those of the others.
 
-    A logarithm; 0 where one of them had none. `tokens` and `count` are by engine and block.
+    A logarithm; 0 where either had none. `tokens` and `count` are by engine and block.
     """
     found = []
     for part in (slice(0, onset), slice(onset, None)):
@@ -202,17 +202,17 @@ def longer_beside(tokens: Floats, count: Floats, number: int, onset: int) -> flo
 
 
 def longer_z(count: Floats, number: int, onset: int, longer: float, spread: float) -> float:
-    """How surely prompts are longer at an engine beside the others, by their mean, as z.
+    """Significance of longer prompts at an engine relative to the others, by their mean, as z.
 
-    Buckets are coarse; sums are exact, and a sum of few lengths is skewed as they are. Lognormal
-    lengths, Pearson's third type for their sum by the cube root (Wilson and Hilferty 1931); any
-    engine might have had the longest.
+    Buckets are coarse; sums are exact, but a sum of few lengths is skewed. Lengths are assumed
+    lognormal, their sum Pearson type III, approximated by the cube root (Wilson and Hilferty 1931).
+    z is reduced for the choice among engines.
 
     Args:
         count: Prompts by engine and block.
         number: The engine.
         onset: The block since which they are longer.
-        longer: By how much, as `longer_beside` says.
+        longer: By how much, from `longer_beside`.
         spread: Standard deviation of the logarithm of lengths.
     """
     parts = (count[:, :onset], count[:, onset:])
@@ -229,9 +229,9 @@ def longer_z(count: Floats, number: int, onset: int, longer: float, spread: floa
 
 
 def lognormal(tokens: Floats, counts: Floats) -> tuple[float, float]:
-    """Mean and standard deviation of the logarithms of lengths that were counted in buckets."""
+    """Mean and standard deviation of the logarithms of lengths counted in buckets."""
     logs = np.log(tokens)
-    # Within a bucket lengths are spread evenly over its logarithms, about.
+    # Within a bucket the logarithms are assumed uniform.
     widths = np.diff(logs, append=logs[-1] + 1.0)
     middle = float(np.average(logs, weights=counts))
     return middle, float(np.sqrt(np.average((logs - middle) ** 2 + widths**2 / 12, weights=counts)))

@@ -1,4 +1,4 @@
-"""Observations of many engines or GPUs at once: one matrix each, by engine or GPU and bin."""
+"""Observations of many engines or GPUs: a matrix for each, by engine or GPU and bin."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Place = tuple[str, str, str]
 
 
 def node_of(labels: Mapping[str, str]) -> tuple[str, str]:
-    """Cluster and node of a series; who scrapes without naming nodes has instances."""
+    """Cluster and node of a series; `instance` where the scrape adds no node label."""
     return labels.get("cluster", ""), labels.get("node", "") or labels.get("instance", "")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Readings:
-    """What was observed of each of `places`, bin by bin; NaN where it is not known.
+    """Observations of each of `places`, by bin; NaN where unknown.
 
-    Gains are of a bin, not of a second.
+    Gains are per bin, not per second.
     """
 
     places: tuple[Place, ...]
@@ -41,7 +41,7 @@ class Readings:
         return self.by_name[name]
 
     def among(self, rows: Sequence[int]) -> Readings:
-        """The same of some of the places."""
+        """The readings of some of the places."""
         chosen = np.array(rows, dtype=np.intp)
         return Readings(
             tuple(self.places[row] for row in rows),
@@ -57,9 +57,9 @@ def read_features(
     label: str,
     batch: SampleBatch,
 ) -> Readings:
-    """Read observations of `places`, whose name is in this label of their series.
+    """Read observations of `places`; `label` names the engine or GPU in their series.
 
-    Series of one place and feature add up: an engine whose role changed has one for each role.
+    Series of one place and feature are summed: an engine whose role changed has one for each role.
     """
     row_of = {place: row for row, place in enumerate(places)}
     wanted: dict[Reading, list[ScrapedSeries]] = {Reading.GAIN: [], Reading.LEVEL: []}
@@ -90,7 +90,7 @@ def read_features(
 
 
 def _add(whole: Floats, slots: Sequence[int], rows: Floats) -> None:
-    """Add rows to their slots; what is known of one of several series is known."""
+    """Add rows to their slots; of several series the unknown ones count as 0."""
     taken: set[int] = set()
     first: list[int] = []
     more: list[int] = []

@@ -1,4 +1,4 @@
-"""Exported series of a stretch of time as they were scraped: all that a diagnosis may read."""
+"""Exported series of a time window as they were scraped: all the input of a diagnosis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScrapedSeries:
-    """One series: its labels, without `__name__`, and its samples by rising Unix time."""
+    """One series: its labels without `__name__`, and its samples in order of Unix time."""
 
     labels: Mapping[str, str]
     times_seconds: Floats
@@ -24,8 +24,8 @@ class ScrapedSeries:
 class SeriesWindow:
     """Series by family, with the labels that a scrape adds (`cluster`, `node`, `instance`).
 
-    A histogram is three families, as on the page: `_bucket` (label `le`), `_sum` and `_count`.
-    A family that nobody exports is missing, and says that its evidence is.
+    A histogram is three families, as exported: `_bucket` (label `le`), `_sum` and `_count`.
+    A family that nothing exports is absent, and so is its evidence.
     """
 
     begin_seconds: float

@@ -1,9 +1,9 @@
-"""Whether a ratio has changed to what it is now: against its own past, and against peers.
+"""Change points of ratios: against an engine's own baseline, and against its peers.
 
-Ratios are looked at as logarithms of sums over sums in blocks of some scrapes, so that heavy tails
-are averaged before they are judged, and a busy block does not count more than an idle one. How far
-they stray without any cause is read off their own differences from block to block (median absolute
-deviation, which no single step moves), shrunk to that of the other engines while blocks are few.
+Ratios are logarithms of sums over sums in blocks of a few scrapes, so that heavy tails are averaged
+before they are judged and a busy block counts no more than an idle one. Their noise is estimated
+from their own differences between blocks (median absolute deviation, which a single step does not
+move), shrunk towards that of the other engines while there are few blocks.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 from disagg_cluster.planner.diagnose.evidence.known import known_mean, known_median, known_sum
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 
-# Blocks are about this long, and two scrapes at least.
+# Blocks are about this long, and at least two scrapes.
 _BLOCK_SECONDS = 15.0
 _LEAST_BLOCK_BINS = 2
 _RECENT_BLOCKS = 2
-# A change must have lasted so many blocks, and stood on so many before it.
+# Least blocks after a change point, and before it.
 LEAST_AFTER, LEAST_BEFORE = 2, 3
 _MAD_TO_DEVIATION = 1.4826
-# No ratio is known better than this from block to block, however alike they were.
+# Lower bound of the standard deviation between blocks, however alike they were.
 _LEAST_DEVIATION = 0.02
 _PRIOR_BLOCKS = 6.0
-# How far engines of a kind stray from each other for good, while few of them say.
+# Prior of the lasting spread between engines of a kind, for small groups.
 _PEER_DEVIATION = 0.05
 _PRIOR_PEERS = 4.0
 _MANY_PEERS = 24
@@ -36,20 +36,20 @@ _MEDIAN_OVER_MEAN = float(np.sqrt(np.pi / 2))
 
 
 def block_bins(step_seconds: float, least_bins: int = _LEAST_BLOCK_BINS) -> int:
-    """How many bins make a block, or a shorter one of fewer bins."""
+    """Bins per block: about 15 s, but no fewer than `least_bins`."""
     return max(least_bins, round(_BLOCK_SECONDS / step_seconds))
 
 
 def block_sums(values: Floats, bins: int) -> Floats:
-    """Sums over blocks of so many bins, the last of which ends now; unknown bins count nothing.
+    """Sums over blocks of `bins` bins, the last of which ends now; unknown bins count as 0.
 
-    A block of which nothing is known is NaN.
+    A block without a known bin is NaN.
     """
     return known_sum(_in_blocks(values, bins))
 
 
 def block_means(values: Floats, bins: int) -> Floats:
-    """Means over blocks, of the bins that are known."""
+    """Means over the known bins of each block."""
     return known_mean(_in_blocks(values, bins))
 
 
@@ -60,7 +60,7 @@ def _in_blocks(values: Floats, bins: int) -> Floats:
 
 
 def recent_ratio(over: Floats, under: Floats) -> Floats:
-    """Sum over sum in the last blocks, of each row; NaN where nothing is under the line."""
+    """Sum over sum in the last blocks, by row; NaN where the denominator is 0."""
     total = np.nansum(over[:, -_RECENT_BLOCKS:], axis=1)
     count = np.nansum(under[:, -_RECENT_BLOCKS:], axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -68,14 +68,14 @@ def recent_ratio(over: Floats, under: Floats) -> Floats:
 
 
 def recent_mean(values: Floats) -> Floats:
-    """Mean over the last blocks of what is known; NaN where nothing is."""
+    """Mean over the known of the last blocks; NaN without any."""
     return known_mean(values[:, -_RECENT_BLOCKS:])
 
 
 def log_ratio(over: Floats, under: Floats, floor: float = 0.0) -> Floats:
-    """Logarithm of a ratio of two block sums; NaN where it has none.
+    """Logarithm of a ratio of two block sums; NaN where undefined.
 
-    `floor` is added to both, where a numerator may be 0.
+    `floor` is added to both, for numerators that may be 0.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.log((over + floor) / (under + floor))
@@ -84,11 +84,11 @@ def log_ratio(over: Floats, under: Floats, floor: float = 0.0) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shift:
-    """Of each engine, how a ratio changed to what it is now; logarithms, NaN where not known.
+    """How the ratio of each engine changed to its present level; logarithms, NaN where unknown.
 
-    `after` is its level since the block `onset` (the last blocks, where nothing changed), `before`
-    that of the blocks before, `deviation` how far it strays from block to block. `z` is how many
-    of its standard errors the change is; 0 for who has no past.
+    `after` is its level since the block `onset` (of the last blocks, where nothing changed),
+    `before` that of the blocks before, `deviation` its standard deviation between blocks. `z` is
+    the change in standard errors; 0 without a past.
     """
 
     after: Floats
@@ -99,16 +99,16 @@ class Shift:
 
     @property
     def change(self) -> Floats:
-        """By how much the level changed; 0 for who has no past."""
+        """By how much the level changed; 0 without a past."""
         return np.nan_to_num(self.after - self.before)
 
 
 def shift_of(levels: Floats, least_deviation: Floats | float = 0.0) -> Shift:
-    """Find the change that stands now, if any: the split of the blocks that divides them best.
+    """Find the change that persists now, if any: the split of the blocks with the largest z.
 
-    (A likelihood ratio for one change that persists; Page 1954.) The last two blocks must both
-    be more than half-way changed: what is over has no cause now. `least_deviation` is what chance
-    alone makes of a block, however calm the past was.
+    (A likelihood ratio for one change that persists; Page 1954.) The last two blocks must both be
+    past the midpoint of the change: a change that is over explains nothing now. `least_deviation`
+    is the standard deviation of a block by chance alone, however calm the past was.
     """
     rows, blocks = levels.shape
     deviation = np.maximum(_deviations(levels, least_deviation), least_deviation)
@@ -118,7 +118,7 @@ def shift_of(levels: Floats, least_deviation: Floats | float = 0.0) -> Shift:
         empty = np.full(rows, np.nan)
         return Shift(last, empty, deviation, np.zeros(rows), nothing)
     known = np.isfinite(levels)
-    # One wild block must neither make nor hide a change.
+    # One outlying block must neither make nor hide a change.
     middle = known_median(levels)[:, None]
     reach = 8 * deviation[:, None] + np.abs(known_median(np.abs(levels - middle))[:, None]) * 3
     calm = np.where(known, np.clip(levels, middle - reach, middle + reach), 0.0)
@@ -152,10 +152,7 @@ def shift_of(levels: Floats, least_deviation: Floats | float = 0.0) -> Shift:
 def change_since(
     levels: Floats, deviation: Floats, onset: NDArray[np.intp]
 ) -> tuple[Floats, Floats]:
-    """By how much each row changed at a block that is given, and in how many standard errors.
-
-    Both are 0 where there are too few blocks on either side.
-    """
+    """The change of each row at a given block, and its z; 0 with too few blocks on either side."""
     numbers = np.arange(levels.shape[1])
     is_after = numbers >= onset[:, None]
     known = np.isfinite(levels)
@@ -170,7 +167,7 @@ def change_since(
 
 
 def peer_groups(groups: NDArray[np.intp]) -> list[NDArray[np.intp]]:
-    """The rows of each group, those of equally large groups together: a matrix, a group a row."""
+    """The rows of each group: one matrix for each size of group, with a group in each row."""
     order = np.argsort(groups, kind="stable")
     _, first, counts = np.unique(groups[order], return_index=True, return_counts=True)
     found = []
@@ -181,10 +178,10 @@ def peer_groups(groups: NDArray[np.intp]) -> list[NDArray[np.intp]]:
 
 
 def standing(levels: Floats, shift: Shift) -> Shift:
-    """A shift whose level now is that of all blocks that it has stood for, however many.
+    """The shift with its present level taken over all blocks that it has lasted, however many.
 
-    Who has not surely changed has been as it is ever since: nothing where the last blocks say
-    otherwise. `onset` is where it began, the first block at the earliest.
+    An engine without a significant change has the level of all its blocks, not of the last few.
+    `onset` is the first block at that level.
     """
     has_changed = np.abs(shift.z) >= _SURELY_CHANGED_Z
     onset = np.where(has_changed, shift.onset, 0).astype(np.intp)
@@ -198,17 +195,17 @@ def peer_z(
     blocks: NDArray[np.intp] | int = LEAST_AFTER,
     usual: Floats | None = None,
 ) -> tuple[Floats, Floats]:
-    """How far each engine is from the median of the others of its group, and in how many errors.
+    """Distance of each engine from the median of its peers, and its z; both 0 without a peer.
 
-    A group is of engines whose ratios should be the same. Both are 0 for who has no peer. The
-    median of a few peers is no better known than they are: its error counts, too. `blocks` is over
-    how many the levels now are; `usual` is what others are held against, where not as they are now.
+    A group holds engines whose ratios should be the same. The median of a few peers is uncertain:
+    its standard error counts, too. `blocks` is the number of blocks that the present levels are
+    over; `usual` gives levels for the peers that replace their present ones.
     """
     error = shift.deviation / np.sqrt(np.maximum(blocks, 1))
     apart, z = np.zeros(len(shift.after)), np.zeros(len(shift.after))
     for rows in groups:
         now = shift.after[rows]
-        # Of many, one more or less moves nothing.
+        # The median of a large group hardly depends on the engine itself.
         is_large = rows.shape[1] > _MANY_PEERS
         held = now if usual is None else usual[rows]
         rest = held[:, None] if is_large else held[:, _all_but_one(rows.shape[1])]
@@ -224,18 +221,18 @@ def peer_z(
 
 
 def unless_better(shift: Shift) -> Floats:
-    """What others may be held against: levels now, but of who has surely become less what was.
+    """Levels to compare peers with: present ones, or the former one after a significant decrease.
 
-    That one had luck makes no other worse than it has always been.
+    An engine that became better does not make its unchanged peers worse.
     """
     is_better = (shift.z <= -_SURELY_CHANGED_Z) & np.isfinite(shift.before)
     return np.asarray(np.where(is_better, shift.before, shift.after))
 
 
 def _median_error(noises: Floats, values: Floats) -> Floats:
-    """Standard error of the median of values that are known each with its own noise.
+    """Standard error of the median of values, each with its own noise.
 
-    That of their mean, of two or one; of more the median's is larger by the root of half of pi.
+    That of the mean for one or two values; for more it is larger by the root of pi / 2.
     """
     known = np.isfinite(values)
     counts = np.maximum(known.sum(axis=-1), 1.0)
@@ -245,13 +242,13 @@ def _median_error(noises: Floats, values: Floats) -> Floats:
 
 @cache
 def _all_but_one(count: int) -> NDArray[np.intp]:
-    """The numbers of all others, a row for each."""
+    """For each number, a row of all others."""
     numbers = np.arange(count)
     return np.array([np.delete(numbers, each) for each in numbers], dtype=np.intp)
 
 
 def _spread(values: Floats, middles: Floats) -> Floats:
-    """How far engines of a kind stray from each other, shrunk to the usual while they are few."""
+    """Standard deviation between engines of a kind, shrunk to its prior while they are few."""
     seen = _MAD_TO_DEVIATION * np.nan_to_num(known_median(np.abs(values - middles[..., None])))
     weight = np.maximum(np.isfinite(values).sum(axis=-1) - 1.0, 0.0)
     usual = _PRIOR_PEERS * _PEER_DEVIATION**2
@@ -259,9 +256,9 @@ def _spread(values: Floats, middles: Floats) -> Floats:
 
 
 def _deviations(levels: Floats, by_chance: Floats | float) -> Floats:
-    """Standard deviation from block to block of each row, shrunk to the median of all rows.
+    """Standard deviation between blocks of each row, shrunk to the median of all rows.
 
-    Where chance is known for each row it is how far beyond their chance rows stray that is alike.
+    Where the deviation by chance is given for each row, the multiple of it is what is shrunk.
     """
     scale = np.where(np.asarray(by_chance) > 0, by_chance, 1.0)
     levels = levels / (scale[:, None] if scale.ndim else scale)

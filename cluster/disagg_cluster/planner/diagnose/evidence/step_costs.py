@@ -1,4 +1,4 @@
-"""What steps should have taken: by the engine's own slow-moving model, or by those of its like."""
+"""Step times against expectation: the engine's own slow-moving model, or a fit to its peers."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from disagg_cluster.planner.diagnose.evidence.shifts import block_means, block_s
 from disagg_exporter.attribution.cost_model.nnls import solve
 
 _STEPS = ("context", "mixed", "generation")
-# A block tells of steps if so many seconds of them were in it.
+# A block counts if it has so many seconds of steps.
 _LEAST_SECONDS = 0.05
 _ROUNDS = 4
 _LEAST_BLOCKS = 6
 
 
 def step_seconds(seen: Readings, bins: int) -> Floats:
-    """Seconds of all steps of each block."""
+    """Seconds of all steps in each block."""
     return known_sum(
         np.stack([block_sums(seen.of(f"{kind}_seconds"), bins) for kind in _STEPS]), axis=0
     )
 
 
 def fitted_slowness(seen: Readings, groups: NDArray[np.intp], bins: int) -> Floats:
-    """Logarithm of what the steps of each block took over what they cost an engine's like.
+    """Logarithm of the step time of each block over its fitted cost in the engine's group.
 
-    What steps, tokens and contexts cost is fitted over the whole window and all engines of a group
-    (non-negative least squares of relative errors, a row a block, blocks far from the fit left
-    out). Peers and past are in it, so only differences mean something.
+    The costs of steps, tokens and contexts are fitted over the whole window and all engines of a
+    group (non-negative least squares of relative errors, a row a block, without outliers). The fit
+    includes peers and past, so only differences are meaningful.
     """
     return _over_fit(step_seconds(seen, bins), _columns(seen, bins), groups)
 
 
 def fitted_by_kind(seen: Readings, groups: NDArray[np.intp], bins: int, kind: str) -> Floats:
-    """The same of `mixed` steps alone, or of those of `generation`; not of groups below 0.
+    """`fitted_slowness` of `mixed` or of `generation` steps alone; NaN for groups below 0.
 
-    Prompt tokens are taken to be computed in mixed steps where there are any.
+    Assumes that prompt tokens are computed in mixed steps where there are any.
     """
     steps, seconds = (block_sums(seen.of(f"{kind}_{part}"), bins) for part in ("steps", "seconds"))
     held = block_means(seen.of("kv_usage") * seen.of("kv_tokens"), bins)
@@ -66,10 +66,10 @@ def _over_fit(seconds: Floats, columns: Floats, groups: NDArray[np.intp]) -> Flo
 
 
 def own_slowness(seen: Readings, bins: int, *kinds: str) -> Floats:
-    """Logarithm of what steps took over what the engine's own slow-moving model expected.
+    """Logarithm of step time over what the engine's own slow-moving model expected.
 
     Of `mixed` steps, of `pure` ones, or of both; 0 is an engine as it has been for hours. NaN where
-    it does not tell.
+    it exports none.
     """
     expected, compared = (
         known_sum(
@@ -85,12 +85,12 @@ def own_slowness(seen: Readings, bins: int, *kinds: str) -> Floats:
 
 
 def strays_of_sample(levels: Floats, peers: NDArray[np.intp]) -> Floats:
-    """Standard deviation of a slowness from block to block, one for all peers.
+    """Standard deviation of a slowness between blocks, one for each group of peers.
 
-    A node holds but some of the steps against its model where there are many, so a block is of a
-    sample, now and then of few that are unlike what was learned: a median of steps from block to
-    block knows nothing of those. The root mean square does, over all peers, without the widest step
-    of each, which may be a change.
+    A node compares only a sample of many steps with its model, so that now and then a block holds
+    a few that are unlike what was learned. A median of differences between blocks misses those; the
+    root mean square over all peers does not. It leaves out the largest difference of each engine,
+    which may be a change.
     """
     squares = np.sort(np.diff(levels, axis=1) ** 2 / 2, axis=1)  # NaN come last
     widest = np.maximum(np.isfinite(squares).sum(axis=1) - 1, 0)
@@ -104,7 +104,7 @@ def strays_of_sample(levels: Floats, peers: NDArray[np.intp]) -> Floats:
 
 
 def _columns(seen: Readings, bins: int) -> Floats:
-    """What steps are charged for, by engine and block; the last axis are the charges."""
+    """The regressors of step time, by engine and block; the last axis holds the regressors."""
     context = block_sums(seen.of("context_steps"), bins)
     mixed = block_sums(seen.of("mixed_steps"), bins)
     generation = block_sums(seen.of("generation_steps"), bins)
@@ -125,7 +125,7 @@ def _columns(seen: Readings, bins: int) -> Floats:
 
 
 def _prompt_lengths(seen: Readings, bins: int) -> Floats:
-    """Tokens of a prompt, to which what is computed of it attends; 0 where none ended."""
+    """Mean prompt length, which computed tokens attend to; 0 where no prompt ended."""
     tokens = [block_sums(seen.of(f"{origin}_tokens"), bins) for origin in ("computed", "cached")]
     ended = [block_sums(seen.of(f"{name}_count"), bins) for name in ("entry", "first")]
     total, count = known_sum(np.stack(tokens), axis=0), known_sum(np.stack(ended), axis=0)
@@ -134,7 +134,7 @@ def _prompt_lengths(seen: Readings, bins: int) -> Floats:
 
 
 def _robust(x: Floats, y: Floats) -> Floats:
-    """Non-negative least squares of relative errors, without the rows that are far off."""
+    """Non-negative least squares of relative errors, without outlying rows."""
     weights = 1 / y
     kept = np.ones(len(y), dtype=np.bool_)
     fit = np.zeros(x.shape[1])

@@ -1,4 +1,4 @@
-"""Samples of many series on one grid of time: what counters gained, what gauges showed."""
+"""Samples of many series on one time grid: increases of counters, values of gauges."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from disagg_cluster.planner.diagnose.evidence.series_window import (
     SeriesWindow,
 )
 
-# Of the grid; what is scraped more or less often is put on the nearest.
+# Bounds of the grid's step; series scraped more or less often are put on the nearest.
 _LEAST_STEP_SECONDS, _MOST_STEP_SECONDS = 1.0, 60.0
-# Between two samples further apart than this many steps nothing is known.
+# Samples further apart than this many steps leave a gap.
 _GAP_STEPS = 3.0
-# A counter that gains more in a second, or a gauge above it, is no reading.
+# A counter that gains more in a second, or a larger gauge, is rejected.
 _ABSURD = 1e15
 
 
@@ -32,20 +32,20 @@ class TimeGrid:
 
     @property
     def edges_seconds(self) -> Floats:
-        """The ends of the bins, and the beginning of the first."""
+        """The start of the first bin and the ends of all bins."""
         back = np.arange(self.bins, -1, -1, dtype=np.float64)
         return self.now_seconds - back * self.step_seconds
 
     @property
     def gap_seconds(self) -> float:
-        """Between two samples further apart than this nothing is known."""
+        """Samples further apart than this leave a gap."""
         return _GAP_STEPS * self.step_seconds
 
 
 def grid_of(window: SeriesWindow, family: str) -> TimeGrid | None:
-    """The grid on which a window is looked at: a bin for each scrape of a family.
+    """The time grid of a window: a bin for each scrape of a family.
 
-    It ends at the last sample that is not later than the window's end; None without two samples.
+    It ends at the last sample no later than the window's end; None without two samples.
     """
     pauses, latest = [], []
     for series in window.of(family):
@@ -62,9 +62,9 @@ def grid_of(window: SeriesWindow, family: str) -> TimeGrid | None:
 
 
 def late_seconds(window: SeriesWindow, grid: TimeGrid, *families: str) -> float:
-    """How long before a grid's end some node that still answers was scraped last.
+    """Age of the oldest last sample of any live node at a grid's end: before that, all are known.
 
-    Up to then all of them are known. Who was not scraped within a bin of that end is gone.
+    A node that was not scraped within a bin of that end counts as gone.
     """
     pauses = [
         grid.now_seconds - series.times_seconds.item(-1)
@@ -77,10 +77,10 @@ def late_seconds(window: SeriesWindow, grid: TimeGrid, *families: str) -> float:
 
 @dataclass(slots=True)
 class SampleBatch:
-    """Rows of samples to be put on a grid together: those scraped at the same times at once.
+    """Puts rows of samples on a grid; rows with the same scrape times are handled together.
 
-    Bins of counters end with each row's own last sample, so that what is newest is known of all;
-    or all `late_seconds` before the grid does, for what is taken from one node and from another.
+    Bins of counters end with each row's own last sample, so that the newest is known for all; or
+    all end `late_seconds` before the grid does, for values that are compared between nodes.
     """
 
     grid: TimeGrid
@@ -88,9 +88,9 @@ class SampleBatch:
     rejected: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def gains(self, rows: Sequence[ScrapedSeries]) -> Floats:
-        """What each counter gained in each bin; NaN where that is not known.
+        """The increase of each counter in each bin; NaN where unknown.
 
-        A counter that falls begins anew from zero.
+        A counter that falls has restarted from zero.
         """
         found = np.full((len(rows), self.grid.bins), np.nan)
         for numbers, times, values in self._alike(rows):
@@ -107,7 +107,7 @@ class SampleBatch:
         return np.asarray(np.maximum(found, 0.0))
 
     def levels(self, rows: Sequence[ScrapedSeries]) -> Floats:
-        """What each gauge showed last in or before each bin, no older than a gap; else NaN."""
+        """The last value of each gauge at the end of each bin; NaN if older than a gap."""
         found = np.full((len(rows), self.grid.bins), np.nan)
         ends = self.grid.edges_seconds[1:]
         for numbers, times, values in self._alike(rows):
@@ -117,9 +117,9 @@ class SampleBatch:
         return found
 
     def _at_edges(self, times: Floats, totals: Floats) -> Floats:
-        """Totals at the edges of the grid, on the line between the samples around each.
+        """Totals at the edges of the grid, interpolated between samples.
 
-        Nodes are scraped one after the other.
+        Nodes are scraped one after the other, so samples fall between the edges.
         """
         edges = self.grid.edges_seconds
         if len(times) < 2:
@@ -143,7 +143,7 @@ class SampleBatch:
         return np.where(known, at, np.nan)
 
     def _alike(self, rows: Sequence[ScrapedSeries]) -> list[tuple[list[int], Floats, Floats]]:
-        """Rows that were sampled at the same times, stacked: their numbers, times and values."""
+        """Rows with the same sample times, stacked: their numbers, times and values."""
         groups: dict[tuple[int, float, float], list[int]] = defaultdict(list)
         for number, row in enumerate(rows):
             times = row.times_seconds
@@ -167,7 +167,7 @@ class SampleBatch:
         return found
 
     def _single(self, number: int, row: ScrapedSeries) -> list[tuple[list[int], Floats, Floats]]:
-        """A row of its own, without the samples that cannot be."""
+        """A row by itself, without its impossible samples."""
         times, first = np.unique(row.times_seconds, return_index=True)
         values = row.values[first]
         with np.errstate(invalid="ignore"):

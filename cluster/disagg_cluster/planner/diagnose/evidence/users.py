@@ -1,4 +1,4 @@
-"""What users' requests met, by model, as the best of those tells who saw the most of it."""
+"""Requests as users see them, by model, from the source that observes the most of each request."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ USER_FEATURES: tuple[Feature, ...] = (
     Feature("arrivals", "disagg_request_arrivals_total", Reading.GAIN),
     Feature("waiting", "disagg_request_waiting_requests", Reading.LEVEL),
 )
-# Those that see a request from its arrival at the door; an engine sees what comes after.
+# Sources that observe a request from its arrival at the front end; engines observe it later.
 FRONT_SOURCES = ("frontend", "router")
 _ENGINE_SOURCES = ("engine", "pools")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UserReadings:
-    """Of one model, bin by bin; a name that nobody tells is missing.
+    """Observations of one model by bin; a name without a source is missing.
 
-    `front_…` are by whoever sees requests from the door on.
+    `front_…` are from sources that observe requests from the front end on.
     """
 
     by_name: Mapping[str, Floats]
 
     def of(self, name: str) -> Floats | None:
-        """One observation; None where nobody tells it."""
+        """One observation; None without a source."""
         return self.by_name.get(name)
 
 
 def read_users(window: SeriesWindow, batch: SampleBatch) -> dict[ModelPlace, UserReadings]:
-    """Read what is told of requests, summed over nodes, by the first of the sources that tells."""
+    """Read observations of requests, summed over nodes, each from the best source that has it."""
     rows: list[ScrapedSeries] = []
     of: list[tuple[str, ModelPlace, str]] = []
     for feature in USER_FEATURES:

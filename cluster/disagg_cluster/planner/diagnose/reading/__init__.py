@@ -1,1 +1,1 @@
-"""Where a diagnosis takes its series from: any API that speaks as Prometheus does."""
+"""Reads the series of a diagnosis from any API compatible with Prometheus."""

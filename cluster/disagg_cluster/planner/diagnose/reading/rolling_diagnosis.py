@@ -1,4 +1,4 @@
-"""Diagnoses of a window that moves on, each model by its own targets."""
+"""Diagnoses of a rolling window, each model by its own targets."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Diagnoses = tuple[ModelDiagnosis, ...]
 
 
 class RollingDiagnosis:
-    """Reads what is new, diagnoses, and keeps what the next time needs so that nothing flaps.
+    """Reads new samples, diagnoses, and keeps the state so that findings do not flap.
 
     Args:
-        series: The window.
-        targets_of: What users of a model were promised.
+        series: The rolling window.
+        targets_of: The latency targets of a model.
     """
 
     def __init__(self, series: RollingSeries, targets_of: Callable[[ModelKey], Targets]) -> None:
@@ -27,13 +27,13 @@ class RollingDiagnosis:
         self._states: dict[Targets, DiagnosisState] = {}
 
     def take(self, now_seconds: float) -> Diagnoses:
-        """Every model that is served now.
+        """Diagnose every model of the window.
 
         Raises:
             PrometheusError: As `RollingSeries.read`.
         """
         window = self._series.read(now_seconds)
-        # Targets are those of all models, unless a planner file has others for some.
+        # Targets apply to all models, unless a planner file has others for some.
         common = self._targets_of(ModelKey("", "", ""))
         by_targets = {common: self._diagnosed(window, common)}
         found = []

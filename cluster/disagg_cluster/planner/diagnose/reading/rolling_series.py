@@ -1,4 +1,4 @@
-"""The series of the last minutes, moving on: each reading asks only for what is new."""
+"""A rolling window of series: each read queries only what is new."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from disagg_cluster.planner.diagnose.reading.target_samples import TargetSamples
 from disagg_cluster.prometheus.prometheus_api import Samples
 
 OVERLAP_SECONDS = 30.0
-"""So much is read again: a sample has the time at which its scrape began, and comes at its end."""
+"""Overlap of reads: a sample has the time of its scrape's start, but is stored at its end."""
 LATE_SECONDS = 300.0
-"""How much further back is read where nothing new came: a queue of samples is worked off."""
+"""How much further back is read if nothing new arrived: queued samples may come late."""
 
 _Target = tuple[str, str, str]
 
@@ -21,12 +21,12 @@ _Target = tuple[str, str, str]
 class RollingSeries:
     """All series of the last `kept_seconds`.
 
-    A reading that fails leaves what was known; the next reads what both have missed.
+    A failed read keeps the known samples; the next one reads what both missed.
 
     Args:
-        queries: Asks for samples.
-        kept_seconds: How far back.
-        say: Told what is being read.
+        queries: Reads samples.
+        kept_seconds: Length of the window.
+        say: Receives lines of progress.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class RollingSeries:
         self._until_seconds: float | None = None
 
     def read(self, now_seconds: float) -> SeriesWindow:
-        """Read what is new, and give all that is kept; the window begins where anything is known.
+        """Read new samples and return the window, which begins no earlier than the oldest sample.
 
         Raises:
             PrometheusError: As `SeriesQueries.read`.

@@ -1,4 +1,4 @@
-"""Samples of the families that a diagnosis reads, as they were stored, asked in few queries."""
+"""Raw samples of the families that a diagnosis reads, in few queries."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from disagg_cluster.planner.history.history_queries import SampleSource, range_o
 from disagg_cluster.prometheus.prometheus_api import PrometheusError, Samples
 
 MOST_SERIES = 500_000
-"""More of them are refused: some 2,500 engines, whose samples of an hour take a gigabyte."""
+"""More series are refused: this is some 2,500 engines, an hour of whose samples takes 1 GB."""
 _ANSWER_BYTES = 16e6
 _SERIES_BYTES = 450.0
 _SAMPLE_BYTES = 28.0
-# What an answer is expected to hold; one that holds more is asked for in halves.
+# Assumed scrape interval, to estimate the size of answers; larger answers are queried in halves.
 _SCRAPE_SECONDS = 15.0
 _LEAST_SECONDS = 10.0
 _COUNTED_ROUNDS = 40
@@ -26,7 +26,7 @@ _TOO_MUCH = (
 
 
 class SampleQueries(Protocol):
-    """What is needed of a client of Prometheus."""
+    """The methods needed of a Prometheus client."""
 
     def query_range(
         self,
@@ -45,7 +45,7 @@ class SampleQueries(Protocol):
 
 
 class NoSeriesError(PrometheusError):
-    """A server that answers and has nothing to diagnose; the text says what it lacks."""
+    """The server has no series to diagnose; the text says what is missing."""
 
 
 class TooManySeriesError(PrometheusError):
@@ -54,15 +54,15 @@ class TooManySeriesError(PrometheusError):
 
 @dataclass(slots=True)
 class SeriesQueries:
-    """Asks for all samples in a span, in as many queries as their size wants.
+    """Queries all samples of a time span, in as many queries as their size requires.
 
-    How many series each family has is asked now and then; families then share an answer of some
-    16 MB. What a server refuses as too large, or is too slow for, is asked in halves of the time.
+    The number of series of each family is queried now and then; families then share answers of
+    some 16 MB. If the server refuses a query as too large, or is too slow, its time is halved.
 
     Args:
         prometheus: The client.
         families: Names of the families, with `_bucket`, `_sum` and `_count` of histograms.
-        cluster: Only this one; all of them if None.
+        cluster: The only cluster to read; None for all.
         deadline_seconds: For each answer.
     """
 
@@ -77,13 +77,14 @@ class SeriesQueries:
     def read(
         self, begin_seconds: float, end_seconds: float, say: Callable[[str], None]
     ) -> Iterator[list[Samples]]:
-        """The samples, answer by answer; each series has its name as the label `__name__`.
+        """Yield the samples, answer by answer; each series has its name as the label `__name__`.
 
-        Times rise from part to part of the span, so that who stops has all up to some moment.
+        The parts of the span come in order of time, so that a caller that stops early has all
+        samples up to some moment.
 
         Raises:
-            NoSeriesError: Nothing of ours is there.
-            TooManySeriesError: So much of it that it does not fit.
+            NoSeriesError: There are no series of disagg-node.
+            TooManySeriesError: There are too many series to fit into memory.
             PrometheusError: No answer in time, or a refusal that is not for size.
         """
         if self._rounds % _COUNTED_ROUNDS == 0:
@@ -91,7 +92,7 @@ class SeriesQueries:
         self._rounds += 1
         length = end_seconds - begin_seconds
         parts = max(1, math.ceil(self._bytes(self.families, length) / _ANSWER_BYTES))
-        # Families apart first: a part of time repeats the labels of all series.
+        # Split by families first: each part of time repeats the labels of all series.
         seconds = max(length / parts, min(length, 20 * _SCRAPE_SECONDS))
         groups = list(self._groups(seconds))
         count = max(1, math.ceil(length / seconds))
@@ -104,7 +105,7 @@ class SeriesQueries:
                 yield from self._asked(group, begin, end)
 
     def _counted(self, begin_seconds: float, end_seconds: float) -> Mapping[str, int]:
-        """How many series each family has, the most in the middle and at the end of the span."""
+        """Number of series of each family, the larger of the span's middle and end."""
         expr = f"count by (__name__) ({self._selector(self.families)})"
         step = max((end_seconds - begin_seconds) / 2, 1.0)
         found = {
@@ -128,7 +129,7 @@ class SeriesQueries:
         return found
 
     def _groups(self, seconds: float) -> Iterator[list[str]]:
-        """The families in groups whose answers are small enough."""
+        """Groups of families whose answers are small enough."""
         group: list[str] = []
         for family in self.families:
             if group and self._bytes([*group, family], seconds) > _ANSWER_BYTES:

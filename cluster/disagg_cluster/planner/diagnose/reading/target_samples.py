@@ -1,4 +1,4 @@
-"""The samples of all series of one scraped page: they share their times, each series is a row."""
+"""The samples of all series of one scrape target: a row for each series, with shared times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SeriesId = frozenset[tuple[str, str]]
 
 
 class TargetSamples:
-    """What is kept of one page; NaN where a series had no sample in a scrape."""
+    """The kept samples of one target; NaN where a series had no sample in a scrape."""
 
     def __init__(self) -> None:
         self._times = np.empty(0)
@@ -39,7 +39,7 @@ class TargetSamples:
         return float(self._times[0]) if len(self._times) else np.inf
 
     def take(self, found: Sequence[Samples]) -> None:
-        """Add samples; those that are there already may come again."""
+        """Add samples; known ones may be repeated."""
         together: dict[tuple[float, ...], tuple[list[int], list[tuple[float, ...]]]] = defaultdict(
             lambda: ([], [])
         )
@@ -57,7 +57,7 @@ class TargetSamples:
             self._values[np.ix_(np.array(rows), columns)] = told
 
     def forget(self, before_seconds: float) -> None:
-        """Give up older samples, and the series that have none any more."""
+        """Drop older samples, and series left without any."""
         first = int(np.searchsorted(self._times, before_seconds))
         if first == 0:
             return
@@ -69,7 +69,7 @@ class TargetSamples:
         self._rows = {key: int(places[row]) for key, row in self._rows.items() if alive[row]}
 
     def series(self) -> Iterator[tuple[str, ScrapedSeries]]:
-        """Each series with the name of its family; series without a gap share their times."""
+        """Yield each series with its family; series without a gap share their times."""
         whole: NDArray[np.bool_] = np.asarray(np.isfinite(self._values).all(axis=1))
         for row, (family, labels) in enumerate(self._series):
             values = self._values[row]
@@ -83,13 +83,13 @@ class TargetSamples:
         row = self._rows.get(key)
         if row is None:
             row = self._rows[key] = len(self._series)
-            # Thousands of series have the same names and values of labels.
+            # Thousands of series share names and values of labels.
             labels = {sys.intern(name): sys.intern(value) for name, value in told.items()}
             self._series.append((labels.pop(_NAME, ""), labels))
         return row
 
     def _make_room(self, times: Floats) -> None:
-        """Have a row for each series and a column for each of these times, too."""
+        """Extend the matrix to all series and these times."""
         union = np.union1d(self._times, times)
         values = np.full((len(self._series), len(union)), np.nan)
         rows, _ = self._values.shape

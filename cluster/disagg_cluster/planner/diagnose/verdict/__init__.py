@@ -1,1 +1,1 @@
-"""What a diagnosis says, and in which words."""
+"""The values that make up a diagnosis."""

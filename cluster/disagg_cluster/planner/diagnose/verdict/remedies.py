@@ -1,4 +1,4 @@
-"""What to do about each cause, in plain words."""
+"""The remedy for each cause, as text."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def remedy(
     value: int | None,
     gain_seconds: float,
 ) -> Remedy:
-    """The action against a cause; `engines` are names, none for the pool of `role`."""
+    """The remedy for a cause; `engines` are names, empty for the pool of `role`."""
     who = ", ".join(engines) if engines else f"the {role} pool"
     wanted = f": {value}" if value is not None else ""
     text = _WORDS[cause].format(role=role, engines=who, value=wanted)

@@ -1,4 +1,4 @@
-"""What a diagnosis says: findings with cause, cost, evidence and one action, or why none."""
+"""A diagnosis: findings with cause, cost, evidence and one action, or the reason for none."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from enum import StrEnum
 
 from disagg_exporter.model import Role
 
-# How likely an alternative is, as a part of its finding's cost.
+# An alternative is ranked at this part of its finding's cost.
 _OF_ALTERNATIVE = 0.15
 
 
 class Cause(StrEnum):
-    """What holds requests back before their first token; the values are label values."""
+    """A cause of late first tokens; the values are label values."""
 
     DEMAND = "demand_above_capacity"
     ROUTING = "unbalanced_routing"
@@ -36,7 +36,7 @@ class Cause(StrEnum):
 
 
 class RemedyKind(StrEnum):
-    """What can be done; one action a finding."""
+    """The kind of action; a finding has one."""
 
     ROUTE_AWAY = "route_away"
     SET_BATCHED_TOKENS = "set_max_num_batched_tokens"
@@ -48,7 +48,7 @@ class RemedyKind(StrEnum):
 
 
 class TtftPart(StrEnum):
-    """A part of users' time to first token, in the order in which a request meets them."""
+    """A part of users' time to first token, in the order of a request."""
 
     ROUTER = "router"
     QUEUE = "queue"
@@ -58,7 +58,7 @@ class TtftPart(StrEnum):
 
 
 class DiagnosisOutcome(StrEnum):
-    """What a diagnosis of one model came to."""
+    """The outcome of the diagnosis of one model."""
 
     FOUND = "found"
     NO_BOTTLENECK = "no_bottleneck"
@@ -67,7 +67,7 @@ class DiagnosisOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class ModelKey:
-    """A model as it is served: what engines compete for, and what is diagnosed at once."""
+    """A served model, the unit of diagnosis: its engines compete for the same requests."""
 
     cluster: str
     engine_namespace: str
@@ -76,7 +76,7 @@ class ModelKey:
 
 @dataclass(frozen=True, slots=True, order=True)
 class EngineKey:
-    """An engine in a cluster: its name is unique on its node only."""
+    """An engine in a cluster; its name is unique only on its node."""
 
     node: str
     engine: str
@@ -84,9 +84,9 @@ class EngineKey:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One observation behind a finding, in words with numbers and units.
+    """One observation behind a finding, as text with numbers and units.
 
-    `expected` is what it was held against: the engine's own past, its peers or a target.
+    `expected` is its baseline: the engine's own past, its peers or a target.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What to do, for whom, and what it would bring. `value` is that of a `set_…` action."""
+    """What to do, for which engines, and the gain. `value` is that of a `set_…` action."""
 
     kind: RemedyKind
     text: str
@@ -108,7 +108,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another cause that the evidence of a finding speaks for, too; `text` says how, or why."""
+    """Another cause that the evidence of a finding also supports; `text` says why."""
 
     cause: Cause
     text: str
@@ -116,13 +116,13 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class BottleneckFinding:
-    """One cause that holds requests back.
+    """One cause of late first tokens.
 
-    Without `engines` it is the pool of the `role` as a whole. `ttft_cost_seconds` is added to the
-    mean time to first token of all requests of the model in the window; `engine_cost_seconds` to
-    that of the requests that went through these engines. `confidence` is from 0 to 1,
-    `since_seconds` the Unix time at which it began, as far as the window shows. `alternative` is
-    what else it may be: of the two it is the one or the other.
+    Without `engines` it affects the pool of the `role` as a whole. `ttft_cost_seconds` is added to
+    the mean time to first token of all requests of the model in the window; `engine_cost_seconds`
+    to that of the requests that went through these engines. `confidence` is from 0 to 1,
+    `since_seconds` the Unix time of its onset, as far as the window shows. `alternative` is
+    another possible cause: it is one of the two.
     """
 
     cause: Cause
@@ -140,9 +140,9 @@ class BottleneckFinding:
 
 @dataclass(frozen=True, slots=True)
 class EngineParts:
-    """Where the time to first token of an engine's requests went, in mean seconds a request.
+    """The time to first token of an engine's requests by part, in mean seconds a request.
 
-    A part that nobody tells is missing. `expected` is by the engine's own curve, load and lengths.
+    A part that is not exported is missing. `expected` follows from the engine's baseline.
     """
 
     engine: EngineKey | None
@@ -153,11 +153,11 @@ class EngineParts:
 
 @dataclass(frozen=True, slots=True)
 class ModelDiagnosis:
-    """What is known of one model at one moment; `findings` cost most first.
+    """The diagnosis of one model at one time; `findings` are ordered by cost, largest first.
 
-    `suspects` are what may hold requests back, too, and is not beyond chance yet, likeliest first:
-    nothing is to be done about them but to look again. `missing` names evidence that nobody
-    exports, in words, whatever the outcome.
+    `suspects` are further possible causes that are not significant yet, likeliest first: they call
+    for no action but another round. `missing` names the evidence that is missing because nothing
+    exports it, whatever the outcome.
     """
 
     model: ModelKey
@@ -171,9 +171,9 @@ class ModelDiagnosis:
 
     @property
     def ranked_causes(self) -> tuple[Cause, ...]:
-        """Causes found by what they cost, each once, then those that are suspected.
+        """Causes of findings by cost, each once, then those of suspects.
 
-        An alternative costs the part of its finding's cost that it may be.
+        An alternative counts with a fixed part of its finding's cost.
         """
         costs: dict[Cause, float] = {}
         for finding in self.findings:

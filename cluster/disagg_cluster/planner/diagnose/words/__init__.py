@@ -1,1 +1,1 @@
-"""A diagnosis as it is told: to people in 80 columns, to programs as JSON."""
+"""Output of a diagnosis: text in 80 columns, and JSON."""

@@ -1,4 +1,4 @@
-"""A diagnosis in words, in 80 columns: verdict, evidence, action, and where the time went."""
+"""A diagnosis as text in 80 columns: verdict, evidence, action, and time by part."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _ORDER = (DiagnosisOutcome.FOUND, DiagnosisOutcome.UNDECIDED, DiagnosisOutcome.N
 
 
 def diagnoses_text(diagnoses: Sequence[ModelDiagnosis], paint: Paint = plain) -> str:
-    """All models: the costliest bottleneck first, then what is undecided, then what is well.
+    """All models: the costliest bottleneck first, then undecided ones, then those without any.
 
-    A model that is well has its bars only where it is alone.
+    A model without a bottleneck has its bars only if it is the only model.
     """
     ranked = sorted(diagnoses, key=_costliest_first)
     return "\n\n".join("\n".join(_model(each, paint, len(ranked) == 1)) for each in ranked)
@@ -59,7 +59,7 @@ def _model(diagnosis: ModelDiagnosis, paint: Paint, alone: bool) -> Iterator[str
     for suspect in diagnosis.suspects:
         yield from _suspect(suspect)
     if diagnosis.missing:
-        # Where something was decided it is a footnote; where not, it is the way out.
+        # A footnote to a decision; without one, the way to get there.
         undecided = diagnosis.outcome is DiagnosisOutcome.UNDECIDED
         yield "  missing:" if undecided else "  not known here:"
         for each in diagnosis.missing:
@@ -99,7 +99,7 @@ def _finding(number: int, finding: BottleneckFinding) -> Iterator[str]:
 
 
 def _suspect(finding: BottleneckFinding) -> Iterator[str]:
-    """What may be chance yet: enough to know where to look, and no action."""
+    """A cause that may still be chance: where to look, without an action."""
     why = f" ({finding.evidence[0].text})" if finding.evidence else ""
     whose = whose_words(finding.role, finding.engines)
     yield from _wrapped(
@@ -125,7 +125,7 @@ def _clock(seconds: float) -> str:
 
 
 def _wrapped(text: str, first: str = "", further: str | None = None) -> list[str]:
-    """A paragraph; names that are longer than a line are not broken."""
+    """A wrapped paragraph; words longer than a line are not broken."""
     return textwrap.wrap(
         text,
         _WIDTH,

@@ -1,4 +1,4 @@
-"""A diagnosis as values for JSON: stable names, units in them, times with zone."""
+"""A diagnosis as values for JSON: stable names with units, times with time zone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Value = Mapping[str, object]
 
 
 def diagnosis_value(diagnosis: ModelDiagnosis) -> Value:
-    """One model: what it came to, what was found, and where the time of each engine went."""
+    """One model: outcome, findings, and the time to first token by engine and part."""
     return {
         "cluster": diagnosis.model.cluster,
         "model_name": diagnosis.model.model_name,
@@ -35,7 +35,7 @@ def diagnosis_value(diagnosis: ModelDiagnosis) -> Value:
 
 
 def undecided_reason(diagnosis: ModelDiagnosis) -> str | None:
-    """Why nothing is said, as a word; None where something is."""
+    """Why a diagnosis is undecided, as a word; None if it is not."""
     if diagnosis.outcome is not DiagnosisOutcome.UNDECIDED:
         return None
     return "missing_evidence" if diagnosis.missing else "unexplained"

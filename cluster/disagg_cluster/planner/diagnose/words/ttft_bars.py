@@ -1,4 +1,4 @@
-"""The parts of a first token as bars of letters, observed above expected, for each engine."""
+"""The parts of the time to first token as bars of letters, observed above expected, by engine."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _LEAST_SECONDS = 1e-6
 _ALIKE = 0.05
 
 Paint = Callable[[TtftPart, str], str]
-"""Gives a stretch of a bar its colour."""
+"""Colours the text of one part of a bar."""
 Seconds = Sequence[tuple[TtftPart, float]]
 
 
 def plain(_part: TtftPart, text: str) -> str:
-    """No colour: the letters say it."""
+    """No colour: the letters suffice."""
     return text
 
 
@@ -36,9 +36,9 @@ def ttft_bars(
     paint: Paint = plain,
     most: int = MOST_ENGINES,
 ) -> Iterator[str]:
-    """Lines of at most 80 columns: engines that are blamed first, then those furthest off.
+    """Lines of at most 80 columns: blamed engines first, then those with the largest excess.
 
-    All bars have one scale. Of more engines than `most` it is said how many are left out.
+    All bars share one scale. Beyond `most` engines the last line says how many are left out.
     """
     told = [each for each in parts if each.observed_seconds]
     if not told:
@@ -73,7 +73,7 @@ def _line(name: str, what: str, seconds: Seconds, longest: float, paint: Paint) 
 
 
 def _stretches(seconds: Seconds, longest: float) -> Iterator[tuple[TtftPart, str]]:
-    """Each part's letters; ends are rounded, so that a bar is as long as its sum."""
+    """The letters of each part; ends are rounded, so that the bar is as long as its sum."""
     scale = _BAR_WIDTH / max(longest, _LEAST_SECONDS)
     told, begin, done = dict(seconds), 0, 0.0
     for part in TtftPart:
@@ -89,7 +89,7 @@ def _total(seconds: Seconds) -> float:
 
 
 def _rank(parts: EngineParts, blamed: Collection[EngineKey]) -> tuple[bool, bool, float]:
-    """What all requests meet first, then engines that are blamed, then those furthest off."""
+    """Sort key: parts common to all requests, then blamed engines, then the largest excess."""
     return parts.engine is not None, parts.engine not in blamed, -_excess(parts)
 
 

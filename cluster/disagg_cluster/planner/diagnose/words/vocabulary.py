@@ -1,4 +1,4 @@
-"""What people call causes and the parts of a first token."""
+"""Words for causes and for the parts of the time to first token."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _MOST_NAMED = 4
 
 
 def duration_words(seconds: float) -> str:
-    """A time that a request waits, with three figures at most: 1.24 s, 42 ms, 0.3 ms."""
+    """A duration with three digits at most: 1.24 s, 42 ms, 0.3 ms."""
     if abs(seconds) >= 100:
         return f"{seconds:,.0f} s"
     if abs(seconds) >= 0.1:
@@ -56,7 +56,7 @@ def duration_words(seconds: float) -> str:
 
 
 def whose_words(role: Role, engines: Sequence[EngineKey]) -> str:
-    """Which engines, or which pool where none is named."""
+    """The engines, or the pool if none is named."""
     if not engines:
         return f"the {role.value} pool"
     named = [f"{each.engine} on {each.node}" for each in engines[:_MOST_NAMED]]
@@ -67,7 +67,7 @@ def whose_words(role: Role, engines: Sequence[EngineKey]) -> str:
 
 
 def looked_at_words(roles: Sequence[Role], parts: Sequence[TtftPart]) -> str:
-    """What was looked at: engines by role, and the parts that anybody tells."""
+    """What was diagnosed: engines by role, and the known parts."""
     counts = [counted(roles.count(role), f"{role.value} engine") for role in dict.fromkeys(roles)]
     told = [PARTS[each] for each in TtftPart if each in parts]
     of = f"{_listed(told)} of " if told else ""
