@@ -60,6 +60,7 @@ def diagnose_model(
         past,
         partial(_wait_seconds, view, entry, decode),
         view.since_seconds(LEAST_BEFORE + 1),
+        _new_scrapes(view, past),
     )
     missing = tuple(_missing(view))
     parts = tuple(ttft_parts(view, entry, decode))
@@ -74,6 +75,13 @@ def diagnose_model(
     return ModelDiagnosis(
         key, now, outcome, judged.findings, parts, missing, text, judged.suspects
     ), judged.remembered
+
+
+def _new_scrapes(view: ModelView, past: DiagnosisState | None) -> int:
+    """Scrapes since the look before; one where nobody looked."""
+    grid = view.changes.fleet.grid
+    since_seconds = grid.now_seconds - (grid.now_seconds if past is None else past.now_seconds)
+    return max(1, round(since_seconds / grid.step_seconds))
 
 
 def _without_echoes(before: list[Suspicion], after: list[Suspicion]) -> list[Suspicion]:

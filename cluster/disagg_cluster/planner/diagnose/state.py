@@ -15,6 +15,8 @@ from disagg_exporter.model import Role
 
 # Who is this sure is believed at first sight, who is likely at the second, the rest at the third.
 _SURE, _LIKELY, _BELIEVED, _LIKELY_LOOKS = 8.0, 4.6, 3, 2
+# A look that several new scrapes confirm counts as two.
+_MOST_PER_LOOK = 2
 # A finding that is not seen any more stands for so many looks, unless another takes its place.
 # While requests there wait as long as they did it stands for some minutes.
 _HELD_LOOKS, _HELD_WHILE_LONG = 2, 8
@@ -30,7 +32,8 @@ _AS_LONG = 0.7
 class StandingFinding:
     """A finding as it was seen last, and for how many looks it has been missing or seen.
 
-    `wait_seconds` is how long requests then waited where it is.
+    `wait_seconds` is how long requests then waited where it is. `is_disputed`: the last look named
+    other engines; the finding is that of the look before.
     """
 
     model: ModelKey
@@ -38,6 +41,7 @@ class StandingFinding:
     looks: int
     wait_seconds: float
     missed: int = 0
+    is_disputed: bool = False
 
     @property
     def key(self) -> tuple[ModelKey, Cause, Role]:
@@ -68,6 +72,7 @@ def settled(
     past: DiagnosisState | None,
     wait_seconds: Callable[[BottleneckFinding], float],
     forgotten_seconds: float,
+    new_scrapes: int = 1,
 ) -> Settled:
     """Judge what one look found by what was found before.
 
@@ -79,6 +84,7 @@ def settled(
         wait_seconds: How long requests wait now where a finding is.
         forgotten_seconds: What began before this Unix time has no past in the window any more. It
             stands as long as requests wait as they did.
+        new_scrapes: How many scrapes came since the look before.
     """
     known = {each.key: each for each in (past.standing if past else ()) if each.model == model}
     remembered = []
@@ -86,14 +92,19 @@ def settled(
         if strength <= 0:
             continue
         before = known.pop((model, finding.cause, finding.role), None)
-        looks = 1 if before is None else before.looks + 1
+        looks = 1 if before is None else before.looks + min(new_scrapes, _MOST_PER_LOOK)
         if strength >= _SURE or (past is None and strength >= _LIKELY):
             looks = max(looks, _BELIEVED)
         elif strength >= _LIKELY:
             looks = max(looks, _LIKELY_LOOKS if before is None else _BELIEVED)
         since = finding.since_seconds if before is None else before.finding.since_seconds
         finding = replace(finding, since_seconds=since)
-        remembered.append(StandingFinding(model, finding, looks, wait_seconds(finding)))
+        is_disputed = before is not None and _is_disputed(before, finding)
+        if before is not None and is_disputed:
+            finding = before.finding
+        remembered.append(
+            StandingFinding(model, finding, looks, wait_seconds(finding), is_disputed=is_disputed)
+        )
     believed = [each for each in remembered if each.looks >= _BELIEVED]
     for gone in known.values():
         is_old = gone.finding.since_seconds < forgotten_seconds
@@ -118,6 +129,15 @@ def settled(
         _suspects(shown, remembered, [finding for finding, strength in seen if strength <= 0]),
         tuple(remembered),
     )
+
+
+def _is_disputed(before: StandingFinding, now: BottleneckFinding) -> bool:
+    """Whether one look alone names other engines than the finding that stands.
+
+    Alerts carry the engine as a label: they would never last if it changed with each look.
+    """
+    is_believed = before.looks >= _BELIEVED and not before.is_disputed
+    return is_believed and now.engines != before.finding.engines
 
 
 def _suspects(

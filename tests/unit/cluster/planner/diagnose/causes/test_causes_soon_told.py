@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from disagg_cluster.planner.diagnose.diagnose import diagnose
 from disagg_cluster.planner.diagnose.state import DiagnosisState, StandingFinding, settled
 from disagg_cluster.planner.diagnose.verdict.values import (
     BottleneckFinding,
     Cause,
+    EngineKey,
     ModelKey,
     Remedy,
     RemedyKind,
@@ -123,6 +126,34 @@ def test_what_has_not_been_seen_often_enough_is_suspected_until_it_is_found() ->
     judged = settled(MODEL, [(FOUND, 5.0)], DiagnosisState(0.0, judged.remembered), waits(1.0), 0.0)
 
     assert (judged.findings, judged.suspects) == ((FOUND,), ())
+
+
+@pytest.mark.parametrize(("new_scrapes", "shown"), [(1, 0), (3, 1)])
+def test_several_new_scrapes_confirm_a_finding_as_two_looks_do(
+    new_scrapes: int, shown: int
+) -> None:
+    """Rounds are 15 s apart; of engines scraped each 5 s the second has three new scrapes."""
+    state = settled(MODEL, [(FOUND, 4.0)], DiagnosisState(), waits(1.0), 0.0).remembered
+
+    judged = settled(
+        MODEL, [(FOUND, 4.0)], DiagnosisState(0.0, state), waits(1.0), 0.0, new_scrapes
+    )
+
+    assert judged.findings == (FOUND,) * shown
+
+
+def test_a_finding_keeps_its_engines_until_two_looks_name_others() -> None:
+    one, other = (
+        replace(FOUND, engines=(EngineKey("node-0", name),)) for name in ("mixed-0", "mixed-1")
+    )
+    state = settled(MODEL, [(one, 9.0)], DiagnosisState(), waits(1.0), 0.0).remembered
+    named = []
+    for said in (other, one, other, other, other, one):
+        judged = settled(MODEL, [(said, 9.0)], DiagnosisState(0.0, state), waits(1.0), 0.0)
+        state = judged.remembered
+        named += [finding.engines[0].engine for finding in judged.findings]
+
+    assert named == ["mixed-0", "mixed-0", "mixed-0", "mixed-1", "mixed-1", "mixed-1"]
 
 
 def test_what_may_be_chance_is_suspected_however_often_it_is_seen() -> None:
