@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from disagg_exporter.accounting.devices.energy import CommittedTime, EnergyLedger
-from disagg_exporter.accounting.intervals.intervals import uses_within
+from disagg_exporter.accounting.devices.use_trail import uses_within
 from disagg_exporter.model import Cell, Reason, Use
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
+from disagg_exporter.accounting.intervals.activity import TRAIL_NS
 from disagg_exporter.accounting.intervals.rules import SECOND_NS, Rules
-from disagg_exporter.accounting.intervals.unattributed import TRAIL_NS
 
 # Processes beat once a second, each for itself.
 _FRESH_NS = 3 * SECOND_NS

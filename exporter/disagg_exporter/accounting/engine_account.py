@@ -1,42 +1,47 @@
-"""Per-engine accounting: its timelines, and the sums that outlive its processes."""
+"""Per-engine accounting: its timelines, the sums that outlive its processes, and the commits.
+
+A commit accounts for finalized time of the engines' timelines on a device, and credits the engines.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from disagg_exporter.accounting.awaited_steps import AwaitedSteps, InFlight, any_active
+from disagg_exporter.accounting.devices.assignments import owner_of
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
-from disagg_exporter.accounting.engine_reports import AssignmentHistory, ReportedTotals
-from disagg_exporter.accounting.intervals.rules import SECOND_NS, Rules
+from disagg_exporter.accounting.engine_reports import (
+    AssignmentHistory,
+    NodeTokens,
+    ReportedTotals,
+)
+from disagg_exporter.accounting.intervals.rules import Rules
 from disagg_exporter.accounting.intervals.timeline import Pieces
-from disagg_exporter.accounting.rank_costs import CostKnowledge, RankCostModels
+from disagg_exporter.accounting.rank_costs import RankCostModels
 from disagg_exporter.accounting.timelines.step_timeline import StepTimeline
 from disagg_exporter.accounting.timelines.window_timeline import EngineTimeline, WindowTimeline
 from disagg_exporter.model import (
-    SLICE_NS_PER_GPU_SECOND,
     Assignment,
-    EngineAccount,
     EngineState,
     ExpectedSteps,
-    Interference,
     Method,
     Phase,
     Role,
     Step,
     StreamKey,
 )
-from disagg_exporter.model.checkpoints import EngineCheckpoint, TimelineCheckpoint
 
 
 @dataclass(slots=True)
 class EngineLedger:
     """What one engine has used; it outlives the engine's processes, as counters must.
 
-    `cut_ns` is what was cut on devices that are no more; the others count their own. `loss_ns` and
-    `gain_ns` are what mixing prefill and decode cost and saved, by all cost models it ever had, in
-    the `known_ns` of step time of which they knew it; `expected` is what they expected of steps.
+    `cut_ns` is what was cut on devices that no longer exist; the others count their own. `loss_ns`
+    and `gain_ns` are what mixing prefill and decode cost and saved, by all its cost models so far,
+    in the `known_ns` of step time for which they knew it; `expected` is what they expected of
+    steps.
     """
 
     assignment: Assignment
@@ -58,7 +63,7 @@ class EngineLedger:
     expected: ExpectedSteps = field(default_factory=ExpectedSteps)
 
     def count_costs(self) -> None:
-        """Count what mixing has cost, and steps were to take, since this was called last."""
+        """Add what mixing has cost, and the expected time of steps, since the last call."""
         loss_ns, gain_ns, known_ns = self.costs.take_interference_ns()
         self.loss_ns += loss_ns
         self.gain_ns += gain_ns
@@ -66,68 +71,15 @@ class EngineLedger:
         self.expected = self.expected.plus(self.costs.take_expected())
 
     def forget_costs(self) -> None:
-        """Learn its costs anew: it serves another model, or on other devices."""
+        """Drop the learned costs: it serves another model, or on other devices."""
         self.count_costs()
         self.costs = RankCostModels()
 
     def reports_tokens(self, phase: Phase) -> bool:
-        """Return whether tokens of a phase are reported by it, or by its leader."""
+        """Return whether it, or its leader, reports tokens of a phase."""
         return self.method is Method.FOLLOWER or any(
             count for (_, each), count in self.tokens.items() if each is phase
         )
-
-    def checkpoint(self, read_ns: Collection[int]) -> EngineCheckpoint:
-        """Return what it has used; `read_ns`: up to where its devices have read its timelines."""
-        ended = [each.checkpoint(rank, read_ns) for rank, each in self.ended]
-        live: list[TimelineCheckpoint] = []
-        for rank, each in self.timelines.items():
-            group = live if isinstance(each, StepTimeline) else ended
-            group.append(each.checkpoint(rank, read_ns))
-        return EngineCheckpoint(
-            self.assignment,
-            self.history.checkpoint(),
-            self.method,
-            live=tuple(live),
-            ended=tuple(ended),
-            reported=self.reported.totals,
-            gpu_slice_ns=tuple((*key, ns) for key, ns in self.gpu_slice_ns.items()),
-            tokens=tuple((*key, count) for key, count in self.tokens.items()),
-            lost_records=self.lost_records,
-            late_records=self.late_records,
-            cut_ns=self.cut_ns,
-            loss_ns=self.loss_ns,
-            gain_ns=self.gain_ns,
-            known_ns=self.known_ns,
-            expected=self.expected,
-        )
-
-    @classmethod
-    def resumed(cls, before: EngineCheckpoint, resumed_ns: int, rules: Rules) -> EngineLedger:
-        """Return the accounting of a checkpoint; window timelines end with their daemon."""
-        engine, history = before.assignment.engine, AssignmentHistory.resumed(before.history)
-        ledger = cls(before.assignment, history, before.method)
-        for saved in before.live:
-            split = ledger.costs.begin(saved.engine_index)
-            timeline = StepTimeline.resumed(engine, saved, resumed_ns, rules, split)
-            ledger.timelines[saved.engine_index] = timeline
-        for saved in before.ended:
-            timeline = StepTimeline.resumed(engine, saved, resumed_ns, rules)
-            ledger.ended.append((saved.engine_index, timeline))
-        # The streams of another source are numbered by the daemon that received them.
-        streams = {
-            StreamKey(engine, stream.pid, stream.incarnation, saved.engine_index): stream.totals
-            for saved in (before.live if before.method is Method.STEPS else ())
-            for stream in saved.streams
-        }
-        ledger.reported.resume(before.reported, streams)
-        ledger.awaited_steps = AwaitedSteps({key.pid for key in streams})
-        ledger.gpu_slice_ns.update({(role, phase): ns for role, phase, ns in before.gpu_slice_ns})
-        ledger.tokens.update({(role, phase): count for role, phase, count in before.tokens})
-        ledger.lost_records, ledger.late_records = before.lost_records, before.late_records
-        ledger.cut_ns = before.cut_ns
-        ledger.loss_ns, ledger.gain_ns = before.loss_ns, before.gain_ns
-        ledger.known_ns, ledger.expected = before.known_ns, before.expected
-        return ledger
 
     @property
     def is_gone(self) -> bool:
@@ -165,7 +117,7 @@ class EngineLedger:
     ) -> bool:
         """Say at a heartbeat whether a step of its rank may be under way (A6).
 
-        `in_flight` are the requests that its process waits for, None where it does not say.
+        `in_flight` are the requests that its process waits for; None if it does not say.
         """
         ranks = [each for each in self.timelines.values() if isinstance(each, StepTimeline)]
         for each in ranks:
@@ -193,6 +145,24 @@ class EngineLedger:
 
         return self.awaited_steps.awaits(key.engine_index, beat.t_ns, report, read_active, rules)
 
+    def collect(self, devices: Mapping[str, DeviceLedger], node: NodeTokens) -> None:
+        """Collect what its timelines have finalized: overflows, tokens, lost records."""
+        assignment = self.assignment
+        for rank, timeline in self.timelines.items():
+            for gpu in assignment.of_rank(rank):
+                if gpu in devices:
+                    devices[gpu].defer(assignment.engine, timeline.overflows)
+            self._count(node, assignment, (0, 0))  # both phases are there from the start
+            for tokens in timeline.tokens:
+                for owner, *counts in self.history.shares(tokens):
+                    self._count(node, owner, counts)
+            self.lost_records += timeline.lost_records
+            self.late_records += timeline.late_records
+            timeline.reset_counts()
+        self.count_costs()
+        marks_ns = (timeline.mark_ns for timeline in self.timelines.values())
+        self.history.forget_before(min(marks_ns, default=0))
+
     def between(self, start_ns: int, end_ns: int) -> list[tuple[int, Pieces]]:
         """Return the finalized pieces of a stretch, timeline by timeline, each with its rank."""
         timelines = (*self.ended, *self.timelines.items())
@@ -209,54 +179,10 @@ class EngineLedger:
             if read_ns is not None and each.mark_ns > read_ns + 1
         ]
 
-    def account(self, now_ns: int, devices: Sequence[DeviceLedger], cut_ns: int) -> EngineAccount:
-        """Return the sums as shown; `cut_ns` is what was cut on devices that are there."""
-        assignment = self.assignment
-        live = {rank: each for rank, each in self.timelines.items() if each.is_live(now_ns)}
-        known = self._cost_knowledge(live)
-        windows = [each.last_window for each in live.values() if isinstance(each, WindowTimeline)]
-        last = [each.last_step for each in live.values() if each.last_step is not None]
-        deferred_ns = sum(each.carry_over.deferred_ns(assignment.engine) for each in devices)
-        return EngineAccount(
-            engine=assignment.engine,
-            role=assignment.role,
-            model_name=assignment.model_name,
-            engine_namespace=assignment.engine_namespace,
-            watermark_ns=min((each.mark_ns for each in self.timelines.values()), default=None),
-            method=self.method if live else Method.NONE,
-            gpu_seconds={
-                key: ns / SLICE_NS_PER_GPU_SECOND for key, ns in self.gpu_slice_ns.items()
-            },
-            phase_tokens=dict(self.tokens),
-            reported=self.reported.totals,
-            cut_seconds=(self.cut_ns + cut_ns) / SECOND_NS,
-            carry_over_seconds=deferred_ns / SECOND_NS,
-            lost_records=self.lost_records,
-            late_records=self.late_records,
-            running=sum(step.running for step in last) if last else None,
-            waiting=sum(step.waiting for step in last) if last else None,
-            deferred=sum(step.deferred for step in last) if last else None,
-            kv_usage_ratio=max((step.kv_usage_ratio for step in last), default=None),
-            split=known.split,
-            residual_ratio=known.residual_ratio,
-            fitted_steps=known.fitted_steps,
-            share_error_ratio=known.share_error_ratio,
-            expected_steps=self.expected,
-            interference=self._interference(known.interference_error_ratio),
-            reference_steps=known.reference_steps,
-            unreported_step_seconds=_unreported_seconds(live.values(), now_ns),
-            cut_prompts=any(window is not None and window.cut_prompts for window in windows),
-        )
-
-    def _interference(self, error_ratio: float | None) -> Interference | None:
-        if error_ratio is None:
-            return None
-        return Interference(
-            self.loss_ns / SECOND_NS,
-            self.gain_ns / SECOND_NS,
-            self.known_ns / SECOND_NS,
-            error_ratio,
-        )
+    def _count(self, node: NodeTokens, owner: Assignment, counts: Sequence[int]) -> None:
+        for phase, count in zip(Phase, counts, strict=True):
+            self.tokens[owner.role, phase] += count
+            node.count(owner, phase, count)
 
     def _start_ns(self, desired_ns: int, devices: Sequence[DeviceLedger]) -> int:
         """Return when a new timeline may begin: nothing that is committed moves again."""
@@ -264,19 +190,52 @@ class EngineLedger:
         ended = [timeline.mark_ns for _, timeline in self.ended]
         return max([desired_ns, self.assignment.since_ns, *marks, *ended])
 
-    def _cost_knowledge(self, live: Mapping[int, EngineTimeline]) -> CostKnowledge:
-        for timeline in live.values():
-            if isinstance(timeline, WindowTimeline) and timeline.last_window is not None:
-                window = timeline.last_window
-                return CostKnowledge(window.split, window.residual_ratio, window.fitted)
-        return self.costs.known(list(live))
 
-
-def _unreported_seconds(timelines: Iterable[EngineTimeline], now_ns: int) -> float | None:
-    """How long time waits for a step of which no record tells yet; None where none ever would."""
-    ranks = [each for each in timelines if isinstance(each, StepTimeline)]
-    # What the daemon before had finalized waits for nothing.
-    since_ns = [
-        max(each.committing_ns, each.mark_ns) for each in ranks if each.work_pending or each.awaited
+def commit(
+    device: DeviceLedger,
+    engines: Mapping[str, EngineLedger],
+    node: NodeTokens,
+    now_ns: int,
+    rules: Rules,
+) -> None:
+    """Move a device's watermark as far as its engines let it, and credit them (A6)."""
+    until_ns = device.awaited()
+    awaited = {name: engines[name] for name in until_ns if name in engines}
+    marks_ns = [
+        timeline.mark_ns
+        for name, engine in awaited.items()
+        for timeline in engine.timelines.values()
+        if timeline.mark_ns < until_ns[name]
     ]
-    return (now_ns - min(since_ns, default=now_ns)) / SECOND_NS if ranks else None
+    free_ns = max(now_ns - rules.packing_delay_ns, device.last_death_ns)
+    target_ns = device.target(min(marks_ns, default=free_ns))
+    if target_ns <= device.watermark_ns:
+        return
+    pieces = {
+        name: engine.between(device.watermark_ns, target_ns) for name, engine in awaited.items()
+    }
+    for credit in device.commit(target_ns, pieces):
+        # Carry-over of an engine that was forgotten counts for the device only.
+        if credit.engine in engines:
+            slice_ns = credit.length_ns * device.device.slices
+            engine = engines[credit.engine]
+            engine.gpu_slice_ns[credit.role, credit.phase] += slice_ns
+            if engine.reports_tokens(credit.phase):
+                owner = owner_of(engine.assignment)
+                node.count_time(credit.role, credit.phase, owner, slice_ns)
+
+
+def watermarks(devices: Iterable[DeviceLedger]) -> dict[str, set[int]]:
+    """Return the watermarks of the devices that still read each engine's timelines."""
+    read_ns: defaultdict[str, set[int]] = defaultdict(set)
+    for device in devices:
+        for name in device.awaited():
+            read_ns[name].add(device.watermark_ns)
+    return read_ns
+
+
+def drop_read(devices: Iterable[DeviceLedger], engines: Mapping[str, EngineLedger]) -> None:
+    """Drop what all devices have read of every engine's timelines."""
+    read_ns = watermarks(devices)
+    for name, engine in engines.items():
+        engine.drop_read(min(read_ns.get(name, ()), default=None))

@@ -7,9 +7,20 @@ from collections.abc import Iterable, Mapping
 
 from disagg_exporter.accounting.devices.assignments import role_of
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
+from disagg_exporter.accounting.engine_account import EngineLedger
 from disagg_exporter.accounting.intervals.rules import SECOND_NS
 from disagg_exporter.accounting.timelines.window_timeline import EngineTimeline
 from disagg_exporter.model import BusyGpus, EngineState, Phase, Role
+
+
+def provisional_gauges(
+    engines: Mapping[str, EngineLedger], devices: Iterable[DeviceLedger], now_ns: int
+) -> tuple[tuple[BusyGpus, ...], float]:
+    """Return the fast gauges and their window in seconds."""
+    working = {name: engine.timelines for name, engine in engines.items() if not engine.is_gone}
+    timelines = (each for of_engine in working.values() for each in of_engine.values())
+    width_ns = window_ns(timelines, now_ns)
+    return busy_gpus(working, devices, now_ns, width_ns), width_ns / SECOND_NS
 
 
 def window_ns(timelines: Iterable[EngineTimeline], now_ns: int) -> int:
@@ -19,7 +30,7 @@ def window_ns(timelines: Iterable[EngineTimeline], now_ns: int) -> int:
 
 def _reach_ns(timeline: EngineTimeline, now_ns: int) -> int:
     reach_ns = max(SECOND_NS, 2 * timeline.recent.longest_ns)
-    # Nothing is forgotten while an engine rests: its last steps may be of long ago.
+    # Steps are kept while an engine rests: its last ones may be old.
     recent = _running(timeline, now_ns) or now_ns - timeline.last_record_ns < reach_ns
     return reach_ns if recent else SECOND_NS
 
@@ -34,13 +45,13 @@ def busy_gpus(
     now_ns: int,
     width_ns: int,
 ) -> tuple[BusyGpus, ...]:
-    """Return devices' worth of work per role, phase and owner over the last `width_ns` at most.
+    """Return the busy devices per role, phase and owner over the last `width_ns` at most.
 
-    `working` are each engine's timelines, by rank. Its own steps say how far its window reaches:
-    a neighbour's long ones would thin out what it keeps of its short ones, and a hostile
-    one's could make everybody look idle.
-    Both phases of every assigned engine are there, at 0 when it rests, so that a sum over nodes
-    never lacks a term. A device counts as at most one, however many engines crowd it.
+    `working` holds each engine's timelines, by rank. How far an engine's window reaches depends on
+    its own steps only: a neighbour's long steps would dilute its short ones, and a hostile
+    neighbour could make every engine look idle. Both phases of every assigned engine are present,
+    at 0 while it rests, so that a sum over nodes never lacks a term. A device counts as at most
+    one, however many engines share it.
     """
     widths_ns = {
         name: min(width_ns, window_ns(timelines.values(), now_ns))
@@ -78,7 +89,7 @@ def _shares(timelines: Iterable[EngineTimeline], now_ns: int, width_ns: int) -> 
         # A step still running is not known yet: a busy engine's window ends at its last record.
         end_ns = timeline.last_record_ns if _running(timeline, now_ns) else now_ns
         if timeline.last_record_ns <= end_ns - width_ns:
-            continue  # as of all engines that rest
+            continue  # the engine rests
         for phase, length_ns in timeline.recent.phases_ns(end_ns - width_ns, end_ns).items():
             worked_ns[phase] += length_ns
     total_ns = max(sum(worked_ns.values()), width_ns)

@@ -5,20 +5,28 @@ Pure: nothing here reads a clock or a driver. The daemon feeds it and asks it (d
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
-from disagg_exporter.accounting.committing import collect, commit, drop_read, watermarks
 from disagg_exporter.accounting.devices.assignments import leaving
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
 from disagg_exporter.accounting.devices.removed_devices import RemovedDevices
-from disagg_exporter.accounting.engine_account import EngineLedger
+from disagg_exporter.accounting.engine_account import (
+    EngineLedger,
+    commit,
+    drop_read,
+)
 from disagg_exporter.accounting.engine_reports import AssignmentHistory, NodeTokens
-from disagg_exporter.accounting.fast_gauges import busy_gpus, window_ns
+from disagg_exporter.accounting.engine_view import shown_accounts
+from disagg_exporter.accounting.fast_gauges import provisional_gauges
+from disagg_exporter.accounting.intervals.activity import mean_activity
 from disagg_exporter.accounting.intervals.rules import SECOND_NS, Rules
-from disagg_exporter.accounting.intervals.unattributed import mean_activity
-from disagg_exporter.accounting.resuming import AwaitedEngines, resumed_devices
+from disagg_exporter.accounting.resuming import (
+    AwaitedEngines,
+    engine_checkpoints,
+    resumed_devices,
+    resumed_engine,
+)
 from disagg_exporter.accounting.timelines.step_timeline import StepTimeline
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.model import (
@@ -51,12 +59,11 @@ class Ledger:
         self.awaited_engines = AwaitedEngines()
 
     def checkpoint(self, now_ns: int) -> LedgerCheckpoint:
-        """Return all that the next daemon has to know to continue where this one is now."""
-        read_ns = watermarks(self._devices.values())
+        """Return all that the next daemon needs to continue where this one is now."""
         return LedgerCheckpoint(
             now_ns,
             devices=tuple(device.checkpoint() for device in self._devices.values()),
-            engines=tuple(e.checkpoint(read_ns.get(name, ())) for name, e in self._engines.items()),
+            engines=engine_checkpoints(self._engines.values(), self._devices.values()),
             tokens=self._tokens.accounts(),
             removed=self._removed.checkpoint(),
         )
@@ -66,7 +73,7 @@ class Ledger:
     ) -> None:
         """Continue where the daemon before was, before any other call.
 
-        `devices` are the node's now, `pids` those of the engines' processes that are still there.
+        `devices` are the node's now, `pids` those of the engines' processes that still exist.
         """
         self._tokens.resume(before.tokens)
         self._removed.resume(before.removed)
@@ -75,7 +82,7 @@ class Ledger:
             self._removed.add(device.account())
         for saved in before.engines:
             name = saved.assignment.engine
-            engine = self._engines[name] = EngineLedger.resumed(saved, now_ns, self._rules)
+            engine = self._engines[name] = resumed_engine(saved, now_ns, self._rules)
             for carry_over in (device.carry_over for device in removed):
                 engine.cut_ns += carry_over.cut_ns[name] + carry_over.deferred_ns(name)
             if engine.method is not Method.STEPS:
@@ -85,7 +92,7 @@ class Ledger:
                 self.give_up(name)
 
     def give_up(self, engine: str) -> None:
-        """Assign as gone, since we came, an engine of the daemon before."""
+        """Assign an engine of the daemon before as gone since the start of this one."""
         since_ns = self.awaited_engines.drop(engine)
         if since_ns is not None and not self._engines[engine].is_gone:
             last = self._engines[engine].assignment
@@ -93,7 +100,7 @@ class Ledger:
 
     @property
     def has_engines(self) -> bool:
-        """Whether any engine is there."""
+        """Whether any engine exists."""
         return not all(engine.is_gone for engine in self._engines.values())
 
     def add_device(self, device: Device, start_ns: int) -> None:
@@ -200,13 +207,13 @@ class Ledger:
             return
         devices = self._devices_of(known)
         timeline = known.window_timeline(window.start_ns, devices, self._rules)
-        samples = [each.activity(timeline.mark_ns, window.end_ns) for each in devices]
+        samples = [each.activity.between(timeline.mark_ns, window.end_ns) for each in devices]
         timeline.add(window, mean_activity(samples))
 
     def active_seconds(self, engine: str, after_ns: int, until_ns: int) -> float:
         """Return how long an engine's devices were active, by the samples that end in between."""
         devices = self._devices_of(self._engines.get(engine))
-        samples = mean_activity([device.activity(after_ns, until_ns) for device in devices])
+        samples = mean_activity([each.activity.between(after_ns, until_ns) for each in devices])
         return sum((s.end_ns - s.start_ns) * s.busy_ratio for s in samples) / SECOND_NS
 
     def read(self, sweep: DeviceSweep) -> None:
@@ -220,7 +227,7 @@ class Ledger:
         for engine in self._engines.values():
             for timeline in engine.timelines.values():  # one that is gone has none
                 timeline.advance(now_ns)
-            collect(engine, self._devices, self._tokens)
+            engine.collect(self._devices, self._tokens)
         for device in self._devices.values():
             commit(device, self._engines, self._tokens, now_ns, self._rules)
         drop_read(self._devices.values(), self._engines)
@@ -236,13 +243,7 @@ class Ledger:
     def engine_accounts(self, now_ns: int) -> tuple[EngineAccount, ...]:
         """Return what every engine has used, and the state in its last record."""
         self._ingest()
-        cut_ns: Counter[str] = Counter()
-        for device in self._devices.values():
-            cut_ns.update(device.carry_over.cut_ns)
-        return tuple(
-            engine.account(now_ns, self._devices_of(engine), cut_ns[name])
-            for name, engine in self._engines.items()
-        )
+        return shown_accounts(self._engines, self._devices, now_ns)
 
     def token_accounts(self) -> tuple[TokenAccount, ...]:
         """Return the node's tokens by phase, those of engines long gone included."""
@@ -251,18 +252,12 @@ class Ledger:
     def fast_gauges(self, now_ns: int) -> tuple[tuple[BusyGpus, ...], float]:
         """Return the provisional fast gauges (A8) and their window in seconds."""
         self._ingest()
-        working = {
-            name: engine.timelines for name, engine in self._engines.items() if not engine.is_gone
-        }
-        timelines = (each for of_engine in working.values() for each in of_engine.values())
-        width_ns = window_ns(timelines, now_ns)
-        gpus = busy_gpus(working, self._devices.values(), now_ns, width_ns)
-        return gpus, width_ns / SECOND_NS
+        return provisional_gauges(self._engines, self._devices.values(), now_ns)
 
     def forget(self, engine: str) -> None:
         """Drop an engine that is gone for good, and the pseudo-device that stood for it.
 
-        GPUs keep what it used, and so do the node's sums.
+        What it used stays in the sums of its GPUs and of the node.
         """
         self.awaited_engines.drop(engine)
         for device in self._devices_of(self._engines.pop(engine, None)):
@@ -272,10 +267,10 @@ class Ledger:
             device.carry_over.forget(engine)
 
     def forget_model(self, model_name: str) -> None:
-        """Let a model's series end; one that is served again is counted from zero.
+        """End a model's series; if it is served again, it is counted from zero.
 
-        What it used stays in the sums over all models of each device. While it is served anywhere
-        nothing is forgotten: a node's sum that lost some devices' part would fall, not end.
+        What it used stays in each device's sums over all models. Nothing is forgotten while it is
+        served anywhere: a node's sum that lost some devices' part would fall instead of ending.
         """
         served = (e.assignment.model_name == model_name for e in self._engines.values())
         if any(served) or any(device.serves(model_name) for device in self._devices.values()):
@@ -301,7 +296,7 @@ class Ledger:
     def _end_timelines(self, engine: EngineLedger, t_ns: int) -> None:
         for timeline in engine.timelines.values():
             timeline.end(t_ns)
-        collect(engine, self._devices, self._tokens)
+        engine.collect(self._devices, self._tokens)
         engine.ended.extend(engine.timelines.items())
         engine.timelines.clear()
 

@@ -5,9 +5,8 @@ A cell is a (role, phase, reason) of one model.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -24,15 +23,16 @@ from disagg_exporter.accounting.devices.energy import CommittedTime, EnergyLedge
 from disagg_exporter.accounting.devices.late_steps import LateSteps
 from disagg_exporter.accounting.devices.meters import Meters
 from disagg_exporter.accounting.devices.removed_devices import fold
-from disagg_exporter.accounting.intervals.intervals import Intervals, cut, shared
-from disagg_exporter.accounting.intervals.rules import SECOND_NS, Rules
-from disagg_exporter.accounting.intervals.timeline import REASONS, Overflow, Pieces
-from disagg_exporter.accounting.intervals.unattributed import (
-    TRAIL_NS,
-    ActivitySample,
+from disagg_exporter.accounting.intervals.activity import TRAIL_NS, ActivitySamples
+from disagg_exporter.accounting.intervals.intervals import (
+    Intervals,
+    cut,
+    shared,
     unexplained,
     uses_of,
 )
+from disagg_exporter.accounting.intervals.rules import Rules
+from disagg_exporter.accounting.intervals.timeline import REASONS, Overflow, Pieces
 from disagg_exporter.model import (
     Assignment,
     Cell,
@@ -46,9 +46,6 @@ from disagg_exporter.model import (
     Use,
 )
 from disagg_exporter.model.checkpoints import DeviceCheckpoint
-
-# What a resting device may report: a display, a health check.
-_ACTIVE_RATIO = 0.05
 
 
 class Credit(NamedTuple):
@@ -73,20 +70,17 @@ class DeviceLedger:
         self.carry_over = CarryOver(rules.carry_over_limit_ns)
         self.meters = Meters()
         self.energy = EnergyLedger()
+        self.activity = ActivitySamples(rules.activity_fresh_ns)
         self._rules = rules
-        self._samples: deque[ActivitySample] = deque()
         self._late_steps = LateSteps(rules.longest_step_ns)
         self._read_ns: int | None = None
         self._absences = Absences()
-        # When the daemon before us took its last sample: what it watched is not unknown because
-        # its samples are.
-        self._sampled_before_ns: int | None = None
         self._busy_until_ns = start_ns - TRAIL_NS
-        # Asked for at every reading, and the same for hours.
+        # Needed at every reading, and the same for hours.
         self._serves: tuple[Role, tuple[str, str]] | None = None
 
     def checkpoint(self) -> DeviceCheckpoint:
-        """Return all that a successor has to know to continue with this device."""
+        """Return all that the next daemon needs to continue with this device."""
         return DeviceCheckpoint(
             self.device,
             self.start_ns,
@@ -97,7 +91,7 @@ class DeviceLedger:
             absences=tuple(self._absences.stretches),
             last_death_ns=self.last_death_ns,
             busy_until_ns=max(self._busy_until_ns, 0),
-            sampled_ns=self._sampled_ns,
+            sampled_ns=self.activity.last_ns,
             carry_overs=self.carry_over.checkpoint(),
             cut_ns=tuple(self.carry_over.cut_ns.items()),
             activity_ns=tuple(self.meters.activity.items()),
@@ -110,14 +104,14 @@ class DeviceLedger:
     def resumed(
         cls, before: DeviceCheckpoint, absence: tuple[int, int], rules: Rules
     ) -> DeviceLedger:
-        """Return the accounting of a device as it was before an absence of all daemons."""
+        """Return the accounting of a device as it was before no daemon ran."""
         ledger = cls(before.device, before.start_ns, rules)
         ledger.watermark_ns, ledger.last_death_ns = before.watermark_ns, before.last_death_ns
         ledger.assignments = DeviceAssignments(before.engines, before.changes)
         ledger.cells.update(dict(before.cells))
         ledger._absences = Absences([*before.absences, absence])
         ledger._busy_until_ns = before.busy_until_ns
-        ledger._sampled_before_ns = before.sampled_ns
+        ledger.activity = ActivitySamples(rules.activity_fresh_ns, before.sampled_ns)
         ledger.carry_over.resume(before.carry_overs, before.cut_ns)
         ledger.meters.resume(before.activity_ns, before.throttled_ns)
         ledger.energy.resume(before.energy)
@@ -125,7 +119,7 @@ class DeviceLedger:
         return ledger
 
     def assign(self, assignment: Assignment) -> None:
-        """Take a change of an engine's state or role, from `since_ns` on."""
+        """Apply a change of an engine's state or role, from `since_ns` on."""
         if assignment.state is EngineState.GONE:
             self.last_death_ns = max(self.last_death_ns, assignment.since_ns)
         self._serves = None
@@ -141,40 +135,31 @@ class DeviceLedger:
         self.energy.read(reading, self.watermark_ns)
         if before_ns is None or reading.busy_ratio is None:
             return
-        # After a hole in the readings the ratio says nothing about the hole.
-        start_ns = max(before_ns, reading.t_ns - SECOND_NS)
         if reading.t_ns > self.watermark_ns:
-            self._samples.append(ActivitySample(start_ns, reading.t_ns, reading.busy_ratio))
+            self.activity.add(before_ns, reading.t_ns, reading.busy_ratio)
 
     def serves(self, model_name: str) -> bool:
-        """Whether an engine of the model holds it, up to the watermark or by now."""
+        """Say whether an engine of the model holds it, up to the watermark or by now."""
         engines = (*self.assignments.committed.values(), *self.engines().values())
         return any(assignment.model_name == model_name for assignment in engines)
 
     def forget_model(self, model_name: str) -> None:
-        """Take the name off what a model used here; it must be served no more."""
+        """Remove a model's name from what it used here; it must no longer be served."""
         fold(self.cells, model_name)
         self.energy.forget_model(model_name)
         fold(self.meters.activity, model_name)
 
-    def activity(self, after_ns: int, until_ns: int) -> tuple[ActivitySample, ...]:
-        """Return the samples that end in (after_ns, until_ns], in order."""
-        return tuple(s for s in self._samples if after_ns < s.end_ns <= until_ns)
-
     def active_since(self, after_ns: int) -> bool | None:
         """Say whether it has been active in a sample that ends later; None without such samples.
 
-        So, too, where several engines hold it: whose activity it is no sample says.
+        Also None if several engines hold it: no sample says whose activity it is.
         """
-        if len(self.engines()) != 1 or not self._samples or self._samples[-1].end_ns <= after_ns:
-            return None
-        later = takewhile(lambda sample: sample.end_ns > after_ns, reversed(self._samples))
-        return any(sample.busy_ratio >= _ACTIVE_RATIO for sample in later)
+        return self.activity.active_since(after_ns) if len(self.engines()) == 1 else None
 
     def defer(self, engine: str, overflows: Iterable[Overflow]) -> None:
         """Carry over step time that found no room, to the engine's next idle time here.
 
-        What was committed as nobody's activity has been counted.
+        What was committed as unattributed activity is cut instead: it has been counted.
         """
         for overflow in overflows:
             until_ns, length_ns = overflow.until_ns, overflow.length_ns
@@ -212,8 +197,7 @@ class DeviceLedger:
             intervals = cut(self.watermark_ns, end_ns, engines, timelines, absent=absent)
             credits.extend(self._commit(intervals, engines))
             self.watermark_ns = end_ns
-        while self._samples and self._samples[0].end_ns <= self.watermark_ns:
-            self._samples.popleft()
+        self.activity.drop_until(self.watermark_ns)
         return credits
 
     def target(self, wanted_ns: int) -> int:
@@ -222,7 +206,7 @@ class DeviceLedger:
         if absences and self._read_ns is None and self.energy.microjoules is not None:
             # The next reading has the energy of the absence, split as that is committed.
             wanted_ns = wanted_ns if wanted_ns > absences[-1][1] else self.watermark_ns
-        if not self._watched(wanted_ns):
+        if not self.activity.is_watched(wanted_ns):
             return wanted_ns
         block_ns = wanted_ns - wanted_ns % self._rules.block_ns
         changes = [change.since_ns for change in self.assignments.changes]
@@ -244,14 +228,6 @@ class DeviceLedger:
             watts=self.energy.power.by_use(),
         )
 
-    @property
-    def _sampled_ns(self) -> int | None:
-        return self._samples[-1].end_ns if self._samples else self._sampled_before_ns
-
-    def _watched(self, at_ns: int) -> bool:
-        sampled_ns = self._sampled_ns
-        return sampled_ns is not None and sampled_ns >= at_ns - self._rules.activity_fresh_ns
-
     def _commit(self, intervals: Intervals, engines: Mapping[str, Assignment]) -> Iterator[Credit]:
         role = role_of(engines)
         unheld, active = self._unheld(intervals)
@@ -269,11 +245,11 @@ class DeviceLedger:
             owner = owner_of(engines[engine])
             parts[reason][Cell(role, Use.PREFILL, Reason.NONE, *owner)] += prefill_ns
             parts[reason][Cell(role, Use.DECODE, Reason.NONE, *owner)] += decode_ns
-        watched = self._watched(int(intervals.edges_ns[-1]))
+        watched = self.activity.is_watched(int(intervals.edges_ns[-1]))
         owner, nobodys_ns = model_of(engines), 0
         for reason, length_ns in unheld.items():
             active_ns = min(active[reason], length_ns)
-            # Without its engine nobody uses a pseudo-device, which has no readings itself.
+            # Without its engine nobody uses a pseudo-device, which has no readings.
             observed = watched or (self.device.is_pseudo and reason is Reason.NO_ENGINE)
             for use, why, part_ns in uses_of(reason, active_ns, length_ns - active_ns, observed):
                 self._add(Cell(role, use, why, *owner), part_ns)
@@ -284,8 +260,10 @@ class DeviceLedger:
         self.energy.commit(CommittedTime(intervals, role, owners, parts))
 
     def _unheld(self, intervals: Intervals) -> tuple[Counter[Reason], Counter[Reason]]:
-        """Return the time nobody held, and how much of it the driver saw activity in."""
-        active = unexplained(intervals, self._late_steps.others(self._samples), self._busy_until_ns)
+        """Return the time without a holder, and how much of it was active, by reason."""
+        active = unexplained(
+            intervals, self._late_steps.others(self.activity.kept), self._busy_until_ns
+        )
         busy, lengths_ns = intervals.busy, intervals.lengths_ns
         if busy.any():
             last = int(np.flatnonzero(busy)[-1])

@@ -12,8 +12,8 @@ import numpy as np
 
 from disagg_exporter.accounting.devices.power_model import COLUMNS, LAGS_NS, PowerModel
 from disagg_exporter.accounting.devices.removed_devices import fold
-from disagg_exporter.accounting.devices.use_trail import LONGEST_LAG_NS, UseTrail
-from disagg_exporter.accounting.intervals.intervals import Intervals, uses_within
+from disagg_exporter.accounting.devices.use_trail import LONGEST_LAG_NS, UseTrail, uses_within
+from disagg_exporter.accounting.intervals.intervals import Intervals
 from disagg_exporter.accounting.intervals.row_queue import Flags, Floats, Ints
 from disagg_exporter.model import Cell, DeviceReading, Reason, Role, Use
 from disagg_exporter.model.checkpoints import EnergyCheckpoint

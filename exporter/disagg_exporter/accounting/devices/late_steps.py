@@ -11,8 +11,8 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from disagg_exporter.accounting.intervals.activity import ActivitySample
 from disagg_exporter.accounting.intervals.row_queue import Ints
-from disagg_exporter.accounting.intervals.unattributed import ActivitySample
 
 # They are written down each second. The earliest are joined: few steps reach back so far.
 _MOST_STRETCHES = 32

@@ -1,19 +1,59 @@
-"""What a device's time went to shortly before: its energy counter shows that late (A10)."""
+"""The uses of a device's time between two energy readings, and shortly before them (A10)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from disagg_exporter.accounting.intervals.intervals import Intervals
 from disagg_exporter.accounting.intervals.row_queue import Flags, Floats, Ints
-from disagg_exporter.model import Cell
+from disagg_exporter.accounting.intervals.timeline import REASONS
+from disagg_exporter.model import Cell, Reason, Use
+
+_HELD_USES = (Use.PREFILL, Use.DECODE, Use.UNATTRIBUTED)
 
 LONGEST_LAG_NS = 600_000_000
 
 
+class Uses(NamedTuple):
+    """Nanoseconds of some stretches: by engine and use, or by the reason for no holder."""
+
+    held: dict[tuple[str, Use], Floats]
+    unheld: dict[Reason, Floats]
+
+
+def uses_within(intervals: Intervals, starts_ns: Sequence[int], ends_ns: Sequence[int]) -> Uses:
+    """Return the uses within other stretches, as far as these lie within the intervals."""
+    # Relative to the first interval, so that floats are exact enough.
+    edges = (intervals.edges_ns - intervals.edges_ns[0]).astype(np.float64)
+    bounds = [np.asarray(side, np.int64) - intervals.edges_ns[0] for side in (starts_ns, ends_ns)]
+
+    def inside(lengths: Floats) -> Floats:
+        sums = np.concatenate(([0.0], np.cumsum(lengths)))
+        first, last = (np.interp(side, edges, sums) for side in bounds)
+        return np.asarray(np.maximum(last - first, 0.0), np.float64)
+
+    held: dict[tuple[str, Use], Floats] = {}
+    each_ns = intervals.lengths_ns / np.maximum(intervals.held.sum(axis=0), 1)
+    for number, engine in enumerate(intervals.engines):
+        own_ns = np.where(intervals.held[number], each_ns, 0.0)
+        dummy_ns = own_ns * intervals.dummy_share[number]
+        prefill_ns = (own_ns - dummy_ns) * intervals.prefill_share[number]
+        parts = prefill_ns, own_ns - dummy_ns - prefill_ns, dummy_ns
+        for use, part_ns in zip(_HELD_USES, parts, strict=True):
+            if part_ns.any():
+                held[engine, use] = held.get((engine, use), 0.0) + inside(part_ns)
+    unheld = {
+        REASONS[code]: inside(np.where(intervals.reasons == code, intervals.lengths_ns, 0.0))
+        for code in np.unique(intervals.reasons[~intervals.busy])
+    }
+    return Uses(held, unheld)
+
+
 class UseTrail:
-    """The uses of intervals that follow each other, as far back as a counter may lag."""
+    """The uses of consecutive intervals, as far back as an energy counter may lag."""
 
     def __init__(self) -> None:
         self._lengths_ns = np.zeros(0)

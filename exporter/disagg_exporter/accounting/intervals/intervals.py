@@ -1,18 +1,22 @@
-"""One device's time cut into intervals, each with its holders (A3) or the reason for none (A5)."""
+"""One device's time cut into intervals, each with its holders (A3) or the reason for none (A5).
+
+Time without a holder is idle, or unattributed as far as the device was active (A5, A6).
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
+from disagg_exporter.accounting.intervals.activity import TRAIL_NS, ActivitySample
 from disagg_exporter.accounting.intervals.row_queue import Flags, Floats, Ints
 from disagg_exporter.accounting.intervals.timeline import CODES, REASONS, WORK, Pieces
 from disagg_exporter.model import Assignment, EngineState, Reason, Use
 
-# What explains an idle device best, when several engines share it.
+# The best explanation first, if several engines share an idle device.
 PRECEDENCE = (
     Reason.NO_RECORD,
     Reason.HOST_GAP,
@@ -23,19 +27,18 @@ PRECEDENCE = (
     Reason.NO_ENGINE,
 )
 
-_HELD_USES = (Use.PREFILL, Use.DECODE, Use.UNATTRIBUTED)
 _UNKNOWN = -1
-"""In place of a reason's code: nothing was received of the engine there."""
+"""In place of a reason's code: nothing was received from the engine there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
     """A stretch of a device's time, cut wherever one of its engines' timelines changes.
 
-    Interval k lies from `edges_ns[k]` to `edges_ns[k + 1]`. Each line of `held`, `prefill_share`
+    Interval k lies from `edges_ns[k]` to `edges_ns[k + 1]`. Each row of `held`, `prefill_share`
     and `dummy_share` is one timeline, of the engine in `engines`: whether it holds the device in
-    an interval, and with what work; holders share it equally. `reasons` are the codes of why there
-    are none.
+    an interval, and with what work; holders share it equally. `reasons` holds the code of the
+    reason why there is no holder.
     """
 
     edges_ns: Ints
@@ -52,7 +55,7 @@ class Intervals:
 
     @property
     def busy(self) -> Flags:
-        """Whether anybody holds the device in each interval."""
+        """Whether any engine holds the device in each interval."""
         return np.equal(self.reasons, WORK)
 
 
@@ -66,9 +69,9 @@ def cut(
 ) -> Intervals:
     """Cut [start, end) at every boundary of any engine's pieces.
 
-    `timelines` are the finalized pieces of those that hold the device, each with its engine; where
-    an engine has no piece nothing was received of it. `absent`: no daemon ran, so that it is not
-    known why a device was not held.
+    `timelines` are the finalized pieces of the engines that may hold the device, each with its
+    engine's name; where an engine has no piece, nothing was received from it. `absent`: no daemon
+    ran, so it is not known why the device was not held.
     """
     bounds = [timeline[side] for _, timeline in timelines for side in ("start_ns", "end_ns")]
     # Each timeline's are in order, which a stable sort is quick with; `np.unique` would hash them.
@@ -106,7 +109,7 @@ def _read(timeline: Pieces, starts_ns: Ints) -> tuple[Ints, Floats, Floats]:
 def _why_idle(
     engines: Mapping[str, Assignment], names: Sequence[str], reasons: Ints, held: Flags
 ) -> Ints:
-    """Return why nobody holds the device in each interval; `WORK` where somebody does."""
+    """Return why no engine holds the device in each interval; `WORK` where one does."""
     why = np.full(len(held), WORK)
     idle = np.flatnonzero(~held)
     # Few cases differ: they are numbered, timeline by timeline, and each is judged once.
@@ -135,17 +138,10 @@ def _best_reason(engines: Mapping[str, Assignment], names: Sequence[str], codes:
     return min(found, key=PRECEDENCE.index, default=Reason.NO_ENGINE)
 
 
-class Uses(NamedTuple):
-    """Nanoseconds of some stretches: by engine and use, or by the reason for no holder."""
-
-    held: dict[tuple[str, Use], Floats]
-    unheld: dict[Reason, Floats]
-
-
 def shared(intervals: Intervals) -> dict[str, tuple[int, int, int]]:
     """Give each of k holders 1/k of every interval; (prefill, decode, dummy) ns of each engine.
 
-    To the nanosecond: what k holders get of an interval, and the phases of each part, sum to it.
+    Exact to the nanosecond: the holders' parts of an interval, and their phases, sum to it.
     """
     sums: dict[str, tuple[int, int, int]] = {}
     for engine, parts in zip(intervals.engines, _parts(intervals), strict=True):
@@ -153,34 +149,6 @@ def shared(intervals: Intervals) -> dict[str, tuple[int, int, int]]:
         before = sums.get(engine, (0, 0, 0))
         sums[engine] = before[0] + prefill_ns, before[1] + decode_ns, before[2] + dummy_ns
     return sums
-
-
-def uses_within(intervals: Intervals, starts_ns: Sequence[int], ends_ns: Sequence[int]) -> Uses:
-    """Return the uses within other stretches, so far as these lie within the intervals."""
-    # Counted from the first interval on, so that a float tells them apart.
-    edges = (intervals.edges_ns - intervals.edges_ns[0]).astype(np.float64)
-    bounds = [np.asarray(side, np.int64) - intervals.edges_ns[0] for side in (starts_ns, ends_ns)]
-
-    def inside(lengths: Floats) -> Floats:
-        sums = np.concatenate(([0.0], np.cumsum(lengths)))
-        first, last = (np.interp(side, edges, sums) for side in bounds)
-        return np.asarray(np.maximum(last - first, 0.0), np.float64)
-
-    held: dict[tuple[str, Use], Floats] = {}
-    each_ns = intervals.lengths_ns / np.maximum(intervals.held.sum(axis=0), 1)
-    for number, engine in enumerate(intervals.engines):
-        own_ns = np.where(intervals.held[number], each_ns, 0.0)
-        dummy_ns = own_ns * intervals.dummy_share[number]
-        prefill_ns = (own_ns - dummy_ns) * intervals.prefill_share[number]
-        parts = prefill_ns, own_ns - dummy_ns - prefill_ns, dummy_ns
-        for use, part_ns in zip(_HELD_USES, parts, strict=True):
-            if part_ns.any():
-                held[engine, use] = held.get((engine, use), 0.0) + inside(part_ns)
-    unheld = {
-        REASONS[code]: inside(np.where(intervals.reasons == code, intervals.lengths_ns, 0.0))
-        for code in np.unique(intervals.reasons[~intervals.busy])
-    }
-    return Uses(held, unheld)
 
 
 def _parts(intervals: Intervals) -> Iterator[tuple[Ints, ...]]:
@@ -195,3 +163,56 @@ def _parts(intervals: Intervals) -> Iterator[tuple[Ints, ...]]:
         prefill_ns = np.rint((own_ns - dummy_ns) * prefill_share).astype(np.int64)
         yield prefill_ns, own_ns - dummy_ns - prefill_ns, dummy_ns
         number += held
+
+
+def unexplained(
+    intervals: Intervals, samples: Sequence[ActivitySample], busy_until_ns: int
+) -> Counter[Reason]:
+    """Return the active nanoseconds in intervals without a holder, by reason: a lower bound.
+
+    A sample that touches a span, or that may still average over one, proves nothing.
+    `busy_until_ns` is the end of the last span before the intervals.
+    """
+    active: Counter[Reason] = Counter()
+    edges_ns, starts_ns = intervals.edges_ns, np.array([s.start_ns for s in samples], np.int64)
+    ends_ns = np.array([sample.end_ns for sample in samples], np.int64)
+    trails_ns = np.minimum(starts_ns, ends_ns - TRAIL_NS)
+    firsts = np.maximum(np.searchsorted(edges_ns[:-1], trails_ns, side="right") - 1, 0)
+    lasts = np.searchsorted(edges_ns[:-1], ends_ns, side="left")
+    busy = np.concatenate(([0], np.cumsum(intervals.busy)))
+    touching = (busy[lasts] > busy[firsts]) | (trails_ns < busy_until_ns)
+    known = np.flatnonzero(~touching & (firsts < lasts))
+    if not len(known):
+        return active
+    ratios = np.array([sample.busy_ratio for sample in samples])[known]
+    # Most lie in one interval, so this loop runs once or twice.
+    for beyond in range(int((lasts - firsts)[known].max())):
+        places = firsts[known] + beyond
+        within = places < lasts[known]
+        places, own = places[within], known[within]
+        left_ns = np.maximum(starts_ns[own], edges_ns[places])
+        right_ns = np.minimum(ends_ns[own], edges_ns[places + 1])
+        active_ns = np.maximum(np.rint((right_ns - left_ns) * ratios[within]), 0).astype(np.int64)
+        codes = intervals.reasons[places]
+        for code in np.unique(codes):
+            active[REASONS[code]] += int(active_ns[codes == code].sum())
+    return active
+
+
+def uses_of(
+    reason: Reason, active_ns: int, quiet_ns: int, observed: bool
+) -> tuple[tuple[Use, Reason, int], ...]:
+    """Return (use, reason, length) of time without a holder, for its active and its quiet part."""
+    whole_ns = active_ns + quiet_ns
+    match reason:
+        case Reason.STARTING | Reason.DRAINING:
+            return ((Use.IDLE, reason, whole_ns),)
+        case Reason.NO_ENGINE if not observed:
+            return ((Use.UNOBSERVED, Reason.NO_READING, whole_ns),)
+        case Reason.NO_RECORD if observed:
+            cause, quiet = Reason.NO_RECORD, Reason.NO_REQUEST
+        case Reason.NO_RECORD | Reason.NO_DAEMON:
+            return ((Use.UNOBSERVED, reason, whole_ns),)
+        case _:
+            cause, quiet = Reason.STRANGER, reason
+    return (Use.UNATTRIBUTED, cause, active_ns), (Use.IDLE, quiet, quiet_ns)

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from disagg_exporter.accounting.intervals.activity import ActivitySample
 from disagg_exporter.accounting.intervals.rules import Rules
 from disagg_exporter.accounting.intervals.timeline import Overflow, Timeline, WorkShares
-from disagg_exporter.accounting.intervals.unattributed import ActivitySample
 from disagg_exporter.accounting.timelines.recent_window import RecentWindow
 from disagg_exporter.accounting.timelines.records import Tokens
 from disagg_exporter.accounting.timelines.step_timeline import StepTimeline

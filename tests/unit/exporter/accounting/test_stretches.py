@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_exporter.accounting.intervals.unattributed import ActivitySample, mean_activity
+from disagg_exporter.accounting.intervals.activity import ActivitySample, mean_activity
 from disagg_exporter.model import Method, Phase, Reason, Role, Use
 from support.accounting import NodeAccounting, StepReporter, ns
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.accounting.devices.late_steps import LateSteps
-from disagg_exporter.accounting.intervals.unattributed import ActivitySample
+from disagg_exporter.accounting.intervals.activity import ActivitySample
 
 
 def test_what_was_committed_as_nobodys_is_claimed_once() -> None:

@@ -1,0 +1,88 @@
+"""The activity of devices: samples of the driver's busy ratio."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import NamedTuple
+
+from disagg_exporter.accounting.intervals.rules import SECOND_NS
+
+# A driver's utilisation is a mean over up to this long before the sample (nvidia-smi's manual
+# says between 1/6 s and 1 s), so a sample this close after a span may still average over the span.
+TRAIL_NS = SECOND_NS
+
+# What a resting device may report: a display, a health check.
+_ACTIVE_RATIO = 0.05
+
+
+class ActivitySample(NamedTuple):
+    """A driver's busy ratio of a device in [start, end): 0 to 1."""
+
+    start_ns: int
+    end_ns: int
+    busy_ratio: float
+
+
+def mean_activity(devices: Sequence[Sequence[ActivitySample]]) -> tuple[ActivitySample, ...]:
+    """Return the mean of the samples of an engine's devices, as samples of one device.
+
+    The devices are read in one round, so the samples of one give the times for all. Devices
+    without samples are left out.
+    """
+    known = [samples for samples in devices if samples]
+    if len(known) <= 1:
+        return tuple(known[0]) if known else ()
+    busy_ns = [sum((s.end_ns - s.start_ns) * s.busy_ratio for s in of) for of in known]
+    busiest = max(range(len(known)), key=busy_ns.__getitem__)
+    # At most 1, except for rounding.
+    factor = min(sum(busy_ns) / len(known) / (busy_ns[busiest] or 1.0), 1.0)
+    return tuple(
+        ActivitySample(s.start_ns, s.end_ns, s.busy_ratio * factor) for s in known[busiest]
+    )
+
+
+class ActivitySamples:
+    """The samples of one device that end above its watermark.
+
+    Args:
+        fresh_ns: How old the last sample may be for the device to count as watched.
+        sampled_before_ns: When the daemon before this one took its last sample: what it watched is
+            not unknown because its samples are.
+    """
+
+    def __init__(self, fresh_ns: int, sampled_before_ns: int | None = None) -> None:
+        self.kept: deque[ActivitySample] = deque()
+        self._fresh_ns = fresh_ns
+        self._sampled_before_ns = sampled_before_ns
+
+    def add(self, before_ns: int, t_ns: int, busy_ratio: float) -> None:
+        """Add the busy ratio of a reading at `t_ns`; the one before it was at `before_ns`."""
+        # After a hole in the readings the ratio says nothing about the hole.
+        self.kept.append(ActivitySample(max(before_ns, t_ns - SECOND_NS), t_ns, busy_ratio))
+
+    @property
+    def last_ns(self) -> int | None:
+        """When the last sample was taken, in this daemon's time or before."""
+        return self.kept[-1].end_ns if self.kept else self._sampled_before_ns
+
+    def is_watched(self, at_ns: int) -> bool:
+        """Say whether the activity at an instant is known."""
+        return self.last_ns is not None and self.last_ns >= at_ns - self._fresh_ns
+
+    def between(self, after_ns: int, until_ns: int) -> tuple[ActivitySample, ...]:
+        """Return the samples that end in (after_ns, until_ns], in order."""
+        return tuple(s for s in self.kept if after_ns < s.end_ns <= until_ns)
+
+    def active_since(self, after_ns: int) -> bool | None:
+        """Say whether a sample that ends later shows activity; None if there is none."""
+        if not self.kept or self.kept[-1].end_ns <= after_ns:
+            return None
+        later = takewhile(lambda sample: sample.end_ns > after_ns, reversed(self.kept))
+        return any(sample.busy_ratio >= _ACTIVE_RATIO for sample in later)
+
+    def drop_until(self, watermark_ns: int) -> None:
+        """Drop the samples that end at or below the watermark."""
+        while self.kept and self.kept[0].end_ns <= watermark_ns:
+            self.kept.popleft()
