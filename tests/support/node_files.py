@@ -6,7 +6,7 @@ from typing import Any
 
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.nodefile import ELSEWHERE, from_mapping
-from disagg_cluster.nodefile.worker_checks import Host
+from disagg_cluster.nodefile.draft import Host
 from disagg_exporter.model import Device
 
 HAS_ALL = ELSEWHERE

@@ -69,7 +69,7 @@ CORE = [
     "disagg_cluster.launch.router_command",
     "disagg_cluster.nodefile.checks",
     "disagg_cluster.nodefile.draft",
-    "disagg_cluster.nodefile.ports",
+    "disagg_cluster.nodefile.connections",
     "disagg_cluster.nodefile.web.checks",
     "disagg_cluster.planner.capacity.engines_needed",
     "disagg_cluster.planner.capacity.priced_costs",

@@ -61,7 +61,7 @@ def _placed(file: Path, *, elsewhere: bool) -> tuple[NodeConfig, Layout]:
     from disagg_cluster.daemon.metrics_service import scheme_of
     from disagg_cluster.daemon.remote_control import check_protection
     from disagg_cluster.nodefile import ELSEWHERE, expected_devices, read
-    from disagg_cluster.nodefile.engine_checks import launching_host
+    from disagg_cluster.nodefile.reading import launching_host
 
     node_file = read(file, ELSEWHERE if elsewhere else launching_host())
     config = node_file.config

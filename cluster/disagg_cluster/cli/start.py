@@ -188,7 +188,7 @@ def start(
     from disagg_cluster.daemon.metrics_service import scheme_of
     from disagg_cluster.daemon.status_line import LinePrinter
     from disagg_cluster.nodefile import NodeFile, read
-    from disagg_cluster.nodefile.engine_checks import launching_host
+    from disagg_cluster.nodefile.reading import launching_host
     from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
 
     output = unblocked_output()

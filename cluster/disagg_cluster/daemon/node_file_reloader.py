@@ -15,8 +15,8 @@ from disagg_cluster.control.messages import RereadNodeFile, RereadReport
 from disagg_cluster.control.refusal import ControlRefusal, RefusalReason
 from disagg_cluster.daemon.roster import WorkerRoster
 from disagg_cluster.nodefile import load
-from disagg_cluster.nodefile.engine_checks import launching_host
 from disagg_cluster.nodefile.freshness import NodeFileFreshness, stamp_of
+from disagg_cluster.nodefile.reading import launching_host
 from disagg_exporter.collectors import DaemonExecutor, NoThreadError
 
 _CHANGED_SINCE = ControlRefusal(

@@ -1,22 +1,55 @@
-"""What a worker's process is started with, and over how many devices that spreads its model."""
+"""The command and environment of a worker's process, and how many devices its model needs.
+
+Those of vLLM and of stand-ins; `sglang_command` has those of SGLang.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from disagg_cluster.config import Worker
+from disagg_cluster.config import KvTransfer, Worker
 from disagg_cluster.config.layout import Placement
-from disagg_cluster.launch import sglang_command, vllm_command
+from disagg_cluster.launch import sglang_command
 from disagg_cluster.launch.sglang_command import sglang_argv, sglang_variables
-from disagg_cluster.launch.vllm_command import MEASURED, vllm_argv, vllm_variables, with_our_plugin
 from disagg_cluster.lifecycle.state import LaunchCommand
-from disagg_exporter.model import Device
+from disagg_exporter.model import Device, Role
+
+_PLUGIN_NAME = "disagg_steps"
+"""The entry point by which an engine knows our plugin (in `VLLM_PLUGINS`, too)."""
+
+_MEASURED = "the node counts an engine's GPU-seconds from what it tells of its steps"
+
+_VLLM_ARGUMENTS: Mapping[str, str] = {
+    "--model": "say it with the key model",
+    "--served-model-name": "say it with the key served_model_name",
+    "--host": "say it with the key host",
+    "--port": "say it with the key port",
+    "--tensor-parallel-size": "say it with the key tensor_parallel_size",
+    "-tp": "say it with the key tensor_parallel_size",
+    "--kv-transfer-config": "say it with the key kv_transfer",
+    "--enable-logging-iteration-details": "it is always given",
+    "--no-enable-logging-iteration-details": _MEASURED,
+    "--disable-log-stats": _MEASURED,
+    "--headless": "a worker has a server; a follower is started by hand, and attached to",
+}
+_VLLM_VARIABLES: Mapping[str, str] = {
+    "VLLM_MOONCAKE_BOOTSTRAP_PORT": "say it with the key kv_transfer.side_channel_port",
+    "VLLM_NIXL_SIDE_CHANNEL_PORT": "say it with the key kv_transfer.side_channel_port",
+}
+_VLLM_SIZES: Mapping[str, str] = {
+    "--pipeline-parallel-size": "pipeline",
+    "-pp": "pipeline",
+    "--data-parallel-size": "data",
+    "-dp": "data",
+}
+_KV_ROLE_OF = {Role.PREFILL: "kv_producer", Role.DECODE: "kv_consumer"}
 
 OWN_ARGUMENTS: Mapping[str, Mapping[str, str]] = {
-    "vllm": vllm_command.OWN_ARGUMENTS,
+    "vllm": _VLLM_ARGUMENTS,
     "sglang": sglang_command.OWN_ARGUMENTS,
     "standin": {},
 }
@@ -25,10 +58,10 @@ OWN_ARGUMENTS: Mapping[str, Mapping[str, str]] = {
 _OF_ALL: Mapping[str, str] = {
     "CUDA_DEVICE_ORDER": "GPUs are numbered in the order of the PCI bus",
     "CUDA_VISIBLE_DEVICES": "say it with the key gpus",
-    "DISAGG_STEPS_SOCKET": MEASURED,
+    "DISAGG_STEPS_SOCKET": _MEASURED,
 }
 OWN_VARIABLES: Mapping[str, Mapping[str, str]] = {
-    "vllm": {**_OF_ALL, **vllm_command.OWN_VARIABLES},
+    "vllm": {**_OF_ALL, **_VLLM_VARIABLES},
     "sglang": {**_OF_ALL, **sglang_command.OWN_VARIABLES},
     "standin": _OF_ALL,
 }
@@ -47,7 +80,7 @@ _NOT_INHERITED = frozenset(
 )
 _OUR_PREFIXES = ("DISAGG_", "_DISAGG_")
 OTHER_SIZES: Mapping[str, Mapping[str, str]] = {
-    "vllm": vllm_command.OTHER_SIZES,
+    "vllm": _VLLM_SIZES,
     "sglang": sglang_command.OTHER_SIZES,
 }
 """Arguments that multiply the GPUs an engine of a kind needs, by what."""
@@ -64,10 +97,10 @@ def build(
     engine_side_folder: Path,
     sim_folder: Path | None = None,
 ) -> LaunchCommand:
-    """How to start a worker's engine.
+    """Return the command that starts a worker's engine.
 
     Args:
-        worker: What the node file says of it.
+        worker: Its section of the node file.
         placement: Its devices.
         steps_socket: Where the daemon listens for the records of this worker's steps.
         engine_side_folder: The folder that holds nothing but our plugin.
@@ -83,15 +116,15 @@ def build(
     if worker.engine == "standin":
         folder = sim_folder or steps_socket.parent / "sim"
         return LaunchCommand(_standin_argv(worker, placement, folder), environment)
-    environment |= vllm_variables(worker)
+    environment |= _vllm_variables(worker)
     return LaunchCommand(vllm_argv(worker), environment)
 
 
 def child_environment(base: Mapping[str, str], command: Mapping[str, str]) -> dict[str, str]:
-    """The whole environment of a child: what it inherits, then what its command adds.
+    """Return the whole environment of a child: what it inherits, and what its command adds.
 
-    Not inherited are the service manager's private channels and everything of our own. A search
-    path that the daemon itself was started with stays, behind the child's own.
+    The service manager's private channels and our own variables are not inherited. A search path
+    that the daemon was started with stays, behind the child's own.
 
     Args:
         base: The daemon's environment.
@@ -106,16 +139,63 @@ def child_environment(base: Mapping[str, str], command: Mapping[str, str]) -> di
     if "PYTHONPATH" in command:
         child["PYTHONPATH"] = _joined(command["PYTHONPATH"], kept.get("PYTHONPATH"))
     if "VLLM_PLUGINS" in child:
-        child["VLLM_PLUGINS"] = with_our_plugin(child["VLLM_PLUGINS"])
+        child["VLLM_PLUGINS"] = _with_our_plugin(child["VLLM_PLUGINS"])
     return child
 
 
 def _pinned(placement: Placement) -> dict[str, str]:
-    """What confines an engine to its GPUs."""
+    """Return the variables that confine an engine to its GPUs."""
     if not placement.on_gpus:
         return {}
     visible = ",".join(map(_visible, placement.devices))
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": visible}
+
+
+def vllm_argv(worker: Worker) -> tuple[str, ...]:
+    """Return the program and arguments of a vLLM engine."""
+    argv = [worker.python, "-m", "vllm.entrypoints.openai.api_server"]
+    argv += ["--model", worker.model, "--served-model-name", worker.model_name]
+    argv += ["--host", worker.host, "--port", str(worker.port)]
+    argv += ["--tensor-parallel-size", str(worker.tp_size)]
+    argv += ["--enable-logging-iteration-details"]
+    if worker.kv_transfer is not None:
+        argv += ["--kv-transfer-config", _kv_transfer_json(worker.kv_transfer, worker.role)]
+    return (*argv, *worker.arguments)
+
+
+def _vllm_variables(worker: Worker) -> dict[str, str]:
+    """Return its variables beside the worker's own, some of which take precedence."""
+    variables: dict[str, str] = {}
+    ports = worker.side_channel_ports
+    if ports and worker.uses_bootstrap:
+        variables["VLLM_MOONCAKE_BOOTSTRAP_PORT"] = str(ports.start)
+    elif ports:
+        # Peers use it as it is: if the engine listens on all addresses, the file must say by which
+        # one they reach it.
+        host = worker.env.get("VLLM_NIXL_SIDE_CHANNEL_HOST", worker.probe_host)
+        variables["VLLM_NIXL_SIDE_CHANNEL_HOST"] = host
+        variables["VLLM_NIXL_SIDE_CHANNEL_PORT"] = str(ports.start)
+    if "VLLM_PLUGINS" in worker.env:
+        variables["VLLM_PLUGINS"] = _with_our_plugin(worker.env["VLLM_PLUGINS"])
+    return variables
+
+
+def _with_our_plugin(plugins: str) -> str:
+    """Return a value of `VLLM_PLUGINS` that loads our plugin, too."""
+    names = [name for name in plugins.split(",") if name]
+    return ",".join(names if _PLUGIN_NAME in names else [*names, _PLUGIN_NAME])
+
+
+def _kv_transfer_json(kv_transfer: KvTransfer, role: Role) -> str:
+    settings: dict[str, object] = {
+        "kv_connector": kv_transfer.connector,
+        "kv_role": kv_transfer.role or _KV_ROLE_OF.get(role, "kv_both"),
+    }
+    if kv_transfer.buffer_device is not None:
+        settings["kv_buffer_device"] = kv_transfer.buffer_device
+    if kv_transfer.extra_config:
+        settings["kv_connector_extra_config"] = kv_transfer.extra_config
+    return json.dumps(settings, separators=(",", ":"))
 
 
 def _standin_argv(worker: Worker, placement: Placement, sim_folder: Path) -> tuple[str, ...]:
@@ -137,7 +217,7 @@ def _joined(first: str, rest: str | None) -> str:
 
 
 def other_sizes(worker: Worker) -> dict[str, int]:
-    """Return by what its arguments multiply the GPUs it needs, beside the size of a tensor."""
+    """Return the factors of the GPUs that it needs by its arguments, beside tensor parallelism."""
     known, args = OTHER_SIZES.get(worker.engine, {}), worker.arguments
     sizes: dict[str, int] = {}
     for argument, following in zip(args, (*args[1:], ""), strict=False):
@@ -151,7 +231,7 @@ def other_sizes(worker: Worker) -> dict[str, int]:
 
 
 def option_name(argument: str) -> str:
-    """The name of an option however vLLM lets it be written: `--a_b=1`, `--a-b.c`."""
+    """Return the name of an option in any spelling that vLLM accepts: `--a_b=1`, `--a-b.c`."""
     if not argument.startswith("-"):
         return ""
     return argument.partition("=")[0].partition(".")[0].replace("_", "-")
@@ -161,7 +241,7 @@ def ranks_of(worker: Worker) -> int:
     """Return how many data-parallel ranks divide a worker's devices among them; 1 if unknown.
 
     vLLM gives each rank its part of the devices, in order (`get_device_indices` of version 0.32).
-    Whoever says more of its ranks than their number may have others elsewhere.
+    If the arguments say more of the ranks than their number, others may be elsewhere.
     """
     names = [option_name(argument) for argument in worker.arguments]
     more = [name for name in names if name.startswith(_OF_RANKS) and name not in _DATA_SIZES]

@@ -1,6 +1,8 @@
 """The node file: from the text that a person wrote to a frozen configuration, or a report."""
 
 from disagg_cluster.nodefile.reading import (
+    ELSEWHERE,
+    THIS_HOST,
     NodeFile,
     expected_devices,
     from_mapping,
@@ -8,7 +10,6 @@ from disagg_cluster.nodefile.reading import (
     parse,
     read,
 )
-from disagg_cluster.nodefile.worker_checks import ELSEWHERE, THIS_HOST
 
 __all__ = [
     "ELSEWHERE",

@@ -1,4 +1,4 @@
-"""What only shows when the values of a node file are seen together, or beside the node itself."""
+"""Checks of a node file's values against each other, and against the node; of its router, too."""
 
 from __future__ import annotations
 
@@ -6,31 +6,35 @@ import os
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
-from disagg_cluster.config import EngineTls, Restart, Worker
+from disagg_cluster.config import Restart, Router, Worker
 from disagg_cluster.config.layout import GpuRequest, allocate
 from disagg_cluster.config.problems import Finding, YamlPath, path_text
-from disagg_cluster.nodefile.control_checks import check_control
-from disagg_cluster.nodefile.draft import Draft
+from disagg_cluster.config.router import ROUTER_NAME
+from disagg_cluster.launch.router_command import OWN_ARGUMENTS
+from disagg_cluster.nodefile.connections import check_control, check_ports, check_tls
+from disagg_cluster.nodefile.draft import Draft, Host
 from disagg_cluster.nodefile.peers import check_peers
-from disagg_cluster.nodefile.ports import check_ports
-from disagg_cluster.nodefile.router_checks import check_router
-from disagg_cluster.nodefile.worker_checks import Host, check_worker
+from disagg_cluster.nodefile.worker_checks import check_worker, own_arguments
 from disagg_exporter.devices.source import DeviceKind
-from disagg_exporter.model import Device
+from disagg_exporter.model import Device, Role
 
 LONGEST_SOCKET_PATH_BYTES = 107
 """The longest path that a Unix socket can have."""
 
 
+_ROUTER = ("router",)
+_NEEDS_TWO = "power_of_two"
+
+
 def check(draft: Draft, devices: Sequence[Device] | None, host: Host) -> tuple[Finding, ...]:
-    """Everything wrong between the values of a file.
+    """Return all that is wrong between the values of a file.
 
     Nothing is concluded from a value that could not be understood: its own problem is reported
     already.
 
     Args:
         draft: The file as far as it is understood.
-        devices: What the node has, as far as the file says.
+        devices: The node's devices, as far as the file says.
         host: The machine the file is for.
     """
     findings = [*_node(draft), *_hook(draft, host), *_names(draft), *_listed(draft)]
@@ -73,7 +77,7 @@ def _hook(draft: Draft, host: Host) -> Iterator[Finding]:
 
 
 def _folders(draft: Draft, host: Host) -> Iterator[Finding]:
-    """Folders that are none, and one that is to be two things."""
+    """Yield paths that are no folders, and a folder that is named for two purposes."""
     config, taken = draft.config, dict[str, str]()
     places: list[tuple[YamlPath, str | None]] = [
         (("run_dir",), config.run_dir),
@@ -106,7 +110,7 @@ def _names(draft: Draft) -> Iterator[Finding]:
 
 
 def _listed(draft: Draft) -> Iterator[Finding]:
-    """Listed engines that are workers: each would be counted twice."""
+    """Yield listed engines that are workers: each would be counted twice."""
     attach = draft.config.attach
     if attach is None or not draft.sure("attach"):
         return
@@ -130,7 +134,7 @@ def _listed(draft: Draft) -> Iterator[Finding]:
 
 
 def _frontends(draft: Draft) -> Iterator[Finding]:
-    """Frontends that are named twice: their requests would be counted twice."""
+    """Yield frontends that are named twice: their requests would be counted twice."""
     first: dict[str, int] = {}
     for number, frontend in enumerate(draft.config.frontends):
         path = ("frontends", number, "url")
@@ -149,7 +153,7 @@ def _gpus(draft: Draft, devices: Sequence[Device] | None) -> Iterator[Finding]:
 
 
 def _restarts(draft: Draft) -> Iterator[Finding]:
-    """Back-offs whose first wait is longer than their longest."""
+    """Yield back-offs whose first wait is longer than their longest."""
     node = draft.config.restart
     places: list[tuple[YamlPath, Restart]] = [(("restart",), node)]
     for position, worker in draft.workers:
@@ -169,56 +173,72 @@ def _restarts(draft: Draft) -> Iterator[Finding]:
             yield Finding((*path, given[0]), message, hint)
 
 
-_FILES = ("ca_file", "cert_file", "key_file")
-
-
-def check_tls(draft: Draft, host: Host) -> Iterator[Finding]:
-    """Everything wrong between the values of each `tls:`."""
-    for path, tls in _tls_sections(draft):
-        if draft.sure(*path):
-            yield from _check(path, tls, host)
-    yield from _plain(draft)
+def check_router(draft: Draft, host: Host) -> Iterator[Finding]:
+    """Yield what is wrong between the router and its engines."""
+    router = draft.config.router
+    if router is None or not draft.sure("router"):
+        return
+    if draft.sure("router", "args"):
+        yield from own_arguments(router.args, OWN_ARGUMENTS, (*_ROUTER, "args"))
+    if draft.sure("router", "python") and not host.executable(router.python):
+        hint = "give the interpreter of the environment that holds vllm-router"
+        yield Finding((*_ROUTER, "python"), f"{router.python} cannot be run here", hint)
+    yield from _routed_elsewhere(draft, router)
     for position, worker in draft.workers:
-        path = ("workers", position, "tls")
-        if not draft.sure("workers", position, "args"):
-            continue
-        if worker.certificate_file == "":
-            args = ("workers", position, "args")
-            yield Finding(args, "--ssl-certfile without a file", "give it the path of a PEM file")
-        elif "tls" in worker.model_fields_set and worker.certificate_file is None:
-            hint = "add --ssl-certfile to its args, or leave tls out"
-            yield Finding(path, "only means something where the engine serves TLS", hint)
+        if worker.name == ROUTER_NAME and draft.sure("workers", position, "name"):
+            message = f"{ROUTER_NAME!r} is what the router itself is called"
+            yield Finding(("workers", position, "name"), message)
+    known = ("name", "engine", "role", "model", "served_model_name", "kv_transfer")
+    whole = draft.complete and all(
+        draft.sure("workers", position, key) for position, _ in draft.workers for key in known
+    )
+    if whole:
+        yield from _routed_engines(draft, router)
 
 
-def _plain(draft: Draft) -> Iterator[Finding]:
-    """Endpoints that are to be asked in plain HTTP, and yet to be known by something."""
-    attach = draft.config.attach
-    for number, engine in enumerate(attach.endpoints if attach else ()):
-        path = ("attach", "endpoints", number)
-        if engine.tls is not None and engine.url.startswith("http:") and draft.sure(*path):
-            message, hint = "only means something for an https:// address", "write https://"
-            yield Finding((*path, "tls"), message, hint)
+def _routed_elsewhere(draft: Draft, router: Router) -> Iterator[Finding]:
+    """Yield engines elsewhere that are named twice, or are workers of this file."""
+    taken = {
+        worker.url: f"{worker.name} (workers[{position}])"
+        for position, worker in draft.workers
+        if draft.sure("workers", position)
+    }
+    for key, urls in (("prefill", router.prefill), ("decode", router.decode)):
+        for number, url in enumerate(urls):
+            place = f"router.{key}[{number}]"
+            if (other := taken.setdefault(url, place)) != place:
+                hint = "each engine is named once, and the workers of this file not at all"
+                yield Finding((*_ROUTER, key, number), f"{url} is already {other}", hint)
 
 
-def _tls_sections(draft: Draft) -> Iterator[tuple[YamlPath, EngineTls]]:
-    attach = draft.config.attach
-    if attach is not None:
-        yield ("attach", "tls"), attach.tls
-        for number, engine in enumerate(attach.endpoints):
-            if engine.tls is not None:
-                yield ("attach", "endpoints", number, "tls"), engine.tls
-    for position, worker in draft.workers:
-        yield ("workers", position, "tls"), worker.tls
+def _routed_engines(draft: Draft, router: Router) -> Iterator[Finding]:
+    routed = [(place, w) for place, w in draft.workers if w.role in (Role.PREFILL, Role.DECODE)]
+    for role, elsewhere in ((Role.PREFILL, router.prefill), (Role.DECODE, router.decode)):
+        here = [worker for _, worker in routed if worker.role is role]
+        count = len(here) + len(elsewhere)
+        if not count:
+            hint = f"add a {role} worker, or name one elsewhere with router.{role}"
+            yield Finding(_ROUTER, f"the router has no {role} engine", hint)
+        elif count == 1 and router.policy == _NEEDS_TWO:
+            hint = "with one there is nothing to choose; use round_robin"
+            yield Finding((*_ROUTER, "policy"), f"{_NEEDS_TWO} needs two {role} engines", hint)
+    models = dict.fromkeys(worker.model_name for _, worker in routed)
+    if len(models) > 1:
+        hint = "it sends each request to any of them; give them one served_model_name"
+        yield Finding(_ROUTER, f"its engines serve different models: {', '.join(models)}", hint)
+    for place, worker in routed:
+        yield from _routed_engine(router, place, worker)
 
 
-def _check(path: YamlPath, tls: EngineTls, host: Host) -> Iterator[Finding]:
-    if tls.key_file is not None and tls.cert_file is None:
-        hint = "add cert_file, the certificate that it is the key of"
-        yield Finding((*path, "key_file"), "a key without its certificate", hint)
-    if tls.insecure and tls.ca_file is not None:
-        hint = "leave one of them out"
-        yield Finding((*path, "insecure"), "says the opposite of ca_file", hint)
-    for key in _FILES:
-        file: str | None = getattr(tls, key)
-        if file is not None and not host.exists(file):
-            yield Finding((*path, key), f"{file} is not there")
+def _routed_engine(router: Router, place: int, worker: Worker) -> Iterator[Finding]:
+    if worker.engine == "sglang":
+        hint = "leave the router out, and use SGLang's own"
+        path = ("workers", place, "engine")
+        yield Finding(path, f"{router.engine} cannot speak to an sglang engine", hint)
+    kv = worker.kv_transfer
+    if kv is None or worker.engine != "vllm" or kv.speaks(router.kv_connector):
+        return
+    other = "mooncake" if router.kv_connector == "nixl" else "nixl"
+    if kv.speaks(other):
+        message = f"{worker.name} moves its KV by {kv.connector}"
+        yield Finding((*_ROUTER, "kv_connector"), message, f"use {other}")

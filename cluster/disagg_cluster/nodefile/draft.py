@@ -1,8 +1,11 @@
-"""A node file as far as it can be understood, so that one mistake does not hide another."""
+"""A node file as far as it can be understood, so that one mistake does not hide another.
+
+Beside it stands what the checks of a draft may ask the machine that the file is for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,10 +33,10 @@ _LEFT_OUT = "(left out)"
 
 @dataclass(frozen=True)
 class Draft:
-    """A configuration made of what could be understood, and the paths that could not.
+    """A configuration of what could be understood, and the paths of what could not.
 
-    `positions` are the places in the file of `config.workers`: a worker that is no mapping at
-    all is left out.
+    `positions` are the places in the file of `config.workers`: a worker that is not a mapping is
+    left out.
     """
 
     config: NodeConfig
@@ -47,17 +50,17 @@ class Draft:
 
     @property
     def complete(self) -> bool:
-        """Whether every worker of the file is here, if perhaps not with every value."""
+        """Whether every worker of the file is included, if perhaps without some values."""
         return not any(doubt[:1] == ("workers",) and len(doubt) <= 2 for doubt in self.doubts)
 
     def sure(self, *path: object) -> bool:
-        """Whether the value at `path`, or its absence, is what the file's author meant."""
+        """Say whether the value at `path`, or its absence, is what the file's author meant."""
         if path in self._above_doubts:
             return False
         return not any(path[:length] in self._in_doubt for length in range(len(path) + 1))
 
     def label(self, position: int) -> str:
-        """What to call a worker in a message."""
+        """Return what to call a worker in a message."""
         path = ("workers", position)
         name = self._names.get(position)
         return name if name and self.sure(*path, "name") else path_text(path)
@@ -75,14 +78,32 @@ class Draft:
         return frozenset(doubt[:length] for doubt in self.doubts for length in range(len(doubt)))
 
 
-def understand(raw: object, folder: Path | None = None) -> tuple[Draft | None, tuple[Finding, ...]]:
-    """Make a configuration of what YAML gave, with all that does not fit its shape.
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the checks ask a machine: whether a path exists, whether a program can be run.
 
-    The draft is None where nothing of the file can be understood.
+    `installed` says whether a Python package exists, by the name that imports it. The others return
+    a reason, empty if none is known: `why_no_folder` why a path is no folder and cannot become one,
+    `why_no_engine` why a worker's interpreter cannot run its engine, and `why_no_model` why the
+    engine cannot read its model.
+    """
+
+    exists: Callable[[str], bool]
+    executable: Callable[[str], bool]
+    why_no_folder: Callable[[str], str] = lambda _path: ""
+    why_no_engine: Callable[[Worker], str] = lambda _worker: ""
+    why_no_model: Callable[[Worker], str] = lambda _worker: ""
+    installed: Callable[[str], bool] = lambda _package: True
+
+
+def understand(raw: object, folder: Path | None = None) -> tuple[Draft | None, tuple[Finding, ...]]:
+    """Return a draft made of YAML data, and all that does not fit its shape.
+
+    The draft is None if nothing of the file can be understood.
 
     Args:
         raw: The data.
-        folder: From where relative paths count; they stay relative if None.
+        folder: The base of relative paths; they stay relative if None.
     """
     findings: list[Finding] = []
     raw, config, found = validated(raw, NodeConfig, findings, folder)
@@ -94,9 +115,9 @@ def understand(raw: object, folder: Path | None = None) -> tuple[Draft | None, t
 def validated(
     raw: object, root: type[Shape], findings: list[Finding], folder: Path | None = None
 ) -> tuple[object, Shape | None, tuple[Violation, ...]]:
-    """Make of what YAML gave a file of any shape, and add to `findings` all that does not fit it.
+    """Validate YAML data as a file of any shape; add what does not fit to `findings`.
 
-    Return what can be looked at of the data, the file if it fits, and how it does not.
+    Return the data without keys that are not text, the file if it fits, and its violations.
     """
     raw = _text_keys_only(raw, (), findings)
     try:
@@ -108,7 +129,7 @@ def validated(
 
 
 def _text_keys_only(value: object, at: YamlPath, findings: list[Finding]) -> object:
-    """A copy of the data without keys that are not text, which pydantic could not place."""
+    """Return a copy of the data without keys that are not text, which pydantic cannot report."""
     if isinstance(value, dict):
         kept = {}
         for key, item in value.items():
@@ -124,7 +145,7 @@ def _text_keys_only(value: object, at: YamlPath, findings: list[Finding]) -> obj
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether it is text to others, too: YAML lets halves of characters (surrogates) pass."""
+    """Say whether it is valid Unicode: YAML accepts halves of characters (surrogates)."""
     return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
@@ -149,7 +170,7 @@ def _salvage(raw: object, found: Iterable[Violation], folder: Path | None) -> Dr
 
 
 def without(value: object, paths: set[YamlPath], at: YamlPath = ()) -> object:
-    """A copy of the data without what is at `paths`."""
+    """Return a copy of the data without what is at `paths`."""
     if isinstance(value, dict):
         kept = {key: item for key, item in value.items() if (*at, key) not in paths}
         return {key: without(item, paths, (*at, key)) for key, item in kept.items()}

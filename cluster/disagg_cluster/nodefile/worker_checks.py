@@ -1,19 +1,14 @@
-"""What is wrong with one worker of a node file once its values are seen together."""
+"""Checks of one worker's values against each other."""
 
 from __future__ import annotations
 
 import math
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 
 from disagg_cluster.config import KvTransfer, Worker
 from disagg_cluster.config.problems import Finding, YamlPath, nearest
 from disagg_cluster.config.values import is_model_path
 from disagg_cluster.config.worker import RoleArgs
-from disagg_cluster.host.files.named_paths import why_no_folder
 from disagg_cluster.launch.command import (
     OTHER_SIZES,
     OWN_ARGUMENTS,
@@ -22,53 +17,16 @@ from disagg_cluster.launch.command import (
     other_sizes,
 )
 from disagg_cluster.launch.sglang_command import transfer_backend
-from disagg_cluster.nodefile.draft import Draft
+from disagg_cluster.nodefile.draft import Draft, Host
 from disagg_exporter.devices.source import DeviceKind
 from disagg_exporter.model import Role
 
 _SAME_IN_BOTH = frozenset({"--api-key", "--ssl-certfile", "--ssl-keyfile"})
-"""Options by which whoever asks an engine has to know it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """What the checks ask the machine: is a path there, can a program be run.
-
-    `installed` says whether a package of Python is there, by the name that it is imported by.
-    `why_no_folder` returns what keeps a path from being a folder, or from becoming one,
-    `why_no_engine` what keeps a worker's interpreter from running its engine, and `why_no_model`
-    what keeps that from reading its model; empty if nothing is known to.
-    """
-
-    exists: Callable[[str], bool]
-    executable: Callable[[str], bool]
-    why_no_folder: Callable[[str], str] = lambda _path: ""
-    why_no_engine: Callable[[Worker], str] = lambda _worker: ""
-    why_no_model: Callable[[Worker], str] = lambda _worker: ""
-    installed: Callable[[str], bool] = lambda _package: True
-
-
-def _is_installed(package: str) -> bool:
-    # A package within one that is missing raises.
-    folders = package.split(".")
-    parts = (".".join(folders[:count]) for count in range(1, len(folders) + 1))
-    return all(find_spec(part) is not None for part in parts)
-
-
-THIS_HOST = Host(
-    exists=lambda path: Path(path).exists(),
-    executable=lambda program: shutil.which(program) is not None,
-    why_no_folder=lambda path: why_no_folder(Path(path)),
-    installed=_is_installed,
-)
-"""The machine that we run on."""
-
-ELSEWHERE = Host(exists=lambda _path: True, executable=lambda _program: True)
-"""A machine that we cannot ask, and which has whatever a file says that it has."""
+"""Options that whoever asks an engine has to know."""
 
 
 def check_worker(draft: Draft, position: int, worker: Worker, host: Host) -> Iterator[Finding]:
-    """Everything wrong between the values of the worker at this place of the file."""
+    """Yield what is wrong between the values of the worker at this place of the file."""
     at = ("workers", position)
     if not draft.sure(*at, "engine"):
         return
@@ -91,14 +49,14 @@ def check_worker(draft: Draft, position: int, worker: Worker, host: Host) -> Ite
 
 
 def own_arguments(args: Iterable[str], own: Mapping[str, str], at: YamlPath) -> Iterator[Finding]:
-    """The arguments that a file may not give; `own` says why, `at` where their list is."""
+    """Yield the arguments that a file may not give; `own` says why, `at` where their list is."""
     for place, name in enumerate(map(option_name, args)):
         if name in own:
             yield Finding((*at, place), f"{name} is set by the node itself", own[name])
 
 
 def _role_args(worker: Worker, at: YamlPath) -> Iterator[Finding]:
-    """What may not depend on a worker's role, or depends on one that it never has."""
+    """Yield what may not depend on a worker's role, or depends on one that it never has."""
     if worker.role not in (Role.PREFILL, Role.DECODE) and worker.role_args != RoleArgs():
         hint = "write them into args"
         yield Finding(at, f"a {worker.role} worker is given no other role", hint)
@@ -112,7 +70,7 @@ def _role_args(worker: Worker, at: YamlPath) -> Iterator[Finding]:
 
 
 def _size(draft: Draft, worker: Worker, at: YamlPath) -> Iterator[Finding]:
-    """Whether the model is spread over exactly the worker's GPUs."""
+    """Yield a problem unless the model is spread over exactly the worker's GPUs."""
     sure = all(draft.sure(*at, key) for key in ("gpus", "tensor_parallel_size", "args"))
     if not sure or not worker.gpu_count or draft.config.devices is DeviceKind.CPU:
         return
@@ -158,7 +116,7 @@ _NOT_OF_SGLANG = ("role", "extra_config", "buffer_device")
 
 
 def check_kv(draft: Draft, worker: Worker, at: YamlPath) -> Iterator[Finding]:
-    """Everything wrong with the KV transfer of a real engine."""
+    """Yield what is wrong with the KV transfer of a real engine."""
     if not (draft.sure(*at, "role") and draft.sure(*at, "kv_transfer")):
         return
     wrong = _WRONG_WAY.get(worker.role)
@@ -179,9 +137,9 @@ def check_kv(draft: Draft, worker: Worker, at: YamlPath) -> Iterator[Finding]:
 
 
 def _meant(connector: str) -> str | None:
-    """The connector of vLLM that somebody means who misspells it.
+    """Return the vLLM connector that a misspelt name means.
 
-    None for one of vLLM's, and for a name near to none: plugins bring connectors of their own.
+    None for a name that vLLM knows, and for one near to none: plugins bring their own connectors.
     """
     if connector in VLLM_CONNECTORS:
         return None

@@ -1,4 +1,4 @@
-"""One worker as it should be, and what those who keep workers need from outside."""
+"""A worker's specification, the context of its supervisor, and the start of its process."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from pathlib import Path
 
 from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.config.worker import WorkerLimits
+from disagg_cluster.host.port_holder import port_holder
+from disagg_cluster.host.processes.process_traits import WORKER_MARK
 from disagg_cluster.lifecycle.failures import OnFailure
 from disagg_cluster.lifecycle.state import LaunchCommand, Lifecycle, WorkerIdentity, WorkerState
 from disagg_cluster.supervisor.health.readiness import ProbeResult, ProbeTarget
 from disagg_cluster.supervisor.journal.journal_text import Entry, digest
-from disagg_cluster.supervisor.ownership.adoption import WorkerFingerprint
+from disagg_cluster.supervisor.ownership.adoption import WorkerFingerprint, find_unrecorded
 from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
+from disagg_cluster.supervisor.process.child_process import ChildProcess, StartError, start
 from disagg_cluster.supervisor.process.family import SharedScan
 from disagg_cluster.supervisor.process.retries import DescriptorReserve, SupervisionHealth
 from disagg_exporter.model import EnginePage, Role
@@ -33,11 +36,11 @@ reported twice in `backoff`, with its pid and, when nothing is left of it, with 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """What to run, where its log goes, where it should answer, how patient to be with it.
+    """What to run, where its log goes, where it should answer, and its deadlines.
 
-    `role` and `gpus` (UUIDs) are what it is started for, `ranks` among how many data-parallel ranks
-    it divides them, `certificate_file` whose certificate it shows (None without TLS). What
-    stands `in_front` of the others is ended before them: requests it has let in still need them.
+    `role` and `gpus` (UUIDs) are what it is started for, `ranks` is the number of data-parallel
+    ranks that divide them, `certificate_file` holds its server's certificate (None without TLS). A
+    worker `in_front` of the others is ended first: requests that it has accepted need them.
     """
 
     name: str
@@ -55,12 +58,12 @@ class WorkerSpec:
 
     @property
     def role_text(self) -> str:
-        """What it is started for, in a word."""
+        """Its role, or that it is the router."""
         return "router" if self.in_front else self.role.value
 
     @property
     def tag(self) -> WorkerIdentity:
-        """As what a process is started by it."""
+        """The identity of a process that is started by it."""
         target = self.target
         return WorkerIdentity(
             role=self.role,
@@ -74,12 +77,12 @@ class WorkerSpec:
 
     @property
     def sought(self) -> WorkerFingerprint:
-        """How a process started by it is recognised."""
+        """How a process that was started by it is recognised."""
         target = self.target
         return WorkerFingerprint(self.log_path, self.command.argv, target.host, target.port)
 
     def entry(self, start_ticks: int, started_timestamp_seconds: float) -> Entry:
-        """What the journal says of a process started by it, before there is one."""
+        """Return the journal's entry of a process that is about to be started."""
         return Entry(
             worker=self.name,
             life=Lifecycle(),
@@ -99,7 +102,7 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSnapshot:
-    """Where one worker stands: the tag and pid of its process, and why it is in its state."""
+    """State of one worker: the tag and pid of its process, and the reason of the state."""
 
     spec: WorkerSpec
     life: Lifecycle
@@ -112,14 +115,14 @@ class WorkerSnapshot:
 class SupervisorContext:
     """What the supervisor of one worker needs from outside.
 
-    `page_of` gives the last metrics page of a worker, None if there is none. `record` writes down
-    where all workers stand: before what was decided is done, and after. `probe` is that of
-    `Prober`. `child_environment` gives the whole environment of a child whose command adds so
-    much. `clock` is CLOCK_MONOTONIC in ns, `wall`
-    Unix seconds, `jitter` draws from 0..1. `worked_ns` is an instant at or after which a worker
-    finished a step or a request, None if none is known. `supervision` receives what could not be
-    done, `reserve` gives descriptors when there are none left, `groups` makes control
-    groups, `scan` sees all processes for several workers at once. `on_failure` receives failures.
+    `page_of` returns the last metrics page of a worker, None if there is none. `record` writes the
+    state of all workers to the journal: before a decision is carried out, and after. `probe` is
+    that of `Prober`. `child_environment` returns the whole environment of a child, given what its
+    command adds. `clock` is CLOCK_MONOTONIC in ns, `wall` Unix seconds, `jitter` draws from 0..1.
+    `worked_ns` is an instant at or after which a worker finished a step or a request, None if none
+    is known. `supervision` receives what could not be done, `reserve` provides descriptors when
+    none are left, `groups` makes control groups, `scan` lists all processes once for several
+    workers. `on_failure` receives failures.
     """
 
     on_change: OnChange
@@ -138,3 +141,29 @@ class SupervisorContext:
     worked_ns: Callable[[str], int | None]
     on_failure: OnFailure
     scan: SharedScan = field(default_factory=SharedScan)
+
+
+def start_or_adopt(spec: WorkerSpec, context: SupervisorContext) -> ChildProcess:
+    """Start a worker's process, or adopt one of its own that the journal does not know.
+
+    Raises:
+        StartError: It cannot be started, or another process listens on its port.
+    """
+    command, target = spec.command, spec.target
+    held = port_holder(target.host, target.port)
+    if held is not None:
+        found = find_unrecorded(spec.sought)
+        if found.child is None:
+            raise StartError(held, refused=True)
+        context.log.warning(
+            "%s: %s; it is its own and is adopted, not started a second time", spec.name, held
+        )
+        return found.child
+    environment = {
+        **context.child_environment(command.env),
+        WORKER_MARK: str(spec.log_path),
+    }
+    context.groups.prepare(spec.name, spec.log_path, spec.limits)
+    child = start(command.argv, environment, spec.log_path, spec.cwd)
+    context.groups.enter(spec.name, child, spec.limits)
+    return child

@@ -39,9 +39,13 @@ from disagg_cluster.supervisor.ownership.adoption import FoundProcess, unrecorde
 from disagg_cluster.supervisor.process.child_process import ChildProcess, StartError
 from disagg_cluster.supervisor.process.death_watch import DeathWatch
 from disagg_cluster.supervisor.process.retries import RETRY_SECONDS, Retrier
-from disagg_cluster.supervisor.starting import start_or_adopt
 from disagg_cluster.supervisor.told_status import ToldStatus
-from disagg_cluster.supervisor.worker_spec import SupervisorContext, WorkerSnapshot, WorkerSpec
+from disagg_cluster.supervisor.worker_spec import (
+    SupervisorContext,
+    WorkerSnapshot,
+    WorkerSpec,
+    start_or_adopt,
+)
 from disagg_exporter.collectors import explain
 from disagg_exporter.model import Role, WorkerStatus
 

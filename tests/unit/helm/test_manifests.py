@@ -16,7 +16,7 @@ import pytest
 from helm_python import Chart, lint, package
 
 from disagg_cluster.nodefile import parse
-from disagg_cluster.nodefile.worker_checks import Host
+from disagg_cluster.nodefile.draft import Host
 from support.chart import (
     ATTACH,
     CASES,

@@ -36,7 +36,7 @@ def run(*args: str) -> tuple[int, str, str]:
 @pytest.fixture(autouse=True)
 def engines_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every interpreter has its engine, unless a test says otherwise."""
-    monkeypatch.setattr("disagg_cluster.nodefile.engine_checks._lacks", lambda *_: False)
+    monkeypatch.setattr("disagg_cluster.nodefile.reading._lacks", lambda *_: False)
 
 
 HELP = """\
@@ -387,7 +387,7 @@ def test_what_help_texts_repeat_is_what_it_stands_for() -> None:
 def test_an_interpreter_without_its_engine_is_told_before_the_first_crash(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("disagg_cluster.nodefile.engine_checks._lacks", lambda *_: True)
+    monkeypatch.setattr("disagg_cluster.nodefile.reading._lacks", lambda *_: True)
 
     code, out, err = run("config", "check", str(DATA / "pair.yaml"))
 

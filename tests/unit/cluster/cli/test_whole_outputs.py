@@ -220,7 +220,7 @@ def test_the_phases_of_a_node_and_what_a_doctor_says_of_it(
 def test_a_node_file_from_the_first_to_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("disagg_cluster.nodefile.engine_checks._lacks", lambda *_: False)
+    monkeypatch.setattr("disagg_cluster.nodefile.reading._lacks", lambda *_: False)
     transcript = Transcript({str(tmp_path): "DIR", sys.executable: "PYTHON"})
     file = tmp_path / "node.yaml"
     transcript.run("config", "check", file)

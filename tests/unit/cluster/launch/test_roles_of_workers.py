@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from disagg_cluster.config import NodeConfig
+from disagg_cluster.launch.command import vllm_argv
 from disagg_cluster.launch.role_fit import misfits
 from disagg_cluster.launch.router_command import router_command
-from disagg_cluster.launch.vllm_command import vllm_argv
 from disagg_cluster.launch.worker_specs import in_role
 from disagg_cluster.nodefile import from_mapping
 from disagg_exporter.model import Role

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.config import Worker
-from disagg_cluster.nodefile.engine_checks import launching_host, why_no_model
+from disagg_cluster.nodefile.reading import launching_host, why_no_model
 
 
 def worker(model: str, python: str = sys.executable, **env: str) -> Worker:

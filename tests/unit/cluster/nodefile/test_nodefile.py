@@ -13,8 +13,8 @@ from disagg_cluster.config import NodeConfig, Restart, Router, Worker
 from disagg_cluster.config.problems import ConfigError, Problem
 from disagg_cluster.nodefile import from_mapping, load, parse
 from disagg_cluster.nodefile.checks import LONGEST_SOCKET_PATH_BYTES
+from disagg_cluster.nodefile.reading import ELSEWHERE
 from disagg_cluster.nodefile.shape import find_entry
-from disagg_cluster.nodefile.worker_checks import ELSEWHERE
 from disagg_exporter.steps.local_sockets import LONGEST_PATH_BYTES
 from support.node_files import HAS_ALL, HAS_NOTHING, node, worker
 

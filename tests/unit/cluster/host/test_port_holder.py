@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from disagg_cluster.supervisor.starting import port_holder
+from disagg_cluster.host.port_holder import port_holder
 from support.listening import listening
 
 
