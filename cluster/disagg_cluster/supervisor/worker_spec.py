@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from asyncio import Future
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from disagg_cluster.config.restart_policy import RestartPolicy
@@ -74,6 +74,10 @@ class WorkerSpec:
             ranks=self.ranks,
             certificate_file=self.certificate_file,
         )
+
+    def target_of(self, tag: WorkerIdentity) -> ProbeTarget:
+        """Return where a process answers that an earlier specification may have started."""
+        return replace(self.target, host=tag.host, port=tag.port, served_model_name=tag.model_name)
 
     @property
     def sought(self) -> WorkerFingerprint:

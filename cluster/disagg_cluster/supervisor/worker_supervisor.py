@@ -32,7 +32,6 @@ from disagg_cluster.lifecycle.state import (
 )
 from disagg_cluster.lifecycle.state_machine import decide
 from disagg_cluster.lifecycle.transitions import is_frozen
-from disagg_cluster.supervisor.health.readiness import ProbeTarget
 from disagg_cluster.supervisor.health_loop import LATE_SECONDS, HealthLoop
 from disagg_cluster.supervisor.journal.journal_text import Entry
 from disagg_cluster.supervisor.ownership.adoption import FoundProcess, unrecorded_life
@@ -240,13 +239,7 @@ class WorkerSupervisor:
     def _watch(self, child: ChildProcess, in_seconds: float) -> None:
         self._context.groups.attach(self.spec.name, self.spec.log_path, child)
         self._deaths.begin(child)
-        self._health_loop.begin(child.pid, self._target(), in_seconds)
-
-    def _target(self) -> ProbeTarget:
-        tag = self._process.tag
-        return replace(
-            self.spec.target, host=tag.host, port=tag.port, served_model_name=tag.model_name
-        )
+        self._health_loop.begin(child.pid, self.spec.target_of(self._process.tag), in_seconds)
 
     def _publish(self, reason: str, words: str) -> None:
         life, old_state, why = self.life, self._reported[0], reason + words

@@ -19,7 +19,7 @@ import pytest
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.lifecycle.state import Decision, Event, Exited, Lifecycle, WorkerState
 from disagg_cluster.lifecycle.state_machine import decide
-from disagg_cluster.supervisor import starting
+from disagg_cluster.supervisor import worker_spec
 from disagg_cluster.supervisor.process import retries
 from disagg_cluster.supervisor.process.child_process import ChildProcess, StartError
 from disagg_cluster.supervisor.supervisor import Supervisor
@@ -196,7 +196,7 @@ def test_a_zombie_that_cannot_be_buried_yet_is_not_killed_again_and_again(
 def test_a_refused_start_is_tried_again_and_is_no_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    start, refusals = starting.start, 0
+    start, refusals = worker_spec.start, 0
 
     def refuse(*arguments: object) -> ChildProcess:
         nonlocal refusals
@@ -205,7 +205,7 @@ def test_a_refused_start_is_tried_again_and_is_no_crash(
             raise StartError("cannot start it: not now", refused=True, errno=number)
         return start(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(starting, "start", refuse)
+    monkeypatch.setattr(worker_spec, "start", refuse)
     monkeypatch.setattr("disagg_cluster.lifecycle.transitions._LEAST_REFUSED_SECONDS", 0.01)
 
     async def story(harness: RunningSupervisor) -> None:
