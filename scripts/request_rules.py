@@ -32,29 +32,29 @@ _HEAD = f"""\
 # Recording rules of users' waits. Written by `python -m scripts.request_rules` from the bounds of
 # the exporter's histograms; change that, not this file.
 #
-# A node knows its own engines. Where prefill and decode engines are asked one after the other and
-# stand on several nodes, none sees a user's whole wait: each shows its part, and here they are put
-# together over all nodes, as a node does itself that has both pools. The share of whole waits below
+# A node knows only its own engines. Where a request goes to a prefill and a decode engine on
+# different nodes, no node observes the user's whole wait: each reports its part, and these rules
+# combine them over all nodes, as a node with both pools does itself. The share of whole waits below
 # a bound is the sum, over the buckets of prefill, of the share of prompts in it times the mean
 # share of decode engines' waits below the rest; that is linear in the buckets, by the numbers below
 # (exporter/disagg_exporter/serving/convolution.py).
 groups:
   - name: disagg-requests
     rules:
-      # What engines clock of their part, over all nodes.
+      # The parts as measured by engines, over all nodes.
       - record: {_PARTS}
         expr: |
           sum by (cluster, model_name, engine_namespace, part, le) (
             rate(disagg_request_part_seconds_bucket[5m])
           )
 
-      # Of all prompts of 5m the share whose wait at a prefill engine was in the bucket below `le`.
+      # Share of the prompts of 5m whose wait at a prefill engine was in the bucket below `le`.
 """
 
 _TAIL = f"""
-      # What users wait for their first token, by the best source of a model that counts any now:
-      # its frontends, its routers, or else the engines that see the whole and the pools above
-      # together. One that counts none is silent, or not on these users' way.
+      # Users' wait for the first token, from the best source of a model that counts any now: its
+      # frontends, its routers, or else the engines that observe whole requests together with the
+      # pools above. A source that counts none is silent, or not on these users' path.
       - record: {_WHOLE}
         expr: |
           sum by {_BY} (rate({_TOLD}{{source="frontend",le=~"%(le)s"}}[5m]))
@@ -73,7 +73,7 @@ _TAIL = f"""
             or
             label_replace({_POOLS}, "source", "pools", "", "")
           )
-      # Of no requests there is none.
+      # No requests, no value.
       - record: {_P95}
         expr: histogram_quantile(0.95, {_WHOLE}) >= 0
 
@@ -112,7 +112,7 @@ def _shares() -> Iterator[str]:
 
 
 def _wholes() -> Iterator[str]:
-    yield "\n      # First tokens a second of pools, by how long users had waited for them.\n"
+    yield "\n      # First tokens per second of pools, by the time that users waited for them.\n"
     decode = f'{_PARTS}{{part="first_decode",le="%s"}}'
     matrices = coefficients(PART_BOUNDS_SECONDS, PART_BOUNDS_SECONDS, WHOLE_BOUNDS_SECONDS)
     for whole, matrix in zip(WHOLE_BOUNDS_SECONDS, matrices, strict=True):
