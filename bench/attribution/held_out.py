@@ -48,8 +48,8 @@ def _drawn(dice: random.Random) -> Iterator[tuple[EngineSpec, Traffic]]:
             reuse_ratio=dice.choice((0.0, 0.3, 0.8)),
             prefix_tokens=max(round(prompt / 2), 1),
         )
-        told = f"{name} on {gpus} {gpu.name.split()[1]}, {prompt} : {output}, {piece}"
-        spec = aggregated(told, gpus=gpus, gpu=gpu, model=model, step_tokens=piece)
+        title = f"{name} on {gpus} {gpu.name.split()[1]}, {prompt} : {output}, {piece}"
+        spec = aggregated(title, gpus=gpus, gpu=gpu, model=model, step_tokens=piece)
         yield spec, Traffic(prompt, output, lengths)
 
 

@@ -85,8 +85,8 @@ class Records:
         lengths_ns = np.array([seen.step.elapsed_ns for seen in steps])
         single = np.ones(len(steps), dtype=bool)
         shares = self.split.divide(rows_of(records), kinds, lengths_ns, single)
-        told: list[float] = np.where(kinds == wire.MIXED, shares, kinds == wire.CONTEXT).tolist()
-        return told
+        known: list[float] = np.where(kinds == wire.MIXED, shares, kinds == wire.CONTEXT).tolist()
+        return known
 
 
 class Sums:

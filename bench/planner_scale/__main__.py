@@ -1,11 +1,11 @@
-"""What past load, forecasts and plans cost at 1,000 engines, and at ten times as many.
+"""The cost of past load, forecasts and plans at 1,000 engines, and at ten times as many.
 
 `make bench-planner-scale`. A real Prometheus and a real VictoriaMetrics hold 14 days of what our
-rules record of 1,000 engines that serve 20 models, and what the engines tell of their steps now;
-the VictoriaMetrics holds ten such clusters. A process of its own reads all of it, forecasts a day
-of each model's requests, prompts and outputs, and plans each cluster. Bars: 60 s and 500 MiB a
-cluster; ten clusters at most ten times that. The server's own time is in the wall time, its memory
-is not in the process's.
+rules record of 1,000 engines that serve 20 models, and the engines' current step metrics; the
+VictoriaMetrics holds ten such clusters. A separate process reads everything, forecasts a day of
+each model's requests, prompts and outputs, and plans each cluster. Bars: 60 s and 500 MiB a
+cluster, ten times that for ten clusters. The wall time includes the server's, the memory is the
+process's own.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPResponse
 from pathlib import Path
 
+from bench.planner_scale.current import now_json_lines, now_openmetrics
 from bench.planner_scale.engines import engine_samples
 from bench.planner_scale.recorded import (
     DAY_SECONDS,
@@ -31,7 +32,6 @@ from bench.planner_scale.recorded import (
     openmetrics_day,
     recorded,
 )
-from bench.planner_scale.told_now import now_json_lines, now_openmetrics
 from bench.report import Figures, finish
 from bench.rollup.server import promtool, running
 
@@ -49,13 +49,13 @@ _LINES_A_REQUEST = 200
 
 
 def main() -> int:
-    """Build, ask, print, write the report."""
+    """Build the histories, measure, print, write the report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clusters", type=int, default=CLUSTERS)
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    if asked.clusters < 1:
-        parser.error(f"--clusters {asked.clusters}: at least 1 is needed")
+    options = parser.parse_args()
+    if options.clusters < 1:
+        parser.error(f"--clusters {options.clusters}: at least 1 is needed")
     # Blocks are cut at even hours.
     end = int(time.time()) // 7200 * 7200
     start = end - DAYS * DAY_SECONDS
@@ -67,7 +67,7 @@ def main() -> int:
         with running(folder / "prometheus" / "data") as server:
             found[_ONE] = _ask(f"http://127.0.0.1:{server.port}", end)
         with victoria_metrics(folder / "above") as (url, _):
-            for number in range(asked.clusters):
+            for number in range(options.clusters):
                 cluster = f"cluster-{number}"
                 _import(url, json_lines(recorded(cluster), start))
                 _import(url, now_json_lines(engine_samples(cluster), end))
@@ -78,20 +78,20 @@ def main() -> int:
     for who, measured in found.items():
         figures |= {f"{who}: {what}": value for what, value in measured.items()}
     bars = {
-        f"{who}: {what}": bar * (asked.clusters if who == _TEN else 1)
+        f"{who}: {what}": bar * (options.clusters if who == _TEN else 1)
         for who in found
         for what, bar in (
-            ("whole s", WALL_BAR_SECONDS),
+            ("wall s", WALL_BAR_SECONDS),
             ("MiB", MEMORY_BAR_MIB),
             ("minutes missing", 0.0),
             ("left out", 0.0),
         )
     }
-    return finish(REPORT, figures, bars, _table, as_json=asked.json, clusters=asked.clusters)
+    return finish(REPORT, figures, bars, _table, as_json=options.json, clusters=options.clusters)
 
 
 def _write_blocks(series: list[RecordedSeries], start: int, folder: Path) -> float:
-    """Make blocks of all days; return how many megabytes they have."""
+    """Make blocks of all days; return their size in megabytes."""
     data = folder / "prometheus" / "data"
     data.mkdir(parents=True)
 
@@ -129,7 +129,7 @@ def _open(url: str, body: bytes | None = None) -> HTTPResponse:
 
 
 def _ask(url: str, end: int, cluster: str | None = None) -> dict[str, float]:
-    argv = [sys.executable, "-m", "bench.planner_scale.asker", url, str(end)]
+    argv = [sys.executable, "-m", "bench.planner_scale.reader", url, str(end)]
     done = subprocess.run(
         [*argv, *([cluster] if cluster else [])], check=True, stdout=subprocess.PIPE, text=True
     )
@@ -145,7 +145,7 @@ def _table(figures: Figures, met: dict[str, bool]) -> str:
         "read s",
         "forecast s",
         "plan s",
-        "whole s",
+        "wall s",
         "CPU s",
         "MiB",
     )

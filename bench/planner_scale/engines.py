@@ -1,4 +1,4 @@
-"""What a thousand engines tell of themselves now: who they are, and what their steps take."""
+"""What a thousand engines export now: their identity, and their step times."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONTEXT_TOKENS = 1000.0
 
 
 class EngineSample(NamedTuple):
-    """One series as a node exports it, with its value of now."""
+    """One series as a node exports it, with its current value."""
 
     name: str
     labels: dict[str, str]
@@ -24,18 +24,18 @@ class EngineSample(NamedTuple):
 
 
 def engine_samples(cluster: str) -> Iterator[EngineSample]:
-    """All families that tell of steps, of engines with a GPU each, half of which prefill."""
+    """Yield all families about steps, of engines with a GPU each, half of them prefill."""
     for number in range(ENGINES):
         node = {"cluster": cluster, "node": f"node-{number // ENGINES_A_NODE}"}
         role = ("prefill", "decode")[number // MODELS % 2]
         engine = {**node, "engine": f"engine-{number}"}
         gpu = f"GPU-{number}"
         yield EngineSample("disagg_gpu_info", {**node, "gpu": gpu, "gpu_name": GPU_NAME}, 1)
-        told = {"model_name": f"model-{number % MODELS}", "role": role}
-        yield EngineSample("disagg_engine_info", {**engine, **told}, 1)
+        labels = {"model_name": f"model-{number % MODELS}", "role": role}
+        yield EngineSample("disagg_engine_info", {**engine, **labels}, 1)
         owner = {"gpu": gpu, "engine_namespace": "serving"}
         yield EngineSample("disagg_gpu_assignment_info", {**engine, **owner}, 1)
-        # As engines of a kind do, they stray from each other.
+        # Like real engines of one kind, they differ a little.
         stray = 1 + number // MODELS % 5 / 50
         for name, label, point, value in _steps(role, stray):
             yield EngineSample(name, {**engine, label: point}, value)
@@ -46,7 +46,7 @@ def engine_samples(cluster: str) -> Iterator[EngineSample]:
 
 
 def _steps(role: str, stray: float) -> Iterator[tuple[str, str, str, float]]:
-    """Family, label, its value and the sample of each point of the engine's curves and costs."""
+    """Yield family, label, its value and the sample for each point of an engine's curves."""
     prefill = {tokens: stray * (0.005 + 1e-4 * tokens) for tokens in _STEP_TOKENS}
     decode = {batch: stray * (0.005 + 2e-4 * batch) for batch in _BATCHES}
     if role == "prefill":

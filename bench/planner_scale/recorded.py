@@ -1,4 +1,4 @@
-"""Fourteen days of what our rules record of clusters, for a real server to be asked about."""
+"""Fourteen days of what our rules record of clusters, to load into a real server."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ ENGINES_A_NODE = 8
 DAYS = 14
 DAY_SECONDS = 86_400
 MINUTES = DAYS * 1440
-# The rules' own second within the minute.
+# The second within the minute at which rules are evaluated.
 OFFSET_SECONDS = 7
 _NODES_SAMPLE_SECONDS = 240
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedSeries:
-    """One series: its name and labels, and its values with commas between, `step_seconds` apart."""
+    """One series: its name, labels, and comma-separated values, `step_seconds` apart."""
 
     name: str
     labels: dict[str, str]
@@ -42,9 +42,9 @@ class RecordedSeries:
 
 
 def recorded(cluster: str) -> Iterator[RecordedSeries]:
-    """All recorded series of a cluster of 1,000 engines, and its nodes' counters of tokens.
+    """Yield all recorded series of a cluster of 1,000 engines, and its nodes' token counters.
 
-    Those counters have a sample in four minutes only: they are looked at, not read.
+    Those counters have a sample in four minutes only: their presence is checked, they are not read.
     """
     for model in range(MODELS):
         owner = {
@@ -52,7 +52,7 @@ def recorded(cluster: str) -> Iterator[RecordedSeries]:
             "model_name": f"model-{model}",
             "engine_namespace": "serving",
         }
-        for name, further, values in _told(model):
+        for name, further, values in _of_model(model):
             yield RecordedSeries(name, {**owner, **further}, values, 60)
     samples = DAYS * DAY_SECONDS // _NODES_SAMPLE_SECONDS
     seldom = ",".join(str(1000 * n) for n in range(samples))
@@ -65,7 +65,7 @@ def recorded(cluster: str) -> Iterator[RecordedSeries]:
 
 
 def openmetrics_day(series: list[RecordedSeries], start_seconds: int, day: int) -> Iterator[str]:
-    """One day of them as promtool wants it, but for its end: families whole, series whole."""
+    """Yield one day of series in promtool's format, without the end: by family, then series."""
     family = ""
     for each in sorted(series, key=lambda one: one.name):
         if each.name != family:
@@ -81,7 +81,7 @@ def openmetrics_day(series: list[RecordedSeries], start_seconds: int, day: int) 
 
 
 def json_lines(series: Iterator[RecordedSeries], start_seconds: int) -> Iterator[bytes]:
-    """The same as VictoriaMetrics imports it, a series a line."""
+    """Yield the series in VictoriaMetrics' import format, a series a line."""
 
     @cache
     def times(step_seconds: int, count: int) -> str:
@@ -95,10 +95,10 @@ def json_lines(series: Iterator[RecordedSeries], start_seconds: int) -> Iterator
 
 
 @cache
-def _told(model: int) -> tuple[tuple[str, dict[str, str], str], ...]:
-    """What is recorded of a model: name, further labels, values."""
+def _of_model(model: int) -> tuple[tuple[str, dict[str, str], str], ...]:
+    """Return what is recorded of a model: name, further labels, values."""
     load = _load(model)
-    told = (
+    rows = (
         (TOKENS.record, {"phase": "prefill"}, load * 900),
         (TOKENS.record, {"phase": "decode"}, load * 200),
         (GPU_SECONDS.record, {"phase": "prefill"}, load * 0.4),
@@ -111,11 +111,11 @@ def _told(model: int) -> tuple[tuple[str, dict[str, str], str], ...]:
         (CAPACITY_USED.record, {"role": "decode"}, load / load.max() * 1.02),
         (CAPACITY_USED.record, {"role": "mixed"}, load / load.max() * 0.5),
     )
-    return tuple((name, further, _text(values)) for name, further, values in told)
+    return tuple((name, further, _text(values)) for name, further, values in rows)
 
 
 def _load(model: int) -> NDArray[np.float64]:
-    """Requests a second, with a day and a week of its own, and bursts."""
+    """Return requests a second, with a model's own daily and weekly pattern, and bursts."""
     rng = np.random.default_rng(model)
     minutes = np.arange(MINUTES)
     day = 1 + 0.6 * np.sin(2 * np.pi * (minutes / 1440 + rng.random()))

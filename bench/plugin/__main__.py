@@ -1,16 +1,15 @@
-"""What our plugin costs a vLLM engine: `make bench-plugin`.
+"""The cost of our plugin to a vLLM engine: `make bench-plugin`.
 
-A real vLLM server on the CPU answers requests, and all that is ours in it is switched on and off
+A real vLLM server on the CPU answers requests while everything of ours in it is switched on and off
 twice a second: the plugin, the iteration details, vLLM's log line for each of them and our filter
-for that. So neither what else the machine does nor what makes one process faster than the next is
-taken for a cost of ours.
+for that. So neither other work on the machine nor differences between processes count as our cost.
 
-CPU is the kernel's account of all processes of the server, per token it generated, in stretches of
-sixteen steps without a prompt. Stretches come in pairs, on and off in an order that is drawn; a
-pair's figure is on / off. The bound is the upper end of a one-sided 95 % interval (Student's t) of
-the geometric mean over all pairs. Single calls are timed in thread CPU, inside the loaded server.
+CPU is the kernel's account of all processes of the server, per generated token, in stretches of
+sixteen steps without a prompt. Stretches are paired, on and off in a random order; a pair's figure
+is on / off. The bound is the upper end of a one-sided 95 % interval (Student's t) of the geometric
+mean over all pairs. Single calls are timed in thread CPU, inside the loaded server.
 
-Then sixteen programs that send records as the plugin does, 625 a second each, into one daemon.
+Then sixteen programs send records as the plugin does, 625 a second each, into one daemon.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ BARS = {
     "flood_lost_records_percent": 0.1,
     "flood_lost_seconds_percent": 0.01,
 }
-# As long as those of the stopwatch.
+# The same as the stopwatch's.
 STRETCH_STEPS = 16
 REPORT = Path("bench/out/plugin.json")
 
@@ -52,7 +51,7 @@ REPORT = Path("bench/out/plugin.json")
 def main() -> int:
     """Measure, print and write the table; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--waves", type=int, default=12, help="of four requests of 900 tokens")
+    parser.add_argument("--waves", type=int, default=12, help="each 4 requests of 900 tokens")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     options = parser.parse_args()
     if not PYTHON.exists():
@@ -92,7 +91,7 @@ def _of_stretches(stretches: Path) -> dict[str, float]:
         pair, on, tokens, spent_ns, ours_ns_of_stretch = map(int, line.split())
         per_token[pair][on] = spent_ns / tokens
         ours_ns += on * ours_ns_of_stretch
-    # The first pair is warming up.
+    # The first pair is warm-up.
     ratios = [math.log(took[1] / took[0]) for took in [*per_token.values()][1:] if len(took) == 2]
     mean = statistics.mean(ratios)
     error = statistics.stdev(ratios) / math.sqrt(len(ratios))

@@ -1,4 +1,4 @@
-"""A real vLLM server on the CPU, our plugin in it, and the load it is measured under."""
+"""A real vLLM server on the CPU with our plugin, and its load."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Server:
     port: int
 
     def serve(self, requests: int) -> int:
-        """Send so many requests, some at a time; return the tokens they generated."""
+        """Send requests, some at a time; return the tokens they generated."""
         with ThreadPoolExecutor(CLIENTS) as clients:
             return sum(clients.map(self._complete, range(requests)))
 
@@ -71,7 +71,7 @@ class Server:
 def running_server(
     python: Path, model: Path, log: Path, more: Mapping[str, str]
 ) -> Iterator[Server]:
-    """Run a server until the block ends; it is ready when the block begins."""
+    """Run a server, ready when the block begins, until the block ends."""
     port = free_ports(1)[0]
     argv = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     argv += ["--host", "127.0.0.1", "--port", str(port), *_ARGUMENTS]
@@ -109,7 +109,7 @@ def _wait_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
 
 @contextlib.contextmanager
 def listening(path: Path) -> Iterator[None]:
-    """The daemon's end of a steps socket, on a thread; what comes is decoded and dropped."""
+    """Run the daemon's end of a steps socket on a thread; records are decoded and dropped."""
     import asyncio
 
     from disagg_exporter.steps.listener import StepsListener

@@ -1,4 +1,4 @@
-"""Sixteen engines at 625 steps a second into one daemon: what of it is lost."""
+"""Sixteen engines send 625 steps a second each to one daemon: how much is lost."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from bench.node.rig import ENGINES, Rig, running_rig
 
 STEPS_PER_SECOND = 625.0 * ENGINES
 _FLOOD_SECONDS = 20.0
-# The last step is frozen after 6 s and its block committed within 5 more; a busy machine is late.
+# The last step is final after 6 s and its block committed within 5 more; longer on a busy machine.
 _SETTLE_SECONDS = 90.0
 
 
 def flooded() -> dict[str, float]:
-    """Flood a daemon whose engines have a device each, and hold its books against their own."""
+    """Flood a daemon whose engines have a device each; compare its accounting with their own."""
     with (
         tempfile.TemporaryDirectory(prefix="bf-") as name,
         running_rig(Path(name), flood=True) as rig,
@@ -24,32 +24,32 @@ def flooded() -> dict[str, float]:
         time.sleep(_FLOOD_SECONDS)
         rig.tell(0)
         _wait_settled(rig)
-        return _held_against_what_was_told(rig)
+        return _losses(rig)
 
 
 def _wait_settled(rig: Rig) -> None:
-    """Wait until the books are closed over all that was told."""
+    """Wait until all received time is committed."""
     rested = time.time() + 1
     while time.time() < rested + _SETTLE_SECONDS:
         time.sleep(1)
         marks = [value for series, value in rig.page().items() if "_watermark_timestamp" in series]
         if min(marks) > rested:
             return
-    raise SystemExit("the daemon does not close its books")
+    raise SystemExit("the daemon does not commit all time")
 
 
-def _held_against_what_was_told(rig: Rig) -> dict[str, float]:
+def _losses(rig: Rig) -> dict[str, float]:
     page = rig.page()
 
     def total(name: str) -> float:
         return sum(value for series, value in page.items() if series.startswith(name + "{"))
 
     steps, lost = total("disagg_engine_steps_total"), total("disagg_lost_records_total")
-    told_seconds = total("disagg_engine_step_seconds_total")
-    booked_seconds = total("disagg_engine_gpu_seconds_total") / rig.device_weight
+    step_seconds = total("disagg_engine_step_seconds_total")
+    accounted_seconds = total("disagg_engine_gpu_seconds_total") / rig.device_weight
     return {
         "flood_steps_per_second": steps / _FLOOD_SECONDS,
         "flood_lost_records_percent": 100 * lost / steps,
-        "flood_lost_seconds_percent": 100 * abs(told_seconds - booked_seconds) / told_seconds,
+        "flood_lost_seconds_percent": 100 * abs(step_seconds - accounted_seconds) / step_seconds,
         "flood_cut_seconds": total("disagg_span_cut_seconds_total"),
     }

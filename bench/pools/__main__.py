@@ -1,10 +1,10 @@
-"""How near the planner's capacities are to those of simulated pools: `make bench-pools`.
+"""The error of the planner's capacities against simulated pools: `make bench-pools`.
 
-Pools of prefill, decode and mixed engines, in the discrete simulator (batches, queues, chunks,
-caches, preemption), under loads between which bisection finds the largest at which 95 % of the
-requests are within the targets. Beside it what `planner/capacity` computes from the same prices.
-Some pools are chosen, others drawn, and no constant of the formulas was fitted to either. Then the
-capacities that engines have taught, beside those by their true prices.
+Pools of prefill, decode and mixed engines in the discrete simulator (batches, queues, chunks,
+caches, preemption); bisection finds the largest load at which 95 % of the requests are within the
+targets. Beside it, what `planner/capacity` computes from the same prices. Some pools are chosen,
+others drawn, and no constant of the formulas was fitted to either. Then learned capacities, beside
+those by true prices.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class PoolRow:
 
     @property
     def error_percent(self) -> float:
-        """By how much the formula promises too much."""
+        """Return by how much the formula promises too much, in percent."""
         return (self.formula / self.simulated - 1) * 100
 
 
@@ -69,9 +69,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--drawn", type=int, default=DRAWN, help="how many pools are drawn")
-    parser.add_argument("--seed", type=int, default=SEED, help="of those that are drawn")
+    parser.add_argument("--seed", type=int, default=SEED, help="the seed of the drawn pools")
     parser.add_argument(
-        "--round-robin", action="store_true", help="simulate a router that counts nothing"
+        "--round-robin", action="store_true", help="simulate a router that ignores load"
     )
     options = parser.parse_args()
     cases = [*chosen_cases(), *drawn_cases(options.drawn, options.seed)]
@@ -90,19 +90,19 @@ def main() -> int:
         errors = [row.error_percent for row in rows if row.role == role]
         figures[f"{role}_median_error_percent"] = median(map(abs, errors))
         figures[f"{role}_worst_error_percent"] = max(errors, key=abs)
-    told = list(learned_rows())
+    learned = list(learned_rows())
     for role in (Role.PREFILL, Role.DECODE):
-        errors = [each.error_percent for each in told if each.role == role]
+        errors = [each.error_percent for each in learned if each.role == role]
         figures[f"{role}_learned_median_error_percent"] = median(map(abs, errors))
         figures[f"{role}_learned_most_promised_percent"] = max(errors)
     policy = Policy.ROUND_ROBIN if options.round_robin else Policy.LEAST_LOADED
     how = {"seed": options.seed, "policy": policy, "rows": [asdict(row) for row in rows]}
-    how["learned"] = [each._asdict() for each in told]
+    how["learned"] = [each._asdict() for each in learned]
     return finish(REPORT, figures, BARS, as_json=options.json, **how)
 
 
 def compared(case: PoolCase) -> PoolRow:
-    """One pool's row."""
+    """Return the row of one pool."""
     costs = priced_costs(case.gpu, case.model, case.gpus)
     found = _CAPACITIES[case.role](costs, case.mix, case.targets, case.engines)
     if isinstance(found, UndecidedCapacity):

@@ -1,4 +1,4 @@
-"""Pools over models, GPUs, lengths, sizes and burstiness, at targets that people set."""
+"""Pools over models, GPUs, lengths, sizes and burstiness, at realistic targets."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _ROWS = (
 
 
 def chosen_cases() -> list[PoolCase]:
-    """Those of the table."""
+    """Return the pools of the table."""
     return [
         _case(role, gpu, model, gpus, engines, mix, Targets(ttft, itl))
         for role, gpu, model, gpus, engines, mix, ttft, itl in _ROWS
@@ -97,7 +97,7 @@ def _case(
         f"{mix.prompt_tokens:.0f}/{mix.output_tokens:.0f}"
     )
     if role is _P:
-        # One token more is what its decode engines, which take no time, need to end it.
+        # Its decode engines, which take no time, need one token more to end the request.
         mix = replace(mix, output_tokens=2.0)
         targets = replace(targets, itl_seconds=math.inf)
     requests = 3000 if role is _P else 1500
@@ -117,7 +117,7 @@ _TABLES = (
 
 
 def drawn_cases(count: int, seed: int) -> list[PoolCase]:
-    """Pools that nobody chose: everything drawn, targets as multiples of what one request takes."""
+    """Return pools drawn in all properties, with targets as multiples of a lone request's times."""
     rng = random.Random(seed)
     found = []
     for number in range(count):

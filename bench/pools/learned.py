@@ -1,4 +1,4 @@
-"""What the planner concludes from what simulated engines have taught in three minutes."""
+"""Capacities that the planner computes from what it learned in three minutes of simulation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from disagg_exporter.steps.messages import ControlMessage, MessageKind
 
 _ENGINES = 2
 _LEVELS = (0.3, 0.6, 0.9)
-# The dispersions of the lengths that engines learn from: exp(spread²) - 1.
+# The dispersions of the lengths in training: exp(spread²) - 1.
 _MIX = RequestMix(1.0, 1155, 400, prompt_dispersion=0.896, output_dispersion=0.433)
 _KINDS: tuple[tuple[Gpu, Model, int, Targets], ...] = (
     (H100, LLAMA_8B, 1, Targets(0.5, 0.015)),
@@ -42,9 +42,9 @@ _CAPACITIES = {"prefill": prefill_capacity, "decode": decode_capacity}
 
 
 class LearnedRow(NamedTuple):
-    """One role of one kind of engine: its capacity by what it taught, and by its true prices.
+    """One role of one kind of engine: its learned capacity, and that by its true prices.
 
-    `level` is the part of its capacity that it was used to while it taught.
+    `level` is the share of its capacity that was used while learning.
     """
 
     name: str
@@ -56,12 +56,12 @@ class LearnedRow(NamedTuple):
 
     @property
     def error_percent(self) -> float:
-        """By how much it promises too much."""
+        """Return by how much the learned capacity promises too much, in percent."""
         return (self.learned / self.priced - 1) * 100
 
 
 def learned_rows() -> Iterator[LearnedRow]:
-    """Engines of each kind and role at parts of the load that they can take."""
+    """Yield a row for each kind and role of engine, at several levels of load."""
     for gpu, model, gpus, targets in _KINDS:
         costs = priced_costs(gpu, model, gpus)
         for role, capacity in _CAPACITIES.items():
@@ -70,11 +70,11 @@ def learned_rows() -> Iterator[LearnedRow]:
                 raise SystemExit(f"{model.name} on {gpu.name}: {true.reason}")
             for level in _LEVELS:
                 rate = level * true.requests_per_second / _ENGINES
-                told = _taught(role, gpu, model, gpus, rate)
-                (found,) = costs_of(told).values()
+                families = _learned_families(role, gpu, model, gpus, rate)
+                (found,) = costs_of(families).values()
                 if isinstance(found, UndecidedCapacity):
                     raise SystemExit(f"{model.name} on {gpu.name}: {found.reason}")
-                # What no page tells is not what is asked here.
+                # Costs that no page exposes are not under test here.
                 known = replace(found, shape=replace(found.shape, kv_tokens=costs.shape.kv_tokens))
                 there = capacity(known, _MIX, targets, _ENGINES)
                 assert isinstance(there, PoolCapacity)
@@ -88,8 +88,8 @@ def learned_rows() -> Iterator[LearnedRow]:
                 )
 
 
-def _taught(role: str, gpu: Gpu, model: Model, gpus: int, rate: float) -> CostFamilies:
-    """What the page says of an engine that was used like this, beside one that is quick."""
+def _learned_families(role: str, gpu: Gpu, model: Model, gpus: int, rate: float) -> CostFamilies:
+    """Return the cost families on the page of an engine under this load, with a quick partner."""
     engine = f"{role}-0"
 
     def spec(each: EngineSpec) -> EngineSpec:
@@ -111,8 +111,8 @@ def _taught(role: str, gpu: Gpu, model: Model, gpus: int, rate: float) -> CostFa
     def watch(t_ns: int, event: Event) -> None:
         nonlocal next_ns
         while next_ns <= t_ns:
-            told = list(inbox.take())
-            learn(pair for key, some in told for pair in capacity.ingest(key, some))
+            received = list(inbox.take())
+            learn(pair for key, some in received for pair in capacity.ingest(key, some))
             capacity.advance(next_ns)
             next_ns += SECOND_NS
         if isinstance(event, ControlMessage) and event.key.engine == engine and event.step:

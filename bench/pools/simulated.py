@@ -1,4 +1,4 @@
-"""The largest load at which the share of requests within a target holds in a simulated pool."""
+"""The largest load at which a simulated pool serves the required share within a target."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FAST = LinkSpec(bytes_per_second=1e15, latency_seconds=0.0)
 
 @dataclass(frozen=True, slots=True)
 class PoolCase:
-    """A pool of one role under a load at targets."""
+    """A pool of one role, its load and its targets."""
 
     name: str
     role: Role
@@ -42,7 +42,7 @@ class PoolCase:
 
 
 def within_share(case: PoolCase, requests_per_second: float, seed: int) -> float:
-    """The share of a simulated load's requests that were within the targets of the role."""
+    """Return the share of a simulated load's requests within the targets of the role."""
     mix = case.mix.with_load(requests_per_second)
     simulation = Simulation(
         ClusterSpec(_engines(case), link=_FAST, policy=case.policy, hop_seconds=0.0),
@@ -53,7 +53,7 @@ def within_share(case: PoolCase, requests_per_second: float, seed: int) -> float
     )
     warm_seconds = _warm_seconds(case, requests_per_second)
     span_seconds = warm_seconds + case.requests / requests_per_second
-    # Whoever has not ended long after its time is late.
+    # A request that has not ended long after its time is late.
     grace_seconds = warm_seconds + 3 * case.targets.ttft_seconds
     ended = within = 0
     first_ns, last_ns = round(warm_seconds * _NS), round(span_seconds * _NS)
@@ -65,9 +65,9 @@ def within_share(case: PoolCase, requests_per_second: float, seed: int) -> float
 
 
 def largest_load(case: PoolCase, guess: float, seeds: int = 4, rounds: int = 3) -> float:
-    """The largest requests a second at which the share holds, by bisection around a guess.
+    """Return the most requests a second at which the share holds, by bisection around a guess.
 
-    The share is the mean over as many seeds, the same at each load.
+    The share is the mean over `seeds` seeds, the same at each load.
     """
 
     def holds(rate: float) -> bool:
@@ -91,12 +91,12 @@ class _Instant:
     """An engine whose steps take next to nothing."""
 
     def price(self, work: BatchWork) -> Price:
-        """A microsecond."""
+        """Return a microsecond."""
         return Price(1e-6)
 
 
 QUICK_STEPS = _Instant()
-"""Of engines that are no part of what is asked."""
+"""The costs of engines that are not under test."""
 
 
 def _engines(case: PoolCase) -> tuple[EngineSpec, ...]:
@@ -123,7 +123,7 @@ def _engines(case: PoolCase) -> tuple[EngineSpec, ...]:
 
 
 def _load(mix: RequestMix, seed: int, seconds: float) -> LoadOverTime:
-    """Poisson, or where it is more dispersed Poisson of a rate that is drawn anew each second.
+    """Return Poisson arrivals; if more dispersed, Poisson with a rate drawn anew each second.
 
     The variance over the mean of the arrivals in a second is then 1 + mean · v, where v is the
     squared coefficient of variation of the rates.

@@ -1,12 +1,12 @@
-"""How near the truth we are on real GPUs: `make bench-real`.
+"""The accuracy of our models on measurements of real GPUs: `make bench-real`.
 
-Prices, steps and deployments that others measured (bench/real/*.py say which and whose), NVIDIA's
-own models beside ours. Mixed steps whose attention was measured as one batch are LLMServingSim's;
-those priced by the wheel `aiconfigurator-core` are put together from kernels. Without the wheel
-(`pip install 'disagg-node[bench]'`) its rows are left out. Below them: the simulator against real
-runs, beside LLMServingSim's own errors; energy by phase on measured watts; input's share of the
-cost of captured engines, beside OpenCost's formula. No constant here is anybody's engine:
-each load is learned from its own steps alone.
+Prices, steps and deployments that others measured (bench/real/*.py name them), with NVIDIA's own
+models beside ours. Mixed steps whose attention was measured as one batch are LLMServingSim's; those
+priced by the wheel `aiconfigurator-core` are composed of kernels. Without the wheel (`pip install
+'disagg-node[bench]'`) its rows are left out. Below them: the simulator against real runs, beside
+LLMServingSim's own errors; energy by phase on measured watts; input's share of the cost of captured
+engines, beside OpenCost's formula. No constant is tuned to an engine: each load is learned from its
+own steps alone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--part",
         action="append",
         choices=PARTS,
-        help="only this one (may be given several times); without it all of them",
+        help="only this part (repeatable); default: all parts",
     )
     options = parser.parse_args(arguments)
     with_wheel = importlib.util.find_spec("aiconfigurator_core") is not None
@@ -59,19 +59,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _steps(with_wheel: bool) -> dict[str, dict[str, float]]:
-    foresight = {"our cost model": steps.ours(), **(steps.peers() if with_wheel else {})}
-    _say("step time, 1,500 prefill steps of a B200, each foreseen from those before it")
-    for name, found in foresight.items():
+    scores = {"our cost model": steps.ours(), **(steps.peers() if with_wheel else {})}
+    _say("step time, 1,500 prefill steps of a B200, each predicted from those before it")
+    for name, found in scores.items():
         _say(f"{name:36} error {found.error_ratio:6.1%}  sum {found.sum_ratio:.3f} of the real one")
-    return {name: found._asdict() for name, found in foresight.items()}
+    return {name: found._asdict() for name, found in scores.items()}
 
 
 def _shares(with_wheel: bool) -> list[dict[str, object]]:
     loads = [*measured_loads(), *(wheel_loads() if with_wheel else ())]
     with ProcessPoolExecutor(_PROCESSES) as processes:
-        told = list(processes.map(_measure, loads))
-    scores = [score for some in told for score in some]
-    lacking = [load.name for load, some in zip(loads, told, strict=True) if not some]
+        by_load = list(processes.map(_measure, loads))
+    scores = [score for some in by_load for score in some]
+    lacking = [load.name for load, some in zip(loads, by_load, strict=True) if not some]
     for source in (MEASURED, WHEEL):
         _show_shares(source, [score for score in scores if score.source == source])
     _say(f"\nnot in the tables: {'; '.join(lacking) or 'nothing'}")
@@ -91,7 +91,7 @@ def _batches(with_wheel: bool) -> dict[float, list[float]]:
     for seen in (0.25, 0.5, 2.0) if with_wheel else ():
         batches[seen] = found = limits.batches(silicon_sample(), seen)
         above = sum(ratio > 1.1 for ratio in found) / len(found)
-        _say(f"target batch, seen to {seen:.0%} of it: {_spread(found)}, above 1.1: {above:.1%}")
+        _say(f"target batch, observed to {seen:.0%}: {_spread(found)}, above 1.1: {above:.1%}")
     return batches
 
 
@@ -113,13 +113,13 @@ PARTS: dict[str, Callable[[bool], object]] = {
     "energy": _table(energy_table),
     "price": _table(price_table),
 }
-"""What is measured, by name: given whether there is a wheel, shows a table, returns its figures."""
+"""The parts by name: each, given whether there is a wheel, shows a table and returns figures."""
 
 
 def _measure(load: PricedLoad) -> list[LoadScore]:
     try:
         load.costs()
-    except Exception:  # noqa: BLE001 # whatever the wheel's tables lack, that engine is not there
+    except Exception:  # noqa: BLE001 # any error of the wheel: its tables lack this engine
         return []
     return shares.measure(load)
 
@@ -141,7 +141,8 @@ def _show_shares(source: str, scores: list[LoadScore]) -> None:
         )  # fmt: skip
         _say(
             f"{way:15} {_worst(errors)}; by tokens {_worst(tokens)}; interference {_worst(lost)} "
-            f"({len(known)} of {len(some)} told, {_told(some):.0%} of time, sign wrong {wrong})"
+            f"(reported at {len(known)} of {len(some)}, {_reported(some):.0%} of time, "
+            f"sign wrong {wrong})"
         )
     for score in sorted(scores, key=lambda score: -abs(score.error))[:5]:
         _say(f"  {score.engine} ({score.way}): {score.error:+.2f} ± {score.half_width:.2f}")
@@ -152,7 +153,7 @@ def _show_doubt(scores: list[LoadScore]) -> None:
     widths = [score.half_width for score in scores]
     trusted = [score for score in scores if score.trusted]
     _say(
-        f"\nthe share lies where it is said to: {held:.1%} of {len(scores)}; half width "
+        f"\nthe share lies within its stated interval: {held:.1%} of {len(scores)}; half width "
         f"{_worst(widths)}; trusted {len(trusted)}, of these "
         f"{_worst(s.half_width for s in trusted)}, error {_worst(abs(s.error) for s in trusted)}"
     )
@@ -163,15 +164,15 @@ def _show_knees(which: str, knees: list[limits.KneeScore]) -> None:
     near = sum(abs(ratio - 1) <= 0.15 for ratio in ratios)
     _say(
         f"\nknee, {which}, learned over true: {_spread(ratios)}; "
-        f"within 15 %: {near} of {len(ratios)}; not told: {len(knees) - len(ratios)}"
+        f"within 15 %: {near} of {len(ratios)}; not reported: {len(knees) - len(ratios)}"
     )
     for score in knees:
         learned = "-" if score.learned is None else f"{score.learned:.0f}"
         _say(f"  {score.curve:44} {learned:>6} of {score.tokens:.0f} tokens")
 
 
-def _told(scores: list[LoadScore]) -> float:
-    return sum(score.interference_told_ratio for score in scores) / len(scores)
+def _reported(scores: list[LoadScore]) -> float:
+    return sum(score.interference_reported_ratio for score in scores) / len(scores)
 
 
 def _worst(values: Iterable[float]) -> str:

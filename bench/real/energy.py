@@ -1,7 +1,7 @@
 """Energy by phase: the ledger's shares against measured watts, beside time alone.
 
-A GPU whose steps take the times and watts that were measured on a B200 (tests/support/
-measured_power.py) serves mixed loads; its counter is read ten times a second.
+A GPU serves mixed loads with step times and watts measured on a B200
+(tests/support/measured_power.py); its counter is read ten times a second.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SEEDS = (1, 2)
 
 
 def energy_table() -> tuple[str, bool]:
-    """Return the comparison for a reader, and whether the bar is met."""
+    """Return the comparison as text, and whether the bar is met."""
     lines = [
         f"{'share of joules that are prefill, B200 watts':46} {'ours, worst':>12} "
         f"{'median':>7} {'by time, worst':>15} {'bar':>5}"

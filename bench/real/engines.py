@@ -1,4 +1,4 @@
-"""Aggregated engines whose steps cost what real GPUs were measured to take, and their loads."""
+"""Aggregated engines priced by measurements of real GPUs, and their loads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REQUESTS = 128
 
 @dataclass(frozen=True, slots=True)
 class PricedLoad:
-    """An engine by name, and its users' mean prompt and answer; plain values, for other processes.
+    """An engine by name, and its users' mean prompt and answer; plain values, to pickle.
 
     `model` and `gpu` are the wheel's names; without a `gpu` the model is one of `SHAPES`.
     """
@@ -42,19 +42,19 @@ class PricedLoad:
 
     @property
     def name(self) -> str:
-        """The name to show."""
+        """The displayed name."""
         on = f" on {self.gpus} {self.gpu}" if self.gpu else ""
         prompt, answer = self.traffic
         return f"{self.model.split('/')[-1]}{on}, {prompt:.0f} : {answer:.0f}, {self.step_tokens}"
 
     def costs(self) -> CostModel:
-        """Return the prices; raise where tables lack something."""
+        """Return the prices; raise if the tables lack something."""
         if self.gpu:
             return WheelSteps(self.model, self.gpu, self.gpus)
         return MeasuredSteps(next(shape for shape in SHAPES if shape.name == self.model))
 
     def spec(self) -> EngineSpec:
-        """Return the engine; its steps stray from the prices, and drift."""
+        """Return the engine; its step times are the prices with noise and drift."""
         return EngineSpec(
             self.name,
             Role.MIXED,

@@ -1,4 +1,4 @@
-"""Knees and target batches read off curves of real GPUs, against those of the curves themselves."""
+"""Knees and target batches learned on curves of real GPUs, against the curves' own."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _STEPS = 3000
 _LEAST_TOKENS, _MOST_TOKENS, _MEASURED_TOKENS = 16, 8192, 2048
 _FINE = 1.05
 _LONGER = 2.0
-"""The longest prompts over what fits into a step, where the engine's limit cuts some."""
+"""The longest prompts over the limit of a step, where the engine's limit cuts some."""
 
 
 @dataclass(frozen=True, slots=True)
 class KneeScore:
-    """The tokens of a step at the knee: true, and as learned from noisy steps; None for none.
+    """The tokens of a step at the knee: true, and learned from noisy steps (None: no knee).
 
-    `cut` is whether some prompts were longer than a step may be, so that the limit is seen.
+    `cut` is whether some prompts were longer than a step may be, so that the limit was observed.
     """
 
     curve: str
@@ -42,7 +42,7 @@ class KneeScore:
 
 
 def knees(*, with_wheel: bool) -> Iterator[KneeScore]:
-    """Yield what is read off each curve, from prompts of all sizes up to a step and to two."""
+    """Yield the knee of each curve, from prompts of all sizes up to one step and up to two."""
     curves: list[tuple[str, CostModel, int]] = [
         (f"{shape.name} on RTX PRO 6000", MeasuredSteps(shape), _MEASURED_TOKENS)
         for shape in SHAPES
@@ -51,7 +51,7 @@ def knees(*, with_wheel: bool) -> Iterator[KneeScore]:
         for gpu in WHEEL_GPUS:
             try:
                 costs = WheelSteps(model, gpu, gpus)
-            except Exception:  # noqa: BLE001 # whatever its tables lack, that curve is not there
+            except Exception:  # noqa: BLE001 # any error of the wheel: its tables lack this curve
                 continue
             curves.append((f"{model.split('/')[-1]} on {gpus} {gpu}", costs, _MOST_TOKENS))
     for name, costs, most in curves:
@@ -81,10 +81,10 @@ def _seconds(costs: CostModel, tokens: int) -> float:
 
 
 def batches(table: Path, seen_ratio: float) -> list[float]:
-    """Return learned over true target batch: of each row of TPOT by batch that is a target.
+    """Return learned over true target batch, with each row's TPOT by batch as a target.
 
-    Aggregated deployments of at least four batches; seen is what is between the smallest batch and
-    that part of the true one, which must hold two measured batches or more.
+    Used are aggregated deployments of at least four batches; observed is the range from the
+    smallest batch to `seen_ratio` of the true one, with at least two measured batches in it.
     """
     found = []
     for curve in _curves(table):

@@ -1,9 +1,9 @@
-"""What steps cost on a real GPU, composed of layer times that LLMServingSim measured.
+"""Step costs on a real GPU, composed of layer times that LLMServingSim measured.
 
 `tests/data/llmservingsim` holds, for three models on one RTX PRO 6000 under vLLM 0.19 (eager,
 FlashAttention-2), the times of dense layers by tokens, of experts by tokens and active experts, of
 the head by requests, and of attention by prompt chunk, its context, requests that decode and their
-context: a *mixed* batch is measured there as one, not put together from its parts.
+context: a *mixed* batch is measured there as one, not composed of its parts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MICRO = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Of a model what its layer times do not say; without experts `experts` is 0."""
+    """Facts about a model beside its layer times; without experts `experts` is 0."""
 
     name: str
     layers: int
@@ -47,10 +47,10 @@ SHAPES = (
 
 
 class MeasuredSteps:
-    """The price of a step as the sum of its layers' measured times, straight between points.
+    """The price of a step as the sum of its layers' measured times, linear between points.
 
-    What is smaller than the smallest size measured costs as much as that one. An empty step is one
-    token that attends to nothing.
+    Sizes below the smallest measured one cost as much as that one. An empty step is one token that
+    attends to nothing.
     """
 
     def __init__(self, shape: Shape) -> None:
@@ -60,7 +60,7 @@ class MeasuredSteps:
         self._experts = _experts(shape.name) if shape.experts else {}
 
     def price(self, work: BatchWork) -> Price:
-        """The price of one step with this work."""
+        """Return the price of one step with this work."""
         tokens = max(work.context_tokens + work.writers, 1)
         micros = self._dense(tokens) + self._shape.layers * self._attend(work)
         requests = max(work.writers, 1)
@@ -82,7 +82,7 @@ class MeasuredSteps:
         return micros
 
     def _chosen(self, tokens: int, active: float) -> float:
-        """Time of the experts of one layer."""
+        """Return the time of the experts of one layer."""
         sizes = sorted(self._experts)
         times = [_along(*self._experts[size], active) for size in sizes]
         return _along(sizes, times, tokens)
@@ -92,7 +92,7 @@ class MeasuredSteps:
         chunk, writers = work.context_tokens, work.writers
         if not chunk and not writers:
             return 0.0
-        # Of several prompts: one that has as many tokens and attends to as much.
+        # Several prompts count as one with as many tokens and as much attention.
         context = max(work.context_pairs / chunk - (chunk + 1) / 2, 0.0) if chunk else 0.0
         read = work.writers_kv_tokens / writers if writers else 0.0
         least = [min(chunk, 1) * 16, 0, min(writers, 1), min(writers, 1) * 16]
@@ -104,7 +104,7 @@ class MeasuredSteps:
 def _between(
     table: dict[tuple[int, ...], float], axes: Sequence[Sequence[int]], point: Sequence[float]
 ) -> float:
-    """Read a table between its points, linear in each direction, straight on beyond the last."""
+    """Interpolate a table, linear in each direction, extrapolated beyond the last point."""
     sides = []
     for axis, at in zip(axes, point, strict=True):
         low = min(max(bisect_right(axis, at) - 1, 0), len(axis) - 2)
@@ -121,7 +121,7 @@ def _between(
 
 
 def _along(sizes: Sequence[float], times: Sequence[float], size: float) -> float:
-    """Read a curve between its points, straight on beyond the last, level before the first."""
+    """Interpolate a curve, extrapolated beyond its last point, constant before the first."""
     if size <= sizes[0] or len(sizes) == 1:
         return times[0]
     low = min(bisect_right(sizes, size) - 1, len(sizes) - 2)

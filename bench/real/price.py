@@ -1,8 +1,8 @@
 """Input's share of a pair's cost, beside OpenCost's formula (`docs/token-prices.md`).
 
 A pair of real vLLM 0.32 engines, captured with NixlConnector: neither does the other's phase, so
-the steps that each recorded are the truth. What mixed steps add to the error is the share of
-prefill, which has a table of its own: at one price a GPU-hour both shares are the same.
+the steps that each recorded are the truth. Mixed steps would add the error of prefill's share,
+which has its own table: at one price a GPU-hour both shares are the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PAIR = "nixl"
 
 
 def price_table() -> tuple[str, bool]:
-    """Return the comparison for a reader, and whether the bar is met."""
+    """Return the comparison as text, and whether the bar is met."""
     recorded, used = dict.fromkeys(Phase, 0.0), dict.fromkeys(Phase, 0.0)
     for role, own in ((Role.PREFILL, Phase.PREFILL), (Role.DECODE, Phase.DECODE)):
         accounting, recorded[own], end = replay(f"{_PAIR}_{role.value}", role)

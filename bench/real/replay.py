@@ -1,4 +1,4 @@
-"""Requests served by a real engine, and the same ones given to a simulated engine."""
+"""Requests served by a real engine, replayed on a simulated engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class ServedRequest:
-    """One request and when what became of it, in seconds."""
+    """One request and its timestamps, in seconds."""
 
     prompt_tokens: int
     output_tokens: int
@@ -22,12 +22,12 @@ class ServedRequest:
 
     @property
     def ttft_seconds(self) -> float:
-        """From the queue to its first token."""
+        """The time from queueing to the first token."""
         return self.first_token_s - self.queued_s
 
     @property
     def tpot_seconds(self) -> float:
-        """From one token to the next, in the mean."""
+        """The mean time from one token to the next."""
         return (self.last_token_s - self.first_token_s) / (self.output_tokens - 1)
 
 
@@ -36,7 +36,7 @@ def replay(
     submit: Callable[[Sequence], None],
     step: Callable[[int], list[Outcome]],
 ) -> list[ServedRequest]:
-    """Give an engine the requests when they were queued, and let it work until all are served."""
+    """Queue the requests at an engine at their times, and run it until all are served."""
     sequences = [
         Sequence(number, each.prompt_tokens, each.output_tokens, round(each.queued_s * _NS))
         for number, each in enumerate(real)

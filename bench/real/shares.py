@@ -1,4 +1,4 @@
-"""Prefill's share and the cost of mixing, of engines whose prices were measured on real GPUs."""
+"""Prefill's share and the cost of mixing, for engines priced by measurements of real GPUs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from disagg_exporter.model import Step
 from disagg_exporter.steps.rows import kind_of, rows_of
 
 LEARNED, TAKEN = 10_000, 13_000
-"""Steps that are learned from before any is judged, and all steps."""
+"""Steps for learning, before any is judged, and all steps."""
 _BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
 class LoadScore:
-    """One engine at one load, one way to tell its steps; shares in points of all step time.
+    """One engine at one load, with one kind of records; shares in points of all step time.
 
-    `error` is what is said less what is true, `half_width` how far it may be off by its own word;
-    `tokens_error` is that of division by tokens. `interference` is true, of the step time of which
-    it was told (`interference_told_ratio` of all), in points of that time; `interference_error` is
-    None where none was.
+    `error` is the estimate less the truth, `half_width` that of its stated interval; `tokens_error`
+    is the error of division by tokens. `interference` is the truth, in points of the step time for
+    which it was reported (`interference_reported_ratio` of all); `interference_error` is None where
+    it was not.
     """
 
     engine: str
@@ -39,7 +39,7 @@ class LoadScore:
     trusted: bool
     interference: float
     interference_error: float | None
-    interference_told_ratio: float
+    interference_reported_ratio: float
 
 
 WAYS: dict[str, Callable[[Seen], Step]] = {
@@ -49,7 +49,7 @@ WAYS: dict[str, Callable[[Seen], Step]] = {
 
 
 def measure(load: PricedLoad, learned: int = LEARNED, taken: int = TAKEN) -> list[LoadScore]:
-    """Let the model learn from an engine's steps in both ways; judge what it says then."""
+    """Train the model on an engine's steps by both kinds of records, then judge its estimates."""
     steps = list(run(load.spec(), Traffic(*load.traffic), taken, seed=load.seed))
     judged = steps[learned:]
     seconds = sum(one.seconds for one in judged)
@@ -57,15 +57,15 @@ def measure(load: PricedLoad, learned: int = LEARNED, taken: int = TAKEN) -> lis
     mixed_ratio = sum(one.seconds for one in judged if one.mixed) / seconds
     by_tokens = sum(one.seconds * _by_tokens(one) for one in judged)
     scores = []
-    for way, told in WAYS.items():
+    for way, record in WAYS.items():
         split = StepSplit()
-        _divide(split, steps[:learned], told)
+        _divide(split, steps[:learned], record)
         knows = split.state
         lost, known = split.loss_seconds - split.gain_seconds, split.known_seconds
         prefill = true_lost = 0.0
         for one in judged:
             before = split.known_seconds
-            prefill += _divide(split, [one], told)
+            prefill += _divide(split, [one], record)
             true_lost += one.interference_seconds * (split.known_seconds > before)
         lost = split.loss_seconds - split.gain_seconds - lost
         known = split.known_seconds - known
@@ -87,13 +87,13 @@ def measure(load: PricedLoad, learned: int = LEARNED, taken: int = TAKEN) -> lis
     return scores
 
 
-def _divide(split: StepSplit, steps: list[Seen], told: Callable[[Seen], Step]) -> float:
-    """Return the seconds that are called prefill."""
+def _divide(split: StepSplit, steps: list[Seen], record: Callable[[Seen], Step]) -> float:
+    """Return the seconds attributed to prefill."""
     seconds = 0.0
     for first in range(0, len(steps), _BATCH):
         batch = steps[first : first + _BATCH]
-        records = [told(one) for one in batch]
-        kinds = np.array([kind_of(record) for record in records])
+        records = [record(one) for one in batch]
+        kinds = np.array([kind_of(each) for each in records])
         lengths_ns = np.array([one.step.elapsed_ns for one in batch])
         shares = split.divide(rows_of(records), kinds, lengths_ns, np.ones(len(batch), bool))
         shares = np.where(kinds == wire.MIXED, shares, kinds == wire.CONTEXT)

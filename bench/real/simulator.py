@@ -1,9 +1,8 @@
 """The simulator against three real runs: the same requests at the same times.
 
-Prices are the shipped tables of measured layers, the link's figures those of an all-reduce
-measured by itself (`engine/links.py`), the host's time before a step the simulator's default:
-nothing is fitted to the runs. Peer: LLMServingSim's own simulation of them, from the same layer
-times.
+Prices are the shipped tables of measured layers, the link's figures those of a separately measured
+all-reduce (`engine/links.py`), the host's time before a step the simulator's default: nothing is
+fitted to the runs. Peer: LLMServingSim's own simulation of them, from the same layer times.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from disagg_cluster.simulator.prices.expert_parallel import ExpertParallelCosts
 from disagg_cluster.simulator.prices.shipped import table_costs
 
 DATA = Path(__file__).parents[2] / "tests/data/real-runs"
-# Of the engines' settings; the room of the cache is more than the runs ever use.
+# The engines' settings; the cache is larger than the runs ever use.
 LIMITS = SchedulerLimits(kv_blocks=25_000, running_requests=128, step_tokens=2048)
 
 
 @dataclass(frozen=True, slots=True)
 class RealRun:
-    """A run, the bars for the means of its simulation, and how far the peer is off them."""
+    """A run, the bars for the means of its simulation, and the peer's errors."""
 
     name: str
     file: str
@@ -80,7 +79,7 @@ class Comparison:
 
     @property
     def met(self) -> bool:
-        """Whether both bars are."""
+        """Whether both bars are met."""
         run = self.run
         return (
             abs(self.ttft_error) <= run.ttft_bar_ratio
@@ -89,7 +88,7 @@ class Comparison:
 
 
 def compare(run: RealRun, costs: CostModel | None = None) -> Comparison:
-    """Simulate a run; `costs` in place of the shipped table, for a run without ranks."""
+    """Simulate a run; `costs` replace the shipped table, for a run without ranks."""
     real = read_run(run)
     simulated = _ranks(run, real) if run.ranks > 1 else _engine(run, real, costs)
     return Comparison(
@@ -102,7 +101,7 @@ def compare(run: RealRun, costs: CostModel | None = None) -> Comparison:
 
 
 def read_run(run: RealRun) -> list[ServedRequest]:
-    """The requests of a run, in the order in which they were queued."""
+    """Return the requests of a run, in the order in which they were queued."""
     with (DATA / f"{run.file}.csv").open(encoding="utf-8") as lines:
         return [
             ServedRequest(
@@ -115,7 +114,7 @@ def read_run(run: RealRun) -> list[ServedRequest]:
 
 
 def simulator_table() -> tuple[str, bool]:
-    """Return the comparison for a reader, and whether all bars are met."""
+    """Return the comparison as text, and whether all bars are met."""
     lines = [
         f"{'simulator against vLLM 0.19.0, means':38} {'real':>9} {'simulated':>10} {'error':>7} "
         f"{'bar':>6} {'peer':>7} {'data sheet':>11}"

@@ -1,4 +1,4 @@
-"""Real prefill steps of a B200, foreseen one ahead: by our cost model and by NVIDIA's models."""
+"""Real prefill steps of a B200, predicted one ahead by our cost model and by NVIDIA's models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from disagg_exporter.attribution.cost_model.samples import StepWork
 
 DATA = Path(__file__).parents[2] / "tests/data/aiconfigurator"
 FIRST = 500
-"""Steps that are learned from before any is judged."""
+"""Steps for learning, before any is judged."""
 
 
 class RealStep(NamedTuple):
@@ -31,40 +31,40 @@ class RealStep(NamedTuple):
 
     @property
     def attended(self) -> float:
-        """Tokens attended to by all tokens, of requests that are equally long."""
+        """Tokens attended to by all tokens, for requests of equal length."""
         chunk = self.tokens / self.requests
         return self.tokens * (self.cached_tokens / self.requests + (chunk + 1) / 2)
 
 
-class Foresight(NamedTuple):
-    """Of judged steps: mean absolute error of one, and all foreseen over all real seconds."""
+class PredictionScore(NamedTuple):
+    """Of the judged steps: the mean absolute error, and all predicted over all real seconds."""
 
     error_ratio: float
     sum_ratio: float
 
 
 def real_steps() -> Iterator[RealStep]:
-    """Yield the steps in their order."""
+    """Yield the steps in order."""
     with gzip.open(DATA / "b200-gpt-oss-120b-prefill-steps.csv.gz", "rt", encoding="utf-8") as file:
         for row in csv.reader(list(file)[1:]):
             yield RealStep(float(row[0]), *map(int, row[1:]))
 
 
-def ours() -> Foresight:
-    """Our cost model."""
+def ours() -> PredictionScore:
+    """Score our cost model."""
     cost = StepCost()
 
-    def foresee(step: RealStep) -> float:
+    def predict(step: RealStep) -> float:
         work = StepWork(float(step.tokens), step.attended)
         seconds = cost.expect(work) or step.seconds
         cost.learn(work, step.seconds)
         return seconds
 
-    return _judge(foresee)
+    return _judge(predict)
 
 
-def peers() -> dict[str, Foresight]:
-    """NVIDIA's models: native, corrected by the steps, and a regression on them alone."""
+def peers() -> dict[str, PredictionScore]:
+    """Score NVIDIA's models: native, corrected by the steps, and a regression on them alone."""
     found = {}
     model = ("openai/gpt-oss-120b", "b200_sxm", 1, "trtllm")
     for name, peer, tunes in (
@@ -73,20 +73,21 @@ def peers() -> dict[str, Foresight]:
         ("NVIDIA's native model", native(*model), False),
     ):
 
-        def foresee(step: RealStep, peer: object = peer, tunes: bool = tunes) -> float:
+        def predict(step: RealStep, peer: object = peer, tunes: bool = tunes) -> float:
             work = BatchWork(step.tokens, round(step.attended), step.tokens + step.cached_tokens)
-            told = forward_pass(work, step.requests, step.seconds)
-            estimate = peer.estimate_forward_pass_time_ms(json.dumps([told]))  # type: ignore[attr-defined] # from a wheel without types
+            metrics = forward_pass(work, step.requests, step.seconds)
+            estimate = peer.estimate_forward_pass_time_ms(json.dumps([metrics]))  # type: ignore[attr-defined] # from a wheel without types
             if tunes:
-                peer.tune_with_fpms(json.dumps([[told]]))  # type: ignore[attr-defined] # as above
+                peer.tune_with_fpms(json.dumps([[metrics]]))  # type: ignore[attr-defined] # as above
             return step.seconds if estimate is None else estimate / 1e3
 
-        found[name] = _judge(foresee)
+        found[name] = _judge(predict)
     return found
 
 
-def _judge(foresee: Callable[[RealStep], float]) -> Foresight:
+def _judge(predict: Callable[[RealStep], float]) -> PredictionScore:
     steps = list(real_steps())
-    said = np.array([foresee(step) for step in steps])[FIRST:]
+    predicted = np.array([predict(step) for step in steps])[FIRST:]
     real = np.array([step.seconds for step in steps])[FIRST:]
-    return Foresight(float(np.mean(np.abs(said / real - 1))), float(said.sum() / real.sum()))
+    error = np.mean(np.abs(predicted / real - 1))
+    return PredictionScore(float(error), float(predicted.sum() / real.sum()))

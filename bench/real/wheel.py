@@ -1,7 +1,7 @@
-"""What steps cost on data-centre GPUs, by the kernel tables of NVIDIA's `aiconfigurator-core`.
+"""Step costs on data-centre GPUs, by the kernel tables of NVIDIA's `aiconfigurator-core`.
 
-The extra `bench` brings the wheel (Apache-2.0, offline). Its native model puts a step together
-from measured kernels; a mixed step is put together, too, and not measured as one.
+The extra `bench` brings the wheel (Apache-2.0, offline). Its native model composes a step of
+measured kernels; a mixed step is composed, too, and not measured as one.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from disagg_cluster.simulator.engine.roofline import BatchWork, Price
 def native(
     model: str, system: str, gpus: int, backend: str = "vllm", *, expert_parallel: bool = True
 ) -> Any:
-    """Return NVIDIA's native model of forward passes; raise where its tables lack something.
+    """Return NVIDIA's native model of forward passes; raise if its tables lack something.
 
-    Experts are dealt out to the GPUs, or with `expert_parallel` off each is cut into as many parts.
+    Experts are distributed over the GPUs, or with `expert_parallel` off each is split over all.
     """
     import aiconfigurator_core
 
@@ -39,21 +39,21 @@ def native(
 
 
 def regression() -> Any:
-    """Return NVIDIA's regression, which knows nothing before it has been tuned."""
+    """Return NVIDIA's regression, untrained."""
     import aiconfigurator_core
 
     return aiconfigurator_core.RustForwardPassPerfModel.from_regression(json.dumps({}))
 
 
 def silicon_sample() -> Path:
-    """Return the wheel's table of deployments that were measured from end to end."""
+    """Return the path of the wheel's table of deployments measured end to end."""
     import aiconfigurator_core
 
     return Path(aiconfigurator_core.__file__).parent / "systems/silicon_sample.csv"
 
 
 def forward_pass(work: BatchWork, prompts: int = 1, seconds: float = 0.0) -> dict[str, Any]:
-    """Return a step as ForwardPassMetrics say it; `seconds` is how long it took."""
+    """Return a step as ForwardPassMetrics; `seconds` is how long it took."""
     read = max(work.context_kv_tokens - work.context_tokens, 0)
     scheduled = {
         "num_prefill_requests": prompts if work.context_tokens else 0,
@@ -80,7 +80,7 @@ class WheelSteps:
     """The price of a step by the wheel's kernel tables; an empty step is one token of decode.
 
     Raises:
-        Exception: The tables lack what this model needs on this GPU.
+        Exception: The tables lack something that this model needs on this GPU.
     """
 
     def __init__(self, model: str, system: str, gpus: int, *, expert_parallel: bool = True) -> None:
@@ -89,11 +89,11 @@ class WheelSteps:
         self.price(BatchWork(256, 32_896, 256, 16, 4096))
 
     def price(self, work: BatchWork) -> Price:
-        """The price of one step with this work."""
+        """Return the price of one step with this work."""
         if not work.context_tokens and not work.writers:
             work = BatchWork(writers=1, writers_kv_tokens=1)
         return self._price(work)
 
     def _ask(self, work: BatchWork) -> Price:
-        told = json.dumps([forward_pass(work)])
-        return Price(self._native.estimate_forward_pass_time_ms(told) / 1e3)
+        metrics = json.dumps([forward_pass(work)])
+        return Price(self._native.estimate_forward_pass_time_ms(metrics) / 1e3)

@@ -1,10 +1,10 @@
-"""What moving engines between roles brings: `make bench-rebalance`.
+"""The gain of moving engines between roles: `make bench-rebalance`.
 
 Twelve made-up loads of one model on a node of eight H100s, and fourteen of two kinds of requests at
-once, are lived through under the rebalancer, under every fixed split and under the rules of two
-papers, and four loads that only make noise for 24 hours. What comes of it is told by bench-plan's
-simulation of single requests, which shares no formula with the planner. Some five minutes on two
-cores; `--loads 2 --mixed 0` looks at fewer.
+once, are simulated under the rebalancer, under every fixed split and under the rules of two papers,
+and four loads of 24 hours of noise. The outcome is decided by bench-plan's simulation of single
+requests, which shares no formula with the planner. It takes some five minutes on two cores;
+`--loads 2 --mixed 0` simulates fewer.
 """
 
 from __future__ import annotations
@@ -39,31 +39,31 @@ from bench.report import finish
 
 REPORT = Path("bench/out/rebalance.json")
 FIRST_SEED = 50
-"""Everything was chosen on seeds 0 to 9, and with those from 20 to 41 in view."""
+"""Seeds 0 to 9 were used for development, and those from 20 to 41 were in view."""
 
 
 def main() -> int:
-    """Live the loads, print, write the report."""
+    """Simulate the loads, print, write the report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--loads", type=int, default=12)
     parser.add_argument("--mixed", type=int, default=14, help="loads of two kinds of requests")
-    parser.add_argument("--minutes", type=int, default=MINUTES // 2, help="of each load: fives")
+    parser.add_argument("--minutes", type=int, default=MINUTES // 2, help="of each; multiple of 5")
     parser.add_argument("--constant", type=int, default=4, help="loads of 24 hours of noise")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    # Forecasts are small matrices: threads would only get into each other's way.
+    options = parser.parse_args()
+    # Forecasts are small matrices, for which threads only cost time.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    first = asked.first_seed
+    first = options.first_seed
     seeds = {
-        partial(live, minutes=asked.minutes): range(first, first + asked.loads),
-        partial(live_mixed, minutes=asked.minutes): range(first, first + asked.mixed),
-        partial(live_constant, minutes=MINUTES): range(first, first + asked.constant),
+        partial(live, minutes=options.minutes): range(first, first + options.loads),
+        partial(live_mixed, minutes=options.minutes): range(first, first + options.mixed),
+        partial(live_constant, minutes=MINUTES): range(first, first + options.constant),
     }
-    with ProcessPoolExecutor(asked.jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
         made = [[pool.submit(of, seed) for seed in of_kind] for of, of_kind in seeds.items()]
-        _tell_progress(list(chain.from_iterable(made)))
+        _report_progress(list(chain.from_iterable(made)))
         lived, mixed, constant = ([each.result() for each in of] for of in made)
     lived += mixed
     figures = figures_of(lived, constant)
@@ -72,16 +72,16 @@ def main() -> int:
         figures,
         BARS,
         lambda figures, met: _table(lived, figures, met),
-        as_json=asked.json,
+        as_json=options.json,
         first_seed=first,
-        loads=asked.loads,
-        mixed=asked.mixed,
-        minutes=asked.minutes,
+        loads=options.loads,
+        mixed=options.mixed,
+        minutes=options.minutes,
     )
 
 
-def _tell_progress(loads: Sequence[Future[Lived]]) -> None:
-    """Say of each load what came of it, and about how long the others take."""
+def _report_progress(loads: Sequence[Future[Lived]]) -> None:
+    """Print the outcome of each load, and about how long the others take."""
     began = time.monotonic()
     for done, future in enumerate(as_completed(loads), 1):
         each = future.result()

@@ -1,4 +1,4 @@
-"""A load under all rules, and what is held against which bar."""
+"""A load under all rules, and the figures compared with bars."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.plan.replay import replay
 from bench.plan.rules import TARGETS, Engines, FixedRatio, Rule, Static, TokenVelocity
 from bench.rebalance.loads import ENGINES, LoadKind, kind_of, make_load
 from bench.rebalance.mixed_loads import MixedKind, make_mixed_load, mixed_kind_of
-from bench.rebalance.rules import HALF, Acting, FixedRatioAsked, Spread, VelocityAsked
+from bench.rebalance.rules import HALF, Acting, FixedRatioOverAll, Spread, VelocityOverAll
 
 from disagg_cluster.planner.rebalance.limits import RebalanceLimits
 
@@ -42,14 +42,14 @@ class Lived:
 
     @property
     def best_static(self) -> tuple[str, int]:
-        """The split with the fewest minutes over, chosen when all was over."""
+        """The split with the fewest minutes over, chosen in hindsight."""
         statics = {name: of for name, of in self.minutes_over.items() if name.startswith("static")}
         name = min(statics, key=lambda each: statics[each])
         return name, statics[name]
 
     @property
     def most_moves_an_hour(self) -> int:
-        """Of any sixty minutes."""
+        """The most moves in any sixty minutes."""
         return max(
             (sum(at <= each < at + _HOUR_MINUTES for each in self.moves) for at in self.moves),
             default=0,
@@ -57,13 +57,13 @@ class Lived:
 
 
 def live(seed: int, minutes: int) -> Lived:
-    """A load of one kind of requests under all rules."""
+    """Simulate a load of one kind of requests under all rules."""
     kind = kind_of(seed)
     return _live(seed, kind, make_load(seed, kind, minutes), minutes)
 
 
 def live_mixed(seed: int, minutes: int) -> Lived:
-    """A load of two kinds of requests under all rules."""
+    """Simulate a load of two kinds of requests under all rules."""
     kind = mixed_kind_of(seed)
     return _live(seed, kind, make_mixed_load(seed, kind, minutes), minutes)
 
@@ -82,7 +82,7 @@ def _live(seed: int, kind: LoadKind | MixedKind, day: Day, minutes: int) -> Live
 
 
 def live_constant(seed: int, minutes: int) -> Lived:
-    """A load that only makes noise, under ours."""
+    """Simulate a constant load with noise under our rule."""
     day = make_load(seed, LoadKind.CONSTANT, minutes)
     acting = Acting(Profile([day], worker_options([day])), LIMITS)
     return Lived(seed, LoadKind.CONSTANT, {ACT: _lived(day, acting, minutes)}, acting.moves)
@@ -95,13 +95,13 @@ def _lived(day: Day, rule: Rule, minutes: int) -> int:
 
 def _others(profile: Profile) -> Mapping[str, Callable[[], Rule]]:
     found: dict[str, Callable[[], Rule]] = {}
-    # No load ever wants fewer than two engines of a role.
+    # No load ever needs fewer than two engines of a role.
     for prefill in range(2, ENGINES - 1):
         found[f"static {prefill}+{ENGINES - prefill}"] = partial(
             Static, ((prefill, ENGINES - prefill),)
         )
-    found[f"{HETERO} over all"] = lambda: Spread(FixedRatioAsked(profile))
-    found[f"{TOKENS} over all"] = lambda: Spread(VelocityAsked(profile))
+    found[f"{HETERO} over all"] = lambda: Spread(FixedRatioOverAll(profile))
+    found[f"{TOKENS} over all"] = lambda: Spread(VelocityOverAll(profile))
     for target in TARGETS:
         found[f"{HETERO} {target:g}"] = partial(FixedRatio, target, profile)
         found[f"{TOKENS} {target:g}"] = partial(TokenVelocity, target, profile)
@@ -109,23 +109,23 @@ def _others(profile: Profile) -> Mapping[str, Callable[[], Rule]]:
 
 
 def totals(lived: Sequence[Lived]) -> dict[str, int]:
-    """Minutes over target of all loads, by rule; `best static` is another one of each load."""
+    """Return minutes over target of all loads, by rule; `best static` differs by load."""
     found = {name: sum(each.minutes_over[name] for each in lived) for name in lived[0].minutes_over}
     found["best static of each"] = sum(each.best_static[1] for each in lived)
     return found
 
 
 def best_of(total: Mapping[str, int], rule: str) -> tuple[str, int]:
-    """A rule at its best target or way."""
+    """Return a rule's best variant, with its minutes."""
     name = min((each for each in total if each.startswith(rule)), key=lambda each: total[each])
     return name, total[name]
 
 
 def figures_of(lived: Sequence[Lived], constant: Sequence[Lived]) -> dict[str, float | None]:
-    """What bars are held against, and more.
+    """Return the figures that bars apply to, and others.
 
-    A load that its best static split keeps to a minute or none is held against one minute. Any rule
-    begins at 4+4 but the static ones: theirs, too, as the first move takes longer than a decision.
+    A load whose best static split has a minute or none is compared with one minute. All rules start
+    at 4+4 but the static ones; these do too where `begun`, as a first move takes a while.
     """
     total = totals(lived)
     ours = total[ACT]

@@ -1,8 +1,8 @@
-"""Made-up days of one model on eight GPUs, on which now prefill and now decode wants more of them.
+"""Made-up days of one model on eight GPUs, on which now prefill and now decode needs more of them.
 
-What is drawn is how many engines each phase wants, in hours' swings, shifts and wandering; lengths
-of prompts and outputs follow from it. On some loads both go up and down together, and no other
-split than half and half is ever better. Two days before each are there to forecast from.
+The engines that each phase needs are drawn, with swings over hours, shifts and wandering; lengths
+of prompts and outputs follow from them. On some loads both go up and down together, and no split
+but half and half is ever better. Two days before each are available to forecast from.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ ENGINES = 8
 SERVED = Served(LLAMA_8B, 1, Targets(5.0, 0.03), 5.0, 20_000.0, 500.0)
 """One GPU an engine: eight engines a node."""
 
-# By the price table an engine takes (a + b P) P seconds for prompts of P thousand tokens, and for
-# outputs of O tokens the part c O (P + O/2) of its cache's time.
+# By the price table a prompt of P thousand tokens takes an engine (a + b P) P seconds, and an
+# output of O tokens the part c O (P + O/2) of its cache's time.
 _READ, _READ_LONGER, _WRITE = 0.0204, 0.00068, 7.36e-5
 
 
 class LoadKind(StrEnum):
-    """What the load does over the day."""
+    """How the load changes over the day."""
 
     ALTERNATING = "reads by day, writes by night"
     SHIFTING = "shifts of some hours"
@@ -39,12 +39,12 @@ KINDS = (LoadKind.ALTERNATING, LoadKind.SHIFTING, LoadKind.WANDERING, LoadKind.T
 
 
 def kind_of(seed: int) -> LoadKind:
-    """Every kind in turn."""
+    """Return the kind of a seed: every kind in turn."""
     return KINDS[seed % len(KINDS)]
 
 
 def make_load(seed: int, kind: LoadKind, minutes: int) -> Day:
-    """One load of a seed; the day itself is `minutes` long."""
+    """Return the load of a seed; the day itself is `minutes` long."""
     rng = np.random.default_rng(7000 + seed)
     length = HISTORY_DAYS * MINUTES + minutes
     lean, level = _lean(rng, kind, length), _level(rng, kind, length)
@@ -59,7 +59,7 @@ def make_load(seed: int, kind: LoadKind, minutes: int) -> Day:
 
 
 def _lean(rng: np.random.Generator, kind: LoadKind, length: int) -> Floats:
-    """How much more than half of the work is prefill's, by minute: from -0.6 to 0.6."""
+    """Return how much more than half of the work is prefill's, by minute: from -0.6 to 0.6."""
     hours = np.arange(length) / 60
     if kind is LoadKind.ALTERNATING:
         wave = 1.6 * np.sin(2 * np.pi * (hours - rng.uniform(0, 24)) / 24)
@@ -77,7 +77,7 @@ def _lean(rng: np.random.Generator, kind: LoadKind, length: int) -> Floats:
 
 
 def _level(rng: np.random.Generator, kind: LoadKind, length: int) -> Floats:
-    """How much work there is, by minute."""
+    """Return the amount of work, by minute."""
     if kind is LoadKind.CONSTANT:
         return np.full(length, rng.uniform(0.6, 1.1))
     if kind is not LoadKind.TOGETHER:
@@ -87,18 +87,18 @@ def _level(rng: np.random.Generator, kind: LoadKind, length: int) -> Floats:
 
 
 def reading_seconds(prompt_tokens: float) -> float:
-    """What a prompt takes of a prefill engine."""
+    """Return a prompt's time on a prefill engine."""
     thousands = prompt_tokens / 1000
     return _READ * thousands + _READ_LONGER * thousands**2
 
 
 def writing_seconds(prompt_tokens: float, output_tokens: float) -> float:
-    """The time that an output takes of a decode engine's cache."""
+    """Return an output's share of the time of a decode engine's cache."""
     return _WRITE * output_tokens * (prompt_tokens + output_tokens / 2) / 1000
 
 
 def _lengths(prefill: Floats, decode: Floats) -> tuple[Floats, Floats]:
-    """Prompt and output tokens that make so many engines of each just busy."""
+    """Return the prompt and output tokens that just occupy these engines of each role."""
     rate = SERVED.requests_per_second
     read = prefill / rate
     thousands = (np.sqrt(_READ**2 + 4 * _READ_LONGER * read) - _READ) / (2 * _READ_LONGER)

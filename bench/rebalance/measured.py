@@ -1,4 +1,4 @@
-"""What pages of engines would tell of both pools: how full they are, and of which requests."""
+"""What engines' pages would report of both pools: how full they are, and their mean request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.history.load_series import Floats
 from disagg_exporter.model import Role
 
-# Where the exporter sees the knee of a prefill engine that is always busy.
+# The exporter's knee: nine tenths of the rate of a prefill engine that is always busy.
 _KNEE = 0.9
 _SHAPE_MINUTES = round(SHAPE_SECONDS / 60)
 # vLLM's buckets of lengths.
@@ -25,7 +25,7 @@ _BOUNDS = [digit * 10.0**power for power in range(6) for digit in (1, 2, 5)]
 
 
 class MeasuredPools:
-    """Looks at the only model of a profile once a minute."""
+    """Measures the only model of a profile once a minute."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
@@ -34,19 +34,19 @@ class MeasuredPools:
         self._held: list[tuple[float, int]] = []
 
     def look(self, model: ModelTruth) -> None:
-        """See how things are at the end of a minute."""
+        """Measure at the end of a minute."""
         self._used = [*self._used[1 - STEP_MINUTES :], self._fullness(model)]
         held = (model.decode_held_tokens, model.decode_running)
         self._held = [*self._held[1 - _SHAPE_MINUTES :], held]
 
     @property
     def capacity_used(self) -> dict[Role, float]:
-        """The mean of the last looks."""
+        """Return the mean of the last measurements."""
         used = [sum(of) / len(of) for of in zip(*self._used, strict=True)]
         return dict(zip((Role.PREFILL, Role.DECODE), used, strict=True))
 
     def like(self, minute: int) -> RequestMix:
-        """What requests of late are like, by the histograms of their lengths and by the caches."""
+        """Return the mean of recent requests, by histograms of their lengths and by the caches."""
         now = HISTORY_DAYS * MINUTES + minute
         lately = slice(now - _SHAPE_MINUTES, now)
         arrivals = self._day.arrivals
@@ -68,7 +68,7 @@ class MeasuredPools:
         )
 
     def _fullness(self, model: ModelTruth) -> tuple[float, float]:
-        """As the exporter tells it: by the batch at the target with contexts as they are."""
+        """Return capacity used as the exporter does: by the batch at the target, same contexts."""
         each = model.decode_running / model.decode.serving
         context = model.decode_held_tokens / max(1, model.decode_running)
         option = self._profile.options[0][1]

@@ -1,8 +1,8 @@
-"""Made-up days of two kinds of requests at once, of which each wants the pools otherwise.
+"""Made-up days of two kinds of requests at once, each needing another split of the pools.
 
-The mean request is like neither: beside long prompts with short outputs there are short prompts
-with long outputs, or all that is long comes together, or only prompts differ. What is drawn is, as
-for the other loads, how many engines each phase wants; how many of each kind come follows from it.
+The mean request is like neither kind: long prompts with short outputs beside short prompts with
+long outputs, or long with long beside short with short, or only prompts differ. As for the other
+loads, the engines that each phase needs are drawn; the rates of each kind follow from them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from disagg_cluster.planner.history.load_series import Floats
 
 
 class MixedKind(StrEnum):
-    """What the two kinds do over the day."""
+    """How the two kinds change over the day."""
 
     STEADY = "two kinds, steady"
     SWINGING = "two kinds, swinging"
@@ -41,7 +41,7 @@ class Population:
 
     @property
     def engine_seconds(self) -> tuple[float, float]:
-        """What one takes of an engine that reads and of one that writes."""
+        """Return the seconds that one takes of a prefill and of a decode engine."""
         return (
             float(reading_seconds(self.prompt_tokens)),
             float(writing_seconds(self.prompt_tokens, self.output_tokens)),
@@ -49,18 +49,18 @@ class Population:
 
 
 def mixed_kind_of(seed: int) -> MixedKind:
-    """Every kind in turn."""
+    """Return the kind of a seed: every kind in turn."""
     return MIXED_KINDS[seed % len(MIXED_KINDS)]
 
 
 def make_mixed_load(seed: int, kind: MixedKind, minutes: int) -> Day:
-    """One load of a seed; the day itself is `minutes` long."""
+    """Return the load of a seed; the day itself is `minutes` long."""
     rng = np.random.default_rng(9000 + seed)
     length = HISTORY_DAYS * MINUTES + minutes
     populations = _populations(rng, kind)
     lean, level = _lean(rng, kind, length), _level(rng, kind, length)
     each = ENGINES / 2 * 0.76 * level
-    # Prompts of two lengths queue more than those of one.
+    # Prompts of two lengths queue longer than those of one.
     desired = np.stack([each * (1 + lean) * 0.88, each * (1 - lean)])
     rates = _rates(populations, desired)
     if kind is MixedKind.BURSTS:
@@ -98,7 +98,7 @@ def _populations(rng: np.random.Generator, kind: MixedKind) -> tuple[Population,
 
 
 def _lean(rng: np.random.Generator, kind: MixedKind, length: int) -> Floats:
-    """How much more than half of the work is prefill's, by minute."""
+    """Return how much more than half of the work is prefill's, by minute."""
     hours = np.arange(length) / 60
     if kind in (MixedKind.SWINGING, MixedKind.PROMPTS):
         wave = 1.4 * np.sin(2 * np.pi * (hours - rng.uniform(0, 24)) / 24)
@@ -125,9 +125,9 @@ def _level(rng: np.random.Generator, kind: MixedKind, length: int) -> Floats:
 
 
 def _rates(populations: tuple[Population, Population], desired: Floats) -> Floats:
-    """Requests a second of either kind that make so many engines of each role just busy.
+    """Return requests a second of either kind that just occupy the engines of each role.
 
-    Where no numbers do, those that come nearest: a twentieth of what would do it alone at least.
+    Where no rates do, return the nearest: at least a twentieth of the rate that would do it alone.
     """
     taken = np.array([of.engine_seconds for of in populations]).T
     least = 0.05 * (desired.sum(axis=0) / taken.sum(axis=0)[:, None])
@@ -136,7 +136,7 @@ def _rates(populations: tuple[Population, Population], desired: Floats) -> Float
 
 
 def _bursts(rng: np.random.Generator, length: int) -> Floats:
-    """A factor: for some minutes, several times a day, far more come."""
+    """Return a factor: for some minutes, several times a day, far more requests arrive."""
     at = np.arange(length)
     found = np.ones(length)
     for _ in range(int(rng.poisson(6 * length / MINUTES))):
@@ -147,7 +147,7 @@ def _bursts(rng: np.random.Generator, length: int) -> Floats:
 
 
 def blended(one: Day, other: Day) -> Day:
-    """Both loads as one."""
+    """Return both loads as one."""
     seconds = np.concatenate([one.arrivals.seconds, other.arrivals.seconds])
     order = np.argsort(seconds, kind="stable")
     arrivals = Arrivals(

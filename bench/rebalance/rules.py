@@ -1,8 +1,8 @@
-"""Who says which engines read and which write: our rebalancer, and those it is held against.
+"""The rules that split engines between roles: our rebalancer, and those it is compared with.
 
-All have the same eight engines, and every move takes its engine as long: it drains, then it starts.
-The other rules are those of bench-plan: once as they are, bounded by the GPUs that there are, and
-once with the ratio that they ask for laid over all of the GPUs.
+All have the same eight engines, and every move takes equally long: an engine drains, then starts.
+The other rules are those of bench-plan: once unchanged, bounded by the available GPUs, and once
+with their requested ratio applied to all GPUs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STABLE_MINUTES = 5
 
 
 class Acting:
-    """Our rebalancer in `act`: asked every five minutes, as the planner's service is.
+    """Our rebalancer in `act`, deciding every five minutes, as the planner's service does.
 
     `moves` are the minutes at which moves were begun.
     """
@@ -48,14 +48,14 @@ class Acting:
         self.moves: list[int] = []
 
     def desired(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
-        """The split as it is, or as the move asks that is begun now."""
+        """Return the current split, or that of a move that begins now."""
         (model,) = models
         there = RoleSplit(model.prefill.serving, model.decode.serving)
         if self._log.under_way and there == self._split:
             self._log = self._log.ended(minute * 60.0)
         if minute:
             self._measured.look(model)
-        # Like the service, not before it is measured how full pools are.
+        # Like the service, it decides only once capacity used has been measured.
         if minute and minute % STEP_MINUTES == 0:
             self._decide(minute)
         return ((self._split.prefill, self._split.decode),)
@@ -84,47 +84,47 @@ class Acting:
 
 
 class RatioRule(Protocol):
-    """Says how many prefill engines it wants for one decode engine."""
+    """Requests a number of prefill engines for one decode engine."""
 
     def ratio(self, minute: int) -> float:
-        """By what came until now."""
+        """Return the ratio by arrivals until now."""
 
 
-class FixedRatioAsked:
-    """HeteroScale's: that of a profile at the mean lengths of the days before."""
+class FixedRatioOverAll:
+    """HeteroScale's ratio: that of a profile at the mean lengths of the days before."""
 
     def __init__(self, profile: Profile) -> None:
         self._ratio = profile.ratio[0]
 
     def ratio(self, minute: int) -> float:
-        """Always the same."""
+        """Return the fixed ratio."""
         return self._ratio
 
 
-class VelocityAsked:
-    """TokenScale's: that of what each stage would need for the last minute's arrivals."""
+class VelocityOverAll:
+    """TokenScale's ratio: by the engines that each stage needs for the last minute's arrivals."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
 
     def ratio(self, minute: int) -> float:
-        """By what an engine of each stage lets through."""
+        """Return the ratio by what an engine of each stage passes."""
         mix = self._profile.mix(0, minute, 1)
         prefill, decode = (self._profile.rate_each(0, role, mix) for role in range(2))
         return decode / prefill
 
 
 class Spread:
-    """All engines in the ratio that a rule asks for, once it has asked for it for five minutes."""
+    """Applies a rule's ratio to all engines once it was requested for five minutes."""
 
-    def __init__(self, asked: RatioRule) -> None:
-        self._asked = asked
+    def __init__(self, rule: RatioRule) -> None:
+        self._rule = rule
         self._split = HALF
         self._last: list[RoleSplit] = []
 
     def desired(self, minute: int, models: Sequence[ModelTruth]) -> Engines:
-        """Whole engines, one of either at the least."""
-        ratio = self._asked.ratio(minute)
+        """Return whole engines, at least one of each role."""
+        ratio = self._rule.ratio(minute)
         prefill = min(ENGINES - 1, max(1, round(ENGINES * ratio / (1 + ratio))))
         self._last = [*self._last[1 - _STABLE_MINUTES :], RoleSplit(prefill, ENGINES - prefill)]
         if len(set(self._last)) == 1:

@@ -1,11 +1,11 @@
-"""What a cluster ratio costs at 8 to 8,192 GPUs: `make bench-rollup`.
+"""The cost of a cluster's ratio at 8 to 8,192 GPUs: `make bench-rollup`.
 
-A real Prometheus holds what it would have scraped of 1 to 1,024 nodes (our own page once for every
-node), and what our recording rules made of it (promtool evaluates them). Asked for, in turns, so
-that all see the same machine: `vector(1)`, which costs nothing; the cluster's ratio from its rule;
-the same ratio from the series of single GPUs. Bars: the rule's ratio takes at most 3 × the time of
-`vector(1)` at every size and does not grow; from single GPUs it takes at least 100 × as long at
-8,192 GPUs; the rules cost Prometheus at most a fifth of the CPU that rules over single GPUs would.
+A real Prometheus holds what it would have scraped from 1 to 1,024 nodes (our own page once for
+every node), and the results of our recording rules (evaluated by promtool). Queried in turns, so
+that the machine is the same for all: `vector(1)`, which costs nothing; the cluster's ratio from its
+rule; the same ratio from the series of single GPUs. Bars: the rule's ratio takes at most 3 × the
+time of `vector(1)` at every size and does not grow; from single GPUs it takes at least 100 × as
+long at 8,192 GPUs; the rules cost Prometheus at most a fifth of the CPU of rules over single GPUs.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ RAW = (
     'sum by (cluster) (rate(disagg_gpu_phase_seconds_total{phase="prefill"}[5m]))'
     ' / sum by (cluster) (rate(disagg_gpu_phase_seconds_total{phase="decode"}[5m]))'
 )
-# What the rule that touches raw series costs, from the nodes' sums and from single GPUs. Both keep
-# the node, and both are counted: an answer with a row for each node costs as much again to write as
-# JSON, which no rule does.
+# The rule that reads raw series, from the nodes' sums and from single GPUs. Both keep the node, and
+# only their rows are counted: writing a row for each node as JSON, which no rule does, would double
+# the cost.
 RULE_FROM_GPUS = "sum by (cluster, node, role, phase) (rate(disagg_gpu_phase_seconds_total[5m]))"
 
 
 def measure(gpus: int, folder: Path) -> dict[str, float]:
     """Build one cluster's history and ask for its ratio in three ways."""
     data = folder / "data"
-    # Whole hours ago: blocks are cut at even hours, and one block is what a day-old query finds.
+    # Whole hours ago, as blocks are cut at even hours, and a day-old query reads one block.
     start = (int(time.time()) // 7200 - 2) * 7200
     end = start + (SCRAPES - 1) * SCRAPE_SECONDS
     history = folder / "history.om"
@@ -63,7 +63,7 @@ def measure(gpus: int, folder: Path) -> dict[str, float]:
         series = write_history(out, gpus // GPUS_PER_NODE, start)
     promtool("tsdb", "create-blocks-from", "openmetrics", "--quiet", str(history), str(data))
     history.unlink()
-    # promtool does not see what a rule has just made, so each goes by itself.
+    # promtool does not read results of the same run, so each rule is evaluated separately.
     for name in (BY_NODE, COMMITTED, BY_OWNER, BY_POOL, BY_PHASE, RECORDED):
         rule = folder / "rule.yaml"
         rule.write_text(yaml.safe_dump({"groups": [{"name": "one", "rules": [_rule(name)]}]}))
@@ -85,7 +85,7 @@ def _ask(server: Prometheus, at_seconds: int) -> dict[str, float]:
             raise SystemExit(f"{expression}: {len(result)} results instead of one")
         ratios[expression] = float(result[0]["value"][1])  # type: ignore[index] # as Prometheus writes an instant: [time, text]
     if abs(ratios[RECORDED] - ratios[RAW]) > 0.02 * ratios[RAW]:
-        raise SystemExit(f"the rule says {ratios[RECORDED]}, the GPUs say {ratios[RAW]}")
+        raise SystemExit(f"the ratio is {ratios[RECORDED]} by the rule, {ratios[RAW]} by the GPUs")
     times: dict[str, list[float]] = {NOTHING: [], RECORDED: [], RAW: []}
     for _ in range(TURNS):
         for expression, taken in times.items():
@@ -111,14 +111,14 @@ def _ask(server: Prometheus, at_seconds: int) -> dict[str, float]:
 
 
 def _rule(name: str) -> dict[str, str]:
-    """One of our recording rules."""
+    """Return one of our recording rules."""
     groups = yaml.safe_load(RULES.read_text())["groups"]
     rules = (rule for group in groups for rule in group["rules"])
     return next(rule for rule in rules if rule.get("record") == name)
 
 
 def verdicts(rows: list[dict[str, float]]) -> list[tuple[str, float, str, bool]]:
-    """Hold the rows against the bars: (what, value, bar, met)."""
+    """Compare the rows with the bars: (what, value, bar, met)."""
     worst = max(row["recorded_by_nothing"] for row in rows)
     growth = rows[-1]["recorded_by_nothing"] / rows[0]["recorded_by_nothing"]
     raw, gain = rows[-1]["raw_by_recorded"], rows[-1]["rule_cpu_gain"]
@@ -131,7 +131,7 @@ def verdicts(rows: list[dict[str, float]]) -> list[tuple[str, float, str, bool]]
 
 
 def total_verdicts(totals: dict[str, float]) -> list[tuple[str, float, str, bool]]:
-    """Hold what all rules cost against those of before, where there are any."""
+    """Compare the cost of all rules with that of earlier rules, if given."""
     if "before" not in totals:
         return []
     growth = totals["now"] / totals["before"]
@@ -143,7 +143,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench-rollup", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument(
-        "--before", type=Path, metavar="DIR", help="other rules, to compare what all together cost"
+        "--before", type=Path, metavar="DIR", help="other rules, to compare their total cost with"
     )
     parser.add_argument("--gpus", type=int, nargs="+", default=SIZES_GPUS, metavar="N")
     options = parser.parse_args()

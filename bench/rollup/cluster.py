@@ -21,7 +21,7 @@ from disagg_exporter.model import (
 
 GPUS_PER_NODE = 8
 SCRAPE_SECONDS = 30
-# A rate over five minutes, and as much again for rules to have a history.
+# A rate over five minutes, and as much again as a history for rules.
 SCRAPES = 21
 SECOND_NS = 1_000_000_000
 _WANTED = (
@@ -38,7 +38,7 @@ Page = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 class Node:
-    """One node of eight GPUs, four of each pool, whose engines work half of the time."""
+    """One node of eight GPUs, four in each pool, whose engines work half of the time."""
 
     def __init__(self) -> None:
         self._ledger = Ledger()
@@ -58,7 +58,7 @@ class Node:
         self._now_ns = self._steps = 0
 
     def page(self, until_seconds: int) -> Page:
-        """Let the node work until then, half a second of every second; return what it shows."""
+        """Run the node until then, busy half of every second; return its page."""
         while self._now_ns < until_seconds * SECOND_NS:
             self._now_ns += SECOND_NS
             self._steps += 1
@@ -118,7 +118,7 @@ def write_history(out: TextIO, nodes: int, start_seconds: int) -> int:
     pages = [node.page((scrape + 1) * SCRAPE_SECONDS) for scrape in range(SCRAPES)]
     for name, labels in pages[-1]:
         values = [(page.get((name, labels)), page_number) for page_number, page in enumerate(pages)]
-        told = [
+        rows = [
             f" {value} {start_seconds + number * SCRAPE_SECONDS}\n"
             for value, number in values
             if value is not None
@@ -127,13 +127,13 @@ def write_history(out: TextIO, nodes: int, start_seconds: int) -> int:
             where = {"cluster": "c", "node": f"n{number}", "instance": f"n{number}:9847"}
             own = {label: _own(value, number) for label, value in labels}
             text = ",".join(f'{label}="{value}"' for label, value in {**own, **where}.items())
-            out.writelines(f"{name}{{{text}}}{row}" for row in told)
+            out.writelines(f"{name}{{{text}}}{row}" for row in rows)
     out.write("# EOF\n")
     return len(pages[-1]) * nodes
 
 
 def _own(value: str, node: int) -> str:
-    """The GPUs of another node are other GPUs."""
+    """Return a label value made unique to a node, as each node has other GPUs."""
     return value.replace("GPU-", f"GPU-{node}-") if value.startswith("GPU-") else value
 
 

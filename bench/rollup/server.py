@@ -20,7 +20,7 @@ NO_SCRAPES = "scrape_configs: []\n"
 
 
 class Prometheus:
-    """A Prometheus over a folder of blocks, with further flags; it scrapes nothing."""
+    """A Prometheus over a folder of blocks, with further flags; by default it scrapes nothing."""
 
     def __init__(self, binary: str, data: Path, *flags: str, says: str = NO_SCRAPES) -> None:
         with socket.socket() as held:
@@ -56,7 +56,7 @@ class Prometheus:
         raise SystemExit("Prometheus does not become ready")
 
     def ask(self, expression: str, at_seconds: int) -> tuple[float, list[dict[str, object]]]:
-        """Ask once; return the seconds it took and the result."""
+        """Query once; return the seconds it took and the result."""
         query = urllib.parse.urlencode({"query": expression, "time": at_seconds})
         began = time.perf_counter()
         self._link.request("GET", f"/api/v1/query?{query}")
@@ -69,7 +69,7 @@ class Prometheus:
         return took, result if isinstance(result, list) else []
 
     def cpu_seconds(self) -> float:
-        """The CPU time it has used so far."""
+        """Return the CPU time it has used so far."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) * TICK_SECONDS
 
@@ -82,7 +82,7 @@ class Prometheus:
 
 @contextlib.contextmanager
 def running(data: Path, *flags: str, config: str = NO_SCRAPES) -> Iterator[Prometheus]:
-    """A Prometheus over `data` that answers, started with further flags and this configuration."""
+    """Run a Prometheus over `data`, with further flags and this configuration."""
     binary = shutil.which("prometheus")
     if binary is None:
         raise SystemExit("no prometheus on the PATH: scripts/system-packages prometheus")
@@ -95,7 +95,7 @@ def running(data: Path, *flags: str, config: str = NO_SCRAPES) -> Iterator[Prome
 
 
 def promtool(*arguments: str) -> None:
-    """Run promtool; its complaint ends the benchmark."""
+    """Run promtool; an error ends the benchmark."""
     done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"promtool {' '.join(arguments)}: {done.stderr}")

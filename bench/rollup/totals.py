@@ -1,9 +1,9 @@
-"""What all rules together cost at 128 nodes of 8 GPUs, alerts included: `make bench-rollup`.
+"""The cost of all rules together at 128 nodes of 8 GPUs, alerts included: `make bench-rollup`.
 
 A real Prometheus holds the last minutes of 128 nodes, each with the whole page of our demo, and
-evaluates every rule three times as often as usual. Its CPU, less what it takes without rules, is
-what a round of rules costs. With other rules beside (`--before DIR`, such as those of an older
-release) both are measured on the same history.
+evaluates every rule three times as often as usual. Its CPU, less its CPU without rules, is the cost
+of a round of rules. With `--before DIR` (such as the rules of an older release) both are measured
+on the same history.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def demo_page(warm_seconds: float = 40.0) -> str:
     quiet = subprocess.DEVNULL
     with subprocess.Popen([*argv, "--metrics", listen], stdout=quiet, stderr=quiet) as demo:
         try:
-            # Until the page has the rows that a node has after a while.
+            # Until the page has all rows of a node that has worked for a while.
             time.sleep(warm_seconds)
             with urllib.request.urlopen(f"http://{listen}/metrics", timeout=30) as reply:
                 return str(reply.read(), "utf-8")
@@ -52,7 +52,7 @@ def cost_ms(page: str, rules: dict[str, Path], lead_seconds: int = 150) -> dict[
         root = Path(folder)
         files = [path for each in rules.values() for path in each.glob("*.yaml")]
         read = set(re.findall(r"\b(?:disagg|process)_[a-z0-9_]+", _text(files)))
-        # What rules record cannot be older than what is there: the history ends as they begin.
+        # Rules cannot record anything older than the history, so it ends as they start.
         end = int(time.time()) + lead_seconds
         history = root / "history.om"
         with history.open("w") as out:
@@ -62,7 +62,7 @@ def cost_ms(page: str, rules: dict[str, Path], lead_seconds: int = 150) -> dict[
         history.unlink()
         if (left := end - time.time()) < 0:
             raise SystemExit(f"the history took {-left:.0f} s too long to write: a longer lead")
-        # The history ends now: what is scraped from here on follows it without a gap.
+        # The history ends now, so that later scrapes follow it without a gap.
         time.sleep(left)
         nothing = root / "none"
         nothing.mkdir()
@@ -71,7 +71,7 @@ def cost_ms(page: str, rules: dict[str, Path], lead_seconds: int = 150) -> dict[
 
 
 def _spent(data: Path, rules: Path, root: Path) -> float:
-    """Return the CPU seconds of Prometheus in what is a round's time at the usual pace."""
+    """Return the CPU seconds of Prometheus for a round at the usual pace."""
     for written in ("wal", "chunks_head"):
         shutil.rmtree(data / written, ignore_errors=True)
     hastened = root / "rules"
@@ -100,7 +100,7 @@ def _spent(data: Path, rules: Path, root: Path) -> float:
 
 
 def _history(page: str, read: set[str], end: int) -> Iterable[str]:
-    """Write what the nodes have shown, a line a sample; counters grow by a hundredth a scrape."""
+    """Yield the nodes' history, a line a sample; counters grow by a hundredth a scrape."""
     for line in page.splitlines():
         found = re.match(r"([a-z_0-9]+)(?:\{(.*)\})? (\S+)$", line)
         if found is None or found[1] not in read:

@@ -1,11 +1,11 @@
-"""Whether the gain of separating is foreseen: `make bench-separation`.
+"""How well the gain of separating is predicted: `make bench-separation`.
 
-Against simulation: 20 loads drawn by chance, mixed engines and pools on the same GPUs at the same
-targets, the largest load of each by bisection. Against deployments that others measured both ways
-(`tests/data/aiconfigurator/separation_pairs.csv`, and other pairs that `silicon_sample.csv` of the
-wheel `aiconfigurator-core` makes): what is foreseen from mixed rows and kernel tables alone, beside
-"always separate" and beside the tables to the letter; without the wheel these are left out. Last
-what is said of cases that people reported, no verdict being right or wrong.
+Against simulation: 20 random loads, mixed engines and pools on the same GPUs at the same targets,
+the largest load of each by bisection. Against deployments that others measured both ways
+(`tests/data/aiconfigurator/separation_pairs.csv`, and other pairs in `silicon_sample.csv` of the
+wheel `aiconfigurator-core`): predictions from mixed rows and kernel tables alone, beside "always
+separate" and beside uncorrected tables; without the wheel these are left out. Last, the verdicts on
+cases that people reported, where none is right or wrong.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from statistics import median
 from typing import Any
 
 from bench.real.wheel import silicon_sample
-from bench.separation.asked import answers
 from bench.separation.deployments import pairs_of, read_deployments, read_pairs
-from bench.separation.foreseen import Foresight
 from bench.separation.loads import LoadCase, cases
 from bench.separation.pairs import (
     PairScore,
     errors_of_neighbours,
-    foresee,
     other_pairs,
+    predict,
     score,
     table,
 )
+from bench.separation.predicted import Predictor
+from bench.separation.reported_cases import answers
 from bench.separation.simulated import SimulatedGain, simulated_gain
 
 REPORT = Path("bench/out/separation.json")
@@ -51,7 +51,7 @@ _LOAD_BAR, _PAIR_BAR = 0.10, 0.20
 def main() -> int:
     """Measure, print, write the report; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.separation")
-    parser.add_argument("--seed", type=int, default=1, help="of the simulated loads")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of simulated loads")
     parser.add_argument("--loads", type=int, default=_LOADS, help="how many are simulated")
     parser.add_argument("--pairs", type=Path, default=PAIRS, help="a CSV of measured pairs")
     parser.add_argument("--deployments", type=Path, help="a CSV as the wheel's silicon_sample.csv")
@@ -81,14 +81,14 @@ def main() -> int:
 
 
 def _measured(listed_path: Path, rows_path: Path, bars: dict[str, bool]) -> dict[str, Any]:
-    """Score the listed pairs, then others; only the mixed rows are given to who foresees."""
+    """Score the listed pairs, then others; the predictor gets only the mixed rows."""
     rows = read_deployments(rows_path)
-    foresight = Foresight([row for row in rows if row.mixed])
+    predictor = Predictor([row for row in rows if row.mixed])
     listed = read_pairs(listed_path)
     others = other_pairs(pairs_of(rows, _LISTED_SPEEDS), listed, rows, _LEAST_ROWS)
     kinds = {pair.kind for pair in listed}
     speeds = [pair for pair in pairs_of(rows, _OTHER_SPEEDS) if pair.kind in kinds]
-    told: dict[str, Any] = {}
+    scores: dict[str, Any] = {}
     for name, pairs in (
         ("listed pairs", listed),
         ("the same deployments at other speeds", speeds),
@@ -96,25 +96,25 @@ def _measured(listed_path: Path, rows_path: Path, bars: dict[str, bool]) -> dict
     ):
         if not pairs:
             continue
-        foreseen = foresee(pairs, foresight)
-        by_tables = [foresight.by_tables(each.pair) for each in foreseen]
-        found = score(len(pairs), foreseen)
-        _say(f"\n{name}\n{table(foreseen, by_tables)}")
-        _say_score(found, [each.pair.gain for each in foreseen], by_tables)
+        predicted = predict(pairs, predictor)
+        by_tables = [predictor.by_tables(each.pair) for each in predicted]
+        found = score(len(pairs), predicted)
+        _say(f"\n{name}\n{table(predicted, by_tables)}")
+        _say_score(found, [each.pair.gain for each in predicted], by_tables)
         rough = list(errors_of_neighbours(pairs, [*listed, *speeds]))
         if rough:
             _say(
-                f"the gains measured at the speeds around, of {len(rough)}: median error "
+                f"interpolated from the neighbouring speeds, {len(rough)} gains: median error "
                 f"{median(rough):.0%}"
             )
-        told[name] = asdict(found)
+        scores[name] = asdict(found)
         if pairs is listed:
             bars["70 % of the measured pairs decided"] = found.decided >= 0.7 * found.pairs
             bars["of those beyond 10 %, 90 % right"] = found.right >= 0.9 * found.clear
             bars["better than always separate"] = found.right > found.winners
             bars["2 of the losers named"] = found.losers_named >= 2
             bars["median error 20 %"] = found.median_error <= _PAIR_BAR
-    return told
+    return scores
 
 
 def _say_score(found: PairScore, gains: list[float], by_tables: list[float | None]) -> None:
@@ -127,14 +127,11 @@ def _say_score(found: PairScore, gains: list[float], by_tables: list[float | Non
     clear = [(gain, tabled) for gain, tabled in known if abs(gain - 1) > 0.1]
     right = sum((tabled > 1) is (gain > 1) for gain, tabled in clear)
     error = median(abs(tabled / gain - 1) for gain, tabled in known) if known else float("nan")
-    _say(
-        f"the tables to the letter: of {len(clear)} beyond 10 % right {right}, "
-        f"median error {error:.0%}"
-    )
+    _say(f"uncorrected tables: of {len(clear)} beyond 10 % right {right}, median error {error:.0%}")
 
 
 def _simulated(loads: int, seed: int, bars: dict[str, bool]) -> list[dict[str, Any]]:
-    _say("\nsimulated loads, requests/s: foreseen / simulated")
+    _say("\nsimulated loads, requests/s: predicted / simulated")
     with ProcessPoolExecutor(_PROCESSES) as processes:
         known = []
         for each in processes.map(_simulate, cases(loads, seed)):
@@ -145,14 +142,14 @@ def _simulated(loads: int, seed: int, bars: dict[str, bool]) -> list[dict[str, A
     held = sum(each.verdict.gain.low <= each.gain <= each.verdict.gain.high for each in known)
     _say(
         f"gain, error: median {median(errors):.1%}, worst {max(errors):.0%}; within its interval "
-        f"{held} of {len(known)}; undecided for lack of something {loads - len(known)}"
+        f"{held} of {len(known)}; undecided {loads - len(known)}"
     )
     bars["median error of the simulated gain 10 %"] = median(errors) <= _LOAD_BAR
     return [
         {
             "gpu": each.case.gpu.name,
             "model": each.case.model.name,
-            "foreseen": each.verdict.gain.ratio,
+            "predicted": each.verdict.gain.ratio,
             "simulated": each.gain,
             "advice": each.verdict.advice,
         }

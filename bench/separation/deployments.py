@@ -1,8 +1,8 @@
-"""Deployments that others measured from end to end, as aiconfigurator's `silicon_sample.csv` says.
+"""Deployments that others measured end to end, from aiconfigurator's `silicon_sample.csv`.
 
-Each row is one deployment under so many requests at a time: means of TTFT and TPOT. Which rows make
-a pair, and what its gain is, follows `separation_pairs.csv`: best over best of tokens/s/GPU among
-the rows that give each user so many tokens/s at least.
+Each row is one deployment at one concurrency: means of TTFT and TPOT. The pairs and their gains
+follow `separation_pairs.csv`: best over best of tokens/s/GPU among the rows that give each user at
+least a number of tokens/s.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Parallel(NamedTuple):
 
     @property
     def gpus(self) -> int:
-        """Of one worker."""
+        """The GPUs of one worker."""
         return self.tensor * self.attention_data
 
 
 class Kind(NamedTuple):
-    """What two deployments must have in common to be compared."""
+    """The properties that two deployments must share to be compared."""
 
     system: str
     model: str
@@ -46,7 +46,7 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """One measured deployment; `gpus` are all of it, `parallel` is of a worker of a mixed one."""
+    """One measured deployment; `gpus` is its total, `parallel` is of one worker, if mixed."""
 
     kind: Kind
     backend: str
@@ -61,18 +61,18 @@ class Deployment:
 
     @property
     def requests_per_second(self) -> float:
-        """Ended by it, with so many at a time."""
+        """The rate at which it finishes requests, at its concurrency."""
         each_seconds = self.ttft_seconds + (self.kind.output_tokens - 1) * self.tpot_seconds
         return self.concurrency / each_seconds
 
     @property
     def tokens_per_second_per_gpu(self) -> float:
-        """Written by it, a GPU."""
+        """The rate at which it writes tokens, per GPU."""
         return self.requests_per_second * self.kind.output_tokens / self.gpus
 
 
 class Pair(NamedTuple):
-    """What was measured of both ways at one speed: tokens/s/GPU, best mixed and best separate."""
+    """The best mixed and the best separate tokens/s/GPU measured at one speed."""
 
     kind: Kind
     user_tokens_per_second: float
@@ -81,19 +81,19 @@ class Pair(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """Separate over mixed."""
+        """The ratio of separate to mixed."""
         return self.separate / self.mixed
 
 
 def read_deployments(path: Path) -> list[Deployment]:
-    """All rows of which the number of GPUs and of requests is known."""
+    """Return all rows with known numbers of GPUs and requests."""
     with path.open(encoding="utf-8", newline="") as file:
         found = [_deployment(row) for row in csv.DictReader(file)]
     return [each for each in found if each is not None]
 
 
 def read_pairs(path: Path) -> list[Pair]:
-    """The pairs that are listed in a file."""
+    """Return the pairs listed in a file."""
     with path.open(encoding="utf-8", newline="") as file:
         return [
             Pair(
@@ -113,7 +113,7 @@ def read_pairs(path: Path) -> list[Pair]:
 
 
 def pairs_of(deployments: Iterable[Deployment], speeds: Sequence[float]) -> list[Pair]:
-    """All pairs that deployments make at these tokens/s a user."""
+    """Return all pairs among deployments at these tokens/s a user."""
     by_kind: dict[Kind, tuple[list[Deployment], list[Deployment]]] = defaultdict(lambda: ([], []))
     for each in deployments:
         by_kind[each.kind][each.mixed].append(each)
@@ -154,7 +154,7 @@ def _deployment(row: Mapping[str, str]) -> Deployment | None:
         )
     concurrency = float(found[1]) if found else _number(row, "batch_size", 0)
     if mixed and row["attention_dp_size"] in ("", "1"):
-        # Some rows tell the requests of all replicas, but the GPUs of one.
+        # Some rows state the requests of all replicas, but the GPUs of one.
         concurrency = min(concurrency, _number(row, "batch_size", 0) or concurrency)
     if not gpus or not concurrency or not row["silicon_tpot_ms"]:
         return None
@@ -173,10 +173,10 @@ def _deployment(row: Mapping[str, str]) -> Deployment | None:
 
 
 def _parallel(row: Mapping[str, str]) -> Parallel:
-    """How a worker divides the model.
+    """Return how a worker divides the model.
 
-    A part of the rows multiplies what is parallel in attention by what is in the experts: a worker
-    of 64 GPUs on nodes of 8 that are not connected to a rack has 8.
+    Some rows multiply the parallelism of attention by that of the experts: a worker of 64 GPUs on
+    nodes of 8 that are not connected to a rack has 8.
     """
     tensor, data, expert = (
         round(_number(row, name, 1)) for name in ("tp_size", "attention_dp_size", "moe_ep_size")

@@ -1,4 +1,4 @@
-"""What steps of a worker take by the kernel tables of NVIDIA's `aiconfigurator-core`."""
+"""A worker's step times by the kernel tables of NVIDIA's `aiconfigurator-core`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from bench.separation.deployments import Kind, Parallel
 
-# What the tables have of attention differs by backend and system.
+# The tables' attention kernels differ by backend and system.
 _ATTENTION: tuple[dict[str, str], ...] = (
     {"fmha_quant_mode": "bfloat16", "kvcache_quant_mode": "fp8"},
     {},
     {"fmha_quant_mode": "bfloat16", "kvcache_quant_mode": "bfloat16"},
 )
-# What of its memory a backend leaves to weights, activations and the cache together, or of what is
-# free beside weights to the cache: their own defaults.
+# The share of memory that a backend leaves to weights, activations and cache together, or of the
+# memory free beside weights to the cache: the backends' defaults.
 _MEMORY = {"trtllm": ("of_free", 0.9)}
 _MEMORY_ELSE = ("of_total", 0.9)
 _NO_ROOM = "no KV budget"
@@ -24,10 +24,10 @@ _BULK_TOKENS = 8192
 
 
 class KernelSteps:
-    """Steps of one worker, put together from kernels; none of them mixed.
+    """Steps of one worker, composed of kernels; none of them mixed.
 
     Raises:
-        LookupError: The tables lack something.
+        LookupError: The tables lack a kernel that is needed.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class KernelSteps:
         self.kv_tokens = _kv_tokens(kind, backend, quantization, parallel)
 
     def decode_seconds(self, requests: float, context_tokens: float) -> float:
-        """What a step takes in which so many requests write, each with so many tokens behind it."""
+        """Return the time of a decode step by batch and context."""
         each = max(1.0, requests / self.parallel.attention_data)
         low, context = floor(each), round(context_tokens)
         seconds = self._decode(low, context)
@@ -48,7 +48,7 @@ class KernelSteps:
         return seconds
 
     def prompt_seconds(self, prompt_tokens: int) -> float:
-        """What a prompt takes of a worker that computes prompts alone, in steps of 8,192 tokens."""
+        """Return a prompt's time on a prefill worker, in steps of 8,192 tokens."""
         prompts = max(1, _BULK_TOKENS // prompt_tokens)
         each_ms = self._engine.predict_prefill_latency(prompts, prompt_tokens) / prompts
         return float(each_ms) / 1e3 / self.parallel.attention_data
@@ -74,13 +74,13 @@ def _engine(kind: Kind, backend: str, quantization: tuple[str, str], parallel: P
                     attention_dp_size=parallel.attention_data,
                     moe_tp_size=parallel.expert_tensor,
                     moe_ep_size=parallel.expert,
-                    **_asked(quantization),
+                    **_chosen(quantization),
                     **attention,
                 )
             )
             engine.predict_prefill_latency(1, _PROBE_TOKENS)
             engine.predict_decode_latency(1, _PROBE_TOKENS)
-        except Exception as error:  # noqa: BLE001 # the wheel raises whatever it likes
+        except Exception as error:  # noqa: BLE001 # the wheel raises errors of any type
             why = error
         else:
             return engine
@@ -90,15 +90,15 @@ def _engine(kind: Kind, backend: str, quantization: tuple[str, str], parallel: P
 def _kv_tokens(
     kind: Kind, backend: str, quantization: tuple[str, str], parallel: Parallel
 ) -> float | None:
-    """How many tokens the caches of a worker hold; None where the wheel does not know the model.
+    """Return the tokens that a worker's caches hold; None if the wheel does not know the model.
 
-    Each rank of attention in data parallel has a cache of its own. 0 where the weights leave none.
+    Each rank of data-parallel attention has its own cache. 0 if the weights leave no room.
     """
     from aiconfigurator_core.sdk.memory import estimate_kv_cache
 
     memory, part = _MEMORY.get(backend, _MEMORY_ELSE)
     try:
-        told = estimate_kv_cache(
+        estimate = estimate_kv_cache(
             kind.model,
             kind.system,
             backend,
@@ -111,15 +111,15 @@ def _kv_tokens(
             attention_dp_size=parallel.attention_data,
             moe_tp_size=parallel.expert_tensor,
             moe_ep_size=parallel.expert,
-            **_asked(quantization),
+            **_chosen(quantization),
             kvcache_quant_mode="fp8",
         )
-    except Exception as error:  # noqa: BLE001 # the wheel raises whatever it likes
+    except Exception as error:  # noqa: BLE001 # the wheel raises errors of any type
         return 0.0 if _NO_ROOM in str(error) else None
-    return float(told["total_kv_size_tokens"]) * parallel.attention_data
+    return float(estimate["total_kv_size_tokens"]) * parallel.attention_data
 
 
-def _asked(quantization: tuple[str, str]) -> dict[str, str]:
-    """Eight bits are what the model's own configuration says, four are somebody's choice."""
-    asked = {"gemm_quant_mode": quantization[0], "moe_quant_mode": quantization[1]}
-    return {name: mode for name, mode in asked.items() if "fp4" in mode}
+def _chosen(quantization: tuple[str, str]) -> dict[str, str]:
+    """Return the modes to request: 8 bits are the model's own configuration, 4 bits a choice."""
+    modes = {"gemm_quant_mode": quantization[0], "moe_quant_mode": quantization[1]}
+    return {name: mode for name, mode in modes.items() if "fp4" in mode}

@@ -1,7 +1,7 @@
-"""Loads under which mixed engines and pools are simulated, drawn by chance from a seed.
+"""Loads for simulated mixed engines and pools, drawn from a seed.
 
-Models and GPUs are those of the shipped price tables. Targets are multiples of what a lone request
-takes, so that they are neither out of reach nor without effect.
+Models and GPUs are those of the shipped price tables. Targets are multiples of a lone request's
+times, so that they are neither unreachable nor without effect.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SLOW_BYTES_PER_SECOND, _FAST_BYTES_PER_SECOND = 3e9, 40e9
 
 @dataclass(frozen=True, slots=True)
 class LoadCase:
-    """So many engines of one kind on one kind of GPU, and what is asked of them."""
+    """A number of engines of one kind on one kind of GPU, their load and their targets."""
 
     gpu: Gpu
     model: Model
@@ -47,17 +47,17 @@ class LoadCase:
 
     @property
     def costs(self) -> EngineCosts:
-        """Of one engine, by its price table."""
+        """The costs of one engine, by its price table."""
         return priced_costs(self.gpu, self.model, self.gpus_each)
 
     @property
     def gpus(self) -> int:
-        """Of all engines."""
+        """The GPUs of all engines."""
         return self.engines * self.gpus_each
 
 
 def cases(count: int, seed: int) -> Iterator[LoadCase]:
-    """So many loads, the same for a seed."""
+    """Yield `count` loads, the same for a seed."""
     rng = random.Random(f"{seed} loads")
     for number in range(count):
         gpu, model, gpus_each = ENGINES[number % len(ENGINES)]

@@ -1,4 +1,4 @@
-"""What simulated engines take at the targets, mixed and separate."""
+"""The largest loads of simulated engines at the targets, mixed and separate."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _LEAST_OF_GUESS = 0.1
 _WARM_STAYS, _GRACE_STAYS = 1.5, 6.0
 
 Roles = tuple[tuple[Role, int], ...]
-"""How many engines of which role."""
+"""Roles with their numbers of engines."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedGain:
-    """What was said of a load, and what came of it in simulation."""
+    """The verdict on a load, and the loads found by simulation."""
 
     case: LoadCase
     verdict: SeparationVerdict
@@ -42,21 +42,21 @@ class SimulatedGain:
 
     @property
     def gain(self) -> float:
-        """The simulated one."""
+        """The simulated gain."""
         return self.split_requests_per_second / self.mixed_requests_per_second
 
     @property
     def error(self) -> float:
-        """Of the predicted gain, over the simulated one; none where neither is any."""
+        """The relative error of the predicted gain; 0 if neither is a gain at all."""
         if not self.gain:
             return 0.0 if not self.verdict.gain.ratio else math.inf
         return self.verdict.gain.ratio / self.gain - 1
 
 
 def simulated_gain(case: LoadCase, requests: int, seeds: int) -> SimulatedGain | None:
-    """Hold the verdict on a load to simulation; None where there is none.
+    """Compare the verdict on a load with simulation; None where there is no verdict.
 
-    The truth is the largest simulated load of the split that was advised and those beside it.
+    The truth is the largest simulated load of the advised split and its neighbours.
     """
     costs = (case.costs,)
     verdict = separation(Engines(costs, costs, costs), case.mix, case.targets, case.gpus, case.link)
@@ -87,9 +87,9 @@ class _Trial:
     seeds: int
 
     def largest_load(self, roles: Roles, guess: float) -> float:
-        """The largest requests a second at which both targets hold, by bisection from a guess.
+        """Return the most requests a second at which both targets hold, by bisection from a guess.
 
-        0 where they do not hold under a tenth of the guess.
+        0 if they do not hold at a tenth of the guess.
         """
         low = high = guess
         if self.holds(roles, guess):
@@ -106,13 +106,13 @@ class _Trial:
         return math.sqrt(low * high)
 
     def holds(self, roles: Roles, requests_per_second: float) -> bool:
-        """Whether the shares of requests within each target, over all seeds, are large enough."""
+        """Return whether enough requests are within each target, over all seeds."""
         shares = [self._shares(roles, requests_per_second, seed) for seed in range(self.seeds)]
         targets = zip(*shares, strict=True)
         return min(sum(each) / self.seeds for each in targets) >= self.case.targets.attainment
 
     def _shares(self, roles: Roles, requests_per_second: float, seed: int) -> tuple[float, float]:
-        """The shares of requests within the TTFT and within the ITL target."""
+        """Return the shares of requests within the TTFT and within the ITL target."""
         case, mix, targets = self.case, self.case.mix, self.case.targets
         simulation = Simulation(
             ClusterSpec(
@@ -132,7 +132,7 @@ class _Trial:
         stay_seconds = targets.ttft_seconds + mix.output_tokens * targets.itl_seconds
         first_ns = round(_WARM_STAYS * stay_seconds * _NS)
         last_ns = first_ns + round(self.requests / requests_per_second * _NS)
-        # Long outputs take many times the mean; who has not ended by then is late.
+        # Long outputs take many times the mean; a request that has not ended by then is late.
         end_ns = last_ns + round(_GRACE_STAYS * stay_seconds * _NS)
         outcome = _Outcome(targets)
         for _, event in simulation.events(end_ns):
@@ -151,7 +151,7 @@ class _Trial:
 
 @dataclass(slots=True)
 class _Outcome:
-    """What became of the requests that count: numbered in a row between `before` and `after`."""
+    """The outcome of the requests that count: those numbered between `before` and `after`."""
 
     targets: Targets
     ended: int = 0
@@ -161,7 +161,7 @@ class _Outcome:
     late_tokens: int = 0
 
     def take(self, event: RequestEnded) -> None:
-        """Count one."""
+        """Count one request."""
         request, targets = event.request, self.targets
         self.ended += 1
         if event.failed or event.first_token_ns is None:
@@ -175,16 +175,16 @@ class _Outcome:
 
     @property
     def complete(self) -> bool:
-        """Whether all have ended: as many as numbers between those that came before and after."""
+        """Whether all have ended: as many as there are numbers between `before` and `after`."""
         return self.ended >= self.after - self.before - 1
 
     def surely_late(self, requests: int) -> bool:
-        """Whether so many were late that the targets are missed whatever becomes of the rest."""
+        """Return whether enough were late to miss the targets, whatever the rest does."""
         most = 2 * requests * (1 - self.targets.attainment)
         return max(self.late_prompts, self.late_tokens) > most
 
     def shares(self, requests: int) -> tuple[float, float]:
-        """Of those within the TTFT and within the ITL target; who has not ended is in neither."""
+        """Return the shares within the TTFT and the ITL target; unfinished requests in neither."""
         count = self.ended if self.complete else max(self.ended, requests)
         return tuple((self.ended - late) / count for late in (self.late_prompts, self.late_tokens))  # type: ignore[return-value] # two
 

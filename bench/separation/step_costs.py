@@ -1,18 +1,18 @@
-"""Step costs of measured mixed deployments: kernel tables, corrected by what was measured.
+"""Step costs of measured mixed deployments: kernel tables, corrected by the measurements.
 
-A token of a mixed deployment takes TPOT = R + A + S: what a step takes whatever the contexts, what
-attention adds with them, and X TPOT p for the X prompts a second that hold up all who write, each
-for p. Tables of kernels say R, A and p. By how much each is off is learned as a Gaussian process
+A token of a mixed deployment takes TPOT = R + A + S: a step's time regardless of contexts, the
+attention over them, and X TPOT p for the X prompts a second that hold up all decoding requests,
+each for p. Kernel tables give R, A and p. The error of each is learned as a Gaussian process
 from the mixed rows of one model, GPU, precision and backend:
 
     log TPOT = software + log(R e^r + A e^a + S e^p) + noise
 
-where r, a and p have a part that all workers share and one of each way to divide the model over
-GPUs, and r one that changes with the batch; `software` is of each version of the backend. So a
-worker that was measured is known well near the batches that it had, one that was not hardly better
-than the tables are, and prompts as well as rows with long prompts tell them apart from decode.
+where r, a and p have a part shared by all workers and one for each way to divide the model over
+GPUs, and r one that changes with the batch; `software` belongs to a version of the backend. So a
+measured worker is known well near its batches, another one hardly better than by the tables, and
+prompts as well as rows with long prompts distinguish them from decode.
 
-The posterior is Laplace's: Gauss and Newton's steps to the likeliest, the process linear there.
+The posterior is Laplace's: Gauss-Newton steps to the mode, the process linearized there.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _ITERATIONS = 8
 
 
 class Spread(NamedTuple):
-    """Standard deviations of logarithms of measured over tabled times, before a row is seen.
+    """Prior standard deviations of the logarithms of measured over tabled times.
 
-    `batch` changes over so many `doublings` of it.
+    `batch` has a correlation length of `doublings` doublings of the batch.
     """
 
     step: float
@@ -50,7 +50,7 @@ class Spread(NamedTuple):
     noise: float
 
 
-# The likeliest (evidence) for the groups of mixed rows in the same file that are not of DeepSeek.
+# Of maximum evidence for the groups of mixed rows in the same file, except DeepSeek's.
 SPREAD = Spread(0.3, 0.02, 0.15, 3.0, 1.5, 0.7, 0.3, 0.02, 0.05, 0.1)
 
 
@@ -61,8 +61,8 @@ class Estimate(NamedTuple):
     error: float
 
 
-class _Asked(NamedTuple):
-    """One thing that may be off: of which part, worker, batch or software."""
+class _Error(NamedTuple):
+    """One unknown error: the part, worker, batch or software that it is of."""
 
     part: str
     parallel: Parallel | None = None
@@ -72,9 +72,9 @@ class _Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One mixed row as the tables see it; parts of its TPOT as they say."""
+    """One mixed row, with the parts of its TPOT by the tables."""
 
-    asked: tuple[_Asked, _Asked, _Asked, _Asked]
+    errors: tuple[_Error, _Error, _Error, _Error]
     step_seconds: float
     attention_seconds: float
     prompts_seconds: float
@@ -82,12 +82,12 @@ class _Row:
 
 
 class LearnedSteps:
-    """What steps of all workers of one model, GPU, precision and backend take.
+    """The step times of all workers of one model, GPU, precision and backend.
 
     Args:
-        steps: By the tables, of each way to divide the model.
-        rows: Mixed deployments; what is told is of their newest version.
-        spread: What may be off before a row is seen.
+        steps: Steps by the tables, for each way to divide the model.
+        rows: Mixed deployments; estimates are for their newest version.
+        spread: The prior spread of the errors.
     """
 
     def __init__(
@@ -104,36 +104,36 @@ class LearnedSteps:
         self._held: dict[Parallel, float] = {}
         for row in known:
             tokens = _written(row) * (row.kind.prompt_tokens + row.kind.output_tokens / 2)
-            # A worker that ran at all holds a request.
+            # A worker that ran holds at least one request.
             held = max(tokens, row.kind.prompt_tokens + row.kind.output_tokens)
             self._held[row.parallel] = max(held, self._held.get(row.parallel, 0.0))
-        self._asked = [asked for row in self._rows for asked in row.asked]
+        self._errors = [error for row in self._rows for error in row.errors]
         self._learn()
 
     def decode(self, parallel: Parallel, batch: float, context_tokens: float) -> Estimate:
-        """A step in which a worker has so many requests that write."""
+        """Estimate a decode step of a worker."""
         steady, attention = _decode_parts(self.steps[parallel], batch, context_tokens)
-        asked = [
-            _Asked("step", parallel, batch),
-            _Asked("attention", parallel),
-            _Asked("software", version=self._version),
+        errors = [
+            _Error("step", parallel, batch),
+            _Error("attention", parallel),
+            _Error("software", version=self._version),
         ]
-        off, covariance = self._told(asked)
+        off, covariance = self._posterior(errors)
         parts = np.array([steady * math.exp(off[0]), attention * math.exp(off[1])])
         slopes = np.append(parts / parts.sum(), 1.0)
         error = math.sqrt(max(0.0, float(slopes @ covariance @ slopes)))
         return Estimate(float(parts.sum()) * math.exp(off[2]), error)
 
     def prompt(self, parallel: Parallel, prompt_tokens: int) -> Estimate:
-        """A prompt on a worker that computes nothing else."""
-        asked = [_Asked("prompt", parallel), _Asked("software", version=self._version)]
-        off, covariance = self._told(asked)
+        """Estimate a prompt on a worker that computes nothing else."""
+        errors = [_Error("prompt", parallel), _Error("software", version=self._version)]
+        off, covariance = self._posterior(errors)
         tabled = self.steps[parallel].prompt_seconds(prompt_tokens)
         error = math.sqrt(max(0.0, float(covariance.sum())))
         return Estimate(tabled * math.exp(float(off.sum())), error)
 
     def room_tokens(self, parallel: Parallel) -> float:
-        """How many tokens the caches of a worker hold: by the tables, or more if more were seen."""
+        """Return the tokens that a worker's caches hold, by the tables or, if more, by the rows."""
         kv_tokens = self.steps[parallel].kv_tokens
         return math.inf if kv_tokens is None else max(kv_tokens, self._held.get(parallel, 0.0))
 
@@ -147,45 +147,45 @@ class LearnedSteps:
         return -0.5 * (float(off @ np.linalg.solve(self._seen, off)) + float(logarithm))
 
     def _learn(self) -> None:
-        """Find what is likeliest off in each row, and how the rows tell of anything else."""
+        """Find the most likely errors of the rows, and how they inform others."""
         count = len(self._rows)
-        prior = self._covariance(self._asked, self._asked)
+        prior = self._covariance(self._errors, self._errors)
         measured = np.log([row.tpot_seconds for row in self._rows])
         off = np.zeros(4 * count)
         noise = self._spread.noise**2 * np.eye(count)
         self._slopes = np.zeros((count, 4 * count))
         self._seen, self._residuals = noise, measured
         for _ in range(_ITERATIONS if count else 0):
-            foreseen = np.zeros(count)
+            predicted = np.zeros(count)
             for number, row in enumerate(self._rows):
                 place = slice(4 * number, 4 * number + 4)
-                foreseen[number], self._slopes[number, place] = _foreseen(row, off[place])
-            self._residuals = measured - foreseen + self._slopes @ off
+                predicted[number], self._slopes[number, place] = _predicted(row, off[place])
+            self._residuals = measured - predicted + self._slopes @ off
             self._seen = self._slopes @ prior @ self._slopes.T + noise
             off = prior @ self._slopes.T @ np.linalg.solve(self._seen, self._residuals)
 
-    def _told(self, asked: Sequence[_Asked]) -> tuple[Floats, Floats]:
-        """What these are off by, and the covariance of what is left unknown."""
-        prior = self._covariance(asked, asked)
+    def _posterior(self, errors: Sequence[_Error]) -> tuple[Floats, Floats]:
+        """Return the posterior mean and covariance of errors."""
+        prior = self._covariance(errors, errors)
         if not self._rows:
-            return np.zeros(len(asked)), prior
-        shared = self._covariance(asked, self._asked) @ self._slopes.T
-        told = np.linalg.solve(self._seen, np.column_stack([self._residuals, shared.T]))
-        return shared @ told[:, 0], prior - shared @ told[:, 1:]
+            return np.zeros(len(errors)), prior
+        shared = self._covariance(errors, self._errors) @ self._slopes.T
+        solved = np.linalg.solve(self._seen, np.column_stack([self._residuals, shared.T]))
+        return shared @ solved[:, 0], prior - shared @ solved[:, 1:]
 
-    def _covariance(self, some: Sequence[_Asked], others: Sequence[_Asked]) -> Floats:
+    def _covariance(self, some: Sequence[_Error], others: Sequence[_Error]) -> Floats:
         return np.array([[_shared(self._spread, one, other) for other in others] for one in some])
 
 
-def _foreseen(row: _Row, off: Floats) -> tuple[float, Floats]:
-    """The logarithm of the TPOT if the tables are off by these, and its slopes by each of them."""
+def _predicted(row: _Row, off: Floats) -> tuple[float, Floats]:
+    """Return the logarithm of the TPOT for errors of the tables, and its slope by each."""
     tabled = np.array([row.step_seconds, row.attention_seconds, row.prompts_seconds])
     parts = tabled * np.exp(off[:3])
     return math.log(parts.sum()) + off[3], np.append(parts / parts.sum(), 1.0)
 
 
-def _shared(spread: Spread, one: _Asked, other: _Asked) -> float:
-    """The covariance of what two things are off by."""
+def _shared(spread: Spread, one: _Error, other: _Error) -> float:
+    """Return the prior covariance of two errors."""
     if one.part != other.part:
         return 0.0
     if one.part == "software":
@@ -203,7 +203,7 @@ def _shared(spread: Spread, one: _Asked, other: _Asked) -> float:
 
 
 def _written(row: Deployment) -> float:
-    """How many requests write at a time (Little 1961)."""
+    """Return how many requests decode at a time (Little 1961)."""
     return max(1.0, row.requests_per_second * row.kind.output_tokens * row.tpot_seconds)
 
 
@@ -213,11 +213,11 @@ def _row(steps: KernelSteps, row: Deployment) -> _Row:
     steady, attention = _decode_parts(steps, batch, context)
     prompts = row.requests_per_second * steps.prompt_seconds(row.kind.prompt_tokens)
     return _Row(
-        asked=(
-            _Asked("step", row.parallel, batch),
-            _Asked("attention", row.parallel),
-            _Asked("prompt", row.parallel),
-            _Asked("software", version=row.version),
+        errors=(
+            _Error("step", row.parallel, batch),
+            _Error("attention", row.parallel),
+            _Error("prompt", row.parallel),
+            _Error("software", version=row.version),
         ),
         step_seconds=steady,
         attention_seconds=attention,
@@ -227,11 +227,11 @@ def _row(steps: KernelSteps, row: Deployment) -> _Row:
 
 
 def _decode_parts(steps: KernelSteps, batch: float, context: float) -> tuple[float, float]:
-    """What the tables say of a step with contexts of one token, and what longer ones add."""
+    """Return a step's time by the tables with contexts of one token, and what longer ones add."""
     steady = steps.decode_seconds(batch, 1)
     return steady, max(0.0, steps.decode_seconds(batch, context) - steady)
 
 
 def _age(version: str) -> list[int]:
-    """Versions in their order; one that is not told is the oldest."""
+    """Return a key that orders versions; an unknown one is the oldest."""
     return [int(part) for part in version.replace("post", "").split(".") if part.isdigit()]

@@ -1,8 +1,8 @@
 """How long a simulated day takes: `make bench-simulator`.
 
-Eight engines, one request a second in the mean, 1.8 by day to 0.45 by night. The bar is one day
-in 60 s of CPU, told in runs of steps (`BRIEF`), accounting not included. Beside it an
-hour step by step, as engines tell it, and the same hour through the accounting.
+Eight engines, one request a second in the mean, 1.8 by day to 0.45 by night. The bar is one day in
+60 s of CPU, reported in runs of steps (`BRIEF`), accounting not included. Beside it an hour step by
+step, as engines report it, and the same hours through the accounting.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REPORT = Path("bench/out/simulator.json")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One simulated stretch and what it took."""
+    """One simulated stretch and its cost."""
 
     what: str
     simulated_hours: float
@@ -44,12 +44,12 @@ class Result:
 
     @property
     def speed(self) -> float:
-        """Simulated time over CPU time."""
+        """The ratio of simulated time to CPU time."""
         return self.simulated_hours * 3600 / self.cpu_seconds
 
 
 def simulation(reporting: Reporting) -> Simulation:
-    """Three prefill and five decode engines of an 8B model on H100s, and a day's load."""
+    """Return three prefill and five decode engines of an 8B model on H100s, and a day's load."""
     by_day, by_night = Mix(1.8, 1155, 211), Mix(0.45, 1155, 211)
     return Simulation(
         ClusterSpec(disaggregated(3, 5)),
@@ -66,7 +66,7 @@ def measure(
     reporting: Reporting,
     run: Callable[[Simulation, int, Counter[str]], None],
 ) -> Result:
-    """Run one simulation and say what it took."""
+    """Run one simulation and return its cost."""
     simulated, counts = simulation(reporting), Counter[str]()
     wall, cpu = time.perf_counter(), time.process_time()
     run(simulated, round(hours * 3600 * 1e9), counts)
@@ -83,7 +83,7 @@ def measure(
 
 
 def listen(simulated: Simulation, until_ns: int, counts: Counter[str]) -> None:
-    """Take every event and do nothing with it."""
+    """Receive every event and ignore it."""
     for _, event in simulated.events(until_ns):
         counts[type(event).__name__] += 1
 
@@ -100,7 +100,7 @@ def account(simulated: Simulation, until_ns: int, counts: Counter[str]) -> None:
 
 
 def table(results: list[Result]) -> str:
-    """The results for a reader."""
+    """Return the results as a table."""
     lines = [
         f"{'':34} {'wall s':>7} {'CPU s':>7} {'x real time':>12} {'requests':>9} "
         f"{'messages':>9} {'events':>9}"
@@ -114,7 +114,7 @@ def table(results: list[Result]) -> str:
 
 
 def processor() -> str:
-    """The name of this machine's processor."""
+    """Return the name of this machine's processor."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -125,8 +125,8 @@ def main() -> int:
     """Measure, print, write the report; 1 if the bar is missed."""
     argparse.ArgumentParser(prog="make bench-simulator", description=__doc__).parse_args()
     results = [
-        measure("a day, told in runs of steps", DAY_HOURS, BRIEF, listen),
-        measure("an hour, told in runs of steps", 1.0, BRIEF, listen),
+        measure("a day, in runs of steps", DAY_HOURS, BRIEF, listen),
+        measure("an hour, in runs of steps", 1.0, BRIEF, listen),
         measure("the same hour, accounted for", 1.0, BRIEF, account),
         measure("an hour, step by step", 1.0, Reporting(), listen),
         measure("the same hour, accounted for", 1.0, Reporting(), account),

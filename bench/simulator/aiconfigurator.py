@@ -1,8 +1,8 @@
 """Price tables from NVIDIA's kernel tables: `python -m bench.simulator.aiconfigurator --help`.
 
-`aiconfigurator-core` (the extra `bench`; Apache-2.0) puts the time of a step together from kernels
-that it measured for a backend. A table keeps what it says of prompt-only and decode-only steps,
-divided into a part by tokens and attention; it measured no mixed batch, so there is none in it.
+`aiconfigurator-core` (the extra `bench`; Apache-2.0) composes the time of a step of kernels
+measured for a backend. A table keeps its prompt-only and decode-only steps, divided into a part by
+tokens and attention; it measured no mixed batch, so the table has none.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Ask = Callable[[BatchWork], float]
 
 
 def convert(ask: Ask, gpu: Gpu, model: Model, gpus: int, source: str) -> str:
-    """Return the text of a table of what `ask` says."""
+    """Return the text of a table of the times that `ask` gives."""
     return render_table(
         {
             "gpu": gpu.name,
@@ -63,10 +63,10 @@ def convert(ask: Ask, gpu: Gpu, model: Model, gpus: int, source: str) -> str:
 
 
 def _parts(ask: Ask) -> dict[str, dict[Point, float]]:
-    """Divide steps into what their tokens cost, whosever they are, and the rest.
+    """Divide steps into the cost of their tokens, of whichever requests, and the rest.
 
-    The first is the cheaper of a step of so many requests that read hardly anything and of a prompt
-    of as many tokens less its own attention; so every step adds up to what was said of it.
+    The first is the cheaper of a decode step with as many requests and almost no context, and of a
+    prompt of as many tokens less its own attention; so the parts of every step add up to it.
     """
     prompts = {tokens: _never_cheaper(ask, tokens) for tokens in {*_TOKENS, *_CHUNKS}}
     whole = {(n, read): ask(_writers(n, read)) for n in _REQUESTS for read in _READ}
@@ -90,9 +90,9 @@ def _parts(ask: Ask) -> dict[str, dict[Point, float]]:
 
 
 def _never_cheaper(ask: Ask, tokens: int) -> dict[int, float]:
-    """A prompt's steps by the context before it, of which more is never cheaper.
+    """Return a prompt's steps by the context before it, made non-decreasing.
 
-    What the wheel says of short chunks falls by up to a twentieth before it rises.
+    The wheel's times of short chunks fall by up to a twentieth before they rise.
     """
     said = {kv_tokens: ask(_prompt(tokens, kv_tokens)) for kv_tokens in _CONTEXTS}
     return {here: min(said[kv] for kv in _CONTEXTS if kv >= here) for here in _CONTEXTS}
@@ -108,7 +108,7 @@ def _writers(requests: int, read: int) -> BatchWork:
 
 
 def main() -> int:
-    """Convert what the wheel says of one model on one system, and print the table."""
+    """Convert the wheel's times of one model on one system, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.simulator.aiconfigurator")
     parser.add_argument("system", choices=SYSTEMS, help="the GPU, as the wheel names it")
     parser.add_argument("model", choices=MODELS, help="the model, as the wheel names it")

@@ -1,8 +1,8 @@
 """Price tables from layer times of LLMServingSim: `python -m bench.simulator.llmservingsim --help`.
 
-Its profiler measures each layer of a model in vLLM, attention in mixed batches too
+Its profiler measures each layer of a model in vLLM, attention in mixed batches included
 (github.com/casys-kaist/LLMServingSim, MIT). Of its four-dimensional attention a table keeps all
-prompt-only and decode-only batches at powers of two, and of the mixed ones a coarser grid.
+prompt-only and decode-only batches at powers of two, and a coarser grid of the mixed ones.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def convert(folder: Path, model: Model, gpus: int) -> str:
     """Return the text of a table from the CSV files of one model and group size.
 
     Raises:
-        OSError: A file is not there.
+        OSError: A file is missing.
         KeyError: A file has other columns.
     """
     dense = _by_layer(folder / "dense.csv", "tokens")
@@ -90,7 +90,7 @@ def _by_layer(path: Path, size: str) -> dict[str, dict[int, float]]:
 def _sum(
     layers: dict[str, dict[int, float]], often: dict[str, int] | None = None
 ) -> dict[Point, float]:
-    """All layers together, at the sizes that every one of them was measured at."""
+    """Return all layers together, at the sizes at which each of them was measured."""
     sizes = set.intersection(*map(set, layers.values()))
     often = often or {}
     return {
@@ -119,7 +119,7 @@ def _attention(path: Path, model: Model) -> dict[str, dict[Point, float]]:
 
 
 def _experts(path: Path, model: Model) -> dict[Point, float]:
-    """By tokens and active experts; what cannot be (more than the tokens choose) as the most."""
+    """Return times by tokens and active experts; impossible numbers of experts as the maximum."""
     measured: dict[int, dict[int, float]] = defaultdict(dict)
     for row in _rows(path):
         micros = float(row["time_us"]) * model.layers
@@ -136,7 +136,7 @@ def main() -> int:
     """Convert one folder and print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.simulator.llmservingsim")
     parser.add_argument("folder", type=Path, help="profiler/perf/RTXPRO6000/MODEL/bf16/tpN")
-    parser.add_argument("model", choices=MODELS, help="the model it is of")
+    parser.add_argument("model", choices=MODELS, help="the model of the files")
     parser.add_argument("gpus", type=int, help="the size of its tensor-parallel group")
     options = parser.parse_args()
     sys.stdout.write(convert(options.folder, MODELS[options.model], options.gpus))

@@ -1,11 +1,11 @@
-"""How long a dead worker is missed: `make bench-supervise`.
+"""How long a dead worker goes unnoticed: `make bench-supervise`.
 
-Fifty times a child is killed with SIGKILL, at random moments, under our crew and under
-supervisord, which runs beside it in the same minute; each is told to start a successor at once.
-What is measured is the time from the kill until the successor says its pid. Bars: our median is
-at most 0.05 of supervisord's, our 95th percentile at most 0.15.
+A child is killed with SIGKILL fifty times at random moments, under our crew and under supervisord,
+both running at the same time and both set to start a successor at once. The figure is the time from
+the kill until the successor reports its pid. Bars: our median is at most 0.05 of supervisord's, our
+95th percentile at most 0.15.
 
-supervisord goes into an environment of its own, `.venv-bench`, made on the first run.
+supervisord is installed in a separate environment, `.venv-bench`, made on the first run.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ OURS, THEIRS = "disagg-node", "supervisord"
 _PATIENCE_SECONDS = 30.0
 
 
-class Ear:
-    """A pipe with a name, into which each child writes its pid as it starts."""
+class PidPipe:
+    """A named pipe to which each child writes its pid as it starts."""
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / "ear"
+        self.path = folder / "pids"
         os.mkfifo(self.path)
-        # Open at both ends, so that it is never at its end.
+        # Open at both ends, so that a read never meets the end of the file.
         self._pipe = os.open(self.path, os.O_RDWR)
 
     @property
     def child(self) -> tuple[str, ...]:
-        """A program that says its pid and then does nothing for ever."""
+        """Return a program that reports its pid and then does nothing."""
         return ("/bin/sh", "-c", f"echo $$ > {self.path}; exec sleep 1000000")
 
     def next_pid(self) -> int:
@@ -58,7 +58,7 @@ class Ear:
 
 
 def supervisord_environment() -> Path:
-    """The interpreter of an environment with supervisord."""
+    """Return the interpreter of an environment with supervisord."""
     python = ENVIRONMENT / "bin" / "python"
     if not (ENVIRONMENT / ".ready").exists():
         venv.create(ENVIRONMENT, with_pip=True)
@@ -68,14 +68,14 @@ def supervisord_environment() -> Path:
 
 
 def our_argv(folder: Path, child: tuple[str, ...]) -> list[str]:
-    """A crew with one worker."""
+    """Return the command of a crew with one worker."""
     return [sys.executable, "-m", "bench.supervise.crew", str(folder), *child]
 
 
 def their_argv(python: Path, folder: Path, child: tuple[str, ...]) -> list[str]:
-    """A supervisord with one program that is started again at once, whatever it died of."""
+    """Return the command of a supervisord whose one program is always restarted at once."""
     config = folder / "supervisord.conf"
-    # Without startsecs = 0 a child that dies young is waited for longer each time.
+    # Without startsecs = 0 a child that dies early is restarted later each time.
     config.write_text(
         "[supervisord]\nnodaemon=true\nsilent=true\n"
         f"logfile={folder}/supervisord.log\npidfile={folder}/supervisord.pid\n"
@@ -98,32 +98,34 @@ def running(argv: list[str]) -> Iterator[None]:
 
 
 def measure(folder: Path) -> dict[str, list[float]]:
-    """Seconds from each death to its successor, for both, kill by kill in turn."""
+    """Return the seconds from each death to its successor, for both, with alternating kills."""
     python = supervisord_environment()
     numbers = random.Random(1)
-    ears, pids = {}, {}
+    pipes, pids = {}, {}
     with contextlib.ExitStack() as stack:
         for name in (OURS, THEIRS):
             own = folder / name
             own.mkdir()
-            ears[name] = ear = Ear(own)
-            argv = our_argv(own, ear.child) if name == OURS else their_argv(python, own, ear.child)
+            pipes[name] = pipe = PidPipe(own)
+            argv = (
+                our_argv(own, pipe.child) if name == OURS else their_argv(python, own, pipe.child)
+            )
             stack.enter_context(running(argv))
-            pids[name] = ear.next_pid()
+            pids[name] = pipe.next_pid()
         missed: dict[str, list[float]] = {OURS: [], THEIRS: []}
         for _ in range(KILLS):
-            for name, ear in ears.items():
-                # At any moment of a supervisor's own clock: supervisord looks once a second.
+            for name, pipe in pipes.items():
+                # At a random moment of a supervisor's cycle: supervisord checks once a second.
                 time.sleep(0.2 + numbers.random())
                 began = time.monotonic()
                 os.kill(pids[name], signal.SIGKILL)
-                pids[name] = ear.next_pid()
+                pids[name] = pipe.next_pid()
                 missed[name].append(time.monotonic() - began)
         return missed
 
 
 def processor() -> str:
-    """The name of this machine's processor."""
+    """Return the name of this machine's processor."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return f"{len(names)} x {names[0]}" if names else platform.machine()

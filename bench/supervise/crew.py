@@ -18,7 +18,7 @@ from disagg_cluster.supervisor.journal.journal import Journal
 from disagg_cluster.supervisor.supervisor import Supervisor
 from disagg_cluster.supervisor.worker_spec import WorkerSpec
 
-# It never answers: what is measured does not depend on that, and nobody shall end it for it.
+# It never answers probes: the measurement does not need that, and it must not be ended for it.
 UNPROBED = ProbeTarget(9, "")
 AT_ONCE = RestartPolicy(
     start_seconds=1e6, backoff_first_seconds=0.0, crash_limit=10**6, stop_seconds=1.0
@@ -26,7 +26,7 @@ AT_ONCE = RestartPolicy(
 
 
 async def keep(folder: Path, argv: tuple[str, ...]) -> None:
-    """Keep the worker running until we are told to end."""
+    """Keep the worker running until SIGTERM."""
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     spec = WorkerSpec("worker", LaunchCommand(argv, {}), folder / "worker.log", UNPROBED, AT_ONCE)

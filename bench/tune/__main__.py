@@ -1,11 +1,11 @@
-"""How near the tuner comes to an engine's knee, and with how few probes: `make bench-tune`.
+"""How close the tuner comes to an engine's knee, and with how few probes: `make bench-tune`.
 
-Each of so many seeds draws an engine (the shipped tables of measured steps, and data sheets), a
-prompt length and noise. The true knee is what the product's own function reads off every size of
-the grid without noise, and none where it concludes none; beside it stands how far that is from the
-first size at all with nine tenths of the best rate, jags included. Peers run on the same engine
-with the same dice: every size of the grid, golden section, bisection, doublings. For a knee that
-is none, to find none is right. Every table by itself, and batches at a latency target, are below.
+Each seed draws an engine (the shipped tables of measured steps, and data sheets), a prompt length
+and noise. The true knee is what the product's own function reads off every size of the grid without
+noise, or none where it concludes none, which is then the right answer. Beside it is the distance
+from the first size at all with nine tenths of the best rate, jags included. Peers run on the same
+engine with the same noise: every size of the grid, golden section, bisection, doublings. Each table
+alone, and batches at a latency target, are below.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ BARS = {
 
 @dataclass(frozen=True, slots=True)
 class KneeScore:
-    """One search on one engine: the knee that it has, that was found, and the cost."""
+    """One search on one engine: the true knee, the one found, and the cost."""
 
     search: str
     engine: str
@@ -55,7 +55,7 @@ class KneeScore:
     found: FoundSize
 
     def within(self, ratio: float) -> bool:
-        """Whether it is right to a factor; of none to find none."""
+        """Return whether it is right to a factor; for none, whether it found none."""
         if self.true is None or self.found.size is None:
             return self.true is None and self.found.size is None
         return 1 / ratio <= self.found.size / self.true <= ratio
@@ -96,7 +96,7 @@ def _scores(
 
 
 def _batch(task: tuple[int, float]) -> tuple[bool, int, int]:
-    """Whether the batch of a seed is right to a step of the grid; probes, and a sweep's."""
+    """Return whether a seed's batch is right to a step of the grid; its probes, and a sweep's."""
     seed, noise = task
     dice = random.Random(seed)
     engine, context = dice.choice(list(engines())), dice.choice(CONTEXTS)
@@ -107,14 +107,14 @@ def _batch(task: tuple[int, float]) -> tuple[bool, int, int]:
     if true is None or found.size is None:
         right = true is None and found.size is None
     else:
-        # Batches are whole: of a handful the next one is more than a step of the grid away.
+        # Batches are whole numbers: a small one is more than a step of the grid from the next.
         most = max(GRID_STEP * _ROUNDING, (true + 1) / true)
         right = 1 / most <= found.size / true <= most
     return right, found.probes, swept.probes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Search, print, hold against the bars."""
+    """Search, print, compare with the bars."""
     parser = argparse.ArgumentParser(prog="python -m bench.tune", description=__doc__)
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--noise", type=float, default=NOISE_RATIO)

@@ -1,4 +1,4 @@
-"""Ways to find a knee or a batch: ours, and those it is held against."""
+"""Searches for a knee or a batch: ours, and those it is compared with."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DECODE_SAMPLES = 24
 
 @dataclass(frozen=True, slots=True)
 class FoundSize:
-    """What a search found: a size, None where it says that there is none; and what it took."""
+    """The result of a search: a size, or None if it concludes none; and its cost."""
 
     size: float | None
     probes: int
@@ -31,7 +31,7 @@ Search = Callable[[NoisyEngine, int], FoundSize]
 
 
 def ours(engine: NoisyEngine, prompt_tokens: int) -> FoundSize:
-    """The tuner's own search."""
+    """Run the tuner's own search."""
     search, probed = KneeSearch(GRID, len(GRID) // 2), TimedSteps()
     while (size := search.next_size(probed)) is not None:
         probed = probed.plus(engine.prefill(size, prompt_tokens))
@@ -39,25 +39,25 @@ def ours(engine: NoisyEngine, prompt_tokens: int) -> FoundSize:
 
 
 def full_sweep(engine: NoisyEngine, prompt_tokens: int) -> FoundSize:
-    """Every size of the grid once, the knee read by the same function."""
+    """Probe every size of the grid once; the knee is read by the same function."""
     return _read(engine, TimedSteps(tuple(engine.prefill(size, prompt_tokens) for size in GRID)))
 
 
 def powers_of_two(engine: NoisyEngine, prompt_tokens: int) -> FoundSize:
-    """Every doubling, as load tests do: the first that has nine tenths of the best."""
+    """Probe every doubling, as load tests do; return the first with nine tenths of the best."""
     rates = {size: _rate(engine, size, prompt_tokens) for size in GRID[::4]}
     best = max(rates.values())
-    return _told(engine, next(s for s, r in rates.items() if r >= KNEE_SHARE * best))
+    return _found(engine, next(s for s, r in rates.items() if r >= KNEE_SHARE * best))
 
 
 def bisection(engine: NoisyEngine, prompt_tokens: int) -> FoundSize:
-    """The best rate is that of the largest step; halve to where nine tenths of it are reached."""
+    """Take the largest step's rate as the best; bisect to where nine tenths of it are reached."""
     best = _rate(engine, GRID[-1], prompt_tokens)
-    return _told(engine, _halved(engine, prompt_tokens, 0, len(GRID) - 1, best))
+    return _found(engine, _halved(engine, prompt_tokens, 0, len(GRID) - 1, best))
 
 
 def golden_section(engine: NoisyEngine, prompt_tokens: int) -> FoundSize:
-    """The best rate by golden section (Kiefer 1953), then halve to where nine tenths of it are."""
+    """Find the best rate by golden section (Kiefer 1953), then bisect to nine tenths of it."""
     low, high = 0.0, float(len(GRID) - 1)
     rates: dict[int, float] = {}
 
@@ -71,7 +71,7 @@ def golden_section(engine: NoisyEngine, prompt_tokens: int) -> FoundSize:
         left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
         low, high = (left, high) if rate(left) < rate(right) else (low, right)
     top = max(rates, key=lambda place: rates[place])
-    return _told(engine, _halved(engine, prompt_tokens, 0, top, rates[top]))
+    return _found(engine, _halved(engine, prompt_tokens, 0, top, rates[top]))
 
 
 def _halved(engine: NoisyEngine, prompt_tokens: int, low: int, high: int, best: float) -> float:
@@ -88,7 +88,7 @@ def _rate(engine: NoisyEngine, size: int, prompt_tokens: int) -> float:
     return size / median(engine.prefill(size, prompt_tokens).seconds)
 
 
-def _told(engine: NoisyEngine, size: float) -> FoundSize:
+def _found(engine: NoisyEngine, size: float) -> FoundSize:
     return FoundSize(size, engine.probes, engine.seconds)
 
 
@@ -108,7 +108,7 @@ SEARCHES: dict[str, Search] = {
 
 
 def our_batch(engine: NoisyEngine, context_tokens: int, target_seconds: float) -> FoundSize:
-    """The tuner's own search of a batch."""
+    """Run the tuner's own search of a batch."""
     search, probed = BatchSearch(BATCHES, target_seconds, len(BATCHES)), TimedSteps()
     while (size := search.next_size(probed)) is not None:
         probed = probed.plus(engine.decode(size, context_tokens, _DECODE_SAMPLES))
@@ -116,7 +116,7 @@ def our_batch(engine: NoisyEngine, context_tokens: int, target_seconds: float) -
 
 
 def swept_batch(engine: NoisyEngine, context_tokens: int, target_seconds: float) -> FoundSize:
-    """Every batch of the grid once; the largest whose median is within the target."""
+    """Probe every batch of the grid once; return the largest with its median within the target."""
     quick = [
         batch
         for batch in BATCHES

@@ -1,4 +1,4 @@
-"""Engines whose steps cost what tables or data sheets say, and what knee and batch they have."""
+"""Engines priced by tables or data sheets, and their true knees and batches."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ _QUIET_SAMPLES = 20
 
 @dataclass(frozen=True, slots=True)
 class PricedEngine:
-    """An engine by name; `is_table` where its steps were measured."""
+    """An engine by name; `is_table` if its steps were measured."""
 
     name: str
     costs: CostModel
     is_table: bool
 
     def prefill_seconds(self, size: int, prompt_tokens: int) -> float:
-        """What a step takes of prompts as the tuner puts them together, by its size."""
+        """Return the time of a prefill step by size, composed of prompts as the tuner does."""
         shape = step_shape(size, prompt_tokens)
         pairs = shape.prompts * shape.tokens * (shape.tokens + 1) // 2
         price = self.costs.price(BatchWork(shape.size, pairs, shape.size))
         return (price.seconds + _GAP_SECONDS) * size / shape.size
 
     def decode_seconds(self, batch: int, context_tokens: int) -> float:
-        """What a step takes that writes a token of each request."""
+        """Return the time of a step that writes a token of each request."""
         work = BatchWork(writers=batch, writers_kv_tokens=batch * context_tokens)
         return self.costs.price(work).seconds + _GAP_SECONDS
 
     def knee(self, prompt_tokens: int) -> float | None:
-        """The knee as the product reads it off all sizes of the grid, without noise.
+        """Return the knee that the product reads off all sizes of the grid, without noise.
 
-        None where it concludes none: the rate rises to the end.
+        None if it concludes none: the rate rises to the end.
         """
         probes = (
             SizeProbe(size, (self.prefill_seconds(size, prompt_tokens),) * _QUIET_SAMPLES)
@@ -60,7 +60,7 @@ class PricedEngine:
         return found.limit.knee_tokens if found and found.limit else None
 
     def first_size(self, prompt_tokens: int) -> float:
-        """The first size at all, jags of the curve included, that has nine tenths of the best."""
+        """Return the first size at all, jags included, with nine tenths of the best rate."""
         sizes, size = [], float(SMALLEST)
         while size < LARGEST:
             sizes.append(round(size))
@@ -70,7 +70,7 @@ class PricedEngine:
         return next(n for n, rate in rates.items() if rate >= KNEE_SHARE * best)
 
     def batch(self, context_tokens: int, target_seconds: float) -> int | None:
-        """The largest batch within a target, of all there are; None where not one is."""
+        """Return the largest batch of all within a target; None if no batch is."""
         within = [
             batch
             for batch in range(1, BATCHES[-1] + 1)
@@ -81,22 +81,22 @@ class PricedEngine:
 
 @dataclass(slots=True)
 class NoisyEngine:
-    """Times steps as the prober does: until the median is sure; counts what that costs."""
+    """Times steps as the prober does, until the median is certain; counts the cost."""
 
     engine: PricedEngine
     noise_ratio: float
     rng: random.Random
     probes: int = 0
     seconds: float = 0.0
-    _wanted: int = field(default=0, init=False)
+    _needed: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        wanted = (_MEDIAN_FACTOR * self.noise_ratio / _SURE_ENOUGH) ** 2
-        self._wanted = min(max(round(wanted), LEAST_SAMPLES), MOST_SAMPLES)
+        needed = (_MEDIAN_FACTOR * self.noise_ratio / _SURE_ENOUGH) ** 2
+        self._needed = min(max(round(needed), LEAST_SAMPLES), MOST_SAMPLES)
 
     def prefill(self, size: int, prompt_tokens: int) -> SizeProbe:
         """Time steps of a size."""
-        return self._timed(size, self.engine.prefill_seconds(size, prompt_tokens), self._wanted)
+        return self._timed(size, self.engine.prefill_seconds(size, prompt_tokens), self._needed)
 
     def decode(self, batch: int, context_tokens: int, samples: int) -> SizeProbe:
         """Time steps of a batch."""
@@ -111,7 +111,7 @@ class NoisyEngine:
 
 
 def engines() -> Iterator[PricedEngine]:
-    """All tables that are shipped, and every model on every GPU by data sheets."""
+    """Yield all shipped tables, and every model on every GPU by data sheets."""
     for name in table_names():
         yield PricedEngine(name, named_costs(name), is_table=True)
     for model in MODELS:

@@ -16,7 +16,7 @@ from disagg_exporter.capacity.curves.curve import Curve
 from disagg_exporter.capacity.curves.limits import find_batch
 
 
-def test_steps_of_a_b200_are_foreseen_as_well_as_nvidias_regression_foresees_them() -> None:
+def test_steps_of_a_b200_are_predicted_as_well_as_by_nvidias_regression() -> None:
     """Its error is 12.74 % on the same steps; steps of equal work stray by 12 %."""
     foresight = steps.ours()
 

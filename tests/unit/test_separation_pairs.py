@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 from bench.separation.deployments import Deployment, Kind, Pair, Parallel, pairs_of, read_pairs
-from bench.separation.foreseen import Foreseen
 from bench.separation.pairs import errors_of_neighbours, score
+from bench.separation.predicted import Predicted
 from bench.separation.step_costs import LearnedSteps
 
 from disagg_cluster.planner.separation.verdict import Gain
@@ -155,18 +155,18 @@ def test_a_pair_is_best_over_best_of_those_fast_enough() -> None:
 
 
 def test_verdicts_are_counted_beyond_a_tenth_only() -> None:
-    def foreseen(measured: float, low: float, ratio: float, high: float) -> Foreseen:
+    def predicted(measured: float, low: float, ratio: float, high: float) -> Predicted:
         pair = Pair(KIND, 20.0, 1.0, measured)
-        return Foreseen(pair, Gain(ratio, low, high), "engine", MEASURED, MEASURED, 1)
+        return Predicted(pair, Gain(ratio, low, high), "engine", MEASURED, MEASURED, 1)
 
     found = score(
         5,
         [
-            foreseen(1.5, 1.2, 1.5, 1.8),
-            foreseen(0.5, 0.4, 0.6, 0.9),
-            foreseen(0.6, 1.1, 1.3, 1.5),
-            foreseen(1.05, 0.8, 0.9, 1.0),
-            foreseen(2.0, 0.8, 1.2, 2.0),
+            predicted(1.5, 1.2, 1.5, 1.8),
+            predicted(0.5, 0.4, 0.6, 0.9),
+            predicted(0.6, 1.1, 1.3, 1.5),
+            predicted(1.05, 0.8, 0.9, 1.0),
+            predicted(2.0, 0.8, 1.2, 2.0),
         ],
     )
 
@@ -174,7 +174,7 @@ def test_verdicts_are_counted_beyond_a_tenth_only() -> None:
     assert (found.losers, found.losers_named) == (2, 1)
 
 
-def test_neighbours_tell_a_gain_by_a_power_of_the_speed_between_them() -> None:
+def test_neighbours_predict_a_gain_by_a_power_of_the_speed_between_them() -> None:
     other = KIND._replace(model="other")
     pairs = [
         Pair(KIND, 20, 1, 4),

@@ -1,14 +1,14 @@
-"""A vLLM plugin for the benchmark alone: it switches all that is ours on and off as an engine runs.
+"""A vLLM plugin for the benchmark alone: it switches our code on and off in a running engine.
 
-Off, the engine computes no details of its iterations, so none is logged, and our plugin is called
-by nobody; only its heartbeat goes on. The server switches after every stretch of a few equal steps
-without a prompt. Each pair of stretches is one on and one off, in an order that is drawn. A line of
-$DISAGG_BENCH_STRETCHES says what one took: pair, on or off, tokens generated, nanoseconds of CPU
-of all the server's processes, and of our threads alone.
+Off, the engine computes and logs no iteration details, and our plugin is not called; only its
+heartbeat continues. The server switches after every stretch of a few equal steps without a prompt.
+Each pair of stretches is one on and one off, in a random order. A line of $DISAGG_BENCH_STRETCHES
+has the cost of one: pair, on or off, tokens generated, nanoseconds of CPU of all the server's
+processes, and of our threads alone.
 
-$DISAGG_BENCH_TIMES takes lines `what nanoseconds`, thread CPU time: each call of our record(), of
+$DISAGG_BENCH_TIMES gets lines `what nanoseconds`, thread CPU time: each call of our record(), of
 vLLM's count of an iteration and of its log line (which ours hides); and each step's length, as the
-engine tells it.
+engine reports it.
 """
 
 import functools
@@ -22,12 +22,12 @@ SWITCH_ENVIRONMENT = "DISAGG_BENCH_SWITCH"
 STRETCHES_ENVIRONMENT = "DISAGG_BENCH_STRETCHES"
 TIMES_ENVIRONMENT = "DISAGG_BENCH_TIMES"
 _STRETCH_STEPS = 16
-# What was kept of the last stretch is sent by then.
+# By then, everything kept from the last stretch has been sent.
 _SETTLING_STEPS = 4
 
 
 class Lines:
-    """Lines of a file, written now and then: a write costs more than what is timed."""
+    """Lines of a file, written in batches: a write costs more than what is timed."""
 
     def __init__(self, path, together):
         self._path = path
@@ -35,7 +35,7 @@ class Lines:
         self._lines = []
 
     def add(self, *words):
-        """Note one line."""
+        """Add one line."""
         self._lines.append(" ".join(map(str, words)) + "\n")
         if len(self._lines) >= self._together:
             lines, self._lines = self._lines, []
@@ -52,7 +52,7 @@ class Switch:
 
     @property
     def is_on(self):
-        """Whether what is ours is on."""
+        """Return whether our code is on."""
         return self._byte[0] == 1
 
     def turn(self, on):
@@ -61,7 +61,7 @@ class Switch:
 
 
 class Stretches:
-    """Switches after so many steps, and notes what the server used meanwhile."""
+    """Switches after a number of steps, and records what the server used meanwhile."""
 
     def __init__(self, path, switch):
         self._lines = Lines(path, 2)
@@ -72,7 +72,7 @@ class Stretches:
         self._begin(0)
 
     def step(self, iteration_stats):
-        """Take note of one step."""
+        """Count one step."""
         tokens = iteration_stats.num_generation_tokens
         if iteration_stats.prompt_token_stats.total or tokens != self._batch:
             self._begin(tokens)
@@ -108,7 +108,7 @@ class Stretches:
 
 
 def install():
-    """Put switch and stopwatches into whichever of the engine's processes this is."""
+    """Install switch and stopwatches in whichever of the engine's processes this is."""
     path = os.environ.get(SWITCH_ENVIRONMENT)
     if not path:
         return
@@ -155,7 +155,7 @@ def _in_the_server(switch, times, stretches):
 
 
 def _time(owner, name, times, what):
-    """Put a stopwatch on a function; it is read while we are on."""
+    """Time a function while our code is on."""
     inner = getattr(owner, name)
 
     @functools.wraps(inner)
@@ -163,7 +163,7 @@ def _time(owner, name, times, what):
         began_ns = time.thread_time_ns()
         result = inner(*given, **named)
         spent_ns = time.thread_time_ns() - began_ns
-        # Without details, the line is none.
+        # Without details there is no line.
         if what != "line" or given[1].iteration_details is not None:
             times.add(what, spent_ns)
         return result

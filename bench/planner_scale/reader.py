@@ -1,6 +1,6 @@
-"""History, forecasts and plans of all models, in a process of its own whose time and memory count.
+"""History, forecasts and plans of all models, in a separate process that is measured.
 
-`python -m bench.planner_scale.asker URL END_SECONDS [CLUSTER]` prints one JSON object.
+`python -m bench.planner_scale.reader URL END_SECONDS [CLUSTER]` prints one JSON object.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from disagg_cluster.planner.settings.sections import OfferSection, TargetsSectio
 from disagg_cluster.prometheus.prometheus_api import Prometheus
 
 DAY_STEPS = 1440
-# The bars tell what is too long; on a busy machine the usual 600 s would end all.
+# The bars decide what is too long; on a busy machine the usual limit of 600 s would end the run.
 _READ_SECONDS = 3600.0
 CONFIG = PlannerConfig(
     targets=TargetsSection(ttft_seconds=2.0, itl_seconds=0.05),
@@ -40,7 +40,7 @@ CONFIG = PlannerConfig(
 
 
 def main() -> None:
-    """Read, forecast a day of requests, prompts and outputs of each model, plan; say the cost."""
+    """Read, forecast a day of each model's requests, prompts and outputs, plan; print the cost."""
     url, end_seconds, *cluster = sys.argv[1:]
     end = float(end_seconds)
     request = HistoryRequest(end - DAYS * DAY_SECONDS, end, cluster=cluster[0] if cluster else None)
@@ -77,7 +77,7 @@ def main() -> None:
         "read s": read - began,
         "forecast s": forecast - read,
         "plan s": done - forecast,
-        "whole s": done - began,
+        "wall s": done - began,
         "CPU s": used.ru_utime + used.ru_stime,
         "MiB": used.ru_maxrss / 1024,
     }

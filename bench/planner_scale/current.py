@@ -1,4 +1,4 @@
-"""What engines tell now, as samples of the last minutes: nothing older of it is read."""
+"""The engines' current metrics as samples of the last minutes: nothing older of them is read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OFFSET_SECONDS = 7
 
 
 def now_openmetrics(samples: Iterable[EngineSample], end_seconds: int) -> Iterator[str]:
-    """As promtool wants it, but for its end: families whole, and in each the series whole."""
+    """Yield the samples in promtool's format, without the end: by family, then series."""
     times = _times(end_seconds)
     family = ""
     for each in sorted(samples, key=lambda one: one.name):
@@ -25,7 +25,7 @@ def now_openmetrics(samples: Iterable[EngineSample], end_seconds: int) -> Iterat
 
 
 def now_json_lines(samples: Iterable[EngineSample], end_seconds: int) -> Iterator[bytes]:
-    """As VictoriaMetrics imports it, a series a line."""
+    """Yield the samples in VictoriaMetrics' import format, a series a line."""
     times = [time * 1000 for time in _times(end_seconds)]
     for each in samples:
         metric = {"__name__": each.name, **each.labels}

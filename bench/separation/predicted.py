@@ -1,11 +1,10 @@
-"""The gain of separating that the mixed deployments and the kernel tables foresee.
+"""The gain of separating, predicted from mixed deployments and kernel tables.
 
-The largest load of p prefill and d decode workers under so many requests at a time, which is how
-the deployments were measured: no queue, no tail, all lengths alike. Decode workers have so many
-requests that a step still is as fast as the users want, in doublings, as the mixed rows were swept;
-prefill workers keep up with them; neither is a worker whose memory holds no request. Of each pool
-that what NVIDIA's aiconfigurator takes for what two
-pools that wait for each other can use.
+It is the largest load of p prefill and d decode workers at a fixed concurrency, as the deployments
+were measured: no queue, no tail, all lengths alike. Decode batches are the largest, in doublings as
+in the mixed rows' sweeps, whose step is fast enough for the users; prefill workers keep up with
+them; every worker's memory holds at least one request. Of each pool only the share counts that
+NVIDIA's aiconfigurator assumes two pools that wait for each other can use.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from disagg_cluster.planner.separation.verdict import Gain
 _BATCHES = tuple(2**power for power in range(13))
 _MOST_GPUS = 64
 _DRAWS = 9
-# Decided is what is sure to one side nine times of ten.
+# A verdict is decided if its side is right nine times of ten.
 _LOW, _HIGH = 0.1, 0.9
 # aiconfigurator, sdk/picking.py: for bubbles in the pipeline "when benchmarking with concurrency",
-# and for places in the decode batch that are not taken.
+# and for free places in the decode batch.
 _PREFILL_USED, _DECODE_USED = 0.9, 0.92
 
 
 @dataclass(frozen=True, slots=True)
-class Foreseen:
-    """What is foreseen of a pair, and of which split."""
+class Predicted:
+    """The predicted gain of a pair, and the split that it is for."""
 
     pair: Pair
     gain: Gain
@@ -46,11 +45,11 @@ class Foreseen:
     batch: int
 
 
-class Foresight:
-    """All that the mixed rows say, by model, GPU, precision and backend.
+class Predictor:
+    """Predicts gains from the mixed rows, by model, GPU, precision and backend.
 
     Args:
-        rows: Deployments; those that are separate are not looked at.
+        rows: Deployments; separate ones are ignored.
         learn: Whether the mixed rows correct the tables.
     """
 
@@ -64,11 +63,11 @@ class Foresight:
                 self._rows[row.kind[:3]][row.backend].append(row)
         self._learned: dict[tuple[str, str, str, str], LearnedSteps] = {}
 
-    def of(self, pair: Pair) -> Foreseen | None:
-        """The gain of a pair of which the mixed half is known; None if the tables lack too much.
+    def of(self, pair: Pair) -> Predicted | None:
+        """Predict a pair's gain, its mixed half being known; None if the tables lack too much.
 
-        Of each backend the split that is the best at the low end: what is surely good. Nobody tells
-        which backend runs separate, so all that are known count alike. Told is the best one.
+        Each backend contributes the split that is the best at the low end, and so surely good. The
+        backend of the separate half is unknown, so all known ones count alike; the best is named.
         """
         best = [
             max(splits, key=_surely)
@@ -81,13 +80,13 @@ class Foresight:
         low, middle, high = (
             max(float(np.quantile(loads, level)), 1e-3) / pair.mixed for level in (_LOW, 0.5, _HIGH)
         )
-        told = max(best, key=_surely)
-        return Foreseen(
-            pair, Gain(middle, low, high), told.backend, told.prefill, told.decode, told.batch
+        named = max(best, key=_surely)
+        return Predicted(
+            pair, Gain(middle, low, high), named.backend, named.prefill, named.decode, named.batch
         )
 
     def by_tables(self, pair: Pair) -> float | None:
-        """The gain if both ways are as the tables say to the letter; None if they lack much."""
+        """Return the gain by uncorrected tables for both ways; None if they lack too much."""
         mixed, separate = [0.0], [0.0]
         for backend, rows in self._rows[pair.kind[:3]].items():
             steps = self._steps(pair.kind, backend, rows).steps
@@ -100,7 +99,7 @@ class Foresight:
         return max(separate) / max(mixed) if max(mixed) else None
 
     def _splits(self, pair: Pair, backend: str, rows: Sequence[Deployment]) -> Iterator[_Split]:
-        """All pairs of workers that the tables know and that hold a request."""
+        """Yield all pairs of workers that the tables know and that hold a request."""
         learned = self._steps(pair.kind, backend, rows)
         tokens = pair.kind.prompt_tokens + pair.kind.output_tokens
         room = {each: learned.room_tokens(each) for each in learned.steps}
@@ -132,7 +131,7 @@ class Foresight:
 
 
 class _Split(NamedTuple):
-    """Two kinds of worker of one backend, and tokens/s/GPU for draws of what is not known."""
+    """Two kinds of worker of one backend, and tokens/s/GPU for draws of the unknowns."""
 
     loads: Floats
     backend: str
@@ -146,7 +145,7 @@ def _surely(split: _Split) -> tuple[float, float]:
 
 
 def _ways(rows: Sequence[Deployment]) -> set[Parallel]:
-    """How workers may divide the model: as mixed ones did, and with attention in data parallel."""
+    """Return the ways to divide the model: those of mixed rows, and data-parallel attention."""
     ways = {row.parallel for row in rows}
     experts = any(way.expert > 1 for way in ways) or any(row.quantization[1] for row in rows)
     if experts:
@@ -155,7 +154,7 @@ def _ways(rows: Sequence[Deployment]) -> set[Parallel]:
 
 
 def _largest(pair: Pair, steps: dict[int, Estimate], off: float) -> int | None:
-    """The largest batch whose step is fast enough for the users, if steps are off by so much."""
+    """Return the largest batch whose step is fast enough, `off` standard errors from its mean."""
     most = 1 / pair.user_tokens_per_second
     fast = [
         batch for batch, step in steps.items() if step.seconds * math.exp(off * step.error) <= most
@@ -166,7 +165,7 @@ def _largest(pair: Pair, steps: dict[int, Estimate], off: float) -> int | None:
 def _loads(
     pair: Pair, steps: dict[int, Estimate], prompt: Estimate, decode_gpus: int, prefill_gpus: int
 ) -> Iterator[float]:
-    """Tokens/s/GPU of the best split, for draws of what steps and prompts are off by."""
+    """Yield tokens/s/GPU of the best split, for draws of the errors of steps and prompts."""
     normal = NormalDist()
     levels = [normal.inv_cdf((number + 0.5) / _DRAWS) for number in range(_DRAWS)]
     for off in levels:
@@ -183,7 +182,7 @@ def _loads(
 
 
 def _exact(pair: Pair, prefill: KernelSteps, decode: KernelSteps) -> float:
-    """Tokens/s/GPU of the best split of these workers by the tables."""
+    """Return tokens/s/GPU of the best split of these workers by the tables."""
     context = pair.kind.prompt_tokens + pair.kind.output_tokens / 2
     steps = {
         batch: Estimate(decode.decode_seconds(batch, context), 0.0)
@@ -200,14 +199,14 @@ def _exact(pair: Pair, prefill: KernelSteps, decode: KernelSteps) -> float:
 
 
 def _mixed(pair: Pair, steps: KernelSteps) -> float:
-    """Tokens/s/GPU of a mixed worker by the tables, at the largest batch that is fast enough."""
+    """Return tokens/s/GPU of a mixed worker by the tables, at the largest batch fast enough."""
     kind, best = pair.kind, 0.0
     prompt = steps.prompt_seconds(kind.prompt_tokens)
     for batch in _BATCHES:
         if batch < steps.parallel.attention_data:
             continue
         step = steps.decode_seconds(batch, kind.prompt_tokens + kind.output_tokens / 2)
-        # While a request writes, as many prompts come as requests are there.
+        # While a request writes, a prompt arrives for every request of the batch.
         each = kind.output_tokens * step + batch * prompt
         if each / kind.output_tokens <= 1 / pair.user_tokens_per_second:
             best = max(best, batch / each * kind.output_tokens / steps.parallel.gpus)
@@ -215,12 +214,12 @@ def _mixed(pair: Pair, steps: KernelSteps) -> float:
 
 
 def _best_split(prefilling: float, decoding: float, prefill_gpus: int, decode_gpus: int) -> float:
-    """Requests/s/GPU of the best whole numbers of workers."""
+    """Return requests/s/GPU of the best whole numbers of workers."""
     best = 0.0
     for prefill in range(1, (_MOST_GPUS - decode_gpus) // prefill_gpus + 1):
         most = (_MOST_GPUS - prefill * prefill_gpus) // decode_gpus
-        wanted = max(1, math.floor(prefill * prefilling * _PREFILL_USED / decoding / _DECODE_USED))
-        for decode in {min(most, wanted), min(most, wanted + 1)}:
+        enough = max(1, math.floor(prefill * prefilling * _PREFILL_USED / decoding / _DECODE_USED))
+        for decode in {min(most, enough), min(most, enough + 1)}:
             gpus = prefill * prefill_gpus + decode * decode_gpus
             load = min(prefill * prefilling * _PREFILL_USED, decode * decoding * _DECODE_USED)
             best = max(best, load / gpus)

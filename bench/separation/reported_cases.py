@@ -1,4 +1,4 @@
-"""What is said of cases that users and NVIDIA reported: the answer with its load and interval."""
+"""The verdicts on cases that users and NVIDIA reported, with loads and intervals."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from disagg_cluster.simulator.engine.hardware import (
 
 _NVLINK = KvLink(200e9, 0.002)
 _NETWORK = KvLink(40e9, 0.002)
-# What vLLM allows by default on GPUs of this size.
+# vLLM's default on GPUs of this size.
 _MOST_REQUESTS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A case: what it is of, and the sizes of groups that each role may have."""
+class ReportedCase:
+    """A case, and the group sizes that each role may have."""
 
     name: str
     gpu: Gpu
@@ -44,18 +44,18 @@ class Asked:
     link: KvLink
 
 
-def _cases() -> Iterator[Asked]:
+def _cases() -> Iterator[ReportedCase]:
     for prompt, output in ((1024, 1024), (8192, 1024)):
         for itl_seconds in (0.008, 0.015, 0.03):
             targets = Targets(2.0, itl_seconds)
-            yield Asked(
+            yield ReportedCase(
                 "gpt-oss-120b, TP8 against TP4 + TP4 (dynamo#3774)",
                 *(H200, GPT_OSS_120B, 8, (8,), (4,), (4,), prompt, output, targets, _NVLINK),
             )
     for gpu in (H100, H200):
         for gpus, link in ((8, _NVLINK), (16, _NETWORK)):
             for itl_seconds in (0.03, 0.06):
-                yield Asked(
+                yield ReportedCase(
                     f"Llama-3.3-70B BF16 on {gpus // 8} node{'s' * (gpus > 8)}, groups of 4",
                     *(gpu, LLAMA_70B, gpus, (4,), (4,), (4,), 8192, 1024),
                     Targets(5.0, itl_seconds),
@@ -64,7 +64,7 @@ def _cases() -> Iterator[Asked]:
 
 
 def answers() -> Iterator[str]:
-    """Each case with its load, the verdict and all reasons; which prices are by data sheets."""
+    """Yield each case with its load, verdict and reasons, and which prices are by data sheets."""
     for case in _cases():
         mix = RequestMix(
             1.0,
