@@ -1,7 +1,7 @@
 """A real vLLM engine that prefills in chunks between its decode steps, held against its worker.
 
-How well mixed steps are foreseen depends on a quiet machine: `make bench-mixed` measures it live,
-tests/unit/exporter/accounting/test_captured_engines.py holds it on the recordings of such runs.
+How well mixed steps are predicted depends on a quiet machine: `make bench-mixed` measures it live,
+tests/unit/exporter/accounting/test_captured_engines.py checks it on recordings of such runs.
 """
 
 from __future__ import annotations

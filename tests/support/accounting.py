@@ -1,4 +1,4 @@
-"""A ledger with short hands: seconds in, seconds out, one engine unless told otherwise."""
+"""A ledger with short calls: seconds in, seconds out, one engine unless specified otherwise."""
 
 from __future__ import annotations
 
@@ -117,9 +117,9 @@ class NodeAccounting:
         pids: Container[int] = range(100),
         devices: Iterable[Device] | None = None,
     ) -> NodeAccounting:
-        """Return the accounting of a daemon that comes `back` after this one last wrote its own.
+        """Return the accounting of a daemon that starts `back` after this one's last checkpoint.
 
-        It has read what this one wrote, as text. `pids` are the engines' processes that are left.
+        It has read that checkpoint, as text. `pids` are the remaining processes of the engines.
         """
         here = Where(boot_id="boot", pid_namespace="pids")
         text = encode(here, Checkpoint(self.ledger.checkpoint(ns(written))))
@@ -131,7 +131,7 @@ class NodeAccounting:
         return after
 
     def step(self, reporter: StepReporter, step: Step, now: float | None = None) -> None:
-        """Deliver a record, at its own time unless told otherwise."""
+        """Deliver a record, at its own time unless specified otherwise."""
         self.ledger.step(reporter.key, step, now_ns=step.t_ns if now is None else ns(now))
 
     def beat(
@@ -141,7 +141,7 @@ class NodeAccounting:
         overlapped: bool = False,
         in_flight: int | None = None,
     ) -> None:
-        """Deliver a heartbeat; of a plugin that tells of them, with its requests in flight."""
+        """Deliver a heartbeat; if the plugin reports them, with its requests in flight."""
         self.ledger.heartbeat(
             reporter.key,
             reporter.beat(t),
@@ -151,7 +151,7 @@ class NodeAccounting:
         )
 
     def use(self, method: Method, t: float, name: str = "e") -> None:
-        """Book an engine by another source from `t` on."""
+        """Account for an engine by another source from `t` on."""
         self.ledger.use(name, method, ns(t))
 
     def window(
@@ -164,7 +164,7 @@ class NodeAccounting:
         method: Method = Method.PAGE,
         **told: Any,
     ) -> None:
-        """Deliver a window: busy as long as the devices were active, unless told otherwise."""
+        """Deliver a window: busy while the devices were active, unless specified otherwise."""
         busy_ns = None if busy is None else ns(busy)
         window = WorkWindow(ns(start), ns(end), method, share, busy_ns, **told)
         self.ledger.window(name, window)
@@ -176,12 +176,12 @@ class NodeAccounting:
             self.ledger.read(DeviceSweep(reading.t_ns, (reading,)))
 
     def tell(self, t: float, gpu: str = "g0", **told: Any) -> None:
-        """Deliver one reading of whatever a device may tell."""
+        """Deliver one reading of any values that a device may report."""
         reading = DeviceReading(gpu, ns(t), **told)
         self.ledger.read(DeviceSweep(reading.t_ns, (reading,)))
 
     def power(self, start: float, end: float, watts: float, gpu: str = "g0") -> None:
-        """Deliver energy and power every 0.1 s over a stretch; the device's total goes on."""
+        """Deliver energy and power every 0.1 s over a stretch; the device's total continues."""
         for tick in range(round(start * 10), round(end * 10) + 1):
             if tick > round(start * 10):
                 self._joules[gpu] += watts / 10
@@ -227,7 +227,7 @@ class NodeAccounting:
         return {use: round(joules, 3) for use, joules in sums.items() if joules}
 
     def watermark(self, gpu: str = "g0") -> float:
-        """Return up to when a device is accounted for."""
+        """Return the time up to which a device is accounted for."""
         return self._account(gpu).watermark_ns / SECOND_NS
 
     def unbalanced(self) -> list[str]:
@@ -247,7 +247,7 @@ class NodeAccounting:
         return {phase: round(length, 6) for phase, length in sums.items()}
 
     def owed(self, now: float, name: str = "e") -> float:
-        """Return the step time an engine is still owed."""
+        """Return an engine's step time that is carried over."""
         return round(self._engine(name, now).carry_over_seconds, 6)
 
     def cut(self, now: float, name: str = "e") -> float:
@@ -262,11 +262,11 @@ class NodeAccounting:
         return sums
 
     def lost(self, now: float, name: str = "e") -> int:
-        """Return how many records never came."""
+        """Return how many records never arrived."""
         return self._engine(name, now).lost_records
 
     def late(self, now: float, name: str = "e") -> int:
-        """Return how many records came twice or too late."""
+        """Return how many records arrived twice or too late."""
         return self._engine(name, now).late_records
 
     def _account(self, gpu: str):  # type: ignore[no-untyped-def]

@@ -1,4 +1,4 @@
-"""The shipped rules as plain values, and the same with their times made short for a test."""
+"""The shipped rules as plain values, and the same with shortened times for a test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _METRIC = re.compile(r"\b(?:[a-z_]+:disagg_[a-z0-9_]+:[a-z0-9_]+|disagg_[a-z0-9_
 
 @dataclass(frozen=True, slots=True)
 class HeaderRow:
-    """One line of the table of thresholds in the head of an alerts' file."""
+    """One line of the table of thresholds at the head of an alerts file."""
 
     alert: str
     severity: str
@@ -39,25 +39,25 @@ def groups(path: Path) -> list[dict[str, Any]]:
 
 
 def group_names(paths: Iterable[Path]) -> list[str]:
-    """Name the groups of rule files, in the order in which they are written."""
+    """Return the names of the groups in rule files, in order."""
     return [group["name"] for path in paths for group in groups(path)]
 
 
 def all_rules() -> list[dict[str, Any]]:
-    """Read every rule that is shipped, alerts and recordings, those off by default included."""
+    """Read every shipped rule, alerts and recordings, those off by default included."""
     files = sorted([*RULE_FILES, *OPTIONAL_FILES], key=lambda path: path.name)
     return [rule for path in files for group in groups(path) for rule in group["rules"]]
 
 
 def all_alerts() -> dict[str, dict[str, Any]]:
-    """Read every alert that is shipped, by its name."""
+    """Read every shipped alert, by name."""
     alerts = [rule for rule in all_rules() if "alert" in rule]
     assert len({rule["alert"] for rule in alerts}) == len(alerts)
     return {rule["alert"]: rule for rule in alerts}
 
 
 def header_table() -> list[HeaderRow]:
-    """Read the tables of thresholds in the heads of the alerts' files."""
+    """Read the tables of thresholds at the heads of the alerts files."""
     files = [*RULE_FILES, *OPTIONAL_FILES]
     text = "".join(path.read_text(encoding="utf-8") for path in files)
     lines = re.findall(r"^#   (Disagg\w+) +(\w+) +(\w+) +(\S.*)$", text, re.MULTILINE)
@@ -65,12 +65,12 @@ def header_table() -> list[HeaderRow]:
 
 
 def metric_names(text: str) -> set[str]:
-    """Find the names of ours that an expression or a page of text uses."""
+    """Return the names of our metrics in an expression or a text."""
     return set(_METRIC.findall(text))
 
 
 def hasten(rules: list[dict[str, Any]], divisor: float) -> list[dict[str, Any]]:
-    """Divide windows, `for` and intervals; thresholds stay. For tests against real time only."""
+    """Divide windows, `for` and intervals, not thresholds. For tests in real time only."""
     return [
         {
             **_hastened(group, ("interval",), divisor),

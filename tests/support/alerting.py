@@ -1,4 +1,4 @@
-"""A real Alertmanager on our example, a Prometheus that pages through it, and who is told."""
+"""A real Alertmanager on our example, a Prometheus that pages through it, and the notifications."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from support.http_serving import serving
 
 @dataclass(slots=True)
 class Inbox:
-    """What reached the webhooks: receiver and labels of every alert that was told as firing."""
+    """What reached the webhooks: receiver and labels of every alert that was sent as firing."""
 
     url: str
     told: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     def names(self, receiver: str) -> set[tuple[str, str, str]]:
-        """Name, node and worker of the alerts that one receiver was told of."""
+        """Return name, node and worker of the alerts that one receiver got."""
         return {
             (labels["alertname"], labels.get("node", ""), labels.get("worker", ""))
             for to, labels in list(self.told)
@@ -59,7 +59,7 @@ def inbox() -> Iterator[Inbox]:
 
 @contextlib.contextmanager
 def alertmanager(folder: Path, hooks: str) -> Iterator[str]:
-    """Run an Alertmanager on the shipped example, its hooks ours and its waits short."""
+    """Run an Alertmanager on the shipped example, with our webhooks and short waits."""
     config = yaml.safe_load((ALERTS / "alertmanager.yaml").read_text(encoding="utf-8"))
     config["route"] |= {"group_wait": "1s", "group_interval": "1s"}
     for receiver in config["receivers"]:
@@ -102,7 +102,7 @@ def paging_prometheus(
 
 
 def alerts_of(pager: str) -> dict[tuple[str, str], str]:
-    """What an Alertmanager does with each alert (name, worker): active or suppressed."""
+    """Return an Alertmanager's state of each alert (name, worker): active or suppressed."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(f"{pager}/api/v2/alerts", timeout=5) as answer:
         alerts: list[dict[str, Any]] = json.load(answer)

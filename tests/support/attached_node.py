@@ -1,6 +1,6 @@
-"""Attach mode over NVML, an API server and a kubelet of a test, in a process of its own.
+"""Attach mode over a test's NVML, API server and kubelet, in a separate process.
 
-pynvml finds its library once in a process's life, so this is run as a program under the stub:
+pynvml finds its library once per process, so this runs as a program under the stub:
 `attached_node.py API_URL KUBELET_SOCKET RUN_FOLDER DYNAMO_FOLDER PROC`. It writes the table of
 engines as a line of JSON every quarter of a second.
 """
@@ -27,7 +27,7 @@ PATIENCE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Line:
-    """One engine as it is shown, and how long ago the change was that a test waits for."""
+    """One engine as it is shown."""
 
     role: str
     source: str
@@ -74,7 +74,7 @@ class AttachedNode:
         return self._process.pid
 
     def until(self, right: Callable[[Mapping[str, Line]], bool], what: str) -> float:
-        """Wait until the table is right; returns for how many seconds it was not."""
+        """Wait until the table is right; return how many seconds that took."""
         began, last = time.monotonic(), {}
         while time.monotonic() - began < PATIENCE_SECONDS:
             try:

@@ -1,4 +1,4 @@
-"""A Prometheus whose past was written by hand: samples as OpenMetrics, made into blocks."""
+"""A Prometheus with a made-up past: OpenMetrics samples, made into blocks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Past:
 
 
 def openmetrics(series: Iterable[Past], instants: range) -> str:
-    """The text that promtool makes blocks of: families whole, and in each the series whole."""
+    """Return the text for promtool to make blocks of, by family, then by series."""
     lines: list[str] = []
     told = ""
     for past in sorted(series, key=lambda each: each.name):
@@ -51,9 +51,9 @@ def openmetrics(series: Iterable[Past], instants: range) -> str:
 def prometheus_with(
     text: str, folder: Path, *flags: str, rules: Sequence[Path] = ()
 ) -> Iterator[str]:
-    """Run a Prometheus on blocks made of a text, with further flags; yield its address.
+    """Run a Prometheus on blocks made from a text, with further flags; yield its address.
 
-    It evaluates the rules of those files from then on.
+    It evaluates the rules of the given files from then on.
     """
     promtool = shutil.which("promtool")
     if promtool is None or shutil.which("prometheus") is None:

@@ -12,12 +12,12 @@ from playwright.sync_api import Browser, sync_playwright
 
 @contextlib.contextmanager
 def chromium() -> Iterator[Browser]:
-    """Run the system's Chromium; a test without one is skipped and says so."""
+    """Run the system's Chromium; without one the test is skipped."""
     binary = shutil.which("chromium") or shutil.which("chromium-browser")
     if binary is None:
         pytest.skip("NO CHROMIUM: the page was not looked at; apt-get install chromium")
     with sync_playwright() as playwright:
-        # In a container there is no user namespace for its sandbox; it sees our own pages only.
+        # A container has no user namespace for its sandbox; it opens our own pages only.
         browser = playwright.chromium.launch(executable_path=binary, args=["--no-sandbox"])
         try:
             yield browser

@@ -13,7 +13,7 @@ CAPTURES = Path(__file__).parents[1] / "data" / "vllm-0.32.0"
 
 
 def told(name: str, reporter: StepReporter, each_second: Callable[[int], object]) -> Iterator[Step]:
-    """Yield the steps of a capture as they came, the first two seconds after 0.
+    """Yield the steps of a capture in order of arrival, the first at two seconds.
 
     `each_second` is called with every whole second before the first step after it.
     """
@@ -28,7 +28,7 @@ def told(name: str, reporter: StepReporter, each_second: Callable[[int], object]
 
 
 def replay(name: str, role: Role) -> tuple[NodeAccounting, float, float]:
-    """Feed a capture in real order with 1 Hz heartbeats; return accounting, recorded time, end."""
+    """Replay a capture in order with 1 Hz heartbeats; return accounting, recorded time, end."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=role)
     accounting.beat(reporter, 0)
@@ -49,9 +49,9 @@ def replay(name: str, role: Role) -> tuple[NodeAccounting, float, float]:
 
 
 def opencost_input_share(pair: str) -> float:
-    """Return what pkg/inferencecost of OpenCost makes of a pair's pages.
+    """Return input's share by OpenCost's pkg/inferencecost for a pair's pages.
 
-    Seconds of prompts, over these and the seconds *per token* of finished requests.
+    It is the seconds of prompts over these plus the seconds *per token* of finished requests.
     """
     names = "request_prefill_time_seconds_sum", "request_time_per_output_token_seconds_sum"
     sums = dict.fromkeys(names, 0.0)

@@ -56,7 +56,7 @@ def _row(step: Step, stamped: TruthStep) -> dict[str, object]:
 
 
 def counts_of(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the counts of a row that every capture has, by the names that `Step` has for them."""
+    """Return the counts that every capture has of a row, by their names in `Step`."""
     _, contexts, context_tokens, generations, generated, _ = row["it"]
     return {
         "context_requests": contexts,

@@ -12,25 +12,25 @@ import trustme
 
 @functools.cache
 def authority() -> trustme.CA:
-    """The one that signs everything here."""
+    """Return the authority that signs all certificates."""
     return trustme.CA()
 
 
 @functools.cache
 def server_certificate(name: str = "localhost") -> trustme.LeafCert:
-    """A certificate for the loopback; each name makes another, with its own key."""
+    """Return a certificate for the loopback; each name has another, with its own key."""
     return authority().issue_cert(name, "127.0.0.1")
 
 
 def server_context() -> ssl.SSLContext:
-    """The server's end."""
+    """Return the context of a server."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_certificate().configure_cert(context)
     return context
 
 
 def client_context(*names: str) -> ssl.SSLContext:
-    """A client's end that believes the authority; with names it has a certificate for them."""
+    """Return the context of a client that trusts the authority; `names` give it a certificate."""
     context = ssl.create_default_context()
     authority().configure_trust(context)
     if names:

@@ -1,4 +1,4 @@
-"""The chart by the real Helm engine, and its manifests held against Kubernetes' own schemas."""
+"""The chart rendered by the real Helm engine, validated by Kubernetes' own schemas."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CASES = {
 """The value sets that are rendered, by name."""
 
 VERSIONS = ("1.28", "1.33", "1.37")
-"""The oldest Kubernetes that the chart says it runs on, one between, and the newest known."""
+"""The oldest Kubernetes that the chart supports, one between, and the newest known."""
 
 OF_THE_OPERATOR = {"PodMonitor", "ServiceMonitor", "PrometheusRule"}
 """Kinds for which Kubernetes itself has no schema."""
@@ -35,7 +35,7 @@ def _chart() -> Chart:
 
 
 def values_of(case: str) -> dict[str, Any]:
-    """What one of the value sets says."""
+    """Return the values of a value set."""
     return dict(yaml.safe_load(CASES[case].read_text(encoding="utf-8")))
 
 
@@ -45,23 +45,23 @@ ATTACH = [case for case in CASES if case not in LAUNCH]
 
 @functools.cache
 def defaults() -> dict[str, Any]:
-    """What values.yaml says; not to be changed."""
+    """Return the content of values.yaml; not to be changed."""
     return dict(yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8")))
 
 
 def render(values: Mapping[str, Any], release: str = "rel") -> list[Manifest]:
-    """Every manifest that the values give."""
+    """Return every manifest rendered from the values."""
     return json.loads(_rendered(json.dumps(values), release)[0])  # type: ignore[no-any-return]
 
 
 def notes(values: Mapping[str, Any]) -> str:
-    """What is told after an installation with the values."""
+    """Return the notes printed after an installation with the values."""
     return _rendered(json.dumps(values), "rel")[1]
 
 
 @functools.cache
 def _rendered(values: str, release: str) -> tuple[str, str]:
-    """The manifests as JSON, and the notes; the dashboards alone take a moment to read."""
+    """Return the manifests as JSON, and the notes; cached, as the dashboards take a while."""
     texts = _chart().render(json.loads(values), name=release, namespace="gpu")
     notes = texts.pop("disagg-node/templates/NOTES.txt")
     manifests = (
@@ -74,13 +74,13 @@ def _rendered(values: str, release: str) -> tuple[str, str]:
 
 
 def one(manifests: list[Manifest], kind: str) -> Manifest:
-    """The only manifest of a kind."""
+    """Return the only manifest of a kind."""
     [found] = [manifest for manifest in manifests if manifest["kind"] == kind]
     return found
 
 
 def pods(manifests: list[Manifest]) -> dict[str, dict[str, Any]]:
-    """What the DaemonSets say of their pods, by the name of the DaemonSet."""
+    """Return the pod specs of the DaemonSets, by the name of the DaemonSet."""
     return {
         manifest["metadata"]["name"]: manifest["spec"]["template"]["spec"]
         for manifest in manifests
@@ -89,20 +89,20 @@ def pods(manifests: list[Manifest]) -> dict[str, dict[str, Any]]:
 
 
 def containers(pod: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """All containers of a pod, those that run before the others first."""
+    """Yield all containers of a pod, init containers first."""
     yield from pod.get("initContainers", ())
     yield from pod["containers"]
 
 
 def node_files(manifests: list[Manifest]) -> dict[str, str]:
-    """The node file that the pods of each DaemonSet take, by the name of the DaemonSet."""
+    """Return the node file of each DaemonSet's pods, by the name of the DaemonSet."""
     return {
         name: manifest["data"]["node.yaml"] for name, manifest in node_file_maps(manifests).items()
     }
 
 
 def node_file_maps(manifests: list[Manifest]) -> dict[str, Manifest]:
-    """The ConfigMap with the node file of each DaemonSet, by the name of the DaemonSet."""
+    """Return the ConfigMap with each DaemonSet's node file, by the name of the DaemonSet."""
     held = {
         manifest["metadata"]["name"]: manifest
         for manifest in manifests
@@ -117,23 +117,23 @@ def node_file_maps(manifests: list[Manifest]) -> dict[str, Manifest]:
 
 
 def pod_of(case: str) -> dict[str, Any]:
-    """What the only DaemonSet of a value set says of its pods."""
+    """Return the pod spec of the only DaemonSet of a value set."""
     [pod] = pods(render(values_of(case))).values()
     return pod
 
 
 def env_of(container: Mapping[str, Any]) -> dict[str, str]:
-    """The variables of a container; empty where the value comes from elsewhere."""
+    """Return the variables of a container; empty for a value from elsewhere."""
     return {variable["name"]: variable.get("value", "") for variable in container["env"]}
 
 
 def validate(manifest: Manifest, version: str) -> None:
-    """Hold a manifest against the schema of one Kubernetes, unknown fields included.
+    """Validate a manifest by the schema of one Kubernetes, which refuses unknown fields.
 
     Raises:
-        kubernetes_validate.ValidationError: It does not fit.
+        kubernetes_validate.ValidationError: It is invalid.
     """
-    # The same service account is in every value set, and to look at it costs 10 ms.
+    # Cached: the same service account is in every value set, and validating it takes 10 ms.
     _validate_text(json.dumps(manifest, sort_keys=True), version)
 
 

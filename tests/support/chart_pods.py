@@ -1,4 +1,4 @@
-"""A pod of the chart carried out on this host: its files in a folder, its command for real."""
+"""A pod of the chart run on this host: its files in a folder, its command for real."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ PROGRAM = Path(sys.executable).with_name("disagg-node")
 
 
 class Pod:
-    """The pod of the only DaemonSet that some values give, with a port of this host.
+    """The pod of the only DaemonSet rendered from some values, with a port of this host.
 
-    What it would find at a path, it finds below `folder` at the same path; it listens on the
-    loopback alone.
+    Its paths are below `folder`; it listens on the loopback alone.
 
     Args:
         values: The chart's values.
-        folder: In place of `/`.
-        secrets: Files of Secrets that somebody else would make, by their path in the pod.
+        folder: Replaces `/`.
+        secrets: Files of Secrets that are not part of the chart, by their path in the pod.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class Pod:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Run the container's command; it is gone afterwards, by SIGTERM as the kubelet's."""
+        """Run the container's command; end it by SIGTERM, as the kubelet does."""
         environment = {**os.environ, **env_of(self.container), "NODE_NAME": NODE}
         environment |= {"HOME": str(self._folder), "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
         log = self._folder / "container.log"
@@ -73,16 +72,16 @@ class Pod:
                 sys.stderr.write(log.read_text(encoding="utf-8")[-4000:])
 
     def _rights(self) -> tuple[str, ...]:
-        """What takes the capabilities away that the container gives up, where we have them.
+        """Return a command prefix that drops the container's dropped capabilities, if we have them.
 
-        The container's user is not taken on: that of the tests owns what the pod finds.
+        The container's user is not used, as the user of the tests owns the pod's files.
         """
         if os.geteuid() != 0 or self.container["securityContext"]["capabilities"] != NO_CAPABILITY:
             return ()
         return ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 
     def probed(self, probe: Mapping[str, Any]) -> bool:
-        """What the kubelet would find by a probe; it believes every certificate."""
+        """Return the result of a probe as by the kubelet, which accepts every certificate."""
         if "tcpSocket" in probe:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
                 return True
@@ -91,7 +90,7 @@ class Pod:
         return self.get(asked["path"], asked["scheme"].lower()) is not None
 
     def get(self, path: str, scheme: str, user: str = "") -> str | None:
-        """A page, with `name:password` if given; None unless it answers 200."""
+        """Return a page, with `name:password` if given; None unless it answers 200."""
         request = urllib.request.Request(f"{scheme}://127.0.0.1:{self.port}{path}")
         if user:
             request.add_header("Authorization", f"Basic {base64.b64encode(user.encode()).decode()}")
@@ -103,7 +102,7 @@ class Pod:
             return None
 
     def wait_for_probes(self) -> None:
-        """Wait until every probe of the container is content."""
+        """Wait until every probe of the container succeeds."""
         for kind in ("readinessProbe", "livenessProbe"):
             if probe := self.container.get(kind):
                 wait_for(lambda probe=probe: self.probed(probe), f"the {kind}", 60)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Small real child processes for the tests of supervision, and ways to wait for what they do."""
+"""Small real child processes for the tests of supervision, and ways to wait for them."""
 
 import os
 import select
@@ -30,7 +30,7 @@ STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on now."""
+    """Return a free loopback port."""
     return free_ports(1)[0]
 
 
@@ -53,7 +53,7 @@ def is_gone(pid: int, seconds: float = 20.0) -> bool:
 
 
 def descriptors() -> set[str]:
-    """What we hold open now, each with its number."""
+    """Return what this process holds open, each with its number."""
     found: set[str] = set()
     for path in list(Path("/proc/self/fd").iterdir()):
         with suppress(FileNotFoundError):  # the folder itself, while it was read
@@ -62,7 +62,7 @@ def descriptors() -> set[str]:
 
 
 def children() -> set[int]:
-    """Our own children, zombies included."""
+    """Return this process's children, zombies included."""
     found: set[int] = set()
     for task in Path("/proc/self/task").glob("*/children"):
         with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
@@ -71,7 +71,7 @@ def children() -> set[int]:
 
 
 class Ear:
-    """A pipe with a name, into which children speak line by line."""
+    """A named pipe to which children write lines."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "ear"

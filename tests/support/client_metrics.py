@@ -1,4 +1,4 @@
-"""The rows of a page as metric families of the client library, by which our text is checked."""
+"""The rows of a page as metric families of the client library, to check our text against."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def _histogram(family: Family, histograms: dict[Labels, Histogram]) -> Metric:
 
 
 def _info(family: Family, samples: dict[Labels, float]) -> Metric:
-    # InfoMetricFamily wants a mapping per row and hides the sample's name; a plain Metric of
-    # its type says the same with the rows as they are.
+    # InfoMetricFamily needs a mapping per row and hides the sample's name; a plain Metric of its
+    # type takes the rows unchanged.
     metric = Metric(family.name.removesuffix("_info"), family.help, "info")
     for labels, value in samples.items():
         texts = map(_utf8, labels)
@@ -67,5 +67,5 @@ def _info(family: Family, samples: dict[Labels, float]) -> Metric:
 
 
 def _utf8(text: str) -> str:
-    # One name with a lone surrogate (an odd file name) would fail the whole page when encoded.
+    # A name with a lone surrogate (from an odd file name) would make encoding the page fail.
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

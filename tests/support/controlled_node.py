@@ -1,4 +1,4 @@
-"""The socket of a daemon with the real decisions behind it, on a thread, and no daemon."""
+"""A daemon's control socket with the real decisions behind it, on a thread, without a daemon."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOG = logging.getLogger("test.control")
 
 
 class _Node:
-    """It stands as the test says, and carries nothing out."""
+    """A node in a state set by the test; it executes nothing."""
 
     def __init__(self, folder: Path, workers: Sequence[WorkerView]) -> None:
         daemon = DaemonView("0.1.0", 7, "gpu-7", str(folder), 3725.0)

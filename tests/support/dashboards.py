@@ -27,12 +27,12 @@ CHOICES = {
     "__rate_interval": "30s",
     "__range": "5m",
 }
-"""What Grafana would put for the variables on the demo."""
+"""The values that Grafana would choose for the variables on the demo."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query of a panel, or of an annotation, which may be off until somebody turns it on."""
+    """One query of a panel, or of an annotation, which may be off by default."""
 
     dashboard: str
     panel: str
@@ -46,18 +46,18 @@ class Query:
 
 
 def filled(expr: str, values: Mapping[str, str]) -> str:
-    """`expr` with its variables replaced; one that nobody knows is a KeyError."""
+    """Return `expr` with its variables replaced; an unknown one is a KeyError."""
     return re.sub(r"\$\{?([a-z_]\w*)\}?", lambda found: values[found[1]], expr)
 
 
 def load(name: str) -> dict[str, Any]:
-    """A committed dashboard."""
+    """Return a committed dashboard."""
     model: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     return model
 
 
 def panels(model: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every panel that shows something, those in folded rows too."""
+    """Yield every panel with content, those in folded rows included."""
     for panel in model["panels"]:
         if panel["type"] == "row":
             yield from panel["panels"]
@@ -66,13 +66,13 @@ def panels(model: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def folded(model: dict[str, Any]) -> set[str]:
-    """The titles of the panels that are seen only when somebody opens their row."""
+    """Return the titles of the panels in folded rows."""
     rows = [panel for panel in model["panels"] if panel["type"] == "row"]
     return {panel["title"] for row in rows for panel in row["panels"]}
 
 
 def queries(name: str) -> list[Query]:
-    """Every query of a dashboard's panels."""
+    """Return every query of a dashboard's panels."""
     return [
         Query(name, panel["title"], target["expr"])
         for panel in panels(load(name))
@@ -81,7 +81,7 @@ def queries(name: str) -> list[Query]:
 
 
 def marks(name: str) -> list[Query]:
-    """Every query of a dashboard's annotations."""
+    """Return every query of a dashboard's annotations."""
     return [
         Query(name, mark["name"], mark["target"]["expr"], mark["enable"])
         for mark in load(name)["annotations"]["list"]
@@ -89,7 +89,7 @@ def marks(name: str) -> list[Query]:
 
 
 def links(name: str) -> list[str]:
-    """Where the panels of a dashboard, and the values in them, lead."""
+    """Return the links of a dashboard's panels and of the values in them."""
     found = []
     for panel in panels(load(name)):
         config = panel["fieldConfig"]
@@ -101,7 +101,7 @@ def links(name: str) -> list[str]:
 
 
 def rules() -> list[dict[str, Any]]:
-    """All our rules, those that record and those that alert."""
+    """Return all our rules, recording and alerting."""
     return [
         rule
         for path in sorted((ROOT / "alerts" / "rules").glob("*.yaml"))

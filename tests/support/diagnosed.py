@@ -1,4 +1,4 @@
-"""Diagnoses made by hand: one of each outcome, with all that surfaces show of them."""
+"""Diagnoses made by hand: one of each outcome, with everything that user interfaces show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines of a model as most tests of its diagnosis have them, and what is found of them."""
+"""A model's engines for most tests of its diagnosis, and the findings about them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DECODE = tuple(
 
 
 def named(*lines: Line, **maker: object) -> tuple[BottleneckFinding, ...]:
-    """What is found in a window of these engines, looked at once."""
+    """Return the findings of one round over a window of these engines."""
     window = WindowMaker(**maker).make(lines)  # type: ignore[arg-type] # by name
     (found,), _ = diagnose(window, TARGETS)
     return found.findings

@@ -1,4 +1,4 @@
-"""Windows of exported series made by hand: engines as numbers that change at one moment."""
+"""Made-up windows of exported series: engines as numbers that change at one moment."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ LONG_AGO_SECONDS = BEGIN_SECONDS - 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One engine: what it does in a second, and what it shows.
+    """One engine: its activity per second, and what it exports.
 
-    `wait_seconds` is that of a request until its first token there, `stage_seconds` the part of it
-    in steps. `slowness` is what its steps take over what its own model expects, None where it has
-    none. `front_seconds` is what users wait before it, where a frontend tells.
+    `wait_seconds` is a request's time to first token there, `stage_seconds` the part of it in
+    steps. `slowness` is its step time over that expected by its own model, None if it has no model.
+    `front_seconds` is the users' wait before it, if a frontend reports it.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Line:
     then: Mapping[str, object] = field(default_factory=dict)
 
     def at(self, *, after: bool) -> Line:
-        """As it is before or after the moment of the change."""
+        """Return the engine before or after the change."""
         return replace(self, **self.then) if after else self  # type: ignore[arg-type] # by name
 
 
@@ -80,7 +80,7 @@ class _Add(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Telling:
-    """What a line tells, sample by sample: one thing `old`, another `after` the change."""
+    """The samples of a line: by `old` before the change and by `new` after it."""
 
     old: Line
     new: Line
@@ -91,11 +91,11 @@ class _Telling:
     add: _Add
 
     def gauge(self, name: str, labels: Mapping[str, str], read: _Read) -> None:
-        """Tell a level, where there is one."""
+        """Add a gauge, if it is known."""
         self.add(name, labels, values=self._over(read))
 
     def counter(self, name: str, labels: Mapping[str, str], read: _Read) -> None:
-        """Tell what has come together at a rate that strays; nothing if it is ever unknown."""
+        """Add a counter with a noisy rate; nothing if it is ever unknown."""
         rates = self._over(read)
         if np.isfinite(rates).all():
             strays = 1 + self.noise * self.rng.standard_normal(len(rates))
@@ -103,14 +103,14 @@ class _Telling:
             self.add(name, labels, values=np.cumsum(gained))
 
     def _over(self, read: _Read) -> Floats:
-        """A number of each sample, before and after."""
+        """Return a value for each sample, before and after the change."""
         old, new = (np.nan if told is None else told for told in (read(self.old), read(self.new)))
         return np.where(self.after, new, old).astype(float)
 
 
 @dataclass(slots=True)
 class WindowMaker:
-    """Series of lines that all change at `onset_seconds` after the beginning."""
+    """Makes series of lines that all change at `onset_seconds` after the start."""
 
     seconds: float = 600.0
     onset_seconds: float = 450.0
@@ -122,7 +122,7 @@ class WindowMaker:
     _families: dict[str, list[ScrapedSeries]] = field(default_factory=dict)
 
     def make(self, lines: Sequence[Line]) -> SeriesWindow:
-        """The window."""
+        """Return the window."""
         rng = np.random.default_rng(self.seed)
         times = BEGIN_SECONDS + np.arange(0.0, self.seconds + 1e-9, self.step_seconds)
         after = times >= BEGIN_SECONDS + self.onset_seconds
@@ -223,7 +223,7 @@ class WindowMaker:
             lambda each: None if each.slowness is None else _busy(each),
         )
         if role["role"] == "mixed":
-            # Steps that only write: as fast as the engine, whatever mixed ones are.
+            # Decode-only steps are as fast as the engine, however slow mixed ones are.
             pure = {**role, "kind": "generation"}
             counter(
                 "disagg_engine_compared_step_seconds_total",
@@ -286,7 +286,7 @@ class WindowMaker:
             self._lengths(role, telling)
 
     def _lengths(self, role: Mapping[str, str], telling: _Telling) -> None:
-        """Prompt lengths as a mean and, for each hundredth of spread, some that are very long."""
+        """Add prompt lengths: a mean and, for each hundredth of spread, some very long ones."""
         for le in (500, 1000, 2000, 5000, 10_000, 20_000, 100_000, np.inf):
 
             def below(each: Line, le: float = float(le)) -> float:
@@ -296,7 +296,7 @@ class WindowMaker:
 
             text = "+Inf" if np.isinf(le) else f"{float(le)}"
             name = "disagg_engine_request_prompt_tokens_bucket"
-            # Each bucket holds those below: they cannot stray by themselves.
+            # Buckets are cumulative, so they cannot have independent noise.
             replace(telling, noise=0.0).counter(name, {**role, "le": text}, below)
 
     def _front(

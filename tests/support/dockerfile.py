@@ -1,4 +1,4 @@
-"""The Dockerfile as values, and its steps carried out in a folder: there is no Docker here."""
+"""The Dockerfile as values, and its steps run in a folder, without Docker."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Stage:
     instructions: tuple[Instruction, ...]
 
     def all(self, word: str) -> list[str]:
-        """What stands behind each instruction of a kind."""
+        """Return the arguments of each instruction of a kind."""
         return [one.rest for one in self.instructions if one.word == word]
 
     def environment(self) -> dict[str, str]:
-        """What its ENV lines say."""
+        """Return the variables of its ENV lines."""
         return dict(pair.split("=", 1) for line in self.all("ENV") for pair in line.split())
 
     def arguments(self) -> dict[str, str]:
@@ -51,7 +51,7 @@ class Stage:
 
 
 def read(text: str) -> dict[str, Stage]:
-    """The stages by name; the one named "" holds what stands before the first FROM."""
+    """Return the stages by name; the one named "" holds the lines before the first FROM."""
     joined = re.sub(r"\\\n\s*", "", re.sub(r"(?m)^\s*#.*\n", "", text))
     found = [Instruction(*line.split(maxsplit=1)) for line in joined.splitlines() if line.strip()]
     stages: dict[str, Stage] = {}
@@ -67,18 +67,18 @@ def read(text: str) -> dict[str, Stage]:
 
 
 def stages() -> dict[str, Stage]:
-    """Those of our Dockerfile."""
+    """Return the stages of our Dockerfile."""
     return read(DOCKERFILE.read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A folder in which the steps of stages leave what an image would hold."""
+    """A folder in which the steps of stages build the content of an image."""
 
     root: Path
 
     def carry_out(self, stage: Stage) -> None:
-        """Do the COPY and RUN lines of a stage, with the root's folders in place of `/`."""
+        """Run the COPY and RUN lines of a stage, with the root's folders in place of `/`."""
         here = "/"
         for one in stage.instructions:
             if one.word == "WORKDIR":
@@ -106,7 +106,7 @@ class Image:
 
     def _run(self, command: str, here: str) -> None:
         moved = re.sub(r"(?<![\w./])/(src|wheels|opt|home)\b", rf"{self.root}/\1", command)
-        # What keeps layers small and starts quick is no matter here, and takes a while.
+        # Steps that keep layers small and starts quick are skipped here, as they take a while.
         moved = moved.replace(" --no-cache-dir", "")
         quick = {"PIP_NO_COMPILE": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -125,5 +125,5 @@ class Image:
 
 
 def _plain_environment() -> Mapping[str, str]:
-    """Ours without what makes Python look into the checkout."""
+    """Return our environment without variables that make Python import from the checkout."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}

@@ -1,4 +1,4 @@
-"""Writes what a Dynamo mock worker wants of a model: a configuration and a tokenizer, no weights.
+"""Writes the files of a model that a Dynamo mock worker needs: configuration and tokenizer.
 
 Run with Dynamo's interpreter: `python dynamo_model.py FOLDER`.
 """

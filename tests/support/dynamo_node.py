@@ -19,14 +19,14 @@ from support.children import free_port
 
 MODEL = "tiny"
 
-# Run with Dynamo's interpreter: they import what ours does not have.
+# Run with Dynamo's interpreter, as they import its packages.
 _MODEL_SCRIPT = Path(__file__).with_name("dynamo_model.py")
 _RELAY_SCRIPT = Path(__file__).with_name("dynamo_relay.py")
 
 
 @dataclass(frozen=True, slots=True)
 class DynamoNode:
-    """What a test needs of a running one; `relays` are the leaders of sessions of their own.
+    """A running node, for a test; `relays` are the leaders of separate sessions.
 
     `files` is where workers register.
     """
@@ -38,7 +38,7 @@ class DynamoNode:
     files: Path
 
     def complete(self, prompt: str, tokens: int) -> None:
-        """Have so many tokens written."""
+        """Request a completion of this many tokens."""
         body = {"model": MODEL, "prompt": prompt, "max_tokens": tokens, "ignore_eos": True}
         headers = {"Content-Type": "application/json"}
         url = f"{self.frontend_url}/v1/completions"
@@ -119,7 +119,7 @@ def _wait_until_served(node: DynamoNode) -> None:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """End a child and what it started in its session."""
+    """End a child and all processes of its session."""
     for pid in (*session_pids(child.pid), child.pid):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

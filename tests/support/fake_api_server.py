@@ -1,8 +1,8 @@
-"""An API server as far as pods go: list and watch over real HTTP, with its real awkwardness.
+"""A fake API server for pods: list and watch over real HTTP, with the real one's peculiarities.
 
-It has resource versions, a field selector, bookmarks, chunked watches, a past that it forgets
-(410 as a status and as an event) and tokens that expire. Written for the tests because kmock 0.8
-has none of these.
+It has resource versions, a field selector, bookmarks, chunked watches, a compacted past (410 as a
+status and as an event) and tokens that expire. Written for the tests because kmock 0.8 has none of
+these.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NODE = "gpu-7"
 
 
 def uid_of(name: str) -> str:
-    """A UID that is always the same for one name."""
+    """Return the UID of a name, always the same."""
     return str(uuid.uuid5(uuid.NAMESPACE_DNS, name))
 
 
@@ -41,7 +41,7 @@ def pod_json(
     port: int = 8000,
     deleting: bool = False,
 ) -> Told:
-    """A pod with one container called engine, as the API writes it."""
+    """Return a pod with one container called engine, as the API writes it."""
     metadata: Told = {"name": name, "namespace": namespace, "uid": uid or uid_of(name)}
     metadata |= {"labels": dict(labels or {}), "annotations": dict(annotations or {})}
     metadata["managedFields"] = [{"manager": "kubelet", "fieldsV1": {"f:status": {}}}]
@@ -62,7 +62,7 @@ def pod_json(
 
 
 class FakeApiServer:
-    """The cluster's pods; `put` and `delete` change them, watchers hear of it at once."""
+    """The cluster's pods; `put` and `delete` change them and notify watchers at once."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -86,7 +86,7 @@ class FakeApiServer:
             self.pods[uid] = pod
 
     def delete(self, name: str) -> None:
-        """Take a pod away."""
+        """Remove a pod."""
         with self.changed:
             uid = next(u for u, p in self.pods.items() if p["metadata"]["name"] == name)
             self._event("DELETED", self.pods.pop(uid))
@@ -107,7 +107,7 @@ class FakeApiServer:
     def _event(self, kind: str, pod: Told) -> None:
         self.version += 1
         pod["metadata"]["resourceVersion"] = str(self.version)
-        # The event is what it was at that time, whatever the test changes later.
+        # The event keeps the pod of that moment, whatever the test changes later.
         self.events.append((self.version, {"type": kind, "object": json.loads(json.dumps(pod))}))
         del self.events[:-1000]
         self.changed.notify_all()
@@ -115,7 +115,7 @@ class FakeApiServer:
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, *_: object) -> None:
-        """Say nothing of clients that hang up."""
+        """Ignore clients that hang up."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -123,13 +123,13 @@ class _Handler(BaseHTTPRequestHandler):
     api: FakeApiServer
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def do_GET(self) -> None:
         url, api = urlsplit(self.path), self.api
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
         with api.changed:
-            # Noted together, so that whoever has seen the request can hang it up.
+            # Recorded together, so that a test that has observed the request can cut it.
             api.requests.append(self.path)
             cut = api.cut_watches
             refused = api.token and self.headers["Authorization"] != f"Bearer {api.token}"
@@ -166,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         while True:
             with api.changed:
-                # What changed since the request or the last answer is not notified any more.
+                # Changes since the request or the last answer cause no further notification.
                 if api.cut_watches == cut and api.version == seen:
                     api.changed.wait(api.bookmark_seconds)
                 if api.over or api.cut_watches != cut:
@@ -184,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
                     seen = api.version
             for told in news:
                 line = json.dumps(told).encode() + b"\n"
-                # In two chunks: what is read must not depend on where the pieces end.
+                # In two chunks, as the reader must not depend on where chunks end.
                 for part in (line[:7], line[7:]):
                     self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
 

@@ -1,4 +1,4 @@
-"""Processes that look like engines from outside: their command line, their port, their page.
+"""Processes that look like engines from outside: by command line, port and page.
 
 Followers of engines that span nodes have no port and no page.
 """
@@ -69,7 +69,7 @@ if said("--ssl-certfile"):
 server.serve_forever()
 """
 
-# How each kind is started: what stands before its own arguments.
+# The command of each kind, before its own arguments.
 _COMMANDS = {
     "vllm": ("{folder}/vllm", "serve", "some/model"),
     "sglang": ("-m", "sglang.launch_server", "--model-path", "some/model"),
@@ -78,7 +78,7 @@ _COMMANDS = {
 
 
 def install(folder: Path) -> None:
-    """Write the programs into a folder that then is on the engines' PYTHONPATH."""
+    """Write the programs into a folder for the engines' PYTHONPATH."""
     for name in ("vllm", "sglang/__init__.py", "sglang/launch_server.py"):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ class FakeEngine:
         self.process = subprocess.Popen([sys.executable, *command, *port, *self.arguments], env=env)
 
     def wait_served(self) -> None:
-        """Wait until somebody listens on its port."""
+        """Wait until its port is listened on."""
 
         def answers() -> bool:
             with socket.socket() as link:

@@ -1,6 +1,6 @@
-"""A kubelet's podresources socket over real gRPC, with pods that a test gives and takes away.
+"""A kubelet's podresources socket over real gRPC, with pods that a test adds and removes.
 
-The messages are made by an encoder of its own, which a golden message of protobuf's holds true.
+The messages are made by a separate encoder, checked against a golden message of protobuf's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SERVICE = "v1.PodResourcesLister"
 
 @dataclass(frozen=True)
 class Given:
-    """What a container was given: device plugin ids, or devices of a claim."""
+    """The devices of a container: device plugin ids, or devices of a claim."""
 
     pod: str
     devices: Sequence[str] = ()
@@ -30,18 +30,18 @@ class Given:
 
 
 def field(number: int, value: str | bytes) -> bytes:
-    """One field that has bytes."""
+    """Return one field with bytes."""
     data = value.encode() if isinstance(value, str) else value
     return _varint(number << 3 | 2) + _varint(len(data)) + data
 
 
 def number_field(number: int, value: int) -> bytes:
-    """One field that is a number."""
+    """Return one field with a number."""
     return _varint(number << 3) + _varint(value)
 
 
 def answer(given: Iterable[Given]) -> bytes:
-    """A `ListPodResourcesResponse`, with fields beside those that we read."""
+    """Return a `ListPodResourcesResponse`, with more fields than those that we read."""
     return b"".join(field(1, _pod(each)) for each in given)
 
 
@@ -69,7 +69,7 @@ def _varint(value: int) -> bytes:
 
 
 class FakeKubelet:
-    """What the kubelet says next: `given`, or `message` as it is, or the gRPC code of `refuses`."""
+    """The kubelet's next answer: `given`, or `message` unchanged, or the gRPC code `refuses`."""
 
     def __init__(self) -> None:
         self.given: list[Given] = []

@@ -1,6 +1,6 @@
 """Publishes ForwardPassMetrics as Dynamo and SGLang do: three frames over a ZMQ PUB socket.
 
-An XPUB socket, which is a PUB socket that also tells who subscribes.
+It is an XPUB socket, a PUB socket that also reports subscriptions.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ IDLE = {"version": 1, "worker_id": "w"}
 
 
 class Publisher:
-    """A bound publisher; `send` numbers the messages itself unless told a number."""
+    """A bound publisher; `send` numbers the messages itself unless given a number."""
 
     def __init__(self, address: str = "tcp://127.0.0.1") -> None:
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.XPUB)
         self._socket.setsockopt(zmq.LINGER, 0)
-        # A second subscriber is told of, too, while the first has not left yet.
+        # Report a second subscriber, too, while the first has not left yet.
         self._socket.setsockopt(zmq.XPUB_VERBOSE, 1)
         if address.startswith("ipc:"):
             self._socket.bind(address)
@@ -43,11 +43,11 @@ class Publisher:
         self.send_frames(b"", number.to_bytes(8, "big"), msgspec.msgpack.encode(body))
 
     def send_frames(self, *frames: bytes) -> None:
-        """Publish whatever frames."""
+        """Publish arbitrary frames."""
         self._socket.send_multipart(frames)
 
     def wait_for_subscriber(self) -> None:
-        """Return when somebody subscribes: what is published before reaches nobody."""
+        """Wait for a subscriber: earlier messages reach nobody."""
         said = b""
         while said != b"\x01":
             assert self._socket.poll(20_000)

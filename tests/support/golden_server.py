@@ -16,7 +16,7 @@ from support.snapshots import TAKEN_NS, golden_snapshot
 
 
 def golden_site() -> Site:
-    """The pages of the golden node."""
+    """Return the pages of the golden node."""
     return node_site(golden_snapshot, lambda: "", lambda: 0.0, lambda: TAKEN_NS)
 
 
@@ -26,7 +26,7 @@ def golden_server(
     connections: int = 64,
     client_seconds: float = 5.0,
 ) -> MetricsServer:
-    """A server of the golden node that is still to be started."""
+    """Return a server of the golden node, not yet started."""
     return MetricsServer(
         ListenAddress("127.0.0.1", 0),
         golden_site(),
@@ -49,7 +49,7 @@ def serving(
         yield server.start().port
     finally:
         server.close()
-        # A thread that had just said goodbye by itself is not waited for by close().
+        # close() does not wait for a thread that is just ending by itself.
         deadline = time.monotonic() + 20
         while threading.active_count() > before:
             assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""A core behind real gRPC, its doors and its servers, and clients of all kinds to knock at them."""
+"""A control core behind real gRPC, with its access rules and servers, and clients of all kinds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TOKEN = "0123456789abcdef0123456789abcdef"
 
 
 class Node:
-    """A node that does as it is told, by the test's hand."""
+    """A node controlled by the test."""
 
     def __init__(self) -> None:
         self.workers: tuple[WorkerView, ...] = (READY,)
@@ -94,12 +94,12 @@ class Served:
 
     @property
     def here(self) -> str:
-        """Where it is reached on this host."""
+        """Its address on this host."""
         return f"unix:{self.folder.control_grpc}"
 
     @property
     def there(self) -> str:
-        """Where it is reached over the network."""
+        """Its address on the network."""
         return f"localhost:{self.port}"
 
 
@@ -130,7 +130,7 @@ class Client:
         return answer
 
     async def refused(self, request: ControlRequest) -> tuple[str, ControlReply | None]:
-        """The status code's name with which it is refused, and the reply that came with it."""
+        """Return the name of the status code that refuses it, and the reply sent with that."""
         try:
             await self.ask(request)
         except grpc.aio.AioRpcError as error:

@@ -1,4 +1,4 @@
-"""What stands before a Prometheus: asks who is there, speaks TLS, hangs, or adds warnings."""
+"""A proxy before a Prometheus: authenticates, speaks TLS, hangs, or adds warnings."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def guard(
     hold: threading.Event | None = None,
     warnings: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Pass requests on to a server; yield the address to ask instead.
+    """Forward requests to a server; yield the address of the proxy.
 
     Args:
         url: The server.
-        shown: The Authorization that clients must show.
-        tls: How it is spoken, if at all.
-        hold: Nothing is passed on before that.
-        warnings: Put into every answer.
+        shown: The required Authorization of clients.
+        tls: The TLS context, if any.
+        hold: Nothing is forwarded before this event.
+        warnings: Added to every answer.
     """
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 

@@ -1,4 +1,4 @@
-"""Histories as a Prometheus would have told them: small ones whose sums are done in the head."""
+"""Histories as Prometheus would return them, small enough for mental arithmetic."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ALERT = {
 
 
 def curve(rows: Mapping[Key, tuple[float | None, ...]], covered: tuple[float, ...]) -> RuleSeries:
-    """A curve whose rows are means, such as GPUs or watts, over the hours that are covered."""
+    """Return a curve whose rows are means, such as GPUs or watts, over the covered hours."""
     return RuleSeries(
         {
             key: tuple(
@@ -49,9 +49,9 @@ def curve(rows: Mapping[Key, tuple[float | None, ...]], covered: tuple[float, ..
 
 
 def four_hours(**changes: RuleSeries | None) -> History:
-    """Eight GPUs over four hours; the second hour is a gap, of the third half is known.
+    """Return eight GPUs over four hours; the second hour is a gap, half of the third is known.
 
-    In the hours that are known, 2 GPUs prefill, 3 decode, 3 rest.
+    In the known hours, 2 GPUs prefill, 3 decode, 3 are idle.
     """
     covered = (1.0, 0.0, 0.5, 1.0)
 
@@ -99,7 +99,7 @@ def four_hours(**changes: RuleSeries | None) -> History:
 
 
 def half_a_week(**changes: RuleSeries | None) -> History:
-    """Two nodes with four GPUs each; one daemon was down for the second half.
+    """Return two nodes with four GPUs each; one daemon was down for the second half.
 
     Of 32 GPU-hours in four hours 22 are counted, 2 unobserved and 8 missing.
     """

@@ -23,7 +23,7 @@ def serving(
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = not waits_for_clients
     if context is not None:
-        # Shaken by the thread of the connection: one that hangs must not hold up the others.
+        # The connection's thread does the handshake: one that hangs must not delay the others.
         server.socket = context.wrap_socket(
             server.socket, server_side=True, do_handshake_on_connect=False
         )

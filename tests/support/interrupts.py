@@ -6,8 +6,8 @@ import signal
 
 
 def take_interrupts() -> None:
-    """Let this process be ended by Ctrl-C; to be called in a child before it executes anything.
+    """Restore the default of SIGINT; call it in a child before exec.
 
-    A shell has what it runs in the background ignore SIGINT, and children inherit that.
+    A shell makes background processes ignore SIGINT, and children inherit that.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""As much of a JSON schema validator as our own schema needs; it refuses words it does not know."""
+"""As much of a JSON schema validator as our schema needs; it refuses unknown keywords."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SILENT = {"$defs", "$schema", "default", "description", "title", "type"}
 
 
 def fits(value: Any, schema: Any, root: Mapping[str, Any] | None = None) -> bool:
-    """Whether a value fits a schema."""
+    """Return whether a value fits a schema."""
     root = schema if root is None else root
     if "type" in schema and not _TYPES[schema["type"]](value):
         return False

@@ -1,4 +1,4 @@
-"""What made-up engines have taught, and a daemon's learners with one engine."""
+"""What was learned from made-up engines, and a daemon's learners with one engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from disagg_exporter.model import Assignment, Device, EnginePage, EngineState, E
 
 @cache
 def costs_of(steps: int, *, spread: bool = False) -> LearnedCost:
-    """What so many steps taught; `spread` over as many kinds of work as possible."""
+    """Return the costs learned from a number of steps, optionally `spread` over kinds of work."""
     cost, rng = StepCost(), random.Random(1)
     for _ in range(steps):
         most = 14 if spread else 5
@@ -84,7 +84,7 @@ class LearningNode:
         self.models.begin(stored or {})
 
     def see(self, status: EngineStatus, now_ns: int = NOW_NS, now: float = NOW) -> LearningNode:
-        """One second of a daemon."""
+        """Run one second of a daemon."""
         for device in DEVICES:
             self.learners.ledger.add_device(device, 0)
         self.learners.ledger.assign(
@@ -109,7 +109,7 @@ class LearningNode:
 
 
 def left_by(status: EngineStatus = STATUS, now: float = NOW) -> dict[LearnedIdentity, StoredEntry]:
-    """What a daemon leaves whose engine has taught it `LEARNED`."""
+    """Return what a daemon leaves that has learned `LEARNED` from its engine."""
     before = LearningNode().see(status)
     before.learners.restore(status.engine, LEARNED, NOW_NS)
     assert before.models.keep_all(NOW_NS, now) == {}

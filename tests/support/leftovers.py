@@ -1,8 +1,7 @@
-"""No process that a run of the tests has started outlives the run, however that ends.
+"""Ends all processes that a test run has started, however the run ends.
 
-A pytest plugin. What a test starts inherits the run's mark and the test's name with its
-environment; whatever bears the mark when all fixtures are torn down is killed, named, and fails
-the run.
+A pytest plugin. Processes inherit the run's mark and the test's name in their environment; those
+with the mark after all fixtures are torn down are killed, named, and fail the run.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _RUN = pytest.StashKey[str]()
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A process that was still there: started by which test, and as what."""
+    """A process that was left, with the test that started it and its command."""
 
     pid: int
     test: str
@@ -37,12 +36,12 @@ class Leftover:
 
 
 def marks() -> dict[str, str]:
-    """What the environment of a process needs that is not given ours."""
+    """Return the variables for a process that does not get our environment."""
     return {name: os.environ[name] for name in (MARK, _TEST) if name in os.environ}
 
 
 def end_leftovers(run: str, proc: Path = Path("/proc")) -> tuple[Leftover, ...]:
-    """Kill whatever bears the mark of a run, ourselves excepted, until there is no more of it."""
+    """Kill all processes with the mark of a run, except ourselves, until none is left."""
     ended: dict[int, Leftover] = {}
     while found := tuple(_leftovers(run, proc)):
         for each in found:
@@ -55,7 +54,7 @@ def _leftovers(run: str, proc: Path) -> Iterator[Leftover]:
     for entry in proc.iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
-        # Gone meanwhile, or another user's: then it is none of ours. A zombie has no environment.
+        # Gone meanwhile, or another user's, so not ours. A zombie has no environment.
         with suppress(OSError):
             environment = _environment(entry)
             if f"{MARK}={run}" in environment:
@@ -65,11 +64,11 @@ def _leftovers(run: str, proc: Path) -> Iterator[Leftover]:
 
 
 def _environment(process: Path) -> tuple[str, ...]:
-    """Return the environment of a process, waiting for one that is between two programs.
+    """Return the environment of a process; wait if it is just executing another program.
 
     `Popen` returns as soon as its files are closed; its environment is set a little later, and
-    reads as empty until then. A program that was given none has one of length 0 at an address;
-    neither a kernel thread nor a zombie has a program.
+    reads as empty until then. A program started without one has one of length 0 at an address; a
+    kernel thread or a zombie has no program.
     """
     while not (environment := _fields(process / "environ"))[0]:
         (process / "exe").readlink()
@@ -84,7 +83,7 @@ def _fields(path: Path) -> tuple[str, ...]:
 
 
 def _kill(pid: int) -> None:
-    """Kill a process and wait for its end; one that has ended meanwhile is well."""
+    """Kill a process and wait for its end; it may have ended meanwhile."""
     with suppress(ProcessLookupError):
         pidfd = os.pidfd_open(pid)
         try:
@@ -95,7 +94,7 @@ def _kill(pid: int) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Mark what is started from now on; SIGTERM, too, lets all fixtures be torn down."""
+    """Mark processes started from now on; make SIGTERM tear down all fixtures, too."""
     run = session.config.stash[_RUN] = uuid.uuid4().hex
     os.environ[MARK] = run
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -104,7 +103,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End what is left, after the last fixture's end."""
+    """End what is left after the last fixture."""
     left = end_leftovers(session.config.stash[_RUN])
     if left:
         reporter = session.config.pluginmanager.get_plugin("terminalreporter")

@@ -1,4 +1,4 @@
-"""Kubernetes manifests: patched as kustomize does it, and played as far as files and env go."""
+"""Kubernetes manifests: patched as by kustomize, and their files and environments on this host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import yaml
 
 Manifest = dict[str, Any]
 
-# By what Kubernetes merges the lists of a pod; all others are replaced.
+# The keys by which Kubernetes merges the lists of a pod; all others are replaced.
 _MERGE_KEYS = {
     "containers": "name",
     "initContainers": "name",
@@ -25,12 +25,12 @@ _MERGE_KEYS = {
 
 
 def documents(path: Path) -> list[Manifest]:
-    """The manifests of a file."""
+    """Return the manifests of a file."""
     return [each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each]
 
 
 def merged(base: Any, patch: Any, key: str = "") -> Any:
-    """A strategic merge patch applied."""
+    """Apply a strategic merge patch."""
     if isinstance(base, dict) and isinstance(patch, dict):
         both = {name: merged(base.get(name), value, name) for name, value in patch.items()}
         return {**base, **both}
@@ -44,8 +44,8 @@ def merged(base: Any, patch: Any, key: str = "") -> Any:
 
 
 def added(base: Manifest, operations: Sequence[Mapping[str, Any]]) -> Manifest:
-    """A JSON patch of additions applied."""
-    # What YAML's anchors share is apart from here on, as with kustomize.
+    """Apply a JSON patch of additions."""
+    # Values shared by YAML's anchors become separate, as with kustomize.
     whole: Manifest = json.loads(json.dumps(base))
     for operation in operations:
         assert operation["op"] == "add"
@@ -61,7 +61,7 @@ def added(base: Manifest, operations: Sequence[Mapping[str, Any]]) -> Manifest:
 
 
 def in_order(manifest: Any, key: str = "") -> Any:
-    """The same with those lists sorted whose order means nothing."""
+    """Return the manifest with all lists sorted whose order has no meaning."""
     if isinstance(manifest, dict):
         return {name: in_order(value, name) for name, value in manifest.items()}
     if isinstance(manifest, list):
@@ -81,13 +81,13 @@ class Stage:
     host: Path
 
     def container(self, name: str) -> Manifest:
-        """A container or an init container."""
+        """Return a container or an init container."""
         spec = self.pod["spec"]
         both = (*spec["containers"], *spec.get("initContainers", ()))
         return next(each for each in both if each["name"] == name)
 
     def environment(self, name: str) -> dict[str, str]:
-        """What a container finds in its environment, with paths as they are here."""
+        """Return the environment of a container, with paths of this machine."""
         found: dict[str, str] = {}
         for variable in self.container(name).get("env", ()):
             source = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
@@ -100,7 +100,7 @@ class Stage:
         return found
 
     def here(self, name: str, path: str) -> str:
-        """Where a path of a container is on this machine."""
+        """Return where a container's path is on this machine."""
         for mount in self.container(name).get("volumeMounts", ()):
             if path == mount["mountPath"] or path.startswith(mount["mountPath"] + "/"):
                 return str(self._folder(mount)) + path.removeprefix(mount["mountPath"])

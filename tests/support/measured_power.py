@@ -1,8 +1,8 @@
-"""A GPU whose steps take the times and watts that were measured on a B200, and its energy counter.
+"""A GPU with step times and watts measured on a B200, and its energy counter.
 
-Steps are those of a layer of an 8-billion-parameter model: its matrices, as the one that was
-measured (n = 6144, k = 4096) times their weights over its weights, and its attention. The kernels
-and their source stand in tests/data/real/b200_kernel_watts.csv.
+Steps are those of an 8-billion-parameter model's layers: the matrices as multiples, by weights, of
+the measured one (n = 6144, k = 4096), and attention. The kernels and their source are in
+tests/data/real/b200_kernel_watts.csv.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LAYERS = 32
 # Weights of a layer (4096 x (6144 + 4096 + 3 x 14336)) over those of the measured matrix.
 _MATRICES = (6144 + 4096 + 3 * 14336) / 6144
 IDLE_WATTS = 180.0
-"""Of a GPU without work; not in the tables."""
+"""The power of an idle GPU; not in the tables."""
 
 _COUNTER_MOVES_SECONDS = 0.02
 _READ_SECONDS = 0.1
@@ -73,9 +73,9 @@ def step(use: Use, tokens: int, context: int) -> PoweredStep:
 def mixed_load(
     prefill_share: float, idle_share: float, seconds: float, seed: int
 ) -> Iterator[PoweredStep]:
-    """Yield the pure steps of an engine that spends this share of its time in either.
+    """Yield the pure steps of an engine that spends given shares of its time in each phase.
 
-    Requests come in bursts: prompts of a few sizes, and between them decode steps whose batch and
+    Requests arrive in bursts: prompts of a few sizes, and between them decode steps whose batch and
     context wander.
     """
     draw, so_far, spent = Random(seed), 0.0, dict.fromkeys(Use, 0.0)
@@ -117,7 +117,7 @@ def alternating_load(
 
 
 class MeteredGpu:
-    """An `EnergyLedger` that reads the counter of such a GPU; one engine holds it.
+    """An `EnergyLedger` that reads the counter of such a GPU, assigned to one engine.
 
     The counter shows what had been used `lag_seconds` before.
     """
@@ -137,7 +137,7 @@ class MeteredGpu:
         """Between the first reading and the last one that the committed time reaches."""
 
     def run(self, steps: Iterator[PoweredStep], commit_seconds: float = 5.0) -> None:
-        """Let the GPU take these steps, and commit them with the readings of their time."""
+        """Run these steps on the GPU, and commit them with the readings of their time."""
         done = list(steps)
         edges = np.cumsum([0.0, *(each.seconds for each in done)])
         factors = 1 + self._noise * self._draw.standard_normal(len(done))
@@ -164,7 +164,7 @@ class MeteredGpu:
             first = last
 
     def shares(self) -> tuple[float, float]:
-        """Return prefill's share of the energy of both phases: as accounted for, and as it was."""
+        """Return prefill's share of the energy of both phases: as accounted for, and true."""
         accounted = dict.fromkeys(Use, 0.0)
         for cell, microjoules in (self.ledger.microjoules or {}).items():
             accounted[cell.use] += microjoules

@@ -1,4 +1,4 @@
-"""Clients of one engine that reads and writes: prompts of all sizes, so that steps mix."""
+"""Clients of one engine that does both phases: prompts of all sizes, so that steps mix."""
 
 from __future__ import annotations
 

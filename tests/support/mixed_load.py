@@ -16,7 +16,7 @@ ROUNDS = 5
 
 
 async def record(python: Path, model: Path, folder: Path, *, overlapped: bool) -> RecordedEngine:
-    """Load an engine and wait until it has told all of its steps."""
+    """Load an engine and wait until it has reported all of its steps."""
     starting = recorded_engine(
         python, model, folder, batched_tokens=CHUNK_TOKENS, overlapped=overlapped
     )
@@ -29,9 +29,9 @@ async def record(python: Path, model: Path, folder: Path, *, overlapped: bool) -
 
 
 async def _load(engine: RecordedEngine) -> None:
-    """Prompts alone, answers alone, then both at once, in turns.
+    """Send prompts alone, answers alone, then both at once, in turns.
 
-    What makes the machine slower for some seconds shall not meet steps of one kind only.
+    So a machine that is slower for some seconds does not affect steps of one kind only.
     """
     dice = random.Random(20261121)
     words = ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog"]

@@ -1,4 +1,4 @@
-"""What the records of an engine that does both phases are held against."""
+"""Checks on the records of an engine that does both phases."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from support.single_steps import read
 
 
 def accounted_seconds(steps: Sequence[Step], *, overlapped: bool) -> float:
-    """Return the GPU-seconds that the books give an engine for its records."""
-    books, teller = NodeAccounting(), StepReporter()
-    books.engine()
+    """Return the GPU-seconds that are accounted to an engine for its records."""
+    node, reporter = NodeAccounting(), StepReporter()
+    node.engine()
     first = steps[0].t_ns / 1e9 - steps[0].elapsed_ns / 1e9 - 1
-    books.beat(teller, 0, overlapped=overlapped)
+    node.beat(reporter, 0, overlapped=overlapped)
     for step in steps:
         t = step.t_ns / 1e9 - first
-        books.step(teller, teller.step(t, step.elapsed_ns / 1e9, **_counts(step)))
-        books.advance(t)
+        node.step(reporter, reporter.step(t, step.elapsed_ns / 1e9, **_counts(step)))
+        node.advance(t)
     end = steps[-1].t_ns / 1e9 - first
     for second in range(1, 30):
-        books.beat(teller, end + second, overlapped=overlapped)
-        books.advance(end + second)
-    used = books.engine_seconds(end + 29)
-    assert books.cut(end + 29) == 0
+        node.beat(reporter, end + second, overlapped=overlapped)
+        node.advance(end + second)
+    used = node.engine_seconds(end + 29)
+    assert node.cut(end + 29) == 0
     return used[Phase.PREFILL] + used[Phase.DECODE]
 
 
 def mixed_errors(steps: Iterable[tuple[Step, int]]) -> list[float]:
-    """Learn from the steps of one phase alone; return how far off the mixed ones are foreseen.
+    """Learn from the steps of one phase alone; return the errors of predicting mixed ones.
 
-    `steps` are records with their lengths in nanoseconds. The error is relative.
+    `steps` are records with their lengths in nanoseconds. Errors are relative.
     """
     cost, proxies = StepCost(kv_in_tokens=False), Proxies()
     held_back = []

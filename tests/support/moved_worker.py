@@ -1,7 +1,7 @@
-"""A worker, its router and its daemon in virtual time, seen through a move to another role.
+"""A worker, its router and its daemon in virtual time, during a move to another role.
 
-The daemon may be killed after any write of its journal, before it does what it wrote down. The
-engine may lie: it says that it has switched and does what it did, or nothing.
+The daemon may be killed after any write of its journal, before it acts on it. The engine may lie:
+it reports that it has switched and continues its old work, or does nothing.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ PATIENCE = Patience(drain_seconds=20, start_seconds=60)
 
 
 class Honesty(StrEnum):
-    """What an engine does once it is to have another role.
+    """What an engine does after a move to another role.
 
-    It does its work; or it answers everything and computes nothing, does what it did in its old
-    role, computes a token of each prompt beside that as decode engines do, tells no phases, works
-    for a moment and hangs, or never becomes ready.
+    It does its work; or it answers everything and computes nothing, continues its old role's work,
+    also computes a token of each prompt as decode engines do, reports no phases, works for a moment
+    and hangs, or never becomes ready.
     """
 
     HONEST = "honest"
@@ -100,14 +100,14 @@ class MovedWorker:
         return round(self.now_seconds * 1e9)
 
     def run(self, seconds: float = 600.0) -> Reassignment:
-        """Let time pass until the move has ended."""
+        """Advance time until the move has ended."""
         end = self.now_seconds + seconds
         while not self.move.step.final and self.now_seconds < end:
             self.tick()
         return self.move
 
     def tick(self) -> None:
-        """A quarter of a second: the world, then a look of the daemon, or its end and successor."""
+        """Advance a quarter of a second: the world, then the daemon, or its end and successor."""
         self.now_seconds += TICK_SECONDS
         self._world()
         try:
@@ -135,7 +135,7 @@ class MovedWorker:
             raise KilledDaemon
 
     def _succeed(self) -> None:
-        """The next daemon reads what the one before wrote."""
+        """Start the next daemon on the journal of the one before."""
         said = decode_whole(self.written, WHERE)[1]
         assert said.move is not None
         self.move = resumed(said.move, self._now_ns)
@@ -189,7 +189,7 @@ class MovedWorker:
             self._work(TICK_SECONDS * self.drawn.random())
 
     def _work(self, seconds: float) -> None:
-        """GPU time that the engine uses, under the role that it is said to have."""
+        """Add the engine's GPU time under its recorded role."""
         if self.state is not WorkerState.READY:
             return
         old = self.from_role if self.role is self.to_role else self.to_role
@@ -229,6 +229,6 @@ class MovedWorker:
 
 
 def ended(worker: MovedWorker) -> tuple[MoveStep, Role, int]:
-    """How a move ended: as what, in which role, and how many requests it cut off."""
+    """Return how a move ended: its last step, the role, and how many requests it cut off."""
     worker.run()
     return worker.move.step, worker.role, worker.cut_requests

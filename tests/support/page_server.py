@@ -38,7 +38,7 @@ def page_server(
             self.wfile.write(body)
 
         def handle(self) -> None:
-            # Whoever hangs up in the middle is what many a test is about.
+            # Clients that hang up midway are part of many tests.
             with contextlib.suppress(OSError):
                 super().handle()
 

@@ -1,4 +1,4 @@
-"""Users of a pair of pools, who ask prefill engines in turn; and what is done to an engine."""
+"""Users of a pair of pools, who use prefill engines in turn; and faults of an engine."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _WORKER_TITLE = "VLLM::Worker"
 
 
 class PairedUsers:
-    """Each asks, waits for the whole answer, thinks a while and asks the next prefill engine.
+    """Each sends a request, waits for the whole answer, thinks, and uses the next prefill engine.
 
     Args:
-        prefill_urls: Whom they ask first, in turn.
-        decode_url: Who goes on with the answer.
-        connector: How KV gets from one to the other.
-        users: How many they are.
-        think_seconds: How long one thinks, in the mean.
+        prefill_urls: The prefill engines, used in turn.
+        decode_url: The decode engine.
+        connector: The KV connector between them.
+        users: Number of users.
+        think_seconds: Mean think time.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class PairedUsers:
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[PairedUsers]:
-        """Ask until the block ends."""
+        """Send requests until the block ends."""
         for thread in self._threads:
             thread.start()
         try:
@@ -76,13 +76,13 @@ class PairedUsers:
 
 
 def prompt(rng: random.Random) -> str:
-    """A prompt that no cache knows: 20 to 60 numbers, of which each is some tokens."""
+    """Return a prompt that no cache knows: 20 to 60 numbers of some tokens each."""
     return " ".join(str(rng.randrange(10**6)) for _ in range(rng.randint(20, 60)))
 
 
 @contextlib.contextmanager
 def crowd(url: str, users: int) -> Iterator[None]:
-    """Let so many ask one prefill engine alone, without a pause, until the block ends."""
+    """Load one prefill engine with a number of users without pauses, until the block ends."""
     ending = threading.Event()
 
     def ask(number: int) -> None:
@@ -104,7 +104,7 @@ def crowd(url: str, users: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stuttering(pid: int, stopped_seconds: float, running_seconds: float) -> Iterator[None]:
-    """Stop a process for so long and let it run for so long, in turn, until the block ends."""
+    """Alternately stop a process and let it run, until the block ends."""
     ending = threading.Event()
 
     def stutter() -> None:
@@ -124,7 +124,7 @@ def stuttering(pid: int, stopped_seconds: float, running_seconds: float) -> Iter
 
 
 def worker_below(pid: int) -> int:
-    """The process of an engine that computes: the one that vLLM calls its worker.
+    """Return the computing process of an engine, which vLLM calls its worker.
 
     Raises:
         ProcessLookupError: There is none.
@@ -140,7 +140,7 @@ def worker_below(pid: int) -> int:
 
 @contextlib.contextmanager
 def slow_link(file: Path, bytes_per_second: int) -> Iterator[None]:
-    """Let KV leave the engines under `link_shim.c` no faster than this until the block ends."""
+    """Limit the rate of KV from engines under `link_shim.c` until the block ends."""
     file.write_text(str(bytes_per_second), encoding="ascii")
     try:
         yield
@@ -149,10 +149,10 @@ def slow_link(file: Path, bytes_per_second: int) -> Iterator[None]:
 
 
 def warm_up(prefill_url: str, decode_url: str, connector: str) -> None:
-    """Send requests until one comes back: a fresh NIXL pair was seen to drop its first.
+    """Send requests until one succeeds: a fresh NIXL pair was observed to drop its first.
 
     Raises:
-        CompletionError: None of three came back.
+        CompletionError: None of three succeeded.
     """
     for attempt in range(3):
         try:

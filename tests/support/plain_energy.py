@@ -1,4 +1,4 @@
-"""Energy books that look at intervals one by one: slow, and so plain that they say what is right.
+"""Energy accounting that processes intervals one by one: a slow and simple reference.
 
 By docs/accounting.md, A10. Only the order in which the parts of an interval are rounded may differ
 from the books that are used.
@@ -15,10 +15,10 @@ from disagg_exporter.model import Cell, Reason, Use
 
 
 class PlainEnergyLedger(EnergyLedger):
-    """The same books, but for how committed time is split."""
+    """The same accounting, except for how committed time is split."""
 
     def commit(self, spent: CommittedTime) -> None:
-        """Split what was told over a stretch of time that has been committed."""
+        """Split the reported energy over committed time."""
         if self.microjoules is None:
             return
         end_ns = int(spent.intervals.edges_ns[-1])

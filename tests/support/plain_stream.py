@@ -1,7 +1,6 @@
-"""A stream that looks at records one by one: slow, and so plain that it says what is right.
+"""A stream that processes records one by one: a slow and simple reference.
 
-`disagg_exporter.capacity.stream` works on those of many streams at once; tests hold it against
-this.
+`disagg_exporter.capacity.stream` processes many streams at once; tests compare it with this.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from disagg_exporter.model import Step
 from disagg_exporter.steps.rows import kind_of
 
 STEPS_A_SAMPLE = 4
-"""Decode steps are averaged before they are a sample: records come in bursts."""
+"""Decode steps are averaged into samples, as records arrive in bursts."""
 _GAPS_KEPT = 64
 # A mixed step costs about what a prefill step of all its tokens costs, if few of them decode.
 _MOSTLY = 3
 
 
 class PlainStream:
-    """What one process tells of one rank; all times are those that its messages carry.
+    """The records of one rank from one process; all times are those in its messages.
 
-    Records tile time: the stretch of a record reaches from the one before to itself, and holds a
-    step and the host's gap before it. A heartbeat ends a stretch only while nothing is promised;
-    otherwise a step is under way, whose record will say what the stretch was.
+    Records tile time: the stretch of a record reaches from the previous one to itself, and holds a
+    step and the host's gap before it. A heartbeat ends a stretch only while no work is pending;
+    otherwise a step is under way, whose record will account for the stretch.
 
     Args:
         prefill, decode: The engine's curves, which its ranks share.
@@ -64,16 +63,16 @@ class PlainStream:
 
     @property
     def gap_seconds(self) -> float | None:
-        """Host time from one step to the next while work is pending, usually; None before any."""
+        """The usual host time between steps while work is pending; None before any."""
         return median(self._gaps) if self._gaps else None
 
     @property
     def working(self) -> bool:
-        """Whether the last record left something to do."""
+        """Whether the last record left work pending."""
         return self._before is not None and bool(self._before.running or self._before.waiting)
 
     def beat(self, step: Step) -> None:
-        """Take a hello or heartbeat."""
+        """Ingest a hello or heartbeat."""
         self.received_ns = max(self.received_ns, step.t_ns)
         if self._before is None:
             self._before, self.mark_ns = step, step.t_ns
@@ -84,7 +83,7 @@ class PlainStream:
             self._tally.kv_ns += self._before.kv_usage_ratio * length_ns
 
     def take(self, step: Step, *, overlapped: bool) -> None:
-        """Take one record; one that came too late, or twice, says nothing new."""
+        """Ingest one record; one that arrived too late, or twice, is ignored."""
         before = self._before
         if before is None:
             self._before = step
@@ -111,7 +110,7 @@ class PlainStream:
         elif batch:
             kind = wire.GENERATION
         else:
-            # Between two steps the state alone is told.
+            # Between two steps only the state is reported.
             return
         totals, told = step.totals, before.totals
         steps = totals.steps[kind] - told.steps[kind]
@@ -149,7 +148,7 @@ class PlainStream:
         tally.preemptions += step.preemptions
 
     def end_second(self, now_ns: int) -> None:
-        """Put what was gathered into the window and the curves."""
+        """Add the gathered samples to the window and the curves."""
         tally, self._tally = self._tally, LoadTally()
         if tally.length_ns:
             self.window.add(tally)
@@ -176,7 +175,7 @@ class PlainStream:
             or step.context_tokens < _MOSTLY * step.generation_tokens
         ):
             return
-        # A prompt that is cut before its end is cut because the step can hold no more.
+        # A prompt is cut before its end only if the step can hold no more.
         full = self._unfinished > 0
         size = step.context_tokens + step.generation_tokens
         self._prefill.add(size, step_ns / 1e9, step.t_ns, full=full)

@@ -1,7 +1,7 @@
-"""A lane that looks at everything anew each time: slow, and so plain that it says what is right.
+"""A timeline that recomputes everything each time: a slow and simple reference.
 
-`disagg_exporter.accounting.timelines.step_timeline` keeps what it has worked out before; tests
-hold it against this.
+`disagg_exporter.accounting.timelines.step_timeline` keeps earlier results; tests compare it with
+this.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Piece(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Where one span came to lie, and how much of it found no room."""
+    """The place of one span, and how much of it found no room."""
 
     start_ns: int
     end_ns: int
@@ -43,7 +43,7 @@ class Placed(NamedTuple):
 
 
 def plain_pack(limits_ns: list[int], lengths_ns: list[int], floor_ns: int) -> list[Placed]:
-    """Place spans from the last to the first, each as late as it may be."""
+    """Place spans from the last to the first, each as late as allowed."""
     placed: list[Placed] = []
     ceiling_ns = max(limits_ns, default=0)
     for limit_ns, length_ns in zip(reversed(limits_ns), reversed(lengths_ns), strict=True):
@@ -57,7 +57,7 @@ def plain_pack(limits_ns: list[int], lengths_ns: list[int], floor_ns: int) -> li
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """What is settled of a stream, and which later records are here."""
+    """The settled part of a stream, and the later records that have arrived."""
 
     sequence: int
     totals: StepTotals
@@ -66,7 +66,7 @@ class Stream:
 
 @dataclass(slots=True, order=True)
 class Entry:
-    """A step that is not frozen yet, or a heartbeat's marker, or what stands for lost records."""
+    """A step that is not frozen yet, a heartbeat's marker, or an entry for lost records."""
 
     t_ns: int
     sequence: int
@@ -86,12 +86,12 @@ class Entry:
 
     @property
     def totals(self) -> StepTotals:
-        """The running totals that its message carried."""
+        """The running totals in its message."""
         return self.told.totals
 
 
 class PlainTimeline:
-    """The messages of one engine (one data-parallel rank of it), in; frozen pieces, out."""
+    """Turns the messages of one engine (one data-parallel rank) into frozen pieces."""
 
     def __init__(self, since_ns: int, rules: Rules, split: StepSplit | None = None) -> None:
         self.mark_ns = since_ns
@@ -115,13 +115,13 @@ class PlainTimeline:
         self._gap = Reason.NO_REQUEST
 
     def heartbeat(self, key: StreamKey, said: Step, *, overlapped: bool, now_ns: int) -> None:
-        """Take a hello or a heartbeat: `said` carries the sequence and totals reached, no work."""
+        """Ingest a hello or a heartbeat: `said` has the sequence and totals reached, no work."""
         self._overlapped = overlapped
         t_ns = min(said.t_ns, now_ns)
         self._last_message_ns = max(self._last_message_ns, t_ns)
         stream = self._streams.get(key)
         if stream is None:
-            # An engine adopted in the middle of its work says so, before its next step can.
+            # An engine adopted while it works reports that before its next step can.
             stream = self._streams[key] = Stream(said.sequence, said.totals)
             self.work_pending = promises_work(said)
         knows_more = said.sequence > max(stream.seen, default=stream.sequence)
@@ -134,9 +134,9 @@ class PlainTimeline:
             insort(self._pending, marker)
 
     def add(self, key: StreamKey, step: Step, *, now_ns: int) -> None:
-        """Take one step record; a duplicate, or one older than the books, is counted as late."""
+        """Ingest one step record; a duplicate, or one before the mark, is counted as late."""
         t_ns = min(step.t_ns, now_ns)
-        # The first message of a stream is its baseline: what came before it is not ours to count.
+        # The first message of a stream is its baseline: earlier work is not counted.
         stream = self._streams.get(key)
         if stream is None:
             stream = self._streams[key] = Stream(step.sequence - 1, step.totals)
@@ -164,14 +164,14 @@ class PlainTimeline:
             self.last_record_ns, self.work_pending = t_ns, entry.pending_work
 
     def live(self, now_ns: int) -> bool:
-        """Say whether the engine may hold the watermark back (A6)."""
+        """Return whether the engine may hold the watermark back (A6)."""
         return (
             now_ns - self._last_message_ns <= self._rules.live_ns
             and now_ns - self._committing_ns <= self._rules.longest_step_ns
         )
 
     def advance(self, now_ns: int) -> None:
-        """Freeze all time that no believable record can change any more."""
+        """Freeze all time that no plausible record can still change."""
         delay_ns = self._rules.packing_delay_ns
         if self.live(now_ns):
             self._freeze(self._committing_ns - delay_ns)
@@ -179,7 +179,7 @@ class PlainTimeline:
             self._freeze(now_ns - delay_ns, silent=True)
 
     def end(self, t_ns: int) -> None:
-        """Freeze everything at the engine's death: nothing can follow."""
+        """Freeze everything at the engine's death, as nothing can follow."""
         for entry in self._pending:
             entry.t_ns = min(entry.t_ns, t_ns)
         # One past the death, so that a record stamped at that very instant is inside.
@@ -191,7 +191,7 @@ class PlainTimeline:
         self.work_pending = False
 
     def _believable(self, t_ns: int, elapsed_ns: int) -> int:
-        """Clip a step's length: to nothing negative, to one step, and to what began after birth."""
+        """Clip a step's length: not negative, at most one step, not before the engine's start."""
         return max(min(elapsed_ns, self._rules.longest_step_ns, t_ns - self._born_ns), 0)
 
     def _freeze(self, target_ns: int, *, silent: bool = False) -> None:
@@ -222,13 +222,13 @@ class PlainTimeline:
         self.mark_ns = target_ns
 
     def _spans(self) -> list[tuple[Entry, int]]:
-        """Return the pending entries with their lengths, those standing for lost records too."""
+        """Return the pending entries with their lengths, those for lost records included."""
         spans: list[tuple[Entry, int]] = []
         positions = {id(s): (s.sequence, s.totals) for s in self._streams.values()}
         before_ns, work_before = self._settled_t_ns, self._settled_pending
         for entry in self._pending:
             if entry.marker and entry.sequence in entry.stream.seen:
-                continue  # the record it knew of has come
+                continue  # the record it refers to has arrived
             sequence, totals = positions[id(entry.stream)]
             if entry.sequence > sequence:
                 if entry.sequence > sequence + 1 or entry.marker:
@@ -244,7 +244,7 @@ class PlainTimeline:
         return spans
 
     def _lost(self, entry: Entry, sequence: int, totals: StepTotals) -> Entry | None:
-        """Return one entry for all records that are missing between a position and `entry`."""
+        """Return one entry for all records missing between a position and `entry`."""
         own = 0 if entry.marker else 1
         count = entry.sequence - sequence - own
         if count <= 0:
@@ -264,7 +264,7 @@ class PlainTimeline:
         )
 
     def _divide(self, entry: Entry, length_ns: int) -> None:
-        """Say which phases an entry's time was for: once, in the order of records."""
+        """Divide an entry's time by phase: once, in the order of records."""
         if entry.lost:
             self._split.skip()
         if not entry.divided:
@@ -274,7 +274,7 @@ class PlainTimeline:
             entry.work = work_of(entry.kind, share)
 
     def _begin(self, entry: Entry, remaining_ns: int) -> None:
-        """Keep what is left of a span that straddles the mark; its past is settled."""
+        """Keep the rest of a span that straddles the mark; its earlier part is settled."""
         entry.elapsed_ns, entry.begun = remaining_ns, True
         self._enter(entry)
 
@@ -307,12 +307,12 @@ def work_of(kind: int, prefill_share: float) -> WorkShares:
 
 
 def promises_work(step: Step) -> bool:
-    """Say whether an engine has something left to do after a step."""
+    """Return whether an engine has work pending after a step."""
     return step.running > 0 or step.waiting > 0
 
 
 def gap_after(step: Step) -> Reason:
-    """Return why an engine rests after a step, if it does."""
+    """Return the reason for being idle after a step."""
     if promises_work(step):
         return Reason.HOST_GAP
     return Reason.KV_WAIT if step.deferred > 0 else Reason.NO_REQUEST

@@ -1,4 +1,4 @@
-"""A model on made-up engines, for plans of it."""
+"""A model on made-up engines, for planning."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BLOCK = 300.0
 
 @dataclass(frozen=True)
 class LinearCosts:
-    """Steps that take time by the token: a prompt of a thousand about a tenth of a second."""
+    """Steps with a time per token: a prompt of a thousand takes about a tenth of a second."""
 
     shape: EngineShape
     relative_error: float = 0.0
@@ -59,7 +59,7 @@ PAIR = options()
 def paths(
     requests: Floats | list[float], spread: float = 0.0, count: int = 50, start: float = NOW
 ) -> LoadPaths:
-    """Futures around a load by block, all up or down by as much."""
+    """Return futures around a load by block, each scaled by a factor."""
     off = np.exp(np.linspace(-spread, spread, count))[:, None]
     rates = np.asarray(requests, dtype=np.float64)[None, :] * off
     return LoadPaths(start, BLOCK, rates, rates * PROMPT, rates * OUTPUT)
@@ -67,7 +67,7 @@ def paths(
 
 @dataclass(frozen=True)
 class Fleet:
-    """What runs of the model."""
+    """The model's running engines."""
 
     prefill: int = 1
     decode: int = 1

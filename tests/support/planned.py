@@ -1,4 +1,4 @@
-"""What a planner knows after a round on a load with a day in it, two pools and a plan."""
+"""A planner's state after a round on a load with a daily pattern: two pools and a plan."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Load:
 
 
 def planned_state(now_seconds: float) -> PlannerState:
-    """Make the round; what it found does not get stale at 0 ns of its clock."""
+    """Run the round; its results do not become stale at 0 ns of its clock."""
     workers = tuple(
         WorkerSection(
             role=role,

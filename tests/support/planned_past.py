@@ -1,4 +1,4 @@
-"""Two hours of a planner's page that never changed, and the load that it speaks of."""
+"""Two hours of an unchanging planner page, and the load it is about."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LABELS = {family.name: family.labels for family in FAMILIES}
 
 
 def past(now: int) -> str:
-    """All samples of a planner's page, the same all the time, and the load that it speaks of."""
+    """Return all samples of an unchanging planner page, and those of its load."""
     begun = now - 2 * HOUR
 
     def of_page(name: str, labels: dict[str, str], value: float) -> Past:

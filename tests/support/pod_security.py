@@ -1,4 +1,4 @@
-"""The pod security standards of Kubernetes, as far as pods like ours can break them.
+"""The pod security standards of Kubernetes, as far as they concern pods like ours.
 
 From https://kubernetes.io/docs/concepts/security/pod-security-standards/ (v1.33).
 """
@@ -28,7 +28,7 @@ _SECCOMP = ("RuntimeDefault", "Localhost")
 
 
 def level(pod: Mapping[str, Any]) -> str:
-    """The strictest standard that admits a pod: restricted, baseline or privileged."""
+    """Return the strictest standard that admits a pod: restricted, baseline or privileged."""
     if any(_beyond_baseline(pod)):
         return "privileged"
     return "baseline" if any(_beyond_restricted(pod)) else "restricted"

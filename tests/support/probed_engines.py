@@ -1,4 +1,4 @@
-"""A fake of an engine that is probed: batches in virtual time, a page that counts as vLLM's."""
+"""A fake engine for probes: batches in virtual time, a page that counts like vLLM's."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ WAY_SECONDS = 0.001
 
 
 def affine(base_seconds: float, token_seconds: float) -> Callable[[int], float]:
-    """Steps that cost so much however small they are, and so much a token."""
+    """Return a step price with a constant part and a part per token."""
     return lambda tokens: base_seconds + token_seconds * tokens
 
 
 @dataclass(slots=True)
 class FakeEngine:
-    """Steps of a price by tokens, at most `step_tokens` in each; prompts beyond are cut.
+    """Runs steps priced by tokens, at most `step_tokens` in each; longer prompts are cut.
 
-    `first_alone`: as in vLLM, a request that arrives at rest begins a step by itself, in which the
-    others of the same call arrive. `requests` is the most that it runs at once, `vocabulary` the
-    number of its token ids, `running` what others run there.
+    `first_alone`: as in vLLM, a request that arrives while idle starts a step alone, during which
+    the others of the same call arrive. `requests` is the limit of running requests, `vocabulary`
+    the number of token ids, `running` the requests of other clients.
     """
 
     price: Callable[[int], float]
@@ -95,7 +95,7 @@ class FakeEngine:
             if not left[number] and tokens:
                 ended.append(number)
         self.now += self.price(computed)
-        # As vLLM's histogram, which counts steps of which something comes out.
+        # Like vLLM's histogram, which counts steps that produce output.
         self._steps += bool(ended)
         for number in ended:
             if not written[number]:

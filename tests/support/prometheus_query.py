@@ -1,4 +1,4 @@
-"""One instant of a real Prometheus, asked without any code of ours."""
+"""Instant queries to a real Prometheus without any of our code."""
 
 from __future__ import annotations
 

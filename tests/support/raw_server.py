@@ -1,4 +1,4 @@
-"""A tiny TCP server on 127.0.0.1 that does to each connection whatever a test wants."""
+"""A tiny TCP server on 127.0.0.1 that treats each connection as a test defines."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def raw_server(
 ) -> Iterator[tuple[str, list[bytes]]]:
     """Serve connections one by one; yield the base address and the request heads received.
 
-    `behave` is given the connection, after its request head was read (if it `reads_head`), and an
-    event that is set when the test is over: waiting on it is how to never answer.
+    `behave` gets the connection, after its request head was read (if it `reads_head`), and an event
+    that is set when the test is over: to never answer, wait for it.
     """
     over = threading.Event()
     heads: list[bytes] = []

@@ -1,4 +1,4 @@
-"""What a listener heard, message by message, as tests like to look at it."""
+"""The messages that a listener received, one by one, for tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from disagg_exporter.steps.rows import rows_of, steps_of
 
 
 def one_by_one(told: StepEvent) -> list[ControlMessage]:
-    """Return the steps of a batch as messages of their own; anything else as it is."""
+    """Return the steps of a batch as separate messages; anything else unchanged."""
     if isinstance(told, ControlMessage):
         return [told]
     step = MessageKind.STEP
@@ -24,7 +24,7 @@ def one_by_one(told: StepEvent) -> list[ControlMessage]:
 
 
 def messages_of(packets: Iterable[bytes], engine: str = "e", pid: int = 1) -> list[ControlMessage]:
-    """Return what packets say that all came on one connection."""
+    """Return the messages in packets that all arrived on one connection."""
     runs, _ = record_runs(list(packets))
     return [
         message
@@ -36,6 +36,6 @@ def messages_of(packets: Iterable[bytes], engine: str = "e", pid: int = 1) -> li
 
 
 def at_once(message: ControlMessage) -> StepRecords:
-    """Return the message of a step as the listener would have told it."""
+    """Return the message of a step as the listener would report it."""
     assert message.step is not None
     return StepRecords(message.key, message.flags, rows_of([message.step]))

@@ -1,4 +1,4 @@
-"""A real vLLM engine of the test's own: its step records as they come, its truth beside them."""
+"""A real vLLM engine of the test: its step records as they arrive, and its truth."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ ASYNC_ENVIRONMENT = "DISAGG_TRUTH_ASYNC"
 
 @dataclass(slots=True)
 class RecordedEngine:
-    """One aggregated engine; `heard` is all that its plugin has told, in order of arrival."""
+    """One aggregated engine; `heard` are all messages of its plugin, in order of arrival."""
 
     url: str
     truth_path: Path
     heard: list[ControlMessage] = field(default_factory=list)
 
     def hear(self, told: StepEvent) -> None:
-        """Take what its plugin has told."""
+        """Receive messages of its plugin."""
         self.heard.extend(one_by_one(told))
 
     @property
     def steps(self) -> list[ControlMessage]:
-        """The records of steps that had work.
+        """Return the records of steps that had work.
 
-        An engine that schedules ahead tells empty ones too, which its worker does not stamp.
+        An engine that schedules ahead also reports empty ones, which its worker does not stamp.
         """
         return [message for message in self.heard if message.step and _worked(message.step)]
 
     def truth(self) -> list[TruthStep]:
-        """What the worker has stamped so far."""
+        """Return the steps that the worker has stamped so far."""
         return read_truth(self.truth_path)
 
 
@@ -61,7 +61,7 @@ async def recorded_engine(
 ) -> AsyncIterator[RecordedEngine]:
     """Start an engine whose prompts are cut into chunks, wait until it serves; end it.
 
-    `overlapped` makes it use async scheduling, which vLLM's CPU build leaves off by itself.
+    `overlapped` enables async scheduling, which is off by default in vLLM's CPU build.
     """
     [port] = free_ports(1)
     engine = RecordedEngine(f"http://127.0.0.1:{port}", folder / "truth")

@@ -1,4 +1,4 @@
-"""Stand-ins behind a real vllm-router whose engines a daemon keeps, and the users who ask it."""
+"""Stand-ins behind a real vllm-router whose members a daemon manages, and its users."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORKERS = ("prefill-0", "prefill-1", "decode-0", "decode-1")
 
 
 def routed_node(folder: Path, router_python: Path, **changes: Any) -> dict[str, Any]:
-    """The node file of two prefill and two decode stand-ins behind a router with live members."""
+    """Return a node file of two prefill and two decode stand-ins behind a router, live members."""
     quick = {"pages_seconds": 0.5, "health_seconds": 0.25}
     node_file = standin_node(folder, intervals=quick, **changes)
     for worker in tuple(node_file["workers"]):
@@ -39,13 +39,13 @@ def routed_node(folder: Path, router_python: Path, **changes: Any) -> dict[str, 
 
 
 def worker_views(socket: Path) -> dict[str, WorkerView]:
-    """The workers of a daemon, by its own word."""
+    """Return the workers that a daemon reports."""
     replies = ask(socket, new_request(DaemonStatus()), 10.0)
     return {reply.worker.worker: reply.worker for reply in replies if reply.worker is not None}
 
 
 def wait_routed(socket: Path, node: RunningNode, seconds: float = 300.0) -> None:
-    """Wait until every worker is ready, which takes `seconds` at most, and gets requests."""
+    """Wait until every worker is ready, within `seconds`, and gets requests."""
     node.wait_ready(seconds)
     engines = [name for name in node.workers if name != "router"]
 
@@ -57,14 +57,14 @@ def wait_routed(socket: Path, node: RunningNode, seconds: float = 300.0) -> None
 
 
 class Users:
-    """Clients that ask the router, one request after the other, until they are told to stop.
+    """Clients that send the router one request after the other until stopped.
 
     Args:
         url: The router's root.
-        count: How many.
-        think_seconds: From an answer to the next request.
-        model: The name that they ask for.
-        patience_seconds: After so long a request has failed.
+        count: Number of clients.
+        think_seconds: Time from an answer to the next request.
+        model: The name of the requested model.
+        patience_seconds: Timeout of a request.
     """
 
     def __init__(
@@ -85,24 +85,24 @@ class Users:
         self._executor = ThreadPoolExecutor(count)
         self.failed: list[str] = []
         self.answered: list[tuple[float, float]] = []
-        """When each request was answered (time.monotonic), and after how many seconds."""
+        """When each request was answered (time.monotonic), and its duration in seconds."""
         self._clients = [self._executor.submit(self._ask) for _ in range(count)]
 
     def stop(self) -> None:
-        """Send no more requests; those under way end."""
+        """Send no more requests; those under way finish."""
         self._over.set()
         for client in self._clients:
             client.result()
         self._executor.shutdown()
 
-    def within(self, wanted: Callable[[float], bool]) -> list[float]:
-        """How long the requests took that were answered at such moments, in rising order."""
-        return sorted(seconds for at, seconds in self.answered if wanted(at))
+    def within(self, includes: Callable[[float], bool]) -> list[float]:
+        """Return the durations of the requests answered at these moments, in rising order."""
+        return sorted(seconds for at, seconds in self.answered if includes(at))
 
     def _ask(self) -> None:
         headers = {"Content-Type": "application/json"}
         while not self._over.is_set():
-            # A prompt that was there before a real engine finds in its cache, and computes nothing.
+            # A real engine would find a repeated prompt in its cache and compute nothing.
             prompt = f"{next(self._numbers)} " + "word " * 100
             asked = {"model": self._model, "prompt": prompt, "max_tokens": 8}
             body = json.dumps(asked).encode()

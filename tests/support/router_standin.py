@@ -15,7 +15,7 @@ from support.http_serving import serving
 
 @dataclass
 class RouterStandin:
-    """Its engines, and what it was asked for."""
+    """Its engines, and the requests that it got."""
 
     takes: bool = True
     garbage: bytes | None = None
@@ -24,7 +24,7 @@ class RouterStandin:
     engines: dict[str, str] = field(default_factory=dict)
 
     def answer(self, method: str, path: str, body: bytes) -> tuple[int, Any]:
-        """Status and value of an answer."""
+        """Return the status and value of an answer."""
         match method:
             case "GET":
                 listed = [{"url": u, "worker_type": role} for u, role in self.engines.items()]

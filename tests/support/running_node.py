@@ -1,4 +1,4 @@
-"""A node as a user runs it: `disagg-node start` on a node file, and a real Prometheus beside it."""
+"""A node as users run it: `disagg-node start` on a node file, and a real Prometheus beside it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Found = TypeVar("Found")
 
 
 def wait_for(probe: Callable[[], Found | None], what: str, seconds: float = 120.0) -> Found:
-    """Ask until the answer is true."""
+    """Poll until the probe returns a true value; return that."""
     until, tick = time.monotonic() + seconds, threading.Event()
     while not (found := probe()):
         assert time.monotonic() < until, f"waited {seconds:g} s in vain for {what}"
@@ -38,7 +38,7 @@ def wait_for(probe: Callable[[], Found | None], what: str, seconds: float = 120.
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One look at a metrics page: samples by name."""
+    """One scrape of a metrics page: samples by name."""
 
     samples: dict[str, list[tuple[dict[str, str], float]]]
 
@@ -50,7 +50,7 @@ class Page:
 
 
 class RunningNode:
-    """A started daemon; its log goes to a file that failures show the end of, or to `output`."""
+    """A started daemon; its log goes to a file, shown at failures, or to `output`."""
 
     start: tuple[str, ...] = (*DISAGG_NODE, "start")
 
@@ -89,7 +89,7 @@ class RunningNode:
         return Page(found)
 
     def log(self) -> str:
-        """Return what the daemon has said."""
+        """Return the daemon's log."""
         return (self.folder / "daemon.log").read_text(encoding="utf-8")
 
     def tell_logs(self) -> None:
@@ -113,7 +113,7 @@ class RunningNode:
         wait_for(ready, "all workers to be ready", seconds)
 
     def wait_settled(self, seconds: float = 60.0) -> Page:
-        """Wait until every engine rests and the books are closed over all that has been."""
+        """Wait until every engine is idle and all past time is committed."""
         now = time.time()
 
         def settled() -> Page | None:
@@ -143,7 +143,7 @@ class RunningNode:
         return wait_for(committed, f"the watermarks of {engine} to pass", seconds)
 
     def stop(self) -> int:
-        """Ctrl-C; return the exit code."""
+        """Send Ctrl-C; return the exit code."""
         self.process.send_signal(signal.SIGINT)
         code = self.process.wait(120)
         self._log.close()
@@ -172,7 +172,7 @@ def running_node(
 def prometheus_beside(
     node: RunningNode, folder: Path, interval_seconds: float = 1.0
 ) -> Iterator[str]:
-    """Run a Prometheus that scrapes the node on a clock; yield its address."""
+    """Run a Prometheus that scrapes the node periodically; yield its address."""
     target = ScrapeTarget(node.page_url.split("/")[2], "test-node", "test")
     text = scrape_config(
         [target],

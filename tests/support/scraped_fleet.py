@@ -1,4 +1,4 @@
-"""A small fleet whose truth is known, scraped every so often: kinds of GPUs, slices, half-told."""
+"""A small scraped fleet with known truth: kinds of GPUs, slices, incomplete metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECONDS = 80 * 60
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """GPUs of one kind in one role, busy for a share of their time, and what their node tells."""
+    """GPUs of one kind in one role, busy for a share of their time, and what their node exports."""
 
     name: str
     role: str
@@ -22,9 +22,9 @@ class Node:
     gpu_name: str = "H100"
     model: str = "m"
     tokens: float | None = None
-    """Of its phase, a second. None: its engines tell none."""
+    """Tokens of its phase per second. None: its engines report none."""
     watts: float | None = None
-    """Of a busy GPU. None: as slices tell."""
+    """Power of a busy GPU. None, as for slices: not reported."""
     activity: float | None = None
     price: float | None = None
 
@@ -41,11 +41,11 @@ NODES = (
     Node("g0", "mixed", 3, 0.1, 0.4, gpu_name="H100 MIG 2g.20gb", model="s", tokens=300),
     Node("g1", "mixed", 1, 0.2, 0.5, model="s", tokens=125, watts=400),
 )
-"""a0 tells no activity, t0 no tokens, g0 (slices) no energy; h1, g0 and g1 have no price."""
+"""a0 reports no activity, t0 no tokens, g0 (slices) no energy; h1, g0 and g1 have no price."""
 
 
 def scraped(scrape_seconds: int, seed: int) -> list[dict[str, str]]:
-    """Return the fleet's series. Each scrape comes while seconds are being committed, or before."""
+    """Return the fleet's series, each scraped while seconds are being committed, or before."""
     span = Span(1, SECONDS, scrape_seconds)
     chance = np.random.default_rng(seed)
     rows: list[dict[str, str]] = []
@@ -63,7 +63,7 @@ def _put(target: Target, node: Node) -> None:
     target.gauge(
         "disagg_node_role_gpus", f'role="{node.role}",gpu_name="{node.gpu_name}"', node.gpus
     )
-    # A tenth of what is left is not known.
+    # A tenth of the rest is unobserved.
     rest = node.gpus - node.busy("prefill") - node.busy("decode")
     target.counter("disagg_node_phase_seconds_total", f'{pool},phase="idle"', 0.9 * rest)
     unobserved = f'reason="no_reading",gpu_name="{node.gpu_name}"'
@@ -92,12 +92,12 @@ def busy(phase: str) -> float:
 
 
 def seconds_per_million_tokens(model: str, phase: str) -> float:
-    """Return the true GPU-seconds of a million tokens, of those who tell tokens."""
+    """Return the true GPU-seconds of a million tokens, over nodes that report tokens."""
     told = [node for node in NODES if node.model == model and node.tokens and node.busy(phase)]
     return 1e6 * sum(n.busy(phase) for n in told) / sum(n.tokens or 0.0 for n in told)
 
 
 def price(model: str, phase: str) -> float:
-    """Return the true price of a busy GPU-hour, of those that have one."""
+    """Return the true price of a busy GPU-hour, over nodes that have one."""
     told = [node for node in NODES if node.model == model and node.price and node.busy(phase)]
     return sum(n.busy(phase) * (n.price or 0.0) for n in told) / sum(n.busy(phase) for n in told)

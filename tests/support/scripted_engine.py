@@ -11,12 +11,12 @@ from disagg_exporter.steps.rows import kind_of
 SECOND_NS = 1_000_000_000
 
 Hear = Callable[[StreamKey, Step, bool], None]
-"""Takes a message: whose it is, what it says, whether it is a step's record."""
+"""Receives a message: its stream, its content, whether it is a step's record."""
 
 
 @dataclass(slots=True)
 class ScriptedEngine:
-    """Takes steps as it is told and reports each when it ends.
+    """Takes steps as a test demands and reports each when it ends.
 
     `gap_seconds` pass before each step.
     """
@@ -34,7 +34,7 @@ class ScriptedEngine:
     totals: StepTotals = field(default_factory=StepTotals)
 
     def prefill(self, tokens: int, seconds: float, *, prompt_ends: bool = True) -> None:
-        """Compute so many tokens of a prompt."""
+        """Compute a number of tokens of a prompt."""
         computed = tokens if prompt_ends else 0
         self._step(
             Step(0, 0, 0, context_requests=1, context_tokens=tokens, computed_tokens=computed),
@@ -47,7 +47,7 @@ class ScriptedEngine:
         self._step(step._replace(**more), seconds)  # type: ignore[arg-type] # whole numbers
 
     def mixed(self, tokens: int, batch: int, seconds: float) -> None:
-        """Compute so many tokens of a prompt and write one token of each request."""
+        """Compute a number of tokens of a prompt and write one token of each request."""
         step = Step(
             *(0, 0, 0),
             context_requests=1,
@@ -59,20 +59,20 @@ class ScriptedEngine:
         self._step(step, seconds)
 
     def rest(self, seconds: float, *, beats: int = 1) -> None:
-        """Have nothing left to do: tell so in a record, and live on in heartbeats."""
+        """Become idle: report so in a record, then send heartbeats."""
         self.running = self.waiting = 0
         self.sequence += 1
         self._tell(self._stamped(Step(0, 0, 0), 0), record=True)
         self.hang(seconds, beats=beats)
 
     def hang(self, seconds: float, *, beats: int = 1) -> None:
-        """Live on in heartbeats alone."""
+        """Send only heartbeats."""
         for _ in range(beats):
             self.now_ns += round(seconds / beats * SECOND_NS)
             self._tell(self._stamped(Step(0, 0, 0), 0), record=False)
 
     def restart(self) -> None:
-        """Be another process."""
+        """Become another process."""
         self.pid += 1
         self.sequence = 0
         self.totals = StepTotals()

@@ -1,7 +1,7 @@
-"""`disagg-node` that finds engines among some processes only: `secluded_node.py PROC start …`.
+"""`disagg-node` that finds engines only among some processes: `secluded_node.py PROC start …`.
 
-Other runs of the tests on this host start engines, too, and those claim the same stub GPUs. PROC
-is a folder of links into /proc; everything else of the daemon is as a user runs it.
+Other test runs on this host start engines, too, which claim the same stub GPUs. PROC is a folder of
+links into /proc; the rest of the daemon is as a user runs it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from disagg_cluster.discovery import attach_mode
 
 
 def seclude(folder: Path) -> tuple[str, ...]:
-    """Make such a folder, without any process yet; what runs a node on it."""
+    """Make such a folder, without any process yet; return the command of a node on it."""
     folder.mkdir()
     (folder / "self").symlink_to("/proc/self")
     return (sys.executable, __file__, str(folder), "start")
@@ -29,6 +29,6 @@ def let_see(folder: Path, pid: int) -> None:
 
 if __name__ == "__main__":
     proc = Path(sys.argv.pop(1))
-    # The daemon looks for it when it is composed.
+    # The daemon reads it when it is composed.
     with patch.object(attach_mode, "AttachMode", partial(attach_mode.AttachMode, proc=proc)):
         main()

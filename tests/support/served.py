@@ -1,4 +1,4 @@
-"""A simulated cluster as a node's daemon knows it by its engines' pages, beside what users saw."""
+"""A simulated cluster as known from its engines' pages, and what users observed."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ PAGES = Reporting(single_steps=False, heartbeat_seconds=None, page_seconds=1.0, 
 def engine_status(
     name: str, role: Role, serving: ServingCounts | None, *, kind: str = "vllm", model: str = "m"
 ) -> EngineStatus:
-    """An engine of which only its counts matter."""
+    """Return the status of an engine of which only the counts matter."""
     facts = (name, role, kind, "", model, (), EngineState.READY)
     return EngineStatus(*facts, up=True, source="", confidence="", serving=serving)
 
 
 @dataclass(slots=True)
 class Served:
-    """What is known of the requests, and what users saw, in seconds."""
+    """What is known of the requests, and what users observed, in seconds."""
 
     known: RequestAccounts
     arrived: int = 0
@@ -48,24 +48,24 @@ class Served:
     durations: list[float] = field(default_factory=list)
 
     def of(self, source: RequestSource) -> RequestAccount:
-        """What one source tells of the only model."""
+        """Return the account of the only model by one source."""
         return next(each for each in self.known.requests if each.source is source)
 
 
 def late(histogram: Histogram, bound: float) -> float:
-    """The share of observations above a bound of the histogram."""
+    """Return the share of observations above a bound of the histogram."""
     return 1 - histogram.counts[histogram.bounds.index(bound)] / histogram.total
 
 
 def truly_late(seconds: Sequence[float], bound: float) -> float:
-    """The same of what was seen."""
+    """Return the same share of observed values."""
     return sum(value > bound for value in seconds) / len(seconds)
 
 
 def serve(
     cluster: ClusterSpec, mix: Mix, lengths: Lengths, seconds: float, seed: int = 1
 ) -> Served:
-    """Run a simulation, and count what its engines' pages tell, once a second."""
+    """Run a simulation, and ingest its engines' pages once a second."""
     simulation = Simulation(cluster, Constant(mix), lengths=lengths, reporting=PAGES, seed=seed)
     roles = {engine.name: engine.role for engine in cluster.engines}
     keys: defaultdict[str, SeriesKeys] = defaultdict(SeriesKeys)

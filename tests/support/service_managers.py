@@ -1,4 +1,4 @@
-"""A service manager's notify socket, real: what a daemon tells arrives as datagrams."""
+"""A service manager's real notify socket: a daemon's notifications arrive as datagrams."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 class NotifySocket:
-    """Receives what is told; `address` is what NOTIFY_SOCKET is to say."""
+    """Receives notifications; `address` is the value for NOTIFY_SOCKET."""
 
     def __init__(self, folder: Path | None) -> None:
-        """In a folder, or in the abstract namespace without one."""
+        """Bind in a folder, or without one in the abstract namespace."""
         name = f"disagg-test-{uuid.uuid4().hex}"
         self.address = f"@{name}" if folder is None else str(folder / "notify")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -19,18 +19,18 @@ class NotifySocket:
         self._socket.settimeout(60)
 
     def next(self) -> str:
-        """The next message, awaited."""
+        """Wait for the next message and return it."""
         return self._socket.recv(4096).decode()
 
     def until(self, message: str) -> list[str]:
-        """All messages up to this one."""
+        """Return all messages up to this one."""
         seen = [self.next()]
         while seen[-1] != message:
             seen.append(self.next())
         return seen
 
     def waiting(self) -> list[str]:
-        """All messages that have arrived and were not looked at."""
+        """Return all messages that have arrived and were not read."""
         seen = []
         self._socket.setblocking(False)
         try:
@@ -42,7 +42,7 @@ class NotifySocket:
             self._socket.settimeout(60)
 
     def is_silent(self, seconds: float) -> bool:
-        """Whether nothing comes for so long."""
+        """Return whether nothing arrives for this long."""
         self._socket.settimeout(seconds)
         try:
             self._socket.recv(4096)

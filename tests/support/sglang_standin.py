@@ -1,9 +1,9 @@
-"""A stand-in for SGLang's server that switches its role; written after its source, no SGLang.
+"""A stand-in for SGLang's server that switches its role; modelled on its source, without SGLang.
 
 `POST /pd_role_switch` as of sgl-project/sglang#28403: refused without `--enable-pd-role-switch`,
 while it has requests, for an unknown role and once a switch has failed; `already in target role`
-where there is nothing to do. `GET /server_info` tells the arguments, and the live role in
-`internal_states`. A stand-in that lies answers all of that and stays what it was.
+if there is nothing to do. `GET /server_info` returns the arguments, and the live role in
+`internal_states`. A stand-in that lies answers all that and keeps its role.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from support.http_serving import serving
 
 @dataclass
 class SglangStandin:
-    """What the stand-in is, and what it was asked for."""
+    """The state of the stand-in, and the requests that it got."""
 
     role: str = "prefill"
     enabled: bool = True
@@ -32,7 +32,7 @@ class SglangStandin:
     url: str = ""
 
     def server_info(self) -> dict[str, Any]:
-        """The server's arguments, those of its start, and the scheduler's state."""
+        """Return the server's arguments at its start, and the scheduler's state."""
         return {
             "disaggregation_mode": "prefill",
             "enable_pd_role_switch": self.enabled,
@@ -40,7 +40,7 @@ class SglangStandin:
         }
 
     def switch(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Status and answer of a request to switch."""
+        """Return the status and the answer of a request to switch."""
         self.asked.append(body)
         new, old = body.get("new_role"), self.role
         refused = {"success": False, "old_role": old, "new_role": old}

@@ -1,7 +1,7 @@
-"""Nodes with simulated engines, served as real ones are: real books, real pages, real HTTP.
+"""Nodes with simulated engines, served like real ones: real accounting, real pages, real HTTP.
 
-Each cluster is a simulation that has run for four minutes before anybody looks, so that what is
-learned of its engines is known; from then on it keeps step with the clock.
+Each cluster is a simulation that has run for four minutes before it is first scraped, so that its
+engines' costs are learned; from then on it keeps pace with the clock.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Scene:
                 EngineSpec(engine_of(node), role, (gpu_of(node),), node=node)
                 for node, role in self.nodes
             ),
-            # KV that nobody fetches must not fill the cache while transfers fail.
+            # KV that is never fetched must not fill the cache while transfers fail.
             lease_seconds=20.0,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Steady:
-    """A load from the first moment on."""
+    """A constant load from the start."""
 
     mix: Mix
 
@@ -60,17 +60,17 @@ class _Steady:
 
 
 def engine_of(node: str) -> str:
-    """The engine of a node."""
+    """Return the engine of a node."""
     return f"{node}-0"
 
 
 def gpu_of(node: str) -> str:
-    """The GPU of a node."""
+    """Return the GPU of a node."""
     return f"GPU-{node}"
 
 
 class _Node(SimulatedNode):
-    """A node whose last snapshot is kept for whoever asks."""
+    """A node whose last snapshot is kept for scrapes."""
 
     def __init__(self, name: str, simulation: Simulation) -> None:
         offset_seconds = time.time() - time.monotonic()
@@ -111,7 +111,7 @@ class _Cluster:
 
 @contextlib.contextmanager
 def fleet(scenes: Sequence[Scene]) -> Iterator[list[ScrapeTarget]]:
-    """Serve the pages of all nodes of all clusters; yield where."""
+    """Serve the pages of all nodes of all clusters; yield the targets."""
     clusters = {
         scene.name: _Cluster(scene, time.monotonic_ns() - round(WARM_SECONDS * SECOND_NS))
         for scene in scenes

@@ -1,4 +1,4 @@
-"""What the daemon of one node would know of simulated engines: real books, real snapshots."""
+"""The state of a node's daemon with simulated engines: real accounting, real snapshots."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from disagg_exporter.steps.messages import ControlMessage, MessageKind
 
 SECOND_NS = 1_000_000_000
 UP_BEFORE_SECONDS = 86_400.0
-"""For so long engines have run that are there when a simulation begins."""
+"""The uptime of engines that exist when a simulation begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedEngineCosts:
-    """What a node has learned of an engine: what its steps cost, and what it can do at most."""
+    """What a node has learned of an engine: the costs of its steps, and its limits."""
 
     costs: Mapping[int, LearnedCost]
     limits: LearnedLimits
@@ -48,7 +48,7 @@ class LearnedEngineCosts:
 
 @dataclass(slots=True)
 class _Engine:
-    """One engine of the node: where it runs, since when, its page, and what it has counted."""
+    """One engine of the node: its place, start time, page, and counts."""
 
     assignment: Assignment
     start_timestamp_seconds: float
@@ -57,19 +57,19 @@ class _Engine:
     keys: SeriesKeys = field(default_factory=SeriesKeys)
 
     def assign(self, assignment: Assignment) -> None:
-        """Take its new state; a process that is no more has no page, and the next counts from 0."""
+        """Set its new state; an ended process has no page, and the next counts from 0."""
         self.assignment = assignment
         if assignment.state in (EngineState.GONE, EngineState.STARTING):
             self.page = None
             self.tally.restart()
 
     def show(self, shown: SimulatedPage) -> None:
-        """Read its next page."""
+        """Ingest its next page."""
         self.page = parse_page(shown.text.encode(), shown.t_ns, self.keys)
         self.tally.take(self.page)
 
     def candidate(self) -> SourceCandidate:
-        """The engine as one that reports no steps."""
+        """Return the engine as one that reports no steps."""
         assigned = self.assignment
         return SourceCandidate(
             assigned.engine,
@@ -82,7 +82,7 @@ class _Engine:
         )
 
     def status(self, limits: StepLimits, *, found: bool) -> EngineStatus:
-        """What is known of it, with the limits that it told; `found` where others started it."""
+        """Return its status, with its reported limits; `found` if others started it."""
         assigned = self.assignment
         return EngineStatus(
             engine=assigned.engine,
@@ -109,12 +109,12 @@ class SimulatedNode:
     Args:
         name: Its name.
         simulation: Its engines and GPUs.
-        itl_seconds: What users are promised from token to token.
-        wall_offset_seconds: What turns the simulation's time into Unix time.
+        itl_seconds: The users' target between tokens.
+        wall_offset_seconds: Added to the simulation's time, it gives Unix time.
         books_energy: Whether joules are accounted for: a third of the work of long recordings.
-        learned: What it has learned before of its engines, by role.
-        gpu_price: What an hour of a GPU costs.
-        by_page: Whether engines were found and report no steps, so that their pages are all.
+        learned: What it has learned of its engines before, by role.
+        gpu_price: The price of a GPU-hour.
+        by_page: Whether engines were found and report no steps, so that only their pages are known.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class SimulatedNode:
         self._wall_offset_seconds = wall_offset_seconds
 
     def hear(self, event: Event, now_ns: int) -> None:
-        """Take one event of its engines or devices."""
+        """Ingest one event of its engines or devices."""
         if self._by_page is not None and isinstance(event, ControlMessage):
             return
         feed(self.ledger, self._booked(event), now_ns)
@@ -163,7 +163,7 @@ class SimulatedNode:
                 self._capacity_model.heartbeat(event.key, step)
 
     def advance(self, now_ns: int) -> None:
-        """Advance the books, as each second."""
+        """Advance the accounting, as each second."""
         if self._by_page is not None:
             here = [known.candidate() for known in self._engines.values()]
             self._by_page.select(here, now_ns)
@@ -178,16 +178,16 @@ class SimulatedNode:
             self._learned = None
 
     def learned(self, engine: str, now_ns: int) -> LearnedEngineCosts:
-        """What it has learned of an engine by now."""
+        """Return what it has learned of an engine by now."""
         limits = self._capacity_model.limits(engine, now_ns)
         return LearnedEngineCosts(self.ledger.costs(engine), limits)
 
     def count_requests(self, fronts: Iterable[FrontCounts], now_ns: int) -> None:
-        """Count on what engines and frontends tell of users' requests."""
+        """Ingest the counts of engines and frontends about users' requests."""
         self._requests.take(self._statuses(), tuple(fronts), now_ns)
 
     def snapshot(self, now_ns: int, router: RouterStatus | None = None) -> Snapshot:
-        """What its page shows."""
+        """Return the snapshot behind its page."""
         engines = self._statuses()
         certain = Snapshot(
             taken_ns=now_ns,
@@ -214,7 +214,7 @@ class SimulatedNode:
         since_seconds = event.since_ns / SECOND_NS + self._wall_offset_seconds
         known = self._engines.get(event.engine)
         if known is None:
-            # It was there before the simulation, and is warm.
+            # It existed before the simulation, and is warm.
             began_seconds = since_seconds - UP_BEFORE_SECONDS
             known = self._engines[event.engine] = _Engine(event, began_seconds)
         elif event.state is EngineState.STARTING:
@@ -235,7 +235,7 @@ class SimulatedNode:
         )
 
     def _limits(self, engine: str) -> StepLimits:
-        """What the plugin of its process tells."""
+        """Return the limits that the plugin of its process reports."""
         process = self._servers[engine].process
         if process is None:
             return StepLimits()

@@ -27,7 +27,7 @@ TINY = Model(
     attention_width=64,
     kv_bytes_per_token=512,
 )
-"""Small enough that a minute of it is simulated at once."""
+"""Small enough to simulate a minute of it instantly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Until:
 
 @dataclass(slots=True)
 class Heard:
-    """What a simulation told, by kind, with the time at which it was heard."""
+    """The events of a simulation by kind; messages with the time of their arrival."""
 
     messages: list[tuple[int, ControlMessage]] = field(default_factory=list)
     pages: list[SimulatedPage] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Heard:
                 self.requests.append(event)
 
     def steps(self, engine: str) -> list[Step]:
-        """The step records of one engine, in the order in which they were heard."""
+        """Return the step records of one engine, in the order of arrival."""
         return [
             message.step
             for _, message in self.messages
@@ -76,18 +76,18 @@ class Heard:
 
 
 def pair(prefill: int = 1, decode: int = 1, **more: object) -> ClusterSpec:
-    """Prefill and decode engines on one node."""
+    """Return prefill and decode engines on one node."""
     return ClusterSpec(disaggregated(prefill, decode, **more))  # type: ignore[arg-type]
 
 
 def alone(**more: object) -> ClusterSpec:
-    """One engine that does everything."""
+    """Return one engine that does both phases."""
     spec: dict[str, object] = {"name": "mixed-0", "role": Role.MIXED, "gpus": ("GPU-0",), **more}
     return ClusterSpec((EngineSpec(**spec),))  # type: ignore[arg-type]
 
 
 def listen(simulation: Simulation, seconds: float) -> Heard:
-    """Run a simulation and keep what it tells."""
+    """Run a simulation and keep its events."""
     heard = Heard()
     for t_ns, event in simulation.events(round(seconds * SECOND_NS)):
         heard(t_ns, event)
@@ -95,7 +95,7 @@ def listen(simulation: Simulation, seconds: float) -> Heard:
 
 
 def account(simulation: Simulation, seconds: float) -> tuple[Ledger, Heard]:
-    """Run a simulation through a ledger; return both it and what was told."""
+    """Run a simulation through a ledger; return the ledger and the events."""
     ledgers = {node: Ledger() for node in simulation.nodes}
     add_devices(ledgers, simulation)
     heard = Heard()
@@ -104,13 +104,13 @@ def account(simulation: Simulation, seconds: float) -> tuple[Ledger, Heard]:
 
 
 def engine_account(ledger: Ledger, engine: str, seconds: float) -> EngineAccount:
-    """One engine's account."""
+    """Return one engine's account."""
     accounts = ledger.engine_accounts(round(seconds * SECOND_NS))
     return next(account for account in accounts if account.engine == engine)
 
 
 def busy_seconds(ledger: Ledger, engine: str, seconds: float) -> float:
-    """The GPU-seconds that a ledger credits to an engine."""
+    """Return the GPU-seconds that a ledger attributes to an engine."""
     return sum(engine_account(ledger, engine, seconds).gpu_seconds.values())
 
 
@@ -119,7 +119,7 @@ QUIET = Reporting(heartbeat_seconds=None, page_seconds=None, sweep_seconds=None)
 
 
 def kind_of_step(step: Outcome) -> int:
-    """The kind by which the step would be counted."""
+    """Return the kind by which the step would be counted."""
     return wire.step_kind(
         context_requests=step.context_requests,
         context_tokens=step.context_tokens,

@@ -1,4 +1,4 @@
-"""The cost model asked record by record, as tests like to ask it; the books ask it by many."""
+"""The cost model record by record, for tests; the accounting uses it in batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from disagg_exporter.steps.rows import rows_of
 
 
 def read(proxies: Proxies, step: Step, kind: int) -> StepWork:
-    """Return what the next record's step had to do."""
+    """Return the work of the next record's step."""
     return StepWork._make(proxies.read(rows_of([step]), np.array([kind]))[0].tolist())
 
 
@@ -24,5 +24,5 @@ def divide(
 
 
 def preview(split: StepSplit, step: Step, kind: int) -> float:
-    """Return the share of one step that is prefill, as far as is known now."""
+    """Return the share of one step that is prefill, as known so far."""
     return float(split.preview(rows_of([step]), np.array([kind]))[0])

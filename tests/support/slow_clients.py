@@ -1,6 +1,6 @@
-"""Clients that never get done, as a process of its own, so that they slow down no measurement.
+"""Clients that never finish, in a separate process, so that they do not slow measurements down.
 
-Who is let go connects again at the next tick.
+A client whose connection is ended connects again at the next tick.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _trusting() -> ssl.SSLContext:
 
 @functools.cache
 def _hello() -> bytes:
-    """The first message of a TLS handshake."""
+    """Return the first message of a TLS handshake."""
     out = ssl.MemoryBIO()
     client = _trusting().wrap_bio(ssl.MemoryBIO(), out)
     with contextlib.suppress(ssl.SSLWantReadError):
@@ -42,7 +42,7 @@ def _hello() -> bytes:
 
 
 def _pieces(kind: str) -> Iterator[bytes]:
-    """What a client sends, a piece each tick, and nothing more after the last."""
+    """Yield what a client sends, a piece each tick."""
     match kind:
         case "silent":
             return iter(())
@@ -76,7 +76,7 @@ class _Client:
     unsent: bytes = field(default=b"")
 
     def is_let_go(self) -> bool:
-        """Send on and read as far as it goes; whether the server has ended it."""
+        """Send and read what is possible; return whether the server has ended the connection."""
         try:
             self.unsent = self.unsent or next(self.pieces, b"")
             if self.unsent:
@@ -102,7 +102,7 @@ def _client(kind: str, port: int, address: str) -> _Client:
 
 
 def main() -> None:
-    """Be slow until the standard input ends."""
+    """Run the clients until the standard input ends."""
     parser = argparse.ArgumentParser()
     parser.add_argument("kind")
     parser.add_argument("port", type=int)
@@ -130,7 +130,7 @@ def main() -> None:
 def slow_clients(
     kind: str, port: int, address: str, count: int, tick_seconds: float = 0.2
 ) -> Iterator[None]:
-    """Have so many of a kind connected while the block runs."""
+    """Keep a number of clients of a kind connected while the block runs."""
     arguments = (kind, str(port), str(count), address, str(tick_seconds))
     with subprocess.Popen(
         [sys.executable, __file__, *arguments],

@@ -1,4 +1,4 @@
-"""A snapshot as the daemon would take it: small and complete."""
+"""A small and complete snapshot as the daemon would make it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ GIVEN_UP = WorkerStatus(
     since_timestamp_seconds=NOW_SECONDS - 90,
     cause="ended unasked by signal 9 (Killed)",
 )
-"""The golden node's worker, had it crashed and crashed."""
+"""The golden node's worker, had it crashed repeatedly."""
 WORKER_STATES = ("stopped", "starting", "ready", "draining", "backoff", "failed")
 
 GPU_0, GPU_1, GPU_2 = "GPU-aaaa0000", "GPU-bbbb1111", "MIG-cccc2222"
@@ -154,7 +154,7 @@ def slice_ns(gpu_seconds: Mapping[_Key, float]) -> dict[_Key, int]:
 
 
 def golden_snapshot() -> Snapshot:
-    """Return a node with every kind of data: each exported family has a row on its page.
+    """Return a node with every kind of data, so that each exported family has a row on its page.
 
     One prefill engine on a whole GPU, one decode engine on another, known by its page alone and
     down, and a slice of a third GPU that serves nobody and whose driver fails.
@@ -201,7 +201,7 @@ def golden_snapshot() -> Snapshot:
                 power_limit_watts=700.0,
                 traffic=(LinkTraffic(LinkKind.NVLINK, Direction.SENT, 5e11),),
             ),
-            # A driver that tells of memory and nothing else.
+            # A driver that reports only memory.
             DeviceReading(GPU_1, TAKEN_NS, memory_used_bytes=0, memory_total_bytes=85_520_809_984),
         ),
         accounts=(
@@ -318,7 +318,7 @@ def golden_snapshot() -> Snapshot:
                 Role.PREFILL, Phase.PREFILL, "llama", "", 123_456, 60 * SLICE_NS_PER_GPU_SECOND
             ),
             TokenAccount(Role.PREFILL, Phase.DECODE, "llama", "", 42),
-            # 500 of these were computed by an engine that is gone.
+            # An engine that has ended computed 500 of these.
             TokenAccount(
                 Role.DECODE, Phase.DECODE, "llama", "", 9_500, 80 * SLICE_NS_PER_GPU_SECOND
             ),

@@ -45,7 +45,7 @@ class StandInProcess:
             return str(answer.read().decode())
 
     def value(self, series: str) -> float:
-        """Read one series of its metrics page, written as the page writes it."""
+        """Read one series of its metrics page, as written there."""
         for line in self.get("/metrics").splitlines():
             if line.startswith(series + " "):
                 return float(line.rpartition(" ")[2])
@@ -53,7 +53,7 @@ class StandInProcess:
 
 
 def standin_argv(port: int, *more: str, role: str = "prefill") -> list[str]:
-    """The command line of a stand-in."""
+    """Return the command line of a stand-in."""
     module = ["-m", "disagg_cluster.demo.standin"]
     name = ["--name", f"{role}-0", "--role", role, "--port", str(port), "--model", MODEL]
     return [sys.executable, *module, *name, *more]
@@ -61,7 +61,7 @@ def standin_argv(port: int, *more: str, role: str = "prefill") -> list[str]:
 
 @contextmanager
 def standin(role: str = "prefill", *more: str) -> Iterator[StandInProcess]:
-    """Start a stand-in on two simulated GPUs; whatever happens, it is gone afterwards."""
+    """Run a stand-in on two simulated GPUs; it always ends with the block."""
     # Not pytest's folder: the path of a Unix socket must be short.
     folder = Path(tempfile.mkdtemp(prefix="standin-"))
     port = free_ports(1)[0]

@@ -11,7 +11,7 @@ from support.wire_records import records_in
 
 
 class BareDaemon:
-    """A listening socket that takes one connection at a time and unpacks what arrives."""
+    """A listening socket that accepts one connection at a time and unpacks what arrives."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -23,7 +23,7 @@ class BareDaemon:
         self._listening.settimeout(5)
 
     def accept(self) -> None:
-        """Take the next connection, in place of the last."""
+        """Accept the next connection, in place of the last."""
         if self.link is not None:
             self.link.close()
         self.link, _ = self._listening.accept()
@@ -50,7 +50,7 @@ class BareDaemon:
         return heard
 
     def waits(self) -> bool:
-        """Say whether somebody is waiting to be accepted."""
+        """Return whether a connection is waiting to be accepted."""
         self._listening.setblocking(False)
         try:
             self._listening.accept()[0].close()
@@ -61,7 +61,7 @@ class BareDaemon:
         return True
 
     def die(self) -> None:
-        """Close everything, as the death of the process does, and leave the file."""
+        """Close everything, as at the death of the process, and leave the file."""
         self._listening.close()
         if self.link is not None:
             self.link.close()
@@ -75,7 +75,7 @@ def scheduler_stats(
     deferred: int = 0,
     kv: float = 0.0,
 ) -> SimpleNamespace:
-    """Return what vLLM's scheduler tells of itself after a step."""
+    """Return the stats of vLLM's scheduler after a step."""
     return SimpleNamespace(
         num_running_reqs=running,
         num_waiting_reqs=waiting,
@@ -93,7 +93,7 @@ def iteration_details(
     encoder_inputs: int = 0,
     dummy: bool = False,
 ) -> SimpleNamespace:
-    """Return what vLLM tells of one step: (requests, tokens) of each phase and its time."""
+    """Return vLLM's details of one step: (requests, tokens) of each phase and its time."""
     return SimpleNamespace(
         iteration_index=0,
         num_ctx_requests=context[0],
@@ -110,7 +110,7 @@ def iteration_details(
 def iteration_stats(
     *, computed: int = 0, cached: int = 0, external: int = 0, preempted: int = 0
 ) -> SimpleNamespace:
-    """Return what vLLM's front end made of a step's outputs."""
+    """Return the stats of vLLM's front end for a step's outputs."""
     return SimpleNamespace(
         prompt_token_stats=SimpleNamespace(
             computed=computed,

@@ -1,4 +1,4 @@
-"""Tests that are told as a story on an event loop."""
+"""Tests written as coroutines on an event loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONG_SECONDS = 30.0
 
 
 def told(story: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Make a test of a story: it is run on a loop of its own."""
+    """Make a test of a coroutine function, run on a separate loop."""
 
     @functools.wraps(story)
     def tell(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -26,7 +26,7 @@ def told(story: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
 @contextlib.asynccontextmanager
 async def running(*forever: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run what runs for ever until the block ends; what ends by an error raises it."""
+    """Run endless coroutines until the block ends; an error of one is raised."""
     tasks = [asyncio.create_task(each) for each in forever]
     try:
         yield
@@ -39,7 +39,7 @@ async def running(*forever: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 async def until(holds: Callable[[], bool], what: str = "it") -> None:
-    """Wait until something holds, and fail if it never does."""
+    """Wait until a condition holds; fail if it never does."""
     end = time.monotonic() + LONG_SECONDS
     while not holds():
         assert time.monotonic() < end, f"{what} never came true"

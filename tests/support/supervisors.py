@@ -1,4 +1,4 @@
-"""Supervisors of small real children under test: their changes come as a queue."""
+"""Supervisors of small real children under test, with their changes as a queue."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class RunningSupervisor:
     left: bool = False
 
     async def until(self, state: WorkerState, worker: str | None = None) -> Change:
-        """The next change into a state."""
+        """Wait for the next change into a state."""
         while True:
             change = await self.changes.get()
             if change.new is state and worker in (None, change.worker):
                 return change
 
     def seen(self) -> list[WorkerState]:
-        """The states that came and were not waited for."""
+        """Return the states that occurred and were not waited for."""
         return [self.changes.get_nowait().new for _ in range(self.changes.qsize())]
 
 
@@ -75,10 +75,10 @@ def supervised(
     wanted: bool = True,
     groups: ControlGroups | None = None,
 ) -> None:
-    """Run a story with a supervisor at work; afterwards nothing of it may be left.
+    """Run a coroutine with a running supervisor; afterwards nothing of it may be left.
 
-    With `entries`, it goes on with the workers that these name. A story that lets its workers go
-    leaves them harness.
+    With `entries`, it continues with the workers named there. A coroutine that releases its workers
+    leaves them to the harness.
     """
 
     async def run() -> None:
@@ -124,7 +124,7 @@ def tiny_spec(
     name: str = "w",
     policy: RestartPolicy = QUICK,
 ) -> WorkerSpec:
-    """A specification that runs a script, or the test server if there is none."""
+    """Return a specification that runs a script, or by default the test server."""
     target = ProbeTarget(free_port(), "tiny")
     if script is None:
         script, arguments = SERVER, (str(target.port), "tiny")

@@ -1,4 +1,4 @@
-"""A program on a pseudo-terminal, and what is on its screen."""
+"""A program on a pseudo-terminal, and its screen."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _READ_BYTES = 1 << 16
 
 
 class TerminalProgram:
-    """Runs a program on a terminal of a size; ends it at the end of the block.
+    """Runs a program on a terminal of a given size; ends it with the block.
 
     Args:
         command: The program and its arguments.
-        columns, lines: How large the terminal is.
+        columns, lines: The size of the terminal.
         environ: Its environment.
     """
 
@@ -51,7 +51,7 @@ class TerminalProgram:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it, however it stands."""
+        """End it in any state."""
         if self.exit_code is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGTERM)
@@ -64,16 +64,16 @@ class TerminalProgram:
 
     @property
     def text(self) -> str:
-        """What is on the screen, without blanks at the ends of lines."""
+        """The text on the screen, without trailing blanks."""
         return "\n".join(line.rstrip() for line in self.screen.display)
 
     @property
     def modes(self) -> list[Any]:
-        """How the terminal is set."""
+        """Return the settings of the terminal."""
         return termios.tcgetattr(self._terminal)
 
     def resize(self, columns: int, lines: int) -> None:
-        """Make the terminal larger or smaller."""
+        """Resize the terminal."""
         self.screen.resize(lines, columns)
         _resize(self._terminal, columns, lines)
 
@@ -82,7 +82,7 @@ class TerminalProgram:
         os.write(self._terminal, keys.encode())
 
     def shown(self, probe: Callable[[str], bool], what: str, seconds: float = 120.0) -> str:
-        """Wait until the screen is as the probe asks; return its text."""
+        """Wait until the screen satisfies the probe; return its text."""
         until = time.monotonic() + seconds
         while not probe(self.text):
             assert time.monotonic() < until, f"waited in vain for {what}:\n{self.text}"

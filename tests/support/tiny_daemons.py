@@ -1,6 +1,6 @@
-"""Real daemons over tiny workers, one after the other, each forked from a process that is warm.
+"""Real daemons over tiny workers, one after the other, each forked from a warm process.
 
-Run as a program it reads one JSON object a line: a daemon to fork. It writes the daemon's pid.
+Run as a program, it reads a daemon to fork as a JSON object per line, and writes its pid.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ while True:
     connection.sendall(page)
     connection.close()
 """
-"""In place of an engine's interpreter: writes down that it has started, and serves."""
+"""Replaces an engine's interpreter: records that it has started, and serves."""
 
 
 class TinyDaemons:
@@ -86,7 +86,7 @@ class TinyDaemons:
         )
 
     def start(self, dies_at_write: int | None = None, before: bool = False) -> int:
-        """Start a daemon; if wanted it dies at so many writes of its journal.
+        """Start a daemon; optionally it dies at a given write of its journal.
 
         Returns a pidfd, the caller's to close.
         """
@@ -100,11 +100,11 @@ class TinyDaemons:
         return daemon
 
     def started(self) -> int:
-        """How many processes have ever served."""
+        """Return how many processes have ever been started."""
         return len(self._starts.read_text().splitlines())
 
     def alive(self) -> dict[str, list[int]]:
-        """The processes of each worker that live now."""
+        """Return the living processes of each worker."""
         found: dict[str, list[int]] = {name: [] for name in NAMES}
         for entry in Path("/proc").iterdir():
             told = procfs.command_line(int(entry.name)) if entry.name.isdigit() else ()
@@ -113,7 +113,7 @@ class TinyDaemons:
         return found
 
     def close(self) -> None:
-        """End the forking, every daemon, and then their workers, so that none is started anew."""
+        """End the forking, every daemon, and then their workers, so that none is restarted."""
         assert self._zygote.stdin is not None
         assert self._zygote.stdout is not None
         self._zygote.stdin.close()
@@ -136,7 +136,7 @@ def _fork_daemons(lines: Iterator[str]) -> None:
     from disagg_cluster.daemon import foreground
     from disagg_cluster.supervisor.journal import journal
 
-    # The orphans of killed daemons are ours to bury, and the kernel does it.
+    # Orphans of killed daemons become our children; the kernel reaps them.
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in lines:
@@ -145,7 +145,7 @@ def _fork_daemons(lines: Iterator[str]) -> None:
         pid = os.fork()
         if pid == 0:
             try:
-                # One that dies at once must not be gone before it has been looked at.
+                # A daemon that dies at once must not be reaped before its pidfd is open.
                 os.close(go)
                 os.read(wait, 1)
                 os.close(wait)

@@ -1,4 +1,4 @@
-"""What a daemon tells commands of its workers, and the view of its page for people."""
+"""A daemon's answers to commands about its workers, and the view of its page for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Series of nodes in states that the terminal view has to show."""
+"""Series of nodes in various states, for the terminal view."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def add_gpu(
     watermark: float = AT - 4,
     start: float = AT - 3600,
 ) -> None:
-    """A GPU with its seconds in prefill, decode, idle, unattributed and unobserved."""
+    """Add a GPU with its seconds in prefill, decode, idle, unattributed and unobserved."""
     gpu = f"GPU-{index:04}"
     whose = {"gpu": gpu, **of(node)}
     add(rows, "disagg_gpu_info", 1, index=str(index), gpu_name="NVIDIA H100", **whose)
@@ -137,7 +137,7 @@ def add_pool(rows: Rows, role: str, used_gpus: float, known_gpus: float, node: s
 
 
 def serving(gpus: int, engines: int, at: float, *, node: str = "", launched: bool = True) -> Rows:
-    """A node that serves: half of its engines prefill, each GPU of one engine; ever the same."""
+    """Return a serving node at constant load: half of its engines prefill, one engine per GPU."""
     rows = a_node(node)
     passed = at - (AT - 3600)
     for index in range(gpus):
@@ -187,14 +187,14 @@ def together(*nodes: Rows) -> Rows:
 
 
 def series_of(page: bytes) -> Series:
-    """What of a metrics page is looked at."""
+    """Return the series that the view reads from a metrics page."""
     from disagg_cluster.top.readings.series import OF_NODES
 
     return find(page, SeriesFilter(OF_NODES), SeriesKeys(), "disagg-node")
 
 
 def viewed(looks: Iterable[tuple[Series, float]], title: str = "gpu-node-7") -> TerminalView:
-    """The view after these looks."""
+    """Return the view after these scrapes."""
     history = ReadingHistory()
     for series, at in looks:
         history.add(reading_of(series, at))

@@ -25,7 +25,7 @@ _LOG = LogTail(
 
 @cache
 def golden_node() -> TerminalView:
-    """The node of the golden page; one look tells only what its GPUs did since their start."""
+    """Return the node of the golden page; one scrape shows its GPUs' time since their start."""
     page = (DATA / "golden_page.prom").read_bytes()
     return looks.viewed([(looks.series_of(page), 1_750_001_000.0)])
 
@@ -70,7 +70,7 @@ def gpus_without_engines() -> TerminalView:
 
 @cache
 def unknown_values() -> TerminalView:
-    """An engine that was found and says nothing yet: everything is absent, nothing is 0."""
+    """Return an engine that was found and reports nothing yet: values are absent, not 0."""
     rows = looks.a_node()
     looks.add(rows, "disagg_gpu_info", 1, gpu="GPU-0000", index="0", gpu_name="NVIDIA L4")
     looks.add_engine(rows, "10.0.0.7:8000", "unknown", up=None, model="")
@@ -86,7 +86,7 @@ def one_gpu() -> TerminalView:
 
 @cache
 def cpu_engines() -> TerminalView:
-    """A host without GPUs: each engine has a pseudo-device."""
+    """Return a host without GPUs: each engine has a pseudo-device."""
 
     def series(at: float) -> looks.Rows:
         rows = looks.serving(2, 2, at)
@@ -179,7 +179,7 @@ NAMES = tuple(f"{name}-{width}x{height}" for name in _SHOWN for width, height in
 
 
 def drawn(name: str) -> str:
-    """A screen by its name, which ends in its size."""
+    """Return a screen by its name, which ends in its size."""
     kind, _, size = name.rpartition("-")
     width, height = map(int, size.split("x"))
     view, controls, glyphs = _SHOWN[kind]

@@ -1,8 +1,8 @@
-r"""Whole outputs of commands, as a person sees them, held against a file in tests/data/outputs.
+r"""Whole outputs of commands, compared with files in tests/data/outputs.
 
-A file is a transcript: each command after a `$`, what it prints, its standard error after a `!`,
-its exit code where it is not 0. Where a command prints otherwise in colour, it follows once more
-with FORCE_COLOR=1, and its escape codes as `\e[…m`. `WRITE_OUTPUTS=1 pytest …` writes files anew.
+A file is a transcript: each command after a `$`, its output, its standard error after a `!`, its
+exit code if it is not 0. If a command's coloured output differs, it is repeated with FORCE_COLOR=1,
+with escape codes as `\e[…m`. `WRITE_OUTPUTS=1 pytest …` rewrites the files.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _COLUMNS = "80"
 
 
 class Transcript:
-    """Runs commands and writes down what they print.
+    """Runs commands and records their output.
 
     Args:
-        hidden: Texts that differ from run to run, and what stands in their place.
+        hidden: Texts that differ from run to run, and their replacements.
     """
 
     def __init__(self, hidden: Mapping[str, str] | None = None) -> None:
@@ -34,11 +34,11 @@ class Transcript:
         self._lines: list[str] = []
 
     def hide(self, text: object, name: str) -> None:
-        """From now on write `name` in place of a text."""
+        """Write `name` in place of a text from now on."""
         self._hidden[str(text)] = name
 
     def run(self, *arguments: object, again: bool = True) -> None:
-        """One command, plain and, where that is otherwise, `again` in colour."""
+        """Run one command, plain and, if that differs, `again` in colour."""
         said = [str(each) for each in arguments]
         plain = self._output(said, {"NO_COLOR": "1"})
         self._lines += [f"$ {self._shown(said)}", *plain]
@@ -49,7 +49,7 @@ class Transcript:
             self._lines += [f"$ FORCE_COLOR=1 {self._shown(said)}", *coloured]
 
     def check(self, name: str) -> None:
-        """Hold all that was written against the file of that name."""
+        """Compare the transcript with the file of that name."""
         path = FOLDER / f"{name}.txt"
         text = "\n".join(self._lines) + "\n"
         if os.environ.get("WRITE_OUTPUTS"):

@@ -1,4 +1,4 @@
-"""A node whose daemons come and go, clients that notice, and a scraper that does not mind."""
+"""A node with changing daemons, clients that detect failures, and a scraper."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCRAPE_SECONDS = 1.0
 
 
 def standin_node(folder: Path, **changes: Any) -> dict[str, Any]:
-    """The node file of one prefill and one decode stand-in on the CPU."""
+    """Return the node file of one prefill and one decode stand-in on the CPU."""
     quick = {"start_seconds": 30, "drain_seconds": 5, "stop_seconds": 5}
 
     def worker(name: str, role: str) -> dict[str, Any]:
@@ -120,13 +120,13 @@ class Scraper:
 
 
 class UnderInit(RunningNode):
-    """A daemon that is started, and started again, by the first process of a container."""
+    """A daemon that is started and restarted by the first process of a container."""
 
     start = (*DISAGG_NODE, "init", "--", *DISAGG_NODE, "start")
 
 
 class Node:
-    """One run folder, and one daemon after the other on it."""
+    """One run folder with one daemon after the other."""
 
     def __init__(
         self,
@@ -144,24 +144,24 @@ class Node:
         self.daemon = kind(node_file, folder, output=output)
 
     def next_daemon(self, **changes: Any) -> RunningNode:
-        """Start another daemon, with a changed node file if wanted."""
+        """Start another daemon, optionally with a changed node file."""
         self.node_file |= changes
         self.daemon = RunningNode(self.node_file, self.folder, output=self.output)
         return self.daemon
 
     def end_daemon(self, how: signal.Signals) -> None:
-        """End the daemon by a signal; with SIGKILL it cannot say a word."""
+        """End the daemon by a signal."""
         self.daemon.process.send_signal(how)
         self.daemon.process.wait(20)
         self.daemon._log.close()
 
     def pids(self) -> dict[str, int]:
-        """The workers' processes as the journal names them."""
+        """Return the workers' processes by the journal."""
         journal = json.loads((self.run_dir / "journal.json").read_text())
         return {entry["worker"]: entry["pid"] for entry in journal["workers"]}
 
     def stop(self, *options: str) -> tuple[int, dict[str, Any]]:
-        """`disagg-node stop`: its exit code and what it says as JSON."""
+        """Run `disagg-node stop`; return its exit code and its JSON output."""
         argv = [*DISAGG_NODE, "stop", "--run-dir", str(self.run_dir), "--json", *options]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
         return done.returncode, json.loads(done.stdout)
@@ -169,7 +169,7 @@ class Node:
 
 @contextlib.contextmanager
 def node(node_file: dict[str, Any], folder: Path, under_init: bool = False) -> Iterator[Node]:
-    """Run a node; whatever a test does to it, nothing of it is left behind."""
+    """Run a node; whatever a test does to it, nothing of it is left."""
     running = Node(node_file, folder, under_init)
     try:
         yield running

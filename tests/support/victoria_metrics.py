@@ -1,4 +1,4 @@
-"""A real VictoriaMetrics, for those who outgrow one Prometheus."""
+"""A real VictoriaMetrics."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from support.running_node import wait_for
 def victoria_metrics(
     folder: Path, *flags: str, tls: ssl.SSLContext | None = None
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Run one until the block ends; yield its address and its process.
+    """Run a VictoriaMetrics until the block ends; yield its address and its process.
 
     Args:
-        folder: For data and log.
-        flags: Further ones.
-        tls: How it is asked whether it is there, where the flags have it speak TLS.
+        folder: The folder for data and log.
+        flags: Further flags.
+        tls: The client's context for checking that it is up, if the flags enable TLS.
     """
     program = shutil.which("victoria-metrics")
     if program is None:
@@ -39,7 +39,7 @@ def victoria_metrics(
         f"-httpListenAddr={listen}",
         f"-storageDataPath={folder / 'data'}",
         "-retentionPeriod=60d",
-        # A fresh sample is shown at once, where 30 s are usual.
+        # Show new samples at once; the default delay is 30 s.
         "-search.latencyOffset=0s",
         *flags,
     )

@@ -19,9 +19,9 @@ MODEL_NAME = "tiny"
 # engine's own figure exceeds the truth of a step do not count. 37 MB, and 1.9 GB a worker.
 TINY_MODEL = ("--hidden", "128", "--layers", "2")
 SLOW_MODEL = ("--hidden", "128", "--layers", "64")
-# Its steps are arithmetic and reading weights, as a real model's are: 26 ms to decode, 220 ms for
-# a chunk of 128 tokens. Those of the slow one are mostly Python between 64 layers, and the same
-# step of it takes 24 ms or 46, depending on what else the machine's owner runs.
+# Its steps are arithmetic and reading weights, like a real model's: 26 ms to decode, 220 ms for a
+# chunk of 128 tokens. Those of the slow one are mostly Python between 64 layers, and the same step
+# takes 24 ms or 46, depending on other work on the machine.
 WIDE_MODEL = ("--hidden", "1024", "--layers", "8")
 # A prompt of 2000 tokens takes it some 20 s, in one step. 1.8 GB, and twice that a worker.
 LONG_MODEL = ("--hidden", "2048", "--layers", "12")
@@ -63,9 +63,9 @@ def aggregated_node(
     port: int,
     args: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """One engine that does both phases: what the pairs' texts are compared with.
+    """Return one engine that does both phases, to compare the pairs' texts with.
 
-    `args` come after the usual ones, which they may override.
+    `args` follow the usual ones, which they may override.
     """
     worker = _worker("mixed-0", "mixed", python=python, model=model, run_dir=run_dir, port=port)
     worker["args"] += args
@@ -75,10 +75,10 @@ def aggregated_node(
 def example_connector_node(
     *, python: Path, model: Path, run_dir: Path, metrics_port: int, ports: tuple[int, int]
 ) -> dict[str, Any]:
-    """A pair that hands KV over through files under `run_dir`; `ports` are prefill, decode.
+    """Return a pair that transfers KV through files under `run_dir`; `ports` are prefill, decode.
 
-    Only whole blocks are handed over: the decode engine itself prefills the last 2 to 33 tokens
-    of each prompt.
+    Only whole blocks are transferred: the decode engine prefills the last 2 to 33 tokens of each
+    prompt.
     """
     storage = str(run_dir / "kv")
     transfer = {
@@ -103,7 +103,7 @@ def nixl_node(
     ports: tuple[int, int],
     side_channel_ports: tuple[int, int],
 ) -> dict[str, Any]:
-    """A pair that hands KV over with NIXL over TCP; `ports` are prefill, decode.
+    """Return a pair that transfers KV with NIXL over TCP; `ports` are prefill, decode.
 
     In an environment without the demo's calm waits each worker spins on most of a core, and a
     request can take half a minute.
@@ -130,7 +130,7 @@ def nixl_engines_node(
     side_channel_ports: Sequence[int],
     args: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """Engines by name and role, prefill or decode, that hand KV over with NIXL as a pair does."""
+    """Return prefill and decode engines by name that transfer KV with NIXL like a pair."""
     workers = []
     for (name, role), port, side_channel_port in zip(
         roles.items(), ports, side_channel_ports, strict=True
@@ -143,7 +143,7 @@ def nixl_engines_node(
             "role": {"prefill": "kv_producer", "decode": "kv_consumer"}[role],
             "side_channel_port": side_channel_port,
             "buffer_device": "cpu",
-            # The default lease of 30 s runs out during the slow first request.
+            # The default lease of 30 s would expire during the slow first request.
             "extra_config": {"kv_lease_duration": 120},
         }
         workers.append(worker)
@@ -153,7 +153,7 @@ def nixl_engines_node(
 def routed_engines_node(
     roles: Mapping[str, str], *, python: Path, model: Path, run_dir: Path, router_python: Path
 ) -> dict[str, Any]:
-    """Engines that hand KV over with NIXL behind a router that takes them and lets them go."""
+    """Return engines that transfer KV with NIXL behind a router with live members."""
     node_file = nixl_engines_node(
         roles,
         python=python,

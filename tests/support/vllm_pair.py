@@ -1,4 +1,4 @@
-"""What a real vLLM pair is checked against: the stamps that its workers took themselves."""
+"""The truth to check a real vLLM pair against: its workers' own timestamps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TRUTH_FILE_ENVIRONMENT = "DISAGG_TRUTH_FILE"
 
 @dataclass(frozen=True, slots=True)
 class TruthStep:
-    """One engine step as the worker saw it; CLOCK_MONOTONIC nanoseconds.
+    """One engine step as measured by the worker; CLOCK_MONOTONIC nanoseconds.
 
     `waited_ns` is the part of it that the worker spent waiting for its engine core to ask for
     the sampling.
@@ -26,20 +26,20 @@ class TruthStep:
 
     @property
     def held_ns(self) -> int:
-        """How long the step held the device."""
+        """The time for which the step held the device."""
         return self.end_ns - self.start_ns
 
 
 def truth_environment(path: Path) -> dict[str, str]:
-    """Return what an engine's environment needs to write its truth to `path`.
+    """Return the variables that make an engine write its truth to `path`.
 
-    PYTHONPATH holds the plugin alone: whoever adds a folder of theirs must keep it.
+    PYTHONPATH holds the plugin alone: when adding another folder, keep it.
     """
     return {TRUTH_FILE_ENVIRONMENT: str(path), "PYTHONPATH": str(TRUTH_PLUGIN)}
 
 
 def read_truth(path: Path) -> list[TruthStep]:
-    """Read the steps stamped so far, in their order; none when the file is not there yet.
+    """Read the steps stamped so far, in order; none if the file does not exist yet.
 
     A last line without its end is still being written and is left out; any other line that is
     not six numbers raises `ValueError`.

@@ -1,4 +1,4 @@
-"""What the tests with real engines hand each other."""
+"""What tests with real engines share."""
 
 from __future__ import annotations
 

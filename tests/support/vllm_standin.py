@@ -1,7 +1,7 @@
-"""A stand-in where a node file has a vLLM interpreter: it takes vLLM's command, and simulates.
+"""A stand-in for a node file's vLLM interpreter: it accepts vLLM's command, and simulates.
 
-A program, run as `PYTHON -m vllm.entrypoints.openai.api_server …`; what a stand-in engine cannot be
-told, as the size of a batch, is checked to be there and left out.
+A program, run as `PYTHON -m vllm.entrypoints.openai.api_server …`; options without a counterpart in
+a stand-in engine, such as the batch size, are checked to be present and dropped.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 GPUS_VARIABLE = "STANDIN_GPUS"
-"""Which GPUs it has: simulated ones are no CUDA devices that could be made visible to it."""
+"""Its GPUs: simulated ones are no CUDA devices that could be made visible to it."""
 ROLES = {"kv_producer": "prefill", "kv_consumer": "decode"}
 
 

@@ -1,4 +1,4 @@
-"""Packets of step records as the plugin means them, record by record."""
+"""Packets of step records, decoded record by record."""
 
 from __future__ import annotations
 
