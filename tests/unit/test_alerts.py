@@ -41,7 +41,7 @@ COMMANDS = sorted(
         for typed in _TYPED.findall(page.read_text(encoding="utf-8"))
     }
 )
-"""What runbooks tell to type of ours, on a node, in a pod or from anywhere."""
+"""Our commands in runbooks, for use on a node, in a pod or elsewhere."""
 RULES = all_rules()
 ALERT = all_alerts()
 NAMES = sorted(ALERT)
@@ -60,7 +60,7 @@ NAMES_OF_BEFORE = {
 }
 """Records of this release that are only another record's value, by what they are called now."""
 BY_CLUSTER_ALONE = re.compile(r"cluster:disagg_(itl|ttft)_slow:rate\w+")
-"""Names of before of what is told by model now."""
+"""Earlier names of records that are now by model."""
 LEVEL = re.compile(
     "(?:(?:cluster|node|engine|model|namespace|role|gpu|reason|unit|component|part)(?:_|$))+"
 )
@@ -128,7 +128,7 @@ def test_a_command_of_a_runbook_has_every_option_that_is_named(words: str) -> No
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_silence_is_by_labels_that_the_alert_has(name: str) -> None:
-    """Another would silence nothing. Labels are those that the rule or its summary names."""
+    """Another would silence nothing. Labels are those named by the rule or its summary."""
     text = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
     rule = ALERT[name]
     told = " ".join((rule["expr"], rule["annotations"]["summary"], *rule["labels"]))
@@ -160,7 +160,7 @@ def test_the_head_of_the_file_lists_every_alert_as_it_is() -> None:
 @pytest.mark.parametrize("row", header_table(), ids=lambda row: row.alert)
 def test_a_threshold_that_the_head_lists_is_the_one_of_the_rule(row: HeaderRow) -> None:
     expr = " ".join(ALERT[row.alert]["expr"].split())
-    if row.alert == "DisaggNodeOffMedian":  # its minimum of nodes is in the rule that it rests on
+    if row.alert == "DisaggNodeOffMedian":  # its minimum of nodes is in the rule that it reads
         expr += next(
             rule["expr"]
             for rule in RULES
@@ -177,7 +177,7 @@ def test_a_threshold_that_the_head_lists_is_the_one_of_the_rule(row: HeaderRow) 
 def test_a_rule_uses_only_names_that_are_exported_or_recorded(rule: dict[str, str]) -> None:
     names = metric_names(rule["expr"])
 
-    # What an operator configures is of no series.
+    # Values that an operator configures belong to no series.
     assert names or "up{" in rule["expr"] or rule["expr"] == "vector(0) > 0"
     assert names - KNOWN == set()
 
@@ -195,7 +195,7 @@ def test_every_rule_is_touched_by_a_test(name: str) -> None:
 
 
 def test_a_record_is_named_by_level_metric_and_operation() -> None:
-    """A rate says by its unit what it is a rate of; a quotient of rates is a ratio_rate."""
+    """The unit of a rate names what it is a rate of; a quotient of rates is a ratio_rate."""
     for name in sorted(KNOWN):
         if ":" not in name or name in NAMES_OF_BEFORE or BY_CLUSTER_ALONE.fullmatch(name):
             continue
@@ -215,7 +215,7 @@ def test_a_name_of_before_lacks_a_unit_or_the_word_ratio_and_nothing_rests_on_it
 
 
 def test_a_record_of_a_cluster_is_a_sum_over_all_that_is_smaller() -> None:
-    """What is read by cluster alone keeps its labels: nobody's query meets a second series."""
+    """Records read by cluster alone keep their labels, so that no query gets a second series."""
     outer = {}
     for rule in RULES:
         if rule.get("record", "").startswith("cluster:"):

@@ -1,4 +1,4 @@
-"""examples/compose.yaml: each file that it mounts is there, and each part finds the others."""
+"""examples/compose.yaml: all mounted files exist, and the services find each other."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SERVICES: dict[str, Any] = COMPOSE["services"]
 
 
 def mounts(service: str) -> dict[PurePosixPath, Path]:
-    """What a service sees, by where it sees it."""
+    """Return the mounted files of a service, by their paths in it."""
     words = (volume.split(":") for volume in SERVICES[service].get("volumes", []))
     return {PurePosixPath(target): EXAMPLES / source for source, target, _ in words}
 
 
 def seen(service: str, path: str) -> Path:
-    """The file of ours that a service finds at a path."""
+    """Return our file at a path in a service."""
     for target, source in mounts(service).items():
         if PurePosixPath(path).is_relative_to(target):
             return (source / PurePosixPath(path).relative_to(target)).resolve()
@@ -35,7 +35,7 @@ def load(path: Path) -> Any:
 
 
 def listening(service: str) -> str:
-    """Where the others find it."""
+    """Return a service's address for the others."""
     [port] = SERVICES[service]["ports"]
     return f"{service}:{port.rpartition(':')[2]}"
 

@@ -1,4 +1,4 @@
-"""The dashboards: as the builders say, on names that exist, and legible."""
+"""The dashboards: as built, on existing names, and legible."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ every_dashboard = pytest.mark.parametrize("name", NAMES)
 
 
 def recorded_names() -> set[str]:
-    """What the recording rules write."""
+    """Return the records of the recording rules."""
     return {rule["record"] for rule in rules() if "record" in rule}
 
 
 def exported_names() -> set[str]:
-    """What the exporter's page holds; of a histogram, its three kinds of series."""
+    """Return the metrics on the exporter's page; of a histogram, its three kinds of series."""
     histograms = [family.name for family in FAMILIES if family.kind is MetricType.HISTOGRAM]
     parts = {f"{name}_{part}" for name in histograms for part in ("bucket", "sum", "count")}
     return {family.name for family in FAMILIES if family.name not in histograms} | parts
 
 
 def names_in(expr: str) -> set[str]:
-    """The metrics of an expression: each of them is written with a selector."""
+    """Return the metrics of an expression, each of which has a selector."""
     return set(re.findall(r"[A-Za-z_:][\w:]*(?=\{)", expr))
 
 
 def test_the_committed_dashboards_are_what_the_builders_write(tmp_path: Path) -> None:
-    """`make dashboards` writes them anew."""
+    """`make dashboards` rewrites them."""
     subprocess.run(
         [sys.executable, "-m", "grafana.builders", str(tmp_path)], check=True, cwd=ROOT, timeout=60
     )
@@ -58,7 +58,7 @@ def test_the_committed_dashboards_are_what_the_builders_write(tmp_path: Path) ->
 
 
 def test_pictures_are_shown_and_small() -> None:
-    """`make pictures` draws them anew."""
+    """`make pictures` redraws them."""
     folder = ROOT / "docs" / "dashboards"
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     text = "".join(page.read_text(encoding="utf-8") for page in pages)
@@ -80,7 +80,7 @@ def test_every_metric_exists(name: str) -> None:
 
 
 def test_the_cluster_dashboard_asks_recorded_series_and_node_sums_only() -> None:
-    """The cost of a look must follow the number of nodes at most, not that of GPUs or engines."""
+    """The cost of a view may grow with the number of nodes, but not with GPUs or engines."""
     shown = [mark for mark in marks("cluster") if mark.shown]
     touched = {metric for query in [*queries("cluster"), *shown] for metric in names_in(query.expr)}
 
@@ -98,7 +98,7 @@ def test_a_verdict_has_a_colour_and_only_verdicts_have() -> None:
 
 
 def test_the_nodes_over_time_are_as_many_as_can_be_read() -> None:
-    """Ranked once for all of the time shown, or another node would be shown at each moment."""
+    """Ranked once for the whole time range, or each moment would show another node."""
     heat = [panel for panel in panels(load("node")) if panel["type"] == "status-history"]
 
     assert len(heat) == 2
@@ -125,7 +125,7 @@ def test_the_headline_figures_come_from_recording_rules() -> None:
 
 @every_dashboard
 def test_a_dashboard_keeps_its_identity(name: str) -> None:
-    """Links and bookmarks of people name the uid."""
+    """Links and bookmarks use the uid."""
     model = load(name)
 
     assert model["uid"] == f"disagg-{name}"
@@ -150,7 +150,7 @@ def test_every_panel_says_what_it_means_and_in_which_unit(name: str) -> None:
 
 @every_dashboard
 def test_a_panel_that_may_be_empty_says_why(name: str) -> None:
-    """By Grafana's `noValue`, which stands where nothing is drawn; a table's cells show a dash."""
+    """By Grafana's `noValue`, which replaces an empty drawing; a table's cells show a dash."""
     for panel in panels(load(name)):
         shown = panel["fieldConfig"]
         if not all(target["expr"].endswith("or vector(0)") for target in panel["targets"]):
@@ -162,7 +162,7 @@ def test_a_panel_that_may_be_empty_says_why(name: str) -> None:
 
 @every_dashboard
 def test_rows_of_a_table_join_by_labels_that_all_of_its_queries_have(name: str) -> None:
-    """Grafana merges rows that agree in all labels they share; without a key they never meet."""
+    """Grafana merges rows that agree in all shared labels; without a key they never merge."""
     tables = [panel for panel in panels(load(name)) if panel["type"] == "table"]
 
     for panel in tables:
@@ -175,7 +175,7 @@ def test_rows_of_a_table_join_by_labels_that_all_of_its_queries_have(name: str) 
 
 
 def labels_of(expr: str) -> set[str]:
-    """The labels of what a query answers: of its first aggregation that makes series anew."""
+    """Return the labels of a query's result: of its first aggregation that makes new series."""
     found = re.search(r"\b(?:sum|min|max|count|avg|quantile) (?:by )?\(([a-z_, ]+)\)", expr)
     assert found is not None, expr
     added = re.findall(r'^label_replace\(.*"(\w+)", "[^"]*", "[^"]*", "[^"]*"\)$', expr)
@@ -183,7 +183,7 @@ def labels_of(expr: str) -> set[str]:
 
 
 def test_single_engines_are_as_many_as_can_be_read() -> None:
-    """Ranked once for all of the time shown, or another engine would be shown at each moment."""
+    """Ranked once for the whole time range, or each moment would show another engine."""
     for panel in panels(load("engines")):
         for target in panel["targets"]:
             single = re.search(r"{{(engine|worker)}}", target["legendFormat"])
@@ -196,12 +196,12 @@ def test_single_engines_are_as_many_as_can_be_read() -> None:
 
 
 SELDOM = ("SM share on shared GPUs", "Registered Dynamo workers", "Failed requests a second")
-"""Of few engines, where there are any."""
+"""Series of few engines, if any."""
 
 
 @every_dashboard
 def test_no_series_has_the_colour_of_a_phase_by_chance(name: str) -> None:
-    """Grafana's own series of colours has our yellow, blue and orange in it."""
+    """Grafana's palette contains our yellow, blue and orange."""
     for panel in panels(load(name)):
         if panel["type"] == "timeseries":
             shown = panel["fieldConfig"]
@@ -294,7 +294,7 @@ def test_links_lead_to_dashboards_that_are_there(name: str) -> None:
 
 @every_dashboard
 def test_runbooks_are_found_from_one_base(name: str) -> None:
-    """`docs/runbooks` is right nowhere but here: it is there to be set."""
+    """The default `docs/runbooks` only exists here, so users must be able to set it."""
     [base] = [each for each in load(name)["templating"]["list"] if each["name"] == "runbooks"]
 
     assert (base["type"], base["query"]) == ("constant", "docs/runbooks")
@@ -332,7 +332,7 @@ def test_a_phase_has_one_colour_everywhere(name: str) -> None:
 
 
 def fixed_colours(panel: dict[str, Any]) -> list[tuple[str, str]]:
-    """The series of a panel that have a colour by their name."""
+    """Return the series of a panel that have a colour by name."""
     return [
         (override["matcher"]["options"], said["value"]["fixedColor"])
         for override in panel["fieldConfig"]["overrides"]

@@ -1,4 +1,4 @@
-"""What bench-diagnosis records is what nodes show; what it draws and how it judges."""
+"""bench-diagnosis: it records what nodes export; what it draws and how it judges."""
 
 from __future__ import annotations
 

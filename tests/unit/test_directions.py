@@ -1,4 +1,4 @@
-"""Which room may import which: held by reading imports and by loading the core alone."""
+"""Which room may import which: checked by reading imports and by loading the core alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKAGES = (EXPORTER, CLUSTER)
 FULL_FOLDER = 15
 FULL_MODULE_LINES = 310
 
-# A room imports rooms of floors below its own only.
+# A room only imports rooms of floors below its own.
 FLOORS = {
     "disagg_exporter": (
         {"errors", "inside_engine", "model"},
@@ -40,14 +40,14 @@ FLOORS = {
         {"nodefile"},
         {"prometheus"},
         {"deploy", "inspect"},
-        # Beside the daemon, which may thus not import it: a node forecasts nothing.
+        # Beside the daemon, which thus may not import it: nodes do not forecast.
         {"daemon", "planner"},
         {"top", "tune"},
         {"cli"},
     ),
 }
 
-# Pure modules in rooms that are not pure as a whole; those are told by docs/architecture.md.
+# Pure modules in rooms that are not pure as a whole; docs/architecture.md lists pure rooms.
 CORE = [
     "disagg_cluster.daemon.status_line",
     "disagg_cluster.demo.standin",
@@ -176,7 +176,7 @@ ONLY_USERS = {
 
 @cache
 def _modules(folder: Path) -> dict[str, Path]:
-    """Every module of a package or of grafana/builders, by dotted name."""
+    """Return every module of a package or of grafana/builders, by dotted name."""
     return {
         ".".join(path.relative_to(folder.parent).with_suffix("").parts).removesuffix(
             ".__init__"
@@ -187,7 +187,7 @@ def _modules(folder: Path) -> dict[str, Path]:
 
 @cache
 def _imports(path: Path) -> frozenset[str]:
-    """All that a file imports; of `from a import b` both a and a.b, as b may be a module."""
+    """Return all imports of a file; of `from a import b` both a and a.b, as b may be a module."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -207,14 +207,14 @@ def _room(name: str) -> str:
 
 
 def _edges(package: Path) -> Iterator[tuple[str, str]]:
-    """Which module imports which, within a package."""
+    """Return which module imports which, within a package."""
     modules = _modules(package)
     for name, path in modules.items():
         yield from ((name, other) for other in _imports(path) if other in modules)
 
 
 def _leaves(package: Path) -> dict[str, list[Path]]:
-    """Every folder with the files in it, `__init__.py` aside."""
+    """Return every folder with its files, except `__init__.py`."""
     files = defaultdict(list)
     for path in _modules(package).values():
         if path.name != "__init__.py":
@@ -223,7 +223,7 @@ def _leaves(package: Path) -> dict[str, list[Path]]:
 
 
 def test_the_exporter_never_imports_the_cluster() -> None:
-    """The exporter can be taken by itself."""
+    """The exporter can be used alone."""
     guilty = [
         name
         for name, path in _modules(EXPORTER).items()
@@ -253,7 +253,7 @@ def test_a_room_imports_only_rooms_of_lower_floors(package: Path) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 def test_no_two_folders_import_each_other(package: Path) -> None:
-    """Folders within rooms, too; what a package's `__init__` offers counts as where it is from."""
+    """Folders within rooms, too; a name from a package's `__init__` counts as its origin's."""
     modules = _modules(package)
     between = {
         (_folder(one, modules[one]), _folder(other, modules[other]))
@@ -291,7 +291,7 @@ def test_a_root_holds_rooms_only(package: Path) -> None:
 
 
 def test_a_class_name_is_used_once_in_the_distribution() -> None:
-    """Private ones and both packages included: whoever searches a name finds one thing."""
+    """Private ones and both packages included, so that a search for a name finds one thing."""
     places = defaultdict(list)
     for package in PACKAGES:
         for name, path in _modules(package).items():
@@ -303,7 +303,7 @@ def test_a_class_name_is_used_once_in_the_distribution() -> None:
 
 
 def _rooms() -> dict[str, str]:
-    """Every room that docs/architecture.md tells of, `package.room`, with its kind."""
+    """Return every room in docs/architecture.md, `package.room`, with its kind."""
     rooms: dict[str, str] = {}
     package = ""
     for line in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").splitlines():
@@ -323,7 +323,7 @@ def test_the_architecture_tells_of_every_room_and_of_no_other() -> None:
 
 
 def test_the_core_loads_no_driver_no_http_no_command_line() -> None:
-    """A fresh interpreter that imports every core module has none of the edges' libraries."""
+    """A fresh interpreter that imports every core module loads none of the edges' libraries."""
     told = {name for name, kind in _rooms().items() if kind in ("core", "values")}
     pure = [
         name
@@ -343,7 +343,7 @@ def test_the_core_loads_no_driver_no_http_no_command_line() -> None:
 
 @pytest.mark.parametrize("library", sorted(ONLY_USERS))
 def test_each_edge_library_has_its_only_users(library: str) -> None:
-    """Who wants to know what a driver does has one place to read."""
+    """So there is one place to read what a driver does."""
     users = set()
     for package in PACKAGES:
         for path in _modules(package).values():

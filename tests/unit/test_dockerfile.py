@@ -1,4 +1,4 @@
-"""The Dockerfile: linted, pinned, small, and of one mind with the rest of the repository."""
+"""The Dockerfile: linted, pinned, small, and consistent with the rest of the repository."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def hadolint(path: Path) -> subprocess.CompletedProcess[str]:
 
 
 def plain(name: str) -> str:
-    """A distribution's name as all its spellings have it in common."""
+    """Return the normalized name of a distribution."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -101,7 +101,7 @@ def test_attach_holds_no_vllm_and_no_build() -> None:
 
 
 def test_launch_makes_the_daemons_environment_by_the_same_step_as_attach() -> None:
-    """So one of them carried out in tests/integration/test_image_steps.py tells of both."""
+    """So running one of them in tests/integration/test_image_steps.py covers both."""
     [made] = stages()["environment"].all("RUN")
     [install] = stages()["attach"].all("RUN")
 

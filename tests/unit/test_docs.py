@@ -1,4 +1,4 @@
-"""The pages outside docs/, which the site's strict build does not see, and the site's order."""
+"""The pages outside docs/, which the site's strict build does not check, and the site's order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
 def _anchors(page: Path) -> set[str]:
-    """The anchors that GitHub gives to a page's headings."""
+    """Return the anchors that GitHub gives to a page's headings."""
     heads = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
@@ -40,7 +40,7 @@ def test_every_link_of_a_page_outside_the_site_leads_somewhere(name: str) -> Non
 
 
 def test_every_file_that_a_page_names_is_there() -> None:
-    """Code moves; what the pages say of it moves with it. Benchmarks write `bench/out`."""
+    """Paths in pages follow the code when it moves. Benchmarks write `bench/out`."""
     pages = [*(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in PAGES)]
     named = {path for page in pages for path in _PATH.findall(page.read_text(encoding="utf-8"))}
 

@@ -19,7 +19,7 @@ def test_leaves():
 
 @pytest.fixture
 def sleeper(tmp_path: Path) -> subprocess.Popen[bytes]:
-    """A process that bears the mark of another run."""
+    """A process with the mark of another run."""
     return subprocess.Popen(["sleep", "600"], env={**os.environ, MARK: str(tmp_path)})
 
 
@@ -39,7 +39,7 @@ def test_what_bears_the_mark_of_a_run_is_ended_and_named(
 def test_a_run_that_leaves_a_process_behind_fails_and_names_it(
     tmp_path: Path, last_words: str
 ) -> None:
-    """Also one that is ended by SIGTERM, as `timeout` does."""
+    """Also for a run that is ended by SIGTERM, as by `timeout`."""
     story = tmp_path / "test_story.py"
     story.write_text(LEAVES + last_words)
     options = ("-p", "support.leftovers", "-p", "no:cacheprovider", "-q", "-c", os.devnull)

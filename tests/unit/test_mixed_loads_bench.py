@@ -1,4 +1,4 @@
-"""Loads of two kinds of requests, and what is measured of the pools that serve them."""
+"""Loads of two kinds of requests, and the measurements of the pools that serve them."""
 
 from __future__ import annotations
 

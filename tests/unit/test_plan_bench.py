@@ -1,4 +1,4 @@
-"""What bench-plan holds plans against, held against what is known of queues; and an hour of it."""
+"""bench-plan's simulation compared with queueing theory; and an hour of the bench."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HOUR = 60
 
 
 def day(seconds: Floats, prompt_tokens: float = 8000.0, output_tokens: float = 100.0) -> Day:
-    """Requests all alike, at these seconds."""
+    """Return equal requests at these seconds."""
     count = len(seconds)
     arrivals = Arrivals(seconds, np.full(count, prompt_tokens), np.full(count, output_tokens))
     nothing = np.zeros(HISTORY_DAYS * MINUTES + _HOUR)
@@ -32,7 +32,7 @@ def lived(of: Day, prefill: int, decode: int, minutes: int = _HOUR) -> ModelTrut
 
 
 def service_seconds() -> float:
-    """Of one prompt of 8,000 tokens, by the steps that it takes."""
+    """Return the time of one prompt of 8,000 tokens, by its steps."""
     costs = _MODEL.costs()
     first = costs.step_seconds(4096, 2048, 0, 0)
     return first + costs.step_seconds(8000 - 4096, 4096 + (8000 - 4096) / 2, 0, 0)
@@ -133,7 +133,7 @@ def test_a_day_of_one_seed_is_the_same_day_and_of_another_is_not() -> None:
 
 
 def test_our_plan_lives_through_twenty_minutes() -> None:
-    """The bench itself, short: every request is answered for, within the GPUs there are."""
+    """A short run of the bench: every request is accounted for, within the available GPUs."""
     found = live(2, 20, "ours 9")["ours 9"]
 
     requests = sum(len(each.arrivals.seconds) for each in make_day(2, 20))

@@ -1,4 +1,4 @@
-"""What examples/planner hands out: a file, a unit, and autoscalers on the plan's metric."""
+"""The content of examples/planner: a file, a unit, and autoscalers on the plan's metric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Price tables made from what others measured: steps add up to what was said of them."""
+"""Price tables made from others' measurements: the parts of steps add up to the measured times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAYERS = LLAMA_8B.layers
 
 
 def said(work: BatchWork) -> float:
-    """Microseconds of a step, as an estimator might say."""
+    """Return the microseconds of a step, as by an estimator."""
     tokens = work.context_tokens + work.writers
     return 5000 + 20 * tokens + 1e-4 * work.context_pairs + 3e-2 * work.writers_kv_tokens
 

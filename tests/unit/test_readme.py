@@ -1,4 +1,4 @@
-"""A stranger's walk: what README tells to type exists, and its node file is a right one."""
+"""A new user's first steps: the commands in README exist, and its node file is valid."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_target_that_is_named_is_in_the_makefile(target: str) -> None:
 
 @pytest.mark.parametrize("words", COMMANDS)
 def test_a_command_that_is_named_has_every_option_that_is_named(words: str) -> None:
-    """Parsed as it stands, and not run: `--help` ends it after its options were understood."""
+    """Commands are parsed unchanged, not run: `--help` ends them after parsing the options."""
     _, *arguments = shlex.split(words)
 
     done = CliRunner().invoke(main, [*arguments, "--help"])

@@ -1,4 +1,4 @@
-"""Our models on times that others measured on real GPUs: `make bench-real` has all of them."""
+"""Our models on others' measurements of real GPUs: `make bench-real` covers all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from disagg_exporter.capacity.curves.limits import find_batch
 
 
 def test_steps_of_a_b200_are_predicted_as_well_as_by_nvidias_regression() -> None:
-    """Its error is 12.74 % on the same steps; steps of equal work stray by 12 %."""
+    """Its error is 12.74 % on the same steps; steps of equal work vary by 12 %."""
     foresight = steps.ours()
 
     assert foresight.error_ratio <= 1.02 * 0.1274
@@ -55,7 +55,7 @@ def test_shares_of_measured_mixed_batches_lie_where_they_are_said_to(
 def test_the_bench_refuses_what_it_does_not_know(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before it measures for minutes; nothing is printed that could be taken for a result."""
+    """Before it measures for minutes; nothing is printed that looks like a result."""
     with pytest.raises(SystemExit) as refused:
         bench_real.main(arguments)
 
@@ -65,7 +65,7 @@ def test_the_bench_refuses_what_it_does_not_know(
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_a_batch_four_times_what_was_seen_is_not_too_large(shape: Shape) -> None:
-    """On measured decode steps; experts are read until all are, so theirs are far too small."""
+    """On measured decode steps; until all experts are read, those of experts are far too small."""
     costs, ratios = MeasuredSteps(shape), []
     for read in (512, 2048, 8192):
         for true in (16, 32, 64, 128):

@@ -1,4 +1,4 @@
-"""What bench-rebalance holds moves against, and two hours of it."""
+"""bench-rebalance's rules and figures, and two hours of the bench."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_load_of_one_seed_is_the_same_and_leans_only_where_it_says_so() -> Non
 
 
 def test_a_move_takes_its_engine_as_long_as_it_drains_and_starts() -> None:
-    """Whoever asks for it; that a GPU is free is seen a minute later."""
+    """Under any rule; a freed GPU is available a minute later."""
     day = make_load(0, LoadKind.CONSTANT, _MINUTES)
     seen: list[tuple[int, int]] = []
 

@@ -14,7 +14,7 @@ from bench.separation.step_costs import LearnedSteps
 from disagg_cluster.planner.separation.verdict import Gain
 
 KIND = Kind("gpu", "model", "fp8", 1000, 500)
-# Long outputs have long contexts without long prompts, which tells attention from prompts.
+# Long outputs have long contexts without long prompts, which separates attention from prompts.
 SWEPT = ((1000, 500), (8000, 500), (1000, 15000))
 MEASURED, UNMEASURED = Parallel(8, 1, 8, 1), Parallel(1, 8, 1, 8)
 
@@ -27,11 +27,11 @@ class TabledSteps:
     kv_tokens: float | None = None
 
     def decode_seconds(self, requests: float, context_tokens: float) -> float:
-        """What a step takes."""
+        """Return the time of a step."""
         return 0.005 + 1e-4 * requests + 1e-8 * requests * context_tokens
 
     def prompt_seconds(self, prompt_tokens: int) -> float:
-        """What a prompt takes."""
+        """Return the time of a prompt."""
         return 2e-5 * prompt_tokens
 
 
@@ -44,7 +44,7 @@ def mixed(
     version: str = "1.0",
     output_tokens: int = 500,
 ) -> Deployment:
-    """What a deployment would show whose steps take so many times as long as the table says."""
+    """Return a row of a deployment with step times that are a multiple of the table's."""
     table = TabledSteps(MEASURED)
     kind = KIND._replace(prompt_tokens=prompt_tokens, output_tokens=output_tokens)
     context = prompt_tokens + kind.output_tokens / 2
@@ -75,7 +75,7 @@ def test_how_far_tables_are_off_is_learned_for_either_phase(decode: float, promp
 
 
 def test_attention_that_is_off_is_not_taken_for_prompts_or_for_the_rest_of_a_step() -> None:
-    """Long contexts read for a third of what the table says: prompts must not pay for it."""
+    """Attention takes a third of the table's time: that must not be attributed to prompts."""
     rows = [
         mixed(concurrency, prompt, 1.0, 1.0, attention=0.33, output_tokens=output)
         for concurrency in (4, 16, 64, 256)
