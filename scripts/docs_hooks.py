@@ -1,8 +1,8 @@
-"""What the site adds to MkDocs: links that leave docs/, nothing from other hosts, all runbooks.
+"""The site's MkDocs hooks: links out of docs/, nothing loaded from other hosts, all runbooks.
 
-Pages link to files of the repository as GitHub wants it (`../examples`). On the site such a link
-leads to the repository if `repo_url` names one, else the path stands there as text. MkDocs takes
-what is logged here as a warning, which ends a strict build.
+Pages link to files of the repository as GitHub needs it (`../examples`). On the site such a link
+leads to the repository if `repo_url` names one; else the path is shown as text. MkDocs treats log
+messages from here as warnings, which fail a strict build.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOADED = re.compile(
 
 
 def on_config(config: Any, **_: Any) -> Any:
-    """Take the project's address from the one place that has it."""
+    """Set the project's address from pyproject.toml, its only source."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         hooks = tomllib.load(file)["tool"]["hatch"]["metadata"]["hooks"]
     config.repo_url = hooks["custom"]["project-url"] or None
@@ -33,7 +33,7 @@ def on_config(config: Any, **_: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
-    """Replace links to files outside docs/; one that leads nowhere is a warning."""
+    """Replace links to files outside docs/; a broken one is a warning."""
     docs = Path(config.docs_dir)
 
     def replace(match: re.Match[str]) -> str:
@@ -53,14 +53,14 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
 
 
 def on_post_page(output: str, *, page: Any, **_: Any) -> str:
-    """Hold that a page loads nothing from another host."""
+    """Check that a page loads nothing from another host."""
     for match in _LOADED.finditer(output):
         log.warning("%s loads from another host: %s", page.file.src_path, match[0])
     return output
 
 
 def on_post_build(*, config: Any, **_: Any) -> None:
-    """Hold that each alert leads to a page of the site, by its name with the ending `.html`."""
+    """Check that each alert's runbook is a page of the site, with the ending `.html`."""
     for file in sorted((ROOT / "alerts").rglob("*.yaml")):
         for page in _RUNBOOK.findall(file.read_text(encoding="utf-8")):
             if not (Path(config.site_dir) / f"{page}.html").is_file():

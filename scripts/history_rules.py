@@ -1,4 +1,4 @@
-"""Recording rules that keep what a forecast needs.
+"""Generates the recording rules of the history that forecasts need.
 
 `python -m scripts.history_rules > alerts/rules/disagg-recording-history.yaml`
 """

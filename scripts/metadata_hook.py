@@ -1,8 +1,8 @@
-"""What a wheel says of the project: its address, and a long description that reads well anywhere.
+"""The wheel's metadata: the project's address, and a long description for use elsewhere.
 
-The address is `project-url` of pyproject.toml, the only place that has it, empty while it
-is published nowhere: then links into the repository are their words alone; else they lead there.
-Pictures are left out either way: they lie in the repository.
+The address is `project-url` of pyproject.toml, its only source, empty while the project is not
+published: then links into the repository become plain text; else they lead there. Pictures are
+left out either way, as they are in the repository.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ProjectMetadata(MetadataHookInterface):
     """Called by the build for the fields that pyproject.toml lists as `dynamic`."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Set them."""
+        """Set the fields."""
         url = str(self.config["project-url"]).rstrip("/")
         text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
         metadata["readme"] = {"content-type": "text/markdown", "text": read_outside(text, url)}
@@ -30,6 +30,6 @@ class ProjectMetadata(MetadataHookInterface):
 
 
 def read_outside(text: str, url: str) -> str:
-    """A page of the repository as it reads elsewhere; `url` is that of the repository, or empty."""
+    """Return a page of the repository for use elsewhere; `url` is the repository's, or empty."""
     text = _ANCHOR.sub(r"\1", _PICTURE.sub("", text))
     return _INSIDE.sub(rf"[\1]({url}/blob/main/\2)" if url else r"\1", text)

@@ -31,7 +31,7 @@ _FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.
 
 
 def style_of(cell: pyte.screens.Char) -> Style:
-    """How a cell of the terminal looks."""
+    """Return the style of a cell of the terminal."""
     return Style(
         color=colour_of(cell.fg),
         bgcolor=colour_of(cell.bg),
@@ -41,7 +41,7 @@ def style_of(cell: pyte.screens.Char) -> Style:
 
 
 def colour_of(name: str) -> str | None:
-    """A colour as Rich calls it."""
+    """Return Rich's name of a colour."""
     if name == "default":
         return None
     if re.fullmatch("[0-9a-f]{6}", name):
@@ -50,7 +50,7 @@ def colour_of(name: str) -> str | None:
 
 
 def drawn(screen: pyte.Screen) -> str:
-    """The screen as an SVG."""
+    """Return the screen as an SVG."""
     console = Console(width=screen.columns, record=True, file=open(os.devnull, "w"))  # noqa: PTH123, SIM115 - printed for the record only
     for line in range(screen.lines):
         text = Text()
@@ -62,7 +62,7 @@ def drawn(screen: pyte.Screen) -> str:
 
 
 def main() -> None:
-    """Run the demo on a terminal, and keep what it shows."""
+    """Run the demo on a terminal, and save its screen."""
     with TerminalProgram(COMMAND, COLUMNS, LINES, {**os.environ, **ENVIRON}) as demo:
         demo.shown(lambda text: "BUSY" in text, "the view", 120)
         until = time.monotonic() + LOADED_SECONDS

@@ -1,4 +1,4 @@
-"""Recording rules that put users' waits together from pools on several nodes.
+"""Generates the recording rules that combine users' waits from pools on several nodes.
 
 `python -m scripts.request_rules > alerts/rules/disagg-recording-requests.yaml`
 """
@@ -95,7 +95,7 @@ def request_rules() -> str:
 
 
 def _of_before(record: str) -> str:
-    """The name that a record had without its unit."""
+    """Return a rule for the record's earlier name, without its unit."""
     name = record.replace("_seconds_bucket:", "_bucket:").replace("_seconds:p95_", "_p95:")
     return f"      - record: {name}\n        expr: {record}\n"
 
@@ -135,7 +135,7 @@ def _wholes() -> Iterator[str]:
 
 
 def _rule(record: str, bound: float | str, dropped: str, expr: str) -> str:
-    """One rule of the value at one bound; a label that is not its own is dropped."""
+    """Return the rule of one bound; a label that the value does not have is dropped."""
     if dropped:
         expr = f"sum without ({dropped}, le) (\n  " + expr.replace("\n", "\n  ") + "\n)"
     lines = "".join(f"          {line}\n" for line in expr.splitlines())

@@ -1,1 +1,1 @@
-"""Writes what the chart repeats of other rooms: rules, dashboards, their values, the README."""
+"""Writes the generated files of the chart: rules, dashboards, their values, the README."""

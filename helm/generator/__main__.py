@@ -1,4 +1,4 @@
-"""`python -m helm.generator`: write the files of the chart that repeat other rooms."""
+"""`python -m helm.generator`: write the generated files of the chart."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from helm.generator.chart import CHART, generated
 
 
 def main() -> None:
-    """Write them, and remove copies of what is there no more."""
+    """Write them, and remove copies whose originals no longer exist."""
     written = generated()
     for copy in (CHART / "files").rglob("*.*"):
         if str(copy.relative_to(CHART)) not in written:

@@ -1,4 +1,4 @@
-"""The shipped alerts as values of the chart: what an operator may switch, delay, rank and tune."""
+"""The shipped alerts as values of the chart: on or off, delay, severity and thresholds."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _COMPARED = re.compile(r"(?P<how>[<>]=?)\s*(?P<sign>-?)(?P<number>\d+(?:\.\d+)?)
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One alert: its defaults, and its expression with a mark in the place of each number.
+    """One alert: its defaults, and its expression with a mark in place of each number.
 
-    It is `enabled` by default unless it only tells what is so.
+    It is `enabled` by default unless it is only informational.
 
-    `numbers` are the thresholds by name; `marked` holds `<name>` where each of them stood.
+    `numbers` are the thresholds by name; `marked` has `<name>` in place of each.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Alert:
     enabled: bool = True
 
     def values(self) -> dict[str, Any]:
-        """What values.yaml says of it."""
+        """Return its entry in values.yaml."""
         return {
             "enabled": self.enabled,
             "severity": self.severity,
@@ -37,13 +37,13 @@ class Alert:
 
 
 def alert(rule: Mapping[str, Any]) -> Alert:
-    """Find what may be tuned in a rule of a rule file.
+    """Return the alert of a rule, with the numbers that may be tuned.
 
-    A threshold is a number other than 0 that something is compared with, by < or >. The number at
-    the top of the expression is the `threshold`, and so is the same comparison wherever it stands;
-    a number that stands inside brackets alone only says when the rest is looked at at all, and is a
-    `guard`. Without one at the top, the first is the threshold. Further numbers of the same kind
-    count on: `threshold2`. The sign stays in the expression, so that one number serves both sides.
+    A threshold is a number other than 0 compared with by < or >. The number at the top level of the
+    expression is the `threshold`, and so is the same comparison elsewhere; a number only inside
+    brackets decides whether the rest is evaluated at all, and is a `guard`. Without one at the top
+    level, the first is the threshold. Further numbers of a kind are numbered: `threshold2`. The
+    sign stays in the expression, so that one number serves both sides.
     """
     expr = rule["expr"]
     compared = [found for found in _COMPARED.finditer(expr) if float(found["number"]) != 0]
@@ -67,13 +67,13 @@ def alert(rule: Mapping[str, Any]) -> Alert:
 
 
 def alerts(groups: Sequence[Mapping[str, Any]]) -> dict[str, Alert]:
-    """All alerts of the groups of rule files, by name."""
+    """Return all alerts of the groups of rule files, by name."""
     rules = (rule for group in groups for rule in group["rules"] if "alert" in rule)
     return {rule["alert"]: alert(rule) for rule in rules}
 
 
 def marked_groups(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The groups with a mark in the place of each threshold, for the chart to fill in."""
+    """Return the groups with a mark in place of each threshold, for the chart to fill in."""
     return [{**group, "rules": [_marked_rule(rule) for rule in group["rules"]]} for group in groups]
 
 
@@ -83,14 +83,14 @@ def _marked_rule(rule: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _same(one: re.Match[str], other: re.Match[str]) -> bool:
-    """Whether two comparisons are one to who sets the number: the same, or both sides of zero."""
+    """Return whether two comparisons share their number: equal, or on both sides of zero."""
     if one["number"] != other["number"]:
         return False
     return one["how"] == other["how"] or one["sign"] != other["sign"]
 
 
 def _depth(before: str) -> int:
-    """How many brackets are open at the end of a piece of an expression."""
+    """Return how many brackets are open at the end of a piece of an expression."""
     return before.count("(") - before.count(")")
 
 

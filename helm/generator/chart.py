@@ -1,4 +1,4 @@
-"""The files of the chart that repeat other rooms, as text."""
+"""The generated files of the chart, as text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MARKS = (
     (re.compile(r"vector\(0\) > 0"), "<expected_gpus>"),
     (re.compile(r"(?<=_slow:)(ratio_rate\d+[mh] / )[\d.]+"), r"\1<slow_share>"),
 )
-"""What stands in several rules and is one value of the chart; each with its mark."""
+"""Texts in several rules that are one value of the chart; each with its mark."""
 
 _TABLE = ("<!-- values: make chart -->\n", "<!-- end of values -->")
 _SEVERITIES = ("page", "ticket", "info")
@@ -41,7 +41,7 @@ _DURATION = "^([0-9]+(ms|[smhdwy]))+$"
 
 
 def generated() -> dict[str, str]:
-    """Every file that `make chart` writes, by its path in the chart's folder."""
+    """Return every file that `make chart` writes, by its path in the chart's folder."""
     files = sorted((ROOT / "alerts" / "rules").glob("*.yaml"))
     optional = sorted((ROOT / "alerts" / "optional").glob("*.yaml"))
     rules = {path.stem: _groups(path) for path in (*files, *optional)}
@@ -60,7 +60,7 @@ def generated() -> dict[str, str]:
 
 
 def _compact(dashboard: str) -> str:
-    """The same in a line: nobody reads the copy, and Helm keeps it in a Secret of limited size."""
+    """Return it on one line: nobody reads the copy, and Helm's Secret has a limited size."""
     return json.dumps(json.loads(dashboard), ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
@@ -103,7 +103,7 @@ def _with_table(readme: str, values: str) -> str:
 
 
 def _linked(value: Value) -> Value:
-    """An alert is explained by its runbook."""
+    """Return the value with a link to the alert's runbook."""
     room, _, alert = value.path.partition(".")
     if room != "alerts":
         return value
@@ -111,9 +111,9 @@ def _linked(value: Value) -> Value:
 
 
 def _schema(schema: str, known: Mapping[str, Alert]) -> str:
-    """The schema of values with what is known elsewhere: alerts, buckets, the shape of node files.
+    """Return the schema of values with generated parts: alerts, buckets, the node file.
 
-    Of draft 7, the last that Helm before 3.18 understands.
+    It is of draft 7, the last that Helm before 3.18 understands.
     """
     root = json.loads(schema)
     node_file: dict[str, Any] = dict(node_file_schema())
@@ -149,7 +149,7 @@ def _read(path: Path) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML with texts of several lines as such."""
+    """YAML with multi-line texts as blocks."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

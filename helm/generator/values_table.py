@@ -1,4 +1,4 @@
-"""The table of values in the chart's README, as the comments of values.yaml tell it."""
+"""The table of values in the chart's README, from the comments of values.yaml."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARK = "# -- "
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One value: its path, its default, and what its comment says; empty if it has none."""
+    """One value: its path, its default, and its comment; empty if it has none."""
 
     path: str
     default: Any
@@ -22,10 +22,10 @@ class Value:
 
 
 def documented(text: str) -> list[Value]:
-    """The values of a values.yaml that the table lists.
+    """Return the values of a values.yaml that the table lists.
 
-    A value with a comment is a row, whatever lies in it, and so is one in braces. Of any other its
-    parts are looked at.
+    A value with a comment is a row, whatever it contains, and so is one in braces. Of any other
+    value the parts are considered.
     """
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     if not isinstance(root, yaml.MappingNode):
@@ -34,7 +34,7 @@ def documented(text: str) -> list[Value]:
 
 
 def table(values: list[Value]) -> str:
-    """The rows as Markdown."""
+    """Return the rows as Markdown."""
     rows = [f"| `{value.path}` | `{_short(value.default)}` | {value.comment} |" for value in values]
     return "\n".join(["| value | default | what it is |", "| --- | --- | --- |", *rows])
 
@@ -50,7 +50,7 @@ def _rows(node: yaml.MappingNode, above: str, lines: list[str]) -> Iterator[Valu
 
 
 def _comment(lines: list[str], line: int) -> str:
-    """The comment right above a line, from its mark on; empty if it has no mark."""
+    """Return the comment right above a line, from its mark on; empty without a mark."""
     found: list[str] = []
     while line > 0 and lines[line - 1].lstrip().startswith("#"):
         line -= 1

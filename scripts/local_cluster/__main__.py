@@ -1,7 +1,7 @@
-"""`make run-cluster`: three simulated nodes with a network of their own, on this machine.
+"""`make run-cluster`: three simulated nodes with a separate network, on this machine.
 
-Each node is a daemon in a network namespace; one Prometheus with our rules and one planner look
-after all. Runs until Ctrl-C.
+Each node is a daemon in a network namespace; one Prometheus with our rules and one planner serve
+them all. Runs until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DOORS = len(NODES) + 2
 
 
 def main() -> int:
-    """Run it; the exit code is 0 after Ctrl-C, an error's own, and 1 where the cluster has died."""
+    """Run it; return 0 after Ctrl-C, an error's own exit code, or 1 if the cluster has died."""
     parser = argparse.ArgumentParser(prog="local_cluster", description=__doc__)
     parser.add_argument(
         "--port",

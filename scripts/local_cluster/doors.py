@@ -9,26 +9,26 @@ from contextlib import suppress
 from scripts.local_cluster.plan import Door
 
 _CONNECT_SECONDS = 5.0
-# For the rest of an answer when a client has said all; of a machine that was cut off none comes.
+# For the rest of an answer after the client's end; from a cut-off machine none arrives.
 _HALF_OPEN_SECONDS = 60.0
 
 
 class OpenDoor:
-    """A door that lets through whoever comes to a listening socket of the network outside.
+    """Forwards connections from a listening socket of the network outside.
 
     Args:
-        door: Where it leads.
-        descriptor: Of the socket.
+        door: The door that it serves.
+        descriptor: The socket's descriptor.
     """
 
     def __init__(self, door: Door, descriptor: int) -> None:
         self._door = door
         self._socket = socket.socket(fileno=descriptor)
-        # The loop itself keeps no task from being collected.
+        # The loop only keeps weak references to tasks.
         self._passing: set[asyncio.Task[None]] = set()
 
     async def open(self) -> asyncio.Server:
-        """Begin; the caller closes the server."""
+        """Start serving; the caller closes the server."""
         return await asyncio.start_server(self._let_through, sock=self._socket)
 
     async def _let_through(
@@ -37,7 +37,7 @@ class OpenDoor:
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
                 there = await asyncio.open_connection(self._door.address, self._door.inside_port)
-        except OSError:  # nobody listens yet, or the link is cut
+        except OSError:  # no listener yet, or the link is cut
             writer.transport.abort()
             return
         ways = {

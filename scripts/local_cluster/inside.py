@@ -1,8 +1,8 @@
 """The first process within the namespaces: makes the network, starts programs, keeps doors open.
 
-Run by `sandbox`, with the plan as the first line of its input; the input's end is the cluster's.
-When it ends, of whatever, the kernel ends all processes of its PID namespace and takes network,
-mounts and files back: nothing is left that another run would have to look for.
+Run by `sandbox`, with the plan as the first line of its input; the end of input ends the cluster.
+When it ends, for any reason, the kernel ends all processes of its PID namespace and removes
+network, mounts and files, so that nothing is left for another run to clean up.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from scripts.local_cluster.doors import OpenDoor
 from scripts.local_cluster.plan import ClusterPlan, Program, from_json, preparation
 
 READY = "ready"
-"""What it says when everything is started."""
+"""Its output when everything is started."""
 _END_SECONDS = 20.0
 _LAST_OF_LOG_BYTES = 2000
 
 
 class Programs:
-    """The plan's programs, each with a log of its own; buries what others leave behind."""
+    """The plan's programs, each with its own log; reaps orphans."""
 
     def __init__(self, plan: ClusterPlan) -> None:
         self._logs = Path(plan.logs)
@@ -57,7 +57,7 @@ class Programs:
         return self._logs / f"{program.name}.log"
 
     def bury(self) -> None:
-        """Take all dead children out of the process table, and tell of a program's early end."""
+        """Reap all dead children, and report a program's early end."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -69,16 +69,16 @@ class Programs:
                 program, process = self._running.pop(pid)
                 process.returncode = os.waitstatus_to_exitcode(status)
                 if not self._ending:
-                    self._tell_end(program, process.returncode)
+                    self._report_end(program, process.returncode)
         if not self._running:
             self._none_left.set()
 
-    def _tell_end(self, program: Program, code: int) -> None:
+    def _report_end(self, program: Program, code: int) -> None:
         last = self._log(program).read_bytes()[-_LAST_OF_LOG_BYTES:].decode(errors="replace")
         sys.stderr.write(f"{program.name} has ended with {code}; the end of its log:\n{last}\n")
 
     async def end(self) -> None:
-        """Ask all to end and wait for them, for so long as that may take."""
+        """Ask all to end and wait for them, within a limit."""
         self._ending = True
         for pid in self._running:
             with suppress(ProcessLookupError):
@@ -104,14 +104,14 @@ async def _input_ended(descriptor: int) -> None:
 
 
 async def run(plan: ClusterPlan, descriptors: tuple[int, ...]) -> None:
-    """Run it until the input ends."""
+    """Run the cluster until the input ends."""
     loop = asyncio.get_running_loop()
     doors = [OpenDoor(door, each) for door, each in zip(plan.doors, descriptors, strict=True)]
     servers = [await door.open() for door in doors]
     programs = Programs(plan)
     loop.add_signal_handler(signal.SIGCHLD, programs.bury)
-    programs.bury()  # whoever ended before the handler was there
-    print(READY, flush=True)  # noqa: T201 - what it says to `sandbox`
+    programs.bury()  # those that ended before the handler was set
+    print(READY, flush=True)  # noqa: T201 - read by `sandbox`
     await _input_ended(0)
     for server in servers:
         server.close()
@@ -120,7 +120,7 @@ async def run(plan: ClusterPlan, descriptors: tuple[int, ...]) -> None:
 
 def main() -> int:
     """Make the network, run the programs, and end when the input does."""
-    # Not buffered: what comes after the line is waited for, not read.
+    # Unbuffered, as the rest of the input is only waited for, not read.
     with open(0, "rb", buffering=0, closefd=False) as start:
         plan = from_json(start.readline().decode())
     for argv in preparation(plan):

@@ -1,4 +1,4 @@
-"""A cluster on this machine as values: machines on one switch, what runs on them, doors to them."""
+"""A cluster on this machine as values: machines on one switch, their programs, doors to them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 SWITCH = "switch"
-"""The bridge that all machines hang on; no machine is called so."""
+"""The bridge that connects all machines; no machine has this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A network namespace of its own with one link to the switch, named as the machine is.
+    """A network namespace with one link to the switch, which has the machine's name.
 
     Attributes:
-        name: Up to 15 characters, as its link is called so.
+        name: Up to 15 characters, as it names the link.
         address: IPv4, in the /24 of all others; x.x.x.254 is the switch's own.
     """
 
@@ -25,13 +25,13 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is started at the begin and ended at the end.
+    """A program that runs as long as the cluster.
 
     Attributes:
-        name: Of its log.
-        argv: Searched on the PATH.
-        machine: Where it runs; empty is at the switch, which reaches all machines.
-        environment: What it has beside ours.
+        name: Also that of its log.
+        argv: Its command, searched on the PATH.
+        machine: Where it runs; empty for the switch, which reaches all machines.
+        environment: Variables in addition to ours.
     """
 
     name: str
@@ -45,11 +45,11 @@ class Door:
     """A port of 127.0.0.1 outside that leads to an address inside.
 
     Attributes:
-        name: What is behind it.
-        port: Outside; 0 takes one that is free.
-        address: Inside, of a machine or of the switch.
-        inside_port: The port there.
-        health: The path that is answered when it serves.
+        name: The service behind it.
+        port: The port outside; 0 for a free one.
+        address: The address inside, of a machine or of the switch.
+        inside_port: The port inside.
+        health: A path that answers when the service is up.
     """
 
     name: str
@@ -61,14 +61,14 @@ class Door:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """All of a cluster.
+    """A whole cluster.
 
     Attributes:
         machines: In the order in which they are made.
         programs: In the order in which they are started.
         doors: How this machine reaches it.
-        files: What is written before anything is started, by absolute path.
-        logs: Folder of the programs' logs.
+        files: Files to write before anything is started, by absolute path.
+        logs: The folder of the programs' logs.
     """
 
     machines: tuple[Machine, ...]
@@ -83,12 +83,12 @@ class ClusterPlan:
         return f"{self.machines[0].address.rpartition('.')[0]}.254"
 
     def with_ports(self, ports: Mapping[str, int]) -> ClusterPlan:
-        """Return it with these ports of doors, by name."""
+        """Return the plan with these ports of doors, by name."""
         doors = tuple(replace(door, port=ports[door.name]) for door in self.doors)
         return replace(self, doors=doors)
 
     def to_json(self) -> str:
-        """Return it in one line."""
+        """Return the plan as one line."""
         return json.dumps(asdict(self))
 
 
@@ -105,9 +105,9 @@ def from_json(text: str) -> ClusterPlan:
 
 
 def preparation(plan: ClusterPlan) -> tuple[tuple[str, ...], ...]:
-    """The commands that make its network, within namespaces of mounts and network of their own."""
+    """Return the commands that make its network, to run in new mount and network namespaces."""
     made = [
-        # Names of network namespaces lie below it; the machine's own is left as it is.
+        # Names of network namespaces are below it; the machine's own is not changed.
         ("mount", "-t", "tmpfs", "tmpfs", "/run"),
         ("ip", "link", "set", "dev", "lo", "up"),
         ("ip", "link", "add", "name", SWITCH, "type", "bridge"),
@@ -125,12 +125,12 @@ def preparation(plan: ClusterPlan) -> tuple[tuple[str, ...], ...]:
             (*there, "link", "set", "dev", "lo", "up"),
             (*there, "address", "add", f"{machine.address}/24", "dev", "eth0"),
             (*there, "link", "set", "dev", "eth0", "up"),
-            # Engines that ask which address leads out of here get their own.
+            # So engines that look up their outgoing address get their own.
             (*there, "route", "add", "default", "via", plan.switch_address),
         ]
     return tuple(made)
 
 
 def link_command(machine: str, *, up: bool) -> tuple[str, ...]:
-    """What cuts a machine off at the switch, or heals that."""
+    """Return the command that cuts a machine off at the switch, or reconnects it."""
     return ("ip", "link", "set", "dev", machine, "up" if up else "down")

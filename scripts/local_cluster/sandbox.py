@@ -1,8 +1,8 @@
-"""The namespaces that a cluster lives in, seen from outside: made, entered, ended.
+"""The namespaces of a cluster, from outside: made, entered, ended.
 
-Processes, network, mounts and files are in namespaces of one process and go with it, however it
-ends; this machine's own network is never touched. The doors are sockets of this machine's network
-that the process inside was given.
+Processes, network, mounts and files are in namespaces of one process and end with it, in any case;
+this machine's own network is never touched. The doors are sockets of this machine's network, passed
+to the process inside.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ _EARLY_SECONDS = 5.0
 
 
 class NoNamespacesError(DisaggError):
-    """This machine lets us make no network; the text says why and what would change that."""
+    """This machine does not allow us to make networks; the text has the reason and a remedy."""
 
 
 class PortTakenError(DisaggError):
-    """A door's port of this machine cannot be had."""
+    """A door's port on this machine is not available."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """A running cluster: how to get at it from outside.
+    """A running cluster, for access from outside.
 
     Attributes:
-        plan: With the doors' ports as they are.
-        pid: Of the first process inside, as this machine numbers it.
-        of_a_user: Whether it has a user namespace, too.
+        plan: The plan, with the doors' actual ports.
+        pid: The first process inside, by this machine's numbering.
+        of_a_user: Whether it also has a user namespace.
         process: Ends when the cluster has ended.
     """
 
@@ -65,12 +65,12 @@ class Sandbox:
     process: subprocess.Popen[bytes]
 
     def url(self, door: str) -> str:
-        """Where what is behind a door is found on this machine."""
+        """Return the URL on this machine of the service behind a door."""
         [port] = [each.port for each in self.plan.doors if each.name == door]
         return f"http://127.0.0.1:{port}"
 
     def within(self, *argv: str, machine: str = "") -> tuple[str, ...]:
-        """The command that runs another one inside, at the switch or on a machine."""
+        """Return the command that runs another one inside, at the switch or on a machine."""
         user = ("--user", "--preserve-credentials") if self.of_a_user else ()
         there = ("ip", "netns", "exec", machine) if machine else ()
         enter = ("nsenter", "--target", str(self.pid), *user, "--net", "--mount", "--pid", "--wd")
@@ -78,7 +78,7 @@ class Sandbox:
 
     @contextmanager
     def cut_off(self, machine: str) -> Iterator[None]:
-        """Take a machine's link away until the block ends."""
+        """Cut a machine's link until the block ends."""
         self._link(machine, up=False)
         try:
             yield
@@ -91,7 +91,7 @@ class Sandbox:
 
 
 def missing_programs() -> str:
-    """Which programs are not installed, and where they are to be had; empty if all are."""
+    """Return which programs are not installed, and their packages; empty if all are."""
     missing = [name for name in _PACKAGES if shutil.which(name) is None]
     if not missing:
         return ""
@@ -101,7 +101,7 @@ def missing_programs() -> str:
 
 @cache
 def usable_flags() -> tuple[str, ...]:
-    """What `unshare` is to be asked for here, found by trying once.
+    """Return the flags for `unshare` on this machine, found by trying once.
 
     Raises:
         NoNamespacesError: A program is missing, or neither root nor a user may make namespaces.
@@ -132,7 +132,7 @@ def _one_line(text: str) -> str:
 
 @contextmanager
 def running(plan: ClusterPlan) -> Iterator[Sandbox]:
-    """Run a cluster until the block ends; nothing of it is left then.
+    """Run a cluster until the block ends; nothing of it is left afterwards.
 
     Raises:
         NoNamespacesError: It cannot be run on this machine.
@@ -153,7 +153,7 @@ def running(plan: ClusterPlan) -> Iterator[Sandbox]:
             each.close()
         assert process.stdin is not None
         assert process.stdout is not None
-        # It may have ended already; then there is nothing to be read, too.
+        # It may have ended already; then there is nothing to read, either.
         with suppress(BrokenPipeError):
             process.stdin.write(plan.to_json().encode() + b"\n")
             process.stdin.flush()
@@ -180,13 +180,13 @@ def _started(flags: Sequence[str], descriptors: Sequence[int]) -> subprocess.Pop
         stdout=subprocess.PIPE,
         cwd=ROOT,
         pass_fds=descriptors,
-        # Ctrl-C is for us alone: what is inside ends in order when its input does.
+        # Ctrl-C is for us alone: the processes inside end in order with their input.
         start_new_session=True,
     )
 
 
 def _early_end(process: subprocess.Popen[bytes]) -> str:
-    """What became of the first process, which has said what it lacks, if anything, itself."""
+    """Return how the first process ended; it has already reported its reason, if any."""
     try:
         code = process.wait(_EARLY_SECONDS)
     except subprocess.TimeoutExpired:
@@ -199,7 +199,7 @@ def _early_end(process: subprocess.Popen[bytes]) -> str:
 def _end(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            # Of a process that ended early what it did not read is left over.
+            # A process that ended early leaves unread input.
             with suppress(BrokenPipeError):
                 pipe.close()
     try:

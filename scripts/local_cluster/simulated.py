@@ -27,16 +27,16 @@ _FOLDER = "/run/disagg-cluster"
 _DISAGG_NODE = (sys.executable, "-m", "disagg_cluster.cli")
 ENGINES = {"prefill-0": ("prefill", 8100), "decode-0": ("decode", 8200)}
 _PAGE_PORT, _PROMETHEUS_PORT, _PLANNER_PORT = 9847, 9090, 9848
-# It lies in memory; some hundred MB at most.
+# It is kept in memory, at most some hundred MB.
 _RETENTION = "3h"
 
 
 def simulated_cluster(prometheus: Path, first_port: int) -> ClusterPlan:
-    """The plan of the cluster that `make run-cluster` runs.
+    """Return the plan of the cluster that `make run-cluster` runs.
 
     Args:
-        prometheus: The program.
-        first_port: Of the doors, which take those after it, too; 0 takes any.
+        prometheus: The path of its program.
+        first_port: The port of the first door, followed by the others; 0 for any.
     """
     machines = tuple(
         Machine(name, f"10.89.0.{number}") for number, name in enumerate(NODES, start=1)

@@ -1,6 +1,6 @@
 """Users of engines on several machines: `users MODEL prefill=URL… decode=URL…` until SIGTERM.
 
-The demo's load, with a router's look at who is well: an engine that does not answer gets no more
+The demo's load, with health checks as by a router: an engine that does not answer gets no more
 requests until it answers again.
 """
 
@@ -20,8 +20,8 @@ _ANSWER_SECONDS = 0.5
 _REQUEST_SECONDS = 10.0
 
 
-class WellEngines:
-    """Which engines answered when they were asked last.
+class HealthyEngines:
+    """The engines that answered the last health check.
 
     Args:
         engines: Their URLs by role.
@@ -32,18 +32,18 @@ class WellEngines:
         self._now = PoolUrls((), ())
 
     def pools(self) -> PoolUrls:
-        """Those that answered."""
+        """Return the engines that answered."""
         return self._now
 
     def look(self) -> None:
-        """Ask all."""
+        """Check all engines."""
         prefill, decode = (
-            tuple(filter(_is_well, self._engines[role])) for role in ("prefill", "decode")
+            tuple(filter(_is_healthy, self._engines[role])) for role in ("prefill", "decode")
         )
         self._now = PoolUrls(prefill, decode)
 
 
-def _is_well(url: str) -> bool:
+def _is_healthy(url: str) -> bool:
     try:
         fetch(f"{url}/health", _ANSWER_SECONDS)
     except DisaggError:
@@ -52,23 +52,23 @@ def _is_well(url: str) -> bool:
 
 
 def main() -> None:
-    """Send requests for ever."""
+    """Send requests endlessly."""
     model, *named = sys.argv[1:]
     engines: dict[str, list[str]] = {"prefill": [], "decode": []}
     for each in named:
         role, _, url = each.partition("=")
         engines[role].append(url)
-    well = WellEngines(engines)
+    healthy = HealthyEngines(engines)
     usual = PoolUrls(tuple(engines["prefill"]), tuple(engines["decode"]))
     load = LoadGenerator(usual, send_through(model, timeout_seconds=_REQUEST_SECONDS))
-    load.follow(well.pools)
+    load.follow(healthy.pools)
     tick = threading.Event()
-    while not (well.pools().prefill and well.pools().decode):
-        well.look()
+    while not (healthy.pools().prefill and healthy.pools().decode):
+        healthy.look()
         tick.wait(_LOOK_SECONDS)
     load.start()
     while True:
-        well.look()
+        healthy.look()
         tick.wait(_LOOK_SECONDS)
 
 

@@ -81,11 +81,13 @@ def test_an_engine_that_does_not_answer_gets_no_requests(monkeypatch: pytest.Mon
         return b""
 
     monkeypatch.setattr(users, "fetch", answer)
-    well = users.WellEngines({"prefill": ["http://a", "http://gone"], "decode": ["http://gone"]})
+    healthy = users.HealthyEngines(
+        {"prefill": ["http://a", "http://gone"], "decode": ["http://gone"]}
+    )
 
-    before = well.pools()
-    well.look()
-    now = well.pools()
+    before = healthy.pools()
+    healthy.look()
+    now = healthy.pools()
 
     assert (before.prefill, before.decode) == ((), ())
     assert (now.prefill, now.decode) == (("http://a",), ())
