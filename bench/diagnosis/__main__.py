@@ -1,4 +1,4 @@
-"""`make bench-diagnosis`: faults of known physics, and what a diagnosis says of exported series.
+"""`make bench-diagnosis`: injected faults, and their diagnosis from exported series.
 
 python -m bench.diagnosis [--only KIND_OR_CAUSE ...] [--count N] [--seed S] [--jobs J]
 """
@@ -16,7 +16,7 @@ from bench.diagnosis.play import Played, play
 from bench.diagnosis.score import Scored, describe, is_engine_right, said_of, score
 from bench.diagnosis.table import finish_bench
 
-_TOLD_EVERY = 25
+_PROGRESS_EVERY = 25
 
 
 def _arguments() -> argparse.Namespace:
@@ -37,17 +37,17 @@ def _play(name: tuple[str, str]) -> Played:
 
 
 def _names(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    told = read_scenarios()
-    for kind in told.kinds:
-        causes = told.cause(kind)
+    scenarios = read_scenarios()
+    for kind in scenarios.kinds:
+        causes = scenarios.cause(kind)
         known = {kind, *causes} if causes else {kind, "clean"}
         if not options.only or known & set(options.only):
-            count = told.count(kind) if options.count is None else options.count
+            count = scenarios.count(kind) if options.count is None else options.count
             yield from ((kind, f"{options.seed}-{number}") for number in range(count))
 
 
 def _line(played: Played, scored: Scored, *, verbose: bool) -> str:
-    """What is wrong with what was said of a scenario; nothing if all is right."""
+    """What is wrong with the diagnosis of a scenario; empty if all is right."""
     scenario, truth, standing = played.scenario, played.truth, scored.standing
     engines = ",".join(sorted(key.engine for key in truth.engines)) or "pool"
     if not truth.causes:
@@ -91,7 +91,7 @@ def _progress(done: int, every: int, seconds: float) -> str:
 
 
 def main() -> int:
-    """Play them all, and hold what came out against the bars."""
+    """Run all scenarios, and compare the figures with the thresholds."""
     options = _arguments()
     began = time.monotonic()
     names = list(_names(options))
@@ -101,7 +101,7 @@ def main() -> int:
             scored = score(played)
             results.append((played, scored))
             sys.stderr.write(_line(played, scored, verbose=options.verbose))
-            if len(results) % _TOLD_EVERY == 0:
+            if len(results) % _PROGRESS_EVERY == 0:
                 sys.stderr.write(_progress(len(results), len(names), time.monotonic() - began))
             sys.stderr.flush()
     return finish_bench(results, time.monotonic() - began, options)

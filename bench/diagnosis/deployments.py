@@ -1,4 +1,4 @@
-"""Deployments drawn at random: engines of priced GPUs, and a load that uses a part of them."""
+"""Random deployments: engines with known step costs, and a load on a part of their capacity."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from disagg_exporter.model import Role
 GPUS_A_NODE = 8
 MOST_NODES = 4
 _PREFIX_SHARE = 0.6
-"""How much of the mean prompt a shared prefix is."""
+"""Length of a shared prefix over that of the mean prompt."""
 _KV_ROUTER = 0.5
-"""Routers that look at KV tell how many requests they keep."""
+"""Share of KV-aware routers, which export how many requests they hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Engines and the load on them; `load_ratio` is how full the prefill or mixed engines are.
+    """Engines and the load on them; `load_ratio` is the utilisation of prefill or mixed engines.
 
-    `request_seconds` is what one request holds one of those for, in the mean; `idle_seconds` the
-    time to first token of a mean prompt that meets nobody.
+    `request_seconds` is the mean time that a request occupies one of those; `idle_seconds` the
+    time to first token of a mean prompt at an idle engine.
     """
 
     cluster: ClusterSpec
@@ -51,7 +51,7 @@ class Deployment:
 
     @property
     def entry_role(self) -> Role:
-        """The role of the engines that read prompts."""
+        """The role of the engines that compute prompts."""
         roles = {engine.role for engine in self.cluster.engines}
         return Role.MIXED if Role.MIXED in roles else Role.PREFILL
 
@@ -61,21 +61,21 @@ class Deployment:
 
     @property
     def costs(self) -> CostModel:
-        """What the steps of its engines cost."""
+        """The step costs of its engines."""
         return self.cluster.engines[0].step_costs()
 
     def entries(self) -> list[EngineSpec]:
-        """The engines that read prompts."""
+        """The engines that compute prompts."""
         return self.of(self.entry_role)
 
     def with_engines(self, engines: Sequence[EngineSpec]) -> Deployment:
-        """The same with other engines."""
+        """A copy with other engines."""
         return replace(self, cluster=replace(self.cluster, engines=tuple(engines)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """Requests as they are drawn, and what each holds one of the engines that read prompts for."""
+    """The distribution of requests, and how long each occupies an engine that computes prompts."""
 
     mix: Mix
     lengths: Lengths
@@ -83,7 +83,7 @@ class _Load:
 
 
 def draw_deployment(ranges: Ranges, *, mixed: bool) -> Deployment:
-    """Draw one: the engines that read prompts, a load for them, and decode engines for that."""
+    """Draw the engines that compute prompts, a load for them, and decode engines for that load."""
     rng = ranges.rng
     costs = named_costs(ranges.name("tables"))
     gpus_each = costs.roofline.tensor_parallel
@@ -96,11 +96,11 @@ def draw_deployment(ranges: Ranges, *, mixed: bool) -> Deployment:
     token_seconds = costs.price(BatchWork(writers=1, writers_kv_tokens=prompt_tokens)).seconds
     idle_seconds = prompt_seconds(costs, round(prompt_tokens), step_tokens) + token_seconds
     itl_seconds = max(0.05, 3 * token_seconds)
-    # Targets follow what an idle engine takes, with room for a queue that grows with the load.
+    # Targets follow the time of an idle engine, with room for a queue that grows with the load.
     patience = rng.uniform(3.0, 5.0) * (1 + load.lengths.prompt_spread)
     roles = [Role.MIXED] * entries
     if not mixed:
-        # Where more requests come later, decode engines may have room for so many times as many.
+        # Where the load grows later, decode engines may have room for `decode_room` times as many.
         later = load.mix.requests_per_second * ranges.fixed("decode_room", 1.0)
         decodes = _decode_engines(costs, replace(load.mix, requests_per_second=later), itl_seconds)
         roles = [Role.PREFILL] * entries + [Role.DECODE] * decodes
@@ -128,7 +128,7 @@ def draw_deployment(ranges: Ranges, *, mixed: bool) -> Deployment:
 def _draw_load(
     ranges: Ranges, costs: TableCosts, step_tokens: int, busy_engines: float, *, mixed: bool
 ) -> _Load:
-    """Draw a load that keeps so many engines busy; more requests than told would only cost time."""
+    """Draw a load for `busy_engines` engines; beyond `most_requests` prompts are longer instead."""
     prompt_tokens, output_tokens = ranges.between("prompt_tokens"), ranges.between("output_tokens")
     longest, most_requests = ranges.between("longest"), ranges.between("most_requests")
     kv_tokens = costs.roofline.kv_tokens()
@@ -147,7 +147,7 @@ def _draw_load(
         )
         seconds = mean_prompt_seconds(costs, Mix(1.0, tokens, output_tokens), lengths, step_tokens)
         if mixed:
-            # What its tokens take of the steps that it then writes in.
+            # The share of its tokens in the decode steps.
             seconds += output_tokens * writing_seconds(costs, tokens)
         return _Load(Mix(busy_engines / seconds, tokens, round(output_tokens)), lengths, seconds)
 
@@ -161,7 +161,7 @@ def _draw_load(
 
 
 def _decode_engines(costs: TableCosts, mix: Mix, itl_seconds: float) -> int:
-    """How many it takes within the target, and with room in their caches."""
+    """The number of decode engines that meets the target with room in their caches."""
     context = mix.prompt_tokens + mix.output_tokens / 2
     batch = decode_batch(costs, context, 0.8 * itl_seconds, 128)
     batch = max(1, min(batch, int(0.6 * costs.roofline.kv_tokens() / context)))
@@ -172,7 +172,7 @@ def _decode_engines(costs: TableCosts, mix: Mix, itl_seconds: float) -> int:
 def _engines(
     rng: random.Random, costs: TableCosts, roles: Sequence[Role], step_tokens: int
 ) -> Iterator[EngineSpec]:
-    """Engines of these roles: nodes are filled evenly, in turn."""
+    """Engines of these roles, spread evenly over nodes."""
     gpus_each = costs.roofline.tensor_parallel
     needed = math.ceil(len(roles) * gpus_each / GPUS_A_NODE)
     nodes = rng.randint(needed, max(needed, min(MOST_NODES, len(roles))))

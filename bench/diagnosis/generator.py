@@ -1,4 +1,4 @@
-"""Draws the scenarios that the scenario file describes, each from a seed of its own."""
+"""Draws the scenarios that the scenario file describes, each from its own seed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ SCENARIOS = Path(__file__).with_name("scenarios.yaml")
 
 @dataclass(frozen=True, slots=True)
 class ScenarioFile:
-    """What the scenario file says; each kind with all that it does not leave to `deployment`.
+    """The scenario file; each kind is completed with the defaults of `deployment`.
 
-    `cases` are those of the kinds that were met in the field, by their issues.
+    `cases` maps the kinds that were met in the field to their issues.
     """
 
     lead_seconds: float
@@ -34,45 +34,47 @@ class ScenarioFile:
     cases: Mapping[str, str]
 
     def cause(self, kind: str) -> tuple[Cause, ...]:
-        """What a kind's fault may be called; nothing where there is none."""
-        told = self.kinds[kind].get("cause", [])
-        return tuple(Cause(str(each)) for each in (told if isinstance(told, list) else [told]))
+        """The accepted causes of a kind's fault; empty without one."""
+        cause = self.kinds[kind].get("cause", [])
+        return tuple(Cause(str(each)) for each in (cause if isinstance(cause, list) else [cause]))
 
     def count(self, kind: str) -> int:
-        """How many of a kind are played."""
+        """Number of scenarios of a kind."""
         return int(str(self.kinds[kind].get("count", 1)))
 
 
 @cache
 def read_scenarios(path: Path = SCENARIOS) -> ScenarioFile:
     """Read the scenario file."""
-    told = yaml.safe_load(path.read_text(encoding="utf-8"))
-    listed = {**told["kinds"], **told["cases"]}
-    kinds = {name: {**told["deployment"], **own} for name, own in listed.items()}
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    listed = {**content["kinds"], **content["cases"]}
+    kinds = {name: {**content["deployment"], **own} for name, own in listed.items()}
     unknown = {str(own.get("like", name)) for name, own in kinds.items()} - KINDS.keys()
     if unknown:
         raise SystemExit(f"{path}: no kinds of scenarios are {', '.join(sorted(unknown))}")
     return ScenarioFile(
-        float(told["lead_seconds"]),
-        float(told["fault_seconds"]),
-        float(told["every_5_seconds"]),
+        float(content["lead_seconds"]),
+        float(content["fault_seconds"]),
+        float(content["every_5_seconds"]),
         kinds,
-        {name: own["issue"] for name, own in told["cases"].items()},
+        {name: own["issue"] for name, own in content["cases"].items()},
     )
 
 
-def draw_scenario(told: ScenarioFile, kind: str, number: str) -> Scenario:
-    """Draw one scenario: the same name, the same scenario."""
+def draw_scenario(scenarios: ScenarioFile, kind: str, number: str) -> Scenario:
+    """Draw one scenario; the name determines it."""
     name = f"{kind}-{number}"
     rng = random.Random(name)
-    severity = told.kinds[kind]
+    severity = scenarios.kinds[kind]
     ranges = Ranges(severity, rng)
     deployment = draw_deployment(ranges, mixed=ranges.chance("mixed"))
     static = ranges.chance("static")
-    onset_seconds = 0.0 if static else told.lead_seconds
-    scrape_seconds = 5.0 if rng.random() < told.fast_share else 15.0
-    fault_seconds = told.fault_seconds if scrape_seconds > 5 else told.fault_seconds * 2 / 3
-    end_seconds = told.lead_seconds + fault_seconds
+    onset_seconds = 0.0 if static else scenarios.lead_seconds
+    scrape_seconds = 5.0 if rng.random() < scenarios.fast_share else 15.0
+    fault_seconds = (
+        scenarios.fault_seconds if scrape_seconds > 5 else scenarios.fault_seconds * 2 / 3
+    )
+    end_seconds = scenarios.lead_seconds + fault_seconds
     lasting = end_seconds - onset_seconds + 1.0
     play = KINDS[str(severity.get("like", kind))](Draw(deployment, ranges, onset_seconds, lasting))
     return Scenario(
@@ -85,7 +87,7 @@ def draw_scenario(told: ScenarioFile, kind: str, number: str) -> Scenario:
         targets=play.deployment.targets,
         usual_requests_per_second=play.deployment.mix.requests_per_second,
         load_ratio=play.deployment.load_ratio,
-        truth=Truth(play.causes or told.cause(kind), play.engines, play.also, play.is_chance),
+        truth=Truth(play.causes or scenarios.cause(kind), play.engines, play.also, play.is_chance),
         faults=play.faults,
         onset_seconds=onset_seconds,
         end_seconds=end_seconds,

@@ -1,4 +1,4 @@
-"""How long requests hold engines, and how many of them there are at once."""
+"""How long requests occupy engines, and how many are concurrent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from disagg_cluster.simulator.load import Arrivals, Constant, Lengths, Mix
 def prompt_seconds(
     costs: CostModel, prompt_tokens: int, step_tokens: int, cached_tokens: int = 0
 ) -> float:
-    """How long a prompt holds an engine that is busy: its part of steps that others fill up."""
+    """How long a prompt occupies a busy engine: its share of steps that others fill up."""
     seconds, done = 0.0, cached_tokens
     while done < prompt_tokens:
         chunk = min(step_tokens, prompt_tokens - done)
@@ -25,7 +25,7 @@ def prompt_seconds(
 
 
 def drawn_requests(mix: Mix, lengths: Lengths, count: int = 200) -> list[Request]:
-    """Requests as a load has them."""
+    """Requests drawn from a load."""
     arrivals = Arrivals(Constant(mix), lengths, random.Random(0), 0)
     found: list[Request] = []
     t_ns = 0
@@ -39,7 +39,7 @@ def drawn_requests(mix: Mix, lengths: Lengths, count: int = 200) -> list[Request
 def mean_prompt_seconds(
     costs: CostModel, mix: Mix, lengths: Lengths, step_tokens: int, *, count: int = 200
 ) -> float:
-    """What one prompt of a load holds an engine for, in the mean, prefixes in its cache."""
+    """Mean time that a prompt of a load occupies an engine, with its prefix cached."""
     requests = drawn_requests(mix, lengths, count)
     return fmean(
         prompt_seconds(
@@ -55,10 +55,10 @@ def mean_prompt_seconds(
 def writers_at_once(
     costs: CostModel, tokens_per_second: float, kv_tokens: float, prompts_ratio: float = 0.0
 ) -> float:
-    """How many requests write at once on an engine that must write so much.
+    """Number of concurrent decode requests on an engine that must generate so many tokens.
 
-    Little's law, each token taking a step of that batch. `prompts_ratio`: the part of the time in
-    which the engine reads prompts.
+    Little's law, each token taking a step of that batch. `prompts_ratio`: the share of time in
+    which the engine computes prompts.
     """
     batch = 1.0
     for _ in range(50):
@@ -69,7 +69,7 @@ def writers_at_once(
 
 
 def decode_batch(costs: CostModel, kv_tokens: float, itl_seconds: float, most: int) -> int:
-    """The largest batch, each with so much context, whose step is within the target."""
+    """The largest batch of requests with this context whose step is within the target."""
     fitting = 1
     for batch in range(1, most + 1):
         work = BatchWork(writers=batch, writers_kv_tokens=batch * kv_tokens)
@@ -80,6 +80,6 @@ def decode_batch(costs: CostModel, kv_tokens: float, itl_seconds: float, most: i
 
 
 def writing_seconds(costs: CostModel, kv_tokens: float) -> float:
-    """What each token takes of an engine that writes for sixteen requests at once."""
+    """Engine time per token at a decode batch of sixteen requests."""
     work = BatchWork(writers=16, writers_kv_tokens=16 * kv_tokens)
     return costs.price(work).seconds / 16

@@ -1,4 +1,4 @@
-"""What nodes have learned of engines that ran for long before anybody looked."""
+"""What nodes have learned about engines that ran for long before the recording."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _LOAD_RATIO = 0.8
 _MOST_SECONDS = 180.0
 _MOST_REQUESTS = 200
 _PACE_SECONDS = 120.0
-"""Of so many seconds of steps a pace is known for good."""
+"""After so many seconds of steps a pace counts as settled."""
 _DAY_SECONDS = 86_400.0
 
 
 def learn(scenario: Scenario) -> Mapping[Role, LearnedEngineCosts]:
-    """Run one engine of each role alone for a while, nothing wrong, its requests the scenario's.
+    """Run one engine of each role alone for a while, without faults, under the scenario's requests.
 
-    For all engines of a role what one has taught: they are of one kind here. Its pace and the
-    number of its steps are taken for those of a day, which minutes do not move. Of a fault that
-    stands from the very beginning there is no past without it, and nothing is known.
+    All engines of a role get what that one learned, as they are alike here. Its pace and number of
+    steps are scaled to those of a day, which minutes do not change. For a fault that is there from
+    the start there is no past without it, so nothing is learned.
     """
     if scenario.faults and scenario.onset_seconds <= 0:
         return {}

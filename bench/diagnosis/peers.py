@@ -1,4 +1,4 @@
-"""What an operator looks at without a diagnosis: the engine that stands out in one figure."""
+"""Simple rules that a diagnosis is compared with: the engine that stands out in one figure."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from statistics import fmean
 from disagg_cluster.planner.diagnose.evidence.series_window import ScrapedSeries, SeriesWindow
 from disagg_cluster.planner.diagnose.verdict.values import EngineKey
 
-_LOOK_SECONDS = 60.0
-"""How far back is looked, as a dashboard's panel does."""
+_RECENT_SECONDS = 60.0
+"""The period that a rule covers, as in a dashboard panel."""
 
 FIRST_TOKEN_FAMILIES = (
     "disagg_engine_time_to_first_token_seconds",
     "disagg_engine_prefill_time_to_first_token_seconds",
 )
-"""Of decode and mixed engines, and of prefill engines."""
+"""For decode and mixed engines, and for prefill engines."""
 
 Rule = Callable[[SeriesWindow], EngineKey | None]
 
 
 def highest_ttft(window: SeriesWindow) -> EngineKey | None:
-    """The engine with the highest mean time to first token of its own."""
+    """The engine with the highest mean time to first token."""
     counts: dict[EngineKey, float] = {}
     seconds: dict[EngineKey, float] = {}
     for name in FIRST_TOKEN_FAMILIES:
@@ -63,18 +63,18 @@ def _engine(one: ScrapedSeries) -> EngineKey:
     return EngineKey(one.labels["node"], one.labels["engine"])
 
 
-def _lately(one: ScrapedSeries, window: SeriesWindow) -> list[float]:
-    lately = one.times_seconds >= window.now_seconds - _LOOK_SECONDS
-    return [float(value) for value in one.values[lately]]
+def _recent(one: ScrapedSeries, window: SeriesWindow) -> list[float]:
+    is_recent = one.times_seconds >= window.now_seconds - _RECENT_SECONDS
+    return [float(value) for value in one.values[is_recent]]
 
 
 def _grown(one: ScrapedSeries, window: SeriesWindow) -> float:
-    values = _lately(one, window)
+    values = _recent(one, window)
     return values[-1] - values[0] if values else 0.0
 
 
 def _mean(one: ScrapedSeries, window: SeriesWindow) -> float:
-    values = _lately(one, window)
+    values = _recent(one, window)
     return fmean(values) if values else 0.0
 
 

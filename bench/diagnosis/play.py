@@ -1,4 +1,4 @@
-"""Plays one scenario: what users met with and without the fault, and what was said as it went."""
+"""Runs one scenario with and without its fault, and diagnoses it as time goes on."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _KEPT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One finding of a round, as far as it is scored; without engines it is the role's pool."""
+    """The scored fields of a finding; without engines it is the role's pool."""
 
     cause: Cause
     role: Role
@@ -47,7 +47,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What was said at one time after the start."""
+    """The diagnosis at one time after the start."""
 
     t_seconds: float
     outcome: DiagnosisOutcome
@@ -55,19 +55,19 @@ class Round:
     missing: tuple[str, ...] = ()
     text: str = ""
     ranked: tuple[Cause, ...] = ()
-    """Causes as they are ranked: those of the findings, and what each may be instead."""
+    """Ranked causes: those of findings, their alternatives, then suspects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A scenario that was played.
+    """A scenario that was run.
 
-    `truth` is the scenario's, or nothing where the fault cost too little or hurt for less than a
-    minute before the end. `cost_seconds` is what
-    it added to the mean time to first token from its onset on, of which `noise_seconds` may be
-    chance. `hurt_seconds`: from the onset until it first cost that much over a quarter of a
-    minute. `peers`: the engine that each simple rule names at the deadline. Of two faults `truth`
-    is the one that costs more alone, and `second` the other unless that costs too little.
+    `truth` is the scenario's, or empty where the fault cost too little or hurt for less than a
+    minute before the end. `cost_seconds` is what it added to the mean time to first token from its
+    onset on, of which `noise_seconds` may be chance. `hurt_seconds`: from the onset until it first
+    cost that much over a quarter of a minute. `peers`: the engine that each simple rule names at
+    the deadline. Of two faults `truth` is the one that costs more alone, and `second` the other
+    unless that costs too little.
     """
 
     scenario: Scenario
@@ -84,19 +84,19 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """When requests arrived, and how long their users waited, at least, for the first token."""
+    """Arrival times of requests, and lower bounds of their waits for the first token."""
 
     arrived_seconds: Floats
     wait_seconds: Floats
 
     def since(self, begin_seconds: float, end_seconds: float = math.inf) -> Floats:
-        """The waits of those that arrived in between."""
+        """The waits of requests that arrived in this span."""
         arrived = self.arrived_seconds
         return self.wait_seconds[(arrived >= begin_seconds) & (arrived < end_seconds)]
 
 
 def play(scenario: Scenario) -> Played:
-    """Play a scenario with and without its fault, and diagnose what was there as time went on."""
+    """Run a scenario with and without its fault, and diagnose each round's window."""
     began = time.process_time()
     simulation = scenario.simulation()
     recorder = Recorder(
@@ -111,7 +111,7 @@ def play(scenario: Scenario) -> Played:
         families=_KEPT,
         learned=learn(scenario),
     )
-    # A window does not change with what is scraped later.
+    # Later scrapes do not change a window.
     windows = list(recorder.rounds(ROUND_SECONDS))
     met = _waits(recorder.ended, simulation)
     usual = _twin_waits(scenario) if scenario.faults else met
@@ -129,7 +129,7 @@ def play(scenario: Scenario) -> Played:
     hurt_seconds = _hurt_seconds(scenario, met, usual, least_seconds)
     lasting_seconds = scenario.end_seconds - scenario.onset_seconds
     truths: list[Truth] = []
-    # What hurts only just before the end could not be told by then.
+    # A fault that hurts only just before the end cannot be found by then.
     if hurt_seconds + _LEAST_HURT_SECONDS <= lasting_seconds and cost_seconds > least_seconds:
         truths = [scenario.truth]
         if scenario.second is not None:
@@ -149,7 +149,7 @@ def play(scenario: Scenario) -> Played:
 
 
 def _dearer_first(scenario: Scenario, usual: Waits, least_seconds: float) -> list[Truth]:
-    """Those of two faults that hurt alone."""
+    """Those of two faults that hurt alone, the costlier first."""
     assert scenario.second is not None
     second = scenario.second
     alone = [(scenario.truth, scenario.faults), (second.truth, second.faults)]
@@ -162,7 +162,7 @@ def _dearer_first(scenario: Scenario, usual: Waits, least_seconds: float) -> lis
 
 
 def _rounds(scenario: Scenario, windows: Iterable[SeriesWindow]) -> tuple[Round, ...]:
-    """What is said each time, by what was left of the time before."""
+    """The diagnosis of each window, with the state after the one before."""
     past: DiagnosisState | None = None
     rounds = []
     for window in windows:
@@ -190,7 +190,7 @@ def _twin_waits(scenario: Scenario, *faults: Fault) -> Waits:
 
 
 def _waits(ended: Iterable[RequestEnded], simulation: Simulation) -> Waits:
-    """Requests without a first token have waited until now, at least; those that failed, too."""
+    """Waits of all requests; those without a first token, failed ones included, count until now."""
     now_ns = simulation.now_ns
     firsts = [(each.request, each.first_token_ns or now_ns) for each in ended]
     unfinished = simulation.request_flow.unfinished()
@@ -201,19 +201,19 @@ def _waits(ended: Iterable[RequestEnded], simulation: Simulation) -> Waits:
 
 
 def _cost(scenario: Scenario, met: Waits, usual: Waits) -> tuple[float, float]:
-    """What was added to the mean wait, and twice the standard error of the difference."""
+    """The increase of the mean wait, and twice the standard error of the mean without the fault."""
     begin_seconds = max(scenario.onset_seconds, WARM_SECONDS)
-    ill, well = met.since(begin_seconds), usual.since(begin_seconds)
-    if not len(ill) or not len(well):
+    faulty, clean = met.since(begin_seconds), usual.since(begin_seconds)
+    if not len(faulty) or not len(clean):
         return 0.0, math.inf
-    return float(ill.mean() - well.mean()), 2 * float(well.std()) / math.sqrt(len(well))
+    return float(faulty.mean() - clean.mean()), 2 * float(clean.std()) / math.sqrt(len(clean))
 
 
 def _hurt_seconds(scenario: Scenario, met: Waits, usual: Waits, least_seconds: float) -> float:
     onset_seconds = scenario.onset_seconds
     for begin_seconds in np.arange(onset_seconds, scenario.end_seconds, 5.0):
-        ill = met.since(begin_seconds, begin_seconds + 15.0)
-        well = usual.since(begin_seconds, begin_seconds + 15.0)
-        if len(ill) and len(well) and ill.mean() - well.mean() > least_seconds:
+        faulty = met.since(begin_seconds, begin_seconds + 15.0)
+        clean = usual.since(begin_seconds, begin_seconds + 15.0)
+        if len(faulty) and len(clean) and faulty.mean() - clean.mean() > least_seconds:
             return float(begin_seconds - onset_seconds)
     return math.inf

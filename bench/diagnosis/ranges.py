@@ -1,4 +1,4 @@
-"""What the scenario file leaves to chance."""
+"""Random draws from the ranges of the scenario file."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Draws from what the file says of a kind."""
+    """Draws from the parameters of a kind."""
 
-    told: Mapping[str, object]
+    parameters: Mapping[str, object]
     rng: random.Random
 
     def between(self, name: str) -> float:
@@ -29,20 +29,20 @@ class Ranges:
         return self.rng.choice(self._numbers(name))
 
     def fixed(self, name: str, usual: float) -> float:
-        """A number that is told, or the usual one: nothing is drawn."""
-        return float(str(self.told.get(name, usual)))
+        """A given number, or the default: nothing is drawn."""
+        return float(str(self.parameters.get(name, usual)))
 
     def name(self, name: str) -> str:
         """One of several names."""
-        told = self.told[name]
-        assert isinstance(told, list)
-        return str(self.rng.choice(told))
+        choices = self.parameters[name]
+        assert isinstance(choices, list)
+        return str(self.rng.choice(choices))
 
     def chance(self, name: str) -> bool:
-        """Whether what is in a share of the scenarios is in this one; none where it is not told."""
-        return self.rng.random() < float(str(self.told.get(name, 0.0)))
+        """True with the probability of this name, 0 if not given."""
+        return self.rng.random() < float(str(self.parameters.get(name, 0.0)))
 
     def _numbers(self, name: str) -> list[float]:
-        told = self.told[name]
-        assert isinstance(told, list)
-        return [float(each) for each in told]
+        choices = self.parameters[name]
+        assert isinstance(choices, list)
+        return [float(each) for each in choices]

@@ -1,7 +1,7 @@
-"""What a Prometheus would have of a simulated cluster: nodes' pages, scraped in virtual time.
+"""Scrapes the nodes of a simulated cluster in virtual time, as Prometheus would.
 
-The pages are those of the real node code. They are taken as rows, before they are text: a test
-holds that these are the samples of the text.
+The pages are those of the real node code, used as rows before rendering: a test checks that these
+equal the samples of the text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PARTS = ("_bucket", "_sum", "_count")
 
 @dataclass(slots=True, eq=False)
 class _Samples:
-    """One series as it grows."""
+    """One growing series."""
 
     labels: dict[str, str]
     room: int
@@ -50,7 +50,7 @@ class _Samples:
         self.values = np.empty(self.room)
 
     def add(self, t_seconds: float, value: float) -> None:
-        """Take the next sample."""
+        """Append a sample."""
         self.times[self.count] = t_seconds
         self.values[self.count] = value
         self.count += 1
@@ -62,7 +62,7 @@ class _Samples:
 
 
 class _OfLabels(dict[str, _Samples]):
-    """The series of one set of labels, by name; of a histogram's buckets by name and bound."""
+    """The series of one set of labels by name, and histogram buckets by name and bound."""
 
     def __init__(
         self, labels: dict[str, str], new: Callable[[str, dict[str, str]], _Samples]
@@ -77,7 +77,7 @@ class _OfLabels(dict[str, _Samples]):
         return made
 
     def at(self, name: str, bound: str) -> _Samples:
-        """The bucket up to a bound."""
+        """The bucket with this upper bound."""
         if bound not in self._buckets:
             self._buckets[bound] = self._new(name, {**self._labels, "le": bound})
         return self._buckets[bound]
@@ -87,9 +87,9 @@ class ScrapedPages:
     """The series of all nodes' pages.
 
     Args:
-        cluster: What the scrape calls the cluster.
-        scrapes: How many scrapes of a node there will be at most.
-        families: Which families are kept, by the names that series have; None for all.
+        cluster: The cluster's name in the scrape.
+        scrapes: The largest number of scrapes of a node.
+        families: Names of the series to keep; None for all.
     """
 
     def __init__(self, cluster: str, scrapes: int, families: frozenset[str] | None = None) -> None:
@@ -100,7 +100,7 @@ class ScrapedPages:
         self._known: dict[tuple[str, str, Labels], _OfLabels] = {}
 
     def take(self, node: str, rows: MetricRows, t_seconds: float) -> None:
-        """Take the rows of a node's page, as scraped at this Unix time."""
+        """Add the rows of a node's page, as scraped at this Unix time."""
         for name, samples in rows.samples.items():
             if self._is_kept(name):
                 for labels, value in samples.items():
@@ -111,7 +111,7 @@ class ScrapedPages:
                     self._take_histogram(self._of(node, name, labels), name, histogram, t_seconds)
 
     def window(self, begin_seconds: float, now_seconds: float) -> SeriesWindow:
-        """All of it up to now."""
+        """All series up to now."""
         families = {
             name: tuple(one.so_far() for one in series) for name, series in self._series.items()
         }
@@ -151,10 +151,10 @@ _Action = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Scraping:
-    """How often what is looked at.
+    """Intervals of scrapes and of the daemons' work.
 
     `fronts`: nodes whose daemon reads the frontend's page. `books_energy`, `gpu_price` and
-    `by_page` as of `SimulatedNode`.
+    `by_page` are as in `SimulatedNode`.
     """
 
     scrape_seconds: float = 15.0
@@ -169,15 +169,15 @@ class Scraping:
 
 
 class Recorder:
-    """Runs a simulation beside the books of its nodes, and scrapes their pages.
+    """Runs a simulation with the accounting of its nodes, and scrapes their pages.
 
     Args:
-        simulation: What runs; its engines' pages are events of it.
-        scraping: How often what is looked at.
-        wall_offset_seconds: What turns its time into Unix time.
-        end_seconds: When it will end at the latest, after its start.
-        families: Which families are kept; None for all.
-        learned: What nodes have learned before of their engines, by role.
+        simulation: The simulation; its engines' pages are events of it.
+        scraping: The intervals.
+        wall_offset_seconds: Offset from its time to Unix time.
+        end_seconds: The latest end, after its start.
+        families: Names of the series to keep; None for all.
+        learned: What nodes have already learned about their engines, by role.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class Recorder:
         self._pages = ScrapedPages(scraping.cluster, scrapes, families)
 
     def rounds(self, every_seconds: float) -> Iterator[SeriesWindow]:
-        """Run to the end, and yield what has been scraped at regular intervals."""
+        """Run to the end, and yield all scraped series at regular intervals."""
         start_ns, clock, scraping = self._start_ns, self._simulation, self._scraping
         events = merge(
             self._every(scraping.advance_seconds, self._advance, 0),
@@ -241,14 +241,14 @@ class Recorder:
     def _every(
         self, seconds: float, action: _Action | None, order: int, offset_seconds: float = 0.0
     ) -> Iterator[tuple[int, int, int, _Action | None]]:
-        """When something is done, what goes first of what is done at once, and what it is."""
+        """Times of an action, with its order among simultaneous ones, its number, and itself."""
         count = int((self._end_seconds - offset_seconds) / seconds)
         for number in range(1, count + 1):
             t_ns = round((number * seconds + offset_seconds) * SECOND_NS)
             yield t_ns, order, number, action
 
     def _offsets(self) -> dict[str, float]:
-        """When in the interval each node is scraped: a Prometheus spreads its targets over it."""
+        """Offset of each node's scrapes: Prometheus spreads its targets over the interval."""
         nodes, interval = list(self._nodes), self._scraping.scrape_seconds
         return {node: -interval * (n + 0.5) / len(nodes) for n, node in enumerate(nodes)}
 

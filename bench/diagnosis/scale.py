@@ -1,6 +1,6 @@
-"""What diagnosing a thousand engines takes: `PYTHONPATH=tests python -m bench.diagnosis.scale`.
+"""CPU time to diagnose a thousand engines: `PYTHONPATH=tests python -m bench.diagnosis.scale`.
 
-Half an hour of scrapes each 15 s, made by hand, as one model and as many.
+Half an hour of synthetic scrapes each 15 s, as one model and as many.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def main() -> int:
 
 
 def _divided(window: SeriesWindow) -> SeriesWindow:
-    """The same engines as of many models."""
+    """The same engines divided among many models."""
 
     def of_model(each: ScrapedSeries) -> ScrapedSeries:
         number = int(each.labels["engine"].rpartition("-")[2]) * 2 // ENGINES_A_MODEL
         return replace(each, labels={**each.labels, "model_name": f"model-{number}"})
 
-    told = tuple(map(of_model, window.of("disagg_engine_info")))
-    return replace(window, families={**window.families, "disagg_engine_info": told})
+    infos = tuple(map(of_model, window.of("disagg_engine_info")))
+    return replace(window, families={**window.families, "disagg_engine_info": infos})
 
 
 def _cpu_seconds(window: SeriesWindow) -> float:

@@ -1,4 +1,4 @@
-"""One scenario: engines, load, what goes wrong, and what is true of it."""
+"""One scenario: engines, load, faults, and the right diagnosis."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _QUIET = replace(REPORTING, heartbeat_seconds=None, page_seconds=None, sweep_sec
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What holds requests back in a scenario: the cause, and the engines, none for the pool.
+    """The right diagnosis of a scenario: the cause, and the engines, empty for the pool.
 
-    Where several are named any of them is right: `causes` that one fact of physics may be called
-    by, and in `also` other engines that it may be said of. `is_chance`: which engines of the pool
-    it hits is chance, and any part of them is right. Empty where nothing does.
+    Any of several is right: `causes` holds all names of one fault, `also` other engines that it may
+    be attributed to. `is_chance`: chance decides which engines of the pool it hits, and any of them
+    are right. Empty without a fault.
     """
 
     causes: tuple[Cause, ...] = ()
@@ -40,7 +40,7 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class SecondFault:
-    """What goes wrong beside the first fault, at the same time."""
+    """A second fault at the same time as the first."""
 
     truth: Truth
     faults: tuple[Fault, ...]
@@ -48,12 +48,12 @@ class SecondFault:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is simulated and recorded.
+    """A simulated and recorded scenario.
 
     `kind` is that of the scenario file. The fault begins at `onset_seconds` and lasts to the end.
-    `load_ratio` is how full a load of `usual_requests_per_second` makes the engines that read
-    prompts. `fronts`: nodes that read the frontend's page. `keeps_targets`: the target is one that
-    is kept while nothing is wrong, and is raised to that; else it was promised what cannot be.
+    `load_ratio` is the utilisation of the engines that compute prompts at
+    `usual_requests_per_second`. `fronts`: nodes that scrape the frontend. `keeps_targets`: the
+    target is raised to what is kept without a fault; else it is infeasible.
     """
 
     name: str
@@ -76,9 +76,9 @@ class Scenario:
 
     @property
     def deadline_seconds(self) -> float:
-        """From the onset until the right answer must stand.
+        """Time from the onset to the deadline for the right answer.
 
-        What stands from before the recording must be told by its end.
+        For a fault from before the recording it is the end.
         """
         if self.onset_seconds <= 0:
             return self.end_seconds
@@ -90,7 +90,7 @@ class Scenario:
         return self._simulation((*self.faults, *second), REPORTING)
 
     def twin(self, *faults: Fault) -> Simulation:
-        """The same with these faults only, by default none, and with nobody listening."""
+        """The scenario with these faults only, by default none, and without reports."""
         return self._simulation(faults, _QUIET)
 
     def pool(self, role: Role) -> frozenset[EngineKey]:

@@ -1,4 +1,4 @@
-"""Whether what was said of a scenario is right, and how often it was over all of them."""
+"""Scores diagnoses against the injected fault, per scenario and overall."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from disagg_exporter.model import Role
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """How one scenario came out. Of one without a fault only `blamed` and `undecided` count.
+    """The score of one scenario. Without a fault only `blamed` and `undecided` count.
 
-    `delay_seconds`: from the onset until the first round whose first finding is right, inf: none.
-    Of two faults either may come first, and `cause_in_two` is that both are among the first two.
-    Where nothing is found that comes first, and what is suspected second.
+    `delay_seconds`: from the onset until the first round whose first finding is right, inf without
+    any. Of two faults either may be first, and `cause_in_two` requires both among the first two.
+    Without a finding a suspect counts as second.
     """
 
     engine: bool
@@ -34,9 +34,9 @@ class Scored:
 
 
 def score(played: Played) -> Scored:
-    """Judge what stood at the deadline after the onset; of a clean scenario all that was said.
+    """Judge the round at the deadline after the onset, or all rounds of a clean scenario.
 
-    A fault that hurts later than at its onset has its deadline so much later.
+    If a fault hurts later than at its onset, its deadline is later by as much.
     """
     scenario, truth = played.scenario, played.truth
     found = [each for each in played.rounds if each.outcome is DiagnosisOutcome.FOUND]
@@ -51,8 +51,8 @@ def score(played: Played) -> Scored:
             each.outcome is DiagnosisOutcome.UNDECIDED and each.t_seconds > WARM_SECONDS
             for each in played.rounds
         )
-        told = after[0] if after else last
-        return Scored(False, False, False, undecided, bool(after), math.inf, told)
+        judged = after[0] if after else last
+        return Scored(False, False, False, undecided, bool(after), math.inf, judged)
     onset_seconds = scenario.onset_seconds
     hurt_seconds = played.hurt_seconds if math.isfinite(played.hurt_seconds) else 0.0
     deadline_seconds = onset_seconds + hurt_seconds + scenario.deadline_seconds
@@ -96,9 +96,9 @@ def _first_two(standing: Round | None) -> tuple[Cause, ...]:
 
 
 def is_engine_right(played: Played, said: Said) -> bool:
-    """Whether a finding is of the engines that the fault was brought upon, or of the pool.
+    """Whether a finding names the engines that the fault affects, or the pool.
 
-    All engines of a role are its pool. What lies between pools may be said of either.
+    All engines of a role are its pool. A fault between pools may be attributed to either.
     """
     scenario, truth = played.scenario, played.truth
     named = said.engines or scenario.pool(said.role)
@@ -123,7 +123,7 @@ def _entry_role(scenario: Scenario) -> Role:
 
 
 def _is_slight(played: Played, said: Said) -> bool:
-    """Whether a finding is of the fault that was there, of too little cost and yet of some."""
+    """Whether a finding is right about a fault whose cost is too small to count, but not noise."""
     fault = replace(played, truth=played.scenario.truth)
     return played.cost_seconds > played.noise_seconds and _is_right(fault, said)
 
@@ -134,7 +134,7 @@ def _is_right(played: Played, said: Said) -> bool:
 
 @dataclass(slots=True)
 class Tally:
-    """What came out of scenarios of one cause."""
+    """Counts of the scenarios of one cause."""
 
     scenarios: int = 0
     engine: int = 0
@@ -146,7 +146,7 @@ class Tally:
     taken_for: Counter[str] = field(default_factory=Counter)
 
     def add(self, played: Played, scored: Scored) -> None:
-        """Count one."""
+        """Count a scenario."""
         self.scenarios += 1
         self.engine += scored.engine
         self.cause += scored.cause
@@ -160,12 +160,12 @@ class Tally:
 
     @property
     def median_delay_seconds(self) -> float:
-        """Half of the right answers came sooner."""
+        """Median delay of the right answer."""
         return median(self.delays) if self.delays else math.nan
 
 
 def said_of(scored: Scored) -> str:
-    """The first cause that stood, or the outcome without one, in a word."""
+    """The first cause at the deadline, or the outcome without one."""
     standing = scored.standing
     if standing is None:
         return "nothing"
@@ -173,7 +173,7 @@ def said_of(scored: Scored) -> str:
 
 
 def is_case_right(played: Played, scored: Scored) -> bool:
-    """Whether a case is told rightly, or is undecided for want of evidence that is named."""
+    """Whether a case is diagnosed rightly, or is undecided and names the missing evidence."""
     if not played.truth.causes:
         return not scored.blamed
     is_honest = scored.undecided and scored.standing is not None and scored.standing.missing
@@ -194,7 +194,7 @@ def by_cause(all_played: Iterable[tuple[Played, Scored]]) -> dict[str, Tally]:
 
 
 def describe(scenario: Scenario) -> str:
-    """What was simulated, in a line."""
+    """The simulated deployment in one line."""
     engines = scenario.cluster.engines
     roles = Counter(str(engine.role) for engine in engines)
     first, pools = engines[0], "+".join(f"{n} {role}" for role, n in roles.items())

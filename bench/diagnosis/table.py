@@ -1,4 +1,4 @@
-"""The table of the diagnosis bench, and its figures against the bars."""
+"""The table of the diagnosis bench, and its figures with their thresholds."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _BARS = {
     "cases_wrong": 0.0,
     "minutes": 20.0,
 }
-# Of a whole run, so many at least.
+# Least numbers of a whole run.
 _LEAST = {"scenarios": 800.0, "clean": 400.0, "least_of_a_cause": 20.0}
 
 Results = Sequence[tuple[Played, Scored]]
 
 
 def finish_bench(results: Results, seconds: float, options: argparse.Namespace) -> int:
-    """Write figures, print the table; 1 if a bar is missed."""
+    """Write figures and print the table; 1 if a threshold is missed."""
 
     def table(_: Mapping[str, float | None], __: Mapping[str, bool]) -> str:
         return _table(results, figures)
@@ -57,7 +57,7 @@ def _percent(part: float, whole: float) -> float | None:
 def _figures(results: Results, seconds: float) -> dict[str, float | None]:
     tallies = by_cause(results)
     two = tallies.pop(TWO, Tally())
-    ill = sum(tally.scenarios for tally in tallies.values())
+    faulty = sum(tally.scenarios for tally in tallies.values())
     clean = [scored for played, scored in results if not played.truth.causes]
     wrong_by_cause = [1 - tally.cause / tally.scenarios for tally in tallies.values()]
     undecided = sum(scored.undecided for _, scored in results)
@@ -66,22 +66,22 @@ def _figures(results: Results, seconds: float) -> dict[str, float | None]:
         "scenarios": float(len(results)),
         "clean": float(len(clean)),
         "least_of_a_cause": float(min((t.scenarios for t in tallies.values()), default=0)),
-        "wrong_engine_percent": _percent(ill - sum(t.engine for t in tallies.values()), ill),
-        "wrong_cause_percent": _percent(ill - sum(t.cause for t in tallies.values()), ill),
+        "wrong_engine_percent": _percent(faulty - sum(t.engine for t in tallies.values()), faulty),
+        "wrong_cause_percent": _percent(faulty - sum(t.cause for t in tallies.values()), faulty),
         "not_in_first_two_percent": _percent(
-            ill - sum(t.cause_in_two for t in tallies.values()), ill
+            faulty - sum(t.cause_in_two for t in tallies.values()), faulty
         ),
         "worst_cause_wrong_percent": 100 * max(wrong_by_cause) if wrong_by_cause else None,
         "undecided_percent": _percent(undecided, len(results)),
         "clean_blamed_percent": _percent(sum(each.blamed for each in clean), len(clean)),
         "blamed_before_onset_percent": _percent(
             sum(scored.blamed for played, scored in results if played.truth.causes),
-            ill + two.scenarios,
+            faulty + two.scenarios,
         ),
         "two_at_once": float(two.scenarios),
         "two_not_both_first_percent": _percent(two.scenarios - two.cause_in_two, two.scenarios),
         "cases_wrong": float(sum(not is_case_right(*each) for each in _cases(results))),
-        "late_percent": _percent(ill - right_in_time, ill),
+        "late_percent": _percent(faulty - right_in_time, faulty),
         "cpu_seconds_each": sum(p.cpu_seconds for p, _ in results) / max(1, len(results)),
         "diagnosis_seconds_each": sum(p.diagnosis_seconds for p, _ in results)
         / max(1, len(results)),
@@ -102,8 +102,8 @@ def _table(results: Results, figures: Mapping[str, float | None]) -> str:
             f"{100 * part / tally.scenarios:.0f} %"
             for part in (tally.engine, tally.cause, tally.cause_in_two)
         )
-        told = f"{delay:.0f} s" if math.isfinite(delay) else "-"
-        lines.append(f"| {cause} | {tally.scenarios} | {shares} | {told} | {others} |")
+        delay_text = f"{delay:.0f} s" if math.isfinite(delay) else "-"
+        lines.append(f"| {cause} | {tally.scenarios} | {shares} | {delay_text} | {others} |")
     lines.append("")
     lines += _peer_lines(results)
     lines.append("")
@@ -117,7 +117,7 @@ def _table(results: Results, figures: Mapping[str, float | None]) -> str:
 
 
 def _bar(name: str, value: float | None) -> str:
-    """The bar that a figure is held against, and whether it is met; nothing if there is none."""
+    """The threshold of a figure, and whether it is met; empty without one."""
     if value is None or (name not in _BARS and name not in _LEAST):
         return ""
     if name in _LEAST:
@@ -131,7 +131,7 @@ def _cases(results: Results) -> list[tuple[Played, Scored]]:
 
 
 def _case_lines(results: Results) -> list[str]:
-    """What is said of each case of the field."""
+    """The diagnosis of each case from the field."""
     cases = read_scenarios().cases
     lines = ["| case | said | |", "| --- | --- | --- |"]
     for played, scored in _cases(results):
@@ -141,7 +141,7 @@ def _case_lines(results: Results) -> list[str]:
 
 
 def _peer_lines(results: Results) -> list[str]:
-    """How often simple rules name the engine, of scenarios in which it is one."""
+    """How often simple rules name the engine, over scenarios with a fault at one engine."""
     of_one = [
         (played, scored)
         for played, scored in results

@@ -1,4 +1,4 @@
-"""Kinds of scenarios in which nothing goes wrong, or nothing that costs."""
+"""Kinds of scenarios without a fault, or with one that costs nothing."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from disagg_cluster.simulator.load import Shifting, Trace
 
 
 def steady(draw: Draw) -> Play:
-    """A load that stays as it is."""
-    return draw.well()
+    """A constant load."""
+    return draw.clean()
 
 
 def changing(draw: Draw) -> Play:
-    """A load that swings."""
+    """A load that alternates between high and low."""
     mix, swing = draw.deployment.mix, draw.ranges.between("swing")
     high, low = (
         replace(mix, requests_per_second=mix.requests_per_second * factor)
         for factor in (1 + swing, 1 - swing)
     )
-    return draw.well(Shifting(high, low, draw.ranges.between("period_seconds")))
+    return draw.clean(Shifting(high, low, draw.ranges.between("period_seconds")))
 
 
 def bursts(draw: Draw) -> Play:
     """Short bursts."""
-    return draw.well(bursting(draw))
+    return draw.clean(bursting(draw))
 
 
 def bursting(draw: Draw) -> Trace:
-    """A load in bursts; between them, seven steps of eight, it is calmer: the mean stays."""
+    """A load in bursts, and calmer in seven steps of eight so that the mean stays."""
     mix, seconds = draw.deployment.mix, draw.ranges.between("burst_seconds")
     factor = draw.ranges.between("burst")
     burst = replace(mix, requests_per_second=mix.requests_per_second * factor)
@@ -41,11 +41,11 @@ def bursting(draw: Draw) -> Trace:
 
 
 def noisy_steps(draw: Draw) -> Play:
-    """Steps whose lengths stray and drift."""
+    """Steps whose durations vary and drift."""
     noise = Noise(
         draw.ranges.between("step_noise"),
         draw.ranges.between("drift"),
         draw.ranges.rng.uniform(120, 900),
     )
     engines = [replace(each, noise=noise) for each in draw.deployment.cluster.engines]
-    return replace(draw, deployment=draw.deployment.with_engines(engines)).well()
+    return replace(draw, deployment=draw.deployment.with_engines(engines)).clean()

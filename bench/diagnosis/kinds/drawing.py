@@ -1,4 +1,4 @@
-"""What a kind of scenario draws from, and what it makes of it."""
+"""The input and the result of a kind of scenario."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from disagg_exporter.model import Role
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """What becomes of a deployment: load, faults, and the engines that these are brought upon.
+    """A deployment with its load, its faults, and the engines that they affect.
 
-    `also` and `is_chance` are as of a `Truth`, `keeps_targets` and `second` as of a `Scenario`;
+    `also` and `is_chance` are as in `Truth`, `keeps_targets` and `second` as in `Scenario`;
     `causes` are those of the scenario file unless a kind draws them.
     """
 
@@ -38,7 +38,7 @@ class Play:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A deployment, what the file says of the kind, and when its fault is."""
+    """A deployment, the parameters of a kind, and the time of its fault."""
 
     deployment: Deployment
     ranges: Ranges
@@ -47,15 +47,15 @@ class Draw:
 
     @property
     def at(self) -> tuple[float, float]:
-        """When a fault begins, and for how long."""
+        """When a fault begins, and how long it lasts."""
         return self.onset_seconds, self.fault_seconds
 
     def entry(self) -> EngineSpec:
-        """One of the engines that read prompts."""
+        """One of the engines that compute prompts."""
         return self.ranges.rng.choice(self.deployment.entries())
 
     def entry_or_all(self) -> tuple[EngineSpec, ...]:
-        """One of those, or all, as the share `one` of the file has it."""
+        """One of those with the probability `one` of the file, else all."""
         return (self.entry(),) if self.ranges.chance("one") else tuple(self.deployment.entries())
 
     def decodes(self) -> list[EngineSpec]:
@@ -63,7 +63,7 @@ class Draw:
         return self.deployment.of(Role.DECODE)
 
     def writers(self) -> float:
-        """How many requests write at once on one of the engines that write."""
+        """Number of concurrent decode requests on one of the engines that decode."""
         deployment, mix = self.deployment, self.deployment.mix
         is_mixed = deployment.entry_role is Role.MIXED
         engines = len(deployment.entries() if is_mixed else self.decodes())
@@ -72,17 +72,17 @@ class Draw:
         reading = deployment.load_ratio if is_mixed else 0.0
         return writers_at_once(deployment.costs, tokens_per_second, context, reading)
 
-    def well(self, load: LoadOverTime | None = None) -> Play:
-        """Nothing goes wrong."""
+    def clean(self, load: LoadOverTime | None = None) -> Play:
+        """No fault."""
         return Play(self.deployment, load or Constant(self.deployment.mix))
 
-    def ill(self, faults: Iterable[Fault], engines: Iterable[EngineSpec] = ()) -> Play:
+    def faulty(self, faults: Iterable[Fault], engines: Iterable[EngineSpec] = ()) -> Play:
         """Faults under a constant load."""
-        return replace(self.well(), faults=tuple(faults), engines=keys_of(engines))
+        return replace(self.clean(), faults=tuple(faults), engines=keys_of(engines))
 
 
 def keys_of(engines: Iterable[EngineSpec]) -> frozenset[EngineKey]:
-    """What a diagnosis calls engines."""
+    """The keys of engines in a diagnosis."""
     return frozenset(EngineKey(engine.node, engine.name) for engine in engines)
 
 

@@ -1,4 +1,4 @@
-"""Kinds of scenarios in which it is the load, its routing, or the way of the KV that is wrong."""
+"""Kinds of scenarios with faults of the load, of routing, or of KV transfers."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ _LONG_ONE_IN = 4
 
 
 def favoured(draw: Draw) -> Play:
-    """One engine gets so many times as many requests as each other."""
+    """One engine gets `weight` times as many requests as each other."""
     engine = draw.entry()
-    return draw.ill([Skewed(*draw.at, {engine.name: draw.ranges.between("weight")})], [engine])
+    return draw.faulty([Skewed(*draw.at, {engine.name: draw.ranges.between("weight")})], [engine])
 
 
 def surge(draw: Draw) -> Play:
-    """`over` is the load that it leads to, over what the pool can read."""
-    return draw.ill([Surge(*draw.at, draw.ranges.between("over") / draw.deployment.load_ratio)])
+    """More requests, up to `over` times the capacity of the pool that computes prompts."""
+    return draw.faulty([Surge(*draw.at, draw.ranges.between("over") / draw.deployment.load_ratio)])
 
 
 def lost_engine(draw: Draw) -> Play:
-    """An engine is gone for good, and the others cannot do its work as well."""
+    """An engine is gone for good, and the others cannot do its work, too."""
     lost = draw.entry()
     others = [each for each in draw.deployment.entries() if each is not lost]
-    play = draw.ill([Crash(draw.onset_seconds, lost.name, None)])
+    play = draw.faulty([Crash(draw.onset_seconds, lost.name, None)])
     return replace(play, also=(keys_of(others),))
 
 
 def long_to_one(draw: Draw) -> Play:
-    """The longest prompts go to one engine, so many that it has `over` times what it can do.
+    """The longest prompts go to one engine, up to `over` times its capacity.
 
-    They are a quarter of all at most: an engine that is given most of the requests has too many.
+    They are at most a quarter of all prompts: with most of them it would simply have too many.
     """
     engine, deployment = draw.entry(), draw.deployment
     engines = len(deployment.entries())
@@ -60,11 +60,11 @@ def long_to_one(draw: Draw) -> Play:
         taken += least_tokens
         if taken >= wanted_tokens:
             break
-    return draw.ill([LongToOne(*draw.at, engine.name, least_tokens)], [engine])
+    return draw.faulty([LongToOne(*draw.at, engine.name, least_tokens)], [engine])
 
 
 def giants(draw: Draw) -> Play:
-    """A few prompts are so long that all others wait behind them."""
+    """A few very long prompts make all others wait."""
     deployment = draw.deployment
     usual, longest = deployment.lengths, 0.3 * _kv_tokens(deployment.entries()[0])
     tokens = min(longest, draw.ranges.between("times") * deployment.mix.prompt_tokens)
@@ -73,14 +73,14 @@ def giants(draw: Draw) -> Play:
         giant_ratio=draw.ranges.between("added") * deployment.mix.prompt_tokens / tokens,
         giant_tokens=round(tokens),
     )
-    return replace(draw.ill([OtherLengths(*draw.at, then, usual)]), is_chance=True)
+    return replace(draw.faulty([OtherLengths(*draw.at, then, usual)]), is_chance=True)
 
 
 def prefixes_lost(draw: Draw) -> Play:
-    """Prompts stop to have anything in common."""
+    """Prompts no longer share prefixes."""
     usual = draw.deployment.lengths
     then = replace(usual, prefixes=10**9)
-    return draw.ill([OtherLengths(*draw.at, then, usual)])
+    return draw.faulty([OtherLengths(*draw.at, then, usual)])
 
 
 def slow_link(draw: Draw) -> Play:
@@ -90,7 +90,7 @@ def slow_link(draw: Draw) -> Play:
 
 
 def _other_end(draw: Draw, engine: EngineSpec) -> tuple[frozenset[EngineKey], ...]:
-    """The only engine at the other end of a link: all that it sends or takes is held up, too."""
+    """The engine at the other end if it is the only one: all its transfers are late, too."""
     others = [each for each in draw.deployment.cluster.engines if each.role is not engine.role]
     return (keys_of(others), frozenset()) if len(others) == 1 else ()
 
@@ -101,7 +101,7 @@ def slow_links(draw: Draw) -> Play:
 
 
 def _slow_links(draw: Draw, engine: EngineSpec | None) -> Play:
-    """The mean prompt then takes so many seconds, as long as all can still be sent."""
+    """Slow transfers that take `target_share` of the target, but keep up with the load."""
     deployment, link = draw.deployment, draw.deployment.cluster.link
     kv_bytes = deployment.cluster.engines[0].model.kv_bytes_per_token
     usual = link.latency_seconds + deployment.mix.prompt_tokens * kv_bytes / link.bytes_per_second
@@ -113,53 +113,53 @@ def _slow_links(draw: Draw, engine: EngineSpec | None) -> Play:
     )
     name = None if engine is None else engine.name
     faults = [SlowTransfer(*draw.at, max(1.0, seconds / usual), name)]
-    return draw.ill(faults, () if engine is None else (engine,))
+    return draw.faulty(faults, () if engine is None else (engine,))
 
 
 def failing_link(draw: Draw) -> Play:
-    """A part of the transfers from or to one engine, or of all, fails."""
+    """A share of the transfers fails: from or to one engine, or of all."""
     ratio = draw.ranges.between("ratio")
     if draw.ranges.chance("one"):
         engine = draw.ranges.rng.choice(draw.deployment.cluster.engines)
-        play = draw.ill([FailingTransfer(*draw.at, ratio, engine.name)], [engine])
+        play = draw.faulty([FailingTransfer(*draw.at, ratio, engine.name)], [engine])
         return replace(play, also=_other_end(draw, engine))
-    return draw.ill([FailingTransfer(*draw.at, ratio)])
+    return draw.faulty([FailingTransfer(*draw.at, ratio)])
 
 
 def decode_slots(draw: Draw) -> Play:
-    """Decode engines may write for fewer requests at once than there are."""
+    """Decode engines with fewer batch slots than concurrent requests."""
     requests = max(1, round(draw.writers() / draw.ranges.between("over")))
     engines = draw.decodes()
-    return draw.ill(
+    return draw.faulty(
         (Resized(*draw.at, each.name, running_requests=requests) for each in engines), engines
     )
 
 
 def decode_cache(draw: Draw) -> Play:
-    """Decode engines whose cache holds fewer requests than there are."""
+    """Decode engines whose cache holds fewer requests than are concurrent."""
     mix, engines = draw.deployment.mix, draw.decodes()
     needed = draw.writers() * (mix.prompt_tokens + mix.output_tokens) / draw.ranges.between("over")
     least = 1.1 * (draw.deployment.lengths.longest_tokens + 4 * mix.output_tokens)
     ratio = max(needed, least) / _kv_tokens(engines[0])
-    return draw.ill((Resized(*draw.at, each.name, kv_ratio=ratio) for each in engines), engines)
+    return draw.faulty((Resized(*draw.at, each.name, kv_ratio=ratio) for each in engines), engines)
 
 
 def preallocation(draw: Draw) -> Play:
-    """Decode engines keep so much room for outputs that they refuse prompts they could hold."""
+    """Decode engines reserve so much room for outputs that they refuse prompts they could hold."""
     mix, engines = draw.deployment.mix, draw.decodes()
     context = mix.prompt_tokens + mix.output_tokens / 2
     admitted = max(1.0, draw.writers() / draw.ranges.between("over"))
     reserved = round(_kv_tokens(engines[0]) / admitted - context)
-    return draw.ill(
+    return draw.faulty(
         (Resized(*draw.at, each.name, reserved_output_tokens=reserved) for each in engines),
         engines,
     )
 
 
 def outgrown(draw: Draw) -> Play:
-    """Outputs grow, and decode engines that keep room for them refuse prompts they could hold."""
+    """Outputs grow, and decode engines that reserve room refuse prompts they could hold."""
     mix, usual, decodes = draw.deployment.mix, draw.deployment.lengths, draw.decodes()
-    # As many as now fit well, and with outputs so many times as long no more.
+    # The present requests fit well; with outputs `times` as long they no longer do.
     admitted = 1.5 * draw.writers() + 1
     reserved = round(_kv_tokens(decodes[0]) / admitted - mix.prompt_tokens - mix.output_tokens)
     keeping = [
@@ -168,35 +168,35 @@ def outgrown(draw: Draw) -> Play:
     ]
     then = replace(usual, output_factor=draw.ranges.between("times"))
     changed = replace(draw, deployment=draw.deployment.with_engines(keeping))
-    return changed.ill([OtherLengths(*draw.at, then, usual)], decodes)
+    return changed.faulty([OtherLengths(*draw.at, then, usual)], decodes)
 
 
 def infeasible(draw: Draw) -> Play:
-    """Nothing is wrong, but not even an idle engine keeps what was promised."""
-    targets, play = draw.deployment.targets, draw.well()
+    """No fault, but even an idle engine misses the target."""
+    targets, play = draw.deployment.targets, draw.clean()
     asked = replace(targets, ttft_seconds=0.5 * draw.deployment.idle_seconds)
     deployment = replace(draw.deployment, targets=asked)
     return replace(play, deployment=deployment, keeps_targets=False)
 
 
 def latency_floor(draw: Draw) -> Play:
-    """So much passes before an engine has a request, however few there are."""
+    """A constant delay before an engine has a request, at any load."""
     seconds = draw.ranges.between("target_share") * draw.deployment.targets.ttft_seconds
     if draw.decodes() and draw.ranges.rng.random() < 0.5:
-        return draw.ill([LatencyFloor(*draw.at, before_decode_seconds=seconds)])
-    return draw.ill([LatencyFloor(*draw.at, before_entry_seconds=seconds)])
+        return draw.faulty([LatencyFloor(*draw.at, before_decode_seconds=seconds)])
+    return draw.faulty([LatencyFloor(*draw.at, before_entry_seconds=seconds)])
 
 
 def serial_router(draw: Draw) -> Play:
-    """The router takes one request after the other, and needs `over` times its time for all."""
+    """The router handles one request at a time; the load is `over` times its capacity."""
     seconds = draw.ranges.between("over") / draw.deployment.mix.requests_per_second
-    return draw.ill([SlowRouter(*draw.at, seconds)])
+    return draw.faulty([SlowRouter(*draw.at, seconds)])
 
 
 def bounded_router(draw: Draw) -> Play:
-    """The router lets each mixed engine have fewer requests at once than there are."""
+    """The router limits each mixed engine to fewer requests than are concurrent."""
     requests = max(1, round(draw.writers() / draw.ranges.between("over")))
-    return draw.ill([BoundedRouter(*draw.at, requests)])
+    return draw.faulty([BoundedRouter(*draw.at, requests)])
 
 
 def _kv_tokens(engine: EngineSpec) -> int:

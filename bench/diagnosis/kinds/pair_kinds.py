@@ -1,4 +1,4 @@
-"""Scenarios in which two things are wrong at once."""
+"""Scenarios with two faults at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SINGLE: tuple[tuple[Cause, Kind], ...] = (
 
 
 def two_faults(draw: Draw) -> Play:
-    """Two faults of different causes, on different engines where both are of engines."""
+    """Two faults with different causes, on different engines if both affect engines."""
     (first_cause, first), (second_cause, second) = draw.ranges.rng.sample(_SINGLE, 2)
     while second_cause is first_cause:
         second_cause, second = draw.ranges.rng.choice(_SINGLE)

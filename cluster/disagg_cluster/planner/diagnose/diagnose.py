@@ -47,12 +47,12 @@ def diagnose(
 
 def _silent(view: ModelView, now_seconds: float) -> ModelDiagnosis | None:
     """Undecided diagnosis if no engine of a model is scraped any longer: its findings are over."""
-    told_seconds = max(engine.told_seconds for engine in view.engines)
-    if now_seconds - told_seconds <= view.changes.fleet.grid.gap_seconds:
+    last_seconds = max(engine.last_seconds for engine in view.engines)
+    if now_seconds - last_seconds <= view.changes.fleet.grid.gap_seconds:
         return None
     cluster, namespace, model_name = view.place
     why = (
-        f"no engine of it has been scraped for {duration_text(now_seconds - told_seconds)}: it was "
+        f"no engine of it has been scraped for {duration_text(now_seconds - last_seconds)}: it was "
         "ended, or its nodes are down or out of Prometheus' reach"
     )
     return ModelDiagnosis(

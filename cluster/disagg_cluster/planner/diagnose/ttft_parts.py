@@ -29,7 +29,7 @@ def ttft_parts(view: ModelView, entry: Waits, decode: Waits) -> Iterator[EngineP
 
 
 def _parted(
-    view: ModelView, waits: Waits, told: Floats, part: TtftPart, rest: TtftPart
+    view: ModelView, waits: Waits, measured: Floats, part: TtftPart, rest: TtftPart
 ) -> Iterator[EngineParts]:
     """A wait, split into the part that an engine measures and the rest."""
     order = sorted((part, rest), key=list(TtftPart).index)
@@ -37,7 +37,7 @@ def _parted(
         now, usual = float(waits.now[number]), float(waits.usual[number])
         if not np.isfinite(now):
             continue
-        known = float(np.nan_to_num(told[number]))
+        known = float(np.nan_to_num(measured[number]))
         observed = {part: min(known, now), rest: max(now - known, 0.0)}
         expected = {part: min(known, usual), rest: max(usual - known, 0.0)}
         place = view.engines[row].place

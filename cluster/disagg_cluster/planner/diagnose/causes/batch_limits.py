@@ -24,15 +24,15 @@ _OF_KNEE, _SMALLER, _NO_KNEE_TOKENS = 0.8, 1.4, 512
 # A limit is too large if it was this much smaller before, or from this size on, and if a prompt
 # takes so many times as long in its steps as it would alone.
 _LARGER, _LARGE_TOKENS, _CROWDED, _OVER_KNEE = 1.5, 32_768, 8.0, 24.0
-_SEATS_TAKEN, _SEATS_OFTEN_TAKEN = 0.9, 0.6
+_SLOTS_TAKEN, _SLOTS_OFTEN_TAKEN = 0.9, 0.6
 # Batch slots taken to this part for so many blocks, while requests queue for this part of the
 # target.
-_SEATS_LONG_TAKEN, _STANDING_BLOCKS, _LONG_OF_TARGET = 0.7, 8, 0.1
+_SLOTS_LONG_TAKEN, _STANDING_BLOCKS, _LONG_OF_TARGET = 0.7, 8, 0.1
 _LIKELY_Z = 6.0
 # A wait longer than at peers by this counts where a limit explains it.
 _LEAST_APART, _APART_Z = float(np.log(1.5)), 2.5
 # Strength if a limit was changed: that is known, not estimated.
-_TOLD_Z = 8.0
+_CHANGED_Z = 8.0
 # Steps at the knee reach this part of the best rate, which lowers what smaller steps gain.
 _SLOWER_STEPS = 0.8
 
@@ -64,36 +64,36 @@ def _underfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
         full &= _usual_step_tokens(view, rows) >= _AT_LIMIT * limit
         by_tokens = (standing | full) & too_small & (tokens >= _AT_LIMIT * limit)
         batch = view.latest("batch_limit", rows)
-        taken = np.where(is_new, _SEATS_OFTEN_TAKEN, _SEATS_TAKEN) * batch
-        by_seats = standing & (view.recent("running", rows) >= taken)
-    queued = _queued_for_seats(view, rows, batch)
-    by_seats |= queued > 0
+        taken = np.where(is_new, _SLOTS_OFTEN_TAKEN, _SLOTS_TAKEN) * batch
+        by_slots = standing & (view.recent("running", rows) >= taken)
+    queued = _queued_for_slots(view, rows, batch)
+    by_slots |= queued > 0
     cost = np.fmax(np.fmax(waits.excess, queued), np.where(full, beside, 0.0))
-    for short, is_seats in ((by_tokens, False), (by_seats & ~by_tokens, True)):
+    for short, is_slots in ((by_tokens, False), (by_slots & ~by_tokens, True)):
         if not short.any():
             continue
         first = int(np.flatnonzero(short)[0])
         # Engines with as low a limit are limited, too, though their queues come and go.
-        held = batch <= batch[first] if is_seats else too_small
+        held = batch <= batch[first] if is_slots else too_small
         numbers = np.flatnonzero(short | (held & np.isfinite(waits.now)))
         queue = float(np.nan_to_num(waiting[numbers]).mean())
-        if is_seats:
-            name, told, best = "running", float(batch[first]), None
-            text = f"{told:.0f} requests may run at once, and {queue:.0f} wait while there is room"
+        if is_slots:
+            name, value, best = "running", float(batch[first]), None
+            text = f"{value:.0f} requests may run at once, and {queue:.0f} wait while there is room"
         else:
-            name, told = "step_tokens", float(tokens[first])
+            name, value = "step_tokens", float(tokens[first])
             best = float(np.nanmax([knee[first], before[first], _NO_KNEE_TOKENS]))
             text = (
-                f"steps of {told:.0f} tokens at most are far from what pays, and {queue:.0f} wait"
+                f"steps of at most {value:.0f} tokens are inefficiently small, and {queue:.0f} wait"
             )
         yield _suspicion(
             view,
             waits,
             numbers,
             Cause.UNDERFILLED,
-            Evidence(name, told, best, "tokens" if best else "requests", text),
+            Evidence(name, value, best, "tokens" if best else "requests", text),
             ActionAdvice(
-                RemedyKind.SET_SEQS if is_seats else RemedyKind.SET_BATCHED_TOKENS,
+                RemedyKind.SET_SEQS if is_slots else RemedyKind.SET_BATCHED_TOKENS,
                 None if best is None else round(best),
             ),
             cost,
@@ -122,7 +122,7 @@ def _usual_step_tokens(view: ModelView, rows: Rows) -> Floats:
         return np.where(steps > 0, tokens / steps, np.nan)
 
 
-def _queued_for_seats(view: ModelView, rows: Rows, batch: Floats) -> Floats:
+def _queued_for_slots(view: ModelView, rows: Rows, batch: Floats) -> Floats:
     """Seconds that requests queue where hardly a batch slot was free for many blocks; else 0.
 
     Such a limit may predate the window, without a past or peers to compare with.
@@ -139,10 +139,10 @@ def _queued_for_seats(view: ModelView, rows: Rows, batch: Floats) -> Floats:
         return np.zeros(len(rows))
     with np.errstate(invalid="ignore", divide="ignore"):
         queue = np.where(count > 0, seconds / count, np.nan)
-        seated = running.mean(axis=1) >= _SEATS_LONG_TAKEN * batch
+        occupied = running.mean(axis=1) >= _SLOTS_LONG_TAKEN * batch
         room = usage.max(axis=1) < FULL
         late = queue >= _LONG_OF_TARGET * view.targets.ttft_seconds
-        return np.where(seated & room & (waiting.mean(axis=1) > 0) & late, queue, 0.0)
+        return np.where(occupied & room & (waiting.mean(axis=1) > 0) & late, queue, 0.0)
 
 
 def _overfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
@@ -215,14 +215,14 @@ def _suspicion(
     whole = np.zeros(len(view.engines))
     whole[rows[numbers]] = cost[numbers]
     blocks = view.blocks("waiting", rows).shape[1]
-    is_told = bool((view.limit_onset(rows[numbers]) < blocks).any())
+    is_changed = bool((view.limit_onset(rows[numbers]) < blocks).any())
     return Suspicion(
         cause,
         view.engines[rows[numbers[0]]].role,
         rows[numbers],
         len(rows) > 1 and len(numbers) == len(rows),
         whole,
-        max(float(waits.z[numbers].max()), _TOLD_Z if is_told else _LIKELY_Z),
+        max(float(waits.z[numbers].max()), _CHANGED_Z if is_changed else _LIKELY_Z),
         int(waits.onset[numbers].min()),
         (evidence,),
         advice,

@@ -17,7 +17,7 @@ from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, Reme
 from disagg_exporter.model import Role
 
 _LEAST_WAITING = 1.0
-_FEW_SEATS, _OF_FEW, _OF_MANY, _FILLED = 8, 0.6, 0.9, 0.97
+_FEW_SLOTS, _OF_FEW, _OF_MANY, _FILLED = 8, 0.6, 0.9, 0.97
 # Room is reserved for outputs if fewer than half of the engines where requests wait are full.
 _MOST_WITH_ROOM = 0.5
 # So many times the usual requests are a burst, unless it has lasted so many blocks.
@@ -91,9 +91,9 @@ def _is_taken(view: ModelView, rows: Rows, usage: Floats, running: Floats) -> np
     batch = view.latest("batch_limit", rows)
     with np.errstate(invalid="ignore"):
         # With few slots one is often free between two requests.
-        seated = running >= np.where(batch <= _FEW_SEATS, _OF_FEW, _OF_MANY) * batch
+        occupied = running >= np.where(batch <= _FEW_SLOTS, _OF_FEW, _OF_MANY) * batch
     one_more = usage * (1 + 1 / np.maximum(running, 1.0))
-    return np.asarray(seated | (usage >= FULL) | (one_more >= _FILLED))
+    return np.asarray(occupied | (usage >= FULL) | (one_more >= _FILLED))
 
 
 def _no_room(
@@ -121,7 +121,7 @@ def _no_room(
         )
     elif preempted[worst] and not is_all and len(rows) > 1:
         cause = Cause.KV_FULL
-        text = f"its KV cache is {usage[worst]:.0%} full and requests lose their place in it"
+        text = f"its KV cache is {usage[worst]:.0%} full and requests are preempted"
     else:
         cause = Cause.DECODE_BACK_PRESSURE
         text = (

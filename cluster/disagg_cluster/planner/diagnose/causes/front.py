@@ -10,8 +10,8 @@ from disagg_cluster.planner.diagnose.causes.router_queue import (
     LEAST_NOISE_SECONDS,
     PRIOR_BLOCKS,
     FrontWait,
+    exported_queue_seconds,
     passing_queue,
-    queue_seconds_told,
     router_waits,
 )
 from disagg_cluster.planner.diagnose.causes.suspicion import ActionAdvice, Suspicion
@@ -35,7 +35,7 @@ _MIXED_BINS = 2
 # The wait has begun where it exceeds the noise of waits so many times.
 _RAISED_Z = 4.0
 # Where the router exports its queue, and that is short, so many times the variation is steady.
-_QUEUE_TOLD = 5.0
+_EXPORTED_PATIENCE = 5.0
 _LEAST_KNOWN = 2
 # Strength of a wait too new to be judged: likely, but not sure.
 _NEW_Z = 6.0
@@ -70,7 +70,7 @@ def front_suspicions(view: ModelView) -> Iterator[Suspicion]:
     text = (
         f"{now:.2f} s pass before an engine has a request, whatever the load"
         if is_floor
-        else f"requests wait {now:.2f} s at the router, which no engine makes them"
+        else f"requests wait {now:.2f} s at the router, before they reach an engine"
     )
     yield Suspicion(
         Cause.LATENCY_FLOOR if is_floor else Cause.ROUTER_LIMIT,
@@ -82,18 +82,18 @@ def front_suspicions(view: ModelView) -> Iterator[Suspicion]:
         found.since,
         (Evidence("router_seconds", now, found.usual, "s", text),),
         ActionAdvice(RemedyKind.NONE),
-        None if found.is_sure else _unless_told(view, is_floor=is_floor, is_new=is_new),
+        None if found.is_sure else _other_of_both(view, is_floor=is_floor, is_new=is_new),
     )
 
 
-def _unless_told(view: ModelView, *, is_floor: bool, is_new: bool) -> Alternative | None:
+def _other_of_both(view: ModelView, *, is_floor: bool, is_new: bool) -> Alternative | None:
     """The other of a floor and a queue, if the wait is new or no queue length is exported."""
     other = Cause.ROUTER_LIMIT if is_floor else Cause.LATENCY_FLOOR
     if is_new:
-        return Alternative(other, "it has only just come: whether it stays as it is will tell")
-    if queue_seconds_told(view) is not None:
+        return Alternative(other, "it has only just begun: a queue changes, a floor stays as it is")
+    if exported_queue_seconds(view) is not None:
         return None
-    return Alternative(other, "nobody tells how many requests wait before the engines")
+    return Alternative(other, "no metric shows how many requests wait before the engines")
 
 
 def _standing_wait(view: ModelView, router: Floats) -> FrontWait | None:
@@ -111,7 +111,7 @@ def _is_floor(view: ModelView, wait: FrontWait) -> bool | None:
     An exported queue is judged by Little's law (1961). Otherwise a queue grows, or comes and goes.
     """
     since, cost_seconds = wait.since, wait.seconds
-    queue_seconds = queue_seconds_told(view)
+    queue_seconds = exported_queue_seconds(view)
     if queue_seconds is not None and queue_seconds >= _QUEUE_SHARE * cost_seconds:
         return False
     fine = router_waits(view, 1)
@@ -127,7 +127,7 @@ def _is_floor(view: ModelView, wait: FrontWait) -> bool | None:
     known = _known(fine[min(begun + _MIXED_BINS, begin) :])
     if len(known) < _LEAST_KNOWN * view.block_bins:
         return None
-    return _is_steady(known, noise, 1.0 if queue_seconds is None else _QUEUE_TOLD)
+    return _is_steady(known, noise, 1.0 if queue_seconds is None else _EXPORTED_PATIENCE)
 
 
 def _first_raised(fine: Floats, begin: int, least_seconds: float) -> int:
@@ -148,7 +148,7 @@ def _looks_like_a_floor(view: ModelView, wait: FrontWait) -> bool:
 
     An exported queue that does not explain it is evidence for a floor, and so are steady bins.
     """
-    if queue_seconds_told(view) is not None:
+    if exported_queue_seconds(view) is not None:
         return True
     fine = router_waits(view, 1)
     assert fine is not None

@@ -16,7 +16,7 @@ from disagg_cluster.planner.diagnose.verdict.values import Alternative, Cause
 
 # Prompts so many times the mean are very long; fewer than so many (or of unprecedented length) are
 # chance.
-_GIANT, _LEAST_GIANTS, _LEAST_UNHEARD_OF = 2.5, 4, 2
+_GIANT, _LEAST_GIANTS, _LEAST_UNPRECEDENTED = 2.5, 4, 2
 # Buckets are coarse: their middle must be that long, their lower bound so many times the mean.
 _LEAST_OF_BUCKET = 1.8
 # Lower bound of the share beyond a length: no tail is known to be thinner.
@@ -41,7 +41,7 @@ def giants(view: ModelView, rows: Rows) -> tuple[float, int]:
     for bucket in np.flatnonzero(long.is_long & long.counts.any(axis=1)):
         beyond = long.beyond(int(bucket))
         per_block = beyond.counts[beyond.is_long].sum(axis=0)
-        found += [more_frequent(per_block, beyond.counts.sum(axis=0)), unheard_of(beyond)]
+        found += [more_frequent(per_block, beyond.counts.sum(axis=0)), unprecedented(beyond)]
     return max(found)
 
 
@@ -129,16 +129,16 @@ def more_frequent(long: Floats, every: Floats) -> tuple[float, int]:
     # The share of all prompts since each block, and the number of long ones.
     part = np.cumsum(every[::-1])[::-1][splits] / max(every.sum(), 1.0)
     k = np.cumsum(long[::-1])[::-1][splits]
-    told = (k >= _LEAST_GIANTS) & (part > 0) & (part < 1) & (k > n * part)
+    is_enough = (k >= _LEAST_GIANTS) & (part > 0) & (part < 1) & (k > n * part)
     with np.errstate(divide="ignore", invalid="ignore"):
         rest = np.where(n > k, (n - k) * np.log((n - k) / (n * (1 - part))), 0.0)
-        deviance = np.where(told, 2 * (k * np.log(k / (n * part)) + rest), 0.0)
+        deviance = np.where(is_enough, 2 * (k * np.log(k / (n * part)) + rest), 0.0)
     best = int(np.argmax(deviance))
     z = sqrt(max(float(deviance[best]) - 2 * log(len(splits)), 0.0))
     return (z, int(splits[best])) if z > 0 else (0.0, 0)
 
 
-def unheard_of(long: LongPrompts) -> tuple[float, int]:
+def unprecedented(long: LongPrompts) -> tuple[float, int]:
     """Significance of prompts beyond the former lognormal lengths, as z, and the block since which.
 
     Two such are as strong evidence as many merely long ones. (Poisson, the signed root of the
@@ -149,7 +149,7 @@ def unheard_of(long: LongPrompts) -> tuple[float, int]:
     for begin in np.flatnonzero(per_block > 0):
         before = long.counts[:, :begin].sum(axis=1)
         found = float(per_block[begin:].sum())
-        if begin < LEAST_BEFORE or before.sum() < 1 or found < _LEAST_UNHEARD_OF:
+        if begin < LEAST_BEFORE or before.sum() < 1 or found < _LEAST_UNPRECEDENTED:
             continue
         tail = _tail(long, before, long.mean_since(int(begin)))
         expected = float(long.counts[:, begin:].sum()) * tail
@@ -172,9 +172,9 @@ def _tail(long: LongPrompts, before: Floats, mean_tokens: float) -> float:
     z = shortest = (log(long.shortest) - middle) / spread
     while _beyond(z) > _THINNEST_TAIL and _mean_beyond(z, middle, spread) < mean_tokens:
         z += _STEP_Z
-    heard_of = float(before[long.is_long].sum() / before.sum())
-    heard_of *= _beyond(z) / max(_beyond(shortest), _THINNEST_TAIL)
-    return max(_beyond(z), heard_of, _THINNEST_TAIL)
+    former_share = float(before[long.is_long].sum() / before.sum())
+    former_share *= _beyond(z) / max(_beyond(shortest), _THINNEST_TAIL)
+    return max(_beyond(z), former_share, _THINNEST_TAIL)
 
 
 def _beyond(z: float) -> float:

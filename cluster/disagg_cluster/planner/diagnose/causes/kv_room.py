@@ -45,7 +45,7 @@ def _full(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
     worst = numbers[np.argmax(usage[numbers])]
     text = f"its KV cache is {usage[worst]:.0%} full while {waiting[worst]:.0f} requests wait"
     if preempted[worst]:
-        text += ", and requests lose their place in it"
+        text += ", and requests are preempted"
     role = view.engines[rows[worst]].role
     yield Suspicion(
         Cause.KV_FULL,

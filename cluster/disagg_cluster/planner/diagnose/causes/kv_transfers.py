@@ -53,14 +53,16 @@ def transfer_suspicion(view: ModelView, waits: Waits, before: Waits) -> SlowTran
         changed, _LEAST_SLOWER, least_apart=_LEAST_APART, since=waits.onset, since_z=waits.z
     )
     failed = _failed_share(view, rows)
-    ill = (slower.size > 0) | (failed >= _LEAST_FAILED)
-    if not (ill & (waits.excess > 0)).any():
+    affected = (slower.size > 0) | (failed >= _LEAST_FAILED)
+    if not (affected & (waits.excess > 0)).any():
         return _long_transfers(view, rows)
     change = changed.shift.change
     if (slower.size > 0).any():
         usual = float(np.median(slower.size[slower.size > 0]))
-        ill |= change >= max(_SAME_WAY * usual, _LEAST_SLOWER)
-    return SlowTransfers(_transfers(view, waits, before, ill, slower.z, slower.size, failed), ill)
+        affected |= change >= max(_SAME_WAY * usual, _LEAST_SLOWER)
+    return SlowTransfers(
+        _transfers(view, waits, before, affected, slower.z, slower.size, failed), affected
+    )
 
 
 def _long_transfers(view: ModelView, rows: Rows) -> SlowTransfers | None:
@@ -105,10 +107,10 @@ def _failed_share(view: ModelView, rows: Rows) -> Floats:
     if lost.sum() < 2:
         return np.zeros(len(rows))
     usual = float(lost.sum() / total.sum())
-    of_ill = float(lost.sum() / total[lost > 0].sum())
+    of_failing = float(lost.sum() / total[lost > 0].sum())
     with np.errstate(divide="ignore", invalid="ignore"):
         own = np.where(total > 0, lost / total, 0.0)
-    is_like = (lost > 0) | (of_ill * total < _FEW_FAILURES)
+    is_like = (lost > 0) | (of_failing * total < _FEW_FAILURES)
     return np.where(is_like, np.maximum(own, usual), own)
 
 
@@ -187,8 +189,8 @@ def _sender(view: ModelView, prefill: Waits, slow: Rows, onset_block: int) -> in
         and expired[most] >= _HELD_APART * np.delete(expired, most).max()
     ):
         return int(rows[most])
-    seen, bins = view.changes.fleet.seen, view.block_bins
-    held = (seen.of("kv_usage") * seen.of("kv_tokens"))[view.fleet_rows[rows]]
+    readings, bins = view.changes.fleet.readings, view.block_bins
+    held = (readings.of("kv_usage") * readings.of("kv_tokens"))[view.fleet_rows[rows]]
     blocks = view.blocks("arrivals", rows).shape[1]
     begin = held.shape[1] - (blocks - onset_block) * bins
     old, new = held[:, :begin], held[:, begin + bins :]

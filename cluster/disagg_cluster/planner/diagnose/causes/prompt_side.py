@@ -64,28 +64,28 @@ def prompt_suspicions(view: ModelView, waits: Waits) -> list[Suspicion]:
     if not limits and is_calm(view, waits):
         return []
     work = prompt_work(view, waits)
-    found = _of_their_own(view, waits, work, limits)
+    found = _without_other_causes(view, waits, work, limits)
     set_aside = [each for each in limits if each not in found]
     # A limit is not growth of work: the excess at its engines is attributed to it first.
     bound = np.zeros(len(rows), dtype=np.bool_)
     for each in found:
         bound |= each.cost_seconds[rows] > 0
     left = np.where(bound, 0.0, waits.excess)
-    ill = [*found, *_slow(view, waits, work, left)]
+    impaired = [*found, *_slow(view, waits, work, left)]
     perhaps: list[Suspicion] = []
     for factor in WORK_FACTORS:
-        told = list(_grown(view, waits, work, left, factor))
-        grown = [each for each in told if each.strength > 0]
-        perhaps += [each for each in told if each.strength <= 0]
+        suspected = list(_grown(view, waits, work, left, factor))
+        grown = [each for each in suspected if each.strength > 0]
+        perhaps += [each for each in suspected if each.strength <= 0]
         found += grown
-        ill += grown if factor.is_ill else []
-    found = [*found, *(each for each in ill if each not in found)]
-    named = _with_spill(view, waits, work, left, found, ill)
+        impaired += grown if factor.impairs_engine else []
+    found = [*found, *(each for each in impaired if each not in found)]
+    named = _with_spill(view, waits, work, left, found, impaired)
     set_aside += [each for each in found if each.cause not in {one.cause for one in named}]
     return [*(with_alternative(each, set_aside) for each in named), *perhaps]
 
 
-def _of_their_own(
+def _without_other_causes(
     view: ModelView, waits: Waits, work: PromptWork, found: tuple[Suspicion, ...]
 ) -> list[Suspicion]:
     """Suspicions of `found` at engines without other causes: slowness or load fills an engine.
@@ -106,17 +106,19 @@ def _with_spill(
     work: PromptWork,
     left: Floats,
     found: list[Suspicion],
-    ill: list[Suspicion],
+    impaired: list[Suspicion],
 ) -> list[Suspicion]:
     """Add what an impaired engine costs the others to its own cost, unless the load has grown.
 
     Routers that count requests give a slow engine fewer of them, and the others more.
     """
     load = work.part("load") > 0
-    fallen = [row for row in waits.rows if is_gone(view, int(row))]
-    if fallen or not ill or load.any():
-        return [*found, *_demand(view, waits, work, left, fallen)]
-    worst = max(ill, key=lambda each: float((each.cost_seconds[waits.rows] * waits.weights).sum()))
+    gone = [row for row in waits.rows if is_gone(view, int(row))]
+    if gone or not impaired or load.any():
+        return [*found, *_demand(view, waits, work, left, gone)]
+    worst = max(
+        impaired, key=lambda each: float((each.cost_seconds[waits.rows] * waits.weights).sum())
+    )
     of_others = np.where(worst.cost_seconds[waits.rows] > 0, 0.0, left)
     spill = of_others * np.where(work.explained, work.part("share"), 1.0)
     whole = worst.cost_seconds.copy()
@@ -129,11 +131,11 @@ def _slow(view: ModelView, waits: Waits, work: PromptWork, left: Floats) -> Iter
     """Slow steps by cause: engines with the same cause are one finding."""
     slow = work.by_factor["slowness"]
     cost = cost_of(view, waits, work, left, "slowness")
-    befallen = _befallen(cost, slow)
-    why = why_each_is_slow(view, waits.rows[befallen], slow.onset[befallen])
+    affected = _affected(cost, slow)
+    why = why_each_is_slow(view, waits.rows[affected], slow.onset[affected])
     by_cause: dict[Cause, list[int]] = {}
     first: dict[Cause, SlowSteps] = {}
-    for number, found in zip(befallen.tolist(), why, strict=True):
+    for number, found in zip(affected.tolist(), why, strict=True):
         by_cause.setdefault(found.cause, []).append(number)
         first.setdefault(found.cause, found)
     for cause, numbers in by_cause.items():
@@ -158,7 +160,7 @@ def _grown(
     view: ModelView, waits: Waits, work: PromptWork, left: Floats, factor: WorkFactor
 ) -> Iterator[Suspicion]:
     cost, grown = cost_of(view, waits, work, left, factor.name), work.by_factor[factor.name]
-    numbers = _befallen(cost, grown)
+    numbers = _affected(cost, grown)
     # Growth by chance explains a wait, but is dropped where other growth is significant.
     if (grown.z[numbers] > 0).any():
         numbers = numbers[grown.z[numbers] > 0]
@@ -198,11 +200,11 @@ def _all_if_alike(view: ModelView, waits: Waits, numbers: Rows, name: str) -> Ro
 
 
 def _demand(
-    view: ModelView, waits: Waits, work: PromptWork, left: Floats, fallen: list[int]
+    view: ModelView, waits: Waits, work: PromptWork, left: Floats, gone: list[int]
 ) -> Iterator[Suspicion]:
     """Demand beyond the capacity of the pool, where no other factor explains it."""
     load = work.by_factor["load"]
-    has_grown = bool((load.size > 0).any() or fallen)
+    has_grown = bool((load.size > 0).any() or gone)
     if not is_overloaded(view, waits.rows, waits.now * waits.weights, has_grown=has_grown):
         return
     lengths = work.part("prompt_length") if (work.by_factor["prompt_length"].size > 0).all() else 0
@@ -211,8 +213,8 @@ def _demand(
         return
     grown = float(np.exp(load.size.max()))
     text = f"all its engines work without a break, and {grown:.2f} times as many requests come"
-    starting = [row for row in fallen if is_starting(view, row)]
-    if out := starting or fallen:
+    starting = [row for row in gone if is_starting(view, row)]
+    if out := starting or gone:
         names = ", ".join(view.engines[row].place[2] for row in out)
         state = f"{'is' if len(out) == 1 else 'are'} {'starting' if starting else 'gone'}"
         text = f"{names} {state}, and the other engines cannot do that work as well"
@@ -224,14 +226,14 @@ def _demand(
         np.array(starting, dtype=np.intp) if starting else waits.rows,
         not starting,
         whole,
-        max(float(load.z.max()), SURE_WAIT_Z if fallen else _OVERLOAD_Z),
+        max(float(load.z.max()), SURE_WAIT_Z if gone else _OVERLOAD_Z),
         int(np.min(np.where(load.size > 0, load.onset, waits.onset))),
         (Evidence("load", grown, 1.0, "ratio", text),),
         ActionAdvice(RemedyKind.NONE if starting else RemedyKind.MOVE_WORKER),
     )
 
 
-def _befallen(cost: Floats, grown: Adverse) -> Rows:
+def _affected(cost: Floats, grown: Adverse) -> Rows:
     """The engines with a cost of a factor, and those where it has significantly grown as much."""
     most = float(cost.max(initial=0.0))
     if most <= 0:

@@ -56,7 +56,7 @@ _LEAST: dict[str, tuple[float, float | None]] = {
     "share": (1.25, 1.35),
 }
 # The engine's own model is used once it covers so many blocks.
-_TOLD_BLOCKS = 6
+_COVERED_BLOCKS = 6
 _SLOW_FOR_LONG, _SLOW_WITH_PEERS, _FOR_LONG_Z = 1.2, 1.35, 6.0
 _SLOW_BESIDE_GIANTS = 1.4
 _GAP_FOR_LONG, _MIXED_APART = 1.25, 1.25
@@ -166,9 +166,9 @@ def _gathered(view: ModelView, waits: Waits, longer: Adverse) -> Adverse:
     tokens, count = view.blocks("prompt_tokens", rows), view.blocks("first_tokens", rows)
     spread = lognormal(lengths, counts.sum(axis=(1, 2)))[1] if counts.any() else 0.0
     size, onset = longer.size.copy(), longer.onset.copy()
-    ended, came = view.recent("first_tokens", rows), view.recent("arrivals", rows)
-    is_told = counts.any(axis=(0, 2)) & ~(ended < _JAMMED * came) & (waits.z < SURE_WAIT_Z)
-    z = np.where(is_told, 0.0, longer.z)
+    ended, arrived = view.recent("first_tokens", rows), view.recent("arrivals", rows)
+    is_counted = counts.any(axis=(0, 2)) & ~(ended < _JAMMED * arrived) & (waits.z < SURE_WAIT_Z)
+    z = np.where(is_counted, 0.0, longer.z)
     for row in map(int, np.flatnonzero(waits.excess > 0)):
         begin, strength = gathered_since(counts, row, int(waits.onset[row]))
         beside = longer_beside(tokens, count, row, begin)
@@ -226,8 +226,8 @@ def _slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
         view.changed("mixed_cost", rows), np.inf, least_apart=float(np.log(_MIXED_APART))
     )
     fitted = _or(fitted, (mixed.size > 0) & (fitted.size == 0), mixed)
-    told = known.sum(axis=1) >= _TOLD_BLOCKS
-    for_long = told & (own.size == 0) & (np.nan_to_num(shift.after) >= np.log(_SLOW_FOR_LONG))
+    is_covered = known.sum(axis=1) >= _COVERED_BLOCKS
+    for_long = is_covered & (own.size == 0) & (np.nan_to_num(shift.after) >= np.log(_SLOW_FOR_LONG))
     # If all peers are slightly slow, their models are off; and a slowness that has not changed
     # explains no increase of waits.
     all_slow = np.nan_to_num(shift.after) >= np.log(_SLOW_WITH_PEERS)
@@ -236,7 +236,7 @@ def _slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
     size = np.where(for_long, np.nan_to_num(shift.after), own.size)
     z = np.where(for_long, _FOR_LONG_Z, own.z)
     beside = (fitted.onset == 0) & (fitted.size > 0)
-    use = told & ~(beside & (size == 0))
+    use = is_covered & ~(beside & (size == 0))
     return Adverse(
         np.where(use, size, fitted.size),
         np.where(use, z, fitted.z),

@@ -65,10 +65,10 @@ def _sums(view: ModelView) -> tuple[Floats, ...] | None:
 
     The side that is ahead is delayed by the lag between them.
     """
-    told = view.front_waits()
-    if told is None:
+    observed = view.front_waits()
+    if observed is None:
         return None
-    front = np.stack(told)
+    front = np.stack(observed)
     pools = [
         np.stack(view.engine_waits(rows)) for rows in (view.entries, view.decoders) if len(rows)
     ]
@@ -160,7 +160,7 @@ def _noise_seconds(before: Floats, router: Floats) -> float:
     return max(noise, -float(np.nanmin(router)) / 2, LEAST_NOISE_SECONDS)
 
 
-def queue_seconds_told(view: ModelView) -> float | None:
+def exported_queue_seconds(view: ModelView) -> float | None:
     """Wait in the router by the length of its queue (Little's law); None if not exported."""
     users = view.changes.fleet.users.get(view.place)
     waiting = None if users is None else users.of("front_waiting")

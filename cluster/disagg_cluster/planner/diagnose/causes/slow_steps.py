@@ -98,7 +98,7 @@ def _not_seen(view: ModelView, row: int, onset_block: int) -> Alternative | None
     mixing = _unless_mixed(view, row, onset_block, Cause.INTERFERENCE)
     if mixing is not None or np.isfinite(most_known(_gpu_blocks(view, row, "foreign_sm"))):
         return mixing
-    return Alternative(Cause.STRANGER, "nobody tells what other processes take of its GPUs")
+    return Alternative(Cause.STRANGER, "no metric shows what other processes take of its GPUs")
 
 
 def _unless_mixed(view: ModelView, row: int, onset_block: int, other: Cause) -> Alternative | None:
@@ -107,7 +107,7 @@ def _unless_mixed(view: ModelView, row: int, onset_block: int, other: Cause) -> 
         return None
     if np.isfinite(_level_since(view, np.array([row]), "pure_slowness", onset_block + 1)):
         return None
-    return Alternative(other, "hardly a step was without prompts: such steps would tell the two")
+    return Alternative(other, "hardly a step was without prompts, which would tell the two apart")
 
 
 def age_seconds(view: ModelView, row: int) -> float | None:

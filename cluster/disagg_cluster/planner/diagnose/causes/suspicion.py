@@ -134,10 +134,10 @@ def adverse(
 
 def joint_strength(z: Floats) -> float:
     """Joint significance at several engines (Stouffer 1949), at least that of any one."""
-    told = z[z > 0]
-    if not len(told):
+    positive = z[z > 0]
+    if not len(positive):
         return 0.0
-    return max(float(told.max()), float(told.sum() / np.sqrt(len(told))))
+    return max(float(positive.max()), float(positive.sum() / np.sqrt(len(positive))))
 
 
 def with_alternative(suspicion: Suspicion, set_aside: Sequence[Suspicion]) -> Suspicion:

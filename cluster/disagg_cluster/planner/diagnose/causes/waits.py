@@ -103,8 +103,8 @@ def waits_of(view: ModelView, rows: Rows) -> Waits:
     split = np.where(longer, since, blocks - LEAST_AFTER)
     before = _mean_wait(view, rows, split, is_after=False)
     # An engine with a past and a queue that hardly drains is judged by the queue.
-    served, came = view.recent("first_tokens", rows), view.recent("arrivals", rows)
-    jammed = np.nan_to_num(served) < _JAMMED * np.nan_to_num(came)
+    served, arrived = view.recent("first_tokens", rows), view.recent("arrivals", rows)
+    jammed = np.nan_to_num(served) < _JAMMED * np.nan_to_num(arrived)
     stuck = np.isfinite(before) & piled_up & jammed & (now > 3 * before)
     usual = np.where(longer | stuck, before, now)
     standing = ~(longer | stuck) & _stands(view, rows, now)

@@ -18,7 +18,7 @@ class WorkFactor:
     cause: Cause
     text: str
     remedy: RemedyKind
-    is_ill: bool = True
+    impairs_engine: bool = True
     """Whether the engine serves less because of it, so that others get its requests."""
 
 
@@ -44,15 +44,15 @@ WORK_FACTORS = (
     WorkFactor(
         "prompt_spread",
         Cause.GIANTS,
-        "lengths of prompts stray {:.2f} times as far (squared)",
+        "prompt lengths vary {:.2f} times as much (squared)",
         RemedyKind.SET_BATCHED_TOKENS,
-        is_ill=False,
+        impairs_engine=False,
     ),
     WorkFactor(
         "share",
         Cause.ROUTING,
         "it is given {:.2f} times its share of the requests",
         RemedyKind.ROUTE_AWAY,
-        is_ill=False,
+        impairs_engine=False,
     ),
 )

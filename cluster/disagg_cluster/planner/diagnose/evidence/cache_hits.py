@@ -55,7 +55,7 @@ def computed_by_chance(
     return found
 
 
-def apart_by_luck(
+def computed_more_z(
     computed: Floats,
     prompt: Floats,
     served: Floats,
@@ -95,16 +95,16 @@ def _divergence(share: Floats, expected: Floats) -> Floats:
     return np.asarray(met + rest)
 
 
-def without_hits(seen: Readings, is_prefill: NDArray[np.bool_], least_bins: int) -> Floats:
+def hitless_z(readings: Readings, is_prefill: NDArray[np.bool_], least_bins: int) -> Floats:
     """Significance of a cache failure at engines without a single hit for some bins, as z.
 
     A prompt hits its prefix or does not: of the last n none did, though a share of all tokens was
     found before (binomial, the signed root of the deviance; shares between none and all vary less).
     By engine; 0 where the last `least_bins` had a hit.
     """
-    served = np.where(is_prefill[:, None], seen.of("entry_count"), seen.of("first_count"))
-    told = (seen.of("cached_tokens"), seen.of("computed_tokens"), served)
-    found, made, count = (np.nan_to_num(each) for each in told)
+    served = np.where(is_prefill[:, None], readings.of("entry_count"), readings.of("first_count"))
+    observed = (readings.of("cached_tokens"), readings.of("computed_tokens"), served)
+    found, made, count = (np.nan_to_num(each) for each in observed)
     bins = found.shape[1]
     runs = np.where((found > 0).any(axis=1), np.argmax(found[:, ::-1] > 0, axis=1), 0)
     is_after = np.arange(bins) >= (bins - runs)[:, None]

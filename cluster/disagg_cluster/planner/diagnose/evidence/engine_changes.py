@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.evidence.cache_hits import (
-    apart_by_luck,
     computed_by_chance,
+    computed_more_z,
     computed_share,
-    without_hits,
+    hitless_z,
 )
 from disagg_cluster.planner.diagnose.evidence.fleet import Fleet
 from disagg_cluster.planner.diagnose.evidence.known import known_mean, known_sum
 from disagg_cluster.planner.diagnose.evidence.prompt_lengths import (
-    more_given,
+    larger_share_z,
     relative_length,
     share,
     share_by_chance,
@@ -42,8 +42,8 @@ from disagg_cluster.planner.diagnose.evidence.step_costs import (
     fitted_by_kind,
     fitted_slowness,
     own_slowness,
+    sampled_deviation,
     step_seconds,
-    strays_of_sample,
 )
 from disagg_exporter.model import Role
 
@@ -143,12 +143,12 @@ def engine_changes(fleet: Fleet) -> EngineChanges:
     whole = blocks.step_seconds + np.nan_to_num(blocks.gap_seconds)
     arrived = np.where(blocks.alive, blocks.arrivals, np.nan)
     levels: dict[str, Floats] = {
-        "slowness": fitted_slowness(fleet.seen, peers, bins),
-        "own_slowness": own_slowness(fleet.seen, bins, "pure", "mixed"),
-        "pure_slowness": own_slowness(fleet.seen, bins, "pure"),
-        "mixed_slowness": own_slowness(fleet.seen, bins, "mixed"),
-        "mixed_cost": fitted_by_kind(fleet.seen, mixing, bins, "mixed"),
-        "generation_cost": fitted_by_kind(fleet.seen, mixing, bins, "generation"),
+        "slowness": fitted_slowness(fleet.readings, peers, bins),
+        "own_slowness": own_slowness(fleet.readings, bins, "pure", "mixed"),
+        "pure_slowness": own_slowness(fleet.readings, bins, "pure"),
+        "mixed_slowness": own_slowness(fleet.readings, bins, "mixed"),
+        "mixed_cost": fitted_by_kind(fleet.readings, mixing, bins, "mixed"),
+        "generation_cost": fitted_by_kind(fleet.readings, mixing, bins, "generation"),
         "host_gap": log_ratio(whole, blocks.step_seconds),
         "computed_share": computed_share(blocks.computed_tokens, blocks.prompt_tokens, served),
         "prompt_length": log_ratio(blocks.prompt_tokens, served),
@@ -164,7 +164,7 @@ def engine_changes(fleet: Fleet) -> EngineChanges:
         "computed_share": computed_by_chance(
             blocks.computed_tokens, blocks.prompt_tokens, served, peers
         ),
-        **{name: strays_of_sample(levels[name], peers) for name in _SAMPLED},
+        **{name: sampled_deviation(levels[name], peers) for name in _SAMPLED},
     }
     groups = peer_groups(peers)
     changes = {
@@ -173,16 +173,16 @@ def engine_changes(fleet: Fleet) -> EngineChanges:
     }
     is_prefill = np.array([engine.role is Role.PREFILL for engine in fleet.engines])
     hits = changes["computed_share"]
-    lost_z = without_hits(fleet.seen, is_prefill, LEAST_AFTER * bins)
+    lost_z = hitless_z(fleet.readings, is_prefill, LEAST_AFTER * bins)
     z = np.where(hits.shift.z > 0, np.maximum(lost_z, hits.shift.z), hits.shift.z)
     apart, apart_z = peer_z(hits.shift, groups, usual=unless_better(hits.shift))
-    lucky_z = apart_by_luck(
+    lucky_z = computed_more_z(
         blocks.computed_tokens, blocks.prompt_tokens, blocks.first_tokens, hits.shift.onset, peers
     )
     apart_z = np.where(apart_z > 0, np.clip(lucky_z, 0.0, apart_z), apart_z)
     changes["computed_share"] = Changed(hits.levels, replace(hits.shift, z=z), apart, apart_z)
     given = changes["share"]
-    z = more_given(arrived, peers, given.shift.onset)
+    z = larger_share_z(arrived, peers, given.shift.onset)
     z = np.where(given.shift.z > 0, np.maximum(z, given.shift.z), given.shift.z)
     changes["share"] = replace(given, shift=replace(given.shift, z=z))
     return EngineChanges(fleet, blocks, changes)
@@ -213,8 +213,8 @@ def _numbered(keys: list[object]) -> NDArray[np.intp]:
 
 
 def _blocks(fleet: Fleet, bins: int) -> EngineBlocks:
-    seen = fleet.seen
-    total, mean = partial(_total, seen, bins), partial(_mean, seen, bins)
+    readings = fleet.readings
+    total, mean = partial(_total, readings, bins), partial(_mean, readings, bins)
     is_prefill = np.array([engine.role is Role.PREFILL for engine in fleet.engines])[:, None]
     gpu_mean = partial(_of_gpus, fleet, bins)
     prompt_steps = _both(total("context_steps"), total("mixed_steps"))
@@ -224,7 +224,7 @@ def _blocks(fleet: Fleet, bins: int) -> EngineBlocks:
         first_token_seconds=np.where(is_prefill, total("entry_seconds"), total("first_seconds")),
         prompt_tokens=_both(total("computed_tokens"), total("cached_tokens")),
         computed_tokens=total("computed_tokens"),
-        step_seconds=step_seconds(seen, bins),
+        step_seconds=step_seconds(readings, bins),
         prompt_steps=prompt_steps,
         gap_seconds=gpu_mean("gap_seconds"),
         arrivals=total("arrivals"),
@@ -252,12 +252,12 @@ def _blocks(fleet: Fleet, bins: int) -> EngineBlocks:
     )
 
 
-def _total(seen: Readings, bins: int, name: str) -> Floats:
-    return block_sums(seen.of(name), bins)
+def _total(readings: Readings, bins: int, name: str) -> Floats:
+    return block_sums(readings.of(name), bins)
 
 
-def _mean(seen: Readings, bins: int, name: str) -> Floats:
-    return block_means(seen.of(name), bins)
+def _mean(readings: Readings, bins: int, name: str) -> Floats:
+    return block_means(readings.of(name), bins)
 
 
 def _both(one: Floats, other: Floats) -> Floats:

@@ -48,7 +48,7 @@ _SERVING = {Role.PREFILL, Role.DECODE, Role.MIXED}
 class FleetEngine:
     """An engine: its model and role, and the rows of its GPUs in `Fleet.gpus`.
 
-    `told_seconds` is the Unix time of its last sample.
+    `last_seconds` is the Unix time of its last sample.
     """
 
     place: Place
@@ -59,7 +59,7 @@ class FleetEngine:
     version: str
     gpu_name: str
     gpus: tuple[int, ...]
-    told_seconds: float
+    last_seconds: float
 
     @property
     def model(self) -> tuple[str, str, str]:
@@ -76,13 +76,13 @@ class FleetEngine:
 class Fleet:
     """Engines and their observations; `engines[row]` is that row of each matrix.
 
-    `waits` are those of `seen` in bins that end at the same times on all nodes, as do `users`.
+    `waits` are those of `readings` in bins that end at the same times on all nodes, as do `users`.
     `rejected` counts impossible values that were left out, by reason.
     """
 
     grid: TimeGrid
     engines: tuple[FleetEngine, ...]
-    seen: Readings
+    readings: Readings
     waits: Readings
     gpus: Readings
     prompts: PromptLengths
@@ -100,16 +100,16 @@ def read_fleet(window: SeriesWindow) -> Fleet | None:
     row_of = {place: row for row, place in enumerate(gpu_places)}
     engines = _engines(window, grid, row_of, names)
     places = [engine.place for engine in engines]
-    seen = read_features(window, ENGINE_FEATURES, places, "engine", batch)
+    readings = read_features(window, ENGINE_FEATURES, places, "engine", batch)
     gpus = read_features(window, GPU_FEATURES, gpu_places, "gpu", batch)
-    _reject(seen.by_name["kv_usage"], 1.01, "shares above 1", batch)
+    _reject(readings.by_name["kv_usage"], 1.01, "shares above 1", batch)
     _reject(gpus.by_name["foreign_sm"], 1.01, "shares above 1", batch)
     # Counts of a frontend are compared with those of engines, so their bins must coincide.
     late = late_seconds(window, grid, "disagg_engine_info", FIRST_TOKENS)
     waits = read_features(window, WAIT_FEATURES, places, "engine", SampleBatch(grid, late))
     users = read_users(window, SampleBatch(grid, late, batch.rejected))
-    prompts = read_prompt_lengths(window, seen.places, batch)
-    return Fleet(grid, tuple(engines), seen, waits, gpus, prompts, users, dict(batch.rejected))
+    prompts = read_prompt_lengths(window, readings.places, batch)
+    return Fleet(grid, tuple(engines), readings, waits, gpus, prompts, users, dict(batch.rejected))
 
 
 def _reject(values: Floats, most: float, why: str, batch: SampleBatch) -> None:
@@ -167,7 +167,7 @@ def _engines(
                 version=labels.get("version", ""),
                 gpu_name="+".join(sorted({gpu_names[gpu] for gpu in gpus})),
                 gpus=tuple(row_of[gpu] for gpu in gpus),
-                told_seconds=end,
+                last_seconds=end,
             )
         )
     return found

@@ -89,14 +89,14 @@ class ModelView:
 
     def latest(self, name: str, rows: Rows) -> Floats:
         """The newest known value of a gauge, for some of the engines; NaN without any."""
-        return self._told(name, rows, -1)
+        return self._known_value(name, rows, -1)
 
     def first(self, name: str, rows: Rows) -> Floats:
         """The oldest known value of a gauge, for some of the engines; NaN without any."""
-        return self._told(name, rows, 0)
+        return self._known_value(name, rows, 0)
 
-    def _told(self, name: str, rows: Rows, number: int) -> Floats:
-        values = self.changes.fleet.seen.of(name)[self.fleet_rows[rows]]
+    def _known_value(self, name: str, rows: Rows, number: int) -> Floats:
+        values = self.changes.fleet.readings.of(name)[self.fleet_rows[rows]]
         known = [row[np.isfinite(row)] for row in values]
         return np.array([row[number] if len(row) else np.nan for row in known], float)
 
@@ -109,7 +109,7 @@ class ModelView:
         per_block = self.block_bins
         onset = np.full(len(rows), blocks, dtype=np.intp)
         for name in ("step_limit_tokens", "batch_limit", "kv_tokens"):
-            values = self.changes.fleet.seen.of(name)[self.fleet_rows[rows]]
+            values = self.changes.fleet.readings.of(name)[self.fleet_rows[rows]]
             known = np.isfinite(values)
             newest = values[np.arange(len(rows)), bins - 1 - np.argmax(known[:, ::-1], axis=1)]
             was_other = known & (values != newest[:, None])
@@ -135,9 +135,9 @@ class ModelView:
                 (by_length * lengths).sum(axis=0),
                 (by_length * lengths**2).sum(axis=0),
             )
-        seen = self.changes.fleet.seen
-        entered = [seen.of(name)[chosen] for name in ("entry_count", "first_count")]
-        tokens = [seen.of(name)[chosen] for name in ("computed_tokens", "cached_tokens")]
+        readings = self.changes.fleet.readings
+        entered = [readings.of(name)[chosen] for name in ("entry_count", "first_count")]
+        tokens = [readings.of(name)[chosen] for name in ("computed_tokens", "cached_tokens")]
         n, sums = np.nansum(entered, axis=(0, 1)), np.nansum(tokens, axis=(0, 1))
         mean = sums.sum() / max(n.sum(), 1.0)
         strays = np.where(n > 0, (sums - mean * n) ** 2 / np.maximum(n, 1.0), 0.0)
@@ -177,10 +177,11 @@ class ModelView:
 
     def engine_waits(self, rows: Rows) -> tuple[Floats, Floats]:
         """Seconds and number of first tokens by bin, over some engines, from arrival there on."""
-        seen, chosen = self.changes.fleet.waits, self.fleet_rows[rows]
+        readings, chosen = self.changes.fleet.waits, self.fleet_rows[rows]
         name = "entry" if self.engines[rows[0]].role is Role.PREFILL else "first"
         seconds, count = (
-            known_sum(seen.of(f"{name}_{part}")[chosen], axis=0) for part in ("seconds", "count")
+            known_sum(readings.of(f"{name}_{part}")[chosen], axis=0)
+            for part in ("seconds", "count")
         )
         return seconds, count
 

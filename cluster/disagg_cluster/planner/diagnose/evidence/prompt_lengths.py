@@ -64,9 +64,9 @@ def read_prompt_lengths(
 
 def _bounds(window: SeriesWindow) -> list[tuple[float, str]]:
     """Upper bounds of the buckets in rising order, each with its `le` label."""
-    told = {series.labels.get("le", "") for series in window.of(PROMPT_LENGTHS)}
+    labels = {series.labels.get("le", "") for series in window.of(PROMPT_LENGTHS)}
     found = []
-    for le in told:
+    for le in labels:
         try:
             found.append((float(le), le))
         except ValueError:
@@ -124,23 +124,23 @@ def share_by_chance(arrived: Floats, peers: NDArray[np.intp]) -> Floats:
     return found
 
 
-def more_given(arrived: Floats, peers: NDArray[np.intp], onset: NDArray[np.intp]) -> Floats:
+def larger_share_z(arrived: Floats, peers: NDArray[np.intp], onset: NDArray[np.intp]) -> Floats:
     """Significance of a larger share of requests since a block, by engine, as z; 0 if unknown.
 
     By chance a hypergeometric number of an engine's requests arrives since that block; its variance
     is scaled up where blocks are overdispersed (Wedderburn 1974). Logarithms of shares are noisier
     the fewer requests came, and ignore that many are less likely by chance.
     """
-    came, blocks = np.nan_to_num(arrived), arrived.shape[1]
+    counts, blocks = np.nan_to_num(arrived), arrived.shape[1]
     every = np.zeros((int(peers.max(initial=-1)) + 1, blocks))
-    np.add.at(every, peers, came)
+    np.add.at(every, peers, counts)
     of_all, is_late = every[peers], np.arange(blocks) >= onset[:, None]
-    own, total = came.sum(axis=1), of_all.sum(axis=1)
-    late, total_late = (came * is_late).sum(axis=1), (of_all * is_late).sum(axis=1)
+    own, total = counts.sum(axis=1), of_all.sum(axis=1)
+    late, total_late = (counts * is_late).sum(axis=1), (of_all * is_late).sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         before, since = (own - late) / (total - total_late), late / total_late
         part = np.where(is_late, since[:, None], before[:, None])
-        squares = (came - of_all * part) ** 2 / (of_all * part * (1 - part))
+        squares = (counts - of_all * part) ** 2 / (of_all * part * (1 - part))
         strays = np.nansum(squares, axis=1) / max(blocks - 2, 1)
         chance = total_late / total
         variance = own * chance * (1 - chance) * (1 - own / total) * np.maximum(strays, 1.0)
@@ -182,8 +182,8 @@ def gathered_z(counts: Floats, number: int, onset: int) -> float:
     with np.errstate(divide="ignore", invalid="ignore"):
         rest = np.where(n > k, (n - k) * np.log((n - k) / (n * (1 - usual))), 0.0)
         z = np.sqrt(2 * (k * np.log(k / (n * usual)) + rest))
-    told = (n >= _LEAST_LONG) & (k > n * usual) & (usual < 1)
-    return float(np.where(told, z, 0.0).max(initial=0.0))
+    is_enough = (n >= _LEAST_LONG) & (k > n * usual) & (usual < 1)
+    return float(np.where(is_enough, z, 0.0).max(initial=0.0))
 
 
 def longer_beside(tokens: Floats, count: Floats, number: int, onset: int) -> float:

@@ -62,7 +62,7 @@ def read_features(
     Series of one place and feature are summed: an engine whose role changed has one for each role.
     """
     row_of = {place: row for row, place in enumerate(places)}
-    wanted: dict[Reading, list[ScrapedSeries]] = {Reading.GAIN: [], Reading.LEVEL: []}
+    series_of: dict[Reading, list[ScrapedSeries]] = {Reading.GAIN: [], Reading.LEVEL: []}
     slots: dict[Reading, list[int]] = {Reading.GAIN: [], Reading.LEVEL: []}
     by_family: dict[str, list[tuple[int, Feature]]] = {}
     for number, feature in enumerate(features):
@@ -76,11 +76,11 @@ def read_features(
             row = row_of.get((*node_of(labels), labels.get(label, "")))
             found = number_of.get(labels.get(key, "")) if key else only
             if row is not None and found is not None:
-                wanted[reading].append(series)
+                series_of[reading].append(series)
                 slots[reading].append(found * len(places) + row)
     whole = np.full((len(features) * len(places), batch.grid.bins), np.nan)
-    _add(whole, slots[Reading.GAIN], batch.gains(wanted[Reading.GAIN]))
-    _add(whole, slots[Reading.LEVEL], batch.levels(wanted[Reading.LEVEL]))
+    _add(whole, slots[Reading.GAIN], batch.gains(series_of[Reading.GAIN]))
+    _add(whole, slots[Reading.LEVEL], batch.levels(series_of[Reading.LEVEL]))
     matrices = whole.reshape(len(features), len(places), batch.grid.bins)
     return Readings(
         tuple(places),

@@ -249,10 +249,10 @@ def _all_but_one(count: int) -> NDArray[np.intp]:
 
 def _spread(values: Floats, middles: Floats) -> Floats:
     """Standard deviation between engines of a kind, shrunk to its prior while they are few."""
-    seen = _MAD_TO_DEVIATION * np.nan_to_num(known_median(np.abs(values - middles[..., None])))
+    own = _MAD_TO_DEVIATION * np.nan_to_num(known_median(np.abs(values - middles[..., None])))
     weight = np.maximum(np.isfinite(values).sum(axis=-1) - 1.0, 0.0)
     usual = _PRIOR_PEERS * _PEER_DEVIATION**2
-    return np.asarray(np.sqrt((weight * seen**2 + usual) / (weight + _PRIOR_PEERS)))
+    return np.asarray(np.sqrt((weight * own**2 + usual) / (weight + _PRIOR_PEERS)))
 
 
 def _deviations(levels: Floats, by_chance: Floats | float) -> Floats:

@@ -18,34 +18,39 @@ _ROUNDS = 4
 _LEAST_BLOCKS = 6
 
 
-def step_seconds(seen: Readings, bins: int) -> Floats:
+def step_seconds(readings: Readings, bins: int) -> Floats:
     """Seconds of all steps in each block."""
     return known_sum(
-        np.stack([block_sums(seen.of(f"{kind}_seconds"), bins) for kind in _STEPS]), axis=0
+        np.stack([block_sums(readings.of(f"{kind}_seconds"), bins) for kind in _STEPS]), axis=0
     )
 
 
-def fitted_slowness(seen: Readings, groups: NDArray[np.intp], bins: int) -> Floats:
+def fitted_slowness(readings: Readings, groups: NDArray[np.intp], bins: int) -> Floats:
     """Logarithm of the step time of each block over its fitted cost in the engine's group.
 
     The costs of steps, tokens and contexts are fitted over the whole window and all engines of a
     group (non-negative least squares of relative errors, a row a block, without outliers). The fit
     includes peers and past, so only differences are meaningful.
     """
-    return _over_fit(step_seconds(seen, bins), _columns(seen, bins), groups)
+    return _over_fit(step_seconds(readings, bins), _columns(readings, bins), groups)
 
 
-def fitted_by_kind(seen: Readings, groups: NDArray[np.intp], bins: int, kind: str) -> Floats:
+def fitted_by_kind(readings: Readings, groups: NDArray[np.intp], bins: int, kind: str) -> Floats:
     """`fitted_slowness` of `mixed` or of `generation` steps alone; NaN for groups below 0.
 
     Assumes that prompt tokens are computed in mixed steps where there are any.
     """
-    steps, seconds = (block_sums(seen.of(f"{kind}_{part}"), bins) for part in ("steps", "seconds"))
-    held = block_means(seen.of("kv_usage") * seen.of("kv_tokens"), bins)
+    steps, seconds = (
+        block_sums(readings.of(f"{kind}_{part}"), bins) for part in ("steps", "seconds")
+    )
+    held = block_means(readings.of("kv_usage") * readings.of("kv_tokens"), bins)
     charges = [steps, np.nan_to_num(steps * held)]
     if kind == "mixed":
-        prefill = block_sums(seen.of("prefill_tokens"), bins)
-        charges += [np.nan_to_num(prefill), np.nan_to_num(prefill * _prompt_lengths(seen, bins))]
+        prefill = block_sums(readings.of("prefill_tokens"), bins)
+        charges += [
+            np.nan_to_num(prefill),
+            np.nan_to_num(prefill * _prompt_lengths(readings, bins)),
+        ]
     return _over_fit(seconds, np.stack(charges, axis=2), groups)
 
 
@@ -65,7 +70,7 @@ def _over_fit(seconds: Floats, columns: Floats, groups: NDArray[np.intp]) -> Flo
     return found
 
 
-def own_slowness(seen: Readings, bins: int, *kinds: str) -> Floats:
+def own_slowness(readings: Readings, bins: int, *kinds: str) -> Floats:
     """Logarithm of step time over what the engine's own slow-moving model expected.
 
     Of `mixed` steps, of `pure` ones, or of both; 0 is an engine as it has been for hours. NaN where
@@ -73,7 +78,7 @@ def own_slowness(seen: Readings, bins: int, *kinds: str) -> Floats:
     """
     expected, compared = (
         known_sum(
-            np.stack([block_sums(seen.of(f"{which}_{kind}_seconds"), bins) for kind in kinds]),
+            np.stack([block_sums(readings.of(f"{which}_{kind}_seconds"), bins) for kind in kinds]),
             axis=0,
         )
         for which in ("expected", "compared")
@@ -84,7 +89,7 @@ def own_slowness(seen: Readings, bins: int, *kinds: str) -> Floats:
     return np.where(enough & np.isfinite(ratio), ratio, np.nan)
 
 
-def strays_of_sample(levels: Floats, peers: NDArray[np.intp]) -> Floats:
+def sampled_deviation(levels: Floats, peers: NDArray[np.intp]) -> Floats:
     """Standard deviation of a slowness between blocks, one for each group of peers.
 
     A node compares only a sample of many steps with its model, so that now and then a block holds
@@ -103,31 +108,33 @@ def strays_of_sample(levels: Floats, peers: NDArray[np.intp]) -> Floats:
     return np.asarray(np.sqrt(total / np.maximum(count, 1.0))[peers])
 
 
-def _columns(seen: Readings, bins: int) -> Floats:
+def _columns(readings: Readings, bins: int) -> Floats:
     """The regressors of step time, by engine and block; the last axis holds the regressors."""
-    context = block_sums(seen.of("context_steps"), bins)
-    mixed = block_sums(seen.of("mixed_steps"), bins)
-    generation = block_sums(seen.of("generation_steps"), bins)
-    prefill = block_sums(seen.of("prefill_tokens"), bins)
-    decode = block_sums(seen.of("decode_tokens"), bins)
-    held = block_means(seen.of("kv_usage") * seen.of("kv_tokens"), bins)
+    context = block_sums(readings.of("context_steps"), bins)
+    mixed = block_sums(readings.of("mixed_steps"), bins)
+    generation = block_sums(readings.of("generation_steps"), bins)
+    prefill = block_sums(readings.of("prefill_tokens"), bins)
+    decode = block_sums(readings.of("decode_tokens"), bins)
+    held = block_means(readings.of("kv_usage") * readings.of("kv_tokens"), bins)
     prompts = known_sum(np.stack([context, mixed]), axis=0)
     writing = known_sum(np.stack([mixed, generation]), axis=0)
     charges = [
         prompts,
         np.nan_to_num(generation),
         np.nan_to_num(prefill),
-        np.nan_to_num(prefill * _prompt_lengths(seen, bins)),
+        np.nan_to_num(prefill * _prompt_lengths(readings, bins)),
         np.nan_to_num(decode),
         np.nan_to_num(writing * held),
     ]
     return np.stack(charges, axis=2)
 
 
-def _prompt_lengths(seen: Readings, bins: int) -> Floats:
+def _prompt_lengths(readings: Readings, bins: int) -> Floats:
     """Mean prompt length, which computed tokens attend to; 0 where no prompt ended."""
-    tokens = [block_sums(seen.of(f"{origin}_tokens"), bins) for origin in ("computed", "cached")]
-    ended = [block_sums(seen.of(f"{name}_count"), bins) for name in ("entry", "first")]
+    tokens = [
+        block_sums(readings.of(f"{origin}_tokens"), bins) for origin in ("computed", "cached")
+    ]
+    ended = [block_sums(readings.of(f"{name}_count"), bins) for name in ("entry", "first")]
     total, count = known_sum(np.stack(tokens), axis=0), known_sum(np.stack(ended), axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(count >= 1, total / count, 0.0)

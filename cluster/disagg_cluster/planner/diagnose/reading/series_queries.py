@@ -158,7 +158,7 @@ class SeriesQueries:
                 self.deadline_seconds,
             )
         except PrometheusError as error:
-            if length < 2 * _LEAST_SECONDS or not any(told in str(error) for told in _TOO_MUCH):
+            if length < 2 * _LEAST_SECONDS or not any(phrase in str(error) for phrase in _TOO_MUCH):
                 raise
             self._most_seconds = length / 2
             yield from self._asked(families, begin_seconds, end_seconds)

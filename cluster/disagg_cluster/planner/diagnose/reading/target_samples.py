@@ -46,15 +46,15 @@ class TargetSamples:
         for each in found:
             if each.values:
                 times, values = zip(*each.values, strict=True)
-                rows, told = together[times]
+                rows, samples = together[times]
                 rows.append(self._row(each.labels))
-                told.append(values)
+                samples.append(values)
         if not together:
             return
         self._make_room(np.unique(np.concatenate([np.array(times) for times in together])))
-        for times, (rows, told) in together.items():
+        for times, (rows, samples) in together.items():
             columns = np.searchsorted(self._times, np.array(times))
-            self._values[np.ix_(np.array(rows), columns)] = told
+            self._values[np.ix_(np.array(rows), columns)] = samples
 
     def forget(self, before_seconds: float) -> None:
         """Drop older samples, and series left without any."""
@@ -64,7 +64,7 @@ class TargetSamples:
         self._times, values = self._times[first:], self._values[:, first:]
         alive: NDArray[np.bool_] = np.asarray(np.isfinite(values).any(axis=1))
         self._values = values[alive]
-        self._series = [each for each, told in zip(self._series, alive, strict=True) if told]
+        self._series = [each for each, kept in zip(self._series, alive, strict=True) if kept]
         places = np.cumsum(alive) - 1
         self._rows = {key: int(places[row]) for key, row in self._rows.items() if alive[row]}
 
@@ -78,13 +78,13 @@ class TargetSamples:
             elif len(at := np.flatnonzero(np.isfinite(values))):
                 yield family, ScrapedSeries(labels, self._times[at], values[at])
 
-    def _row(self, told: Mapping[str, str]) -> int:
-        key = frozenset(told.items())
+    def _row(self, named: Mapping[str, str]) -> int:
+        key = frozenset(named.items())
         row = self._rows.get(key)
         if row is None:
             row = self._rows[key] = len(self._series)
             # Thousands of series share names and values of labels.
-            labels = {sys.intern(name): sys.intern(value) for name, value in told.items()}
+            labels = {sys.intern(name): sys.intern(value) for name, value in named.items()}
             self._series.append((labels.pop(_NAME, ""), labels))
         return row
 

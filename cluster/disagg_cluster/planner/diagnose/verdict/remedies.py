@@ -13,7 +13,7 @@ _WORDS: dict[Cause, str] = {
     Cause.TP_STRAGGLER: "replace the slow GPU of {engines}: its siblings wait for it in every step",
     Cause.LONG_PROMPTS: "spread long prompts over all {role} engines instead of {engines}",
     Cause.CACHE_COLLAPSE: (
-        "find out why prompts no longer meet their prefixes at {engines}: routing by prefix, "
+        "find out why prompts no longer hit cached prefixes at {engines}: routing by prefix, "
         "prefix caching, or what clients send"
     ),
     Cause.UNDERFILLED: "let {engines} put more into a step{value}",
@@ -25,7 +25,7 @@ _WORDS: dict[Cause, str] = {
     Cause.LATENCY_FLOOR: "look at what lies between users and engines: no engine has this wait",
     Cause.KV_FULL: "let fewer requests into {engines} at once, or give its cache more memory",
     Cause.HOST_BOUND: "give the host of {engines} its CPU back, or move the worker",
-    Cause.INTERFERENCE: "let {engines} compute fewer prompt tokens a step, or part the phases",
+    Cause.INTERFERENCE: "let {engines} compute fewer prompt tokens a step, or separate the phases",
     Cause.STRANGER: "move the other process off the GPU of {engines}, or the worker",
     Cause.COLD_START: "wait: {engines} has only just started",
     Cause.ROUTER_LIMIT: "raise what the router lets through, or add a router",
@@ -42,7 +42,7 @@ def remedy(
     gain_seconds: float,
 ) -> Remedy:
     """The remedy for a cause; `engines` are names, empty for the pool of `role`."""
-    who = ", ".join(engines) if engines else f"the {role} pool"
-    wanted = f": {value}" if value is not None else ""
-    text = _WORDS[cause].format(role=role, engines=who, value=wanted)
+    target = ", ".join(engines) if engines else f"the {role} pool"
+    value_text = f": {value}" if value is not None else ""
+    text = _WORDS[cause].format(role=role, engines=target, value=value_text)
     return Remedy(kind, text, value, gain_seconds)

@@ -40,16 +40,16 @@ def ttft_bars(
 
     All bars share one scale. Beyond `most` engines the last line says how many are left out.
     """
-    told = [each for each in parts if each.observed_seconds]
-    if not told:
+    known = [each for each in parts if each.observed_seconds]
+    if not known:
         return
-    there = {part for each in told for part, _ in (*each.observed_seconds, *each.expected_seconds)}
+    there = {part for each in known for part, _ in (*each.observed_seconds, *each.expected_seconds)}
     legend = ", ".join(f"{LETTERS[part]} {PARTS[part]}" for part in TtftPart if part in there)
     yield ""
     yield "Mean time to first token by part, and what was expected where that is less"
     yield f"({legend}):"
-    told.sort(key=lambda each: _rank(each, blamed))
-    shown = told[:most]
+    known.sort(key=lambda each: _rank(each, blamed))
+    shown = known[:most]
     longest = max(
         max(_total(each.observed_seconds), _total(each.expected_seconds)) for each in shown
     )
@@ -62,8 +62,8 @@ def ttft_bars(
         yield _line(name, role, each.observed_seconds, longest, paint)
         if _excess(each) > _ALIKE * _total(each.observed_seconds):
             yield _line("", "expected", each.expected_seconds, longest, paint)
-    if len(told) > most:
-        yield f"  and {len(told) - most:,} more engines, less far off (--json has them all)"
+    if len(known) > most:
+        yield f"  and {len(known) - most:,} more engines, less far off (--json has them all)"
 
 
 def _line(name: str, what: str, seconds: Seconds, longest: float, paint: Paint) -> str:
@@ -75,9 +75,9 @@ def _line(name: str, what: str, seconds: Seconds, longest: float, paint: Paint) 
 def _stretches(seconds: Seconds, longest: float) -> Iterator[tuple[TtftPart, str]]:
     """The letters of each part; ends are rounded, so that the bar is as long as its sum."""
     scale = _BAR_WIDTH / max(longest, _LEAST_SECONDS)
-    told, begin, done = dict(seconds), 0, 0.0
+    by_part, begin, done = dict(seconds), 0, 0.0
     for part in TtftPart:
-        done += max(told.get(part, 0.0), 0.0)
+        done += max(by_part.get(part, 0.0), 0.0)
         end = round(done * scale)
         if end > begin:
             yield part, LETTERS[part] * (end - begin)

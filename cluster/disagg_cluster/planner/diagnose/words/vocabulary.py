@@ -69,9 +69,9 @@ def whose_words(role: Role, engines: Sequence[EngineKey]) -> str:
 def looked_at_words(roles: Sequence[Role], parts: Sequence[TtftPart]) -> str:
     """What was diagnosed: engines by role, and the known parts."""
     counts = [counted(roles.count(role), f"{role.value} engine") for role in dict.fromkeys(roles)]
-    told = [PARTS[each] for each in TtftPart if each in parts]
-    of = f"{_listed(told)} of " if told else ""
-    return f"{of}{_listed(counts)}" if counts else _listed(told)
+    named = [PARTS[each] for each in TtftPart if each in parts]
+    of = f"{_listed(named)} of " if named else ""
+    return f"{of}{_listed(counts)}" if counts else _listed(named)
 
 
 def _listed(words: Sequence[str]) -> str:

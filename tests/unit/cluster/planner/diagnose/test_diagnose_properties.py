@@ -1,4 +1,4 @@
-"""What holds of a diagnosis whatever the window."""
+"""Properties of a diagnosis that hold for any window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What else a finding may be is told where the evidence speaks for two, and only there."""
+"""A finding has an alternative where the evidence supports two causes, and only there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FRONT = "disagg_request_time_to_first_token_seconds_sum"
 
 
 def told(window: SeriesWindow) -> tuple[BottleneckFinding, ...]:
-    """What one look at a window finds."""
+    """The findings of one round on a window."""
     (found,), _ = diagnose(window, TARGETS)
     return found.findings
 
@@ -39,7 +39,7 @@ def without(window: SeriesWindow, *families: str) -> SeriesWindow:
 
 
 def with_queues(window: SeriesWindow, seconds: float, *blocks: int) -> SeriesWindow:
-    """A window in which requests waited before the engines in some blocks of 30 s, from the end."""
+    """A window with waits before the engines in some blocks of 30 s, counted from the end."""
     (series,) = window.families[FRONT]
     gained = np.diff(series.values, prepend=0.0)
     for block in blocks:
@@ -108,7 +108,7 @@ def test_a_wait_before_the_engines_that_is_only_just_there_is_told_with_what_els
 
     assert (found.cause, other_cause(found)) == (cause, other)
     assert found.alternative is not None
-    assert "only just come" in found.alternative.text
+    assert "only just begun" in found.alternative.text
 
 
 def test_what_was_set_aside_as_the_echo_of_a_slow_engine_is_told_beside_it() -> None:

@@ -1,4 +1,4 @@
-"""Each cause is named from its evidence, and not from evidence that only looks alike."""
+"""Each cause is found from its evidence, and not from evidence that is only similar."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONG_WAIT = {"wait_seconds": 1.6}
 
 
 def changed(line: Line, **then: object) -> Line:
-    """The same engine, otherwise from the onset on, and with users who wait for it."""
+    """The engine with other values from the onset on, and users who wait for it."""
     return replace(line, then={**LONG_WAIT, **then})
 
 

@@ -1,4 +1,4 @@
-"""What is told soon, what only once it costs enough, and for how long it stands."""
+"""Which findings are reported soon, which only once they cost enough, and for how long."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DECODE = (Line("d0", role="decode", requests=6.0, wait_seconds=0.06, transfers=6
 
 
 def at_first_sight(*lines: Line, **maker: object) -> list[Cause]:
-    """What is found by who looks for the first time of many."""
+    """The findings of the first of several rounds."""
     window = WindowMaker(**maker).make(lines)  # type: ignore[arg-type] # by name
     (found,), _ = diagnose(window, TARGETS, DiagnosisState())
     return [finding.cause for finding in found.findings]
@@ -221,7 +221,7 @@ def test_what_is_not_seen_any_more_stands_longer_while_requests_wait_as_they_did
 
 
 def looks_it_stands(wait_seconds: float) -> int:
-    """For how many looks a finding is shown that is not seen any more."""
+    """The number of rounds that a finding is shown after its evidence has gone."""
     standing: tuple[StandingFinding, ...] = (StandingFinding(MODEL, FOUND, 3, 1.0),)
     for look in range(20):
         past = DiagnosisState(15.0 * look, standing)

@@ -1,4 +1,4 @@
-"""Causes that are told by several engines together, or by what engines tell of their own limits."""
+"""Causes found from several engines together, or from the limits that engines export."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def who(finding: BottleneckFinding) -> tuple[Cause, list[str]]:
 
 
 def test_waits_that_are_a_little_longer_at_each_engine_are_surely_longer_at_all() -> None:
-    # By itself none of the three waits is longer beyond its noise.
+    # None of the three waits is significantly longer by itself.
     lines = [replace(p, then={"wait_seconds": 0.65, "cached_share": 0.0}) for p in PREFILL]
 
     (found,) = named(*lines, *DECODE, noise=0.12)
@@ -45,7 +45,7 @@ def test_two_prompts_of_a_length_that_was_never_seen_are_giants() -> None:
 
 
 def test_an_idle_engine_that_a_router_prefers_makes_nobody_wait() -> None:
-    # Its prompts happen to be longer, so its users wait longer than those of its peers.
+    # Its prompts are longer by chance, so its users wait longer than those of its peers.
     lines = (
         replace(PREFILL[0], requests=0.5, wait_seconds=0.8, token_seconds=1e-5),
         *(replace(p, requests=0.1, wait_seconds=0.4, token_seconds=1e-5) for p in PREFILL[1:]),

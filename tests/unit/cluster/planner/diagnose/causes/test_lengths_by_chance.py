@@ -1,4 +1,4 @@
-"""Lengths of prompts: which are unheard of, and how far chance moves the spread of wide ones."""
+"""Prompt lengths: which are unprecedented, and the chance noise of wide distributions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from disagg_cluster.planner.diagnose.causes.giant_prompts import (
     PERHAPS_GIANTS_Z,
     LongPrompts,
     more_frequent,
-    unheard_of,
+    unprecedented,
 )
 
 TOKENS = np.array([250.0, 707.0, 1414.0, 3162.0, 7071.0, 14142.0, 44721.0, 150_000.0])
@@ -19,7 +19,7 @@ NARROW = np.array([0.0, 0.0, 0.0, 22.0, 2.0, 0.0, 0.0, 0.0])
 
 
 def coming(usual: np.ndarray, tokens_each: float) -> LongPrompts:
-    """Eight blocks of usual prompts; in the last two one is in the bucket from 20,000 on."""
+    """Eight blocks of usual prompts; the last two each have one in the bucket from 20,000 on."""
     counts = np.repeat(usual[:, None], 8, axis=1)
     sums = counts.T @ TOKENS
     counts[6, -2:] = 1.0
@@ -28,18 +28,18 @@ def coming(usual: np.ndarray, tokens_each: float) -> LongPrompts:
 
 
 def test_two_that_are_far_longer_than_their_bucket_begins_are_unheard_of() -> None:
-    z, onset = unheard_of(coming(WIDE, 95_000.0))
+    z, onset = unprecedented(coming(WIDE, 95_000.0))
 
     assert z > PERHAPS_GIANTS_Z
     assert onset == 6
 
 
 def test_two_just_beyond_what_wide_lengths_reach_are_chance() -> None:
-    assert unheard_of(coming(WIDE, 22_000.0))[0] < 2
+    assert unprecedented(coming(WIDE, 22_000.0))[0] < 2
 
 
 def test_of_few_prompts_nobody_knows_how_wide_they_are() -> None:
-    few, many = (unheard_of(coming(part * WIDE, 95_000.0))[0] for part in (1 / 8, 1.0))
+    few, many = (unprecedented(coming(part * WIDE, 95_000.0))[0] for part in (1 / 8, 1.0))
 
     assert few - many < 1
     assert few < 3.5
@@ -49,7 +49,7 @@ def test_without_sums_the_bucket_alone_tells() -> None:
     told = coming(NARROW, 25_000.0)
     untold = LongPrompts(told.tokens, told.counts, told.is_long, LEAST, np.full(8, np.nan))
 
-    assert unheard_of(untold)[0] > 3.5
+    assert unprecedented(untold)[0] > 3.5
     assert untold.mean_since(6) == 20_000.0
 
 
@@ -59,7 +59,7 @@ def test_what_came_now_and_then_before_is_not_unheard_of() -> None:
     counts[6, :6:2] = 1.0
     heard = LongPrompts(TOKENS, counts, usual.is_long, LEAST, np.full(8, np.nan))
 
-    assert unheard_of(heard)[0] < PERHAPS_GIANTS_Z
+    assert unprecedented(heard)[0] < PERHAPS_GIANTS_Z
 
 
 @pytest.mark.parametrize(("late", "is_sure"), [(2.0, False), (6.0, True)])

@@ -1,4 +1,4 @@
-"""Slow steps that mix prompts and tokens, where hardly any others are seen."""
+"""Slow mixed steps where there are hardly any others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ONSET, SLOW = 6, 0.45
 
 @dataclass(frozen=True)
 class Fleet:
-    """Three mixed engines, by block; from the onset on the first takes no steps without prompts."""
+    """Three mixed engines, by block; from the onset on the first has no steps without prompts."""
 
     in_onset_block: float
 

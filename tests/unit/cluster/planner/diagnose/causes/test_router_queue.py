@@ -1,4 +1,4 @@
-"""What passes before the engines: two pages that tell of the same requests at two times."""
+"""Waits before the engines, from two pages that report the same requests at different times."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FRONT = "disagg_request_time_to_first_token_seconds"
 
 
 def burst(shown: int, front_seconds: float = 0.0, late_seconds: float = 0.0) -> SeriesWindow:
-    """Requests that a giant held up for a while; a frontend that shows them some bins later."""
+    """Requests delayed by a giant prompt, and a frontend that reports them some bins later."""
     window = WindowMaker(front_seconds=(0.0, 0.0)).make([Line("m0", "mixed")])
     waits = np.full(len(TIMES), 0.4)
     waits[-5:-1] = (13.0, 9.0, 4.0, 1.0)
@@ -67,7 +67,7 @@ def test_how_late_a_page_is_read_is_seen_from_what_both_count(part: float) -> No
 
     found = bins_late(front[1:], engines[1:])
 
-    # What is hardly late is not told from what is not at all.
+    # A very small lag cannot be distinguished from none.
     assert found == pytest.approx(part, abs=0.01) or (found == 0 and abs(part) < 0.1)
 
 

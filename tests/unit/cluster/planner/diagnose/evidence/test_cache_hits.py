@@ -1,4 +1,4 @@
-"""Cached prompts: how much is computed of them, and what of it is luck."""
+"""The computed share of cached prompts, and its chance noise."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from disagg_cluster.planner.diagnose.evidence.cache_hits import (
-    apart_by_luck,
     computed_by_chance,
+    computed_more_z,
     computed_share,
-    without_hits,
+    hitless_z,
 )
 from disagg_cluster.planner.diagnose.evidence.readings import Readings
 from disagg_cluster.planner.diagnose.evidence.shifts import shift_of
@@ -18,7 +18,7 @@ ALL_ALIKE = np.zeros(2, dtype=np.intp)
 
 
 def drawn(served: float, *, fails: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Two engines, 12 blocks: half of each prompt is cached, at one engine's end of none."""
+    """Two engines, 12 blocks: half of each prompt is cached; of one engine's last prompts, none."""
     rng = np.random.default_rng(3)
     counts = np.full((2, 12), served)
     prompts = 4000.0 * counts
@@ -65,12 +65,12 @@ def test_a_cache_that_fails_is_beyond_chance() -> None:
 
 
 def apart(shares: tuple[float, float], served: tuple[float, float]) -> np.ndarray:
-    """Two engines that are peers and one that has none: what is told of six blocks."""
+    """Two peers and an engine without any, over six blocks."""
     counts = np.repeat(np.array([*served, 9.0])[:, None], 6, axis=1)
     prompts = 4000.0 * counts
     computed = prompts * np.array([*shares, 1.0])[:, None]
     onset = np.full(3, 2, dtype=np.intp)
-    return apart_by_luck(computed, prompts, counts, onset, np.array([0, 0, 1]))
+    return computed_more_z(computed, prompts, counts, onset, np.array([0, 0, 1]))
 
 
 def test_a_peer_whose_few_prompts_all_met_their_prefix_tells_little() -> None:
@@ -89,7 +89,7 @@ def test_who_computes_as_much_as_its_peers_or_has_none_is_not_apart() -> None:
 
 
 def told(cached: np.ndarray, served: float) -> Readings:
-    """Engines that compute 1000 tokens of the prompts of each bin, beside those cached."""
+    """Engines that compute 1000 tokens of the prompts of each bin, besides those cached."""
     every = np.full(cached.shape, 1000.0)
     values = {"cached_tokens": cached, "computed_tokens": every}
     counts = {"entry_count": every * served / 1000, "first_count": np.zeros(cached.shape)}
@@ -102,7 +102,7 @@ def test_a_cache_in_which_nothing_is_found_any_more_has_surely_failed() -> None:
     cached[0, 14:] = 0.0
     cached[1, 14:19] = 0.0
 
-    z = without_hits(told(cached, 4.0), np.ones(3, dtype=np.bool_), 4)
+    z = hitless_z(told(cached, 4.0), np.ones(3, dtype=np.bool_), 4)
 
     assert z[0] > 4
     assert list(z[1:]) == [0.0, 0.0]
@@ -112,13 +112,13 @@ def test_the_more_prompts_found_nothing_the_surer_and_the_less_was_cached_before
     cached = np.full((2, 20), 1000.0)
     cached[1] = 100.0
     cached[:, 14:] = 0.0
-    few, many = (without_hits(told(cached, n), np.ones(2, dtype=np.bool_), 4) for n in (1.0, 9.0))
+    few, many = (hitless_z(told(cached, n), np.ones(2, dtype=np.bool_), 4) for n in (1.0, 9.0))
 
     assert many[0] > 2 * few[0]
     assert many[1] < many[0] / 2
 
 
 def test_a_cache_that_never_had_a_hit_has_lost_none() -> None:
-    z = without_hits(told(np.zeros((1, 20)), 4.0), np.ones(1, dtype=np.bool_), 4)
+    z = hitless_z(told(np.zeros((1, 20)), 4.0), np.ones(1, dtype=np.bool_), 4)
 
     assert z[0] == 0.0

@@ -1,4 +1,4 @@
-"""Who the engines of a window are, and on which GPUs."""
+"""The engines of a window and their GPUs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEGIN, MOVED = NOW - 600, NOW - 300
 
 
 def series(begin: float, end: float, **labels: str) -> ScrapedSeries:
-    """A series of ones, scraped every 15 s."""
+    """A series of ones scraped every 15 s."""
     times = np.arange(begin, end + 1, 15.0)
     return ScrapedSeries(
         {"cluster": "c", "node": "n", "engine": "e", **labels}, times, np.ones(len(times))
@@ -63,7 +63,7 @@ def test_who_changed_its_role_has_the_gpus_and_the_namespace_of_now(order: tuple
 
 
 def test_what_it_gave_back_is_not_its_kind_of_gpu() -> None:
-    """Else it would have no peer among the engines on the GPUs that it has."""
+    """Otherwise it would have no peer among the engines on its present GPUs."""
     found = engine(
         [
             series(BEGIN, MOVED, gpu="g0", role="prefill", engine_namespace="n"),

@@ -1,4 +1,4 @@
-"""Who gets the long prompts: told from chance by the engines they come to, not by their lengths."""
+"""Which engines get the long prompts: tested by their engines, not by their lengths."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from disagg_cluster.planner.diagnose.evidence.prompt_lengths import (
     gathered_since,
     gathered_z,
+    larger_share_z,
     longer_beside,
     longer_z,
-    more_given,
 )
 
 
@@ -67,7 +67,7 @@ def test_prompts_that_are_longer_everywhere_are_no_longer_beside_the_others() ->
 def test_an_engine_that_is_given_more_is_beyond_chance_though_its_logarithms_stray() -> None:
     given = np.array([[23, 13, 13, 5]] * 9 + [[12, 9, 28, 4]] * 3, float).T
 
-    z = more_given(given, np.zeros(4, dtype=np.intp), np.full(4, 9))
+    z = larger_share_z(given, np.zeros(4, dtype=np.intp), np.full(4, 9))
 
     assert z[2] > 6
     assert (z[[0, 1, 3]] < 0).all()
@@ -76,11 +76,11 @@ def test_an_engine_that_is_given_more_is_beyond_chance_though_its_logarithms_str
 def test_what_blocks_stray_beyond_lots_makes_more_of_them_no_surer() -> None:
     rng, peers, onset = np.random.default_rng(3), np.zeros(4, dtype=np.intp), np.full(4, 9)
     lots = [rng.poisson(15.0, size=(4, 12)).astype(float) for _ in range(100)]
-    # A router that sends ten in a row to one of them.
+    # A router that sends ten requests in a row to one engine.
     rows = [10.0 * rng.poisson(1.5, size=(4, 12)) for _ in range(100)]
 
     for drawn in (lots, rows):
-        z = np.stack([more_given(each, peers, onset) for each in drawn])
+        z = np.stack([larger_share_z(each, peers, onset) for each in drawn])
         assert 0.7 < z.std() < 1.3
 
 

@@ -1,4 +1,4 @@
-"""A change is one that stands, on a past long enough, beyond what blocks stray by."""
+"""A change counts if it persists, after a long enough past, and exceeds the noise of blocks."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Steps against what was expected of them: how far sums over a sample of them stray."""
+"""Steps against expectation: the noise of sums over a sample of steps."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from disagg_cluster.planner.diagnose.evidence.step_costs import strays_of_sample
+from disagg_cluster.planner.diagnose.evidence.step_costs import sampled_deviation
 
 CALM = np.tile([0.02, -0.02], 8)
 
@@ -14,7 +14,7 @@ def test_a_few_blocks_far_off_make_all_peers_less_sure() -> None:
     levels = np.stack([CALM, CALM, CALM, CALM])
     levels[0, [3, 7, 12]] += 0.4
 
-    wild, alone = strays_of_sample(levels, np.array([0, 0, 0, 1]))[[1, 3]]
+    wild, alone = sampled_deviation(levels, np.array([0, 0, 0, 1]))[[1, 3]]
 
     assert alone == pytest.approx(0.04 / np.sqrt(2))
     assert wild > 2 * alone
@@ -23,8 +23,8 @@ def test_a_few_blocks_far_off_make_all_peers_less_sure() -> None:
 def test_one_change_is_no_straying() -> None:
     changed = CALM + np.where(np.arange(16) >= 11, 0.7, 0.0)
 
-    assert strays_of_sample(changed[None], np.array([0])) == pytest.approx(0.04 / np.sqrt(2))
+    assert sampled_deviation(changed[None], np.array([0])) == pytest.approx(0.04 / np.sqrt(2))
 
 
 def test_of_engines_that_tell_of_no_steps_nothing_strays() -> None:
-    assert strays_of_sample(np.full((2, 9), np.nan), np.array([0, 1])) == pytest.approx([0.0, 0.0])
+    assert sampled_deviation(np.full((2, 9), np.nan), np.array([0, 1])) == pytest.approx([0.0, 0.0])

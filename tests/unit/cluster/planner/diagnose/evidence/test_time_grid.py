@@ -1,4 +1,4 @@
-"""Samples become bins: resets, gaps and absurd numbers never become load."""
+"""Samples on a time grid: resets, gaps and absurd values never count as load."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_bins_end_with_each_series_own_last_sample() -> None:
 
 
 def test_nodes_that_are_held_against_each_other_have_bins_that_end_at_once() -> None:
-    # One a second, and two from 30 on.
+    # A gain of one a second, and of two from 30 s on.
     early, late = (10 + np.maximum(times, 2 * times - 30.0) for times in (TIMES - 4.0, TIMES))
 
     found = SampleBatch(GRID, 4.0).gains([series(early, TIMES - 4.0), series(late)])

@@ -26,7 +26,7 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass
 class Server:
-    """Holds samples of series; none that came after `now`, and answers no longer than `most`."""
+    """Serves samples of series up to `now`, in answers of at most `most` samples."""
 
     series: dict[tuple[str, Labels], dict[float, float]]
     now: float = np.inf
@@ -36,7 +36,7 @@ class Server:
     asked: list[tuple[str, float]] = field(default_factory=list)
 
     def query_range(self, expr: str, *_: float) -> list[Samples]:
-        """How many series a family has, or as many as it is told to say."""
+        """Number of series of a family, or the number that the test sets."""
         if self.down:
             raise NoAnswerError("no answer")
         counts: dict[str, int] = {}
@@ -85,7 +85,7 @@ def labels(node: str, cluster: str = "east") -> Labels:
 def scraped(
     *nodes: str, end: int = 1800, every: int = 15
 ) -> dict[tuple[str, Labels], dict[float, float]]:
-    """Both families of each node, each with the times of its scrapes and values of its own."""
+    """Both families of each node, each with its own scrape times and values."""
     return {
         (family, labels(node)): {float(t + at): 1000.0 * place + t for t in range(0, end, every)}
         for at, node in enumerate(nodes)
@@ -125,7 +125,7 @@ def within(
 def test_rounds_however_far_apart_know_what_one_reading_of_the_window_would(
     rounds: list[int], gone: int, gap: tuple[int, int]
 ) -> None:
-    """One node ends in between, and one has a gap."""
+    """One node disappears meanwhile, and one has a gap."""
     series = scraped("a", "b", "c")
     for key in [(family, labels("b")) for family in FAMILIES]:
         series[key] = {t: v for t, v in series[key].items() if t < gone}
@@ -154,7 +154,7 @@ def test_later_rounds_ask_for_what_is_new_only() -> None:
 
 
 def test_a_sample_that_comes_late_is_still_read() -> None:
-    """Of a server that is written to through a queue: for four minutes nothing came."""
+    """A server that is written to through a queue: nothing arrived for four minutes."""
     server = Server(scraped("a"))
     reader = rolling(server)
     server.now = 600.0
@@ -223,7 +223,7 @@ def test_more_than_fits_into_memory_is_refused_before_it_is_read() -> None:
 
 
 def test_series_of_one_page_share_their_times_and_all_windows_stay_as_they_were() -> None:
-    """What is known of 1,000 engines fits because of it; a window that was given does not move."""
+    """So the samples of 1,000 engines fit into memory; a returned window does not change."""
     server = Server(scraped("a"))
     reader = rolling(server)
     first = reader.read(700.0)
@@ -237,7 +237,7 @@ def test_series_of_one_page_share_their_times_and_all_windows_stay_as_they_were(
 
 
 def test_a_window_begins_where_anything_is_known() -> None:
-    """Of a server that has scraped for two minutes only, half an hour is not known to be quiet."""
+    """After two minutes of scrapes the rest of the half hour is unknown, not quiet."""
     young = {key: {t: v for t, v in each.items() if t >= 780} for key, each in scraped("a").items()}
 
     assert rolling(Server(young)).read(900.0).begin_seconds == 780.0

@@ -83,7 +83,7 @@ def test_what_is_not_beyond_chance_yet_is_told_without_an_action() -> None:
 
 
 def test_what_a_finding_may_be_instead_stands_before_what_to_do() -> None:
-    other = Alternative(Cause.STRANGER, "nobody tells what other processes take of its GPUs")
+    other = Alternative(Cause.STRANGER, "no metric shows what other processes take of its GPUs")
     either = replace(FOUND, findings=(replace(SLOW_GPU, alternative=other),))
 
     told, (value,) = diagnoses_text([either]), _findings(either)
@@ -93,7 +93,7 @@ def test_what_a_finding_may_be_instead_stands_before_what_to_do() -> None:
     assert (
         " ".join(lines[said : said + 2]).split()
         == (
-            f"or: {CAUSES[Cause.STRANGER]} (nobody tells what other processes take of its GPUs)"
+            f"or: {CAUSES[Cause.STRANGER]} (no metric shows what other processes take of its GPUs)"
         ).split()
     )
     assert lines[said + 2].startswith("   do: ")
