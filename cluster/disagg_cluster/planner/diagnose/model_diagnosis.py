@@ -1,4 +1,4 @@
-"""One model's evidence, weighed: which causes are named, in which order, and what is missing."""
+"""The diagnosis of one model: its causes in order, and the missing evidence."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from disagg_cluster.planner.diagnose.verdict.values import (
 from disagg_cluster.planner.diagnose.words.vocabulary import CAUSES
 from disagg_exporter.model import Role
 
-# What is as sure as this is named for less: what it costs so far is the beginning of what it will.
+# Causes this significant are named at this part of the least cost: their cost is about to grow.
 _SURE, _OF_SURE = 8.0, 0.5
-# Strengths beyond it do not make a finding surer.
+# Strengths beyond it do not raise the confidence.
 _STRONG = 12.0
-# Waits that nothing explains leave a diagnosis undecided if users miss this part of their target.
+# Unexplained waits leave a diagnosis undecided from this part of the target on.
 _LATE = 0.8
 _BUSY = 0.75
 
@@ -45,7 +45,7 @@ _BUSY = 0.75
 def diagnose_model(
     view: ModelView, past: DiagnosisState | None
 ) -> tuple[ModelDiagnosis, tuple[StandingFinding, ...]]:
-    """Diagnose one model; the second is what is to be remembered of it."""
+    """Diagnose one model; also returns the findings to remember."""
     entry, decode = waits_of(view, view.entries), waits_of(view, view.decoders)
     suspicions = _without_echoes(
         prompt_suspicions(view, entry), list(decode_suspicions(view, decode, entry))
@@ -53,10 +53,10 @@ def diagnose_model(
     suspicions += front_suspicions(view)
     cluster, namespace, model_name = view.place
     key = ModelKey(cluster, namespace, model_name)
-    seen = _findings(view, entry, decode, suspicions)
+    observed = _findings(view, entry, decode, suspicions)
     judged = settled(
         key,
-        seen,
+        observed,
         past,
         partial(_wait_seconds, view, entry, decode),
         view.since_seconds(LEAST_BEFORE + 1),
@@ -68,7 +68,7 @@ def diagnose_model(
         outcome, text = DiagnosisOutcome.FOUND, judged.findings[0].text
     elif _is_late(view, entry, decode) and not judged.remembered:
         outcome = DiagnosisOutcome.UNDECIDED
-        text = "requests wait longer than before, and nothing that is exported says why"
+        text = "requests wait longer than before, and no exported metric explains why"
     else:
         outcome, text = DiagnosisOutcome.NO_BOTTLENECK, "nothing holds requests back"
     now = view.changes.fleet.grid.now_seconds
@@ -78,16 +78,16 @@ def diagnose_model(
 
 
 def _new_scrapes(view: ModelView, past: DiagnosisState | None) -> int:
-    """Scrapes since the look before; one where nobody looked."""
+    """Scrapes since the previous round; 1 without one."""
     grid = view.changes.fleet.grid
     since_seconds = grid.now_seconds - (grid.now_seconds if past is None else past.now_seconds)
     return max(1, round(since_seconds / grid.step_seconds))
 
 
 def _without_echoes(before: list[Suspicion], after: list[Suspicion]) -> list[Suspicion]:
-    """Suspicions at prefill engines and behind them, but one that the latter have caused.
+    """Suspicions at prefill and decode engines, without full prefill caches that decode caused.
 
-    KV that nobody takes fills the cache of prefill engines, and requests wait there for room.
+    KV that decode does not fetch fills the caches of prefill engines, where requests wait for room.
     """
     if not after:
         return before
@@ -101,7 +101,7 @@ def _without_echoes(before: list[Suspicion], after: list[Suspicion]) -> list[Sus
 def _wait_seconds(
     view: ModelView, entry: Waits, decode: Waits, finding: BottleneckFinding
 ) -> float:
-    """How long requests wait now where a finding is; 0 where that is not known."""
+    """The present wait of requests at a finding; 0 if unknown."""
     if finding.cause in (Cause.LATENCY_FLOOR, Cause.ROUTER_LIMIT):
         router = router_waits(view)
         return 0.0 if router is None else float(np.nan_to_num(known_mean(router[-2:])))
@@ -127,21 +127,21 @@ def _findings(
         cost = np.nan_to_num(each.cost_seconds)
         total = float((cost * weights).sum())
         own = float(cost.max(initial=0.0))
-        # Routers keep requests away from who is ill, and others wait for those.
+        # Routers keep requests away from impaired engines, and they wait at others.
         usual_weights = np.maximum(weights, _weights_before(view, each.onset_block))
-        # That very long prompts came may be sure; what others waited for them is not.
+        # That very long prompts arrived may be sure; the wait that they caused is not.
         sure = each.strength >= _SURE and each.cause is not Cause.GIANTS
         at_stake = float((cost * usual_weights).sum()) if sure else total
         if at_stake < _OF_SURE * least:
             continue
-        # What costs less so far, and is not sure, is suspected.
+        # Causes that cost less and are not sure are suspects.
         is_dear = sure or at_stake >= least
         found.append((_finding(view, each, total, own), each.strength if is_dear else 0.0))
     return sorted(found, key=lambda pair: -pair[0].ttft_cost_seconds)
 
 
 def _weights_before(view: ModelView, onset_block: int) -> Floats:
-    """The part of its pool's first tokens that each engine gave before a block."""
+    """Each engine's share of its pool's first tokens before a block."""
     found = np.zeros(len(view.engines))
     for rows in (view.entries, view.decoders):
         counts = np.nan_to_num(view.blocks("first_tokens", rows))[:, :onset_block].sum(axis=1)
@@ -185,9 +185,9 @@ def _key(place: tuple[str, str, str]) -> EngineKey:
 
 
 def _is_late(view: ModelView, entry: Waits, decode: Waits) -> bool:
-    """Whether users miss what they were promised though engines have time.
+    """Whether users wait too long though engines have idle time.
 
-    A pool that is nearly full has queues that come and go, and no cause but chance.
+    A nearly full pool has queues that come and go without a cause but chance.
     """
     if len(entry.rows) and float(np.nan_to_num(busy_ratio(view, entry.rows)).max()) >= _BUSY:
         return False
@@ -201,16 +201,16 @@ def _is_late(view: ModelView, entry: Waits, decode: Waits) -> bool:
 
 
 def _missing(view: ModelView) -> list[str]:
-    """Evidence that nobody exports, in words."""
+    """Names the evidence that is missing because nothing exports it."""
     found = []
     if view.front_waits() is None:
         found.append(
-            "no frontend or router tells users' time to first token: what lies before the engines "
-            "is not seen"
+            "no frontend or router exports users' time to first token: waits before the engines "
+            "are unknown"
         )
     decoders = view.decoders
     if len(decoders) and not np.isfinite(view.blocks("transfers", decoders)).any():
-        found.append("no decode engine counts KV transfers: whether they are slow is not seen")
+        found.append("no decode engine counts KV transfers: whether they are slow is unknown")
     if not np.isfinite(view.blocks("step_seconds", view.entries)).any():
-        found.append("no engine tells the seconds of its steps: whether they are slow is not seen")
+        found.append("no engine exports the seconds of its steps: whether they are slow is unknown")
     return found

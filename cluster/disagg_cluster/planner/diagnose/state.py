@@ -1,4 +1,4 @@
-"""What one diagnosis leaves to the next, so that findings neither flap nor come of one look."""
+"""The state kept between diagnoses, so that findings do not flap or rest on a single round."""
 
 from __future__ import annotations
 
@@ -13,45 +13,46 @@ from disagg_cluster.planner.diagnose.verdict.values import (
 )
 from disagg_exporter.model import Role
 
-# Who is this sure is believed at first sight, who is likely at the second, the rest at the third.
-_SURE, _LIKELY, _BELIEVED, _LIKELY_LOOKS = 8.0, 4.6, 3, 2
-# A look that several new scrapes confirm counts as two.
-_MOST_PER_LOOK = 2
-# A finding that is not seen any more stands for so many looks, unless another takes its place.
-# While requests there wait as long as they did it stands for some minutes.
-_HELD_LOOKS, _HELD_WHILE_LONG = 2, 8
-# Of what is not believed yet no more is told.
+# Sure findings are believed in the first round, likely ones in the second, the rest in the third.
+_SURE, _LIKELY, _BELIEVED, _LIKELY_ROUNDS = 8.0, 4.6, 3, 2
+# A round with several new scrapes counts as two.
+_MOST_PER_ROUND = 2
+# A finding without evidence is kept for so many rounds, unless another replaces it. While requests
+# there wait as long as before it is kept for some minutes.
+_HELD_ROUNDS, _HELD_WHILE_LONG = 2, 8
+# At most so many suspects are reported.
 _MOST_SUSPECTS = 2
 _KEPT_ORDER = 0.8
 _BEFORE_ENGINES = {Cause.LATENCY_FLOOR, Cause.ROUTER_LIMIT}
-# Of a wait that was too long, what is still too long.
+# A wait of at least this part of the former one is still too long.
 _AS_LONG = 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class StandingFinding:
-    """A finding as it was seen last, and for how many looks it has been missing or seen.
+    """A finding as last observed, and the number of rounds in which it was observed or missed.
 
-    `wait_seconds` is how long requests then waited where it is. `is_disputed`: the last look named
-    other engines; the finding is that of the look before.
+    In `rounds` one with several new scrapes counts twice. `wait_seconds` is the wait of requests at
+    the last observation. `is_disputed`: the last round named other engines, and the finding is that
+    of the round before.
     """
 
     model: ModelKey
     finding: BottleneckFinding
-    looks: int
+    rounds: int
     wait_seconds: float
     missed: int = 0
     is_disputed: bool = False
 
     @property
     def key(self) -> tuple[ModelKey, Cause, Role]:
-        """What makes two findings the same: engines may join or leave."""
+        """The identity of a finding: its engines may change."""
         return self.model, self.finding.cause, self.finding.role
 
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisState:
-    """What stood after the last look."""
+    """Findings after the last round."""
 
     now_seconds: float = 0.0
     standing: tuple[StandingFinding, ...] = ()
@@ -59,7 +60,7 @@ class DiagnosisState:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Which findings stand now, in their order; which are not sure yet; what is remembered."""
+    """The believed findings in order, the suspects, and what is remembered for the next round."""
 
     findings: tuple[BottleneckFinding, ...]
     suspects: tuple[BottleneckFinding, ...]
@@ -68,75 +69,76 @@ class Settled:
 
 def settled(
     model: ModelKey,
-    seen: Sequence[tuple[BottleneckFinding, float]],
+    observed: Sequence[tuple[BottleneckFinding, float]],
     past: DiagnosisState | None,
     wait_seconds: Callable[[BottleneckFinding], float],
     forgotten_seconds: float,
     new_scrapes: int = 1,
 ) -> Settled:
-    """Judge what one look found by what was found before.
+    """Decide from the findings of this round and of earlier ones which are believed.
 
     Args:
-        model: Whose findings they are.
-        seen: What this look found, cost most first, each with its strength; what has none is a
-            suspect, however often it is seen.
-        past: What stood before; None where nobody looked: then one look must do, if it is likely.
-        wait_seconds: How long requests wait now where a finding is.
-        forgotten_seconds: What began before this Unix time has no past in the window any more. It
-            stands as long as requests wait as they did.
-        new_scrapes: How many scrapes came since the look before.
+        model: The diagnosed model.
+        observed: The findings of this round by cost, largest first, each with its strength; those
+            with strength 0 remain suspects in any number of rounds.
+        past: The state after the previous round; None without one: then likely findings are
+            believed after one round.
+        wait_seconds: The present wait of requests at a finding.
+        forgotten_seconds: Findings that began before this Unix time have no baseline in the window
+            any more. They are kept while requests wait as long as before.
+        new_scrapes: Number of scrapes since the previous round.
     """
     known = {each.key: each for each in (past.standing if past else ()) if each.model == model}
     remembered = []
-    for finding, strength in seen:
+    for finding, strength in observed:
         if strength <= 0:
             continue
         before = known.pop((model, finding.cause, finding.role), None)
-        looks = 1 if before is None else before.looks + min(new_scrapes, _MOST_PER_LOOK)
+        rounds = 1 if before is None else before.rounds + min(new_scrapes, _MOST_PER_ROUND)
         if strength >= _SURE or (past is None and strength >= _LIKELY):
-            looks = max(looks, _BELIEVED)
+            rounds = max(rounds, _BELIEVED)
         elif strength >= _LIKELY:
-            looks = max(looks, _LIKELY_LOOKS if before is None else _BELIEVED)
+            rounds = max(rounds, _LIKELY_ROUNDS if before is None else _BELIEVED)
         since = finding.since_seconds if before is None else before.finding.since_seconds
         finding = replace(finding, since_seconds=since)
         is_disputed = before is not None and _is_disputed(before, finding)
         if before is not None and is_disputed:
             finding = before.finding
         remembered.append(
-            StandingFinding(model, finding, looks, wait_seconds(finding), is_disputed=is_disputed)
+            StandingFinding(model, finding, rounds, wait_seconds(finding), is_disputed=is_disputed)
         )
-    believed = [each for each in remembered if each.looks >= _BELIEVED]
+    believed = [each for each in remembered if each.rounds >= _BELIEVED]
     for gone in known.values():
         is_old = gone.finding.since_seconds < forgotten_seconds
         lasts = wait_seconds(gone.finding) >= _AS_LONG * gone.wait_seconds
-        held_looks = _HELD_WHILE_LONG if lasts else _HELD_LOOKS
-        if gone.looks >= _BELIEVED and lasts and is_old:
+        held_rounds = _HELD_WHILE_LONG if lasts else _HELD_ROUNDS
+        if gone.rounds >= _BELIEVED and lasts and is_old:
             remembered.append(gone)
-        elif gone.looks >= _BELIEVED and gone.missed < held_looks and not believed:
+        elif gone.rounds >= _BELIEVED and gone.missed < held_rounds and not believed:
             remembered.append(replace(gone, missed=gone.missed + 1))
-        elif _LIKELY_LOOKS <= gone.looks < _BELIEVED and not gone.missed:
-            # What is just strong enough is so in two looks of three.
+        elif _LIKELY_ROUNDS <= gone.rounds < _BELIEVED and not gone.missed:
+            # A barely significant finding is so in about two rounds of three.
             remembered.append(replace(gone, missed=1))
     shown = [
         each
         for each in remembered
-        if each.looks >= _BELIEVED
+        if each.rounds >= _BELIEVED
         and (each in believed or not any(_explains(one.finding, each.finding) for one in believed))
     ]
-    doubted = [each for each in remembered if each.looks < _BELIEVED and not each.missed]
+    unconfirmed = [each for each in remembered if each.rounds < _BELIEVED and not each.missed]
     return Settled(
-        tuple(_with_doubt(each, doubted) for each in _ordered(shown)),
-        _suspects(shown, remembered, [finding for finding, strength in seen if strength <= 0]),
+        tuple(_with_doubt(each, unconfirmed) for each in _ordered(shown)),
+        _suspects(shown, remembered, [finding for finding, strength in observed if strength <= 0]),
         tuple(remembered),
     )
 
 
 def _is_disputed(before: StandingFinding, now: BottleneckFinding) -> bool:
-    """Whether one look alone names other engines than the finding that stands.
+    """Whether this round is the first to name other engines than a believed finding.
 
-    Alerts carry the engine as a label: they would never last if it changed with each look.
+    Alerts have the engine as a label: they would never persist if it changed with each round.
     """
-    is_believed = before.looks >= _BELIEVED and not before.is_disputed
+    is_believed = before.rounds >= _BELIEVED and not before.is_disputed
     return is_believed and now.engines != before.finding.engines
 
 
@@ -145,12 +147,12 @@ def _suspects(
     remembered: Sequence[StandingFinding],
     weak: Sequence[BottleneckFinding],
 ) -> tuple[BottleneckFinding, ...]:
-    """What is seen and not believed: first what needs but another look, then what cost most.
+    """Findings not believed yet: those observed most often first, then by cost.
 
-    What is said of the same wait as a finding is none: that wait has been explained.
+    Those that explain the same wait as a believed finding are left out.
     """
-    waiting = [each for each in remembered if each.looks < _BELIEVED]
-    waiting.sort(key=lambda each: (-each.looks, -each.finding.ttft_cost_seconds))
+    waiting = [each for each in remembered if each.rounds < _BELIEVED]
+    waiting.sort(key=lambda each: (-each.rounds, -each.finding.ttft_cost_seconds))
     found: list[BottleneckFinding] = []
     for finding in (*(each.finding for each in waiting), *weak):
         explained = any(_explains(each.finding, finding) for each in shown)
@@ -159,24 +161,26 @@ def _suspects(
     return tuple(found[:_MOST_SUSPECTS])
 
 
-def _with_doubt(standing: StandingFinding, doubted: Sequence[StandingFinding]) -> BottleneckFinding:
-    """A finding with what may explain the same wait, but has not been seen often enough."""
+def _with_doubt(
+    standing: StandingFinding, unconfirmed: Sequence[StandingFinding]
+) -> BottleneckFinding:
+    """A finding with an alternative for the same wait that has not been observed often enough."""
     finding = standing.finding
     others = [
         each.finding
-        for each in doubted
+        for each in unconfirmed
         if each.finding.cause is not finding.cause and _explains(each.finding, finding)
     ]
     if finding.alternative is not None or not others:
         return finding
     other = max(others, key=lambda each: each.ttft_cost_seconds)
     why = "; ".join(each.text for each in other.evidence[:1])
-    text = f"{why}; seen only just now" if why else "seen only just now"
+    text = f"{why}; observed only just now" if why else "observed only just now"
     return replace(finding, alternative=Alternative(other.cause, text))
 
 
 def _explains(now: BottleneckFinding, before: BottleneckFinding) -> bool:
-    """Whether what is found now is said of the same wait as what was found before."""
+    """Whether two findings explain the same wait."""
     if now.cause is before.cause or {now.cause, before.cause} == _BEFORE_ENGINES:
         return True
     if now.role is not before.role or {now.cause, before.cause} & _BEFORE_ENGINES:
@@ -185,11 +189,11 @@ def _explains(now: BottleneckFinding, before: BottleneckFinding) -> bool:
 
 
 def _ordered(standing: Sequence[StandingFinding]) -> list[StandingFinding]:
-    """Cost most first; of two that cost about the same, who has stood longer."""
+    """Findings by cost, largest first; of two with similar cost, the longer lasting one first."""
     ranked = sorted(standing, key=lambda each: -each.finding.ttft_cost_seconds)
     for number in range(len(ranked) - 1):
         one, other = ranked[number], ranked[number + 1]
         close = other.finding.ttft_cost_seconds >= _KEPT_ORDER * one.finding.ttft_cost_seconds
-        if close and other.looks > one.looks + 2:
+        if close and other.rounds > one.rounds + 2:
             ranked[number], ranked[number + 1] = other, one
     return ranked

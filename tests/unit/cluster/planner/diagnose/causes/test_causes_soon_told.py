@@ -132,7 +132,7 @@ def test_what_has_not_been_seen_often_enough_is_suspected_until_it_is_found() ->
 def test_several_new_scrapes_confirm_a_finding_as_two_looks_do(
     new_scrapes: int, shown: int
 ) -> None:
-    """Rounds are 15 s apart; of engines scraped each 5 s the second has three new scrapes."""
+    """Rounds are 15 s apart; with a scrape each 5 s the second has three new scrapes."""
     state = settled(MODEL, [(FOUND, 4.0)], DiagnosisState(), waits(1.0), 0.0).remembered
 
     judged = settled(

@@ -27,7 +27,7 @@ def coming(usual: np.ndarray, tokens_each: float) -> LongPrompts:
     return LongPrompts(TOKENS, counts, TOKENS > 20_000, LEAST, sums)
 
 
-def test_two_that_are_far_longer_than_their_bucket_begins_are_unheard_of() -> None:
+def test_two_that_are_far_longer_than_their_bucket_begins_are_unprecedented() -> None:
     z, onset = unprecedented(coming(WIDE, 95_000.0))
 
     assert z > PERHAPS_GIANTS_Z
@@ -53,7 +53,7 @@ def test_without_sums_the_bucket_alone_tells() -> None:
     assert untold.mean_since(6) == 20_000.0
 
 
-def test_what_came_now_and_then_before_is_not_unheard_of() -> None:
+def test_what_came_now_and_then_before_is_not_unprecedented() -> None:
     usual = coming(NARROW, 25_000.0)
     counts = usual.counts.copy()
     counts[6, :6:2] = 1.0
