@@ -23,7 +23,7 @@ from disagg_cluster.control.remote.authentication import (
     Streams,
 )
 from disagg_cluster.control.remote.call_count import CallCount
-from disagg_cluster.control.remote.connections import Connection, Connections
+from disagg_cluster.control.remote.connections import ClientConnection, ClientConnections
 from disagg_exporter.collectors import explain
 from disagg_exporter.http.server.admission import address_of, is_scarce
 from disagg_exporter.steps.rate_limiter import RateLimiter
@@ -60,7 +60,7 @@ class ClientProxy:
         listener: socket.socket,
         inner: str,
         authenticate: Authenticate,
-        connections: Connections,
+        connections: ClientConnections,
         refused: Refused,
         log: logging.Logger,
         seconds: float = AUTHENTICATION_SECONDS,
@@ -108,7 +108,7 @@ class ClientProxy:
 
     async def _connected(self, link: socket.socket, peer: Any) -> None:
         with link:
-            connection: Connection | None = None
+            connection: ClientConnection | None = None
             try:
                 connection = self._enter(link, peer)
                 await self._serve(connection, link)
@@ -122,7 +122,7 @@ class ClientProxy:
                 if connection is not None:
                     self._connections.leave(connection)
 
-    def _enter(self, link: socket.socket, peer: Any) -> Connection:
+    def _enter(self, link: socket.socket, peer: Any) -> ClientConnection:
         if is_scarce(link.fileno()):
             raise RejectedError(RefusalReason.TOO_MANY, "no descriptors are left")
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -140,7 +140,7 @@ class ClientProxy:
             self._reject(RefusalReason.TOO_MANY, displaced, why)
         return connection
 
-    async def _serve(self, connection: Connection, link: socket.socket) -> None:
+    async def _serve(self, connection: ClientConnection, link: socket.socket) -> None:
         client = await self._authenticate(link)
         reader, writer = client.streams
         try:
@@ -162,7 +162,7 @@ class ClientProxy:
         if why := _unanswered(connection, calls.begun, asked_last=asked_last):
             raise RejectedError(RefusalReason.NOT_UNDERSTOOD, why)
 
-    async def _to_server(self, connection: Connection) -> Streams:
+    async def _to_server(self, connection: ClientConnection) -> Streams:
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             link.setblocking(False)
@@ -173,21 +173,21 @@ class ClientProxy:
             link.close()
             raise
 
-    def _time_out(self, connection: Connection, writer: asyncio.StreamWriter) -> None:
+    def _time_out(self, connection: ClientConnection, writer: asyncio.StreamWriter) -> None:
         if not connection.trusted:
             why = f"no token was shown within {self._seconds:g} s"
             self._reject(RefusalReason.TOO_SLOW, connection, why)
             connection.is_logged = True
             writer.transport.abort()
 
-    def _reject(self, reason: RefusalReason, connection: Connection | None, why: str) -> None:
+    def _reject(self, reason: RefusalReason, connection: ClientConnection | None, why: str) -> None:
         self._refused("denied", reason)
         if self._log_limiter.take():
             where = "a client" if connection is None else connection.caller
             self._log.warning("control: %s is refused: %s", where, why)
 
 
-def _unanswered(connection: Connection, begun: int, *, asked_last: bool) -> str:
+def _unanswered(connection: ClientConnection, begun: int, *, asked_last: bool) -> str:
     """Describes unanswered calls of a closed connection; empty if none, or already logged."""
     if connection.is_logged:
         return ""

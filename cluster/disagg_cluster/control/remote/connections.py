@@ -17,7 +17,7 @@ from disagg_exporter.http.server.admission import ConnectionLimits, displaced_by
 
 
 @dataclass(slots=True, eq=False)
-class Connection:
+class ClientConnection:
     """A connection: where it comes from, since when, and its identity once known.
 
     `trusted`: it has presented its certificate or token. `calls`: how many of its calls reached the
@@ -34,7 +34,7 @@ class Connection:
     is_logged: bool = False
 
 
-class Connections:
+class ClientConnections:
     """All connections; thread-safe.
 
     Args:
@@ -50,21 +50,21 @@ class Connections:
         self._strangers = ConnectionLimits(strangers, strangers // 2)
         self._lock = threading.Lock()
         self._numbers = 0
-        self._here: dict[int, Connection] = {}
+        self._here: dict[int, ClientConnection] = {}
 
     def enter(
         self, host: str, address: str, now_seconds: float, end: Callable[[], None]
-    ) -> tuple[Connection, Connection | None]:
+    ) -> tuple[ClientConnection, ClientConnection | None]:
         """Register a connection by `address`; also returns one that must be closed for it."""
         with self._lock:
             strangers = [each for each in self._here.values() if not each.trusted]
             displaced = displaced_by(address, strangers, self._strangers)
             self._numbers += 1
-            connection = Connection(self._numbers, address, now_seconds, end, Caller(host))
+            connection = ClientConnection(self._numbers, address, now_seconds, end, Caller(host))
             self._here[connection.number] = connection
             return connection, None if displaced is None else self._here.pop(displaced)
 
-    def trust(self, connection: Connection) -> bool:
+    def trust(self, connection: ClientConnection) -> bool:
         """Mark a connection as authenticated; returns False if there are too many."""
         with self._lock:
             if not connection.trusted:
@@ -73,17 +73,17 @@ class Connections:
                 connection.trusted = True
             return True
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: ClientConnection) -> None:
         """Remove a closed connection."""
         with self._lock:
             self._here.pop(connection.number, None)
         self.path(connection).unlink(missing_ok=True)
 
-    def path(self, connection: Connection) -> Path:
+    def path(self, connection: ClientConnection) -> Path:
         """The path to which its end of the inner connection is bound."""
         return self._folder / str(connection.number)
 
-    def by_peer(self, peer: str) -> Connection | None:
+    def by_peer(self, peer: str) -> ClientConnection | None:
         """The connection with this gRPC peer; None if it did not come through a proxy."""
         folder, _, name = unquote(peer.removeprefix("unix:")).rpartition("/")
         if folder != str(self._folder) or not name.isdecimal():

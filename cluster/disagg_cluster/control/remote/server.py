@@ -1,6 +1,6 @@
 """The gRPC server: serves the versioned service from the same core as the Unix socket.
 
-It listens only where the proxies can reach it, and looks up clients in `Connections`.
+It listens only where the proxies can reach it, and looks up clients in `ClientConnections`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from disagg_cluster.control.remote.coding import (
     encode_status,
     encode_trailing,
 )
-from disagg_cluster.control.remote.connections import Connection, Connections
+from disagg_cluster.control.remote.connections import ClientConnection, ClientConnections
 from disagg_cluster.control.remote.status_codes import code_name, details
 from disagg_cluster.control.remote.token_file import TokenFile, digest_of
 from disagg_cluster.control.wire import MOST_BYTES, WireError
@@ -70,7 +70,7 @@ class ControlServer:
     def __init__(
         self,
         core: ControlCore,
-        connections: Connections,
+        connections: ClientConnections,
         log: logging.Logger,
         token: TokenFile | None = None,
     ) -> None:
@@ -147,7 +147,7 @@ class ControlServer:
                     await _abort(context, reply)
                 yield reply
 
-    async def _connection_of(self, context: Context) -> Connection:
+    async def _connection_of(self, context: Context) -> ClientConnection:
         """The connection of a call; aborts the call if it is unknown or over the limit."""
         connection = self._connections.by_peer(context.peer())
         if connection is None:

@@ -18,7 +18,7 @@ from disagg_cluster.control.remote.authentication import (
     tls_authentication,
 )
 from disagg_cluster.control.remote.client_proxy import ClientProxy
-from disagg_cluster.control.remote.connections import Connections
+from disagg_cluster.control.remote.connections import ClientConnections
 from disagg_cluster.control.remote.server import ControlServer
 from disagg_cluster.control.remote.token_file import TokenFile
 from disagg_cluster.host.files.private_files import make_inner
@@ -107,7 +107,7 @@ class GrpcTransport:
         for left in inner.iterdir():
             left.unlink()
         loop = asyncio.get_running_loop()
-        connections, servers = Connections(inner), list[ControlServer]()
+        connections, servers = ClientConnections(inner), list[ControlServer]()
 
         def refused(outcome: str, reason: RefusalReason) -> None:
             loop.call_soon_threadsafe(self._core.count, "unknown", outcome, reason)

@@ -22,9 +22,9 @@ from disagg_cluster.top.readings.values import (
     EngineReading,
     FiringAlert,
     GpuReading,
+    LiveReading,
     PoolKey,
     PoolReading,
-    Reading,
     WorkerReading,
 )
 from disagg_exporter.engine_pages.exposition.lines import Sample
@@ -37,7 +37,7 @@ _NOT_ABOUT = {"alertname", "alertstate", "severity", "__name__", "job", "instanc
 _SOURCES = ("frontend", "router", "engine", "pools")
 
 
-def reading_of(series: Series, at_seconds: float, node: str = "") -> Reading:
+def reading_of(series: Series, at_seconds: float, node: str = "") -> LiveReading:
     """A reading of the series of one moment.
 
     Args:
@@ -51,7 +51,7 @@ def reading_of(series: Series, at_seconds: float, node: str = "") -> Reading:
     nodes = {gpu.node for gpu in gpus} | {engine.node for engine in engines}
     # A planner reports a version too, but is not a node.
     nodes = nodes or set(map(node_of, builds))
-    return Reading(
+    return LiveReading(
         at_seconds=at_seconds,
         version=", ".join(sorted({labels.get("version", "") for labels in builds})),
         simulated=bool(named.get("disagg_simulated_info")),

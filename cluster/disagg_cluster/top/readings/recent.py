@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from disagg_cluster.top.readings.values import GpuReading, Reading
+from disagg_cluster.top.readings.values import GpuReading, LiveReading
 
 
-def readings_of(content: Any) -> Iterator[Reading]:
+def readings_of(content: Any) -> Iterator[LiveReading]:
     """Readings from a daemon's `/recent.json`, one per device and moment, in order.
 
     Raises:
@@ -19,7 +19,7 @@ def readings_of(content: Any) -> Iterator[Reading]:
         for number, at in enumerate(map(float, device["at_seconds"])):
             seconds = {use: values[number] for use, values in uses.items()}
             gpu = GpuReading("", str(device["gpu"]), seconds=seconds, watermark=at)
-            yield Reading(at, gpus=(gpu,))
+            yield LiveReading(at, gpus=(gpu,))
 
 
 def verdicts_of(content: Mapping[str, Any]) -> Mapping[tuple[str, str, str], tuple[str, ...]]:

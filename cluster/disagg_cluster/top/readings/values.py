@@ -156,7 +156,7 @@ class BottleneckReading:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LiveReading:
     """Everything read at one moment; `failed_collectors` are (node, collector).
 
     `missed_nodes` were present minutes ago and are not any more. `pool_gpus` is the number of

@@ -17,7 +17,7 @@ from disagg_cluster.prometheus.http_client import RefusedError, Target, fetch
 from disagg_cluster.top.readings.parsing import reading_of
 from disagg_cluster.top.readings.recent import readings_of, verdicts_of
 from disagg_cluster.top.readings.series import OF_NODES
-from disagg_cluster.top.readings.values import Reading, WorkerReading
+from disagg_cluster.top.readings.values import LiveReading, WorkerReading
 from disagg_cluster.top.view.values import Links
 from disagg_exporter.engine_pages.exposition.layout import SeriesKeys
 from disagg_exporter.engine_pages.exposition.lines import SeriesFilter, find
@@ -73,7 +73,7 @@ class NodeSource:
         further = {name: str(known.get(name, "")) for name in ("prometheus", "grafana")}
         return Links(page, metrics, logs=logs, note=self._note, **further)
 
-    def past(self) -> Sequence[Reading]:
+    def past(self) -> Sequence[LiveReading]:
         """The last ten minutes of its devices; empty if the daemon does not report them."""
         try:
             text = fetch(self._target_now(), "/recent.json", _DEADLINE_SECONDS)
@@ -81,11 +81,11 @@ class NodeSource:
         except (RefusedError, ValueError, LookupError, TypeError, AttributeError):
             return ()
 
-    def earlier(self) -> Reading | None:
+    def earlier(self) -> LiveReading | None:
         """None: a daemon keeps no complete past reading."""
         return None
 
-    def read(self) -> Reading:
+    def read(self) -> LiveReading:
         """The page as it is now.
 
         Raises:

@@ -16,7 +16,7 @@ from disagg_cluster.top.readings.series import (
     RECORDED_VERDICT,
     node_of,
 )
-from disagg_cluster.top.readings.values import Reading
+from disagg_cluster.top.readings.values import LiveReading
 from disagg_cluster.top.view.gpu_history import SLOT_SECONDS, SLOTS, WINDOW_SECONDS
 from disagg_cluster.top.view.values import Links
 from disagg_exporter.engine_pages.exposition.lines import Sample
@@ -65,7 +65,7 @@ class PrometheusSource:
         """The Prometheus itself; pages and logs belong to the nodes."""
         return Links(prometheus=self._url)
 
-    def past(self) -> Sequence[Reading]:
+    def past(self) -> Sequence[LiveReading]:
         """The last ten minutes of devices."""
         now = time.time()
         selector = _selector(_OF_HISTORY, self._cluster | self._node)
@@ -74,13 +74,13 @@ class PrometheusSource:
         readings = {at: reading_of(series, at) for at, series in told.items()}
         return [readings[at] for at in sorted(readings)]
 
-    def earlier(self) -> Reading | None:
+    def earlier(self) -> LiveReading | None:
         """The state a minute ago; None if there was none."""
         at = time.time() - WINDOW_SECONDS
         told = self._ask(_selector(OF_NODES, self._cluster | self._node), at, at, WINDOW_SECONDS)
         return next((reading_of(series, each) for each, series in told.items()), None)
 
-    def read(self) -> Reading:
+    def read(self) -> LiveReading:
         """The current state in Prometheus.
 
         Raises:

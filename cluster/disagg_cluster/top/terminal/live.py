@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from disagg_cluster.host.worker_logs import last_lines
-from disagg_cluster.top.readings.values import Reading
+from disagg_cluster.top.readings.values import LiveReading
 from disagg_cluster.top.screen.controls import Controls, ScreenPage, pressed, selected_engine
 from disagg_cluster.top.screen.lines import Glyphs
 from disagg_cluster.top.screen.other_pages import LogTail
@@ -40,7 +40,7 @@ _READ_BYTES = 1024
 class _Update:
     """A reading, or why there is none."""
 
-    reading: Reading | None
+    reading: LiveReading | None
     unanswered: str = ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from disagg_cluster.top.readings.values import EngineReading, GpuReading, Reading, WorkerReading
+from disagg_cluster.top.readings.values import EngineReading, GpuReading, LiveReading, WorkerReading
 from disagg_cluster.top.view.gpu_history import (
     SLOT_SECONDS,
     WINDOW_SECONDS,
@@ -115,7 +115,7 @@ def view_of(
     )
 
 
-def _nodes(reading: Reading, lines: Mapping[tuple[str, str], GpuTimeline]) -> Iterator[NodeRow]:
+def _nodes(reading: LiveReading, lines: Mapping[tuple[str, str], GpuTimeline]) -> Iterator[NodeRow]:
     for node in reading.nodes:
         gpus: Sequence[GpuReading] = [gpu for gpu in reading.gpus if gpu.node == node]
         own = [lines[gpu.key] for gpu in gpus]
@@ -129,7 +129,7 @@ def _engine(
     before: EngineReading | None,
     passed_seconds: float,
     worker: WorkerReading | None,
-    reading: Reading,
+    reading: LiveReading,
 ) -> LiveEngineRow:
     shown = _worker(worker, reading.at_seconds) if worker is not None else None
     indices = {gpu.key: gpu.index or gpu.gpu for gpu in reading.gpus}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from disagg_cluster.top.readings.values import PoolKey, Reading
+from disagg_cluster.top.readings.values import LiveReading, PoolKey
 from disagg_cluster.top.view.values import LivePoolRow, ModelRow
 from disagg_exporter.model import Role
 from disagg_exporter.model.pool_verdict import LEAST_KNOWN_RATIO, pool_verdicts
@@ -12,7 +12,7 @@ from disagg_exporter.model.pool_verdict import LEAST_KNOWN_RATIO, pool_verdicts
 _ORDER = {Role.PREFILL.value: 0, Role.DECODE.value: 1, Role.MIXED.value: 2}
 
 
-def models_of(reading: Reading) -> tuple[ModelRow, ...]:
+def models_of(reading: LiveReading) -> tuple[ModelRow, ...]:
     """Each model with a serving pool."""
     used = {pool.key: _used_ratio(reading, pool.key) for pool in reading.pools}
     pools: dict[tuple[str, str, str], dict[str, PoolKey]] = defaultdict(dict)
@@ -37,7 +37,7 @@ def models_of(reading: Reading) -> tuple[ModelRow, ...]:
     return tuple(rows)
 
 
-def _used_ratio(reading: Reading, key: PoolKey) -> float | None:
+def _used_ratio(reading: LiveReading, key: PoolKey) -> float | None:
     pool = next(each for each in reading.pools if each.key == key)
     gpus = reading.pool_gpus.get(key)
     if pool.known_gpus <= 0 or (gpus and pool.known_gpus < LEAST_KNOWN_RATIO * gpus):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Protocol, TypeVar
 
 from disagg_cluster.host.counted import counted
-from disagg_cluster.top.readings.values import EngineReading, Reading, WorkerReading
+from disagg_cluster.top.readings.values import EngineReading, LiveReading, WorkerReading
 from disagg_cluster.top.view.gpu_history import WINDOW_SECONDS, GpuTimeline
 from disagg_cluster.top.view.values import NodeEvent
 
@@ -29,17 +29,17 @@ class ReadingHistory:
     """Keeps readings as long as views need them; used by one thread."""
 
     def __init__(self) -> None:
-        self._readings: deque[Reading] = deque()
+        self._readings: deque[LiveReading] = deque()
         self.timelines: dict[tuple[str, str], GpuTimeline] = {}
         self.events: deque[NodeEvent] = deque(maxlen=_MOST_EVENTS)
 
     @property
-    def newest(self) -> Reading | None:
+    def newest(self) -> LiveReading | None:
         """The latest reading; None before the first."""
         return self._readings[-1] if self._readings else None
 
     @property
-    def earlier(self) -> Reading | None:
+    def earlier(self) -> LiveReading | None:
         """The reading one window before the newest, or the oldest one since; None without any."""
         return self._readings[0] if len(self._readings) > 1 else None
 
@@ -53,12 +53,12 @@ class ReadingHistory:
         lines = [self.timelines[gpu.key] for gpu in newest.gpus if gpu.watermark is not None]
         return passed >= LEAST_RATE_SECONDS and all(line.has_recent_use for line in lines)
 
-    def add_past(self, reading: Reading) -> None:
+    def add_past(self, reading: LiveReading) -> None:
         """Add the devices of an older reading, without using it for comparisons."""
         for gpu in reading.gpus:
             self.timelines.setdefault(gpu.key, GpuTimeline()).add(gpu)
 
-    def add(self, reading: Reading) -> None:
+    def add(self, reading: LiveReading) -> None:
         """Add a reading, later than all others."""
         if self._readings:
             self.events.extend(events_between(self._readings[-1], reading))
@@ -80,7 +80,7 @@ class ReadingHistory:
             self._readings.popleft()
 
 
-def events_between(before: Reading, after: Reading) -> Iterator[NodeEvent]:
+def events_between(before: LiveReading, after: LiveReading) -> Iterator[NodeEvent]:
     """Texts of the changes between two readings."""
     several = len(after.nodes) > 1
     # While an engine starts or ends, the states of its worker already show it.
@@ -143,11 +143,11 @@ def _engine_event(before: EngineReading | None, after: EngineReading | None) -> 
     return ""
 
 
-def _in_motion(reading: Reading) -> set[tuple[str, str]]:
+def _in_motion(reading: LiveReading) -> set[tuple[str, str]]:
     return {worker.key for worker in reading.workers if worker.state != "ready"}
 
 
-def _collector_events(before: Reading, after: Reading, several: bool) -> Iterator[str]:
+def _collector_events(before: LiveReading, after: LiveReading, several: bool) -> Iterator[str]:
     old, new = set(before.failed_collectors), set(after.failed_collectors)
     for node, collector in sorted(new - old):
         yield f"collector {named((node, collector), several)} failed"

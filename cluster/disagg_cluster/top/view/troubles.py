@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from disagg_cluster.host.counted import counted
-from disagg_cluster.top.readings.values import Reading, WorkerReading
+from disagg_cluster.top.readings.values import LiveReading, WorkerReading
 from disagg_cluster.top.view.reading_history import named
 from disagg_cluster.top.view.values import Trouble, TroubleSeverity
 from disagg_exporter.landing.problems import DEAD_STATES, WORKER_PROBLEMS
@@ -17,7 +17,7 @@ _OF_ALERTS = {
 _ORDER = tuple(TroubleSeverity)
 
 
-def troubles_of(reading: Reading) -> tuple[Trouble, ...]:
+def troubles_of(reading: LiveReading) -> tuple[Trouble, ...]:
     """All problems, the worst first: workers, engines, then what only reads from them."""
     found = (
         *_nodes(reading),
@@ -29,13 +29,13 @@ def troubles_of(reading: Reading) -> tuple[Trouble, ...]:
     return tuple(sorted(found, key=lambda each: _ORDER.index(each.severity)))
 
 
-def _nodes(reading: Reading) -> Iterator[Trouble]:
+def _nodes(reading: LiveReading) -> Iterator[Trouble]:
     for node in reading.missed_nodes:
         text = f"Node {node} is not read any more: its daemon does not answer, or it has left."
         yield Trouble(TroubleSeverity.WARNING, text)
 
 
-def _workers(reading: Reading) -> Iterator[Trouble]:
+def _workers(reading: LiveReading) -> Iterator[Trouble]:
     several = len(reading.nodes) > 1
     for worker in reading.workers:
         name = named(worker.key, several)
@@ -61,7 +61,7 @@ def _more(worker: WorkerReading, now: float) -> str:
     return f": {', '.join(parts)}" if parts else ""
 
 
-def _engines(reading: Reading) -> Iterator[Trouble]:
+def _engines(reading: LiveReading) -> Iterator[Trouble]:
     several = len(reading.nodes) > 1
     states = {worker.key: worker.state for worker in reading.workers}
     for engine in reading.engines:
@@ -74,7 +74,7 @@ def _engines(reading: Reading) -> Iterator[Trouble]:
             yield Trouble(TroubleSeverity.BROKEN, text)
 
 
-def _collectors(reading: Reading) -> Iterator[Trouble]:
+def _collectors(reading: LiveReading) -> Iterator[Trouble]:
     """Failed collectors; those of an unhealthy engine would only repeat its problem."""
     silent = {engine.key for engine in reading.engines if engine.up is False}
     silent |= {worker.key for worker in reading.workers if worker.state != "ready"}
@@ -88,7 +88,7 @@ def _collectors(reading: Reading) -> Iterator[Trouble]:
             yield Trouble(TroubleSeverity.BROKEN, text)
 
 
-def _alerts(reading: Reading) -> Iterator[Trouble]:
+def _alerts(reading: LiveReading) -> Iterator[Trouble]:
     for alert in reading.alerts:
         severity = _OF_ALERTS.get(alert.severity, TroubleSeverity.NOTICE)
         about = f": {alert.about}" if alert.about else ""

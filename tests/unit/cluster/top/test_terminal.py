@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from disagg_cluster.top.readings.parsing import reading_of
-from disagg_cluster.top.readings.values import Reading
+from disagg_cluster.top.readings.values import LiveReading
 from disagg_cluster.top.screen.lines import ASCII, UNICODE, Glyphs, Span
 from disagg_cluster.top.terminal.keys import keys_of
 from disagg_cluster.top.terminal.live import ReadingThread
@@ -93,17 +93,17 @@ class ScriptedSource:
 
     title, links = "node", Links()
 
-    def __init__(self, *whole: Reading) -> None:
+    def __init__(self, *whole: LiveReading) -> None:
         self._looks = list(whole)
         self.reads = 0
 
-    def past(self) -> Sequence[Reading]:
+    def past(self) -> Sequence[LiveReading]:
         return ()
 
-    def earlier(self) -> Reading | None:
+    def earlier(self) -> LiveReading | None:
         return None
 
-    def read(self) -> Reading:
+    def read(self) -> LiveReading:
         self.reads += 1
         return self._looks[min(self.reads, len(self._looks)) - 1]
 
@@ -111,7 +111,7 @@ class ScriptedSource:
 class UnreadableOnce(ScriptedSource):
     """A source whose first look raises what nobody thought of."""
 
-    def read(self) -> Reading:
+    def read(self) -> LiveReading:
         look = super().read()
         if self.reads == 1:
             raise ValueError("cannot convert float NaN to integer")
@@ -131,7 +131,7 @@ def test_a_page_that_cannot_be_shown_is_told_and_the_next_one_is_read() -> None:
     assert second.reading is not None
 
 
-def whole_look(ago: float) -> Reading:
+def whole_look(ago: float) -> LiveReading:
     return reading_of(looks.serving(2, 2, looks.AT - ago), looks.AT - ago)
 
 

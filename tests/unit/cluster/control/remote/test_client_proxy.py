@@ -22,7 +22,7 @@ from disagg_cluster.control.messages import DaemonStatus, PauseWorkers, WatchSta
 from disagg_cluster.control.remote import authentication, client_proxy
 from disagg_cluster.control.remote.authentication import local_authentication, weakness
 from disagg_cluster.control.remote.coding import METHODS, encode_call
-from disagg_cluster.control.remote.connections import Connections
+from disagg_cluster.control.remote.connections import ClientConnections
 from disagg_cluster.control.remote.token_file import TokenFile
 from disagg_exporter.http.server.authentication import OPEN, Access
 from support.certificates import authority, server_context
@@ -291,7 +291,7 @@ def test_a_user_of_this_host_who_is_not_ours_is_refused(
 
 def test_places_are_bounded_and_those_who_are_trusted_keep_theirs(tmp_path: Path) -> None:
     ended: list[int] = []
-    connections = Connections(tmp_path, trusted=2, strangers=4)
+    connections = ClientConnections(tmp_path, trusted=2, strangers=4)
     known = [connections.enter("a", "a", float(n), lambda: None)[0] for n in range(2)]
     assert all(map(connections.trust, known))
 
