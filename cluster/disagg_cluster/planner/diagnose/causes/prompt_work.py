@@ -13,10 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_cluster.planner.diagnose.causes.giant_prompts import (
-    PERHAPS_GIANTS_Z,
-    giants,
-)
+from disagg_cluster.planner.diagnose.causes.giant_prompts import PERHAPS_GIANTS_Z, giants
 from disagg_cluster.planner.diagnose.causes.overload import busy_ratio
 from disagg_cluster.planner.diagnose.causes.suspicion import (
     LIKELY_Z,
