@@ -1,1 +1,1 @@
-"""What is received of engines, how it is bounded, and what of it outlives the daemon."""
+"""Telemetry received from engines: what it is, its bounds, and what outlives the daemon."""

@@ -1,4 +1,4 @@
-"""Brings what the sampler sees of the devices from its thread to the daemon's loop."""
+"""Passes device sweeps from the sampler's thread to the daemon's loop."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _log = logging.getLogger("disagg_node")
 
 
 class DeviceWatch:
-    """The last look at the devices; every look goes to the ledger, too.
+    """The latest device sweep; every sweep also goes to the ledger.
 
-    The sampler leaves its sweeps here, and they are taken when somebody looks: the loop is not
-    woken ten times a second for what it needs four times.
+    The sampler queues its sweeps here until `ingest` is called: the loop is not woken ten times a
+    second for what it needs four times.
 
     Args:
         source: The devices; closed by the caller.
-        ledger: Told of every sweep.
+        ledger: Receives every sweep.
     """
 
     def __init__(self, source: DeviceSource, ledger: Ledger) -> None:
@@ -39,16 +39,16 @@ class DeviceWatch:
         self._health = CollectorHealth(source.name, _log, recovered="devices are read again")
         self._sampler: Sampler | None = None
         self._interval_seconds: float | None = None
-        # A loop that hangs for a minute loses the oldest: what is far behind cannot be booked.
+        # A loop that hangs for a minute loses the oldest: sweeps that old cannot be attributed.
         self._waiting: deque[tuple[DeviceSweep, float, float]] = deque(maxlen=_MOST_WAITING)
 
     @property
     def look(self) -> DeviceLook:
-        """The last look at the devices that was taken."""
+        """The last device sweep that was ingested."""
         return self._look
 
     def ingest(self) -> None:
-        """Pass the sweeps that have come to the ledger; see to it that more come."""
+        """Pass the queued sweeps to the ledger, and restart a sampler that has died."""
         self._keep_sampling()
         status = self._health.status()
         self._look = replace(
@@ -69,7 +69,7 @@ class DeviceWatch:
 
     @contextlib.contextmanager
     def running(self, interval_seconds: float) -> Iterator[None]:
-        """Look on a clock until the block ends."""
+        """Sample at this interval until the block ends."""
         self._interval_seconds = interval_seconds
         self._keep_sampling()
         try:
@@ -80,7 +80,7 @@ class DeviceWatch:
                 self._sampler.stop()
 
     def _keep_sampling(self) -> None:
-        """Start the sampler's thread, should there be none: at times none is to be had."""
+        """Start the sampler's thread if none runs: the system may refuse one at times."""
         alive = self._sampler is not None and self._sampler.is_alive
         if self._interval_seconds is None or alive:
             return

@@ -1,4 +1,4 @@
-"""All engines of the node, launched and attached: one record of each, for ledger and page."""
+"""All engines of the node, launched and attached: one record each, for ledger and page."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from disagg_exporter.roles.command_line.spanning import EnginePart
 from disagg_exporter.roles.evidence.page import telling_lines
 
 SILENT_SECONDS = 10.0
-"""An engine that nothing but its page shows is gone when that has been silent for so long."""
+"""An engine known only by its page is gone once the page has been silent for this long."""
 
 LINES_SECONDS = 1.5
-"""How often the lines of a page that its engine's role may be known from are searched."""
+"""How often a page is searched for lines that may reveal its engine's role."""
 
 LINGER_SECONDS = 60.0
-"""So long the counters of an engine that has gone stay on the page: for the last scrape, and for
-one that is merely started again."""
+"""How long the counters of an engine that has gone stay on the page: for the last scrape, and for
+an engine that is merely restarted."""
 
 _SERVING = (EngineState.READY, EngineState.DRAINING)
 
@@ -46,14 +46,15 @@ class Origin(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class EngineRecord:
-    """One engine of the node, whoever started it; its subclasses say what that rests on.
+    """One engine of the node, whoever started it; subclasses hold the evidence for it.
 
-    `status` is what the metrics page shows of it, less what its own page and the last probe say.
-    `shown` says that it is there, and an engine. It is `serving` while requests reach its process,
-    and since `ready_ns`. It `answered_ns` last; one that is not `witnessed` by a process or a pod
-    is known by its answers alone. `url` is the root of its server, empty while there is none to
-    scrape. `part` is set where it is one of several nodes' parts of an engine, `pseudo` where it is
-    a device of its own. `assignment` was reported to the ledger last.
+    `status` is what the metrics page shows of it, except what its own page and the last probe
+    report. `shown`: it exists and is an engine. It is `serving` while requests reach its process,
+    and since `ready_ns`. `answered_ns` is when it last answered; an engine that is not `witnessed`
+    by a process or a pod is known by its answers alone. `url` is the root of its server, empty
+    while there is none to scrape. `part` is set if it is one node's part of an engine that spans
+    nodes, `pseudo` if it is a device of its own. `assignment` is the last one reported to the
+    ledger.
     """
 
     origin: Origin
@@ -74,7 +75,7 @@ class EngineRecord:
     lines_ns: int = 0
 
     def state(self, now_ns: int) -> EngineState:
-        """Where it stands now."""
+        """Return its state now."""
         state, answered_ns = self.status.state, self.answered_ns
         if self.witnessed or answered_ns is None or state is not EngineState.READY:
             return state
@@ -83,7 +84,7 @@ class EngineRecord:
 
 
 def unknown_engine(name: str, kind: str, source: str, confidence: str) -> EngineStatus:
-    """The status of an engine before anything is known of it but where its role is from."""
+    """Return the status of an engine of which only the source of its role is known."""
     return EngineStatus(
         name, Role.UNKNOWN, kind, "", "", (), EngineState.GONE, False, source, confidence
     )
@@ -91,20 +92,20 @@ def unknown_engine(name: str, kind: str, source: str, confidence: str) -> Engine
 
 @dataclass(frozen=True, slots=True)
 class KnownPeer:
-    """An engine whose role is known anyhow: one that we launched."""
+    """An engine whose role need not be inferred: one that we launched."""
 
     model_name: str
     role: Role
 
 
 class EngineRegistry:
-    """The records of all engines, by name, with their pages and the sources of their steps.
+    """The records of all engines, by name, with their pages and step sources.
 
     Args:
         ledger: Receives every change.
-        pages_seconds: From one scrape of an engine's metrics page to the next.
-        up_of: Whether a worker answered its last health probe; None if nobody knows.
-        served: Whether a worker that starts served before, under an earlier daemon.
+        pages_seconds: The interval between scrapes of an engine's metrics page.
+        up_of: Whether a worker answered its last health probe; None if unknown.
+        served: Whether a worker that is starting served before, under an earlier daemon.
         lines_seconds: See `LINES_SECONDS`.
         clock_ns: CLOCK_MONOTONIC.
     """
@@ -132,7 +133,7 @@ class EngineRegistry:
         )
         """The metrics pages of all engines."""
         self.left_out: int | None = None
-        """How many engines were found beyond those that are attached to; None without attaching."""
+        """How many engines were found but not attached to; None without attaching."""
         self._ledger = ledger
         self._up_of = up_of
         self._served = served
@@ -141,15 +142,15 @@ class EngineRegistry:
 
     @property
     def urls(self) -> Mapping[str, str]:
-        """The roots of the engines' servers now."""
+        """The current roots of the engines' servers."""
         return {name: record.url for name, record in self.records.items() if record.url}
 
     def devices(self) -> tuple[Device, ...]:
-        """The pseudo-devices of engines that nobody else knows: those found, and those let go."""
+        """The pseudo-devices known only here: of attached engines, and of workers let go."""
         return tuple(r.pseudo for r in self.records.values() if r.pseudo is not None)
 
     def peers(self) -> tuple[KnownPeer, ...]:
-        """What the launched engines with a process serve, and in which role."""
+        """Model and role of each launched engine that has a process."""
         return tuple(
             KnownPeer(record.status.model_name, record.status.role)
             for record in self.records.values()
@@ -157,22 +158,22 @@ class EngineRegistry:
         )
 
     def launched_pids(self) -> tuple[int, ...]:
-        """The leaders of the processes that we started."""
+        """The leader pids of the processes that we started."""
         launched = (r.status.pid for r in self.records.values() if r.origin is Origin.LAUNCHED)
         return tuple(pid for pid in launched if pid is not None)
 
     def is_scraped(self, name: str) -> bool:
-        """Whether an engine is worth asking for its page."""
+        """Whether an engine's page is worth scraping."""
         record = self.records[name]
         return record.origin is Origin.ATTACHED or self._serves(record, self._clock_ns())
 
     def statuses(self) -> tuple[EngineStatus, ...]:
-        """Return every engine as the page shows it."""
+        """Return every engine as the metrics page shows it."""
         now_ns = self._clock_ns()
         return tuple(self._status(r, now_ns) for r in self.records.values() if r.shown)
 
     def source_candidates(self) -> tuple[SourceCandidate, ...]:
-        """Return every engine as the choice of its source sees it."""
+        """Return every engine as input to source selection."""
         now_ns = self._clock_ns()
         return tuple(
             SourceCandidate(
@@ -191,11 +192,11 @@ class EngineRegistry:
         )
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """Return how the engines' steps are received and their pages scraped."""
+        """Return the status of step receivers and page scrapes."""
         return (*self.sources.collectors(), *self.pages.statuses())
 
     def assign(self, record: EngineRecord, now_ns: int) -> None:
-        """Report to the ledger where an engine stands, if that has changed."""
+        """Report an engine's assignment to the ledger, if it has changed."""
         before, status, state = record.assignment, record.status, record.state(now_ns)
         now = Assignment(
             engine=status.engine,
@@ -212,7 +213,7 @@ class EngineRegistry:
             return
         reported = replace(now, since_ns=now_ns)
         self._ledger.assign(reported)
-        # Only now: a report that fails is made again.
+        # Set only now, so that a failed report is repeated.
         record.assignment = reported
 
     def forget(self, name: str) -> None:
@@ -221,7 +222,7 @@ class EngineRegistry:
         del self.records[name]
 
     def _serves(self, record: EngineRecord, now_ns: int) -> bool:
-        """Whether it takes requests; one that was adopted may before it has answered a probe."""
+        """Whether it serves; an adopted engine may serve before it has answered a probe."""
         if record.origin is Origin.ATTACHED:
             return record.state(now_ns) in _SERVING
         goes_on = record.status.state is EngineState.STARTING and self._served(record.status.engine)
@@ -247,7 +248,7 @@ class EngineRegistry:
             tls=known.tls,
         )
 
-    # What follows may be called on the threads that scrape.
+    # The methods below may be called on the scraping threads.
 
     def _page_path(self, name: str) -> str:
         return page_path(self.records[name].status.kind)
@@ -257,7 +258,7 @@ class EngineRegistry:
         return EngineTlsServer() if record is None else record.tls
 
     def _keep_lines(self, name: str, page: bytes) -> tuple[str, ...]:
-        """The lines that the role of an attached engine may be known from; found at times."""
+        """Return lines that may reveal an attached engine's role, searched at intervals."""
         record = self.records.get(name)
         if record is None or record.origin is Origin.LAUNCHED or not record.url:
             return ()

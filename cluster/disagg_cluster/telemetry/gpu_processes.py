@@ -1,4 +1,4 @@
-"""Whose the processes on a GPU are: engines' shares of it, and what is nobody's."""
+"""Attributes the processes on a GPU: each engine's share of it, and the work of no engine."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from disagg_exporter.model import (
 )
 
 Parents = Callable[[int], Iterable[int]]
-"""The parent of a process, its parent, and so on."""
+"""The ancestors of a process, nearest first."""
 
 
 class KnownParents:
-    """The parents of processes on GPUs as they were when each was first seen there.
+    """The ancestors of GPU processes as they were when each was first observed.
 
-    Nothing is read twice, and one that has just ended, or whose parent has, is still whose it was.
+    Nothing is read twice, and a process that has just ended, or whose parent has, keeps its owner.
     """
 
     def __init__(self, read: Parents) -> None:
@@ -28,13 +28,13 @@ class KnownParents:
         self._known: dict[int, tuple[int, ...]] = {}
 
     def look(self, readings: Iterable[DeviceReading]) -> None:
-        """Take which processes there are now; forget the others."""
+        """Forget the processes that are no longer on any GPU."""
         pids = {pid for reading in readings for pid, _ in reading.process_memory or ()}
         for pid in self._known.keys() - pids:
             del self._known[pid]
 
     def __call__(self, pid: int) -> tuple[int, ...]:
-        """Return a process's parents."""
+        """Return a process's ancestors."""
         known = self._known.get(pid)
         if known is None:
             known = self._known[pid] = tuple(self._read(pid))
@@ -44,10 +44,10 @@ class KnownParents:
 def shares(
     engines: Sequence[EngineStatus], readings: Iterable[DeviceReading], parents: Parents
 ) -> tuple[GpuShare, ...]:
-    """Return each engine's share of each GPU that it shares; none of those it has to itself.
+    """Return each engine's share of each GPU that it shares; none for GPUs it has to itself.
 
-    A process is an engine's if it is the engine's leader or below it. Processes are known by pid,
-    so an engine whose pids cannot be seen from here has no share, and none is 0.
+    A process belongs to an engine if it is the engine's leader or a descendant of it. Processes are
+    known by pid, so an engine whose pids are not visible here has no share, rather than 0.
     """
     sharers = Counter(gpu for engine in engines if engine.pid for gpu in engine.devices)
     found: defaultdict[tuple[str, str], float] = defaultdict(float)
@@ -65,10 +65,10 @@ def shares(
 def foreign_work(
     engines: Sequence[EngineStatus], readings: Iterable[DeviceReading], parents: Parents
 ) -> tuple[ForeignWork, ...]:
-    """Return what is nobody's on each GPU of which that can be told.
+    """Return the work of no engine on each GPU where it can be determined.
 
-    It cannot where the processes are not listed, nor where an engine that is ready there has none
-    among them: then its pids are of another namespace, and it would be a stranger to itself.
+    It cannot where the processes are not listed, nor where a ready engine has no process among
+    them: its pids are then of another namespace, and it would count as foreign work itself.
     """
     return tuple(
         found for reading in readings if (found := _foreign(engines, reading, parents)) is not None

@@ -1,4 +1,4 @@
-"""Launched engines: what becomes of the workers' processes, as records of the registry."""
+"""Launched engines: turns changes of the workers' processes into records of the registry."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from disagg_exporter.roles.command_line.limits import step_limits
 
 MAX_CONFIG_BYTES = 1024 * 1024
 _OTHER_TYPES = ("--dtype", "--quantization", "-q", "--kv-cache-dtype", "--hf-overrides")
-"""Arguments by which an engine loads something else than the folder says."""
+"""Arguments by which an engine loads something other than the folder's `config.json` states."""
 
 
 def model_size(worker: Worker) -> ModelSize | None:
-    """Return what `config.json` in the model's folder says; None where that is not the truth."""
+    """Return the size by the model's `config.json`; None where something else is loaded."""
     if worker.engine == "standin" or any(
         _names_other_type(argument) for argument in worker.arguments
     ):
@@ -55,7 +55,7 @@ def _names_other_type(argument: str) -> bool:
 class LaunchedEngine(EngineRecord):
     """One worker's engine; its `pid` is the leader of its session, None without a process.
 
-    Its `tls` and all of its `status` are of the process as it was started: one that was adopted may
+    Its `tls` and all of its `status` describe the process as it was started: an adopted one may
     differ from the node file.
     """
 
@@ -64,13 +64,13 @@ class LaunchedEngine(EngineRecord):
 
 
 class LaunchedEngines:
-    """Turns what the supervisor reports into records of the registry.
+    """Turns the supervisor's reports into records of the registry.
 
-    Those of workers that were let go stay there for a while, as gone (`LINGER_SECONDS`).
+    Engines of workers that were let go stay there as gone for a while (`LINGER_SECONDS`).
 
     Args:
         workers: The node file's workers.
-        identity_of: As what the present process of a worker was started, or would be.
+        identity_of: The identity with which a worker's present process was started, or would be.
         registry: Where the records go; each change is reported to the ledger.
         clock_ns: CLOCK_MONOTONIC.
     """
@@ -106,14 +106,14 @@ class LaunchedEngines:
             yield
 
     def add(self, worker: Worker, feed: StepFeed | None) -> None:
-        """Take a worker that is about to be started, and receive its steps through an open feed."""
+        """Add a worker that is about to be started; receive its steps through an open feed."""
         self._let_go_ns.pop(worker.name, None)
         self._engines[worker.name] = self._registry.records[worker.name] = self._record(worker)
         if feed is not None:
             self._steps.feeds[worker.name] = feed
 
     def let_go(self, name: str, device: Device | None = None) -> None:
-        """Take that a worker has ended for good; `device` stood for it and has nobody else."""
+        """Record that a worker has ended for good; `device` is its now unused pseudo-device."""
         engine, now_ns = self._engines.pop(name), self._clock_ns()
         engine.status = replace(engine.status, state=EngineState.GONE, pid=None)
         engine.serving, engine.pseudo = False, device
@@ -122,7 +122,7 @@ class LaunchedEngines:
         self._let_go_ns[name] = now_ns
 
     def forget_the_gone(self) -> None:
-        """Drop the engines whose workers were let go long ago."""
+        """Drop the engines whose workers were let go `LINGER_SECONDS` ago."""
         now_ns = self._clock_ns()
         for name, gone_ns in tuple(self._let_go_ns.items()):
             if now_ns - gone_ns >= LINGER_SECONDS * 1e9:
@@ -130,7 +130,7 @@ class LaunchedEngines:
                 self._registry.forget(name)
 
     def pid(self, name: str) -> int | None:
-        """Return the engine's process."""
+        """Return the pid of the engine's process."""
         return self._engines[name].status.pid
 
     @property
@@ -140,13 +140,13 @@ class LaunchedEngines:
 
     @property
     def simulated(self) -> bool:
-        """Whether any engine says it is a stand-in."""
+        """Whether any engine reports that it is a stand-in."""
         return any(feed.simulated for feed in self._steps.feeds.values())
 
     def changed(
         self, name: str, old: WorkerState, new: WorkerState, pid: int | None, _why: str
     ) -> None:
-        """Take a change of a worker (an `OnChange`): record what it means."""
+        """Record what a worker's change means for its engine (an `OnChange`)."""
         engine, feed, now_ns = self._engines[name], self._steps.feeds.get(name), self._clock_ns()
         if engine.status.pid not in (None, pid):
             self._steps.drain(name)
@@ -154,11 +154,12 @@ class LaunchedEngines:
             self._registry.assign(engine, now_ns)
         if pid is not None and engine.status.pid != pid:
             if feed is not None:
-                # Not at the end of the one before: what is on the page is still a stand-in's.
+                # Not when the previous process ended: until now the page shows that stand-in's
+                # data.
                 feed.begin()
             self._identify(engine)
             self._inspect(engine, pid)
-            # One that was adopted may serve, and reports its steps as soon as its plugin finds us.
+            # An adopted engine may serve already; it reports steps once its plugin finds us.
             engine.ready_ns = now_ns
         if new is WorkerState.READY and old is not WorkerState.READY:
             engine.ready_ns = now_ns
@@ -175,7 +176,7 @@ class LaunchedEngines:
             self._registry.assign(engine, now_ns)
 
     def switched(self, name: str) -> None:
-        """Take that an engine has another role, without another process."""
+        """Record that an engine has switched role in the same process."""
         engine = self._engines[name]
         self._identify(engine)
         self._registry.assign(engine, self._clock_ns())
@@ -187,7 +188,7 @@ class LaunchedEngines:
         return max((t_ns for t_ns in known if t_ns is not None), default=None)
 
     def check_step_silence(self) -> None:
-        """Say once, when it begins and when it ends, why an engine's steps are not received."""
+        """Log why an engine's steps are not received, once when that begins and when it ends."""
         for name, feed in self._steps.feeds.items():
             engine = self._engines[name]
             if engine.status.state is EngineState.READY and engine.ready_ns is not None:
@@ -204,7 +205,7 @@ class LaunchedEngines:
         return engine
 
     def _inspect(self, engine: LaunchedEngine, pid: int) -> None:
-        """Take since when a process runs, and with which limits."""
+        """Record when a process started, and its step limits."""
         engine.status = replace(
             engine.status,
             start_timestamp_seconds=procfs.start_timestamp_seconds(pid),
@@ -212,7 +213,7 @@ class LaunchedEngines:
         )
 
     def _identify(self, engine: LaunchedEngine) -> None:
-        """Take as what the engine's process was started."""
+        """Record the identity with which the engine's process was started."""
         worker, identity = engine.worker, self._identity_of(engine.worker.name)
         engine.url, engine.ranks = identity.url, identity.ranks
         engine.tls = EngineTlsServer(worker.tls, identity.certificate_file or "")

@@ -1,4 +1,4 @@
-"""What the node shows of itself: the parts' own statuses, put together into one snapshot."""
+"""Composes one snapshot of the node from the statuses of its parts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from disagg_exporter.model import (
     TokenAccount,
 )
 
-# The page stops showing readings and accounts this long after the last look (invariant c).
+# The page stops showing readings and accounts this long after the last sweep (invariant c).
 STALE_SECONDS = 10.0
 _JUMP_SECONDS = 0.5
 
@@ -44,9 +44,9 @@ ENGINE_STATES = {
 
 @dataclass(frozen=True, slots=True)
 class DeviceLook:
-    """The last sweep of the devices and how it went; None before the first.
+    """The last device sweep and how it went; None before the first.
 
-    It is `failing` when what should have been the next one could not be taken.
+    It is `failing` when the sweep that should have followed could not be made.
     """
 
     collector: str
@@ -61,11 +61,11 @@ class DeviceLook:
         return () if self.sweep is None or not self._fresh(now_ns) else self.sweep.readings
 
     def failures(self, now_ns: int) -> tuple[DeviceFailure, ...]:
-        """Return the devices that could not be read just now."""
+        """Return the devices that the last sweep could not read, while it is fresh."""
         return () if self.sweep is None or not self._fresh(now_ns) else self.sweep.failures
 
     def status(self, now_ns: int) -> CollectorStatus:
-        """Return the collector's status: failed if any device failed, or if it is stuck."""
+        """Return the collector's status: failed if any device failed, or if sampling is stuck."""
         swept = self._fresh(now_ns) and self.sweep is not None and not self.sweep.failures
         return CollectorStatus(
             self.collector,
@@ -80,7 +80,7 @@ class DeviceLook:
 
 
 class WallClock:
-    """Unix time of monotonic instants, steady while the wall clock is merely being trimmed.
+    """Unix time of monotonic instants, steady while the wall clock is only slightly corrected.
 
     A timestamp metric that moved with every correction would look like a restart.
     """
@@ -89,11 +89,11 @@ class WallClock:
         self._offset_seconds: float | None = None
 
     def resume(self, offset_seconds: float) -> None:
-        """Go on with the offset of the daemon before, unless the wall clock jumped since."""
+        """Continue with the previous daemon's offset, unless the wall clock has jumped since."""
         self._offset_seconds = offset_seconds
 
     def offset_seconds(self, now_ns: int, wall_seconds: float) -> float:
-        """Return Unix time minus monotonic time; it changes only when the wall clock jumped."""
+        """Return Unix time minus monotonic time; it changes only when the wall clock has jumped."""
         offset_seconds = wall_seconds - now_ns / 1e9
         known = self._offset_seconds
         if known is None or abs(offset_seconds - known) > _JUMP_SECONDS:
@@ -103,7 +103,7 @@ class WallClock:
 
 @dataclass(frozen=True, slots=True)
 class AccountingView:
-    """What changes only when the books are advanced, or engines come, go or change their state."""
+    """What changes only when accounting advances, or engines appear, disappear or change state."""
 
     engines: tuple[tuple[str, EngineState], ...]
     accounts: tuple[DeviceAccount, ...]
@@ -113,14 +113,14 @@ class AccountingView:
     capacities: tuple[EngineCapacity, ...]
 
     def is_of(self, engines: Sequence[EngineStatus]) -> bool:
-        """Whether the engines are still those, and in those states."""
+        """Whether these are the same engines, in the same states."""
         return self.engines == _states(engines)
 
 
 def read_accounting(
     ledger: Ledger, capacity_model: CapacityModel, engines: Sequence[EngineStatus], now_ns: int
 ) -> AccountingView:
-    """Read the books as they are now."""
+    """Read the accounts as they are now."""
     return AccountingView(
         engines=_states(engines),
         accounts=ledger.device_accounts(),
@@ -148,9 +148,9 @@ def compose(
     gpu_price: GpuPrice | None = None,
     left_out_engines: int | None = None,
 ) -> Snapshot:
-    """Add what is measured to what is `certain` at an instant; everything in it is frozen.
+    """Return the `certain` snapshot with the measurements added; everything in it is frozen.
 
-    `busy` are the fast gauges and the seconds that they look back.
+    `busy` holds the fast gauges and the seconds that they look back.
     """
     now_ns, (busy_gpus, busy_window_seconds) = certain.taken_ns, busy
     readings = look.readings(now_ns)

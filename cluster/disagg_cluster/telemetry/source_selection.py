@@ -1,4 +1,4 @@
-"""Accounts for every engine by its best source: steps where it reports them, else its page."""
+"""Accounts for every engine by its best source: its steps if it reports them, else its page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from disagg_exporter.roles.command_line.spanning import EnginePart
 _log = logging.getLogger("disagg_node")
 
 # A plugin that will report steps says hello as soon as it is loaded, long before its engine is
-# ready. An engine that is ready for this long and has reported none is accounted by its page.
+# ready. An engine that has been ready for this long and has reported none is accounted by its page.
 SETTLE_NS = 5_000_000_000
 
 _PHASES = (Role.PREFILL, Role.DECODE)
@@ -31,12 +31,12 @@ _PHASES = (Role.PREFILL, Role.DECODE)
 
 @dataclass(frozen=True, slots=True)
 class SourceCandidate:
-    """One engine as the sources see it.
+    """One engine as input to source selection.
 
-    `pid` is the process above all of its own. `ready_ns` is since when it serves; None while it
-    does not. `page` is its last metrics page. `last_received` says when single steps
-    were received, by method. `part` is set where it is one part of an engine that spans nodes.
-    `step_tokens` is how many tokens it computes in a step at most, None where nobody knows.
+    `pid` is the root of its own process tree. `ready_ns` is since when it serves; None while it
+    does not. `page` is its last metrics page. `last_received` is when single steps were last
+    received, by method. `part` is set if it is one part of an engine that spans nodes.
+    `step_tokens` is the most tokens it computes in a step, None if unknown.
     """
 
     engine: str
@@ -51,7 +51,7 @@ class SourceCandidate:
 
     @property
     def follows(self) -> bool:
-        """Whether another part leads, which alone reports what it does."""
+        """Whether another part leads; only the leader reports what the engine does."""
         return self.part is not None and self.part.follows
 
     def leads(self, other: SourceCandidate) -> bool:
@@ -61,7 +61,7 @@ class SourceCandidate:
 
 @dataclass(slots=True)
 class _Selection:
-    """What is remembered of one engine; `reporting` whether its method was received of last."""
+    """The state kept for one engine; `reporting`: its method was received last time."""
 
     windows: PageWindows
     method: Method = Method.STEPS
@@ -72,10 +72,10 @@ class _Selection:
 
 
 class SourceSelection:
-    """Chooses the source of each engine once a second, and accounts for those without steps.
+    """Chooses each engine's source once a second, and accounts for engines without steps.
 
     Args:
-        ledger: Receives which source an engine is accounted by, and its windows.
+        ledger: Receives the source by which an engine is accounted, and its windows.
         cpu_seconds: The CPU time of a process and its children.
     """
 
@@ -90,7 +90,7 @@ class SourceSelection:
         self._selections: dict[str, _Selection] = {}
 
     def select(self, candidates: Iterable[SourceCandidate], now_ns: int) -> None:
-        """Choose for all engines; those that are not among them any more are forgotten."""
+        """Choose for all engines; forget those that are no longer among them."""
         here = {candidate.engine: candidate for candidate in candidates}
         for gone in self._selections.keys() - here.keys():
             del self._selections[gone]
@@ -99,7 +99,7 @@ class SourceSelection:
             self._select(candidate, now_ns)
 
     def shares(self, engine: str) -> LearnedShares | None:
-        """Return what is known of an engine's costs by its page."""
+        """Return an engine's phase costs as learned from its page."""
         selection = self._selections.get(engine)
         return None if selection is None else selection.windows.shares.save()
 
@@ -109,12 +109,12 @@ class SourceSelection:
         return 0 if selection is None else selection.windows.shares.stretches
 
     def restore_shares(self, engine: str, saved: LearnedShares | None) -> None:
-        """Go on with what was saved of an engine that was looked at, instead of what is known."""
+        """Replace the learned costs of a known engine with those that were saved."""
         if engine in self._selections:
             self._selections[engine].windows.shares = PhaseShares.restored(saved)
 
     def _share_leaders_time(self, here: Mapping[str, SourceCandidate], now_ns: int) -> None:
-        """Let the followers here know how the time of a leader that is here, too, divides."""
+        """Tell local followers how the time of their leader, if local too, divides into phases."""
         used: dict[str, Mapping[tuple[Role, Phase], float]] = {}
         for name, candidate in here.items():
             if not candidate.follows or name not in self._selections:
@@ -172,13 +172,13 @@ class SourceSelection:
         return self._cpu_seconds(candidate.pid)
 
     def _all_received(self, candidate: SourceCandidate, now_ns: int) -> LastReceived:
-        """Return when each source was received last, the page and the role among them."""
+        """Return when each source was last received, the page and the role included."""
         received = dict(candidate.last_received)
         if candidate.follows:
             led = self._selections[candidate.engine].led.prefill_share is not None
             if self._is_read(candidate) and (led or candidate.role in _PHASES):
                 received[Method.FOLLOWER] = now_ns
-            # What a page of its own counts, its leader's counts already.
+            # Its own page counts only what its leader's page counts already.
             return received
         if not received and (candidate.ready_ns is None or now_ns - candidate.ready_ns < SETTLE_NS):
             return received
@@ -190,14 +190,14 @@ class SourceSelection:
         return received
 
     def _is_read(self, candidate: SourceCandidate) -> bool:
-        """Whether the activity of its devices is read."""
+        """Whether the activity of its devices is measured."""
         return not any(self._ledger.is_pseudo(gpu) for gpu in candidate.devices)
 
 
 def _by_activity(
     candidate: SourceCandidate, selection: _Selection, since_ns: int, now_ns: int
 ) -> WorkWindow | None:
-    """A window in which all that is known is which phase active devices are in."""
+    """Return a window in which only the phase of active devices is known."""
     if since_ns >= now_ns:
         return None
     share = selection.led.prefill_share
@@ -208,7 +208,7 @@ def _by_activity(
 
 
 def _of_page(page: EnginePage, *, on_cpu: bool) -> Method:
-    """Return what an engine's page is good for."""
+    """Return the method that an engine's page allows."""
     if page.prefill_seconds_total is not None or page.decode_seconds_total is not None:
         return Method.ENGINE_TIMERS
     return Method.PAGE_CPU if on_cpu else Method.PAGE

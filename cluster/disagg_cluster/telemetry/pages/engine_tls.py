@@ -1,4 +1,4 @@
-"""How to speak TLS with each engine: whom to trust, kept up as certificates change."""
+"""How to speak TLS with each engine: whom to trust, kept current as certificates change."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 MAX_CERTIFICATE_BYTES = 256 * 1024
 MAX_ENGINES = 256
 KEPT_PINS = 4
-"""A process need not take up a certificate as soon as its file is written, or ever: those that its
-file has had before still count as its own."""
+"""How many certificates of an engine's file, earlier ones included, count as its own: a process
+need not load a new certificate as soon as its file is written, or ever."""
 
 _Signature = tuple[tuple[int, int, int] | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class EngineTlsServer:
-    """An engine that serves TLS, as far as it is known.
+    """What is known of an engine that serves TLS.
 
-    `certificate_file` is where its process was told to find its certificate, empty if nobody knows.
-    `pid` and `start_ticks` are that process; None where it is not seen, or not on this node.
+    `certificate_file` is where its process was told to find its certificate, empty if unknown.
+    `pid` and `start_ticks` identify that process; None if it is not visible, or not on this node.
     """
 
     settings: EngineTls = UNSPECIFIED_TLS
@@ -43,7 +43,7 @@ class EngineTlsServer:
 
 @dataclass(slots=True)
 class _KnownServer:
-    """What was found out about one engine, and the client that was made of it."""
+    """The findings about one engine: its certificates, or why its file is unreadable."""
 
     server: EngineTlsServer
     pins: tuple[bytes, ...] = ()
@@ -51,7 +51,7 @@ class _KnownServer:
 
 
 class EngineTlsClients:
-    """Makes the client's end of TLS for each engine; to be asked on any thread, one an engine.
+    """Makes the client's end of TLS for each engine; callable on any thread, one per engine.
 
     Args:
         server_of: What is known of an engine that serves TLS.
@@ -64,7 +64,7 @@ class EngineTlsClients:
     def client(self, engine: str, url: str) -> ClientTls:
         """Return how to speak TLS with an engine; the same as long as nothing has changed.
 
-        Reads files: of an engine's own file system, which may let us wait.
+        Reads files, also of an engine's own file system, which may block.
 
         Raises:
             TlsError: Nobody is trusted to be this engine, or a file cannot be used.
@@ -86,7 +86,7 @@ class EngineTlsClients:
         return client_for(trust)
 
     def _read_pin(self, known: _KnownServer) -> None:
-        """Take what stands now in the file that the engine's process has its certificate from."""
+        """Add the certificate now in the file from which the engine's process has its own."""
         server = known.server
         if not server.certificate_file or server.pid is None:
             return
@@ -95,19 +95,19 @@ class EngineTlsClients:
         except (OSError, ValueError) as error:
             known.unreadable = f"its certificate file: {getattr(error, 'strerror', None) or error}"
             return
-        # A pid is given out again: what was read may be another process's.
+        # Pids are reused: what was read may be another process's.
         if server.start_ticks not in (None, start_ticks(server.pid)):
             return
         known.unreadable = ""
         if known.pins[:1] != (pem,):
             older = tuple(pin for pin in known.pins if pin != pem)
-            # In the middle of being written it is none, and the next scrape finds it whole.
+            # A half-written file holds none; the next scrape finds it whole.
             if b"-----END CERTIFICATE-----" in pem:
                 known.pins = (pem, *older)[:KEPT_PINS]
 
 
 def client_for(trust: Trust) -> ClientTls:
-    """A client's end of TLS; the same as long as the files that the trust names are the same.
+    """Return a client's end of TLS; the same as long as the files of the trust are the same.
 
     Raises:
         TlsError: Nobody is trusted, or a file cannot be used.
@@ -117,14 +117,14 @@ def client_for(trust: Trust) -> ClientTls:
 
 @lru_cache(maxsize=64)  # each worker is probed every second
 def _client_of(trust: Trust, _files: _Signature) -> ClientTls:
-    # OpenSSL is loaded with the first one: most nodes have none that needs it.
+    # The first client loads OpenSSL, which most nodes never need.
     from disagg_exporter.http.client.tls_client import ClientTls
 
     return ClientTls(trust)
 
 
 def _signature(trust: Trust) -> _Signature:
-    """What changes with the files that a trust names."""
+    """Return what changes with the files that a trust names."""
     files = (trust.ca_file, trust.cert_file, trust.key_file)
     return tuple(None if file is None else _state(file) for file in files)
 

@@ -1,4 +1,4 @@
-"""What one frontend or router has counted of users' requests, through its restarts. Pure."""
+"""Accumulates a frontend's or router's counts of user requests, through its restarts. Pure."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from disagg_exporter.engine_pages.window import counted_on, serving_counts
 from disagg_exporter.model import FrontCounts, RequestSource, ServingCounts
 
 STALE_SECONDS = 60.0
-"""Unread for longer, it is no source any more: what its users meet is not known."""
+"""Unread for longer, it is no longer a source: what its users experience is unknown."""
 STALE_LOOKS = 3
-"""So many looks in vain it is in any case: it may be looked at more seldom."""
+"""It stays a source for this many failed scrapes in any case: its interval may be long."""
 TURNS_SECONDS = 600.0
-"""Several processes answer in turn where earlier ones came back twice within so long."""
+"""Several processes answer in turn if earlier ones came back twice within this time."""
 
 _MOST_PROCESSES = 16
 _Page = Mapping[str, ServingCounts]
-"""What a page counts, by model."""
+"""The counts of a page, by model."""
 
 
 class FrontTally:
-    """Counts on, by model, from page to page; what the first page of a process counts is the past.
+    """Accumulates counts by model over pages; what a process's first page counts is the past.
 
-    Nothing on a page says which process wrote it. It is taken for the next of the process from
-    whose last page it has grown, and grown the least; one that has grown from none is the first of
-    its process. So replicas that answer in turn at one address are told apart. A model that comes
-    with a later page is counted from its first request: programs tell nothing of it before.
+    Nothing on a page says which process wrote it. It is attributed to the process from whose last
+    page it has grown, and grown the least; one that has grown from none is the first of its
+    process. This distinguishes replicas that answer in turn at one address. A model that appears on
+    a later page is counted from its first request: programs report nothing of it before.
 
     Args:
-        name: What it goes by.
+        name: The name it is reported by.
         namespace: The Kubernetes namespace of the engines behind it.
-        model_name: Whose requests those are of which it tells no model.
-        first_pages: What so many pages count is the past. By these replicas become known: the first
+        model_name: The model of requests for which it reports none.
+        first_pages: What this many pages count is the past. They make replicas known: the first
             turn to one that has counted more looks like growth.
-        interval_seconds: From one look at it to the next.
+        interval_seconds: The interval between its scrapes.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class FrontTally:
         self._returns_ns: tuple[int, ...] = ()
 
     def take(self, page: FrontPage, now_ns: int) -> None:
-        """Take its next page."""
+        """Ingest its next page."""
         self._source, self._left_out_models = page.source, page.left_out_models
         self._read_ns = now_ns
         counted = {each.model_name or self._model_name: each.serving for each in page.models}
@@ -76,7 +76,7 @@ class FrontTally:
             self._first_pages -= 1
             before = counted
         if len(self._counts.keys() | counted.keys()) > MOST_MODELS:
-            # Those that it serves no more make room.
+            # Drop the models that it no longer serves.
             self._counts = {name: self._counts[name] for name in self._counts.keys() & counted}
         nothing = ServingCounts()
         for name, serving in counted.items():
@@ -84,11 +84,11 @@ class FrontTally:
             self._counts[name] = counted_on(known, before.get(name, nothing), serving)
 
     def restart(self) -> None:
-        """Take the next page as that of another process, which began to count at 0."""
+        """Treat the next page as that of another process, which began to count at 0."""
         self._is_restarted = bool(self._pages)
 
     def counts(self, now_ns: int) -> FrontCounts:
-        """Return what it has counted since its page was first seen."""
+        """Return what it has counted since its page was first observed."""
         return FrontCounts(
             self._source,
             self._name,
@@ -100,19 +100,19 @@ class FrontTally:
         )
 
     def answers_in_turn(self, now_ns: int) -> bool:
-        """Say whether several processes have lately answered in turn."""
+        """Return whether several processes have recently answered in turn."""
         lately = [t_ns for t_ns in self._returns_ns if now_ns - t_ns <= TURNS_SECONDS * 1e9]
         return len(lately) > 1
 
     def _page_before(self, page: _Page, now_ns: int) -> _Page:
-        """Return the page before of the process that wrote a page; keep this one in its place."""
+        """Return the previous page of the process that wrote this one, which replaces it."""
         if self._is_restarted:
             self._is_restarted, self._pages = False, [page]
             return {}
         growths = ((_growth(before, page), -place) for place, before in enumerate(self._pages))
         grown = [(growth, nearness) for growth, nearness in growths if growth is not None]
         if not grown:
-            # Its past, another replica's, or that of a moment after a restart: nobody says which.
+            # Nothing says whether this is its past, another replica's, or just after a restart.
             self._pages = [*self._pages, page][-_MOST_PROCESSES:]
             return page
         place = -min(grown)[1]
@@ -124,7 +124,7 @@ class FrontTally:
 
 
 def _growth(before: _Page, after: _Page) -> float | None:
-    """Return how much more a page counts; None where it counts less: another process wrote it."""
+    """Return how much more a page counts; None if it counts less: another process wrote it."""
     old, new = _flat(before), _flat(after)
     if any(count > new.get(key, -1.0) for key, count in old.items()):
         return None

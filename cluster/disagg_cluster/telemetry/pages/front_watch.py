@@ -1,4 +1,4 @@
-"""Reads the metrics pages of frontends and routers that somebody else runs."""
+"""Scrapes the metrics pages of frontends and routers that somebody else runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from disagg_exporter.model import CollectorStatus, FrontCounts
 Fetch = Callable[[str, float], bytes]
 
 FIRST_PAGES = 5
-"""What a frontend has counted up to so many looks is the past."""
+"""What the first pages of a frontend, this many, have counted is the past."""
 
 _log = logging.getLogger(__name__)
 
@@ -27,9 +27,9 @@ class FrontWatch:
     """The pages of the frontends that the node file names, and what they have counted.
 
     Args:
-        frontends: Where they are.
-        interval_seconds: From one look at each to the next.
-        deadline_seconds: What one look may take.
+        frontends: Their addresses.
+        interval_seconds: The interval between scrapes of each.
+        deadline_seconds: The deadline of one scrape.
         fetch, clock_ns: Seams.
     """
 
@@ -49,16 +49,16 @@ class FrontWatch:
         self._watched = tuple(_Watched(each, interval_seconds) for each in frontends)
 
     def counts(self) -> tuple[FrontCounts, ...]:
-        """Return what each has counted since its page was first seen."""
+        """Return what each has counted since its page was first observed."""
         now_ns = self._clock_ns()
         return tuple(each.tally.counts(now_ns) for each in self._watched)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """Return how the last look at each went, collector `frontend:<address>`."""
+        """Return how the last scrape of each went, collector `frontend:<address>`."""
         return tuple(each.health.status() for each in self._watched if each.health.tried)
 
     async def run(self) -> None:
-        """Look at all until cancelled."""
+        """Scrape all until cancelled."""
         executor = DaemonExecutor(len(self._watched), "front-page")
         try:
             async with asyncio.TaskGroup() as group:
@@ -88,7 +88,7 @@ class FrontWatch:
 
 
 class _Watched:
-    """One frontend: where its page is, and what is known of it."""
+    """One frontend: where its page is, and its state."""
 
     def __init__(self, frontend: Frontend, interval_seconds: float) -> None:
         address = frontend.url.partition("://")[2].rstrip("/")

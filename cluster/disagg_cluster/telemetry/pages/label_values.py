@@ -1,7 +1,7 @@
-"""Texts that engines word themselves, as label values: a few an engine, lest one fill the page.
+"""Texts that engines choose, as label values: a few per engine, so that none fills the page.
 
-Each new value of a label is new series for every Prometheus that reads us. An engine may change its
-mind, and be started again as something else; it may not invent a name a second. Pure.
+Each new value of a label is a new series for every Prometheus that scrapes us. An engine may change
+its text, and be restarted as something else; it may not invent a name every second. Pure.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from itertools import islice, takewhile
 PER_ENGINE = 8
 """How many values an engine may have had within `UNUSED_NS`."""
 UNUSED_NS = 3600 * 1_000_000_000
-"""After so long without use a value no longer counts against its engine."""
+"""A value unused for this long no longer counts against its engine."""
 KEPT_VALUES = 64
-"""Unused values beyond so many are forgotten altogether."""
+"""Unused values beyond this number are forgotten altogether."""
 MAX_ENGINES = 1024
 
 
 class LabelValues:
-    """The values of one label, by who uses them and when each was used last.
+    """The values of one label, by engine, and when each was last used.
 
     Args:
-        max_characters: How long a value may be; the rest is cut off.
+        max_characters: The maximum length of a value; the rest is cut off.
     """
 
     def __init__(self, max_characters: int) -> None:
@@ -31,9 +31,9 @@ class LabelValues:
         self._used_ns: OrderedDict[str, int] = OrderedDict()
 
     def label(self, engine: str, text: str, now_ns: int) -> str | None:
-        """What an engine's text is as a label value; None if that engine has had too many.
+        """Return an engine's text as a label value; None if that engine has had too many.
 
-        To be asked for at each scrape: a value that is not asked for is unused.
+        To be called at each scrape: a value that is not requested counts as unused.
         """
         value = "".join(c for c in text[: self._max_characters] if c.isprintable())
         if not value:
@@ -46,7 +46,7 @@ class LabelValues:
         return value
 
     def forget_unused(self, now_ns: int) -> tuple[str, ...]:
-        """Forget values that are too many and have been unused for long; return which."""
+        """Forget surplus values that have long been unused; return which."""
         surplus = max(len(self._used_ns) - KEPT_VALUES, 0)
         oldest = takewhile(lambda used: now_ns - used[1] >= UNUSED_NS, self._used_ns.items())
         forgotten = [value for value, _ in islice(oldest, surplus)]
@@ -55,7 +55,7 @@ class LabelValues:
         return tuple(forgotten)
 
     def _own(self, engine: str, now_ns: int) -> dict[str, int]:
-        """The values that an engine has used of late."""
+        """Return the values that an engine has used recently."""
         own = self._by_engine.pop(engine, {})
         own = {value: used_ns for value, used_ns in own.items() if now_ns - used_ns < UNUSED_NS}
         self._by_engine[engine] = own

@@ -1,4 +1,4 @@
-"""Reads the pages of all engines on one thread: asks for them and takes from them what we use."""
+"""Scrapes and parses the metrics pages of all engines on one thread."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from disagg_exporter.http.client.tls_client import ClientTls
 
 DEADLINE_SECONDS = 2.0
-"""What one request may take, however slowly the engine drips."""
+"""The deadline of one request, however slowly the engine sends."""
 
 KeepLines = Callable[[str, bytes], tuple[str, ...]]
 
@@ -34,9 +34,9 @@ KeepLines = Callable[[str, bytes], tuple[str, ...]]
 class ScrapeJob:
     """One scrape to be made of an engine.
 
-    `base` is the root of its server and `path` where its page is. `addresses` are none while the
-    server's name has yet to be looked up, or how to speak TLS with it (`tls`) to be found out. One
-    that is `versionless` is asked for its version, too. `began_ns` is now.
+    `base` is the root of its server and `path` where its page is. `addresses` is empty while the
+    server's name has yet to be looked up, or how to speak TLS with it (`tls`) to be found out. A
+    `versionless` engine is asked for its version, too. `began_ns` is when the job was made.
     """
 
     engine: str
@@ -49,7 +49,7 @@ class ScrapeJob:
 
     @property
     def speaks_tls(self) -> bool:
-        """Whether its server is asked by TLS."""
+        """Whether its server is asked over TLS."""
         return self.base.startswith("https:")
 
     @property
@@ -60,10 +60,10 @@ class ScrapeJob:
 
 @dataclass(frozen=True, slots=True)
 class ScrapeResult:
-    """What a scrape yielded: a page, or why there is none.
+    """The outcome of a scrape: a page, or why there is none.
 
-    Without a page, `error` says why, and `answered` whether anybody answered. `version` is None
-    where it was not asked for.
+    Without a page, `error` says why, and `answered` whether anything answered. `version` is None if
+    it was not asked for.
     """
 
     job: ScrapeJob
@@ -75,10 +75,10 @@ class ScrapeResult:
 
 
 class PageReader:
-    """Scrapes engines on demand, one of each at a time.
+    """Scrapes engines on demand, one scrape at a time for each.
 
     Args:
-        deliver: Given what scrapes yielded, on the reader's thread.
+        deliver: Receives the results of scrapes, on the reader's thread.
         keep_lines: Which lines of an engine's page are kept as they are.
     """
 
@@ -97,21 +97,21 @@ class PageReader:
         self._heads: dict[str, SeriesKeys] = {}
 
     def scrape(self, jobs: Sequence[ScrapeJob]) -> None:
-        """Run these jobs; none of an engine whose last one has not been delivered."""
+        """Run these jobs; an engine's previous result must have been delivered before."""
         self._orders.extend(jobs)
         self._poller.wake()
 
     def forget(self, engine: str) -> None:
-        """Hang up on an engine and forget its pages; no scrape of it is under way."""
+        """Disconnect from an engine and forget its pages; no scrape of it may be under way."""
         self._orders.append(engine)
 
     def stop(self) -> None:
-        """Let `run` end; from then on it may not be given anything."""
+        """Let `run` end; nothing may be submitted afterwards."""
         self._stopping.set()
         self._poller.wake()
 
     def run(self) -> None:
-        """Read until stopped, on the thread of the caller."""
+        """Read until stopped, on the caller's thread."""
         with closing(self._poller):
             while not self._stopping.is_set():
                 self._run_orders()
@@ -135,7 +135,7 @@ class PageReader:
         self._poller.submit(request)
 
     def _receive(self, fetched: FetchResult) -> ScrapeResult | None:
-        """Return what a scrape yielded once it is over."""
+        """Return the result of a scrape once it is over."""
         engine = fetched.request.key
         page = self._versionless.pop(engine, None)
         if page is not None:

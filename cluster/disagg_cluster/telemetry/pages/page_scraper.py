@@ -1,4 +1,4 @@
-"""Has the metrics page of every engine read on a clock; one that hangs delays no other."""
+"""Scrapes the metrics page of every engine periodically; one that hangs delays no other."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from disagg_exporter.model import CollectorStatus, EnginePage
 if TYPE_CHECKING:
     from disagg_exporter.http.client.tls_client import ClientTls
 
-# How often we see whether engines have come, and the shortest interval of scrapes.
+# How often new engines are noticed, and the shortest interval between scrapes.
 _TICK_SECONDS, _SHORTEST_SECONDS = 0.5, 0.05
 
-# One of them reads; the others look up hosts that go by names, of which a resolver may be slow.
+# One thread reads; the others look up host names, for which a resolver may be slow.
 _MAX_THREADS = 32
 
 TlsOf = Callable[[str, str], "ClientTls"]
@@ -39,22 +39,22 @@ TlsOf = Callable[[str, str], "ClientTls"]
 
 MAX_VERSION = 60
 OTHER_VERSION = "other"
-"""What the version of an engine is that has had too many of late."""
+"""The version label of an engine that has had too many versions recently."""
 
 _UNKNOWN = PageState(page_health("", logging.getLogger(__name__)))
 
 
 class PageScraper:
-    """The last page of each engine, and how the last scrape of it went.
+    """Keeps the last page of each engine, and how the last scrape of it went.
 
     Args:
-        bases: Gives the root of each engine's server, by the engine's name, at each scrape.
-        interval_seconds: From one scrape of an engine to the next.
-        running: Whether an engine has a process worth asking.
+        bases: Returns the root of each engine's server, by engine name, at each scrape.
+        interval_seconds: The interval between scrapes of an engine.
+        running: Whether an engine has a process worth scraping.
         path_of: Where on its server an engine's page is.
         keep_lines: Which lines of an engine's page are kept as they are.
-        tls_of: How to speak TLS with an engine at an `https://` address; may take its time, and is
-            asked on other threads.
+        tls_of: How to speak TLS with an engine at an `https://` address; may block, and is called
+            on other threads.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class PageScraper:
         finally:
             reader.stop()
             if reading is None:
-                # No thread was to be had: it closes what it has opened.
+                # There was no thread for it: this closes what it has opened.
                 reader.run()
             executor.shutdown(wait=False)
 
@@ -121,7 +121,7 @@ class PageScraper:
         return self.state(engine).page
 
     def state(self, engine: str) -> PageState:
-        """Return what is known of the engine's page; to be read only."""
+        """Return the state of the engine's page; read only."""
         return self._states.get(engine, _UNKNOWN)
 
     def statuses(self) -> tuple[CollectorStatus, ...]:
@@ -141,7 +141,7 @@ class PageScraper:
             reader.forget(engine)
 
     def _due(self, tick_seconds: float, reader: PageReader) -> Iterator[ScrapeJob]:
-        """The jobs due now, all at once; without addresses if more has to be known."""
+        """Yield the jobs due now, all at once; without addresses if something must be looked up."""
         now_ns = time.monotonic_ns()
         for engine, base in self._bases().items():
             state = self._at(engine)
@@ -162,7 +162,7 @@ class PageScraper:
     ) -> ScrapeJob | None:
         if not self._running(engine):
             if state.status is not None:
-                # The next process is to be asked, not what may be left of this one.
+                # The next process is to be scraped, not what may be left of this one.
                 reader.forget(engine)
             state.rest()
             return None
@@ -186,7 +186,7 @@ class PageScraper:
             reader.scrape([prepared])
 
     def _prepared(self, job: ScrapeJob) -> ScrapeJob:
-        """A job with what resolvers and files had to say first; on a thread of its own."""
+        """Return a job completed by resolvers and files, which may block; on a separate thread."""
         addresses = addresses_at_hand(job.url) or look_up(job.url)
         if not job.speaks_tls or self._tls_of is None:
             return replace(job, addresses=addresses)
@@ -196,12 +196,12 @@ class PageScraper:
             raise EngineUnreachable.by_tls(job.url, error) from None
 
     def _ingest(self, results: Sequence[ScrapeResult]) -> None:
-        """Take what the reader yielded."""
+        """Ingest the reader's results."""
         for each in map(self._labelled, results):
             self._states[each.job.engine].ingest(each, time.monotonic_ns())
 
     def _labelled(self, result: ScrapeResult) -> ScrapeResult:
-        """What was seen, with a version that may be shown; an engine words it itself."""
+        """Return a result with a version that may be shown: the engine itself chooses its text."""
         if result.version is None:
             return result
         version = self._versions.label(result.job.engine, result.version, time.monotonic_ns())

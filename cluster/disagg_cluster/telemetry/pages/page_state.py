@@ -14,11 +14,12 @@ from disagg_exporter.model import CollectorStatus, EnginePage, TlsStatus
 
 @dataclass(slots=True)
 class PageState:
-    """One engine. Its next scrape is due at `due_ns`; of the rest None is unknown, or outdated.
+    """The state of one engine's page; None means unknown, or outdated.
 
-    `window` is what happened between its last two pages, `lines` what was kept of the last one.
-    `answered_ns` is when anything answered last where its page should be, `worked_ns` an instant
-    at or after which it did some work, by two pages of the same process; `tls` how it was known.
+    Its next scrape is due at `due_ns`. `window` is what happened between its last two pages,
+    `lines` the kept lines of the last one. `answered_ns` is when anything last answered where its
+    page should be, `worked_ns` an instant at or after which it did some work, by two pages of the
+    same process; `tls` how its server was verified.
     """
 
     health: CollectorHealth
@@ -40,7 +41,7 @@ class PageState:
         return self.health.status() if self.health.tried else None
 
     def ingest(self, result: ScrapeResult, now_ns: int) -> None:
-        """Take what the last scrape yielded; what nobody foresaw of it is a miss."""
+        """Ingest the result of the last scrape; an unforeseen error makes it a failed scrape."""
         self.under_way = False
         self.tls = _tls_status(result)
         try:
@@ -49,7 +50,7 @@ class PageState:
             self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """Take that a scrape could not be taken."""
+        """Record that a scrape failed."""
         self.under_way = False
         self._forget_page()
         self.health.fail(error)
@@ -69,7 +70,7 @@ class PageState:
         self.health.succeed((now_ns - result.job.began_ns) / 1e9)
 
     def rest(self) -> None:
-        """Take that the engine has no process; the next one counts from zero."""
+        """Record that the engine has no process; the next one counts from zero."""
         self._forget_page()
         self.tls = None
         self.health.rest()
@@ -83,13 +84,13 @@ class PageState:
         self.health.fail(result.error or "no page", (now_ns - result.job.began_ns) / 1e9)
 
     def _compare(self, page: EnginePage) -> None:
-        """See whether it worked since the page before, even where scrapes in between failed."""
+        """Note whether it worked since its previous page, even if scrapes in between failed."""
         last, self._last = self._last, page
         if last is not None and last.kind == page.kind and window(last, page).did_work:
             self.worked_ns = last.t_ns
 
     def _forget_page(self) -> None:
-        """Have nothing rather than what may be another process's."""
+        """Show nothing rather than what may be another process's."""
         self.page = self.window = self.version = None
         self.lines = ()
 
@@ -105,7 +106,7 @@ def _tls_status(result: ScrapeResult) -> TlsStatus | None:
 
 def page_health(engine: str, log: logging.Logger) -> CollectorHealth:
     """Return the collector of one engine's page."""
-    # Once is no news: an engine that ends is asked once more than it can answer.
+    # One failure is not logged: an engine that ends is scraped once more than it can answer.
     return CollectorHealth(
         f"engine:{engine}",
         log,

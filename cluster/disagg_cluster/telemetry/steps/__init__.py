@@ -1,1 +1,1 @@
-"""Step records of engines on their way into the accounting."""
+"""Receives the engines' step records and passes them on to accounting."""

@@ -10,7 +10,7 @@ from disagg_cluster.host.tcp_listeners import listening_inodes
 
 DYNAMO_PORT_VARIABLE = "DYN_FORWARDPASS_METRIC_PORT"
 DYNAMO_PORT = 20380
-"""Where a Dynamo vLLM worker's ranks begin if the variable is no number."""
+"""The first rank's port of a Dynamo vLLM worker whose variable is no number."""
 
 _LOOPBACK = "127.0.0.1"
 _MOST_RANKS = 1024
@@ -18,9 +18,9 @@ _ACCEPTS = 0x10000
 
 
 def of_dynamo(environment: Mapping[str, str], ranks: int = 1) -> tuple[str, ...]:
-    """Return the addresses of a Dynamo worker's ranks, by its environment.
+    """Return the addresses of a Dynamo worker's ranks, from its environment.
 
-    Empty where it publishes nothing: the variable is what switches it on.
+    Empty if it publishes nothing: setting the variable enables publishing.
     """
     text = environment.get(DYNAMO_PORT_VARIABLE)
     if text is None or not 0 < ranks <= _MOST_RANKS:
@@ -31,9 +31,9 @@ def of_dynamo(environment: Mapping[str, str], ranks: int = 1) -> tuple[str, ...]
 
 
 def of_sglang(server_info: Mapping[str, object], ranks: int = 1) -> tuple[str, ...]:
-    """Return the addresses of an SGLang server's ranks, by what it answers at `/server_info`.
+    """Return the addresses of an SGLang server's ranks, from its `/server_info`.
 
-    Empty where it publishes nothing, or not on this host.
+    Empty if it publishes nothing, or not on this host.
     """
     base = server_info.get("forward_pass_metrics_ipc_name")
     enabled = server_info.get("enable_forward_pass_metrics", True)
@@ -45,10 +45,10 @@ def of_sglang(server_info: Mapping[str, object], ranks: int = 1) -> tuple[str, .
 
 
 def listening_sockets(address: str) -> frozenset[int]:
-    """Return the sockets of this network namespace that listen at an address, by their inodes.
+    """Return the inodes of this network namespace's sockets that listen at an address.
 
     Raises:
-        OSError: The kernel does not say.
+        OSError: The kernel does not report them.
     """
     parts = urlsplit(address)
     if parts.scheme == "tcp":

@@ -23,19 +23,19 @@ from disagg_exporter.steps.fpm.subscriber import FpmSocketError, FpmSubscriber
 
 _log = logging.getLogger("disagg_node")
 
-# How often it is asked whose the publisher is, and how soon again if it was somebody else's: then
-# all processes of the host have been looked at.
+# How often the owner of the publisher is checked, and how soon again if it was another process:
+# that check scans all processes of the host.
 CHECK_SECONDS = 1.0
 RETRY_SECONDS = 10.0
 
-# A publisher shows a sign of life each second. One that is silent for so long is taken up with
-# anew: ZMQ hangs up for good on who sends something too large.
+# A publisher sends a sign of life each second. One that is silent for this long is reconnected: ZMQ
+# permanently disconnects a peer that sends too large a message.
 SILENT_SECONDS = 10.0
 
 
 @dataclass(slots=True)
 class _Rank:
-    """One publisher: whose listening sockets it was believed by, and its stream."""
+    """One publisher: the listening sockets by which it was believed, and its stream."""
 
     address: str
     stream: FpmStream
@@ -47,19 +47,19 @@ class _Rank:
 
 
 class FpmFeed:
-    """The publishers of one process of an engine, one a data-parallel rank.
+    """The publishers of one engine process, one for each data-parallel rank.
 
-    A publisher is listened to only while the sockets that listen at its address are held by the
-    engine's own processes; that is asked once a second.
+    A publisher is subscribed to only while the sockets that listen at its address are held by the
+    engine's own processes; that is checked once a second.
 
     Args:
-        engine: Our name of it.
-        addresses: Of its publishers, by rank: see `fpm_addresses`.
+        engine: Our name for it.
+        addresses: Those of its publishers, by rank: see `fpm_addresses`.
         ledger, capacity_model: Where the steps go.
-        leader: The process above all of the engine's own.
+        leader: The root of the engine's own process tree.
         members: All its processes, the likeliest first.
         attributed: Whether the engine is attributed by these steps; if not, they are dropped.
-        kv_cache_tokens: What its cache can hold, where known.
+        kv_cache_tokens: The capacity of its KV cache, if known.
         sockets, clock_ns: Seams.
     """
 
@@ -100,11 +100,11 @@ class FpmFeed:
         ]
 
     def open(self, loop: AbstractEventLoop) -> None:
-        """Listen from now on, whenever there is a publisher that is the engine's own."""
+        """Subscribe from now on, whenever there is a publisher that is the engine's own."""
         self._check(loop)
 
     def close(self) -> None:
-        """Hang up. Delivers nothing."""
+        """Disconnect. Delivers nothing."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -112,17 +112,17 @@ class FpmFeed:
             rank.subscriber.close()
 
     def last_received(self) -> Mapping[Method, int]:
-        """Return when something was published last."""
+        """Return when a message was last received."""
         return {} if self.received_ns is None else {Method.FPM: self.received_ns}
 
     def drain(self) -> None:
-        """Ingest what has arrived: before the engine's death is accounted."""
+        """Ingest what has arrived: called before the engine's death is accounted."""
         for rank in self._ranks:
             rank.subscriber.drain()
 
     @property
     def lost(self) -> int:
-        """Messages that never came, by the gaps in their numbers, from its present process."""
+        """Lost messages of its present process, by the gaps in their sequence numbers."""
         return sum(rank.stream.lost for rank in self._ranks)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
@@ -142,7 +142,7 @@ class FpmFeed:
         except OSError:
             sockets = frozenset()
         now_ns = self._clock_ns()
-        # The very socket that was the engine's is still the engine's.
+        # The same sockets were believed before, and are still the engine's.
         if sockets and sockets == rank.believed and now_ns - rank.received_ns < self._silent_ns:
             return
         rank.subscriber.close()

@@ -23,20 +23,20 @@ _log = logging.getLogger("disagg_node")
 
 
 class StepFeed:
-    """One worker's socket, open as long as the daemon lives, through all its processes.
+    """One worker's socket, open for the life of the daemon, across all the worker's processes.
 
-    `received_ns` is when something was received of its present process last, `worked_ns` when its
-    last step was that did some work; None before. A heartbeat is no work,
-    nor is a filler of data parallelism.
+    `received_ns` is when something was last received from its present process, `worked_ns` the time
+    of its last step that did work; None before. Neither a heartbeat nor a filler step of data
+    parallelism is work.
 
     Args:
         engine: The worker's name.
         path: Where its socket is.
-        ledger: Where the steps go.
-        capacity_model: Where they go, too.
+        ledger: Receives the steps.
+        capacity_model: Receives the steps, too.
         pid: The present process of the worker, the leader of its session; None without one.
-        environment: What the engine was started with.
-        rest_seconds: How long what is sent may wait now.
+        environment: The variables that the engine was started with.
+        rest_seconds: How long sent records may wait now.
     """
 
     def __init__(
@@ -71,21 +71,21 @@ class StepFeed:
         self._listener.open(loop)
 
     def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         self._listener.close()
 
     def last_received(self) -> Mapping[Method, int]:
-        """Return when something was received last; of a plugin that reports no steps nothing is."""
+        """Return when something was last received; empty for a plugin that reports no steps."""
         if self.received_ns is None or self._silence is not None:
             return {}
         return {Method.STEPS: self.received_ns}
 
     def drain(self) -> None:
-        """Ingest what waits in the socket: before the engine's death is accounted."""
+        """Ingest what waits in the socket: called before the engine's death is accounted."""
         self._listener.drain()
 
     def begin(self) -> None:
-        """Forget what the process before this one reported, and who else tried to."""
+        """Forget what the previous process reported, and who else tried to report."""
         self._flags = None
         self._records_seen = False
         self._refused_before = self._listener.counts.refused
@@ -93,11 +93,11 @@ class StepFeed:
 
     @property
     def simulated(self) -> bool:
-        """Whether the engine says it is a stand-in."""
+        """Whether the engine reports that it is a stand-in."""
         return bool((self._flags or 0) & wire.SIMULATED)
 
     def check_silence(self, seconds_since_ready: float, tokens_advancing: bool | None) -> None:
-        """Log why no steps come although they should, when that begins, changes or ends."""
+        """Log why expected steps do not arrive, when that begins, changes or ends."""
         counts = self._listener.counts
         silence = explain_silence(
             SilenceFacts(
@@ -147,7 +147,7 @@ class StepFeed:
 def ingest_steps(
     event: StepEvent, ledger: Ledger, capacity_model: CapacityModel, now_ns: int
 ) -> None:
-    """Pass what an engine reported of its steps on to accounting and capacity."""
+    """Pass the steps that an engine reported on to accounting and capacity."""
     overlapped = bool(event.flags & wire.OVERLAPPED)
     if isinstance(event, StepRecords):
         ledger.steps(event.key, event.rows, now_ns=now_ns)

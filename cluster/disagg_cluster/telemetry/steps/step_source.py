@@ -1,4 +1,4 @@
-"""The protocol of whatever receives single steps of engines, and several such as one."""
+"""The protocol of receivers of single engine steps, and a composite of several."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from disagg_exporter.steps.messages import StepEvent, StepRecords
 
 
 class StepSource(Protocol):
-    """Receives the steps of engines, known by their names, in one way."""
+    """Receives the steps of engines, by engine name, in one way."""
 
     def last_received(self, name: str) -> Mapping[Method, int]:
-        """When steps of an engine were received last; empty if none are."""
+        """When steps of an engine were last received; empty if none are."""
 
     def drain(self, name: str) -> None:
-        """Ingest what waits of an engine: before its end is accounted."""
+        """Ingest an engine's waiting steps: called before its end is accounted."""
 
     def forget(self, name: str) -> None:
         """Forget an engine that has disappeared."""
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How receiving goes."""
+        """The status of receiving."""
 
     def close(self) -> None:
-        """Receive nothing more."""
+        """Stop receiving."""
 
 
 class StepSources:
@@ -42,14 +42,14 @@ class StepSources:
         self._sources += sources
 
     def last_received(self, name: str) -> Mapping[Method, int]:
-        """When steps of an engine were received last, by each source that has any."""
+        """When steps of an engine were last received, by each source that has any."""
         received: dict[Method, int] = {}
         for source in self._sources:
             received |= source.last_received(name)
         return received
 
     def drain(self, name: str) -> None:
-        """Ingest what waits of an engine."""
+        """Ingest an engine's waiting steps."""
         for source in self._sources:
             source.drain(name)
 
@@ -59,11 +59,11 @@ class StepSources:
             source.forget(name)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How receiving goes, of each source."""
+        """The status of each source."""
         return tuple(status for source in self._sources for status in source.collectors())
 
     def close(self) -> None:
-        """Receive nothing more."""
+        """Stop receiving."""
         for source in self._sources:
             source.close()
 
@@ -72,16 +72,16 @@ class EngineFeed(Protocol):
     """Receives the steps of one engine."""
 
     def last_received(self) -> Mapping[Method, int]:
-        """When a step was received last; empty if none is."""
+        """When a step was last received; empty if none was."""
 
     def drain(self) -> None:
-        """Ingest what waits."""
+        """Ingest waiting steps."""
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How receiving goes."""
+        """The status of receiving."""
 
     def close(self) -> None:
-        """Receive nothing more."""
+        """Stop receiving."""
 
 
 Feed = TypeVar("Feed", bound=EngineFeed)
@@ -94,11 +94,11 @@ class EngineFeeds(Generic[Feed]):
         self.feeds: dict[str, Feed] = {}
 
     def last_received(self, name: str) -> Mapping[Method, int]:
-        """When steps of an engine were received last; empty if it has no feed."""
+        """When steps of an engine were last received; empty if it has no feed."""
         return self.feeds[name].last_received() if name in self.feeds else {}
 
     def drain(self, name: str) -> None:
-        """Ingest what waits of an engine."""
+        """Ingest an engine's waiting steps."""
         if name in self.feeds:
             self.feeds[name].drain()
 
@@ -108,7 +108,7 @@ class EngineFeeds(Generic[Feed]):
             self.feeds.pop(name).close()
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How receiving goes, of each feed."""
+        """The status of each feed."""
         return tuple(status for feed in self.feeds.values() for status in feed.collectors())
 
     def close(self) -> None:
@@ -118,23 +118,24 @@ class EngineFeeds(Generic[Feed]):
 
 
 class ReceiverHealth(CollectorHealth):
-    """The health of what receives steps; on the page its last success is the last receipt."""
+    """The health of a receiver of steps; on the page, its last success is the last receipt."""
 
     _received_wall: float | None = None
 
     def receive(self) -> None:
-        """Take that something was received now."""
+        """Record that something was received now."""
         self._received_wall = self._wall()
 
     def ingesting(self, event: StepEvent) -> AbstractContextManager[object]:
-        """Ingest one event, of which an exception ends no other.
+        """Guard the ingestion of one event: an exception must not stop the others.
 
-        That an engine's heartbeats are understood does not make its steps so.
+        Only step records count as success: understanding an engine's heartbeats does not mean that
+        its steps are understood.
         """
         return self.round() if isinstance(event, StepRecords) else self.guard()
 
     def collectors(self, *, connected: bool = True) -> tuple[CollectorStatus, ...]:
-        """Return the collector; failed, too, unless engines are connected."""
+        """Return the collector; it has failed, too, unless engines are connected."""
         status = self.status()
         shown = replace(
             status,
